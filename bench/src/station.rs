@@ -4,11 +4,11 @@
 use crate::content::{Data, name_of_run, patiently, remove};
 use crate::drive::{Course, Driven, tasks, threads};
 use crate::machine::Watched;
-use crate::plan::{Access, CacheState, Operation, Point, Way};
+use crate::plan::{Access, CacheState, Operation, Point, Way, WriteSync};
 use crate::stop::Stop;
-use crate::ways::{LocalCaller, ThroughTier, drop_cache, warm};
+use crate::ways::{LocalCaller, OWN_OBJECTS, ThroughTier, drop_cache, sync, warm};
 use anyhow::{Context, Result, bail};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tierlab_storage::{ErrorKind, ObjectPath, Tier, TierConfig, TierInfo};
@@ -34,16 +34,16 @@ struct Manner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Set {
     files: u32,
-    /// True if the data was written in place, which a tier takes for another version of the object, and refuses to
-    /// read.
-    in_place: bool,
+    /// Bytes of the blocks that were written in place; 0 for data that is only read. A tier takes such data for another version of the
+    /// object, and refuses to read it; and a read of another size finds other bytes than it checks for.
+    written_blocks: u64,
 }
 
 impl Set {
     fn of(point: &Point) -> Self {
         Self {
             files: point.files,
-            in_place: point.way.is_peer() && point.operation != Operation::Read,
+            written_blocks: if point.writes_in_place() { point.block_bytes } else { 0 },
         }
     }
 }
@@ -93,15 +93,33 @@ impl Station {
         self.root.as_ref().map(tempfile::TempDir::path)
     }
 
+    /// Bytes that the points of this tier write to its local folder, copies for other tools among them; 0 for other tiers.
+    pub(crate) fn local_bytes<'a>(&self, points: impl Iterator<Item = &'a Point> + Clone, size: u64) -> u64 {
+        if self.root.is_none() {
+            return 0;
+        }
+        let sets: BTreeSet<Set> = points.clone().map(Set::of).collect();
+        let copies = sets
+            .iter()
+            .map(|set| if set.written_blocks > 0 { 2 * size } else { size });
+        let objects = points.filter(|point| point.operation != Operation::Read && !point.way.is_peer());
+        let written = objects.map(|point| u64::from(point.depth) * OWN_OBJECTS * point.block_bytes);
+        copies.sum::<u64>() + written.max().unwrap_or(0)
+    }
+
     /// The tier as it was opened first.
     pub(crate) fn opened(&self) -> &Opened {
         &self.opened[&self.base]
     }
 
-    /// Returns the local file of a point with one file.
-    pub(crate) fn file(&self, point: &Point) -> Option<PathBuf> {
-        let files = self.files(point);
-        files.first().filter(|_| files.len() == 1).cloned()
+    /// Returns the local file for other tools at a point with one file. Where they write it is not the point's own, whose bytes are
+    /// checked.
+    pub(crate) fn peer_file(&self, point: &Point) -> Option<PathBuf> {
+        match self.files(point).as_slice() {
+            [file] if point.writes_in_place() => Some(file.with_extension("peer")),
+            [file] => Some(file.clone()),
+            _ => None,
+        }
     }
 
     fn files(&self, point: &Point) -> Vec<PathBuf> {
@@ -119,12 +137,10 @@ impl Station {
         if self.data.contains_key(&Set::of(point)) {
             return Ok(());
         }
-        let folder = format!(
-            "{}/{}-files{}",
-            self.folder,
-            point.files,
-            if Set::of(point).in_place { "-written" } else { "" }
-        );
+        let folder = match Set::of(point).written_blocks {
+            0 => format!("{}/{}-files", self.folder, point.files),
+            block => format!("{}/{}-files-written-{block}", self.folder, point.files),
+        };
         let opened = self.opened();
         let write = Data::write(&opened.tier, &folder, point.files, access.size, access.seed);
         let data = opened.runtime.block_on(write)?;
@@ -132,15 +148,14 @@ impl Station {
         Ok(())
     }
 
-    /// Brings the page cache to the state that a point requires.
-    pub(crate) fn settle(&self, point: &Point) -> Result<()> {
-        let files = self.files(point);
-        match point.cache {
-            // Bypassed too: the first direct reads would have to write or drop cached pages.
-            CacheState::Cold | CacheState::Bypassed => drop_cache(&files),
-            CacheState::Warm => warm(&files),
-            CacheState::AsIs => Ok(()),
+    /// Brings the page cache to the state that a point requires, for a tool that reads or writes a file.
+    pub(crate) fn settle_peer(&self, point: &Point, file: PathBuf) -> Result<()> {
+        if let [own] = self.files(point).as_slice()
+            && !file.exists()
+        {
+            std::fs::copy(own, &file).with_context(|| format!("cannot write {}", file.display()))?;
         }
+        settle(point, &[file])
     }
 
     /// Measures one repeat, with the page cache as the point requires it. Its data must have been prepared.
@@ -148,7 +163,7 @@ impl Station {
     /// # Errors
     /// A call fails, or bytes arrived by another way than the tier was configured for.
     pub(crate) fn measure(&mut self, point: &Point, access: &Access, repeat: u32, stop: &Stop) -> Result<Driven> {
-        self.settle(point)?;
+        settle(point, &self.files(point))?;
         let driven = self.drive(point, access, repeat, stop)?;
         self.check_way(&driven)?;
         Ok(driven)
@@ -159,10 +174,12 @@ impl Station {
         let course = |data: &Data| Course::new(point, access, data.file_bytes, repeat, stop);
         if point.way.is_peer() {
             let files = Arc::new(self.files(point));
-            let block = usize::try_from(point.block_bytes)?;
-            let caller = |_| LocalCaller::new(point.way, files.clone(), data.clone(), block);
+            let caller = |number| LocalCaller::new(point, files.clone(), data.clone(), number);
             let callers = (0..point.depth).map(caller).collect::<Result<Vec<_>>>()?;
-            return threads(&course(&data)?, callers, &self.watched);
+            return threads(&course(&data)?, callers, &self.watched, || match point.sync {
+                WriteSync::End => sync(&files),
+                WriteSync::None | WriteSync::Each => Ok(()),
+            });
         }
         let direct = match point.way {
             Way::Direct => Some(true),
@@ -219,6 +236,16 @@ impl Station {
             };
             remove(tier, written).await
         })
+    }
+}
+
+/// Brings the page cache to the state that a point requires of its files.
+fn settle(point: &Point, files: &[PathBuf]) -> Result<()> {
+    match point.cache {
+        // Bypassed too: the first direct reads would have to write or drop cached pages.
+        CacheState::Cold | CacheState::Bypassed => drop_cache(files),
+        CacheState::Warm => warm(files),
+        CacheState::AsIs => Ok(()),
     }
 }
 

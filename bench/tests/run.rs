@@ -47,7 +47,7 @@ fn every_way_and_pattern_is_measured_and_nothing_is_left_behind() {
         folder.path(),
         "[[cross]]\ntier = [\"disk\"]\nway = [\"direct\", \"buffered\", \"pread\", \"pread-direct\", \"mmap\"]\n\
          pattern = [\"sequential\", \"random\", \"strided\", \"zipf\"]\nblock = [\"4KiB\"]\ndepth = [2]\n\
-         [[cross]]\ntier = [\"disk\"]\nway = [\"direct\", \"pread\", \"pread-direct\"]\noperation = [\"write\", \"mixed\"]\nblock = [\"4KiB\"]\n\
+         [[cross]]\ntier = [\"disk\"]\nway = [\"direct\", \"pread\", \"pread-direct\"]\noperation = [\"write\", \"mixed\"]\nsync = [\"none\", \"each\", \"end\"]\nblock = [\"4KiB\"]\n\
          [[cross]]\ntier = [\"disk\"]\nway = [\"direct\", \"pread\", \"mmap\"]\nfiles = [64]\ncache = [\"warm\"]\nblock = [\"4KiB\"]\n\
          [[cross]]\ntier = [\"memory\"]\nblock = [\"4KiB\", \"64KiB\"]\ndepth = [1, 4]\nthreads = [1]\n",
     );
@@ -56,7 +56,8 @@ fn every_way_and_pattern_is_measured_and_nothing_is_left_behind() {
     assert!(output.status.success(), "{}", told(&output));
     let run: Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
     let points = run["points"].as_array().unwrap();
-    assert_eq!(points.len(), 20 + 6 + 3 + 4);
+    // Two writes through the tier, and each of four in place with three durabilities.
+    assert_eq!(points.len(), 20 + (2 + 4 * 3) + 3 + 4);
     let mut measured = 0;
     for point in points {
         // On a machine that was held up for the whole of a repeat, or whose disk is memory: said.
@@ -83,7 +84,7 @@ fn every_way_and_pattern_is_measured_and_nothing_is_left_behind() {
     assert_eq!(csv.lines().count(), points.len() + 1);
     let page = std::fs::read_to_string(out.join("report.html")).unwrap();
     for wanted in [
-        "Block and depth",
+        "Every point",
         "memory by tier: random read",
         "MB/s",
         "kind = ",
@@ -221,4 +222,23 @@ fn mistakes_of_a_plan_are_named() {
     let output = command.arg("--out").arg(folder.path().join("none")).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(told(&output).contains("/no/such/folder"), "{}", told(&output));
+}
+
+#[test]
+fn data_that_does_not_fit_the_disk_is_refused_before_it_is_written() {
+    let folder = folder();
+    plan(
+        folder.path(),
+        "[[cross]]\ntier = [\"disk\"]\nway = [\"pread\"]\noperation = [\"write\"]\nblock = [\"4KiB\"]\n",
+    );
+    let path = folder.path().join("plan.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("size = \"1MiB\"", "size = \"4194304GiB\"")).unwrap();
+    let began = Instant::now();
+    let out = folder.path().join("out");
+    let output = run(folder.path(), &["--out", out.to_str().unwrap()]);
+    assert!(!output.status.success() && began.elapsed() < Duration::from_secs(60));
+    let said = told(&output);
+    assert!(said.contains("the plan writes") && said.contains("--scratch"), "{said}");
+    assert_eq!(std::fs::read_dir(folder.path().join("scratch")).unwrap().count(), 0);
 }

@@ -1,6 +1,6 @@
 //! Trait of all tiers and wrappers, and the types of its calls.
 
-use crate::error::StorageError;
+use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -79,6 +79,16 @@ pub trait Tier: Send + Sync + 'static {
     /// Reads many ranges as a single request of the tier: all of them, or an error.
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError>;
 
+    /// Reads an object that was not looked up, and has `bytes` bytes or is [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt). A
+    /// look-up before the read counts as a request; a tier whose replies tell an object's size makes none.
+    async fn read_whole(&self, path: &ObjectPath, bytes: u64) -> Result<Read, StorageError> {
+        let object = self.stat(path).await?;
+        check_size(path, object.size, bytes)?;
+        let mut read = self.read(&object, 0..bytes).await?;
+        read.cost.requests += 1;
+        Ok(read)
+    }
+
     /// Explains why reads that took these paths differ from the tier's configuration; `None` if they agree.
     fn shortfall(&self, took: ViaSet) -> Option<String> {
         let _ = took;
@@ -110,6 +120,17 @@ pub trait Tier: Send + Sync + 'static {
 
     /// Removes an object.
     async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError>;
+}
+
+/// Refuses an object of another size than it must have.
+pub(crate) fn check_size(path: &ObjectPath, found: u64, wanted: u64) -> Result<(), StorageError> {
+    match found == wanted {
+        true => Ok(()),
+        false => {
+            let what = format!("has {found} bytes and not {wanted}: cut off, or another object");
+            Err(StorageError::new(ErrorKind::Corrupt, path.as_str(), what))
+        }
+    }
 }
 
 /// Cost of a read.

@@ -180,6 +180,7 @@ mod tests {
         let calibrated = Calibrated {
             cells,
             rounds_at_s: vec![0.0, 7.0],
+            ..Calibrated::default()
         };
         profile(origin(), &calibrated)
     }

@@ -8,7 +8,10 @@ use crate::rounds::{Rounds, order};
 use crate::station::Station;
 use crate::stop::Stop;
 use anyhow::{Result, bail};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use tierlab_analysis::record::Limits;
+use tierlab_instrument::machine::disturbance::cpu_disturbances;
 use tierlab_instrument::units::bytes;
 
 /// Time of a step beside its window.
@@ -17,9 +20,11 @@ const BESIDE: Duration = Duration::from_millis(100);
 const WAKE: Duration = Duration::from_millis(100);
 
 /// Results of all rounds.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Calibrated {
     pub(super) cells: Vec<Cell>,
+    /// Sentence on disturbed steps; empty without any.
+    pub(super) disturbed: String,
     /// Start of each round in seconds, from the first.
     pub(super) rounds_at_s: Vec<f64>,
 }
@@ -36,10 +41,30 @@ pub(super) struct Cell {
     pub(super) by_round: Vec<Option<(u64, u64)>>,
 }
 
+/// One size at one depth in one round.
+struct Step {
+    driven: Driven,
+    /// Disturbance of the machine, in words.
+    disturbed: Option<String>,
+}
+
 impl Cell {
     /// Number of reads.
     pub(super) const fn calls(&self) -> u64 {
         self.tally.sums.calls
+    }
+
+    /// Adds the steps of its rounds. Leaves the disturbed out if half of them are not, and returns their number.
+    fn add_all(&mut self, steps: &[Step]) -> usize {
+        let quiet = steps.iter().filter(|step| step.disturbed.is_none()).count();
+        let keeps_all = 2 * quiet < steps.len();
+        for step in steps {
+            match step.disturbed.is_none() || keeps_all {
+                true => self.add(&step.driven),
+                false => self.by_round.push(None),
+            }
+        }
+        if keeps_all { 0 } else { steps.len() - quiet }
     }
 
     fn add(&mut self, driven: &Driven) {
@@ -85,12 +110,7 @@ pub(super) fn rounds(
     for bytes in options.blocks() {
         points.extend(options.depths().into_iter().map(|depth| point(bytes, depth, direct)));
     }
-    let cell = |point: &Point| Cell {
-        bytes: point.block_bytes,
-        depth: point.depth,
-        ..Cell::default()
-    };
-    let mut cells: Vec<Cell> = points.iter().map(cell).collect();
+    let mut steps: BTreeMap<Point, Vec<Step>> = BTreeMap::new();
     let (begun, mut rounds_at_s) = (Instant::now(), Vec::new());
     let order = order(access.seed, options.rounds, &points);
     let expected = access.warmup + access.window + BESIDE;
@@ -104,13 +124,45 @@ pub(super) fn rounds(
         }
         station.prepare(point, &access)?;
         let driven = station.measure(point, &access, round, stop)?;
-        let is_own = |cell: &&mut Cell| (cell.bytes, cell.depth) == (point.block_bytes, point.depth);
-        if let Some(cell) = cells.iter_mut().find(is_own).filter(|_| !stop.is_asked()) {
-            cell.add(&driven);
+        if !stop.is_asked() {
+            let machine = driven.looks.1.since(&driven.looks.0);
+            let disturbed = cpu_disturbances(machine.foreign_cpu_share, machine.steal_share, &Limits::default());
+            let disturbed = (!disturbed.is_empty()).then(|| disturbed.join(", "));
+            steps.entry(point.clone()).or_default().push(Step { driven, disturbed });
         }
         Ok(())
     })?;
-    Ok(Calibrated { cells, rounds_at_s })
+    let mut measured = Calibrated {
+        rounds_at_s,
+        ..Calibrated::default()
+    };
+    let mut left_out = 0;
+    for point in &points {
+        let mut cell = Cell {
+            bytes: point.block_bytes,
+            depth: point.depth,
+            ..Cell::default()
+        };
+        left_out += cell.add_all(steps.get(point).map_or(&[], Vec::as_slice));
+        measured.cells.push(cell);
+    }
+    measured.disturbed = disturbed(steps.values().flatten(), left_out);
+    Ok(measured)
+}
+
+/// Sentence on disturbed steps, of which so many are left out.
+fn disturbed<'a>(steps: impl Iterator<Item = &'a Step> + Clone, left_out: usize) -> String {
+    let all = steps.clone().count();
+    let mut disturbed = steps.filter_map(|step| step.disturbed.as_ref()).peekable();
+    let Some(first) = disturbed.peek().map(ToString::to_string) else {
+        return String::new();
+    };
+    let count = disturbed.count();
+    let counts = match left_out < count {
+        true => "; the figures hold some of them: record again on a quiet machine",
+        false => "",
+    };
+    format!("disturbed: {count} of {all} steps, {left_out} of them left out, such as: {first}{counts}")
 }
 
 fn point(block_bytes: u64, depth: u32, direct: bool) -> Point {
@@ -134,6 +186,40 @@ fn pause(until: Instant, stop: &Stop) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::Watched;
+
+    #[test]
+    fn steps_beside_other_work_are_left_out_and_named() {
+        let step = |ns: u64, why: Option<&str>| {
+            let mut tally = Tally::default();
+            tally.call(ns.into(), 4096, false, &tierlab_storage::ReadCost::default());
+            let look = Watched::default().look();
+            Step {
+                driven: Driven {
+                    tally,
+                    window: Duration::from_secs(1),
+                    looks: (look.clone(), look),
+                },
+                disturbed: why.map(str::to_owned),
+            }
+        };
+        let busy = "foreign processes used 47 % of the CPUs";
+        let mut cell = Cell::default();
+        let steps = [step(1000, None), step(9000, Some(busy)), step(1000, None)];
+        assert_eq!(cell.add_all(&steps), 1);
+        assert_eq!(
+            (cell.calls(), cell.tally.latency_ns.max() < 2000, cell.by_round[1]),
+            (2, true, None)
+        );
+        assert_eq!(
+            disturbed(steps.iter(), 1),
+            format!("disturbed: 1 of 3 steps, 1 of them left out, such as: {busy}")
+        );
+        let steps = [step(9000, Some(busy)), step(9000, Some(busy)), step(1000, None)];
+        assert_eq!(Cell::default().add_all(&steps), 0);
+        assert!(disturbed(steps.iter(), 0).contains("record again on a quiet machine"));
+        assert_eq!(disturbed([step(1, None)].iter(), 0), "");
+    }
 
     #[test]
     fn a_point_without_reads_or_with_more_failures_than_reads_says_too_little() {
@@ -150,6 +236,7 @@ mod tests {
             let measured = Calibrated {
                 cells: vec![cell],
                 rounds_at_s: vec![0.0],
+                ..Calibrated::default()
             };
             measured.check().map_err(|error| error.to_string())
         };

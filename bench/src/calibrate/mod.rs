@@ -32,7 +32,7 @@ pub(crate) fn call(options: &CalibrateOptions) -> Result<()> {
     let config = tier_config(&options.tier, &options.set)?;
     let stop = Stop::on_signal()?;
     let mut station = Station::new("calibrate", &config, scratch(options, &config), 0)?;
-    let origin = origin(options, &config, &station);
+    let mut origin = origin(options, &config, &station);
     let measured = measure::rounds(&mut station, options, is_direct(&config), &stop);
     // Data is removed from the tier after a failure too.
     let removed = station.remove();
@@ -42,6 +42,10 @@ pub(crate) fn call(options: &CalibrateOptions) -> Result<()> {
         bail!("interrupted before every size was read at every depth: no profile was written");
     }
     measured.check()?;
+    if !measured.disturbed.is_empty() {
+        origin.notes.insert(0, plain(&measured.disturbed));
+    }
+    origin.notes.truncate(MOST_NOTES);
     let profile = describe::profile(origin, &measured);
     write(&profile, &options.out)?;
     print!("{}", print::text(&profile, &options.out));
@@ -77,13 +81,7 @@ fn origin(options: &CalibrateOptions, config: &TierConfig, station: &Station) ->
         place: options.place.trim().to_owned(),
         tier: config.kind().to_owned(),
         // The first note is the tier's address, which may be private.
-        notes: station
-            .notes
-            .iter()
-            .skip(1)
-            .take(MOST_NOTES)
-            .map(|note| plain(note))
-            .collect(),
+        notes: station.notes.iter().skip(1).map(|note| plain(note)).collect(),
         environment: RecordedEnvironment {
             kernel: plain(&here.host.kernel),
             cpu: plain(&here.host.cpu),

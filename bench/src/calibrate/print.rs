@@ -76,6 +76,8 @@ fn sentences(profile: &Recorded) -> Vec<String> {
             error.rate * 100.0
         ));
     }
+    let disturbed = |note: &&String| note.starts_with("disturbed: ");
+    said.extend(profile.origin.notes.iter().filter(disturbed).cloned());
     let medians = || profile.rounds.iter().map(|round| round.p50_ratio);
     let (least, most) = (medians().fold(f64::INFINITY, f64::min), medians().fold(0.0, f64::max));
     if most > least * DRIFTS {

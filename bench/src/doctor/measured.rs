@@ -18,6 +18,8 @@ const WINDOW: Duration = Duration::from_millis(500);
 const WARMUP: Duration = Duration::from_millis(50);
 const SMALL: u64 = 4096;
 const LARGE: u64 = 1 << 20;
+/// Share of a cold read's bytes that the kernel must fetch from storage; with less it came from memory.
+const FETCHED: f64 = 0.95;
 /// Ratio of times from which a way is reported as slower, given half a second of measuring.
 const SLOWER: f64 = 1.25;
 
@@ -133,8 +135,21 @@ fn direct_reads(ways: &Ways) -> Finding {
     }
 }
 
-/// Reads through the page cache beside direct ones, which take `1 / slower` of the time.
-fn through_cache(about: &str, slower: f64, figures: String, (effect, change): (&str, &str)) -> Finding {
+/// Reads through the page cache beside direct ones, which take `1 / slower` of the time; nothing can be said if they were not cold.
+fn through_cache(
+    about: &str,
+    through: &Shown,
+    slower: f64,
+    figures: String,
+    (effect, change): (&str, &str),
+) -> Finding {
+    if let Some(share) = through.fetched_share.filter(|share| *share < FETCHED) {
+        let found = format!(
+            "not cold: {:.0} % of what was read was fetched from storage",
+            100.0 * share
+        );
+        return Finding::unknown(about, found);
+    }
     let finding = match slower < SLOWER {
         true => Finding::fine(about, "costs no more than direct reads"),
         false => Finding::warning(about, format!("{slower:.1} times as long as direct reads"))
@@ -159,7 +174,8 @@ fn small(past: &Shown, through: &Shown, direct: Option<bool>) -> Finding {
     };
     let effect = "random reads of data that is not in the cache are slower";
     let about = "page cache, 4 KiB at random, cold";
-    through_cache(about, through.p50_us / past.p50_us, figures, (effect, change))
+    let slower = through.p50_us / past.p50_us;
+    through_cache(about, through, slower, figures, (effect, change))
 }
 
 fn large(past: &Shown, through: &Shown) -> Finding {
@@ -171,7 +187,8 @@ fn large(past: &Shown, through: &Shown) -> Finding {
     let effect = "files that are read in order through the page cache take longer";
     let about = "page cache, 1 MiB in order, cold";
     let slower = past.mb_per_s / through.mb_per_s;
-    through_cache(about, slower, figures, (effect, "direct reads with several in flight"))
+    let change = "direct reads with several in flight";
+    through_cache(about, through, slower, figures, (effect, change))
 }
 
 #[cfg(test)]
@@ -204,6 +221,25 @@ mod tests {
         assert!(warnings[0].measured.as_ref().unwrap().contains("8 KiB fetched"));
         assert_eq!(warnings[1].found, "2.0 times as long as direct reads");
         assert!(found.iter().all(|finding| finding.measured.is_some()), "{found:?}");
+    }
+
+    #[test]
+    fn reads_that_came_from_memory_are_not_compared() {
+        let from_memory = Shown {
+            fetched_share: Some(0.2),
+            ..of(3.0, 7611.0).unwrap()
+        };
+        let ways = Ways {
+            small_direct: of(100.0, 40.0),
+            small_buffered: of(90.0, 44.0),
+            large_direct: of(1000.0, 1000.0),
+            large_buffered: Ok(from_memory),
+            small_ring: of(101.0, 40.0),
+        };
+        let found = findings(&ways, Some(true));
+        let large = found.iter().find(|finding| finding.about.contains("1 MiB")).unwrap();
+        assert_eq!(large.level, Level::Unknown);
+        assert!(large.found.contains("20 %") && large.measured.is_none(), "{large:?}");
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! State shared by the callers of a repeat: its begin and end, the next call, the calls that count. Knows nothing of how a call is made.
 
-use super::schedule::due_times;
 use super::tally::{Faults, Tally};
 use crate::chance::{Pick, Picker, Random};
-use crate::plan::{Access, CacheState, Pattern, Point};
+use crate::plan::{Access, Arrivals, Point, WriteSync};
 use crate::stop::Stop;
 use anyhow::Result;
 use std::sync::OnceLock;
@@ -11,6 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tierlab_storage::{ReadCost, StorageError};
 
+/// Maximum calls of one repeat.
+const MOST_CALLS: f64 = 20e6;
 /// Time from creating the callers to the first call.
 const LEAD: Duration = Duration::from_millis(20);
 /// Maximum time for calls of an open loop after the last due time, in windows; at least [`LEAST_DRAIN`].
@@ -29,6 +30,8 @@ pub(crate) struct Course {
     most: Option<usize>,
     /// Time at which the data came to its end.
     ran_out: OnceLock<Instant>,
+    /// If true, the repeat ends once all that was written is durable.
+    pub(super) syncs_at_end: bool,
     seed: u64,
     pub(super) begin: Instant,
     pub(crate) measure_from: Instant,
@@ -69,15 +72,16 @@ impl Course {
         // Each repeat has its own positions and arrivals.
         let seed = access.seed.wrapping_add(u64::from(repeat).wrapping_mul(0x9E37_79B9));
         let picker = Picker::new(point, access, file_bytes)?;
+        let warmup = match point.skips_warmup() {
+            true => Duration::ZERO,
+            false => access.warmup,
+        };
         let due = match point.rate {
             0 => None,
-            rate => Some(due_times(rate, access.arrivals, seed, access.warmup + access.window)?),
+            rate => Some(due_times(rate, access.arrivals, seed, warmup + access.window)?),
         };
-        let in_order = matches!(point.pattern, Pattern::Sequential | Pattern::Strided);
-        let most = (in_order && point.cache == CacheState::Cold)
-            .then(|| (file_bytes / point.block_bytes).max(1) as usize * point.files as usize);
-        // Warming up would read the data away.
-        let warmup = most.map_or(access.warmup, |_| Duration::ZERO);
+        let blocks = (file_bytes / point.block_bytes).max(1) as usize * point.files as usize;
+        let most = point.ends_with_data().then_some(blocks);
         let begin = Instant::now() + LEAD;
         let until = begin + warmup + access.window;
         let drain = (access.window * DRAIN_WINDOWS).max(LEAST_DRAIN);
@@ -87,6 +91,7 @@ impl Course {
             next: AtomicUsize::new(0),
             most,
             ran_out: OnceLock::new(),
+            syncs_at_end: point.sync == WriteSync::End,
             seed,
             begin,
             measure_from: begin + warmup,
@@ -203,5 +208,55 @@ impl Course {
             }
             _ => {}
         }
+    }
+}
+
+/// Returns the due times up to an end.
+///
+/// # Errors
+/// More calls than a repeat may have.
+fn due_times(rate: u32, arrivals: Arrivals, seed: u64, end: Duration) -> anyhow::Result<Vec<Duration>> {
+    let expected = f64::from(rate) * end.as_secs_f64();
+    anyhow::ensure!(
+        expected <= MOST_CALLS,
+        "{expected:.0} calls in a repeat are more than {MOST_CALLS:.0}"
+    );
+    let mut random = Random::new(seed, 0x0073_6368_6564);
+    let mut due = Vec::with_capacity(expected as usize + 1);
+    let mut at = 0.0;
+    loop {
+        at += match arrivals {
+            // The inverse of the exponential distribution; 1 - share is never 0.
+            Arrivals::Poisson => -(1.0 - random.share()).ln() / f64::from(rate),
+            Arrivals::Constant => 1.0 / f64::from(rate),
+        };
+        let moment = Duration::from_secs_f64(at);
+        if moment >= end {
+            return Ok(due);
+        }
+        due.push(moment);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_names_the_moments_and_the_rate_is_kept() {
+        let end = Duration::from_secs(20);
+        let poisson = due_times(1000, Arrivals::Poisson, 1, end).unwrap();
+        assert_eq!(poisson, due_times(1000, Arrivals::Poisson, 1, end).unwrap());
+        assert_ne!(poisson, due_times(1000, Arrivals::Poisson, 2, end).unwrap());
+        // Four standard deviations of a Poisson count.
+        assert!((poisson.len() as f64 - 20_000.0).abs() < 4.0 * 20_000_f64.sqrt());
+        assert!(poisson.is_sorted());
+        assert_eq!(
+            due_times(100, Arrivals::Constant, 1, Duration::from_secs(1))
+                .unwrap()
+                .len(),
+            99
+        );
+        assert!(due_times(4_000_000_000, Arrivals::Constant, 1, end).is_err());
     }
 }

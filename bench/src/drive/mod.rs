@@ -2,7 +2,6 @@
 //! the machine meanwhile.
 
 mod course;
-mod schedule;
 mod tally;
 mod tasks;
 mod threads;
@@ -35,11 +34,14 @@ fn watch(course: &Course, watched: &Watched, join: impl FnOnce() -> Result<Tally
     let first = watched.look();
     wait(course, course.until);
     // In a closed loop the last calls end after the window: neither they nor their load on the machine count.
-    let at_end = course.due().is_none().then(|| watched.look());
+    let at_end = (course.due().is_none() && !course.syncs_at_end).then(|| watched.look());
     let tally = join()?;
     let last = at_end.unwrap_or_else(|| watched.look());
     // Shorter after an interrupt, or where the data came to its end.
-    let end = course.ran_out().unwrap_or_else(Instant::now).min(course.until);
+    let end = match course.syncs_at_end {
+        true => last.at,
+        false => course.ran_out().unwrap_or_else(Instant::now).min(course.until),
+    };
     Ok(Driven {
         tally,
         window: end.saturating_duration_since(course.measure_from),

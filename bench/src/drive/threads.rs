@@ -9,18 +9,23 @@ use tierlab_storage::ReadCost;
 
 /// A caller that blocks.
 pub(crate) trait Blocking: Send {
-    /// Makes the content of a write, before its time begins.
+    /// Gets ready for an access, before its time begins.
     fn prepare(&mut self, pick: Pick);
 
     /// Makes an access, and returns the time of its end. Checks the bytes after that time.
     fn act(&mut self, pick: Pick) -> Result<Instant>;
 }
 
-/// Runs a repeat.
+/// Runs a repeat, and `finish` after the last call.
 ///
 /// # Errors
-/// A failed access, or wrong bytes.
-pub(crate) fn threads(course: &Course, callers: Vec<impl Blocking>, watched: &Watched) -> Result<Driven> {
+/// A failed access, wrong bytes, or an error of `finish`.
+pub(crate) fn threads(
+    course: &Course,
+    callers: Vec<impl Blocking>,
+    watched: &Watched,
+    finish: impl FnOnce() -> Result<()>,
+) -> Result<Driven> {
     std::thread::scope(|scope| {
         let mut running = Vec::with_capacity(callers.len());
         for (number, caller) in (0..).zip(callers) {
@@ -34,6 +39,7 @@ pub(crate) fn threads(course: &Course, callers: Vec<impl Blocking>, watched: &Wa
                 let own = thread.join().map_err(|_| anyhow::anyhow!("a caller panicked"))??;
                 tally.add(&own);
             }
+            finish()?;
             Ok(tally)
         })
     })
@@ -65,7 +71,7 @@ fn call(course: &Course, mut caller: impl Blocking, number: u32) -> Result<Tally
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Access, CacheState, Pattern, Point};
+    use crate::plan::{Access, CacheState, Pattern, Point, WriteSync};
     use crate::stop::Stop;
     use std::time::Duration;
 
@@ -86,7 +92,11 @@ mod tests {
         let time = Duration::from_secs_f64(seconds);
         let access = Access::reads(16 * 4096, time, time);
         let course = Course::new(point, &access, access.size, 0, &Stop::default()).unwrap();
-        threads(&course, vec![Slow, Slow], &Watched::default()).unwrap()
+        let finish = || {
+            std::thread::sleep(Duration::from_millis(40));
+            Ok(())
+        };
+        threads(&course, vec![Slow, Slow], &Watched::default(), finish).unwrap()
     }
 
     #[test]
@@ -94,6 +104,17 @@ mod tests {
         let driven = run(&Point::reads("t", 4096), 0.05);
         assert!(driven.tally.sums.calls > 0);
         assert!(driven.tally.latency_ns.value_at_quantile(0.5) < 4_000_000);
+    }
+
+    #[test]
+    fn making_writes_durable_at_the_end_takes_part_of_the_time() {
+        let point = Point {
+            sync: WriteSync::End,
+            ..Point::reads("t", 4096)
+        };
+        let window = run(&point, 0.05).window;
+        assert!(window >= Duration::from_millis(90), "{window:?}");
+        assert!(run(&Point::reads("t", 4096), 0.05).window <= Duration::from_millis(50));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Traffic of the storage below a folder. In: a folder. Out: the counters of the device in `/proc/diskstats`, and of the NFS mount in
 //! `/proc/self/mountstats`.
 
+use procfs::process::{MountStat, NFSOperationStat, Process};
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -73,62 +74,47 @@ impl Disk {
 
 /// Returns the counters of the mount that holds a folder; `None` if it is not an NFS mount.
 pub(super) fn of_mount(folder: &Path) -> Option<Traffic> {
-    of(&std::fs::read_to_string("/proc/self/mountstats").ok()?, folder)
+    let mounts = Process::myself().and_then(|own| own.mountstats()).ok()?;
+    of(&mounts.0, folder)
 }
 
-/// Parses blocks of lines, one for each mount: `device X mounted on Y with fstype nfs…`, later `READ: ops transmissions
-/// timeouts bytes-sent bytes-received …` (Linux, net/sunrpc/stats.c).
-fn of(text: &str, folder: &Path) -> Option<Traffic> {
-    let mut best: Option<(usize, Traffic)> = None;
-    let mut blocks = text.split("\ndevice ");
-    let first = blocks
-        .next()
-        .map(|block| block.strip_prefix("device ").unwrap_or(block));
-    for block in first.into_iter().chain(blocks) {
-        let Some((head, lines)) = block.split_once('\n') else {
-            continue;
-        };
-        let Some((place, kind)) = head
-            .split_once(" mounted on ")
-            .and_then(|(_, rest)| rest.split_once(" with fstype "))
-        else {
-            continue;
-        };
-        let is_longer = best.is_none_or(|(len, _)| place.len() > len);
-        if kind.starts_with("nfs") && !kind.starts_with("nfsd") && folder.starts_with(place) && is_longer {
-            best = Some((place.len(), of_operations(lines)));
-        }
-    }
-    best.map(|(_, counted)| counted)
-}
-
-fn of_operations(lines: &str) -> Traffic {
-    let operation = |name: &str| -> Vec<u64> {
-        let line = lines.lines().find_map(|line| line.trim_start().strip_prefix(name));
-        line.map(|rest| rest.split_whitespace().filter_map(|word| word.parse().ok()).collect())
-            .unwrap_or_default()
+fn of(mounts: &[MountStat], folder: &Path) -> Option<Traffic> {
+    let around = mounts.iter().filter(|mount| folder.starts_with(&mount.mount_point));
+    let mount = around.max_by_key(|mount| mount.mount_point.as_os_str().len())?;
+    let operations = &mount.statistics.as_ref()?.per_op_stats;
+    let sum = |names: &[&str], value: fn(&NFSOperationStat) -> u64| -> u64 {
+        names.iter().filter_map(|name| operations.get(*name)).map(value).sum()
     };
-    let (read, write) = (operation("READ:"), operation("WRITE:"));
-    let at = |numbers: &[u64], place: usize| numbers.get(place).copied().unwrap_or_default();
-    let again = |numbers: &[u64]| at(numbers, 1).saturating_sub(at(numbers, 0));
-    Traffic {
-        reads: at(&read, 0),
-        read_bytes: at(&read, 4),
-        writes: at(&write, 0),
-        write_bytes: at(&write, 3),
-        retransmits: again(&read) + again(&write),
-    }
+    Some(Traffic {
+        reads: sum(&["READ"], |of| of.operations),
+        read_bytes: sum(&["READ"], |of| of.bytes_recv),
+        writes: sum(&["WRITE"], |of| of.operations),
+        write_bytes: sum(&["WRITE"], |of| of.bytes_sent),
+        retransmits: sum(&["READ", "WRITE"], |of| of.transmissions.saturating_sub(of.operations)),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use procfs::FromBufRead as _;
+    use procfs::process::MountStats;
 
-    const TEXT: &str = "device sysfs mounted on /sys with fstype sysfs\ndevice filer:/a mounted on /mnt with fstype nfs4 statvers=1.1\n\topts:\trw\n\tper-op statistics\n\t        READ: 10 12 0 1600 41000 1 2 3 0\n\t       WRITE: 4 4 0 9000 500 1 2 3 0\ndevice filer:/b mounted on /mnt/b with fstype nfs statvers=1.1\n\t        READ: 7 7 0 700 7000 1 2 3\n";
+    fn nfs(mount: &str, read: &str, write: &str) -> String {
+        let numbers = "0 ".repeat(27);
+        format!(
+            "device filer:/a mounted on {mount} with fstype nfs4 statvers=1.1\n\topts:\trw\n\tage:\t1\n\tcaps:\tcaps=0x1\n\tsec:\tflavor=1\n\
+             \tevents:\t{numbers}\n\tbytes:\t0 0 0 0 0 0 0 0\n\tper-op statistics\n\t        READ: {read}\n\t       WRITE: {write}\n\n"
+        )
+    }
 
     #[test]
     fn the_innermost_mount_is_read() {
-        let of = |folder: &str| of(TEXT, Path::new(folder));
+        let text = "device sysfs mounted on /sys with fstype sysfs\n".to_owned()
+            + &nfs("/mnt", "10 12 0 1600 41000 1 2 3", "4 4 0 9000 500 1 2 3")
+            + &nfs("/mnt/b", "7 7 0 700 7000 1 2 3", "0 0 0 0 0 0 0 0");
+        let mounts = MountStats::from_buf_read(text.as_bytes()).unwrap().0;
+        let of = |folder: &str| of(&mounts, Path::new(folder));
         let outer = Traffic {
             reads: 10,
             read_bytes: 41_000,

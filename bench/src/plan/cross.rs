@@ -1,8 +1,8 @@
 //! Factors to points. In: a plan's tables, and the kind of each tier. Out: every point once, or a point that cannot be measured and why.
 //! Pure.
 
-use super::point::{CacheState, Operation, Point, Way};
-use super::raw::{Cache, RawCross};
+use super::point::{CacheState, Operation, Point, Way, WriteSync};
+use super::raw::RawCross;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Kind of a tier.
@@ -48,39 +48,36 @@ pub(crate) fn points(
 }
 
 /// Combines every value of each factor with every value of the others.
-fn combinations(table: &RawCross) -> Vec<(Point, Cache)> {
-    let mut all = vec![(Point::reads("", 0), Cache::default())];
-    vary(&mut all, &table.tier, |(point, _), tier| point.tier.clone_from(tier));
-    vary(&mut all, &table.pattern, |(point, _), pattern| point.pattern = *pattern);
-    vary(&mut all, &table.operation, |(point, _), operation| {
+fn combinations(table: &RawCross) -> Vec<Point> {
+    let mut all = vec![Point::reads("", 0)];
+    vary(&mut all, &table.tier, |point, tier| point.tier.clone_from(tier));
+    vary(&mut all, &table.pattern, |point, pattern| point.pattern = *pattern);
+    vary(&mut all, &table.operation, |point, operation| {
         point.operation = *operation;
     });
-    vary(&mut all, &table.way, |(point, _), way| point.way = *way);
-    vary(&mut all, &table.cache, |(_, cache), value| *cache = *value);
-    vary(&mut all, &table.files, |(point, _), files| point.files = *files);
-    vary(&mut all, &table.threads, |(point, _), threads| point.threads = *threads);
-    vary(&mut all, &table.rate, |(point, _), rate| point.rate = *rate);
-    vary(&mut all, &table.block, |(point, _), block| point.block_bytes = block.0);
-    vary(&mut all, &table.depth, |(point, _), depth| point.depth = *depth);
+    vary(&mut all, &table.way, |point, way| point.way = *way);
+    vary(&mut all, &table.cache, |point, cache| point.cache = *cache);
+    vary(&mut all, &table.sync, |point, sync| point.sync = *sync);
+    vary(&mut all, &table.files, |point, files| point.files = *files);
+    vary(&mut all, &table.threads, |point, threads| point.threads = *threads);
+    vary(&mut all, &table.rate, |point, rate| point.rate = *rate);
+    vary(&mut all, &table.block, |point, block| point.block_bytes = block.0);
+    vary(&mut all, &table.depth, |point, depth| point.depth = *depth);
     all
 }
 
-/// Replaces each item by one for each value.
-fn vary<T: Clone, V>(all: &mut Vec<T>, values: &[V], set: impl Fn(&mut T, &V)) {
-    let with = |item: &T, value: &V| {
-        let mut item = item.clone();
-        set(&mut item, value);
-        item
-    };
-    *all = all
-        .iter()
-        .flat_map(|item| values.iter().map(move |value| (item, value)))
-        .map(|(item, value)| with(item, value))
-        .collect();
+/// Replaces each point by one for each value.
+fn vary<V>(all: &mut Vec<Point>, values: &[V], set: impl Fn(&mut Point, &V)) {
+    for mut point in std::mem::take(all) {
+        for value in values {
+            set(&mut point, value);
+            all.push(point.clone());
+        }
+    }
 }
 
 /// Resolves the way at the tier, and the state of the page cache there.
-fn settle((mut point, cache): (Point, Cache), places: &BTreeMap<String, TierPlace>) -> Result<Point, String> {
+fn settle(mut point: Point, places: &BTreeMap<String, TierPlace>) -> Result<Point, String> {
     let Some(place) = places.get(&point.tier) else {
         let known: Vec<&str> = places.keys().map(String::as_str).collect();
         return Err(format!(
@@ -100,14 +97,19 @@ fn settle((mut point, cache): (Point, Cache), places: &BTreeMap<String, TierPlac
         }
         _ => {}
     }
-    point.cache = match (place, point.way.is_direct(), cache) {
-        (TierPlace::Elsewhere, ..) => CacheState::AsIs,
-        (_, true, _) => CacheState::Bypassed,
-        (_, _, Cache::Cold) => CacheState::Cold,
-        (_, _, Cache::Warm) => CacheState::Warm,
+    if !matches!(point.cache, CacheState::Cold | CacheState::Warm) {
+        return Err("cross.cache: `cold` or `warm`".to_owned());
+    }
+    point.cache = match (place, point.way.is_direct()) {
+        (TierPlace::Elsewhere, _) => CacheState::AsIs,
+        (_, true) => CacheState::Bypassed,
+        (_, false) => point.cache,
     };
     if point.way.is_peer() {
         point.threads = 0;
+    }
+    if !point.writes_in_place() {
+        point.sync = WriteSync::None;
     }
     Ok(point)
 }
@@ -168,6 +170,19 @@ mod tests {
         let elsewhere =
             crossed("tier = [\"bucket\"]\nblock = [512]\ncache = [\"cold\", \"warm\"]\nrate = [0, 100]").unwrap();
         assert_eq!(elsewhere.len(), 2, "{elsewhere:?}");
+    }
+
+    #[test]
+    fn durability_is_of_blocks_written_in_place() {
+        let all = crossed(
+            "tier = [\"disk\"]\nway = [\"tier\", \"pread\"]\noperation = [\"read\", \"write\"]\nblock = [4096]\nsync = [\"none\", \"each\", \"end\"]",
+        );
+        let all = all.unwrap();
+        assert_eq!(all.len(), 6, "three writes by pread, and one of each other: {all:?}");
+        for wanted in ["not synced", "each synced", "synced at the end"] {
+            let text = format!("disk by pread: random write, cold, {wanted}, 4 KiB, depth 1");
+            assert!(all.contains(&text), "{text}: {all:?}");
+        }
     }
 
     #[test]

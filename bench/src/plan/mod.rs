@@ -10,7 +10,7 @@ pub(crate) use common::{
     Common, Flags, RawTier, Size, Source, bad_usage, check_counts, check_list, check_name, check_table, check_within,
     hundredths, mib, number, parse_positive_seconds, parse_seconds, seconds, tier_config,
 };
-pub(crate) use point::{CacheState, Operation, Pattern, Point, Way, word};
+pub(crate) use point::{CacheState, Operation, Pattern, Point, Way, WriteSync, word};
 pub(crate) use raw::Arrivals;
 
 use anyhow::Result;

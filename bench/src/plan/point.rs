@@ -64,11 +64,25 @@ pub(crate) enum Operation {
     Mixed,
 }
 
+/// Time at which blocks written in place are made durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum WriteSync {
+    /// Never: in the page cache, or in the device's own.
+    #[default]
+    None,
+    /// With each write, by `O_DSYNC`.
+    Each,
+    /// After the last write, by `fsync`, which counts in the time of the repeat.
+    End,
+}
+
 /// State of the page cache at the start of a repeat.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum CacheState {
     /// Nothing of the data: dropped by `posix_fadvise` before each repeat.
+    #[default]
     Cold,
     /// The data, as far as it fits: read once before each repeat.
     Warm,
@@ -88,6 +102,8 @@ pub(crate) struct Point {
     pub(crate) files: u32,
     pub(crate) way: Way,
     pub(crate) cache: CacheState,
+    #[serde(default)]
+    pub(crate) sync: WriteSync,
     /// Threads of the runtime, 0 for one per core; the peers have one for each call in flight.
     pub(crate) threads: u16,
     /// Calls offered per second; 0 is a closed loop.
@@ -115,6 +131,7 @@ impl Point {
             files: 1,
             way: Way::Tier,
             cache: CacheState::AsIs,
+            sync: WriteSync::None,
             threads: 0,
             rate: 0,
             block_bytes,
@@ -131,21 +148,44 @@ impl Point {
         }
     }
 
-    /// State of the page cache and number of threads, as far as they are chosen: `, cold, 2 threads`.
+    /// True for writes of blocks in place, by the bench's own code.
+    pub(crate) fn writes_in_place(&self) -> bool {
+        self.way.is_peer() && self.operation != Operation::Read
+    }
+
+    /// True for reads in order of data that is cold: they end with the data, whose pages are warm from then on.
+    pub(crate) fn ends_with_data(&self) -> bool {
+        let in_order = matches!(self.pattern, Pattern::Sequential | Pattern::Strided);
+        in_order && self.cache == CacheState::Cold
+    }
+
+    /// True if calls before the window would change what is measured in it.
+    pub(crate) fn skips_warmup(&self) -> bool {
+        self.ends_with_data() || self.sync == WriteSync::End
+    }
+
+    /// State of the page cache, durability of writes and number of threads, as far as they are chosen: `, cold, 2 threads`.
     pub(crate) fn manner_text(&self) -> String {
         let cache = match self.cache {
             CacheState::Cold => ", cold",
             CacheState::Warm => ", warm",
             CacheState::Bypassed | CacheState::AsIs => "",
         };
-        match self.threads {
-            0 => cache.to_owned(),
-            1 => format!("{cache}, 1 thread"),
-            threads => format!("{cache}, {threads} threads"),
-        }
+        let sync = match self.sync {
+            _ if !self.writes_in_place() => "",
+            WriteSync::None => ", not synced",
+            WriteSync::Each => ", each synced",
+            WriteSync::End => ", synced at the end",
+        };
+        let threads = match self.threads {
+            0 => String::new(),
+            1 => ", 1 thread".to_owned(),
+            threads => format!(", {threads} threads"),
+        };
+        format!("{cache}{sync}{threads}")
     }
 
-    /// Everything but block and depth, in words: the same for all points of a heat map.
+    /// Everything but block and depth, in words: the same for all points of a table.
     pub(crate) fn family_text(&self) -> String {
         let (way, access, manner) = (word(&self.way), self.access_text(), self.manner_text());
         let text = format!("{} by {way}: {access}{manner}", self.tier);

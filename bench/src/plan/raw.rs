@@ -1,7 +1,7 @@
 //! The plan of `run` as its TOML has it. In: text. Out: values of the right kinds, not yet checked against each other. Reads no file.
 
 use super::common::{RawTier, Size, hundredths, mib, number, numbers, only};
-use super::point::{Operation, Pattern, Way};
+use super::point::{CacheState, Operation, Pattern, Way, WriteSync};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -80,26 +80,18 @@ pub(crate) struct RawCross {
     /// Threads of the runtime; 0 is one per core.
     #[serde(default = "only")]
     pub(crate) threads: Vec<u16>,
-    /// Content of the page cache.
+    /// Content of the page cache: `cold` or `warm`.
     #[serde(default = "only")]
-    pub(crate) cache: Vec<Cache>,
+    pub(crate) cache: Vec<CacheState>,
+    /// Durability of blocks written by `pread` and `pread-direct`; a tier's own writes have that of the tier.
+    #[serde(default = "only")]
+    pub(crate) sync: Vec<WriteSync>,
     /// Files that the data is cut into.
     #[serde(default = "numbers::<_, 1>")]
     pub(crate) files: Vec<u32>,
     /// Calls offered per second; 0 is a closed loop.
     #[serde(default = "only")]
     pub(crate) rate: Vec<u32>,
-}
-
-/// Content of the page cache at the start of a repeat.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Cache {
-    /// Nothing of the data.
-    #[default]
-    Cold,
-    /// The data.
-    Warm,
 }
 
 /// Gaps between due times.

@@ -1,26 +1,25 @@
 //! A run of a plan of points. In: options. Out: a folder of results. Each finished repeat is kept at once.
 
-mod journal;
 mod record;
 mod report;
 mod summary;
 
-use crate::peers::Peers;
+use crate::peers::{FIO, Fio};
 use crate::plan::{Flags, Plan, Point};
 use crate::report::{csv, finish};
 use crate::rounds::{Rounds, order};
 use crate::station::{Station, Stations};
 use crate::stop::Stop;
 use crate::tiers::{on_tiers, results_folder};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use journal::Journal;
-use record::{Entry, MeasuredRepeat};
+use record::{Entry, Journal, MeasuredRepeat};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 use summary::{Summary, Verdict, summaries};
+use tierlab_instrument::units::bytes;
 
 /// Time of a repeat beside its window: dropping or warming the page cache, starting callers.
 const BESIDE: Duration = Duration::from_millis(100);
@@ -36,7 +35,7 @@ pub(crate) struct RunOptions {
     /// Seconds of each repeat, over the plan's
     #[arg(long)]
     pub(crate) seconds: Option<f64>,
-    /// Measure no peers (fio and others), even where they are installed
+    /// Measure no fio beside it, even where it is installed
     #[arg(long)]
     pub(crate) no_peers: bool,
 }
@@ -56,15 +55,17 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
             (folder, journal)
         }
     };
-    let peers = match plan.peers && !options.no_peers {
-        true => Peers::look(),
-        false => Peers::default(),
-    };
+    let wants_fio = plan.peers && !options.no_peers;
+    let fio = if wants_fio { Fio::look() } else { Fio::default() };
     let ((), ran) = on_tiers(&plan.common, &stop, 0, |stations| {
-        rounds(&plan, stations, &peers, &mut journal, &stop)
+        check_space(&plan, stations)?;
+        rounds(&plan, stations, &fio, &mut journal, &stop)
     })?;
     let figures = Figures {
-        peer_notes: peers.notes,
+        peer_notes: (wants_fio && fio.0.is_none())
+            .then(|| "fio is not installed: `scripts/setup fio` unpacks Debian's".to_owned())
+            .into_iter()
+            .collect(),
         points: summaries(&journal.entries),
     };
     let page = report::page(&ran, &plan.access, &figures);
@@ -79,16 +80,38 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
     }
 }
 
+/// Refuses a run whose data does not fit into its scratch folder, before anything is written. All local tiers lie in that folder.
+fn check_space(plan: &Plan, stations: &Stations) -> Result<()> {
+    let of = |(name, station): (&String, &Station)| {
+        let points = plan.points.iter().filter(|point| point.tier == *name);
+        station.local_bytes(points, plan.access.size)
+    };
+    let needed: u64 = stations.iter().map(of).sum();
+    let Some(root) = stations.values().find_map(Station::root).filter(|_| needed > 0) else {
+        return Ok(());
+    };
+    let disk = nix::sys::statvfs::statvfs(root).with_context(|| format!("cannot look at {}", root.display()))?;
+    let free = disk.blocks_available() * disk.fragment_size();
+    ensure!(
+        needed <= free,
+        "the plan writes {} and {} are free below {}: choose another --scratch, a smaller `size` or fewer `files` and `block`s",
+        bytes(needed),
+        bytes(free),
+        root.display()
+    );
+    Ok(())
+}
+
 /// Figures of `run.json`.
 #[derive(Serialize)]
 struct Figures {
-    /// Tools that are missing, and how to get them.
+    /// Missing parts of the comparison with fio, and how to get them.
     peer_notes: Vec<String>,
     points: Vec<Summary>,
 }
 
 /// Measures every repeat that the journal does not hold.
-fn rounds(plan: &Plan, stations: &mut Stations, peers: &Peers, journal: &mut Journal, stop: &Stop) -> Result<()> {
+fn rounds(plan: &Plan, stations: &mut Stations, fio: &Fio, journal: &mut Journal, stop: &Stop) -> Result<()> {
     let entries = journal.entries.iter();
     let done: BTreeSet<(Point, u32)> = entries.map(|entry| (entry.point.clone(), entry.repeat)).collect();
     let points: Vec<Point> = plan.points.iter().cloned().collect();
@@ -97,7 +120,7 @@ fn rounds(plan: &Plan, stations: &mut Stations, peers: &Peers, journal: &mut Jou
     let expected = plan.access.warmup + plan.access.window + BESIDE;
     Rounds::new(plan.common.repeats, stop, order.len(), expected).measure(&order, |repeat, point| {
         let station = stations.get_mut(&point.tier).context("a point's tier is not open")?;
-        let entry = one(plan, station, peers, (point, repeat), stop);
+        let entry = one(plan, station, fio, (point, repeat), stop);
         match stop.is_asked() {
             true => Ok(()),
             false => journal.keep(entry),
@@ -105,8 +128,8 @@ fn rounds(plan: &Plan, stations: &mut Stations, peers: &Peers, journal: &mut Jou
     })
 }
 
-/// One repeat with its peers beside it. The bench and its peers take turns in beginning.
-fn one(plan: &Plan, station: &mut Station, peers: &Peers, (point, repeat): (&Point, u32), stop: &Stop) -> Entry {
+/// One repeat with fio beside it. The bench and fio take turns in beginning.
+fn one(plan: &Plan, station: &mut Station, fio: &Fio, (point, repeat): (&Point, u32), stop: &Stop) -> Entry {
     let mut entry = Entry {
         point: point.clone(),
         repeat,
@@ -120,35 +143,26 @@ fn one(plan: &Plan, station: &mut Station, peers: &Peers, (point, repeat): (&Poi
         return entry;
     }
     if repeat % 2 == 1 {
-        beside(plan, station, peers, &mut entry, stop);
+        beside(plan, station, fio, &mut entry, stop);
     }
-    match ours(plan, station, point, repeat, stop) {
+    let driven = station.measure(point, &plan.access, repeat, stop);
+    match driven.and_then(|driven| MeasuredRepeat::of(&driven, &plan.limits)) {
         Ok(measured) => entry.measured = Some(measured),
         Err(error) => entry.failed = Some(format!("{error:#}")),
     }
     if repeat % 2 == 0 {
-        beside(plan, station, peers, &mut entry, stop);
+        beside(plan, station, fio, &mut entry, stop);
     }
     entry
 }
 
-fn ours(plan: &Plan, station: &mut Station, point: &Point, repeat: u32, stop: &Stop) -> Result<MeasuredRepeat> {
-    let driven = station.measure(point, &plan.access, repeat, stop)?;
-    MeasuredRepeat::of(&driven, &plan.limits)
-}
-
-fn beside(plan: &Plan, station: &Station, peers: &Peers, entry: &mut Entry, stop: &Stop) {
-    let Some(file) = station.file(&entry.point) else { return };
-    for job in peers.jobs(&entry.point, &plan.access, &file) {
-        if stop.is_asked() {
-            return;
-        }
-        let figures = station.settle(&entry.point).and_then(|()| job.run(&plan.access));
-        match figures {
-            Ok(figures) => {
-                entry.peers.insert(job.name().to_owned(), figures);
-            }
-            Err(error) => entry.peer_faults.push(format!("{error:#}")),
-        }
+fn beside(plan: &Plan, station: &Station, fio: &Fio, entry: &mut Entry, stop: &Stop) {
+    let Some(file) = station.peer_file(&entry.point).filter(|_| !stop.is_asked()) else {
+        return;
+    };
+    let settle = || station.settle_peer(&entry.point, file.clone());
+    match fio.run(&entry.point, &plan.access, &file, settle) {
+        Ok(figures) => entry.peers.extend(figures.map(|figures| (FIO.to_owned(), figures))),
+        Err(error) => entry.peer_faults.push(format!("{error:#}")),
     }
 }

@@ -1,17 +1,20 @@
-//! Entries of `journal.jsonl`: one for each repeat of each point. Plain data.
+//! Finished repeats of a run, an entry of `journal.jsonl` for each, in a folder with the plan that they are of: a file that outlives an
+//! interrupt.
 
 use crate::drive::{Driven, Sums};
 use crate::machine::MachineUse;
 use crate::peers::PeerFigures;
 use crate::plan::Point;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::Path;
 use tierlab_analysis::record::Limits;
+use tierlab_instrument::journal::{self as lines, FILE};
 use tierlab_instrument::machine::disturbance::cpu_disturbances;
 
 /// One repeat of a point.
@@ -82,6 +85,53 @@ pub(super) fn encode(histogram: &Histogram<u64>) -> Result<String> {
     let written = V2Serializer::new().serialize(histogram, &mut bytes);
     written.map_err(|e| anyhow::anyhow!("a histogram cannot be written: {e}"))?;
     Ok(STANDARD.encode(bytes))
+}
+
+const PLAN: &str = "plan.toml";
+
+/// The journal of a run.
+pub(super) struct Journal {
+    lines: lines::Journal,
+    pub(super) entries: Vec<Entry>,
+}
+
+impl Journal {
+    /// Begins a journal in a folder, creating the folder if absent.
+    pub(super) fn begin(folder: &Path, plan: &str) -> Result<Self> {
+        let why = || format!("cannot write results to {}: choose another --out", folder.display());
+        std::fs::create_dir_all(folder).with_context(why)?;
+        ensure!(
+            !folder.join(FILE).exists(),
+            "{} holds a run: resume it with --resume, or choose another --out",
+            folder.display()
+        );
+        std::fs::write(folder.join(PLAN), plan).with_context(why)?;
+        Self::open(folder)
+    }
+
+    /// Resumes a journal of the same plan.
+    pub(super) fn resume(folder: &Path, plan: &str) -> Result<Self> {
+        let why = || format!("{} holds no run to resume", folder.display());
+        let kept = std::fs::read_to_string(folder.join(PLAN)).with_context(why)?;
+        std::fs::metadata(folder.join(FILE)).with_context(why)?;
+        ensure!(
+            kept == plan,
+            "{}: the run has another plan; give that plan, or leave out --resume",
+            folder.join(PLAN).display()
+        );
+        Self::open(folder)
+    }
+
+    fn open(folder: &Path) -> Result<Self> {
+        let (lines, entries) = lines::Journal::open(folder)?;
+        Ok(Self { lines, entries })
+    }
+
+    pub(super) fn keep(&mut self, entry: Entry) -> Result<()> {
+        self.lines.append(&entry)?;
+        self.entries.push(entry);
+        Ok(())
+    }
 }
 
 #[cfg(test)]

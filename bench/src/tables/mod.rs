@@ -3,10 +3,11 @@
 //! - `layouts/`: the table in several layouts, looked up and scanned
 //! - `caching/`: caches over it
 //! - `offline/`: all of it streamed through a model
-//! - `rows_file`: a table in memory; `places`: tables laid out on the tiers
+//! - `rows_file`: a table in memory; `places`: tables laid out on the tiers; `price`
 
 pub(crate) mod caching;
 pub(crate) mod layouts;
 pub(crate) mod offline;
 mod places;
+mod price;
 mod rows_file;

@@ -88,7 +88,7 @@ pub(super) struct LaidOut {
 }
 
 /// Size of a table that was laid out, and cost of opening it and reading every index or footer.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct Stored {
     pub(super) objects: u64,
     pub(super) stored_bytes: u64,

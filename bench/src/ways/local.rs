@@ -3,11 +3,12 @@
 
 use super::map::Map;
 use crate::chance::Pick;
-use crate::content::Data;
+use crate::content::{CHECKED, Data};
 use crate::drive::Blocking;
-use crate::plan::Way;
+use crate::plan::{Operation, Point, Way, WriteSync};
 use anyhow::{Context, Result};
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -20,12 +21,21 @@ const ALIGNMENT: usize = 4096;
 
 /// One caller.
 pub(crate) struct LocalCaller {
-    way: Way,
+    manner: Manner,
     files: Arc<Vec<PathBuf>>,
     data: Data,
     /// A single file stays open; of many, each is opened for each access, as loaders do.
     open: Option<OpenFile>,
+    /// Memory of its reads and writes. Seeded before the first write: making content takes longer than writing it.
     buffer: Vec<u8>,
+}
+
+/// Way of opening a file.
+#[derive(Debug, Clone, Copy)]
+struct Manner {
+    way: Way,
+    /// If true, each write is durable when it ends.
+    synced: bool,
 }
 
 enum OpenFile {
@@ -34,43 +44,56 @@ enum OpenFile {
 }
 
 impl LocalCaller {
-    pub(crate) fn new(way: Way, files: Arc<Vec<PathBuf>>, data: Data, block: usize) -> Result<Self> {
+    pub(crate) fn new(point: &Point, files: Arc<Vec<PathBuf>>, data: Data, caller: u32) -> Result<Self> {
+        let manner = Manner {
+            way: point.way,
+            synced: point.sync == WriteSync::Each,
+        };
         let open = match files.as_slice() {
-            [file] => Some(OpenFile::new(way, file)?),
+            [file] => Some(OpenFile::new(manner, file)?),
             _ => None,
         };
-        Ok(Self {
-            way,
+        let block = usize::try_from(point.block_bytes)?;
+        let mut own = Self {
+            manner,
             files,
-            data,
             open,
             buffer: vec![0; block + ALIGNMENT],
-        })
+            data,
+        };
+        if point.operation != Operation::Read {
+            let content = own.data.bytes(caller, 0..point.block_bytes);
+            let part = own.part(block);
+            own.buffer[part].copy_from_slice(&content);
+        }
+        Ok(own)
     }
 
     /// Aligned part of the buffer.
-    fn part(&self, pick: Pick) -> Range<usize> {
+    fn part(&self, len: usize) -> Range<usize> {
         let start = self.buffer.as_ptr().align_offset(ALIGNMENT);
-        start..start + pick.len
+        start..start + len
     }
 }
 
 impl Blocking for LocalCaller {
     fn prepare(&mut self, pick: Pick) {
         if pick.write {
-            let content = self.data.bytes(pick.file, range(pick));
-            let part = self.part(pick);
+            // The bytes that a read of this block is checked by.
+            let checked = pick.len.min(CHECKED);
+            let content = self.data.bytes(pick.file, pick.offset..pick.offset + checked as u64);
+            let part = self.part(checked);
             self.buffer[part].copy_from_slice(&content);
         }
     }
 
     fn act(&mut self, pick: Pick) -> Result<Instant> {
-        let part = self.part(pick);
+        let part = self.part(pick.len);
         let part = &mut self.buffer[part];
         let path = &self.files[pick.file as usize];
         let done = match &self.open {
             Some(open) => open.act(pick, part),
-            None => OpenFile::new(self.way, path)?.act(pick, part),
+            None => OpenFile::new(self.manner, path)?.act(pick, part),
         };
         let ended = Instant::now();
         done.with_context(|| format!("an access to {} failed", path.display()))?;
@@ -85,8 +108,9 @@ pub(super) fn range(pick: Pick) -> Range<u64> {
 }
 
 impl OpenFile {
-    fn new(way: Way, path: &Path) -> Result<Self> {
-        let flags = if way.is_direct() { libc::O_DIRECT } else { 0 };
+    fn new(Manner { way, synced }: Manner, path: &Path) -> Result<Self> {
+        let direct = if way.is_direct() { libc::O_DIRECT } else { 0 };
+        let flags = if synced { direct | libc::O_DSYNC } else { direct };
         let open = || {
             OpenOptions::new()
                 .read(true)
@@ -95,7 +119,7 @@ impl OpenFile {
                 .open(path)
         };
         let file = open().with_context(|| {
-            let direct = if flags == 0 {
+            let direct = if direct == 0 {
                 ""
             } else {
                 " with O_DIRECT; a file system in memory has none: take another --scratch"
@@ -108,7 +132,7 @@ impl OpenFile {
         })
     }
 
-    fn act(&self, pick: Pick, part: &mut [u8]) -> std::io::Result<()> {
+    fn act(&self, pick: Pick, part: &mut [u8]) -> io::Result<()> {
         match self {
             Self::File(file) if pick.write => file.write_all_at(part, pick.offset),
             Self::File(file) => file.read_exact_at(part, pick.offset),
@@ -117,19 +141,24 @@ impl OpenFile {
     }
 }
 
+/// Makes files durable.
+pub(crate) fn sync(files: &[PathBuf]) -> Result<()> {
+    each(files, "sync", |path| File::open(path)?.sync_all())
+}
+
 /// Drops files from the page cache.
 pub(crate) fn drop_cache(files: &[PathBuf]) -> Result<()> {
-    for path in files {
-        drop_file(path).with_context(|| format!("cannot drop {} from the page cache", path.display()))?;
-    }
-    Ok(())
+    each(files, "drop from the page cache", |path| drop_file(path).map(drop))
 }
 
 /// Reads files once, so that the page cache holds as much of them as fits.
 pub(crate) fn warm(files: &[PathBuf]) -> Result<()> {
-    for path in files {
-        let mut file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-        std::io::copy(&mut file, &mut std::io::sink()).with_context(|| format!("cannot read {}", path.display()))?;
-    }
-    Ok(())
+    each(files, "read", |path| {
+        io::copy(&mut File::open(path)?, &mut io::sink()).map(drop)
+    })
+}
+
+fn each(files: &[PathBuf], what: &str, act: impl Fn(&Path) -> io::Result<()>) -> Result<()> {
+    let one = |path: &PathBuf| act(path).with_context(|| format!("cannot {what}: {}", path.display()));
+    files.iter().try_for_each(one)
 }

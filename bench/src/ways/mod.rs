@@ -6,5 +6,5 @@ mod map;
 mod through_tier;
 
 pub(crate) use counted::{Counted, Counts};
-pub(crate) use local::{LocalCaller, drop_cache, warm};
-pub(crate) use through_tier::ThroughTier;
+pub(crate) use local::{LocalCaller, drop_cache, sync, warm};
+pub(crate) use through_tier::{OWN_OBJECTS, ThroughTier};

@@ -11,7 +11,7 @@ use std::time::Instant;
 use tierlab_storage::{Body, Object, ObjectPath, ReadCost, Tier};
 
 /// Objects of a caller, written in turn.
-const OWN_OBJECTS: u64 = 4;
+pub(crate) const OWN_OBJECTS: u64 = 4;
 
 /// One caller.
 pub(crate) struct ThroughTier {

@@ -10,7 +10,7 @@ use tierlab_models::tables::{self, TableKind};
 fn plan(workloads: &str) -> String {
     format!(
         "name = \"short\"\nrepeats = 2\nseconds = 0.4\nwarmup_seconds = 0.1\nshard_bytes = \"256KiB\"\nlayouts = [\"rows\", \"tar\"]\n\
-         [loader]\npiece_bytes = \"32KiB\"\n{workloads}\n\
+         [loader]\npiece_bytes = \"32KiB\"\ndepth = [1, 8]\n{workloads}\n\
          [price]\nfile = \"{0}/prices.toml\"\ninstance = \"aws/c7i.xlarge\"\n\
          [tiers.disk]\nfile = \"{0}/tiers/nvme.toml\"\n\
          [tiers.slow]\nfile = \"{0}/tiers/memory.toml\"\nset = [\"root=\", \"emulated.profile=efs-nfs\"]\nprice = \"s3-standard\"\n",
@@ -26,7 +26,7 @@ fn loader_model_and_both_are_measured_and_said() {
     let ended = run("offline", place.path(), &plan(MADE));
     let kept = kept(place.path(), &ended);
     let all = kept["statements"].as_array().unwrap();
-    assert_eq!(all.len(), 4, "two layouts on two tiers");
+    assert_eq!(all.len(), 8, "two layouts on two tiers, by two loaders");
     for one in all {
         let number = |key: &str| {
             let value = &one[key];
@@ -52,13 +52,13 @@ fn loader_model_and_both_are_measured_and_said() {
             words.contains("loader") && words.contains("one read at a time"),
             "{words}"
         );
-        if one["tier"] == "slow" {
+        if one["tier"] == "slow" && one["depth"] == 8 {
             // Milliseconds for a read, one after another or eight at a time: no machine is slow enough to hide that.
             assert!(one["of_naive"]["value"].as_f64().unwrap() > 1.0, "{one}");
         }
     }
     let table = output_file(place.path(), "offline.csv");
-    assert_eq!(table.lines().count(), 5);
+    assert_eq!(table.lines().count(), 9);
     for file in ["report.md", "report.html"] {
         let text = output_file(place.path(), file);
         assert!(

@@ -107,7 +107,8 @@ pub(super) fn at_once() -> Vec<f64> {
 pub(super) struct RawFleet {
     /// Numbers of servers to measure each variant with.
     servers: Vec<u32>,
-    /// Requests per second of an emulated service for all servers together, in place of its profile's.
+    /// Requests per second of an emulated service for all servers together, in place of its profile's. `gp3` is a volume of each server
+    /// and keeps its own limits.
     requests_per_s: Option<u32>,
     /// Bytes per second, likewise.
     bytes_per_s: Option<u64>,
@@ -123,6 +124,12 @@ impl RawFleet {
             within(&format!("fleet.servers[{i}]"), f64::from(servers), 1.0, MOST_SERVERS)?;
         }
         distinct("fleet.servers", &self.servers)?;
+        for (key, limit) in [
+            ("fleet.requests_per_s", self.requests_per_s.map(u64::from)),
+            ("fleet.bytes_per_s", self.bytes_per_s),
+        ] {
+            within(key, limit.unwrap_or(1) as f64, 1.0, u64::MAX as f64)?;
+        }
         Ok(&self.servers)
     }
 

@@ -382,6 +382,15 @@ fn every_variant_is_measured_with_every_number_of_servers() {
 }
 
 #[test]
+fn a_volume_is_of_each_server_of_a_fleet() {
+    let variant = VARIANT.replace("tier = \"s3\"\nemulated = \"s3-standard\"", "tier = \"nvme\"\nemulated = \"gp3\"");
+    let plan = parse(&format!("{HEAD}{FLEET}{variant}{LOAD}{LAB}")).unwrap();
+    for variant in plan.lab.unwrap().variants {
+        assert!(!variant.shares_service() && variant.shared.is_empty(), "{variant:?}");
+    }
+}
+
+#[test]
 fn nonsense_fleets_are_refused_by_key() {
     let cold = |more: &str| format!("[lab.cold_start]\nrepeats = 2\nways = [\"restart\"]\n{more}\n");
     let variant = |fleet: &str| format!("{HEAD}{fleet}{VARIANT}{LOAD}{LAB}");
@@ -391,6 +400,14 @@ fn nonsense_fleets_are_refused_by_key() {
         (variant("[fleet]\nservers = [65]\n"), "`fleet.servers[0]`"),
         (variant("[fleet]\nservers = [2, 2]\n"), "duplicate entry: 2"),
         (variant("[fleet]\nserver = [2]\n"), "server"),
+        (
+            variant("[fleet]\nservers = [1]\nrequests_per_s = 0\n"),
+            "`fleet.requests_per_s`",
+        ),
+        (
+            variant("[fleet]\nservers = [1, 2]\n").replace("s3-standard", "s3-express"),
+            "variant `a-2-servers` emulates `s3-express`, which has no limit",
+        ),
         (
             variant("").replace("tier = \"s3\"", "tier = \"s3\"\nstaged = \"shared\""),
             "`variant[0].staged`",

@@ -9,6 +9,22 @@ const HEADER_BYTES: usize = 64 << 10;
 /// The most dimensions.
 const RANK: usize = 16;
 
+/// Numbers by NumPy's names, without their order of bytes.
+const NUMBERS: [(&str, DataType); 12] = [
+    ("b1", DataType::Bool),
+    ("i1", DataType::Int8),
+    ("i2", DataType::Int16),
+    ("i4", DataType::Int32),
+    ("i8", DataType::Int64),
+    ("u1", DataType::Uint8),
+    ("u2", DataType::Uint16),
+    ("u4", DataType::Uint32),
+    ("u8", DataType::Uint64),
+    ("f2", DataType::Fp16),
+    ("f4", DataType::Fp32),
+    ("f8", DataType::Fp64),
+];
+
 /// Element type as NumPy writes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -28,6 +44,29 @@ pub struct Array {
     pub shape: Vec<usize>,
     /// Its elements, the last dimension fastest, little-endian; `BYTES` with their lengths.
     pub data: Vec<u8>,
+}
+
+/// Bytes in front of little-endian elements that make them a file; `None` for a type that NumPy does not have.
+#[must_use]
+pub fn header(dtype: DataType, shape: &[i64]) -> Option<Vec<u8>> {
+    let (name, _) = NUMBERS.iter().find(|(_, known)| *known == dtype)?;
+    let dims: String = shape.iter().map(|dim| format!("{dim}, ")).collect();
+    let mut text = format!("{{'descr': '<{name}', 'fortran_order': False, 'shape': ({dims}), }}");
+    // The data begins at a multiple of 64, as NumPy writes it.
+    let start = MAGIC.len() + 4;
+    let len = (start + text.len() + 1).next_multiple_of(64) - start;
+    text += &" ".repeat(len - text.len() - 1);
+    text.push('\n');
+    let size = u16::try_from(len).ok()?.to_le_bytes();
+    Some([MAGIC, &[1, 0], &size, text.as_bytes()].concat())
+}
+
+/// Elements of a file, in the order in which they lie in it.
+///
+/// # Errors
+/// Bytes that do not begin with a whole header.
+pub fn elements(bytes: &[u8]) -> Result<&[u8], String> {
+    split(bytes).map(|(_, data)| data)
 }
 
 /// Reads an array.
@@ -122,33 +161,20 @@ fn parse(text: &str) -> Result<(&str, bool, Vec<usize>), String> {
 /// Returns the type of elements, and their bytes in the file.
 fn kind(descr: &str) -> Result<(Kind, usize), String> {
     let rest = descr.strip_prefix(['<', '>', '|', '=']).unwrap_or(descr);
-    let dtype = match rest {
-        "b1" | "?" => DataType::Bool,
-        "i1" => DataType::Int8,
-        "i2" => DataType::Int16,
-        "i4" => DataType::Int32,
-        "i8" => DataType::Int64,
-        "u1" => DataType::Uint8,
-        "u2" => DataType::Uint16,
-        "u4" => DataType::Uint32,
-        "u8" => DataType::Uint64,
-        "f2" => DataType::Fp16,
-        "f4" => DataType::Fp32,
-        "f8" => DataType::Fp64,
-        _ => {
-            let sized = |kind: char| rest.strip_prefix(kind)?.parse::<usize>().ok();
-            let bounded = |size: &usize| (1..=1 << 20).contains(size);
-            return match (sized('S').filter(bounded), sized('U').filter(bounded)) {
-                (Some(size), _) => Ok((Kind::Bytes, size)),
-                (_, Some(size)) => Ok((Kind::Text, size * 4)),
-                _ if rest.starts_with('O') => Err(
-                    "an array of Python objects, which only Python can read: give it a type before it is saved".into(),
-                ),
-                _ => Err(format!("elements of type `{descr}` are none of the protocol's")),
-            };
+    let number = NUMBERS.iter().find(|(name, _)| *name == rest).map(|(_, dtype)| *dtype);
+    if let Some(dtype) = number.or((rest == "?").then_some(DataType::Bool)) {
+        return Ok((Kind::Number(dtype), dtype.size().unwrap_or(1)));
+    }
+    let sized = |kind: char| rest.strip_prefix(kind)?.parse::<usize>().ok();
+    let bounded = |size: &usize| (1..=1 << 20).contains(size);
+    match (sized('S').filter(bounded), sized('U').filter(bounded)) {
+        (Some(size), _) => Ok((Kind::Bytes, size)),
+        (_, Some(size)) => Ok((Kind::Text, size * 4)),
+        _ if rest.starts_with('O') => {
+            Err("an array of Python objects, which only Python can read: give it a type before it is saved".into())
         }
-    };
-    Ok((Kind::Number(dtype), dtype.size().unwrap_or(1)))
+        _ => Err(format!("elements of type `{descr}` are none of the protocol's")),
+    }
 }
 
 /// Converts elements of `size` bytes to those of the protocol.
@@ -226,6 +252,23 @@ mod tests {
         assert_eq!(array.data, [1, 2, 3, 4, 5, 6]);
         let scalar = read(&file(">f4", false, &[], &1.5_f32.to_be_bytes())).unwrap();
         assert_eq!((scalar.shape, scalar.data), (vec![], 1.5_f32.to_le_bytes().to_vec()));
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        for (_, dtype) in NUMBERS {
+            for shape in [vec![], vec![1], vec![2, 3]] {
+                let count: i64 = shape.iter().product();
+                let data = vec![1; count as usize * dtype.size().unwrap()];
+                let file = [header(dtype, &shape).unwrap(), data.clone()].concat();
+                assert_eq!((file.len() - data.len()) % 64, 0);
+                assert_eq!(elements(&file).unwrap(), data);
+                let array = read(&file).unwrap();
+                let shape: Vec<usize> = shape.iter().map(|dim| *dim as usize).collect();
+                assert_eq!((array.dtype, array.shape, array.data), (dtype, shape, data));
+            }
+        }
+        assert_eq!(header(DataType::Bytes, &[1]), None);
     }
 
     proptest! {

@@ -2,6 +2,7 @@
 
 use crate::layout::Framing;
 use crate::manifest::key;
+use tierlab_formats::npy;
 use tierlab_formats::shards::{ShardError, example, key_and_extension, tar, tfrecord};
 use tierlab_formats::table::TableHeader;
 
@@ -17,8 +18,11 @@ pub(crate) fn push(
     match framing {
         Framing::Tar => {
             for column in &header.schema.columns {
-                let name = format!("{key}.{}", column.name);
-                tar::push(&name, column.of_row(row).unwrap_or_default(), out)?;
+                let (name, data) = (format!("{key}.{}", column.name), column.of_row(row).unwrap_or_default());
+                match npy::header(column.dtype, &column.shape) {
+                    Some(header) => tar::push(&format!("{name}.npy"), &[&header, data].concat(), out)?,
+                    None => tar::push(&name, data, out)?,
+                }
             }
             if let Some(column) = &header.schema.key {
                 let text = column.kind.to_text(column.get(row).unwrap_or_default());
@@ -57,16 +61,20 @@ pub(crate) fn row(
 /// other headers.
 fn from_expected(header: &TableHeader, key: &str, mut bytes: &[u8], row: &mut [u8]) -> Option<()> {
     for column in &header.schema.columns {
-        let (body, behind) = tar::split_expected(bytes, key, &column.name)?;
-        let to = column.of_row_mut(row).filter(|to| to.len() == body.len())?;
-        to.copy_from_slice(body);
-        bytes = behind;
+        let file = tar::split_expected(bytes, key, &column.name)?;
+        let data = match file.is_npy {
+            true => npy::elements(file.body).ok()?,
+            false => file.body,
+        };
+        let to = column.of_row_mut(row).filter(|to| to.len() == data.len())?;
+        to.copy_from_slice(data);
+        bytes = file.rest;
     }
     let Some(column) = &header.schema.key else {
         return Some(());
     };
-    let (text, _) = tar::split_expected(bytes, key, &column.name)?;
-    column.put_text(row, text).then_some(())
+    let file = tar::split_expected(bytes, key, &column.name)?;
+    column.put_text(row, file.body).then_some(())
 }
 
 /// Reads any sample that holds a member for each column.
@@ -85,9 +93,13 @@ fn from_tar(header: &TableHeader, key: &str, bytes: &[u8], offset: u64, row: &mu
         Err(ShardError { format, offset, what })
     };
     for column in &header.schema.columns {
-        let to = column.of_row_mut(row);
-        match body(&column.name).zip(to) {
-            Some((body, to)) if body.len() == to.len() => to.copy_from_slice(body),
+        let array = body(&format!("{}.npy", column.name)).and_then(|bytes| npy::read(bytes).ok());
+        let array = array
+            .filter(|array| array.dtype == column.dtype)
+            .map(|array| array.data);
+        let data = array.as_deref().or_else(|| body(&column.name));
+        match data.zip(column.of_row_mut(row)) {
+            Some((data, to)) if data.len() == to.len() => to.copy_from_slice(data),
             _ => {
                 let what = format!("a {} of shape {:?}", column.dtype.as_str(), column.shape);
                 return missing(&column.name, what);

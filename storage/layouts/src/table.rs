@@ -22,8 +22,8 @@ const SCAN_BYTES: u64 = 8 << 20;
 /// Cost of rows.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cost {
-    /// Cost of reads, including those of indexes. A file for each entity is looked up before it is read: one more
-    /// request.
+    /// Cost of reads, including those of indexes. A file for each entity is looked up before it is read, one more request, except by
+    /// tiers whose reply tells the size.
     pub read: ReadCost,
     /// From the bytes of the tier to rows, checksums included: the sum.
     pub decode: Duration,
@@ -229,13 +229,7 @@ impl Table {
     async fn file(&self, folder: u64, id: i64) -> Result<Rows, StorageError> {
         let folder = self.manifest.shard(&self.folder, folder)?;
         let path = folder.join(&format!("{}.row", key(id)))?;
-        let object = self.tier.stat(&path).await?;
-        if object.size != u64::from(self.header.stride) {
-            let what = format!("row, offset 0: {} bytes, a row has {}", object.size, self.header.stride);
-            return Err(corrupt(&path, what));
-        }
-        let mut read = self.tier.read(&object, 0..object.size).await?;
-        read.cost.requests += 1;
+        let read = self.tier.read_whole(&path, self.header.stride.into()).await?;
         let began = Instant::now();
         let checked = self.header.check_row(id, &read.bytes);
         checked.map_err(|e| corrupt(&path, format!("row, offset 0: {e}; lay the table out again")))?;

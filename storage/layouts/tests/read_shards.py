@@ -1,5 +1,6 @@
 """read_shards.py tar|tfrecord FIRST_ID SHARD ROWS_FILE: reads a shard with nothing of Tierlab, and compares every column of every
 sample with the same table in the rows format."""
+import ast
 import json
 import struct
 import sys
@@ -77,6 +78,18 @@ def tfrecord(path):
             yield sample.pop("__key__").decode(), sample
 
 
+def array(name, body):
+    """The elements of an array as NumPy saves it, of the type and shape of its column."""
+    assert body[:8] == b"\x93NUMPY\x01\x00", name
+    (size,) = struct.unpack_from("<H", body, 8)
+    assert (10 + size) % 64 == 0, size
+    header = ast.literal_eval(body[10 : 10 + size].decode())
+    (column,) = (column for column in columns if f"{column['name']}.npy" == name)
+    wanted = {"descr": NUMPY[column["dtype"]], "fortran_order": False, "shape": tuple(column["shape"])}
+    assert header == wanted, header
+    return body[10 + size :]
+
+
 def tar(path):
     """Members that follow each other with one key are a sample, as WebDataset groups them."""
     key, sample = None, {}
@@ -87,11 +100,15 @@ def tar(path):
                 yield key, sample
                 sample = {}
             key = name
-            sample[extension] = archive.extractfile(member).read()
+            body = archive.extractfile(member).read()
+            if extension.endswith(".npy"):
+                extension, body = extension[: -len(".npy")], array(extension, body)
+            sample[extension] = body
     yield key, sample
 
 
 SIZES = {"FP32": 4, "INT64": 8, "FP16": 2, "BOOL": 1}
+NUMPY = {"FP32": "<f4", "INT64": "<i8", "FP16": "<f2", "BOOL": "<b1"}
 kind, first, shard, rows_file = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
 with open(rows_file, "rb") as file:
     data = file.read()

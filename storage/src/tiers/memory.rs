@@ -4,7 +4,7 @@
 use crate::error::{ErrorKind, StorageError};
 use crate::limits::check_ranges;
 use crate::path::ObjectPath;
-use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo};
+use crate::tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo, check_size};
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::RwLock;
@@ -172,6 +172,12 @@ impl Tier for MemoryTier {
         read.cost.requests = u32::try_from(ranges.len()).unwrap_or(u32::MAX);
         read.cost.device = started.elapsed();
         Ok(read)
+    }
+
+    async fn read_whole(&self, path: &ObjectPath, bytes: u64) -> Result<Read, StorageError> {
+        let object = self.stat(path).await?;
+        check_size(path, object.size, bytes)?;
+        self.read(&object, 0..bytes).await
     }
 
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {

@@ -7,7 +7,7 @@
 use crate::error::{ErrorKind, StorageError};
 use crate::metrics::TierMetrics;
 use crate::path::ObjectPath;
-use crate::tier::{Body, DeviceReads, Landed, Object, ReadCost, ReadMany, Tier, TierInfo};
+use crate::tier::{Body, DeviceReads, Landed, Object, Read, ReadCost, ReadMany, Tier, TierInfo};
 use async_trait::async_trait;
 use std::ops::Range;
 use std::sync::Arc;
@@ -87,6 +87,18 @@ impl Tier for Metered {
             .await
             .map_err(|e| e.about(&object.path));
         self.record(started, ranges, read.as_ref().map(|many| &many.cost));
+        read
+    }
+
+    async fn read_whole(&self, path: &ObjectPath, bytes: u64) -> Result<Read, StorageError> {
+        let started = Instant::now();
+        let read = self.inner.read_whole(path, bytes).await.map_err(|e| e.about(path));
+        let whole = 0..bytes;
+        self.record(
+            started,
+            std::slice::from_ref(&whole),
+            read.as_ref().map(|read| &read.cost),
+        );
         read
     }
 

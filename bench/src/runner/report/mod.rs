@@ -1,7 +1,6 @@
-//! Report of a run of points: a table for each family of points, heat maps, curves, other tools.
+//! Report of a run of points: a table for each family of points, curves, fio.
 
 mod curves;
-mod heat;
 mod sentences;
 
 use super::Figures;
@@ -25,19 +24,19 @@ const NOTE: &str = "calls/s, MB/s: means over the repeats ± half of their 95 % 
 /// Content of the report.
 pub(super) fn page<'a>(ran: &'a Ran, access: &Access, figures: &Figures) -> Page<'a> {
     let points = &figures.points;
-    let families = families(points);
+    // Points are in order, block and depth last.
+    let families = points.chunk_by(|a, b| a.point.family_text() == b.point.family_text());
     let curves = html! { @for (name, figure) in curves::figures(points) { (under(&name, &figure)) } };
     Page {
         ran,
         facts: sentences::facts(ran, access, points.len()),
         badges: badges(points),
         parts: vec![
-            Part::List("Beside other tools", sentences::peers(points)),
-            Part::Charts("Block and depth", heat::maps(&families)),
+            Part::List("Beside fio", sentences::peers(points)),
             Part::Charts("Latency", curves),
-            Part::Tables("Every point", families.iter().map(block).collect(), NOTE),
+            Part::Tables("Every point", families.map(block).collect(), NOTE),
             Part::List("To beware of", sentences::cautions(ran, figures)),
-            Part::Text("The tools' commands", sentences::commands(points)),
+            Part::Text("fio's commands", sentences::commands(points)),
         ],
     }
 }
@@ -61,36 +60,12 @@ fn class(verdict: &'static str) -> &'static str {
     }
 }
 
-/// Points that differ in block and depth alone.
-struct Family<'a> {
-    name: String,
-    points: Vec<&'a Summary>,
-}
-
-fn families(points: &[Summary]) -> Vec<Family<'_>> {
-    let mut families: Vec<Family<'_>> = Vec::new();
-    for summary in points {
-        let name = summary.point.family_text();
-        match families.iter_mut().find(|family| family.name == name) {
-            Some(family) => family.points.push(summary),
-            None => families.push(Family {
-                name,
-                points: vec![summary],
-            }),
-        }
-    }
-    families
-}
-
-fn block(family: &Family<'_>) -> Block {
+/// Table of points that differ in block and depth alone.
+fn block(here: &[Summary]) -> Block {
+    let name = here[0].point.family_text();
     Block {
         bars: Vec::new(),
-        table: Table::of_rows(
-            &family.name,
-            &HEADER,
-            0,
-            family.points.iter().map(|summary| row(summary)),
-        ),
+        table: Table::of_rows(&name, &HEADER, 0, here.iter().map(row)),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Sentences of a run of points: other tools beside the bench, cautions, facts.
+//! Sentences of a run of points: fio beside the bench, cautions, facts.
 
 use crate::plan::Access;
 use crate::report::Ran;

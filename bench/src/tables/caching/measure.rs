@@ -2,10 +2,9 @@
 //! empty caches, and every row of which was compared with the table.
 
 use super::plan::Settings;
-use super::play::{PlayManner, Table, play};
+use super::play::{PlayManner, Table, play, warm_up};
 use super::policies::min_hits;
 use super::strategy::{Ram, Strategy, Unit};
-use super::warm::warm_up;
 use crate::station::{Station, folder_in};
 use crate::stop::Stop;
 use crate::ways::{Counted, Counts};

@@ -7,11 +7,9 @@ mod page;
 mod plan;
 mod play;
 mod policies;
-mod price;
 mod statements;
 mod strategy;
 mod trace;
-mod warm;
 
 pub(crate) use plan::CachingOptions;
 
@@ -19,13 +17,13 @@ use crate::report::{csv, finish};
 use crate::rounds::{Rounds, order};
 use crate::station::Stations;
 use crate::stop::Stop;
+use crate::tables::price::CachingPrices;
 use crate::tiers::{on_tiers, results_folder};
 use anyhow::Result;
 use measure::{CachingRepeat, Placed, through_the_cache, units};
 use plan::Settings;
 use play::Table;
 use policies::{StackDistances, min_hits};
-use price::CachingPrices;
 use serde::Serialize;
 use statements::{CachePlace, CachingStatement, Computed, at_most_one, mean, statements};
 use std::collections::BTreeMap;

@@ -2,10 +2,10 @@
 
 use super::CachingFigures;
 use super::plan::CachingPlan;
-use super::price::CachingPrices;
 use super::statements::{CachingStatement, Computed, findings, usd};
 use super::strategy::{Strategy, share_text};
 use crate::report::{Block, Page, Part, Ran, curves};
+use crate::tables::price::CachingPrices;
 use maud::Markup;
 use tierlab_analysis::record::Interval;
 use tierlab_instrument::units::{NONE, bytes, digits3, latency};

@@ -1,12 +1,12 @@
 //! The plan of a comparison of caches. In: TOML, and flags over it. Out: settings, checked.
 
-use super::price::{CachingPrices, RawCachingPrice};
 use super::strategy::{Kind, Ram, Strategy, Unit};
 use super::trace::Law;
 use crate::plan::{
     Common, Flags, RawTier, Size, Source, check_counts, check_list, check_name, check_table, check_within, hundredths,
     number,
 };
+use crate::tables::price::{CachingPrices, RawCachingPrice};
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};

@@ -2,10 +2,10 @@
 
 use super::measure::CachingRepeat;
 use super::plan::Settings;
-use super::price::CachingPrices;
 use super::strategy::{Ram, Strategy, share_text};
 use super::trace::Law;
 use crate::intervals;
+use crate::tables::price::CachingPrices;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{Interval, samples_needed};

@@ -18,8 +18,7 @@ use crate::tiers::{on_tiers, results_folder};
 use anyhow::Result;
 use measure::{LayoutRepeat, measure};
 use plan::LayoutsPlan;
-use serde::Serialize;
-use statements::{LayoutStatement, statements};
+use statements::statements;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tierlab_models::tables::TableKind;
@@ -47,21 +46,10 @@ pub(crate) fn run(options: &LayoutsOptions) -> Result<()> {
     finish(
         &folder,
         &page,
-        (
-            &plan,
-            &LayoutsFigures {
-                statements: &statements,
-            },
-        ),
+        (&plan, &BTreeMap::from([("statements", &statements)])),
         table,
         "",
     )
-}
-
-/// Figures of `run.json`.
-#[derive(Serialize)]
-struct LayoutsFigures<'a> {
-    statements: &'a [LayoutStatement],
 }
 
 fn rounds(common: &Common, plan: &LayoutsPlan, table: &RowsFile, stations: &Stations, stop: &Stop) -> Result<Measured> {

@@ -7,12 +7,15 @@ use crate::tables::places::{LaidOut, Place, Stored};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{Interval, samples_needed};
+use tierlab_instrument::units::latency;
 use tierlab_layouts::Layout;
 
 /// Cost of one kind of access.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct AccessStatement {
     pub(super) samples_per_s: Interval,
+    /// Median latency of a repeat's calls, as a mean over the repeats.
+    pub(super) call_us: Interval,
     /// Latency of a call; `None` with too few calls.
     pub(super) p50_us: Option<f64>,
     pub(super) p95_us: Option<f64>,
@@ -37,13 +40,6 @@ pub(super) struct LayoutStatement {
     pub(super) point: AccessStatement,
     pub(super) batch: AccessStatement,
     pub(super) scan: AccessStatement,
-}
-
-impl LayoutStatement {
-    /// Kinds of access by name.
-    pub(super) fn accesses(&self) -> [(&'static str, &AccessStatement); 3] {
-        [("point", &self.point), ("batch", &self.batch), ("scan", &self.scan)]
-    }
 }
 
 type AccessOf = fn(&LayoutRepeat) -> &AccessCost;
@@ -77,11 +73,17 @@ fn access(own: &[LayoutRepeat], files: Option<&[LayoutRepeat]>, of: AccessOf) ->
     let rate = |repeat: &LayoutRepeat| of(repeat).samples as f64 / of(repeat).elapsed_s.max(1e-9);
     let samples = own.iter().map(|repeat| of(repeat).samples).sum::<u64>().max(1) as f64;
     let each = |of_one: &dyn Fn(&AccessCost) -> f64| own.iter().map(|repeat| of_one(of(repeat))).sum::<f64>() / samples;
-    let mut latencies: Vec<f64> = own
-        .iter()
-        .flat_map(|repeat| of(repeat).latencies_us.iter().copied())
-        .collect();
-    latencies.sort_by(f64::total_cmp);
+    let sorted = |mut latencies: Vec<f64>| {
+        latencies.sort_by(f64::total_cmp);
+        latencies
+    };
+    let medians = own.iter().map(|repeat| {
+        let latencies = sorted(of(repeat).latencies_us.clone());
+        percentile(&latencies, 0.5).unwrap_or_default()
+    });
+    let call_us = mean(&medians.collect::<Vec<_>>());
+    let latencies = own.iter().flat_map(|repeat| of(repeat).latencies_us.iter().copied());
+    let latencies = sorted(latencies.collect());
     let quantile = |quantile| {
         let is_enough = latencies.len() as u64 >= samples_needed(quantile);
         percentile(&latencies, quantile).filter(|_| is_enough)
@@ -91,6 +93,7 @@ fn access(own: &[LayoutRepeat], files: Option<&[LayoutRepeat]>, of: AccessOf) ->
         geometric_mean(&pairs.map(|(own, files)| rate(own) / rate(files)).collect::<Vec<_>>())
     });
     AccessStatement {
+        call_us,
         samples_per_s: mean(&own.iter().map(rate).collect::<Vec<_>>()),
         p50_us: quantile(0.5),
         p95_us: quantile(0.95),
@@ -102,51 +105,101 @@ fn access(own: &[LayoutRepeat], files: Option<&[LayoutRepeat]>, of: AccessOf) ->
     }
 }
 
-/// Returns the findings in sentences: the best layout for each access on each tier, and shards compared with files,
-/// with the reason.
-pub(super) fn findings(all: &[LayoutStatement], batch_rows: u32) -> Vec<String> {
-    let mut tiers: Vec<&str> = all.iter().map(|one| one.place.tier.as_str()).collect();
-    tiers.dedup();
-    let mut out = Vec::new();
-    for tier in tiers {
-        let here: Vec<&LayoutStatement> = all.iter().filter(|one| one.place.tier == tier).collect();
-        for (at, (word, rows)) in [("one entity", 1), ("a batch", batch_rows), ("a scan", 0)]
-            .into_iter()
-            .enumerate()
-        {
-            let rate = |one: &&&LayoutStatement| one.accesses()[at].1.samples_per_s.value;
-            let Some(best) = here.iter().max_by(|a, b| rate(a).total_cmp(&rate(b))) else {
-                continue;
-            };
-            let of = match rows {
-                0 | 1 => word.to_owned(),
-                rows => format!("{word} of {rows}"),
-            };
-            let value = best.accesses()[at].1.samples_per_s.value;
-            out.push(format!(
-                "{tier}: {of} is read fastest from {}, {value:.0} rows a second",
-                best.place.layout
-            ));
-        }
-        let files = here.iter().find(|one| one.place.layout == Layout::Files);
-        let tar = here.iter().find(|one| one.place.layout == Layout::Tar);
-        if let Some((files, tar)) = files.zip(tar)
-            && let Some(ratio) = tar.scan.of_files
-        {
-            out.push(format!(
-                "{tier}: a scan of tar shards is {:.1} [{:.1} to {:.1}] times as fast as of a file for each entity: {:.3} requests a row and not \
-                 {:.1}, {:.0} bytes and not {:.0}, {:.0} us of CPU and not {:.0}",
-                ratio.value,
-                ratio.lo,
-                ratio.hi,
-                tar.scan.requests_per_sample,
-                files.scan.requests_per_sample,
-                tar.scan.bytes_per_sample,
-                files.scan.bytes_per_sample,
-                tar.scan.cpu_us_per_sample,
-                files.scan.cpu_us_per_sample,
-            ));
-        }
+/// Times of rates, so that less is better.
+fn reciprocal(rate: &Interval) -> Interval {
+    let of = |rate: f64| 1.0 / rate.max(f64::MIN_POSITIVE);
+    Interval {
+        value: of(rate.value),
+        lo: of(rate.hi),
+        hi: of(rate.lo),
     }
-    out
+}
+
+/// Names the layouts that take least: one, or all whose intervals meet that of the least.
+fn fastest(
+    here: &[LayoutStatement],
+    access: &str,
+    of: impl Fn(&LayoutStatement) -> Interval,
+    text: impl Fn(f64) -> String,
+) -> String {
+    let tier = &here[0].place.tier;
+    let mut order: Vec<(Layout, Interval)> = here.iter().map(|one| (one.place.layout, of(one))).collect();
+    order.sort_by(|a, b| a.1.value.total_cmp(&b.1.value));
+    let least = order.first().map_or(f64::INFINITY, |(_, interval)| interval.hi);
+    order.retain(|(_, interval)| interval.lo <= least);
+    let each = order
+        .iter()
+        .map(|(layout, interval)| format!("{layout} ({})", text(interval.value)));
+    let names = each.collect::<Vec<_>>().join(", ");
+    match order.len() {
+        1 => format!("{tier}: {access} is read fastest from {names}"),
+        _ => format!("{tier}: {access} is read fastest from one of these, which cannot be told apart: {names}"),
+    }
+}
+
+/// Returns the findings in sentences: the fastest layouts for each access on each tier.
+pub(super) fn findings(all: &[LayoutStatement], batch_rows: u32) -> Vec<String> {
+    let batch = format!("a batch of {batch_rows}");
+    let call = |us| format!("{} a call", latency(us));
+    let rate = |s| format!("{:.0} rows a second", 1.0 / s);
+    let tiers = all.chunk_by(|a, b| a.place.tier == b.place.tier);
+    let of_tier = |here: &[LayoutStatement]| {
+        [
+            fastest(here, "one entity", |one| one.point.call_us, call),
+            fastest(here, &batch, |one| one.batch.call_us, call),
+            fastest(here, "a scan", |one| reciprocal(&one.scan.samples_per_s), rate),
+        ]
+    };
+    tiers.flat_map(of_tier).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fastest_of(calls: [(Layout, f64, f64); 3]) -> String {
+        let of = |value: f64, apart: f64| Interval {
+            value,
+            lo: value - apart,
+            hi: value + apart,
+        };
+        let access = |call_us: Interval| AccessStatement {
+            // In another order than the latencies: few slow calls decide a mean.
+            samples_per_s: call_us,
+            call_us,
+            p50_us: Some(call_us.value),
+            p95_us: None,
+            requests_per_sample: 1.0,
+            bytes_per_sample: 1.0,
+            decode_us_per_sample: 1.0,
+            cpu_us_per_sample: 1.0,
+            of_files: None,
+        };
+        let all = calls.map(|(layout, value, apart)| LayoutStatement {
+            place: Place {
+                tier: "disk".to_owned(),
+                layout,
+                table: String::new(),
+            },
+            stored: Stored::default(),
+            repeats: 3,
+            point: access(of(value, apart)),
+            batch: access(of(value, apart)),
+            scan: access(of(value, apart)),
+        });
+        findings(&all, 32).remove(0)
+    }
+
+    #[test]
+    fn the_fastest_is_named_by_the_latency_that_the_table_shows() {
+        let (tar, rows) = ("tar".parse().unwrap(), "rows".parse().unwrap());
+        let arrow = "arrow-lz4".parse().unwrap();
+        let said = fastest_of([(tar, 306.0, 4.0), (rows, 200.0, 4.0), (arrow, 125.0, 4.0)]);
+        assert_eq!(said, "disk: one entity is read fastest from arrow-lz4 (125 µs a call)");
+        let said = fastest_of([(tar, 130.0, 9.0), (rows, 200.0, 4.0), (arrow, 125.0, 4.0)]);
+        assert!(
+            said.contains("cannot be told apart: arrow-lz4 (125 µs a call), tar (130 µs a call)"),
+            "{said}"
+        );
+    }
 }

@@ -5,9 +5,7 @@
 //! tier -> pieces, `depth` at a time, on `workers` threads -> shuffle buffer -> batches, `ready_bytes` ahead -> sessions
 //! ```
 
-use super::plan::Loader;
 use super::ready::Ready;
-use super::shuffle::Shuffle;
 use super::workload::{Batch, Workload};
 use crate::chance::Random;
 use anyhow::Result;
@@ -27,6 +25,8 @@ use tokio::task::JoinError;
 pub(super) struct Loaded {
     /// Rows that were read.
     pub(super) rows: u64,
+    /// Pieces that they came in.
+    pub(super) reads: u64,
     pub(super) requests: u64,
     pub(super) wire_bytes: u64,
     /// Time to read all pieces, summed, decoding included.
@@ -43,6 +43,7 @@ impl Loaded {
     /// Adds a piece with its time.
     pub(super) fn add(&mut self, rows: &Rows, took: Duration) {
         self.rows += rows.rows.len() as u64;
+        self.reads += 1;
         self.requests += u64::from(rows.cost.read.requests);
         self.wire_bytes += rows.cost.read.wire_bytes;
         self.reading_s += took.as_secs_f64();
@@ -55,6 +56,9 @@ pub(super) struct RowSource {
     pub(super) table: Arc<Table>,
     pub(super) workload: Arc<Workload>,
     pub(super) seed: u64,
+    /// Pieces read at the same time, and their approximate size.
+    pub(super) depth: usize,
+    pub(super) piece_bytes: u64,
 }
 
 type Piece = Result<(Rows, Duration), StorageError>;
@@ -74,17 +78,18 @@ pub(super) fn pieces(ids: &Range<i64>, rows: u64, seed: u64) -> impl Iterator<It
 
 impl RowSource {
     /// Number of rows of a piece.
-    fn piece_rows(&self, loader: &Loader) -> u64 {
-        (loader.piece_bytes.0 / u64::from(self.workload.table.header.stride)).max(1)
+    fn piece_rows(&self) -> u64 {
+        (self.piece_bytes / u64::from(self.workload.table.header.stride)).max(1)
     }
 
     /// Reads ahead until a stop, and then ends all of its reads. Pieces arrive in the order of their reads only if rows
     /// are not shuffled; otherwise no piece waits for a slower one.
-    fn read_ahead(&self, runtime: &Runtime, loader: Loader, stop: &Arc<AtomicBool>) -> Receiver<Piece> {
+    fn read_ahead(&self, runtime: &Runtime, stop: &Arc<AtomicBool>) -> Receiver<Piece> {
+        let depth = self.depth;
         let (send, receive) = channel(1);
         let in_order = self.workload.shuffle_rows == 0;
         let (table, stop) = (Arc::clone(&self.table), Arc::clone(stop));
-        let pieces = pieces(&self.workload.table.header.ids(), self.piece_rows(&loader), self.seed);
+        let pieces = pieces(&self.workload.table.header.ids(), self.piece_rows(), self.seed);
         runtime.spawn(async move {
             let going = { move |_: &Vec<i64>| !stop.load(Ordering::Acquire) };
             let reads = pieces.take_while(going).map(|ids| {
@@ -97,8 +102,8 @@ impl RowSource {
             });
             let reads = stream::iter(reads);
             match in_order {
-                true => hand_over(reads.buffered(loader.depth), send).await,
-                false => hand_over(reads.buffer_unordered(loader.depth), send).await,
+                true => hand_over(reads.buffered(depth), send).await,
+                false => hand_over(reads.buffer_unordered(depth), send).await,
             }
         });
         receive
@@ -108,14 +113,8 @@ impl RowSource {
     ///
     /// # Errors
     /// An error of the tier, or a damaged table.
-    pub(super) fn load(
-        &self,
-        runtime: &Runtime,
-        loader: Loader,
-        out: &Ready<Batch>,
-        stop: &Arc<AtomicBool>,
-    ) -> Result<Loaded> {
-        let mut pieces = self.read_ahead(runtime, loader, stop);
+    pub(super) fn load(&self, runtime: &Runtime, out: &Ready<Batch>, stop: &Arc<AtomicBool>) -> Result<Loaded> {
+        let mut pieces = self.read_ahead(runtime, stop);
         let mut shuffle = Shuffle::new(self.workload.shuffle_rows, self.seed);
         let mut loaded = Loaded::default();
         let mut batch = self.workload.batch();
@@ -159,9 +158,41 @@ async fn hand_over(reads: impl Stream<Item = Result<Piece, JoinError>>, send: Se
     }
 }
 
+/// Rows in the buffer.
+struct Shuffle<T> {
+    held: Vec<T>,
+    most: usize,
+    random: Random,
+}
+
+impl<T> Shuffle<T> {
+    /// Creates a buffer of `most` rows; with 0, rows leave in order.
+    const fn new(most: usize, seed: u64) -> Self {
+        Self {
+            held: Vec::new(),
+            most,
+            random: Random::new(seed, 0x5f1e),
+        }
+    }
+
+    /// Adds a row, and returns one if the buffer is full.
+    fn push(&mut self, row: T) -> Option<T> {
+        if self.held.len() < self.most {
+            self.held.push(row);
+            return None;
+        }
+        if self.most == 0 {
+            return Some(row);
+        }
+        let at = (self.random.share() * self.most as f64) as usize;
+        Some(std::mem::replace(&mut self.held[at], row))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn every_epoch_has_every_row_once_in_an_order_of_its_own() {
@@ -174,5 +205,29 @@ mod tests {
         }
         assert_ne!(first, second);
         assert_eq!(all, pieces(&(5..105), 8, 3).take(26).collect::<Vec<_>>());
+    }
+
+    proptest! {
+        #[test]
+        fn no_row_is_lost_or_made_twice(rows in 0_usize..500, most in 0_usize..64, seed: u64) {
+            let mut shuffle = Shuffle::new(most, seed);
+            let mut out: Vec<usize> = (0..rows).filter_map(|row| shuffle.push(row)).collect();
+            prop_assert_eq!(out.len(), rows.saturating_sub(most));
+            if most == 0 {
+                prop_assert!(out.is_sorted());
+            }
+            out.extend(&shuffle.held);
+            out.sort_unstable();
+            prop_assert_eq!(out, (0..rows).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn rows_leave_far_from_where_they_came() {
+        let mut shuffle = Shuffle::new(1000, 7);
+        let out: Vec<usize> = (0..10_000).filter_map(|row| shuffle.push(row)).collect();
+        let apart: f64 = out.windows(2).map(|pair| pair[0].abs_diff(pair[1]) as f64).sum::<f64>() / out.len() as f64;
+        // Two rows drawn from a thousand, with exponential waits: about a thousand apart.
+        assert!((500.0..2000.0).contains(&apart), "{apart}");
     }
 }

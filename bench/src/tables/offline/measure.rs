@@ -136,7 +136,7 @@ fn streamed(
             let (ready, stop) = (&ready, Arc::clone(&stop));
             scope.spawn(move || {
                 let _ends = ready.ends_with();
-                source.load(runtime, plan.loader, ready, &stop)
+                source.load(runtime, ready, &stop)
             })
         };
         let feeds = consumers.into_iter().map(|consumer| (|| ready.take(), consumer));

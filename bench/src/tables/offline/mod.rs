@@ -5,9 +5,7 @@ mod loader;
 mod measure;
 mod page;
 mod plan;
-mod price;
 mod ready;
-mod shuffle;
 mod statements;
 mod workload;
 
@@ -16,18 +14,19 @@ pub(crate) use plan::OfflineOptions;
 use super::places::{Place, measure_places};
 use crate::plan::{Common, bad_usage};
 use crate::report::{csv, finish};
-use crate::station::Stations;
+use crate::station::{Stations, runtime};
 use crate::stop::Stop;
+use crate::tables::price::OfflinePrices;
 use crate::tiers::{on_tiers, results_folder};
 use anyhow::{Context, Result, bail};
 use loader::RowSource;
 use measure::{OfflineRepeat, measure};
 use ort::session::Session;
 use plan::OfflinePlan;
-use price::OfflinePrices;
 use serde::Serialize;
 use statements::{OfflineStatement, statements};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use tierlab_instrument::units::bytes;
 use tierlab_models::import::load_onnxruntime;
@@ -36,10 +35,28 @@ use workload::Workload;
 /// Measurements of a repeat.
 const MEASUREMENTS: u32 = 4;
 
+/// A place, read by one loader.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+struct OfflineCase {
+    #[serde(flatten)]
+    place: Place,
+    /// Pieces read at the same time.
+    depth: usize,
+    /// Threads that read and decode.
+    workers: u16,
+}
+
+impl fmt::Display for OfflineCase {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { place, depth, workers } = self;
+        write!(out, "{place}, depth {depth}, workers {workers}")
+    }
+}
+
 #[derive(Default)]
 struct MeasuredOffline {
-    repeats: BTreeMap<Place, Vec<OfflineRepeat>>,
-    failed: BTreeMap<Place, String>,
+    repeats: BTreeMap<OfflineCase, Vec<OfflineRepeat>>,
+    failed: BTreeMap<OfflineCase, String>,
 }
 
 /// A workload with its sessions.
@@ -66,10 +83,11 @@ pub(crate) fn run(options: &OfflineOptions) -> Result<()> {
     }
     let stop = Stop::on_signal()?;
     let folder = results_folder(options.flags.out.as_deref(), &common.name)?;
-    let (MeasuredOffline { repeats, failed }, ran) = on_tiers(&common, &stop, plan.loader.workers, |stations| {
+    let workers = plan.loaders().iter().map(|(_, workers)| *workers).max();
+    let (MeasuredOffline { repeats, failed }, ran) = on_tiers(&common, &stop, workers.unwrap_or(0), |stations| {
         rounds(&common, &plan, &mut workloads, stations, &stop)
     })?;
-    let failed = failed.into_iter().map(|(place, why)| format!("{place} failed: {why}"));
+    let failed = failed.into_iter().map(|(case, why)| format!("{case} failed: {why}"));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let figures = OfflineFigures {
         statements: statements(&repeats, prices.as_ref(), cores),
@@ -129,7 +147,11 @@ fn rounds(
 ) -> Result<MeasuredOffline> {
     let file = |(name, prepared): (&String, &Prepared)| (name.clone(), prepared.workload.table.bytes.clone());
     let files = workloads.iter().map(file).collect();
-    let expected = (plan.window() + plan.warmup()) * MEASUREMENTS;
+    let mut loaders = Vec::new();
+    for (depth, workers) in plan.loaders() {
+        loaders.push((depth, workers, runtime(workers)?));
+    }
+    let expected = (plan.window() + plan.warmup()) * MEASUREMENTS * loaders.len() as u32;
     let layouts = (plan.layouts.as_slice(), plan.shard_bytes.0);
     let mut measured = MeasuredOffline::default();
     measure_places(
@@ -139,22 +161,33 @@ fn rounds(
         &files,
         (expected, stop),
         |round, place, laid_out| {
-            if measured.failed.contains_key(place) {
-                return Ok(());
-            }
             let Prepared { workload, sessions } =
                 workloads.get_mut(&place.table).context("a workload without sessions")?;
-            let source = RowSource {
-                table: Arc::clone(&laid_out.table),
-                workload: Arc::clone(workload),
-                seed: common.seed ^ (u64::from(round) << 32),
-            };
-            match measure(&stations[&place.tier].opened().runtime, &source, sessions, plan, stop) {
-                // A repeat that an interrupt cut short is dropped.
-                _ if stop.is_asked() => {}
-                Ok(one) => measured.repeats.entry(place.clone()).or_default().push(one),
-                // The other places are still measured.
-                Err(error) => _ = measured.failed.insert(place.clone(), format!("{error:#}")),
+            // Each round begins with another loader, so that none always follows the same one.
+            let (before, first) = loaders.split_at(round as usize % loaders.len());
+            for &(depth, workers, ref runtime) in first.iter().chain(before) {
+                let case = OfflineCase {
+                    place: place.clone(),
+                    depth,
+                    workers,
+                };
+                if measured.failed.contains_key(&case) {
+                    continue;
+                }
+                let source = RowSource {
+                    table: Arc::clone(&laid_out.table),
+                    workload: Arc::clone(workload),
+                    seed: common.seed ^ (u64::from(round) << 32),
+                    depth,
+                    piece_bytes: plan.loader.piece_bytes.0,
+                };
+                match measure(runtime, &source, sessions, plan, stop) {
+                    // A repeat that an interrupt cut short is dropped.
+                    _ if stop.is_asked() => {}
+                    Ok(one) => measured.repeats.entry(case).or_default().push(one),
+                    // The other cases are still measured.
+                    Err(error) => _ = measured.failed.insert(case, format!("{error:#}")),
+                }
             }
             Ok(())
         },

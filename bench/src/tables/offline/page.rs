@@ -6,10 +6,12 @@ use crate::report::{Bars, Block, Page, Part, Ran};
 use tierlab_instrument::units::{bytes, digits3, latency, spread};
 use tierlab_report::parts::Table;
 
-const HEADER: [&str; 13] = [
+const HEADER: [&str; 15] = [
     "tier",
     "layout",
     "workload",
+    "depth",
+    "workers",
     "loader rows/s",
     "model rows/s",
     "both rows/s",
@@ -31,9 +33,11 @@ fn row(one: &OfflineStatement) -> Vec<String> {
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
     let usd = |usd: Option<f64>| usd.map_or_else(|| "n/a".to_owned(), usd_text);
     vec![
-        one.place.tier.clone(),
-        one.place.layout.to_string(),
-        one.place.table.clone(),
+        one.case.place.tier.clone(),
+        one.case.place.layout.to_string(),
+        one.case.place.table.clone(),
+        one.case.depth.to_string(),
+        one.case.workers.to_string(),
         spread(&one.loader_per_s),
         spread(&one.inference_per_s),
         spread(&one.both_per_s),
@@ -63,7 +67,7 @@ fn usd_text(usd: f64) -> String {
 
 /// A table of all places.
 pub(super) fn page<'a>(ran: &'a Ran, facts: Vec<String>, figures: &OfflineFigures) -> Page<'a> {
-    let finding = |one: &OfflineStatement| format!("{}: {}", one.place, one.diagnosis.join("; "));
+    let finding = |one: &OfflineStatement| format!("{}: {}", one.case, one.diagnosis.join("; "));
     let statements = figures.statements.iter();
     let block = Block {
         table: Table::of_rows("", &HEADER, 3, statements.clone().map(row)),
@@ -92,7 +96,7 @@ fn bars(one: &OfflineStatement) -> Bars {
         ("one by one", one.naive_per_s),
     ];
     Bars {
-        title: one.place.to_string(),
+        title: one.case.to_string(),
         bars: rates
             .into_iter()
             .map(|(name, rate)| (name.to_owned(), Some(rate.value)))

@@ -1,10 +1,10 @@
 //! The plan of an offline run. In: TOML, and flags over it. Out: settings, checked.
 
-use super::price::{OfflinePrices, RawOfflinePrice};
 use crate::plan::{
     Common, Flags, RawTier, Size, Source, check_counts, check_list, check_name, check_table, check_within, hundredths,
     mib, number,
 };
+use crate::tables::price::{OfflinePrices, RawOfflinePrice};
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -71,24 +71,41 @@ pub(super) struct OfflinePlan {
 }
 
 /// Settings of read-ahead.
-#[derive(Debug, Clone, Copy, Deserialize, Serialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Loader {
-    /// Pieces read at the same time.
-    pub(super) depth: usize,
-    /// Threads that read and decode pieces.
-    pub(super) workers: u16,
+    /// Pieces read at the same time; each value of a list is measured.
+    depth: Several<usize>,
+    /// Threads that read and decode pieces; each value of a list is measured.
+    workers: Several<u16>,
     /// Approximate size of a piece.
     pub(super) piece_bytes: Size,
     /// Bytes of batches made before a session asks for them. Too few lose what a tier delivers in bursts.
     pub(super) ready_bytes: Size,
 }
 
+/// One value, or a list of them.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(untagged)]
+enum Several<T> {
+    One(T),
+    List(Vec<T>),
+}
+
+impl<T> Several<T> {
+    const fn values(&self) -> &[T] {
+        match self {
+            Self::One(value) => std::slice::from_ref(value),
+            Self::List(values) => values.as_slice(),
+        }
+    }
+}
+
 impl Default for Loader {
     fn default() -> Self {
         Self {
-            depth: 8,
-            workers: 1,
+            depth: Several::One(8),
+            workers: Several::One(1),
             piece_bytes: Size(512 << 10),
             ready_bytes: Size(32 << 20),
         }
@@ -153,15 +170,28 @@ impl OfflinePlan {
         Duration::from_secs_f64(self.warmup_seconds)
     }
 
+    /// Every depth of the loader with every number of workers.
+    pub(super) fn loaders(&self) -> Vec<(usize, u16)> {
+        let (depths, workers) = (self.loader.depth.values(), self.loader.workers.values());
+        let with_each = |&depth: &usize| workers.iter().map(move |&workers| (depth, workers));
+        depths.iter().flat_map(with_each).collect()
+    }
+
     fn check(&self) -> Result<(), String> {
         check_name("name", &self.name)?;
+        check_list("loader.depth", self.loader.depth.values())?;
+        check_list("loader.workers", self.loader.workers.values())?;
+        for (depth, workers) in self.loaders() {
+            check_counts(&[
+                ("loader.depth", depth as u64, 1024),
+                ("loader.workers", workers.into(), 256),
+            ])?;
+        }
         check_counts(&[
             ("repeats", u64::from(self.repeats), 1000),
             ("shard_bytes", self.shard_bytes.0, 1 << 30),
             ("sessions", self.sessions as u64, 256),
             ("session_threads", self.session_threads as u64, 256),
-            ("loader.depth", self.loader.depth as u64, 1024),
-            ("loader.workers", self.loader.workers.into(), 256),
             ("loader.piece_bytes", self.loader.piece_bytes.0, 1 << 30),
             ("loader.ready_bytes", self.loader.ready_bytes.0, 1 << 40),
         ])?;

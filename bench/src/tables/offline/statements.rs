@@ -1,14 +1,14 @@
 //! Statements from repeats. In: the figures of each repeat. Out: rates with 95 % intervals over the repeats, the
 //! division of time, and advice with its limit. Pure.
 
+use super::OfflineCase;
 use super::measure::{OfflineRepeat, StreamFigures};
-use super::price::OfflinePrices;
 use crate::intervals::{geometric_mean, mean};
-use crate::tables::places::Place;
+use crate::tables::price::OfflinePrices;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::Interval;
-use tierlab_instrument::units::{digits3, latency};
+use tierlab_instrument::units::{digits3, latency, spread};
 
 /// Ratio above which two rates count as equal.
 const ALIKE: f64 = 0.9;
@@ -16,11 +16,17 @@ const ALIKE: f64 = 0.9;
 /// Share of the cores used by others from which it is reported.
 const TAKEN: f64 = 0.1;
 
+/// Slowdown of reads from which they wait for each other at the tier.
+const QUEUES: f64 = 1.5;
+
+/// Cores below which a loader is not short of them.
+const IDLE: f64 = 0.7;
+
 /// Figures of one workload in one layout on one tier.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct OfflineStatement {
     #[serde(flatten)]
-    pub(super) place: Place,
+    pub(super) case: OfflineCase,
     pub(super) repeats: usize,
     /// Rows per second of the loader alone, of the model alone, of both, and of both with one read at a time.
     pub(super) loader_per_s: Interval,
@@ -39,6 +45,9 @@ pub(super) struct OfflineStatement {
     pub(super) idle_batching_share: f64,
     /// Share of the sessions' time spent waiting with one read at a time.
     pub(super) naive_idle_share: f64,
+    /// Time of one of several reads at once over that of a read by itself, and of as many bytes if it is larger: more than 1 where the tier
+    /// is at its limit.
+    pub(super) read_slowdown: f64,
     pub(super) requests_per_row: f64,
     pub(super) bytes_per_row: f64,
     /// CPU time of the whole process per row.
@@ -51,23 +60,30 @@ pub(super) struct OfflineStatement {
     /// Highest share of all cores used by other processes and the hypervisor in one of the measurements, which affects
     /// every figure.
     pub(super) taken_share: f64,
+    /// The same in both together, as a mean over the repeats.
+    pub(super) both_taken_share: f64,
     /// Diagnosis with advice.
     pub(super) diagnosis: Vec<String>,
 }
 
 /// Returns everything that was measured, by name. `cores` is the number that the process may use.
 pub(super) fn statements(
-    repeats: &BTreeMap<Place, Vec<OfflineRepeat>>,
+    repeats: &BTreeMap<OfflineCase, Vec<OfflineRepeat>>,
     prices: Option<&OfflinePrices>,
     cores: usize,
 ) -> Vec<OfflineStatement> {
     repeats
         .iter()
-        .map(|(place, own)| statement(place, own, prices, cores))
+        .map(|(case, own)| statement(case, own, prices, cores))
         .collect()
 }
 
-fn statement(place: &Place, own: &[OfflineRepeat], prices: Option<&OfflinePrices>, cores: usize) -> OfflineStatement {
+fn statement(
+    case: &OfflineCase,
+    own: &[OfflineRepeat],
+    prices: Option<&OfflinePrices>,
+    cores: usize,
+) -> OfflineStatement {
     let rate =
         |of: fn(&OfflineRepeat) -> &StreamFigures| mean(&own.iter().map(|one| of(one).rate()).collect::<Vec<_>>());
     let ratio = |of: fn(&OfflineRepeat) -> f64| geometric_mean(&own.iter().map(of).collect::<Vec<_>>());
@@ -84,6 +100,14 @@ fn statement(place: &Place, own: &[OfflineRepeat], prices: Option<&OfflinePrices
         };
         all(&per_row) / own.len().max(1) as f64
     };
+    // Time and bytes of a read, without its decoding.
+    let read = |of: fn(&OfflineRepeat) -> &StreamFigures| {
+        let reads = all(&|one| of(one).loaded.reads as f64).max(1.0);
+        let time = all(&|one| of(one).loaded.reading_s - of(one).loaded.decoding_s);
+        (time / reads, all(&|one| of(one).loaded.wire_bytes as f64) / reads)
+    };
+    let (ahead, alone) = (read(|one| &one.loader), read(|one| &one.naive));
+    let larger = share(ahead.1, alone.1).max(1.0);
     let loaded = |of: fn(&super::loader::Loaded) -> f64| all(&|one| of(&one.both.loaded));
     let rows = loaded(|loaded| loaded.rows as f64).max(1.0);
     let idle_share = idle(|one| &one.both);
@@ -97,7 +121,7 @@ fn statement(place: &Place, own: &[OfflineRepeat], prices: Option<&OfflinePrices
     );
     let both_per_s = rate(|one| &one.both);
     let mut statement = OfflineStatement {
-        place: place.clone(),
+        case: case.clone(),
         repeats: own.len(),
         loader_per_s: rate(|one| &one.loader),
         inference_per_s: rate(|one| &one.inference),
@@ -108,6 +132,7 @@ fn statement(place: &Place, own: &[OfflineRepeat], prices: Option<&OfflinePrices
         idle_decoding_share: decoding,
         idle_batching_share: idle_share - for_pieces,
         naive_idle_share: idle(|one| &one.naive),
+        read_slowdown: share(ahead.0, alone.0 * larger),
         requests_per_row,
         bytes_per_row,
         loader_cpu_us: cpu_us(|one| &one.loader),
@@ -115,12 +140,13 @@ fn statement(place: &Place, own: &[OfflineRepeat], prices: Option<&OfflinePrices
         both_cpu_us: cpu_us(|one| &one.both),
         peak_bytes: own.iter().map(|one| one.both.peak_bytes).max().unwrap_or(0),
         usd_per_million: prices
-            .and_then(|prices| prices.per_million(&place.tier, both_per_s.value, requests_per_row, bytes_per_row)),
+            .and_then(|prices| prices.per_million(&case.place.tier, both_per_s.value, requests_per_row, bytes_per_row)),
         taken_share: own
             .iter()
             .flat_map(OfflineRepeat::all)
             .map(StreamFigures::taken_share)
             .fold(0.0, f64::max),
+        both_taken_share: all(&|one| one.both.taken_share()) / own.len().max(1) as f64,
         naive_per_s: rate(|one| &one.naive),
         both_per_s,
         diagnosis: Vec::new(),
@@ -131,55 +157,13 @@ fn statement(place: &Place, own: &[OfflineRepeat], prices: Option<&OfflinePrices
 
 /// Derives from the three rates the slower part, the advice, and the limit of an improvement.
 fn diagnosis(one: &OfflineStatement, cores: usize) -> Vec<String> {
-    let (loader, inference, both) = (one.loader_per_s.value, one.inference_per_s.value, one.both_per_s.value);
-    let slower = loader.min(inference);
-    let rate = digits3;
-    let mut out = Vec::new();
-    if loader < ALIKE * inference {
-        let reading = one.idle_reading_share >= one.idle_decoding_share + one.idle_batching_share;
-        let advice = if reading {
-            "the tier is what it waits for: read more at a time (`loader.depth`, `piece_bytes`), choose a layout with fewer requests, stage it nearer"
-        } else {
-            "decoding and batching are what it waits for: more `loader.workers` where there are cores, or a layout that is read as it lies (rows)"
-        };
+    let mut out = vec![slower_part(one)];
+    let slower = one.loader_per_s.value.min(one.inference_per_s.value);
+    if one.both_per_s.value < ALIKE * slower {
         out.push(format!(
-            "the loader is the limit: alone it brings {} rows a second, and the model takes {}; {advice}. At most {} times as much is to be had",
-            rate(loader),
-            rate(inference),
-            rate(inference / both)
-        ));
-    } else if inference < ALIKE * loader {
-        out.push(format!(
-            "the model is the limit: alone it takes {} rows a second, and the loader brings {}; a faster tier or layout gains nothing, more sessions, threads \
-             or an accelerator do, up to {} times as much",
-            rate(inference),
-            rate(loader),
-            rate(loader / both)
-        ));
-    } else {
-        out.push(format!(
-            "loader and model are alike, {} and {} rows a second: to go faster both must",
-            rate(loader),
-            rate(inference)
-        ));
-    }
-    if both < ALIKE * slower {
-        let together_us = one.loader_cpu_us + one.inference_cpu_us;
-        let most = cores as f64 * 1e6 / together_us.max(1e-9);
-        let why = if both > ALIKE * most.min(slower) {
-            format!(
-                "they share {cores} cores: a row takes {} of CPU to load and {} to infer, so that no more than {} rows a second fit; more cores, or less \
-                 work for each row",
-                latency(one.loader_cpu_us),
-                latency(one.inference_cpu_us),
-                rate(most)
-            )
-        } else {
-            "the cores are not what is short: give the loader more `ready_bytes` or `depth`".to_owned()
-        };
-        out.push(format!(
-            "together they do {:.0} % of the slower one alone: {why}",
-            100.0 * both / slower
+            "together they do {:.0} % of the slower one alone: {}",
+            100.0 * one.both_per_s.value / slower,
+            together(one, cores, slower)
         ));
     }
     out.push(format!(
@@ -196,11 +180,92 @@ fn diagnosis(one: &OfflineStatement, cores: usize) -> Vec<String> {
     out
 }
 
+/// The part whose rate is lower, if the intervals of the two rates are apart, with the advice.
+fn slower_part(one: &OfflineStatement) -> String {
+    let (loader, inference, both) = (one.loader_per_s, one.inference_per_s, one.both_per_s.value);
+    let rate = digits3;
+    let is_limit = |of: Interval, other: Interval| of.value < ALIKE * other.value && of.hi < other.lo;
+    if is_limit(loader, inference) {
+        return format!(
+            "the loader is the limit: alone it brings {} rows a second, and the model takes {}; {}. At most {} times as much is to be had",
+            rate(loader.value),
+            rate(inference.value),
+            loader_advice(one),
+            rate(inference.value / both)
+        );
+    }
+    if is_limit(inference, loader) {
+        return format!(
+            "the model is the limit: alone it takes {} rows a second, and the loader brings {}; a faster tier or layout gains nothing, more sessions, \
+             threads or an accelerator do, up to {} times as much",
+            rate(inference.value),
+            rate(loader.value),
+            rate(loader.value / both)
+        );
+    }
+    let are_alike = loader.value.min(inference.value) >= ALIKE * loader.value.max(inference.value);
+    format!(
+        "loader and model {}, {} and {} rows a second: {}",
+        if are_alike { "are alike" } else { "cannot be told apart" },
+        spread(&loader),
+        spread(&inference),
+        if are_alike {
+            "to go faster both must"
+        } else {
+            "measure more rounds"
+        }
+    )
+}
+
+fn loader_advice(one: &OfflineStatement) -> String {
+    let is_reading = one.idle_reading_share >= one.idle_decoding_share + one.idle_batching_share;
+    // A read that waits for a busy worker looks like one that waits for the tier.
+    let is_idle = one.loader_cpu_us * one.loader_per_s.value < 1e6 * IDLE;
+    if !is_reading {
+        "decoding and batching are what it waits for: more `loader.workers` where there are cores, or a layout that is read as it lies (rows)"
+            .to_owned()
+    } else if is_idle && one.read_slowdown > QUEUES {
+        format!(
+            "the tier brings no more: reads ahead take {} times as long as one by one. Read fewer bytes (a layout with compression, fewer columns), then \
+             fewer requests, or stage it nearer",
+            digits3(one.read_slowdown)
+        )
+    } else {
+        "the tier is what it waits for: read more at a time (`loader.depth`, `piece_bytes`), choose a layout with fewer requests, stage it nearer"
+            .to_owned()
+    }
+}
+
+/// Why loader and model together do less than the slower of them.
+fn together(one: &OfflineStatement, cores: usize, slower: f64) -> String {
+    let together_us = one.loader_cpu_us + one.inference_cpu_us;
+    let own_cores = cores as f64 * (1.0 - one.both_taken_share).max(0.0);
+    let most = own_cores * 1e6 / together_us.max(1e-9);
+    let taken = match one.both_taken_share > TAKEN {
+        true => format!(", of which others took {:.0} %", 100.0 * one.both_taken_share),
+        false => String::new(),
+    };
+    if one.both_per_s.value > ALIKE * most.min(slower) {
+        format!(
+            "they share {cores} cores{taken}: a row takes {} of CPU to load and {} to infer, so that no more than {} rows a second fit; more cores, or \
+             less work for each row",
+            latency(one.loader_cpu_us),
+            latency(one.inference_cpu_us),
+            digits3(most)
+        )
+    } else if taken.is_empty() {
+        "the cores are not what is short: give the loader more `ready_bytes` or `depth`".to_owned()
+    } else {
+        format!("they share {cores} cores{taken}: the cause cannot be told")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::machine::MachineUse;
     use crate::tables::offline::loader::Loaded;
+    use crate::tables::places::Place;
     use tierlab_layouts::Layout;
 
     fn figures(per_s: f64, cpu_us: f64, waiting: f64) -> StreamFigures {
@@ -217,6 +282,7 @@ mod tests {
             peak_bytes: 1 << 20,
             loaded: Loaded {
                 rows: 1000,
+                reads: 10,
                 requests: 10,
                 wire_bytes: 512_000,
                 reading_s: 1.0,
@@ -227,19 +293,59 @@ mod tests {
         }
     }
 
-    fn of(loader: f64, inference: f64, both: f64, cpu_us: [f64; 2], cores: usize) -> OfflineStatement {
-        let repeat = OfflineRepeat {
+    fn repeat(loader: f64, inference: f64, both: f64, cpu_us: [f64; 2]) -> OfflineRepeat {
+        OfflineRepeat {
             loader: figures(loader, cpu_us[0], 0.0),
             inference: figures(inference, cpu_us[1], 0.0),
             both: figures(both, cpu_us[0] + cpu_us[1], 0.4),
             naive: figures(both / 2.0, 1.0, 0.5),
+        }
+    }
+
+    fn of_repeats(repeats: &[OfflineRepeat], cores: usize) -> OfflineStatement {
+        let case = OfflineCase {
+            place: Place {
+                tier: "t".into(),
+                layout: Layout::Rows,
+                table: "w".into(),
+            },
+            depth: 8,
+            workers: 1,
         };
-        let place = Place {
-            tier: "t".into(),
-            layout: Layout::Rows,
-            table: "w".into(),
-        };
-        statement(&place, &vec![repeat; 3], None, cores)
+        statement(&case, repeats, None, cores)
+    }
+
+    fn of(loader: f64, inference: f64, both: f64, cpu_us: [f64; 2], cores: usize) -> OfflineStatement {
+        of_repeats(&vec![repeat(loader, inference, both, cpu_us); 3], cores)
+    }
+
+    #[test]
+    fn a_tier_at_its_limit_is_asked_for_fewer_bytes() {
+        let mut one = repeat(1000.0, 4000.0, 980.0, [10.0, 10.0]);
+        // Alone, a read of as many bytes takes a fifth of the time.
+        one.naive.loaded.reading_s = 0.15;
+        one.naive.loaded.decoding_s = 0.0;
+        let said = of_repeats(&vec![one; 3], 8).diagnosis.remove(0);
+        assert!(
+            said.contains("5.00 times as long as one by one. Read fewer bytes"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn a_limit_is_named_where_the_intervals_are_apart() {
+        let rounds = [(1000.0, 900.0), (3000.0, 4500.0), (2000.0, 5000.0)];
+        let rounds = rounds.map(|(loader, inference)| repeat(loader, inference, 800.0, [10.0, 10.0]));
+        let said = of_repeats(&rounds, 8).diagnosis.remove(0);
+        assert!(said.contains("cannot be told apart"), "{said}");
+    }
+
+    #[test]
+    fn cores_are_not_excused_while_others_use_them() {
+        let mut one = repeat(2000.0, 2000.0, 1000.0, [50.0, 50.0]);
+        one.both.machine.foreign_cpu_share = Some(0.7);
+        let said = of_repeats(&vec![one; 3], 4).diagnosis.remove(1);
+        assert!(said.contains("others took 70 %: the cause cannot be told"), "{said}");
     }
 
     #[test]

@@ -211,7 +211,7 @@ fn around_the_tier(context: &LabContext<'_>, place: &Place<'_>) -> Result<Vec<St
             context.plan.seed.wrapping_add(number.into())
         ));
         set.extend(variant.shared.iter().map(|pair| format!("emulated.{pair}")));
-        if variant.servers > 1 {
+        if variant.shares_service() {
             let service = shared_service(context.lab, variant);
             let folder = service.parent().unwrap_or(&service);
             std::fs::create_dir_all(folder).map_err(RunError::io(folder))?;

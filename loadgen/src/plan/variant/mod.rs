@@ -37,6 +37,12 @@ const PROFILES: [&str; 9] = [
     "s3-standard",
 ];
 
+/// Profiles without a limit of the whole service, which leave a fleet nothing to share. Recorded ones have none either.
+const UNLIMITED: [&str; 1] = ["s3-express"];
+
+/// Profiles of a volume that belongs to one server, as its price does: each server of a fleet has its own.
+const OWN_VOLUMES: [&str; 1] = ["gp3"];
+
 /// Tier of a server that has none, or does not report it.
 pub const NO_TIER: &str = "none";
 
@@ -86,6 +92,17 @@ impl VariantPlan {
             set: toml::Table::new(),
             target: None,
         }
+    }
+
+    /// True if the servers of a fleet are clients of one emulated service.
+    #[must_use]
+    pub fn shares_service(&self) -> bool {
+        self.servers > 1 && self.emulated.is_some() && !self.has_own_volumes()
+    }
+
+    /// True if each server of a fleet has an emulated volume of its own.
+    fn has_own_volumes(&self) -> bool {
+        self.emulated.as_deref().is_some_and(|profile| OWN_VOLUMES.contains(&profile))
     }
 
     /// Key used for prices, origins and labels.
@@ -290,7 +307,10 @@ fn crossed(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<Vec<VariantP
             Ok(())
         })?;
     }
-    for variant in &variants.0 {
+    for variant in &mut variants.0 {
+        if variant.has_own_volumes() {
+            variant.shared.clear();
+        }
         check(variant, raw, at, known)?;
     }
     Ok(variants.0)
@@ -443,6 +463,16 @@ fn check(variant: &VariantPlan, raw: &RawVariant, at: &str, known: &Known<'_>) -
         refuse!(
             key("staged"),
             "\"shared\" is one stage of several servers, and the plan has no `[fleet]`"
+        );
+    }
+    if let Some(profile) = variant.emulated.as_deref().filter(|_| variant.shares_service())
+        && (UNLIMITED.contains(&profile) || profile.ends_with(".toml"))
+        && variant.shared.is_empty()
+    {
+        refuse!(
+            "fleet",
+            "variant `{name}` emulates `{profile}`, which has no limit that its servers could share; set `fleet.requests_per_s` or \
+             `fleet.bytes_per_s`"
         );
     }
     plain(&key("name"), name)?;

@@ -112,7 +112,7 @@ fn factors_are_crossed_and_name_their_levels() {
 #[test]
 fn profiles_are_those_of_the_server_or_files() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/tiers/emulated");
-    let entries = std::fs::read_dir(folder).unwrap();
+    let entries = std::fs::read_dir(&folder).unwrap();
     let mut shipped: Vec<String> = entries
         .map(|entry| {
             entry
@@ -126,6 +126,11 @@ fn profiles_are_those_of_the_server_or_files() {
         .collect();
     shipped.sort();
     assert_eq!(shipped, PROFILES);
+    for name in PROFILES {
+        let text = std::fs::read_to_string(folder.join(format!("{name}.toml"))).unwrap();
+        let is_limited = text.contains("\nrequests_per_s") || text.contains("\nservice_bytes_per_s");
+        assert_eq!(is_limited, !UNLIMITED.contains(&name), "{name}");
+    }
     let plans = tempfile::tempdir().unwrap();
     let recorded = plans.path().join("bucket.toml");
     std::fs::write(&recorded, "").unwrap();

@@ -299,15 +299,28 @@ pub fn members(bytes: &[u8], base: u64) -> Result<Vec<Member>, ShardError> {
     }
 }
 
-/// Cuts the file `key.extension` off the front of an archive whose header is as [`push`] writes it: its bytes, and what follows them.
+/// A file at the front of an archive.
+#[derive(Debug, Clone, Copy)]
+pub struct Expected<'a> {
+    /// Bytes of the file.
+    pub body: &'a [u8],
+    /// True if it is named as an array of NumPy's, by a further `.npy`.
+    pub is_npy: bool,
+    /// Bytes of the archive behind the file.
+    pub rest: &'a [u8],
+}
+
+/// Cuts the file `key.extension` or `key.extension.npy` off the front of an archive whose header is as [`push`] writes it.
 /// `None` where another header is there, of which [`members`] makes sense, or says what is wrong with it.
 ///
 /// Nothing is allocated: whoever reads rows again and again knows which files come, and in which order.
 #[must_use]
-pub fn split_expected<'a>(bytes: &'a [u8], key: &str, extension: &str) -> Option<(&'a [u8], &'a [u8])> {
+pub fn split_expected<'a>(bytes: &'a [u8], key: &str, extension: &str) -> Option<Expected<'a>> {
     let (block, rest) = bytes.split_first_chunk::<BLOCK>()?;
     let after_key = block[..MAX_NAME_BYTES].strip_prefix(key.as_bytes())?;
     let behind = after_key.strip_prefix(b".")?.strip_prefix(extension.as_bytes())?;
+    let npy = behind.strip_prefix(b".npy");
+    let behind = npy.unwrap_or(behind);
     let is_whole = behind.first().is_none_or(|&byte| byte == 0);
     let is_plain = block[156] == b'0' && block[345] == 0;
     if !is_whole || !is_plain || check_sum(block).is_err() {
@@ -317,8 +330,12 @@ pub fn split_expected<'a>(bytes: &'a [u8], key: &str, extension: &str) -> Option
     let size = usize::try_from(size).ok()?;
     let body = rest.get(..size)?;
     // The last one of a piece may end with its bytes.
-    let behind = rest.get(size.next_multiple_of(BLOCK)..).unwrap_or_default();
-    Some((body, behind))
+    let rest = rest.get(size.next_multiple_of(BLOCK)..).unwrap_or_default();
+    Some(Expected {
+        body,
+        is_npy: npy.is_some(),
+        rest,
+    })
 }
 
 /// Appends a file: header, bytes, and zeros up to a whole block. Time, owner and group are zero, so that equal tables make equal
@@ -411,19 +428,23 @@ mod tests {
         let mut bytes = Vec::new();
         push("7.a", b"first", &mut bytes).unwrap();
         push("7.b.c", &[1; 512], &mut bytes).unwrap();
-        let (first, rest) = split_expected(&bytes, "7", "a").unwrap();
-        let (second, end) = split_expected(rest, "7", "b.c").unwrap();
-        assert_eq!((first, second, end), (&b"first"[..], &[1; 512][..], &[][..]));
+        push("7.d.npy", b"array", &mut bytes).unwrap();
+        let first = split_expected(&bytes, "7", "a").unwrap();
+        let second = split_expected(first.rest, "7", "b.c").unwrap();
+        let array = split_expected(second.rest, "7", "d").unwrap();
+        assert_eq!((first.body, second.body), (&b"first"[..], &[1; 512][..]));
+        assert_eq!((array.body, array.rest), (&b"array"[..], &[][..]));
+        assert_eq!((first.is_npy, array.is_npy), (false, true));
         for (key, extension) in [("7", "b"), ("", "a"), ("7.", "a"), ("77", "a"), ("7", ""), ("7", "a.b")] {
-            assert_eq!(split_expected(&bytes, key, extension), None, "{key} {extension}");
+            assert!(split_expected(&bytes, key, extension).is_none(), "{key} {extension}");
         }
         // Another kind of member, a prefix, a sum that does not fit, a body that is cut off.
         for at in [156, 345, 0, 124, 148] {
             let mut other = bytes.clone();
             other[at] ^= 1;
-            assert_eq!(split_expected(&other, "7", "a"), None, "{at}");
+            assert!(split_expected(&other, "7", "a").is_none(), "{at}");
         }
-        assert_eq!(split_expected(&bytes[..BLOCK + 4], "7", "a"), None);
+        assert!(split_expected(&bytes[..BLOCK + 4], "7", "a").is_none());
     }
 
     fn archive() -> Vec<u8> {

@@ -6,6 +6,7 @@
 
 use parking_lot::Mutex;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -190,6 +191,20 @@ impl Buffer {
         self.block
             .as_ref()
             .map_or(std::ptr::null_mut(), |block| block.at.as_ptr())
+    }
+
+    /// Fills the buffer with the bytes of a file from `offset` on, if the page cache holds them all.
+    pub(super) fn fill_cached(&mut self, file: BorrowedFd<'_>, offset: u64) -> bool {
+        let Ok(offset) = libc::off_t::try_from(offset) else {
+            return false;
+        };
+        let part = libc::iovec {
+            iov_base: self.as_mut_ptr().cast(),
+            iov_len: self.len,
+        };
+        // SAFETY: the block is at least `len` bytes, and nobody else has it while it is borrowed here.
+        let read = unsafe { libc::preadv2(file.as_raw_fd(), &raw const part, 1, offset, libc::RWF_NOWAIT) };
+        usize::try_from(read) == Ok(self.len)
     }
 
     /// True if the buffer is in the arena that the ring has registered.

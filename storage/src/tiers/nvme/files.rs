@@ -128,6 +128,19 @@ impl OpenFile {
         self.id.size() == object.size && self.version == object.version
     }
 
+    /// Checks that its path still names this file, unchanged, by what was found there after the last byte: then every byte was of this
+    /// version.
+    pub(super) fn check_current(&self, root: &Root, found: &io::Result<FileId>) -> Result<(), StorageError> {
+        match found {
+            Ok(id) if *id == self.id => Ok(()),
+            Ok(id) => {
+                let detail = format!("was {} when looked up, is {} now", self.id.version(), id.version());
+                Err(StorageError::new(ErrorKind::Changed, self.path.as_str(), detail))
+            }
+            Err(e) => Err(root.explain(self.path.as_str(), e)),
+        }
+    }
+
     /// Error of a reader that looked up another version.
     fn changed(&self, object: &Object) -> StorageError {
         let detail = format!("was {} when looked up, is {} now", object.version, self.version);

@@ -14,12 +14,16 @@ use futures::StreamExt;
 use object_store::GetOptions;
 use object_store::path::Path as Key;
 use std::ops::Range;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Range of a version to read.
 pub(super) struct Wanted<'a> {
     pub(super) key: &'a Key,
-    pub(super) version: &'a str,
+    /// Version that every reply must have: the first reply's if the object was not looked up.
+    pub(super) version: &'a OnceLock<String>,
+    /// Size that the object must have, if it was not looked up.
+    pub(super) size: Option<u64>,
     pub(super) range: Range<u64>,
     /// Time at which the caller stops waiting.
     pub(super) deadline: Option<Instant>,
@@ -108,20 +112,25 @@ impl Bucket {
         into: &mut BytesMut,
         attempts: &Attempts,
     ) -> Result<(), StorageError> {
-        let Wanted { key, version, .. } = *wanted;
+        let Wanted { key, version, size, .. } = *wanted;
         let mut missing = rest.end - rest.start;
         let mut options = GetOptions {
             range: Some(rest.into()),
             ..GetOptions::default()
         };
         // A weak tag never matches under If-Match; then the reply's tag below has to do.
-        options.if_match = version.starts_with('"').then(|| version.to_owned());
+        options.if_match = version.get().filter(|version| version.starts_with('"')).cloned();
         options.extensions.insert(attempts.clone());
         let hedging = self.hedging.as_ref();
         let result = reply(hedging, &self.reads, key, options, (missing, attempts)).await;
         let result = result.map_err(|e| self.error(key, &e))?;
+        if let Some(size) = size.filter(|size| *size != result.meta.size) {
+            let detail = format!("{}: it has {} bytes and not {size}", self.endpoint(), result.meta.size);
+            return Err(StorageError::new(ErrorKind::Corrupt, self.object(key), detail));
+        }
         let found = version_of(&result.meta);
-        if found != version {
+        let version = version.get_or_init(|| found.clone());
+        if found != *version {
             let detail = format!("{} has version {found}, not {version}", self.endpoint());
             return Err(StorageError::new(ErrorKind::Changed, self.object(key), detail));
         }

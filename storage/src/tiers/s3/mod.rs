@@ -17,7 +17,7 @@ use crate::limits::{Listing, buffer_for, check_ranges, rejoin, split_front};
 use crate::path::ObjectPath;
 use crate::ranges::{self, Span};
 use crate::tasks::at_once;
-use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo};
+use crate::tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo};
 use crate::tiers::number;
 use crate::unreported::PendingCost;
 use async_trait::async_trait;
@@ -30,7 +30,7 @@ use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tierlab_protocol::via::{Via, ViaSet};
 use tokio::sync::Semaphore;
@@ -112,8 +112,14 @@ impl S3Tier {
         }
     }
 
-    /// Reads the spans and returns their bytes in order, with the cost.
-    async fn fetch(&self, key: &Key, version: &str, spans: &[Span]) -> Result<(Vec<Bytes>, ReadCost), StorageError> {
+    /// Reads the spans of a version, or of an object that must have a size, and returns their bytes in order, with the cost.
+    async fn fetch(
+        &self,
+        key: &Key,
+        (version, size): (Option<&str>, Option<u64>),
+        spans: &[Span],
+    ) -> Result<(Vec<Bytes>, ReadCost), StorageError> {
+        let version = Arc::new(version.map(str::to_owned).map_or_else(OnceLock::new, OnceLock::from));
         let mut gets = Vec::new();
         for (of, span) in spans.iter().enumerate() {
             let mut rest = buffer_for(&self.bucket.object(key), span.bytes.end - span.bytes.start)?;
@@ -126,11 +132,12 @@ impl S3Tier {
         let deadline = deadline::current();
         let one = |get: Get| {
             let (bucket, slots) = (Arc::clone(&self.bucket), Arc::clone(&self.slots));
-            let (key, version) = (key.clone(), version.to_owned());
+            let (key, version) = (key.clone(), Arc::clone(&version));
             async move {
                 let wanted = Wanted {
                     key: &key,
                     version: &version,
+                    size,
                     range: get.range.clone(),
                     deadline,
                 };
@@ -228,7 +235,7 @@ impl Tier for S3Tier {
         check_ranges(object, ranges)?;
         let key = self.bucket.key(&object.path)?;
         let spans = ranges::spans(ranges, self.coalesce_bytes);
-        let (replies, mut cost) = self.fetch(&key, &object.version, &spans).await?;
+        let (replies, mut cost) = self.fetch(&key, (Some(&object.version), None), &spans).await?;
         let mut parts = vec![Bytes::new(); ranges.len()];
         for (span, reply) in spans.iter().zip(replies) {
             for &i in &span.answers {
@@ -239,6 +246,14 @@ impl Tier for S3Tier {
             }
         }
         Ok(ReadMany { parts, cost })
+    }
+
+    async fn read_whole(&self, path: &ObjectPath, bytes: u64) -> Result<Read, StorageError> {
+        let key = self.bucket.key(path)?;
+        let spans = ranges::spans(std::slice::from_ref(&(0..bytes)), self.coalesce_bytes);
+        let (mut replies, cost) = self.fetch(&key, (None, Some(bytes)), &spans).await?;
+        let bytes = replies.pop().unwrap_or_default();
+        Ok(Read { bytes, cost })
     }
 
     fn take_unreported(&self) -> Option<ReadCost> {

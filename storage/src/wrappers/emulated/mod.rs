@@ -200,12 +200,11 @@ impl Emulated {
     /// Adds the service's time after the tier's own read. A failed read counts as a single request without bytes.
     async fn serve_read(
         &self,
-        object: &Object,
+        name: &str,
         ranges: &[Range<u64>],
         arrival: &Arrival<'_>,
         read: Result<&mut ReadCost, &StorageError>,
     ) -> Result<(), StorageError> {
-        let name = object.path.as_str();
         match read {
             Ok(cost) if cost.requests > 0 => {
                 let served = if self.service.law.is_some() {
@@ -262,7 +261,7 @@ impl Tier for Emulated {
         let arrival = self.arrive(1);
         let mut read = self.inner.read(object, range.clone()).await;
         let cost = read.as_mut().map(|read| &mut read.cost).map_err(|e| &*e);
-        self.serve_read(object, &[range], &arrival, cost).await?;
+        self.serve_read(object.path.as_str(), &[range], &arrival, cost).await?;
         read
     }
 
@@ -271,8 +270,31 @@ impl Tier for Emulated {
         let arrival = self.arrive(ranges.len());
         let mut read = self.inner.read_many(object, ranges).await;
         let cost = read.as_mut().map(|read| &mut read.cost).map_err(|e| &*e);
-        self.serve_read(object, ranges, &arrival, cost).await?;
+        self.serve_read(object.path.as_str(), ranges, &arrival, cost).await?;
         read
+    }
+
+    async fn read_whole(&self, path: &ObjectPath, bytes: u64) -> Result<Read, StorageError> {
+        let arrival = self.arrive(1);
+        let mut read = self.inner.read_whole(path, bytes).await;
+        // A look-up of the tier below is one of the service too, and comes before the read.
+        let look_ups = read.as_ref().map_or(0, |Read { cost, .. }| {
+            cost.requests.saturating_sub(1 + cost.retries + cost.hedges).min(1)
+        });
+        if look_ups > 0 {
+            self.ask(path.as_str()).await?;
+        }
+        let cost = read.as_mut().map(|read| {
+            read.cost.requests -= look_ups;
+            &mut read.cost
+        });
+        let (name, whole) = (path.as_str(), 0..bytes);
+        self.serve_read(name, std::slice::from_ref(&whole), &arrival, cost.map_err(|e| &*e))
+            .await?;
+        read.map(|mut read| {
+            read.cost.requests += look_ups;
+            read
+        })
     }
 
     fn shortfall(&self, took: ViaSet) -> Option<String> {

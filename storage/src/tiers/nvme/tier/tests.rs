@@ -121,6 +121,30 @@ async fn the_way_taken_is_told() {
     }
 }
 
+/// A ring that fails every read goes unnoticed, as long as the page cache has the bytes and they are few.
+#[tokio::test]
+async fn what_the_page_cache_holds_is_read_without_the_ring() {
+    let root = on_disk();
+    let tier = NvmeTier::open(root.path(), 8, false).await.unwrap();
+    let body = content(9, 0..600_000);
+    let object = tier.put(&path("x"), Bytes::from(body.clone()).into()).await.unwrap();
+    let file = std::fs::File::open(root.path().join("x")).unwrap();
+    if !tier.pool.take(4096).unwrap().fill_cached(file.as_fd(), 0) {
+        println!("this file system has no reads that do not wait");
+        return;
+    }
+    tier.engine.inject(vec![-libc::EIO; 3]);
+    let read = tier.read(&object, 5000..9000).await.unwrap();
+    assert!(read.bytes == body[5000..9000]);
+    assert_eq!((read.cost.requests, read.cost.wire_bytes), (1, 4000));
+    let error = tier.read(&object, 0..600_000).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    tier.engine.inject(Vec::new());
+    // A file that was replaced is noticed as by the ring.
+    tier.put(&path("x"), Bytes::from(body).into()).await.unwrap();
+    assert_eq!(tier.read(&object, 0..10).await.unwrap_err().kind(), ErrorKind::Changed);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_file_systems_are_read_buffered() {
     // Without tmpfs there is no fallback to test.

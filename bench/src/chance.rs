@@ -1,0 +1,215 @@
+//! Seeded random choices: numbers, blocks by Zipf's law, and the bytes of each access. In: a point, a seed. Out: for each caller the same
+//! accesses, whichever way of reading is used.
+
+use crate::plan::{Access, Operation, Pattern, Point};
+use anyhow::Result;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tierlab_storage::{ErrorKind, StorageError};
+
+/// One access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pick {
+    pub(crate) file: u32,
+    pub(crate) offset: u64,
+    pub(crate) len: usize,
+    pub(crate) write: bool,
+}
+
+/// Picker shared by all callers of a repeat.
+#[derive(Debug)]
+pub(crate) struct Picker {
+    pattern: Pattern,
+    block: u64,
+    file_bytes: u64,
+    blocks_per_file: u64,
+    blocks: u64,
+    stride: u64,
+    write_share: f64,
+    zipf: Option<Zipf>,
+    /// Index of the next access, for patterns with an order.
+    next: AtomicU64,
+}
+
+impl Picker {
+    /// Creates a picker for files of `file_bytes`.
+    ///
+    /// # Errors
+    /// Zipf's law over too many blocks.
+    pub(crate) fn new(point: &Point, access: &Access, file_bytes: u64) -> Result<Self> {
+        let block = point.block_bytes.min(file_bytes);
+        // Whole blocks only: a short block at the end would have another size.
+        let blocks_per_file = (file_bytes / block).max(1);
+        let blocks = blocks_per_file * u64::from(point.files);
+        let zipf = match point.pattern {
+            Pattern::Zipf => Some(Zipf::new(blocks, access.exponent)?),
+            _ => None,
+        };
+        Ok(Self {
+            pattern: point.pattern,
+            block,
+            file_bytes,
+            blocks_per_file,
+            blocks,
+            stride: u64::from(access.stride),
+            write_share: match point.operation {
+                Operation::Read => 0.0,
+                Operation::Write => 1.0,
+                Operation::Mixed => access.write_share,
+            },
+            zipf,
+            next: AtomicU64::new(0),
+        })
+    }
+
+    /// Returns the next access of a caller.
+    pub(crate) fn pick(&self, random: &mut Random) -> Pick {
+        let in_order = || self.next.fetch_add(1, Ordering::Relaxed);
+        let block = match (self.pattern, &self.zipf) {
+            (_, Some(zipf)) => zipf.block(random.share()),
+            (Pattern::Sequential, _) => in_order() % self.blocks,
+            (Pattern::Strided, _) => {
+                let at = in_order().wrapping_mul(self.stride);
+                // Shifts by one after each round, so that every block is accessed in the end.
+                (at % self.blocks + at / self.blocks) % self.blocks
+            }
+            _ => random.next() % self.blocks,
+        };
+        let offset = block % self.blocks_per_file * self.block;
+        Pick {
+            file: (block / self.blocks_per_file) as u32,
+            offset,
+            len: self.block.min(self.file_bytes - offset) as usize,
+            write: self.write_share > 0.0 && (self.write_share >= 1.0 || random.share() < self.write_share),
+        }
+    }
+}
+
+/// Stream of random numbers: SplitMix64 (Steele, Lea and Flood, *Fast splittable pseudorandom number generators*,
+/// 2014).
+#[derive(Debug, Clone)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    /// Creates one of several independent streams of a seed.
+    pub(crate) const fn new(seed: u64, stream: u64) -> Self {
+        let mut own = Self(seed ^ stream.wrapping_mul(0xD134_2543_DE82_EF95));
+        own.next();
+        own
+    }
+
+    pub(crate) const fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// Returns a number in [0, 1): the upper 53 bits fill a double's mantissa.
+    pub(crate) const fn share(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Shuffles a slice (Fisher and Yates).
+    pub(crate) fn shuffle<T>(&mut self, things: &mut [T]) {
+        for last in (1..things.len()).rev() {
+            things.swap(last, (self.next() % (last as u64 + 1)) as usize);
+        }
+    }
+}
+
+/// Maximum number of blocks, each of which has a cumulative weight.
+const MOST_BLOCKS: u64 = 1 << 24;
+/// Prime above [`MOST_BLOCKS`]: multiplied by it, ranks map to distinct blocks.
+const SCATTER: u64 = 2_654_435_761;
+
+/// Zipf's law over some blocks: rank `r`, from 1, is read with weight `r^-exponent`.
+#[derive(Debug)]
+pub(crate) struct Zipf {
+    /// Cumulative weights by rank; the last is 1.
+    cumulative: Vec<f64>,
+}
+
+impl Zipf {
+    pub(crate) fn new(blocks: u64, exponent: f64) -> Result<Self, StorageError> {
+        if blocks == 0 || blocks > MOST_BLOCKS {
+            let why = format!("zipf is for 1 to {MOST_BLOCKS} blocks, not {blocks}");
+            return Err(StorageError::new(ErrorKind::Invalid, "--pattern", why));
+        }
+        let mut sum = 0.0;
+        let mut cumulative: Vec<f64> = (1..=blocks)
+            .map(|rank| {
+                sum += (rank as f64).powf(-exponent);
+                sum
+            })
+            .collect();
+        cumulative.iter_mut().for_each(|weight| *weight /= sum);
+        Ok(Self { cumulative })
+    }
+
+    /// Returns the block for a draw from 0 to 1.
+    pub(crate) fn block(&self, draw: f64) -> u64 {
+        let blocks = self.cumulative.len() as u64;
+        let rank = self.cumulative.partition_point(|&weight| weight <= draw) as u64;
+        rank.min(blocks - 1) * SCATTER % blocks
+    }
+
+    /// Returns the share of the reads of the `held` most popular blocks. Reads are independent of each other, so no
+    /// cache of this size has a higher hit ratio in the long run (Aho, Denning and Ullman, 1971: the optimal policy of
+    /// the independent reference model holds the most probable pages; a cache may use one of its pages for the block
+    /// just read, which for many blocks makes no difference).
+    pub(crate) fn best_hit_ratio(&self, held: u64) -> f64 {
+        match held.min(self.cumulative.len() as u64) {
+            0 => 0.0,
+            held => self.cumulative[held as usize - 1],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn a_seed_names_its_numbers_and_an_order_keeps_everything() {
+        let draw = |seed, stream| Random::new(seed, stream).next();
+        assert_eq!(draw(1, 2), draw(1, 2));
+        assert!(draw(1, 2) != draw(1, 3) && draw(1, 2) != draw(2, 2));
+        let mut things: Vec<u32> = (0..50).collect();
+        Random::new(3, 0).shuffle(&mut things);
+        assert_ne!(things, (0..50).collect::<Vec<_>>());
+        things.sort_unstable();
+        assert_eq!(things, (0..50).collect::<Vec<_>>());
+        let mut random = Random::new(9, 9);
+        assert!((0..1000).all(|_| (0.0..1.0).contains(&random.share())));
+    }
+
+    #[test]
+    fn shares_are_those_of_the_law() {
+        let zipf = Zipf::new(4, 1.0).unwrap();
+        // 1 + 1/2 + 1/3 + 1/4 = 25/12.
+        for (held, want) in [(0, 0.0), (1, 12.0 / 25.0), (2, 18.0 / 25.0), (4, 1.0), (9, 1.0)] {
+            assert!((zipf.best_hit_ratio(held) - want).abs() < 1e-12, "{held}");
+        }
+        assert!(Zipf::new(0, 1.0).is_err() && Zipf::new(MOST_BLOCKS + 1, 1.0).is_err());
+    }
+
+    #[test]
+    fn every_rank_has_a_block_of_its_own() {
+        for blocks in [1, 2, 4096, 81_920, 99_999] {
+            let zipf = Zipf::new(blocks, 0.0).unwrap();
+            let middle = |rank: u64| (rank as f64 + 0.5) / blocks as f64;
+            let seen: HashSet<u64> = (0..blocks).map(|rank| zipf.block(middle(rank))).collect();
+            assert_eq!(seen.len() as u64, blocks);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_draw_is_a_block(blocks in 1_u64..5000, exponent in 0.0_f64..3.0, draw in 0.0_f64..=1.0) {
+            prop_assert!(Zipf::new(blocks, exponent).unwrap().block(draw) < blocks);
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! fio as a comparison. In: a point and its file. Out: the equivalent command, and its figures. Sources: fio's HOWTO (fio.readthedocs.io).
+
+use crate::plan::{Access, CacheState, Operation, Pattern, Point, Way, WriteSync};
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Name of the tool in results.
+pub(crate) const FIO: &str = "fio";
+/// Grace time after which a hung tool counts as failed.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// Figures of fio in one repeat.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PeerFigures {
+    pub(crate) iops: f64,
+    pub(crate) mb_per_s: f64,
+    pub(crate) p50_us: Option<f64>,
+    pub(crate) p95_us: Option<f64>,
+    pub(crate) p99_us: Option<f64>,
+    pub(crate) command: String,
+}
+
+/// fio on this machine, if it is wanted and there.
+#[derive(Default)]
+pub(crate) struct Fio(pub(crate) Option<PathBuf>);
+
+impl Fio {
+    /// Searches `.runtime/`, in which `scripts/setup` installs it, and the path.
+    pub(crate) fn look() -> Self {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let own = PathBuf::from(".runtime/fio/fio");
+        let mut all = std::iter::once(own).chain(std::env::split_paths(&path).map(|folder| folder.join(FIO)));
+        Self(all.find(|file| file.is_file()))
+    }
+
+    /// Runs the job equivalent to a point on its one local file, once `settle` has brought that to its state; `None` without such a
+    /// job.
+    ///
+    /// # Errors
+    /// fio fails, hangs, or prints output that cannot be parsed.
+    pub(crate) fn run(
+        &self,
+        point: &Point,
+        access: &Access,
+        file: &Path,
+        settle: impl FnOnce() -> Result<()>,
+    ) -> Result<Option<PeerFigures>> {
+        let arguments = arguments(point, access, file);
+        let Some((program, arguments)) = self.0.as_deref().zip(arguments) else {
+            return Ok(None);
+        };
+        settle()?;
+        let command = format!("{FIO} {}", arguments.join(" "));
+        let output = output(program, &arguments, access.warmup + access.window + GRACE);
+        let figures = output.and_then(|output| figures(&output));
+        let mut figures = figures.with_context(|| command.clone())?;
+        figures.command = command;
+        Ok(Some(figures))
+    }
+}
+
+/// Standard output of a program that ends in time.
+fn output(program: &Path, arguments: &[String], limit: Duration) -> Result<String> {
+    let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
+    let program = program.canonicalize().context("the tool is gone")?;
+    let (out, err) = (folder.path().join("out"), folder.path().join("err"));
+    let mut child = Command::new(program)
+        .args(arguments)
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .stdout(std::fs::File::create(&out)?)
+        .stderr(std::fs::File::create(&err)?)
+        .spawn()
+        .context("cannot be started")?;
+    let until = Instant::now() + limit;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if Instant::now() > until {
+            let _ = child.kill();
+            let _ = child.wait();
+            bail!("not done after {} s", limit.as_secs());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let said = std::fs::read_to_string(&err).unwrap_or_default();
+    ensure!(status.success(), "{status}: {}", said.trim());
+    Ok(std::fs::read_to_string(&out)?)
+}
+
+/// Arguments of the job equivalent to a point; `None` if fio has none.
+fn arguments(point: &Point, access: &Access, file: &Path) -> Option<Vec<String>> {
+    // It has no whole objects to write, as a tier does. Its open loop counts from the issue instead of the due time. Its jobs of
+    // blocking calls each read the file from the beginning.
+    let in_order = matches!(point.pattern, Pattern::Sequential | Pattern::Strided);
+    let is_same = (point.operation == Operation::Read || point.way.is_peer()) && point.rate == 0 && point.files == 1;
+    if !is_same || (point.way.is_peer() && in_order && point.depth > 1) {
+        return None;
+    }
+    let (engine, direct) = match point.way {
+        Way::Direct => ("io_uring", 1),
+        Way::Buffered => ("io_uring", 0),
+        Way::Pread => ("psync", 0),
+        Way::PreadDirect => ("psync", 1),
+        Way::Mmap => ("mmap", 0),
+        Way::Tier => return None,
+    };
+    let mut words = vec![
+        "--name=tierlab".to_owned(),
+        format!("--filename={}", file.display()),
+        format!("--size={}", access.size),
+        format!("--bs={}", point.block_bytes),
+        format!("--ioengine={engine}"),
+        format!("--direct={direct}"),
+        format!("--randseed={}", access.seed),
+        format!("--runtime={}ms", access.window.as_millis()),
+        // Our callers give the kernel no hints either.
+        "--fadvise_hint=0".to_owned(),
+        format!("--invalidate={}", u8::from(point.cache != CacheState::Warm)),
+    ];
+    let (act, writes) = match point.operation {
+        Operation::Read => ("read", Some("--readonly".to_owned())),
+        Operation::Write => ("write", None),
+        Operation::Mixed => ("rw", Some(format!("--rwmixwrite={:.0}", access.write_share * 100.0))),
+    };
+    words.push(match point.pattern {
+        Pattern::Sequential => format!("--rw={act}"),
+        Pattern::Strided => format!("--rw={act}:{}", point.block_bytes * u64::from(access.stride - 1)),
+        Pattern::Random | Pattern::Zipf => format!("--rw=rand{act}"),
+    });
+    words.extend(writes);
+    words.extend(match point.sync {
+        WriteSync::None => None,
+        WriteSync::Each => Some("--sync=dsync".to_owned()),
+        WriteSync::End => Some("--end_fsync=1".to_owned()),
+    });
+    if !point.skips_warmup() {
+        words.push(format!("--ramp_time={}ms", access.warmup.as_millis()));
+    }
+    match (point.ends_with_data(), point.pattern) {
+        (false, _) => words.push("--time_based".to_owned()),
+        // Once around: the blocks beside those read first are warm by read-ahead.
+        (true, Pattern::Strided) => words.push(format!("--io_size={}", access.size / u64::from(access.stride))),
+        (true, _) => {}
+    }
+    if point.pattern == Pattern::Zipf {
+        // fio does not accept an exponent of exactly 1.
+        let exponent = if (access.exponent - 1.0).abs() < 1e-3 {
+            1.001
+        } else {
+            access.exponent
+        };
+        words.push(format!("--random_distribution=zipf:{exponent}"));
+    }
+    if point.way.is_peer() {
+        words.push(format!("--numjobs={}", point.depth));
+        words.extend(["--thread", "--group_reporting"].map(str::to_owned));
+    } else {
+        words.push(format!("--iodepth={}", point.depth));
+    }
+    let rest = [
+        "--norandommap",
+        "--unified_rw_reporting=1",
+        "--lat_percentiles=1",
+        "--clat_percentiles=0",
+        "--percentile_list=50:95:99",
+        "--output-format=json",
+    ];
+    words.extend(rest.map(str::to_owned));
+    Some(words)
+}
+
+/// Returns its figures. Warnings may precede the JSON.
+fn figures(output: &str) -> Result<PeerFigures> {
+    let json = output.find('{').map_or("", |at| &output[at..]);
+    let report: Value = serde_json::from_str(json).context("no JSON")?;
+    let both = &report["jobs"][0]["mixed"];
+    let number = |key: &str| both[key].as_f64().with_context(|| format!("no `{key}`"));
+    let percentile = |name: &str| both["lat_ns"]["percentile"][name].as_f64().map(|ns| ns / 1e3);
+    Ok(PeerFigures {
+        iops: number("iops")?,
+        mb_per_s: number("bw_bytes")? / 1e6,
+        p50_us: percentile("50.000000"),
+        p95_us: percentile("95.000000"),
+        p99_us: percentile("99.000000"),
+        command: String::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn words_of(point: &Point) -> Option<String> {
+        let (window, warmup) = (Duration::from_secs(2), Duration::from_millis(250));
+        let access = Access {
+            write_share: 0.3,
+            stride: 16,
+            ..Access::reads(1 << 28, window, warmup)
+        };
+        arguments(point, &access, Path::new("f")).map(|words| words.join(" "))
+    }
+
+    #[test]
+    fn cold_data_in_order_is_read_once() {
+        let of = |pattern, cache| {
+            let point = Point {
+                pattern,
+                cache,
+                way: Way::Pread,
+                ..Point::reads("disk", 4096)
+            };
+            words_of(&point).unwrap()
+        };
+        let cold = of(Pattern::Sequential, CacheState::Cold);
+        assert!(
+            !cold.contains("--time_based") && !cold.contains("--ramp_time"),
+            "{cold}"
+        );
+        assert!(of(Pattern::Strided, CacheState::Cold).contains("--io_size=16777216"));
+        for again in [
+            of(Pattern::Sequential, CacheState::Warm),
+            of(Pattern::Random, CacheState::Cold),
+        ] {
+            assert!(
+                again.contains("--time_based") && again.contains("--ramp_time=250ms"),
+                "{again}"
+            );
+        }
+    }
+
+    #[test]
+    fn writes_in_place_have_a_job_of_the_same_durability() {
+        let of = |operation, way, sync| {
+            words_of(&Point {
+                operation,
+                way,
+                sync,
+                ..Point::reads("disk", 4096)
+            })
+        };
+        let each = of(Operation::Write, Way::PreadDirect, WriteSync::Each).unwrap();
+        assert!(
+            each.contains("--rw=randwrite") && each.contains("--sync=dsync"),
+            "{each}"
+        );
+        let end = of(Operation::Mixed, Way::Pread, WriteSync::End).unwrap();
+        let mixed = end.contains("--rw=randrw --rwmixwrite=30 --end_fsync=1");
+        assert!(
+            mixed && !end.contains("--ramp_time") && !end.contains("--readonly"),
+            "{end}"
+        );
+        assert_eq!(of(Operation::Write, Way::Direct, WriteSync::None), None);
+        assert!(
+            of(Operation::Read, Way::Direct, WriteSync::None)
+                .unwrap()
+                .contains("--readonly")
+        );
+    }
+
+    #[test]
+    fn its_json_is_read_and_anything_else_is_an_error() {
+        let text = "note: x\n{\"jobs\": [{\"mixed\": {\"iops\": 1000.5, \"bw_bytes\": 4098048, \"lat_ns\": {\"percentile\": {\"50.000000\": 57000, \"99.000000\": 99000}}}}]}";
+        let figures = figures(text).unwrap();
+        assert_eq!((figures.iops, figures.mb_per_s), (1000.5, 4.098_048));
+        assert_eq!(
+            (figures.p50_us, figures.p95_us, figures.p99_us),
+            (Some(57.0), None, Some(99.0))
+        );
+        for bad in ["", "{", "{}", "fio: io_uring is not there"] {
+            assert!(super::figures(bad).is_err(), "{bad}");
+        }
+    }
+}
