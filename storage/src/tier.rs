@@ -155,6 +155,14 @@ impl ReadCost {
         self.cache_hits += other.cache_hits;
         self.cache_misses += other.cache_misses;
     }
+
+    /// Adds a read that began when this one had ended: waits and counts add.
+    pub(crate) fn then(&mut self, next: &Self) {
+        let (queue, device) = (self.queue, self.device);
+        self.merge(next);
+        self.queue = queue + next.queue;
+        self.device = device + next.device;
+    }
 }
 
 /// An object as it was looked up. Reads are of this version: a tier answers

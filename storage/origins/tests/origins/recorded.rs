@@ -29,7 +29,7 @@ fn a_calibrated_bucket_is_replayed_without_it() {
         folder.path().join("profile.toml"),
     );
     // A service in front, so that the recording does not depend on this machine alone.
-    let service = "latency = { distribution = \"empirical\", samples_us = [5000, 5000, 5000, 20000] }";
+    let service = "latency = { distribution = \"empirical\", quantiles = [[0.75, 5000], [0.76, 20000]] }";
     let toml = format!(
         "kind = \"s3\"\nbucket = \"bucket\"\nendpoint = \"{}\"\nallow_http = true\nanonymous = true\n[emulated]\n{service}\n",
         origin.says("s3")

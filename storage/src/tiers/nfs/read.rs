@@ -14,7 +14,7 @@ use bytes::{Bytes, BytesMut};
 use futures::future::try_join_all;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Maximum repeated look-ups of a handle in one read.
 const LOOKUPS: u32 = 2;
@@ -97,13 +97,10 @@ impl Reading<'_> {
             if VersionMark::of(&attributes) != self.known.mark {
                 return Err(changed(&self.known.name, "it changed during the read").into());
             }
-            of_reads.device += std::mem::take(&mut after.device);
-            of_reads.merge(&after);
+            of_reads.then(&after);
         }
         // An earlier look-up was waited for first.
-        of_reads.queue += cost.queue;
-        of_reads.device += cost.device;
-        cost.merge(&of_reads);
+        cost.then(&of_reads);
         Ok(parts)
     }
 
@@ -178,10 +175,7 @@ impl Reading<'_> {
                 .min(self.tree.read_bytes);
             let mut client = self.tree.client(&self.known.name, &mut of_call);
             let reply = client.read(&self.known.handle, at, count, buffer.take()).await?;
-            // Sequential, so waits add up.
-            cost.queue += std::mem::replace(&mut of_call.queue, Duration::ZERO);
-            cost.device += std::mem::replace(&mut of_call.device, Duration::ZERO);
-            cost.merge(&of_call);
+            cost.then(&of_call);
             match &reply.attributes {
                 Some(attributes) if VersionMark::of(attributes) == self.known.mark => {}
                 Some(_) => return Err(changed(&self.known.name, "its attributes are others").into()),

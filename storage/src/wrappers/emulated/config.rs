@@ -11,17 +11,41 @@ use std::time::Duration;
 
 /// File name ending of a recorded profile.
 const FILE_ENDING: &str = ".toml";
-/// The profiles that can be named.
-const PROFILES: [&str; 9] = [
-    "s3-standard",
-    "s3-express",
-    "efs-nfs",
-    "efs-elastic",
-    "efs-one-zone",
-    "efs-max-io",
-    "fsx-lustre-125",
-    "fsx-lustre-1000",
-    "gp3",
+/// The profiles that can be named, with their tables.
+const PROFILES: [(&str, &str); 9] = [
+    (
+        "s3-standard",
+        include_str!("../../../../configs/tiers/emulated/s3-standard.toml"),
+    ),
+    (
+        "s3-express",
+        include_str!("../../../../configs/tiers/emulated/s3-express.toml"),
+    ),
+    (
+        "efs-nfs",
+        include_str!("../../../../configs/tiers/emulated/efs-nfs.toml"),
+    ),
+    (
+        "efs-elastic",
+        include_str!("../../../../configs/tiers/emulated/efs-elastic.toml"),
+    ),
+    (
+        "efs-one-zone",
+        include_str!("../../../../configs/tiers/emulated/efs-one-zone.toml"),
+    ),
+    (
+        "efs-max-io",
+        include_str!("../../../../configs/tiers/emulated/efs-max-io.toml"),
+    ),
+    (
+        "fsx-lustre-125",
+        include_str!("../../../../configs/tiers/emulated/fsx-lustre-125.toml"),
+    ),
+    (
+        "fsx-lustre-1000",
+        include_str!("../../../../configs/tiers/emulated/fsx-lustre-1000.toml"),
+    ),
+    ("gp3", include_str!("../../../../configs/tiers/emulated/gp3.toml")),
 ];
 /// Largest accepted number of retries.
 const MAX_RETRIES: u32 = 10;
@@ -93,27 +117,11 @@ pub(crate) struct Emulation {
     pub(crate) table: EmulatedConfig,
 }
 
-/// The table of a profile that can be named.
-fn profile_text(name: &str) -> Option<&'static str> {
-    Some(match name {
-        "s3-standard" => include_str!("../../../../configs/tiers/emulated/s3-standard.toml"),
-        "s3-express" => include_str!("../../../../configs/tiers/emulated/s3-express.toml"),
-        "efs-nfs" => include_str!("../../../../configs/tiers/emulated/efs-nfs.toml"),
-        "efs-elastic" => include_str!("../../../../configs/tiers/emulated/efs-elastic.toml"),
-        "efs-one-zone" => include_str!("../../../../configs/tiers/emulated/efs-one-zone.toml"),
-        "efs-max-io" => include_str!("../../../../configs/tiers/emulated/efs-max-io.toml"),
-        "fsx-lustre-125" => include_str!("../../../../configs/tiers/emulated/fsx-lustre-125.toml"),
-        "fsx-lustre-1000" => include_str!("../../../../configs/tiers/emulated/fsx-lustre-1000.toml"),
-        "gp3" => include_str!("../../../../configs/tiers/emulated/gp3.toml"),
-        _ => return None,
-    })
-}
-
 impl EmulatedConfig {
     /// A profile's table.
     fn profile(name: &str) -> Result<Self, StorageError> {
-        let Some(text) = profile_text(name) else {
-            let known = PROFILES.join(", ");
+        let Some((_, text)) = PROFILES.into_iter().find(|(of, _)| *of == name) else {
+            let known = PROFILES.map(|(name, _)| name).join(", ");
             let detail = format!("no profile `{name}`: there are {known}, and files that end in `{FILE_ENDING}`");
             return Err(invalid("profile", detail));
         };
@@ -233,7 +241,7 @@ mod tests {
 
     #[test]
     fn every_profile_resolves_under_its_name() {
-        for name in PROFILES {
+        for (name, _) in PROFILES {
             let emulation = resolve(&format!("profile = \"{name}\"\nseed = 7")).unwrap();
             assert_eq!((emulation.label.as_str(), emulation.seed), (name, 7));
             assert!(emulation.latency != Distribution::NONE);
@@ -306,7 +314,7 @@ mod tests {
 
     #[test]
     fn a_table_reads_back() {
-        for name in PROFILES {
+        for (name, _) in PROFILES {
             let config = EmulatedConfig::profile(name).unwrap();
             let again: EmulatedConfig = toml::from_str(&toml::to_string(&config).unwrap()).unwrap();
             assert_eq!(again, config);

@@ -25,13 +25,9 @@ pub enum LatencyConfig {
         /// The standard deviation of the natural logarithm.
         sigma: Option<f64>,
     },
-    /// Measured distribution: equally likely samples, or quantiles with linear interpolation.
+    /// Measured distribution: quantiles with linear interpolation.
     Empirical {
-        /// Measured latencies.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        samples_us: Vec<f64>,
         /// Pairs of a share from 0 to 1 and the latency that this share of requests does not exceed, both ascending.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
         quantiles: Vec<(f64, f64)>,
     },
 }
@@ -45,7 +41,6 @@ pub(crate) enum Distribution {
     },
     /// Points of the inverse cumulative distribution, ascending in both.
     Quantiles(Vec<(f64, f64)>),
-    Samples(Vec<f64>),
 }
 
 fn invalid(detail: impl Into<String>) -> StorageError {
@@ -64,17 +59,10 @@ impl LatencyConfig {
                 p99_us,
                 sigma,
             } => lognormal(*median_us, *p99_us, *sigma),
-            Self::Empirical { samples_us, quantiles } => match (samples_us.is_empty(), quantiles.is_empty()) {
-                (false, true) if samples_us.iter().all(|us| is_time(*us)) => {
-                    Ok(Distribution::Samples(samples_us.clone()))
-                }
-                (true, false) if is_curve(quantiles) => Ok(Distribution::Quantiles(quantiles.clone())),
-                (false, true) => Err(invalid("`samples_us` holds what is no latency in microseconds")),
-                (true, false) => Err(invalid(
-                    "`quantiles` must be pairs of a share (0 to 1) and microseconds, both ascending",
-                )),
-                _ => Err(invalid("give one of `samples_us` and `quantiles`")),
-            },
+            Self::Empirical { quantiles } if is_curve(quantiles) => Ok(Distribution::Quantiles(quantiles.clone())),
+            Self::Empirical { .. } => Err(invalid(
+                "`quantiles` must be pairs of a share (0 to 1) and microseconds, both ascending",
+            )),
         }
     }
 }
@@ -98,6 +86,7 @@ fn is_curve(quantiles: &[(f64, f64)]) -> bool {
         .iter()
         .all(|(share, us)| (0.0..=1.0).contains(share) && is_time(*us));
     points
+        && !quantiles.is_empty()
         && quantiles
             .windows(2)
             .all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1)
@@ -110,7 +99,7 @@ pub(super) fn uniform(rng: &mut ChaCha8Rng) -> f64 {
 
 impl Distribution {
     /// No latency at all.
-    pub(crate) const NONE: Self = Self::Samples(Vec::new());
+    pub(crate) const NONE: Self = Self::Quantiles(Vec::new());
 
     /// Draws a latency. Takes two numbers from `rng`, whatever the distribution.
     pub(super) fn sample(&self, rng: &mut ChaCha8Rng) -> Duration {
@@ -123,11 +112,6 @@ impl Distribution {
                 median_us * libm::exp(sigma * normal)
             }
             Self::Quantiles(points) => interpolate(points, first),
-            Self::Samples(samples) if samples.is_empty() => 0.0,
-            Self::Samples(samples) => {
-                let at = (first * samples.len() as f64).ceil() as usize;
-                samples[at.clamp(1, samples.len()) - 1]
-            }
         };
         Duration::from_secs_f64(us.min(LONGEST_US) / 1e6)
     }
@@ -178,18 +162,12 @@ mod tests {
         #[test]
         fn empirical_draws_stay_on_the_curve(low in 1.0f64..1000.0, rise in 1.0f64..1000.0, seed: u64) {
             let points = vec![(0.0, low), (0.9, low + rise), (1.0, low + 10.0 * rise)];
-            let config = LatencyConfig::Empirical { samples_us: vec![], quantiles: points };
+            let config = LatencyConfig::Empirical { quantiles: points };
             let got = drawn(&config.resolve().unwrap(), seed, &[0.0, 0.45, 0.9, 0.999_99]);
             prop_assert!(got[0] >= low - 0.01 && got[3] <= low + 10.0 * rise + 0.01, "{got:?}");
             prop_assert!((got[1] - (low + rise / 2.0)).abs() < 0.03 * rise + 0.01, "{got:?}");
             prop_assert!((got[2] - (low + rise)).abs() < 0.7 * rise + 0.01, "{got:?}");
         }
-    }
-
-    #[test]
-    fn samples_come_as_often_as_they_are_listed() {
-        let distribution = Distribution::Samples(vec![1.0, 1.0, 1.0, 100.0]);
-        assert_eq!(drawn(&distribution, 3, &[0.1, 0.7, 0.8]), [1.0, 1.0, 100.0]);
     }
 
     #[test]
@@ -207,10 +185,7 @@ mod tests {
             p99_us,
             sigma,
         };
-        let curve = |quantiles| LatencyConfig::Empirical {
-            samples_us: vec![],
-            quantiles,
-        };
+        let curve = |quantiles| LatencyConfig::Empirical { quantiles };
         for bad in [
             time(0.0, Some(1.0), None),
             time(f64::NAN, Some(1.0), None),
@@ -222,10 +197,7 @@ mod tests {
             curve(vec![(0.5, 1.0), (0.4, 2.0)]),
             curve(vec![(0.5, 2.0), (0.6, 1.0)]),
             curve(vec![(0.5, 2.0), (1.6, 3.0)]),
-            LatencyConfig::Empirical {
-                samples_us: vec![1.0, -1.0],
-                quantiles: vec![],
-            },
+            curve(vec![(0.5, -1.0)]),
         ] {
             assert_eq!(bad.resolve().unwrap_err().kind(), ErrorKind::Invalid, "{bad:?}");
         }

@@ -132,11 +132,7 @@ impl Stage {
         let claim = self.ask_neighbours(object, &mut missing, &mut landed).await;
         if !missing.is_empty() {
             let fetched = self.fetch_from_tier(object, &missing).await?;
-            // Sequential, so times add.
-            let (queue, device) = (landed.cost.queue, landed.cost.device);
-            landed.cost.merge(&fetched.cost);
-            landed.cost.queue = queue + fetched.cost.queue;
-            landed.cost.device = device + fetched.cost.device;
+            landed.cost.then(&fetched.cost);
             landed.parts.extend(fetched.parts);
         }
         let to_stage = ToStage { blocks: missing, claim };

@@ -249,11 +249,7 @@ impl Tier for Staged {
         sources.extend(landed.parts);
         if !staged.broken.is_empty() {
             let again = stage.fetch(object, &staged.broken).await?;
-            // Sequential, so times add.
-            let (queue, device) = (cost.queue, cost.device);
-            cost.merge(&again.cost);
-            cost.queue = queue + again.cost.queue;
-            cost.device = device + again.cost.device;
+            cost.then(&again.cost);
             sources.extend(again.parts);
         }
         sources.sort_unstable_by_key(|(extent, _)| (extent.start, extent.end));
