@@ -383,7 +383,10 @@ fn every_variant_is_measured_with_every_number_of_servers() {
 
 #[test]
 fn a_volume_is_of_each_server_of_a_fleet() {
-    let variant = VARIANT.replace("tier = \"s3\"\nemulated = \"s3-standard\"", "tier = \"nvme\"\nemulated = \"gp3\"");
+    let variant = VARIANT.replace(
+        "tier = \"s3\"\nemulated = \"s3-standard\"",
+        "tier = \"nvme\"\nemulated = \"gp3\"",
+    );
     let plan = parse(&format!("{HEAD}{FLEET}{variant}{LOAD}{LAB}")).unwrap();
     for variant in plan.lab.unwrap().variants {
         assert!(!variant.shares_service() && variant.shared.is_empty(), "{variant:?}");

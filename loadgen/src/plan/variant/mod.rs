@@ -102,7 +102,9 @@ impl VariantPlan {
 
     /// True if each server of a fleet has an emulated volume of its own.
     fn has_own_volumes(&self) -> bool {
-        self.emulated.as_deref().is_some_and(|profile| OWN_VOLUMES.contains(&profile))
+        self.emulated
+            .as_deref()
+            .is_some_and(|profile| OWN_VOLUMES.contains(&profile))
     }
 
     /// Key used for prices, origins and labels.

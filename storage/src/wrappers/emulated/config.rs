@@ -45,10 +45,7 @@ const PROFILES: [(&str, &str); 9] = [
         "fsx-lustre-1000",
         include_str!("../../../../configs/tiers/emulated/fsx-lustre-1000.toml"),
     ),
-    (
-        "gp3",
-        include_str!("../../../../configs/tiers/emulated/gp3.toml"),
-    ),
+    ("gp3", include_str!("../../../../configs/tiers/emulated/gp3.toml")),
 ];
 /// Largest accepted number of retries.
 const MAX_RETRIES: u32 = 10;
