@@ -143,7 +143,7 @@ fn a_stopped_writer_leaves_what_was_there() {
     };
     // Chunks are 8,192 rows: several per core remain when the stop is requested.
     let header = TableHeader::new(source.schema().clone(), 300_000, 0, 1).unwrap();
-    let result = write::write(&path, &source, header, &mut Progress::bytes("test", 1), &stop);
+    let result = write(&path, &source, header, &mut Progress::bytes("test", 1), &stop);
     assert!(matches!(result, Err(ModelsError::Interrupted)));
     assert_eq!(fs::read(&path).unwrap(), b"before");
     assert_eq!(fs::read_dir(out.path()).unwrap().count(), 1);
@@ -188,7 +188,7 @@ proptest! {
         let path = folder.path().join("t.rows");
         let source = PlainRows(TableSchema::lay_out("t", &[("x", DataType::Uint8, &[width])]).unwrap());
         let header = TableHeader::new(source.0.clone(), rows, first_id, 0).unwrap();
-        let header = write::write(&path, &source, header, &mut Progress::bytes("test", 1), &Stop::never()).unwrap();
+        let header = write(&path, &source, header, &mut Progress::bytes("test", 1), &Stop::never()).unwrap();
         prop_assert_eq!(&verify(&path).unwrap(), &header);
         check::sample(&path, &header, &source, 7).unwrap();
 

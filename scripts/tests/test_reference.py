@@ -83,6 +83,18 @@ class LinksOfCommentsBecomeWords(unittest.TestCase):
         reference.links_as_words("Made by [`crate::conclude`], at most [`MAX_SIZE`].")
         self.assertEqual(len(reference.faults), 2)
 
+    def test_a_default_in_words_stands_in_its_own_column(self):
+        loader = importlib.machinery.SourceFileLoader("reference_script", str(SCRIPTS / "reference"))
+        reference = importlib.util.module_from_spec(importlib.util.spec_from_loader("reference_script", loader))
+        loader.exec_module(reference)
+        for text, stated in (
+            ("Address (default: `a:1`); port 0 is free.", "`a:1`"),
+            ("Values (default: floats of [0, 1), texts (of words)).", "floats of [0, 1), texts (of words)"),
+            ("As the default: none.", None),
+        ):
+            found = reference.STATED.search(text)
+            self.assertEqual(found and found[1], stated)
+
 
 class CommentsAreRead(unittest.TestCase):
     def test_each_key_has_the_words_above_and_beside_it(self):

@@ -1,9 +1,9 @@
 //! The `tierlab-server` command: flags to a configuration, a runtime, a listener, an exit code.
 
 use crate::config::{Config, ConfigError, Sources};
+use crate::drain::leave;
 use crate::error::ServerError;
 use crate::front::connections::listen as listen_on;
-use crate::inference::runtime::leave::leave;
 use crate::server::{Addresses, Listeners, run};
 use crate::telemetry::log::{self, LogFormat};
 use anyhow::{Context, Result};

@@ -9,6 +9,7 @@ use crate::models::serving::model::Model;
 use crate::request::admission::Tally;
 use crate::request::refusal::{Reason, Refusal};
 use futures::future::join_all;
+use std::io::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
@@ -68,4 +69,17 @@ fn stop_runs(models: &[Arc<Model>]) -> Vec<String> {
             .map(move |run| format!("a run of model `{name}`, version {version}: {run}"))
     };
     models.iter().flat_map(stop).collect()
+}
+
+/// Ends the process at once with an exit code, without destructors of libraries.
+///
+/// A session that is being built, or a run inside one operator, cannot be interrupted. `exit` would run the destructors of
+/// ONNX Runtime's libraries under it, which ends in a crash behind a log that says `drained`. Nothing is left to destroy
+/// when the server has drained: files are in their places, spans are sent, the log is not buffered.
+#[allow(unsafe_code)]
+pub(crate) fn leave(code: i32) -> ! {
+    // Nobody may be reading.
+    let _ = std::io::stdout().flush();
+    // SAFETY: `_exit` only ends the process; it takes no pointers and runs no code of ours.
+    unsafe { libc::_exit(code) }
 }

@@ -19,7 +19,7 @@ use std::io::{BufReader, Read, Seek};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use tierlab_formats::arrow;
-use tierlab_formats::arrow::walk::MAGIC;
+use tierlab_formats::arrow::MAGIC;
 use tierlab_load::element;
 use tierlab_load::inputs::{Records, Shapes};
 use tierlab_protocol::tensor::DataType;
@@ -56,7 +56,7 @@ pub fn parquet(path: &Path, column: &str) -> Result<Records, String> {
 pub fn arrow(path: &Path, column: &str) -> Result<Records, String> {
     read(path, |says| {
         let mut file = BufReader::new(File::open(path).map_err(|error| says(&error))?);
-        arrow::walk::check(&mut file, arrow::MAX_BATCH_BYTES).map_err(|what| says(&what))?;
+        arrow::check(&mut file, arrow::MAX_BATCH_BYTES).map_err(|what| says(&what))?;
         file.rewind().map_err(|error| says(&error))?;
         let mut magic = [0; MAGIC.len()];
         let is_file = file.read_exact(&mut magic).is_ok() && magic == *MAGIC;

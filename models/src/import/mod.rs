@@ -2,13 +2,11 @@
 //! would load it, computes checksums, and swaps the folder in atomically.
 
 pub mod independence;
-mod library;
+mod runtime;
 mod source;
-mod tensors;
 mod trial;
 
-pub use library::load as load_onnxruntime;
-pub use tensors::value as session_value;
+pub use runtime::{load as load_onnxruntime, value as session_value};
 
 use crate::error::ModelsError;
 use crate::onnx::ModelProto;

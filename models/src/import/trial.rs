@@ -5,8 +5,7 @@
 //! the server would refuse it. The checks themselves are those of [`tierlab_formats::model`], which the server uses
 //! too.
 
-use super::library;
-use super::tensors::{data_type, value};
+use super::runtime::{self, data_type, value};
 use crate::error::ModelsError;
 use bytes::Bytes;
 use ort::environment::Environment;
@@ -49,7 +48,7 @@ pub(super) struct Trial {
 /// # Errors
 /// No ONNX Runtime, or a model that the server would refuse.
 pub(super) fn run(candidate: &Candidate<'_>, library: Option<&Path>) -> Result<Trial, ModelsError> {
-    let environment = library::load(library).map_err(|error| match error {
+    let environment = runtime::load(library).map_err(|error| match error {
         ModelsError::Usage(what) => ModelsError::Usage(format!(
             "{what}; or give --unchecked, and see at the server's start whether it serves the model"
         )),

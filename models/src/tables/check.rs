@@ -1,7 +1,7 @@
 //! Reads tables back: headers, single rows, every checksum.
 
 use super::RowSource;
-use super::chunks::{self, Chunk};
+use super::workers::{Chunk, for_each_chunk};
 use crate::error::ModelsError;
 use crate::progress::Progress;
 use crate::stop::Stop;
@@ -50,7 +50,7 @@ pub fn verify(path: &Path, progress: &mut Progress, stop: &Stop) -> Result<Table
             .map_err(ModelsError::io("read", path))?;
         check_chunk(&header, index.as_ref(), chunk, buffer).map_err(|what| ModelsError::bad(&path.display(), &what))
     };
-    chunks::for_each(&header, stop, check, |chunk, ()| {
+    for_each_chunk(&header, stop, check, |chunk, ()| {
         progress.advance(chunk.bytes.end - chunk.bytes.start);
     })?;
     progress.advance(header.header_len());

@@ -5,21 +5,22 @@
 //! with a tier's.
 
 pub mod check;
-mod chunks;
 pub mod ctr;
 #[cfg(feature = "flight")]
 pub mod export;
 pub mod own;
 pub mod vision;
-pub mod write;
+mod workers;
 
 use crate::error::ModelsError;
 use crate::progress::Progress;
 use crate::repository::Outcome;
+use crate::staged::StagedFile;
 use crate::stop::Stop;
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 use tierlab_formats::table::{EXTENSION, TableHeader, TableSchema};
+use workers::{Chunk, for_each_chunk};
 
 /// Rows of an existing table that are generated again and compared before it counts as the requested one.
 const SAMPLED_ROWS: u64 = 64;
@@ -112,7 +113,7 @@ pub fn generate(kind: TableKind, rows: u64, seed: u64, out: &Path, stop: &Stop) 
         }
     }
     let mut progress = Progress::bytes(&format!("writing {}", path.display()), header.file_len());
-    let header = write::write(&path, &*source, header, &mut progress, stop)?;
+    let header = write(&path, &*source, header, &mut progress, stop)?;
     Ok(GeneratedTable {
         path,
         outcome: Outcome::Written,
@@ -130,4 +131,57 @@ fn same_request(found: &TableHeader, wanted: &TableHeader) -> bool {
         block_crcs: Vec::new(),
         ..wanted.clone()
     }
+}
+
+/// Writes the table that `header` describes (its block checksums still unset) to `target`, which appears atomically.
+/// Memory is a few megabytes per core and four bytes per block, whatever the number of rows.
+///
+/// # Errors
+/// A file that cannot be written, or a stop; then `target` stays unchanged.
+pub fn write(
+    target: &Path,
+    source: &dyn RowSource,
+    mut header: TableHeader,
+    progress: &mut Progress,
+    stop: &Stop,
+) -> Result<TableHeader, ModelsError> {
+    let staged = StagedFile::create(target)?;
+    // Until the header is written, the file begins with zeros and is not a table.
+    staged
+        .file()
+        .set_len(header.file_len())
+        .map_err(ModelsError::io("reserve", staged.partial()))?;
+    let mut block_crcs = vec![0; header.block_crcs.len()];
+    let fill = |chunk: &Chunk, buffer: &mut [u8]| {
+        let crcs = fill_chunk(source, &header, chunk, buffer);
+        staged.write_at(buffer, chunk.bytes.start)?;
+        Ok(crcs)
+    };
+    for_each_chunk(&header, stop, fill, |chunk, crcs| {
+        let first = chunk.blocks.start as usize;
+        block_crcs[first..first + crcs.len()].copy_from_slice(&crcs);
+        progress.advance(chunk.bytes.end - chunk.bytes.start);
+    })?;
+    header.block_crcs = block_crcs;
+    staged.write_at(&header.encode(), 0)?;
+    progress.advance(header.header_len());
+    progress.note(&format!("syncing {} to the device", target.display()));
+    stop.check()?;
+    staged.commit()?;
+    Ok(header)
+}
+
+/// Fills a chunk's rows and returns its blocks' checksums.
+fn fill_chunk(source: &dyn RowSource, header: &TableHeader, chunk: &Chunk, buffer: &mut [u8]) -> Vec<u32> {
+    let stride = header.stride as usize;
+    buffer.fill(0);
+    let first = header.first_id + (chunk.blocks.start * u64::from(header.rows_per_block)).cast_signed();
+    for (id, row) in (first..).zip(buffer.chunks_exact_mut(stride)) {
+        source.fill(id, row);
+        header.seal_row(id, row);
+    }
+    buffer
+        .chunks(stride * header.rows_per_block as usize)
+        .map(crc32c::crc32c)
+        .collect()
 }

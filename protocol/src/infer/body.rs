@@ -1,10 +1,9 @@
 //! The two parts of a body: JSON, and the binary data behind it.
 
-use super::BadRequest;
-use super::budget::{MemoryBudget, OVER_BUDGET};
 use super::data::Data;
 use super::json::WireTensor;
 use super::tensor::Tensor;
+use super::{BadRequest, MemoryBudget, OVER_BUDGET};
 use crate::tensor::DataType;
 use std::borrow::Cow;
 

@@ -3,9 +3,8 @@
 //! In: a reader at a `data` array. Out: raw bytes. The array may be flat or nested as the shape says; a nest of another form is
 //! refused. The memory of an array is reserved before it is allocated.
 
-use super::BadRequest;
-use super::budget::OVER_BUDGET;
 use super::text::{Read, Reader, Scalar};
+use super::{BadRequest, OVER_BUDGET};
 use crate::tensor::{DataType, element_count};
 use std::fmt;
 

@@ -5,10 +5,9 @@
 //! passed over until both are known. Unknown keys are ignored, as the protocol asks. Lists and names are limited while
 //! they are read, so that nothing is built and then refused.
 
-use super::budget::{MemoryBudget, Unlimited};
 use super::element::Expected;
 use super::text::{Read, Reader, Scalar};
-use super::{BadRequest, INPUT, MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS};
+use super::{BadRequest, INPUT, MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS, MemoryBudget, Unlimited};
 use crate::tensor::DataType;
 
 /// A request before its binary data.

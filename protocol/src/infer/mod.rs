@@ -7,7 +7,6 @@
 //! mix JSON and binary inputs; binary ones follow the JSON part in the order of the `inputs` array.
 
 mod body;
-mod budget;
 mod data;
 mod element;
 mod json;
@@ -17,8 +16,6 @@ mod tensor;
 mod text;
 mod writer;
 
-pub(crate) use budget::OVER_BUDGET;
-pub use budget::{MemoryBudget, Unlimited};
 pub use data::Data;
 pub use reply::InferReply;
 pub use request::{InferRequest, RequestedOutput};
@@ -43,6 +40,26 @@ pub struct BadRequest(pub String);
 
 /// The HTTP header that gives the length of the JSON part when binary tensors follow it.
 pub const HEADER_LENGTH: &str = "inference-header-content-length";
+
+/// Account that memory is reserved from before it is allocated: whatever grows with what a client sent or asked for. Its owner
+/// counts, says why it is spent, and takes everything back at the end.
+pub trait MemoryBudget {
+    /// Reserves `bytes` more; false where the budget does not have them. What was refused is not counted.
+    fn take(&self, bytes: usize) -> bool;
+}
+
+/// A budget without a limit: for input that is trusted or was limited before.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Unlimited;
+
+impl MemoryBudget for Unlimited {
+    fn take(&self, _: usize) -> bool {
+        true
+    }
+}
+
+/// Error of a reader without memory. The owner of the budget has the details.
+pub(crate) const OVER_BUDGET: &str = "there is no room for what it holds";
 
 #[cfg(test)]
 mod tests;

@@ -1,12 +1,10 @@
 //! A reply to a request for inference: read from a body, or written as one.
 
-use super::BadRequest;
 use super::body::{split, tensors};
-use super::budget::{MemoryBudget, Unlimited};
 use super::data::Data;
-use super::json;
 use super::tensor::Tensor;
 use super::writer::{Encoded, Writer};
+use super::{BadRequest, MemoryBudget, Unlimited, json};
 use bytes::Bytes;
 
 /// The reply to an [`InferRequest`](super::InferRequest).

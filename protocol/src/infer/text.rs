@@ -4,8 +4,7 @@
 //! arrays call a closure at each value. Triton reads and writes `NaN`, `Infinity` and `-Infinity` through RapidJSON
 //! (`kParseNanAndInfFlag`, `kWriteNanAndInfFlag`), which reads `Inf` too, and Python's `json` has them by default.
 
-use super::BadRequest;
-use super::budget::{MemoryBudget, OVER_BUDGET};
+use super::{BadRequest, MemoryBudget, OVER_BUDGET};
 use std::borrow::Cow;
 
 /// Powers of ten that a double holds exactly; with a significand below 2^53, one multiplication or division rounds right
@@ -100,7 +99,9 @@ impl<'a> Reader<'a> {
     /// Takes `byte`, after any space.
     #[inline]
     pub(super) fn take(&mut self, byte: u8) -> bool {
-        self.peek();
+        if self.rest.first() != Some(&byte) {
+            self.peek();
+        }
         match self.rest {
             [first, rest @ ..] if *first == byte => {
                 self.rest = rest;
@@ -335,11 +336,14 @@ impl<'a> Reader<'a> {
         }
         if !is_float {
             self.rest = text.get(at..)?;
+            // First and by itself, as most are: in one `match` with the others the variant goes through memory.
+            if !negative {
+                return Some(Scalar::Unsigned(significand));
+            }
             // At most MAX_DIGITS digits are far below 2^63.
-            return Some(match (negative, significand) {
-                (false, _) => Scalar::Unsigned(significand),
-                (true, 0) => Scalar::Float(-0.0),
-                (true, _) => Scalar::Signed(-(significand as i64)),
+            return Some(match significand {
+                0 => Scalar::Float(-0.0),
+                _ => Scalar::Signed(-(significand as i64)),
             });
         }
         let scale = *POWERS.get(power.unsigned_abs() as usize)?;

@@ -3,7 +3,7 @@
 //! In: tensors and pieces of JSON. Out: the body and the length of its JSON part. A large body is written in pieces, so that
 //! nothing is moved as it grows. What is written is reserved in a [`MemoryBudget`]; large binary data is shared, not copied.
 
-use super::budget::MemoryBudget;
+use super::MemoryBudget;
 use super::data::Data;
 use super::tensor::{Tensor, bytes_elements};
 use crate::tensor::DataType;

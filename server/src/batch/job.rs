@@ -1,11 +1,14 @@
-//! A request in the queue, and what comes back for it.
+//! A request in the queue, and what comes back for it. One with more rows than a run takes is cut into pieces of about the
+//! same size, which share its memory and may run in different batches and sessions; their answers are joined again.
 
 use crate::request::parts::Part;
 use crate::request::refusal::Refusal;
 use crate::telemetry::trace::context::RequestScope;
+use bytes::BytesMut;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use tierlab_protocol::infer::Tensor;
+use tierlab_protocol::tensor::TensorSpec;
 use tokio::sync::oneshot;
 
 /// Result of a session.
@@ -63,5 +66,159 @@ impl Job {
                 .iter()
                 .zip(&other.parts)
                 .all(|(a, b)| a.shape.get(1..) == b.shape.get(1..))
+    }
+}
+
+/// A part of a request that fits a run.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    pub(crate) parts: Vec<Part>,
+    pub(crate) rows: usize,
+}
+
+/// Cuts parts of `rows` rows into the fewest pieces of at most `max_rows`, each with its rows.
+pub(crate) fn cut(parts: &[Part], inputs: &[TensorSpec], rows: usize, max_rows: usize) -> Vec<Piece> {
+    let pieces = rows.div_ceil(max_rows.max(1));
+    let begin = |piece: usize| rows * piece / pieces;
+    let piece = |index: usize| {
+        let (from, to) = (begin(index), begin(index + 1));
+        let share = parts.iter().zip(inputs).map(|(part, input)| {
+            let mut shape = part.shape.clone();
+            shape[0] = i64::try_from(to - from).unwrap_or(i64::MAX);
+            Part {
+                shape,
+                data: part.data.rows(input.dtype, rows, from, to),
+            }
+        });
+        Piece {
+            parts: share.collect(),
+            rows: to - from,
+        }
+    };
+    (0..pieces).map(piece).collect()
+}
+
+/// One answer from the answers to the pieces, in their order. The run lasts from the start of the first to the end of the
+/// last.
+///
+/// # Errors
+/// No pieces; an output whose rows are not alike in all of them, as where a graph pads them to the longest.
+pub(crate) fn join(pieces: Vec<JobOutput>) -> Result<JobOutput, String> {
+    let mut pieces = pieces.into_iter();
+    let mut whole = pieces.next().ok_or("a request of no rows")?;
+    let mut rest: Vec<JobOutput> = pieces.collect();
+    for (index, output) in whole.outputs.iter_mut().enumerate() {
+        let other = rest.iter().map(|piece| &piece.outputs[index].shape);
+        if let Some(other) = other.into_iter().find(|shape| shape.get(1..) != output.shape.get(1..)) {
+            return Err(format!(
+                "output `{}` has shape {:?} for one part of the request and {other:?} for another, which are no rows of one \
+                 tensor: send `max_batch_size` rows at most, and leave `batching.max_request_rows` out of the model's config",
+                output.name, output.shape
+            ));
+        }
+        // Elements of one size stay where they are, one piece behind the other.
+        if output.dtype.size().is_some() {
+            for piece in &mut rest {
+                let share = std::mem::take(&mut piece.outputs[index].data);
+                share.pieces().for_each(|piece| output.data.push(piece.clone()));
+                output.shape[0] += piece.outputs[index].shape[0];
+            }
+            continue;
+        }
+        let len: usize = rest.iter().map(|piece| piece.outputs[index].data.len()).sum();
+        let mut data = BytesMut::with_capacity(output.data.len() + len);
+        output.data.pieces().for_each(|piece| data.extend_from_slice(piece));
+        for piece in &mut rest {
+            let share = std::mem::take(&mut piece.outputs[index].data);
+            share.pieces().for_each(|piece| data.extend_from_slice(piece));
+            output.shape[0] += piece.outputs[index].shape[0];
+        }
+        output.data = data.freeze().into();
+    }
+    for piece in rest {
+        whole.run_started = whole.run_started.min(piece.run_started);
+        whole.run_ended = whole.run_ended.max(piece.run_ended);
+        whole.batch_rows = whole.batch_rows.max(piece.batch_rows);
+    }
+    Ok(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use proptest::prelude::*;
+    use std::time::Instant;
+    use tierlab_protocol::infer::Tensor;
+    use tierlab_protocol::tensor::DataType;
+
+    fn text(rows: usize) -> Vec<u8> {
+        let element = |row: usize| [&(row as u32 % 5).to_le_bytes()[..], &vec![b'x'; row % 5]].concat();
+        (0..rows).flat_map(element).collect()
+    }
+
+    fn spec(name: &str, dtype: DataType) -> TensorSpec {
+        TensorSpec {
+            name: name.into(),
+            dtype,
+            shape: vec![-1, 1],
+        }
+    }
+
+    #[test]
+    fn rows_of_another_width_are_not_put_behind_each_other() {
+        let now = Instant::now();
+        let part = |rows: usize, width: usize| JobOutput {
+            outputs: vec![Tensor {
+                name: "y".into(),
+                dtype: DataType::Uint8,
+                shape: vec![rows as i64, width as i64],
+                data: vec![7; rows * width].into(),
+            }],
+            run_started: now,
+            run_ended: now,
+            batch_rows: rows,
+        };
+        let whole = join(vec![part(3, 2), part(2, 2)]).unwrap();
+        assert_eq!(
+            (&whole.outputs[0].shape[..], whole.outputs[0].data.len()),
+            (&[5, 2][..], 10)
+        );
+        let refused = join(vec![part(3, 2), part(2, 5)]).unwrap_err();
+        assert!(
+            refused.contains("output `y` has shape [3, 2]") && refused.contains("[2, 5]"),
+            "{refused}"
+        );
+        assert!(join(Vec::new()).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_fit_and_join_to_what_was_cut(rows in 1_usize..200, max_rows in 1_usize..64) {
+            let inputs = [spec("a", DataType::Uint16), spec("b", DataType::Bytes)];
+            let numbers: Bytes = (0..rows as u16).flat_map(u16::to_le_bytes).collect();
+            let shape = vec![rows as i64, 1];
+            let parts = [
+                Part { shape: shape.clone(), data: numbers.into() },
+                Part { shape: shape.clone(), data: text(rows).into() },
+            ];
+            let pieces = cut(&parts, &inputs, rows, max_rows);
+            prop_assert_eq!(pieces.len(), rows.div_ceil(max_rows));
+            prop_assert!(pieces.iter().all(|piece| (1..=max_rows).contains(&piece.rows)));
+            let now = Instant::now();
+            let done = pieces.into_iter().map(|Piece { parts, rows }| JobOutput {
+                outputs: parts.into_iter().zip(&inputs).map(|(part, spec)| Tensor {
+                    name: spec.name.clone(), dtype: spec.dtype, shape: part.shape, data: part.data.host().unwrap().clone(),
+                }).collect(),
+                run_started: now,
+                run_ended: now,
+                batch_rows: rows,
+            });
+            let whole = join(done.collect()).unwrap();
+            for (output, part) in whole.outputs.iter().zip(&parts) {
+                prop_assert_eq!(&output.shape, &shape);
+                prop_assert_eq!(&output.data, part.data.host().unwrap());
+            }
+        }
     }
 }

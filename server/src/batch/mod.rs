@@ -8,7 +8,6 @@ mod pace;
 mod queue;
 pub(crate) mod rule;
 mod runs;
-pub(crate) mod split;
 #[cfg(test)]
 mod tests;
 

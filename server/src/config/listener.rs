@@ -7,8 +7,7 @@ use super::Sources;
 use super::raw::RawAccess;
 use crate::error::{ConfigError, fail};
 use crate::front::access::{Access, Hosts, Secret};
-use crate::front::connections::bounds::Bounds;
-use crate::front::connections::{ListenerConfig, TlsFiles};
+use crate::front::connections::{Bounds, ListenerConfig, TlsFiles};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 

@@ -8,13 +8,11 @@
 mod files;
 mod listener;
 mod raw;
-mod telemetry;
 
 pub use crate::error::ConfigError;
 
 use crate::error::fail;
-use crate::features::layout::TableLayout;
-use crate::features::tier::RowDestination;
+use crate::features::tier::{RowDestination, TableLayout};
 use crate::front::connections::ListenerConfig;
 use crate::host::memory;
 use crate::inference::runtime::LibrarySearch;
@@ -23,7 +21,7 @@ use crate::inference::runtime::optimized::OptimizedCacheConfig;
 use crate::inference::runtime::provider::Providers;
 use crate::inference::session::layout::{FitConfig, MAX_CORES};
 use crate::models::loading::opening::LoadLimits;
-use crate::models::management::settings::{ALL_MODELS, ManagementSettings};
+use crate::models::management::{ALL_MODELS, ManagementSettings};
 use crate::request::admission::Limits;
 use crate::telemetry::config::TelemetryConfig;
 use crate::telemetry::log::LogFormat;

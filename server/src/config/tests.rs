@@ -1,7 +1,7 @@
 //! Precedence of configuration sources, and refused values.
 
 use super::*;
-use crate::models::management::settings::ControlMode;
+use crate::models::management::ControlMode;
 use std::path::Path;
 
 /// A folder with a config and two tiers.

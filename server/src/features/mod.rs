@@ -7,7 +7,6 @@
 //! sessions.
 
 pub(crate) mod ids;
-pub(crate) mod layout;
 pub(crate) mod live;
 mod rows;
 mod table;

@@ -7,7 +7,59 @@ pub(crate) mod body_pieces;
 pub(crate) mod connections;
 pub(crate) mod grpc;
 pub(crate) mod http;
-mod reply;
-pub(crate) mod routes;
 pub(crate) mod state;
 pub(crate) mod triton_settings;
+
+use crate::request::refusal::Refusal;
+use crate::telemetry::labels::Front;
+use axum::Router;
+use axum::body::Body;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderValue, Request, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use std::future::Future;
+use tierlab_protocol::metadata::ErrorDocument;
+use tower::Service;
+
+/// Handler of requests.
+pub(crate) trait Routes: Send + Sync + 'static {
+    /// The front that they belong to. What a client calls itself (its content type) does not decide how it is answered.
+    const FRONT: Front;
+
+    /// Answers a request; one that is not served gets an answer that says so.
+    fn answer(&self, request: Request<Body>) -> impl Future<Output = Response> + Send;
+}
+
+/// A router by itself is gRPC's.
+impl Routes for Router {
+    const FRONT: Front = Front::Grpc;
+
+    async fn answer(&self, request: Request<Body>) -> Response {
+        let Ok(response) = self.clone().call(request).await;
+        response
+    }
+}
+
+pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.reason.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = error(status, self.message);
+        if let Some(seconds) = self.reason.retry_after_s() {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+pub(crate) fn json<T: Serialize>(status: StatusCode, document: &T) -> Response {
+    // Documents of strings and numbers serialise without fail.
+    let body = serde_json::to_vec(document).unwrap_or_default();
+    (status, [(CONTENT_TYPE, JSON)], body).into_response()
+}
+
+pub(crate) fn error(status: StatusCode, message: String) -> Response {
+    json(status, &ErrorDocument { error: message })
+}

@@ -1,5 +1,4 @@
 //! Cores and memory of this process, and the CPUs of its threads.
 
 pub(crate) mod cores;
-pub(crate) mod cpus;
 pub(crate) mod memory;

@@ -1,8 +1,10 @@
-//! Telemetry settings.
+//! Telemetry settings, and their checks: where spans go, how often GPUs are looked at.
 
+use crate::error::{ConfigError, fail};
 use crate::values::millis;
 use serde::Deserialize;
 use std::time::Duration;
+use tierlab_formats::model::is_plain_name;
 
 /// `[telemetry]`: span export and sampling, and the interval of GPU measurements.
 #[cfg_attr(not(feature = "otlp"), allow(dead_code, reason = "only spans are made of it"))]
@@ -36,5 +38,106 @@ impl Default for TelemetryConfig {
             gpu_interval: Duration::from_secs(1),
             variant: None,
         }
+    }
+}
+
+impl TelemetryConfig {
+    /// Checks the values, and completes the URL.
+    pub(crate) fn checked(mut self, file: &str) -> Result<Self, ConfigError> {
+        let bad = |key: &str, what: &str| fail(format!("{file}: `telemetry.{key}` {what}"));
+        if !(0.0..=1.0).contains(&self.sampling_ratio) {
+            return bad("sampling_ratio", "must be a share from 0 to 1");
+        }
+        if self.queue_requests == 0 || self.queue_requests > 1 << 20 {
+            return bad("queue_requests", "must be from 1 to 1048576");
+        }
+        if self.timeout.is_zero() {
+            return bad("timeout_ms", "must be at least 1");
+        }
+        let pauses = Duration::from_millis(100)..=Duration::from_secs(60);
+        if !self.gpu_interval.is_zero() && !pauses.contains(&self.gpu_interval) {
+            return bad(
+                "gpu_interval_ms",
+                "must be from 100 to 60000, or 0 for no looks at the GPUs",
+            );
+        }
+        self.variant = self.variant.filter(|name| !name.is_empty());
+        if self.variant.as_ref().is_some_and(|name| !is_plain_name(name)) {
+            return bad("variant", "is no plain name (letters, digits, `.`, `_`, `-`)");
+        }
+        self.traces_url = match self.traces_url {
+            None => None,
+            Some(_) if !cfg!(feature = "otlp") => {
+                return bad(
+                    "otlp_endpoint",
+                    "is set, and this server was built without the feature `otlp`: build it with `--features otlp`, or \
+                     leave the key out",
+                );
+            }
+            Some(endpoint) => match traces_url(&endpoint) {
+                // The endpoint may hold a password: it is not repeated.
+                None => return bad("otlp_endpoint", "is no URL such as http://127.0.0.1:4318"),
+                url => url,
+            },
+        };
+        Ok(self)
+    }
+}
+
+/// A collector's address, with the path for traces where it has none of its own.
+fn traces_url(endpoint: &str) -> Option<String> {
+    let uri: http::Uri = endpoint.parse().ok()?;
+    let known = matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty());
+    known.then(|| match uri.path() {
+        "" | "/" => format!("{}/v1/traces", endpoint.trim_end_matches('/')),
+        _ => endpoint.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_a_base_or_a_whole_url() {
+        for (endpoint, url) in [
+            ("http://127.0.0.1:4318", Some("http://127.0.0.1:4318/v1/traces")),
+            (
+                "https://collector.example/",
+                Some("https://collector.example/v1/traces"),
+            ),
+            ("http://c/otlp/v1/traces", Some("http://c/otlp/v1/traces")),
+            ("127.0.0.1:4318", None),
+            ("grpc://c:4317", None),
+            ("", None),
+        ] {
+            assert_eq!(traces_url(endpoint).as_deref(), url, "{endpoint}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_by_key_without_secrets() {
+        let refused = |text: &str| {
+            let raw: TelemetryConfig = toml::from_str(text).unwrap();
+            raw.checked("server.toml").unwrap_err().to_string()
+        };
+        assert!(refused("sampling_ratio = 1.5").contains("telemetry.sampling_ratio"));
+        assert!(refused("sampling_ratio = nan").contains("telemetry.sampling_ratio"));
+        assert!(refused("queue_requests = 0").contains("telemetry.queue_requests"));
+        assert!(refused("timeout_ms = 0").contains("telemetry.timeout_ms"));
+        assert!(refused("gpu_interval_ms = 10").contains("telemetry.gpu_interval_ms"));
+        let said = refused("otlp_endpoint = \"ftp://user:hunter2@host\"");
+        assert!(said.contains("otlp_endpoint") && !said.contains("hunter2"), "{said}");
+    }
+
+    #[cfg(not(feature = "otlp"))]
+    #[test]
+    fn an_endpoint_that_nothing_can_send_to_is_refused() {
+        let raw: TelemetryConfig = toml::from_str("otlp_endpoint = \"http://127.0.0.1:4318\"").unwrap();
+        let error = raw.checked("server.toml").unwrap_err().to_string();
+        assert!(
+            error.contains("telemetry.otlp_endpoint") && error.contains("`otlp`"),
+            "{error}"
+        );
     }
 }

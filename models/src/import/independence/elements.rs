@@ -1,6 +1,6 @@
 //! Elements of tensors, row by row: seeded inputs and outputs, converted to and from ONNX Runtime's values.
 
-use super::super::tensors::value;
+use super::super::runtime::value;
 use crate::weights::stream_seed;
 use half::{bf16, f16};
 use ort::session::SessionInputValue;

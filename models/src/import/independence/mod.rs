@@ -9,7 +9,7 @@
 mod elements;
 mod model;
 
-use super::library;
+use super::runtime;
 use crate::error::ModelsError;
 use crate::stop::Stop;
 use elements::{Elements, InputKind, Row};
@@ -72,7 +72,7 @@ pub fn test_rows(
     library: Option<&Path>,
     stop: &Stop,
 ) -> std::result::Result<Verdict, ModelsError> {
-    let environment = library::load(library)?;
+    let environment = runtime::load(library)?;
     let max = max as usize;
     let result = Model::open(&environment, file).and_then(|mut model| BatchTest::new(&mut model, max, stop)?.run());
     match result {

@@ -1,6 +1,6 @@
 //! Model under test: its session, its inputs and outputs, and runs of chosen rows.
 
-use super::super::tensors::data_type;
+use super::super::runtime::data_type;
 use super::elements::{Elements, InputKind, tolerance};
 use crate::error::ModelsError;
 use ort::environment::Environment;

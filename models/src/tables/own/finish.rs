@@ -8,6 +8,7 @@ use crate::error::ModelsError;
 use crate::progress::Progress;
 use crate::staged::StagedFile;
 use crate::stop::Stop;
+use crate::tables::workers::of_cores;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -111,10 +112,7 @@ impl Finishing<'_> {
         each: &mut dyn FnMut(BucketRows) -> Result<(), ModelsError>,
     ) -> Result<(), ModelsError> {
         let buckets = 1_usize << self.plan.bucket_bits;
-        let workers = thread::available_parallelism()
-            .map_or(1, usize::from)
-            .min(MAX_WORKERS)
-            .min(buckets);
+        let workers = of_cores().min(MAX_WORKERS).min(buckets);
         thread::scope(|scope| {
             let mut receivers = Vec::new();
             for worker in 0..workers {

@@ -14,17 +14,14 @@ use super::spill::{Spill, SpillBuffers};
 use crate::error::{ModelsError, unless_it_panics};
 use crate::progress::Progress;
 use crate::stop::Stop;
+use crate::tables::workers;
 use arrow_schema::Schema;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError, mpsc};
-use std::thread;
+use std::sync::{Mutex, PoisonError};
 use tierlab_formats::table::TableSchema;
 
 /// Units of work per line of the journal.
 const UNITS_PER_NOTE: usize = 16;
-/// Maximum reader threads.
-const MAX_WORKERS: usize = 16;
 /// Approximate bytes of rows converted at once, whatever the size of a file's batches.
 const SLICE_BYTES: usize = 8 << 20;
 
@@ -164,58 +161,20 @@ impl Gathering<'_> {
         // Object stores are slow to respond, so more objects than cores are read at once.
         let is_remote = |unit: &Unit| matches!(self.inputs[unit.input].from, Origin::Store { .. });
         let most = match units.iter().any(is_remote) {
-            true => MAX_WORKERS,
-            false => thread::available_parallelism().map_or(1, usize::from).min(MAX_WORKERS),
+            true => workers::MAX_WORKERS,
+            false => workers::of_cores(),
         };
         let workers = most.min(units.len());
-        let next = AtomicUsize::new(0);
-        let first_error = Mutex::new(None);
-        let (sender, receiver) = mpsc::channel::<u64>();
-        let fail = |error: ModelsError| {
-            next.store(units.len(), Ordering::Relaxed);
-            let mut first = first_error.lock().unwrap_or_else(PoisonError::into_inner);
-            first.get_or_insert(error);
-        };
-        let of_worker = |sender: mpsc::Sender<u64>| {
-            let mut buffers = SpillBuffers::new(spill, self.plan.bucket_bits, self.memory_bytes / 4 / workers as u64);
-            while let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
-                if let Err(e) = self.read_unit(*unit, &mut buffers, bad, &sender, stop) {
-                    fail(e);
-                    break;
-                }
-            }
-            if let Err(e) = buffers.flush() {
-                fail(e);
-            }
-            (buffers.rows, buffers.longest_key)
-        };
-        let done = thread::scope(|scope| {
-            let workers: Vec<_> = (0..workers)
-                .map(|_| {
-                    let sender = sender.clone();
-                    let of_worker = &of_worker;
-                    scope.spawn(move || of_worker(sender))
-                })
-                .collect();
-            drop(sender);
-            for bytes in receiver {
-                progress.advance(bytes);
-            }
-            let sums = workers.into_iter().map(|worker| {
-                worker.join().unwrap_or_else(|_| {
-                    fail(ModelsError::bad(
-                        &self.folder.display(),
-                        &"a thread that reads rows broke off",
-                    ));
-                    (0, 0)
-                })
-            });
-            sums.fold((0, 0), |(rows, longest), of| (rows + of.0, longest.max(of.1)))
-        });
-        match first_error.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            Some(error) => Err(error),
-            None => Ok(done),
-        }
+        let memory_bytes = self.memory_bytes / 4 / workers as u64;
+        let progress = Mutex::new(progress);
+        let done = workers::run(
+            (workers, units.len()),
+            || SpillBuffers::new(spill, self.plan.bucket_bits, memory_bytes),
+            |buffers, at| self.read_unit(units[at], buffers, bad, &progress, stop),
+            |mut buffers| buffers.flush().map(|()| (buffers.rows, buffers.longest_key)),
+        )?;
+        let sums = done.into_iter();
+        Ok(sums.fold((0, 0), |(rows, longest), of| (rows + of.0, longest.max(of.1))))
     }
 
     fn read_unit(
@@ -223,7 +182,7 @@ impl Gathering<'_> {
         unit: Unit,
         buffers: &mut SpillBuffers<'_>,
         bad: &BadRows,
-        progress: &mpsc::Sender<u64>,
+        progress: &Mutex<&mut Progress>,
         stop: &Stop,
     ) -> Result<(), ModelsError> {
         let input = &self.inputs[unit.input];
@@ -245,7 +204,7 @@ impl Gathering<'_> {
                 stop.check()?;
                 let bytes = batch.bytes;
                 self.take(unit.input, &batch, buffers, bad)?;
-                let _ = progress.send(bytes);
+                progress.lock().unwrap_or_else(PoisonError::into_inner).advance(bytes);
                 Ok(())
             };
             let stretch = (stretch, payload_bytes(self.table));

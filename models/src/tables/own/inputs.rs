@@ -3,7 +3,7 @@
 //! rows.
 
 use super::lakes::columns::FileColumns;
-use super::lakes::{Chosen, Listing, delta, hive, iceberg};
+use super::lakes::{Chosen, Listing, delta, iceberg, with_columns};
 use super::plan::InputFile;
 use super::remote::Remote;
 use super::request::CsvOptions;
@@ -256,7 +256,7 @@ fn by_name(folder: &Listing, csv: &CsvOptions) -> Chosen {
     });
     Chosen {
         left_out: left_out.collect(),
-        files: hive::with_columns(chosen, csv),
+        files: with_columns(chosen, csv),
     }
 }
 

@@ -116,7 +116,7 @@ fn by_content(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Result<O
 /// Opens an Arrow IPC file after checking all of its messages.
 fn checked(file: File) -> Result<BufReader<File>, String> {
     let mut file = BufReader::new(file);
-    arrow::walk::check(&mut file, arrow::MAX_BATCH_BYTES)?;
+    arrow::check(&mut file, arrow::MAX_BATCH_BYTES)?;
     file.rewind().map_err(|e| format!("cannot read it: {e}"))?;
     Ok(file)
 }

@@ -4,12 +4,409 @@
 //! number that is not true ends the process, for an allocation that fails cannot be caught. So the numbers are looked at first, which reads
 //! the messages and eight bytes of each compressed buffer, and no data. Source: arrow.apache.org/docs/format/Columnar.html, "IPC streaming
 //! format", "IPC file format" and "Compression".
-//!
-//! - [`message`]: what one message claims
-//! - [`walk`]: every message of a file or stream, and the end of it
 
-pub mod message;
-pub mod walk;
+use arrow_ipc::{
+    Block, BodyCompression, Buffer, CompressionType, Message, RecordBatch, root_as_footer, root_as_message,
+};
+use std::io::{Error, ErrorKind, Read, Seek, SeekFrom};
 
 /// Maximum bytes of a batch in an imported file. A text column cannot be larger than half of it.
 pub const MAX_BATCH_BYTES: u64 = 4 << 30;
+
+/// First and last bytes of a file. A stream starts differently.
+pub const MAGIC: &[u8; 6] = b"ARROW1";
+/// End of a stream, as its writers mark it.
+const END: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
+/// Bytes of a file's trailer: the footer's length and the magic.
+const TRAILER_BYTES: u64 = 10;
+
+/// Looks at every message; a batch may grow to `limit` bytes. What it reads from stands anywhere afterwards.
+///
+/// # Errors
+/// A file that is cut off or damaged, with the offset; a stream that was cut between two batches, or has bytes behind its end; what cannot be read.
+pub fn check(file: &mut (impl Read + Seek), limit: u64) -> Result<(), String> {
+    let size = file.seek(SeekFrom::End(0)).map_err(|e| unreadable(0, &e))?;
+    let mut walk = Walk { file, size, limit };
+    let head = walk.bytes(0, size.min(MAGIC.len() as u64))?;
+    if head == MAGIC {
+        walk.blocks()
+    } else {
+        let end = walk.stream()?;
+        walk.check_end(end)
+    }
+}
+
+struct Walk<'a, R> {
+    file: &'a mut R,
+    size: u64,
+    limit: u64,
+}
+
+impl<R: Read + Seek> Walk<'_, R> {
+    /// The messages that the footer of a file names.
+    fn blocks(&mut self) -> Result<(), String> {
+        let end = self.size.saturating_sub(TRAILER_BYTES);
+        let trailer = self.bytes(end, self.size - end)?;
+        let Some([a, b, c, d, magic @ ..]) = trailer.first_chunk::<{ TRAILER_BYTES as usize }>() else {
+            return Err(at(end, "it is too short for a file of Arrow IPC"));
+        };
+        if magic != MAGIC {
+            return Err(at(
+                end,
+                "it does not end with ARROW1: it was cut off, or its writer did not finish it",
+            ));
+        }
+        let len = u64::from(u32::from_le_bytes([*a, *b, *c, *d]));
+        let start = end.checked_sub(len);
+        let start = start.ok_or_else(|| at(end, &format!("a footer of {len} bytes, which is more than the file")))?;
+        let bytes = self.bytes(start, len)?;
+        let footer = root_as_footer(&bytes).map_err(|e| at(start, &format!("no footer: {e}")))?;
+        let blocks = footer.dictionaries().into_iter().chain(footer.recordBatches());
+        for block in blocks.flatten() {
+            self.block(block, start)?;
+        }
+        Ok(())
+    }
+
+    /// A message of a file, whose messages end before `end`.
+    fn block(&mut self, block: &Block, end: u64) -> Result<(), String> {
+        let number = |number: i64| u64::try_from(number).ok();
+        let (start, metadata, body) = (block.offset(), i64::from(block.metaDataLength()), block.bodyLength());
+        let place = number(start).zip(number(metadata)).zip(number(body));
+        let ends = |((start, metadata), body): ((u64, u64), u64)| start.checked_add(metadata)?.checked_add(body);
+        let ((start, metadata), body) = place
+            .filter(|place| ends(*place).is_some_and(|it| it <= end))
+            .ok_or_else(|| {
+                let what = format!(
+                    "its footer names a batch at {start}, of {metadata} and {body} bytes: that is not within the file"
+                );
+                at(end, &what)
+            })?;
+        let bytes = self.bytes(start, metadata)?;
+        let bytes = bare(&bytes).map_err(|what| at(start, &what))?;
+        self.message(start, bytes, start + metadata, body)
+    }
+
+    /// The messages of a stream, one after another; answers where the last ended.
+    fn stream(&mut self) -> Result<u64, String> {
+        let mut offset = 0;
+        while offset < self.size {
+            let begin = offset;
+            let mut length = self.four(offset)?;
+            offset += 4;
+            if length == MARK {
+                length = self.four(offset)?;
+                offset += 4;
+            }
+            let length = i32::from_le_bytes(length);
+            let length = u64::try_from(length).map_err(|_| at(begin, &format!("metadata of {length} bytes")))?;
+            if length == 0 {
+                return Ok(offset);
+            }
+            let bytes = self.bytes(offset, length)?;
+            offset += length;
+            let body = parse(&bytes).map_err(|what| at(begin, &what))?.bodyLength();
+            let body = u64::try_from(body).map_err(|_| at(begin, &format!("a body of {body} bytes")))?;
+            if body > self.size - offset {
+                let left = self.size - offset;
+                return Err(at(
+                    begin,
+                    &format!("a body of {body} bytes, and {left} are left: it was cut off"),
+                ));
+            }
+            self.message(begin, &bytes, offset, body)?;
+            offset += body;
+        }
+        Ok(offset)
+    }
+
+    /// Checks that a stream ends at `offset`, where its reader stopped. A stream ends at its end marker or at the end of its
+    /// file (arrow.apache.org/docs/format/Columnar.html, IPC streaming format), so one that was cut off between two
+    /// batches, or is followed by another one, looks complete to a reader.
+    fn check_end(&mut self, offset: u64) -> Result<(), String> {
+        if offset < self.size {
+            return Err(format!(
+                "its stream ends at offset {offset}, and {} bytes follow: write streams to files of their own",
+                self.size - offset
+            ));
+        }
+        let tail = self.size.saturating_sub(END.len() as u64);
+        if self.bytes(tail, self.size - tail)? == END {
+            return Ok(());
+        }
+        Err(format!(
+            "its stream ends at offset {offset} without the mark of an end: its writer was cut off, or did not finish it"
+        ))
+    }
+
+    fn message(&mut self, begin: u64, metadata: &[u8], body: u64, body_bytes: u64) -> Result<(), String> {
+        let says = |what: String| at(begin, &what);
+        let limit = self.limit;
+        let message = parse(metadata).map_err(says)?;
+        let mut prefix = |within: u64| {
+            let bytes = self.bytes(body + within, 8)?;
+            bytes.first_chunk().copied().ok_or_else(|| "it is cut off".to_owned())
+        };
+        buffers(&message, body_bytes, limit, &mut prefix).map_err(says)
+    }
+
+    fn four(&mut self, offset: u64) -> Result<[u8; 4], String> {
+        let bytes = self.bytes(offset, 4)?;
+        bytes.first_chunk().copied().ok_or_else(|| at(offset, "it was cut off"))
+    }
+
+    /// So many bytes; the file is known to hold them before memory is set aside.
+    fn bytes(&mut self, offset: u64, len: u64) -> Result<Vec<u8>, String> {
+        if offset.checked_add(len).is_none_or(|end| end > self.size) {
+            return Err(at(
+                offset,
+                &format!("{len} bytes are missing: it was cut off, or is damaged"),
+            ));
+        }
+        let mut bytes = Vec::new();
+        self.file
+            .seek(SeekFrom::Start(offset))
+            .and_then(|_| self.file.by_ref().take(len).read_to_end(&mut bytes))
+            .and_then(|read| {
+                if read as u64 == len {
+                    Ok(())
+                } else {
+                    Err(Error::from(ErrorKind::UnexpectedEof))
+                }
+            })
+            .map_err(|e| unreadable(offset, &e))?;
+        Ok(bytes)
+    }
+}
+
+fn at(offset: u64, what: &str) -> String {
+    format!("offset {offset}: {what}")
+}
+
+fn unreadable(offset: u64, error: &Error) -> String {
+    at(offset, &format!("it cannot be read: {error}"))
+}
+
+/// The length that a compressed buffer begins with, in bytes.
+const PREFIX_BYTES: u64 = 8;
+/// The length of a buffer that its writer left as it is.
+const NOT_COMPRESSED: i64 = -1;
+/// Bytes that one of LZ4 grows to at most: each byte of a match's length stands for 255 (LZ4 block format, "Match length").
+const LZ4_MOST: u64 = 255;
+/// Begins what stands before metadata since version 0.15 of the format: it, and a length. Before there was a length alone.
+const MARK: [u8; 4] = [0xff; 4];
+
+/// Holds a message against its body. `metadata` is bare, and `limit` the bytes that its buffers may grow to in all.
+///
+/// # Errors
+/// Metadata that is none; a buffer outside of the body, or one that claims what it cannot grow to; more than `limit`.
+pub fn check_message(metadata: &[u8], body: &[u8], limit: u64) -> Result<(), String> {
+    buffers(&parse(metadata)?, body.len() as u64, limit, &mut |at| {
+        let at = usize::try_from(at).ok();
+        let prefix = at.and_then(|at| body.get(at..)).and_then(<[u8]>::first_chunk);
+        prefix.copied().ok_or_else(|| "it lies outside of the body".to_owned())
+    })
+}
+
+/// The metadata of a message of a file, without what stands before it: exactly what a reader skips, or it would read another message than
+/// was looked at.
+///
+/// # Errors
+/// Fewer bytes than that.
+pub fn bare(encapsulated: &[u8]) -> Result<&[u8], String> {
+    let skipped = if encapsulated.starts_with(&MARK) { 8 } else { 4 };
+    let bare = encapsulated.get(skipped..);
+    bare.ok_or_else(|| format!("metadata of {} bytes: too few", encapsulated.len()))
+}
+
+fn parse(metadata: &[u8]) -> Result<Message<'_>, String> {
+    root_as_message(metadata).map_err(|e| format!("no message: {e}"))
+}
+
+/// Holds the buffers of a message against a body of so many bytes; `prefix` reads eight of them.
+fn buffers(
+    message: &Message<'_>,
+    body_bytes: u64,
+    limit: u64,
+    prefix: &mut dyn FnMut(u64) -> Result<[u8; PREFIX_BYTES as usize], String>,
+) -> Result<(), String> {
+    let dictionary = message.header_as_dictionary_batch().and_then(|batch| batch.data());
+    let Some(batch) = message.header_as_record_batch().or(dictionary) else {
+        return Ok(());
+    };
+    let mut total = 0_u64;
+    for (at, buffer) in batch.buffers().into_iter().flatten().enumerate() {
+        let says = |what: String| format!("buffer {at}: {what}");
+        total = total.saturating_add(grown(&batch, buffer, body_bytes, prefix).map_err(says)?);
+        if total > limit {
+            return Err(format!(
+                "its first {} buffers grow to {total} bytes, and a batch has {limit} at most: write smaller batches, or it is damaged",
+                at + 1
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The bytes that a buffer grows to.
+fn grown(
+    batch: &RecordBatch<'_>,
+    buffer: &Buffer,
+    body_bytes: u64,
+    prefix: &mut dyn FnMut(u64) -> Result<[u8; PREFIX_BYTES as usize], String>,
+) -> Result<u64, String> {
+    let place = u64::try_from(buffer.offset())
+        .ok()
+        .zip(u64::try_from(buffer.length()).ok());
+    let place = place.filter(|(start, len)| start.checked_add(*len).is_some_and(|end| end <= body_bytes));
+    let (start, len) = place.ok_or_else(|| {
+        let (offset, length) = (buffer.offset(), buffer.length());
+        format!("offset {offset}, {length} bytes: outside of a body of {body_bytes}")
+    })?;
+    let Some(codec) = batch.compression().as_ref().map(BodyCompression::codec) else {
+        return Ok(len);
+    };
+    let Some(packed) = len.checked_sub(PREFIX_BYTES) else {
+        // An empty one has no length either.
+        return if len == 0 {
+            Ok(0)
+        } else {
+            Err(format!("{len} bytes: too few to be compressed"))
+        };
+    };
+    let claimed = i64::from_le_bytes(prefix(start)?);
+    if claimed == NOT_COMPRESSED {
+        return Ok(packed);
+    }
+    let claimed = u64::try_from(claimed).map_err(|_| format!("it claims {claimed} bytes"))?;
+    if codec == CompressionType::LZ4_FRAME && claimed > packed.saturating_mul(LZ4_MOST) {
+        return Err(format!(
+            "it claims {claimed} bytes, and {packed} of LZ4 cannot grow to them"
+        ));
+    }
+    Ok(claimed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+    use arrow_ipc::CompressionType;
+    use arrow_ipc::reader::{FileReader, StreamReader};
+    use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
+    use proptest::prelude::*;
+    use std::io::Cursor;
+    use std::sync::Arc;
+
+    const LIMIT: u64 = 1 << 20;
+
+    fn ends_at(bytes: &[u8], offset: u64) -> Result<(), String> {
+        let (file, size) = (&mut Cursor::new(bytes), bytes.len() as u64);
+        let mut walk = Walk {
+            file,
+            size,
+            limit: LIMIT,
+        };
+        walk.check_end(offset)
+    }
+
+    #[test]
+    fn only_the_mark_at_the_end_is_an_end() {
+        let whole = [&b"batches"[..], &END].concat();
+        let at = whole.len() as u64;
+        assert_eq!(ends_at(&whole, at), Ok(()));
+        let cut = ends_at(&whole[..7], 7).unwrap_err();
+        assert!(cut.contains("ends at offset 7 without the mark"), "{cut}");
+        let joined = ends_at(&[&whole[..], b"more"].concat(), at).unwrap_err();
+        assert!(joined.contains("ends at offset 15, and 4 bytes follow"), "{joined}");
+        assert!(ends_at(&[], 0).is_err());
+    }
+
+    fn batch() -> RecordBatch {
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values((0..1000).map(|row| row / 100)));
+        let texts: ArrayRef = Arc::new(StringArray::from_iter_values(
+            (0..1000).map(|row| format!("text {}", row % 7)),
+        ));
+        RecordBatch::try_from_iter([("number", numbers), ("text", texts)]).unwrap()
+    }
+
+    /// A file and a stream of two batches.
+    fn written(codec: Option<CompressionType>) -> [Vec<u8>; 2] {
+        let options = IpcWriteOptions::default().try_with_compression(codec).unwrap();
+        let batch = batch();
+        let mut file = FileWriter::try_new_with_options(Vec::new(), &batch.schema(), options.clone()).unwrap();
+        let mut stream = StreamWriter::try_new_with_options(Vec::new(), &batch.schema(), options).unwrap();
+        for _ in 0..2 {
+            file.write(&batch).unwrap();
+            stream.write(&batch).unwrap();
+        }
+        [file.into_inner().unwrap(), stream.into_inner().unwrap()]
+    }
+
+    fn refusal(bytes: &[u8]) -> String {
+        check(&mut Cursor::new(bytes), LIMIT).unwrap_err()
+    }
+
+    /// Reads a file as its users do.
+    fn read(bytes: &[u8]) {
+        if let Ok(reader) = FileReader::try_new(Cursor::new(bytes), None) {
+            reader.for_each(drop);
+        }
+        if let Ok(reader) = StreamReader::try_new(bytes, None) {
+            reader.for_each(drop);
+        }
+    }
+
+    const CODECS: [Option<CompressionType>; 3] = [None, Some(CompressionType::LZ4_FRAME), Some(CompressionType::ZSTD)];
+
+    #[test]
+    fn what_arrow_writes_is_in_order() {
+        for bytes in CODECS.into_iter().flat_map(written) {
+            check(&mut Cursor::new(&bytes), LIMIT).unwrap();
+            let refused = check(&mut Cursor::new(&bytes), 9999).unwrap_err();
+            assert!(refused.contains("a batch has 9999 at most"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_buffer_that_claims_more_than_memory_is_refused() {
+        let plain = 8000_i64.to_le_bytes();
+        for (codec, what) in [
+            (CompressionType::LZ4_FRAME, "of LZ4 cannot grow to them"),
+            (CompressionType::ZSTD, "grow to"),
+        ] {
+            for mut bytes in written(Some(codec)) {
+                let at = bytes.windows(8).position(|window| window == plain).unwrap();
+                bytes[at..at + 8].copy_from_slice(&(1_i64 << 60).to_le_bytes());
+                let refused = refusal(&bytes);
+                assert!(refused.starts_with("offset ") && refused.contains(what), "{refused}");
+                bytes[at..at + 8].copy_from_slice(&(-2_i64).to_le_bytes());
+                assert!(refusal(&bytes).contains("it claims -2 bytes"));
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_cut_off_is_named_by_its_offset() {
+        for bytes in CODECS.into_iter().flat_map(written) {
+            for len in 0..bytes.len() {
+                let refused = refusal(&bytes[..len]);
+                assert!(refused.contains("offset "), "{len} of {} bytes: {refused}", bytes.len());
+            }
+        }
+    }
+
+    proptest! {
+        /// Accepted files can be read: the reader may return an error, but the process survives.
+        #[test]
+        fn damage_is_found_or_does_no_harm(codec in 0..3_usize, which in 0..2_usize, at in any::<prop::sample::Index>(), eight: [u8; 8], one: bool) {
+            let mut bytes = written(CODECS[codec])[which].clone();
+            let at = at.index(bytes.len());
+            let end = bytes.len().min(at + if one { 1 } else { 8 });
+            bytes[at..end].copy_from_slice(&eight[..end - at]);
+            if check(&mut Cursor::new(&bytes), LIMIT).is_ok() {
+                let _ = std::panic::catch_unwind(|| read(&bytes));
+            }
+        }
+    }
+}

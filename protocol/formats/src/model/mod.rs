@@ -4,25 +4,23 @@
 //! optional: without them everything is derived from the graph. `config.pbtxt` is Triton's, read by
 //! [`pbtxt::model`](crate::pbtxt::model).
 
-mod batch_axis;
 mod batching;
 mod config;
 mod instances;
-mod manifest;
-mod reshape;
 mod signature;
 mod warmup;
-mod warmup_data;
 
-pub use batch_axis::{FirstDim, check_batch_axis};
-pub use batching::{BatchingConfig, MAX_PREFERRED_ROWS, MAX_PRIORITY_LEVELS};
+pub use batching::{BatchingConfig, FirstDim, MAX_PREFERRED_ROWS, MAX_PRIORITY_LEVELS, check_batch_axis};
 pub use config::{DeclaredTensor, JoinedInput, MAX_NAMED_VERSIONS, ModelConfig};
 pub use instances::{InstanceConfig, InstanceKind, MAX_CPUS, MAX_INSTANCES, MAX_MODEL_THREADS, MAX_SESSION_THREADS};
-pub use manifest::{Manifest, ManifestFile};
-pub use reshape::Reshape;
-pub use signature::{JoinedColumn, Reshapes, SessionTensor, Signature};
-pub use warmup::{MAX_WARMUP_COUNT, MAX_WARMUP_SAMPLES, WarmupData, WarmupInput, WarmupSample};
-pub use warmup_data::{MAX_INPUT_BYTES, PROBE_ROWS, WarmupTensor, sample_inputs, zero_bytes, zero_inputs};
+pub use signature::{JoinedColumn, Reshape, Reshapes, SessionTensor, Signature};
+pub use warmup::{
+    MAX_INPUT_BYTES, MAX_WARMUP_COUNT, MAX_WARMUP_SAMPLES, PROBE_ROWS, WarmupData, WarmupInput, WarmupSample,
+    WarmupTensor, sample_inputs, zero_bytes, zero_inputs,
+};
+
+use serde::{Deserialize, Serialize};
+use tierlab_protocol::tensor::TensorSpec;
 
 /// A config or manifest that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -54,6 +52,59 @@ pub fn is_plain_name(name: &str) -> bool {
         && name
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+}
+
+/// Manifest of a generated or imported model: `NAME/manifest.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Version of this document's shape: 1.
+    pub schema_version: u32,
+    /// The model's name.
+    pub name: String,
+    /// Program that wrote it, with version and arguments.
+    pub generator: String,
+    /// The seed of the weights; none for imported models.
+    pub seed: Option<u64>,
+    /// Inputs of the graph.
+    pub inputs: Vec<TensorSpec>,
+    /// Outputs of the graph.
+    pub outputs: Vec<TensorSpec>,
+    /// Files under the model's folder, with their sums.
+    pub files: Vec<ManifestFile>,
+}
+
+/// One file of a model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ManifestFile {
+    /// Relative to the model's folder, as `1/model.onnx`.
+    pub path: String,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// SHA-256 as 64 lower-case hex digits.
+    pub sha256: String,
+}
+
+impl Manifest {
+    /// The current shape of the document.
+    pub const SCHEMA_VERSION: u32 = 1;
+
+    /// Reads a manifest.
+    ///
+    /// # Errors
+    /// Bad JSON, an unknown key or another schema version.
+    pub fn parse(text: &[u8]) -> Result<Self, BadModelFile> {
+        let manifest: Self = serde_json::from_slice(text).map_err(|e| BadModelFile(e.to_string()))?;
+        if manifest.schema_version != Self::SCHEMA_VERSION {
+            return Err(BadModelFile(format!(
+                "schema_version {} is not {}",
+                manifest.schema_version,
+                Self::SCHEMA_VERSION
+            )));
+        }
+        Ok(manifest)
+    }
 }
 
 #[cfg(test)]

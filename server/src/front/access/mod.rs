@@ -8,8 +8,7 @@
 
 mod pages;
 
-use crate::front::reply::error;
-use crate::front::routes::Routes;
+use crate::front::{Routes, error};
 use crate::telemetry::labels::Front;
 use axum::body::Body;
 use axum::response::Response;

@@ -2,10 +2,10 @@
 
 use super::activity::{Activity, Dismissal};
 use super::bodies::RequestBody;
-use super::bounds::Bounds;
 use super::guarded::{GuardedStream, Transport};
+use super::listen::Bounds;
 use super::shared::{FAREWELL, MAX_HEAD_BYTES, Server, answer, dismissal};
-use crate::front::routes::Routes;
+use crate::front::Routes;
 use axum::body::Body;
 use http::Request;
 use hyper::server::conn::http1;

@@ -8,7 +8,7 @@ use super::activity::{Activity, Dismissal, WaitingForClient};
 use super::bodies::{ReplyBody, ReplyPart, RequestBody};
 use super::guarded::{GuardedStream, PROGRESS_BYTES, Transport};
 use super::shared::{FAREWELL, MAX_HEAD_BYTES, Server, answer, dismissal};
-use crate::front::routes::Routes;
+use crate::front::Routes;
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use futures::FutureExt;

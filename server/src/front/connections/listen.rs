@@ -3,11 +3,13 @@
 //! In: an address and how many may wait to be taken; the bounds of connections. Out: a listener; bounds that fit the
 //! process's limit of open files, which is raised as far as it goes.
 
-use super::bounds::Bounds;
 use super::register::MAX_LEAVING;
+use crate::values::millis;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use serde::Deserialize;
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket};
 
 /// Files kept for everything but connections: tiers, models, the log. Fewer where the limit is low.
@@ -82,6 +84,47 @@ fn fitting(bounds: Bounds, fronts: u64, limit: u64) -> Bounds {
     Bounds {
         max_per_address: Some(bounds.per_address().min(fitting.per_address())),
         ..fitting
+    }
+}
+
+/// `[connections]`: the bounds of connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Bounds {
+    /// Open connections at most.
+    pub(crate) max: usize,
+    /// Maximum connections of one client address; by default a share of `max`.
+    pub(crate) max_per_address: Option<usize>,
+    /// Further connections, on which only requests for the server's health are answered.
+    pub(crate) health_places: usize,
+    /// Connections that may wait to be taken.
+    pub(crate) backlog: u32,
+    /// For a request's head to arrive; a connection without a request is closed after it.
+    #[serde(rename = "header_timeout_ms", deserialize_with = "millis")]
+    pub(crate) header_timeout: Duration,
+    /// For a client to take the next part of a reply.
+    #[serde(rename = "write_timeout_ms", deserialize_with = "millis")]
+    pub(crate) write_timeout: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            max: 4096,
+            max_per_address: None,
+            health_places: 16,
+            backlog: 4096,
+            header_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Bounds {
+    /// Maximum connections of one client address: by default enough for a proxy in front of all clients, but never all.
+    pub(crate) fn per_address(&self) -> usize {
+        let share = self.max - self.max / 4;
+        self.max_per_address.unwrap_or(share)
     }
 }
 

@@ -6,7 +6,6 @@
 
 mod activity;
 mod bodies;
-pub(crate) mod bounds;
 mod guarded;
 mod head;
 mod http1;
@@ -16,14 +15,13 @@ mod register;
 mod shared;
 mod tls;
 
+use crate::front::Routes;
 use crate::front::access::Access;
-use crate::front::routes::Routes;
 use crate::log_budget::LogBudget;
 use crate::request::admission::Admission;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::trace::otlp::Telemetry;
 use activity::Activity;
-use bounds::Bounds;
 use guarded::{GuardedStream, Protocol, Transport};
 use register::{Entry, Register};
 use shared::Server;
@@ -33,8 +31,8 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-pub(crate) use listen::fit_files;
 pub use listen::listen;
+pub(crate) use listen::{Bounds, fit_files};
 pub(crate) use tls::{Tls, TlsFiles};
 
 /// The longest pause after `accept` failed, when the process is out of file descriptors, say.

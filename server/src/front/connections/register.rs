@@ -5,7 +5,7 @@
 //! that waits for its client counts as idle. A few more connections are let in to ask for the server's health.
 
 use super::activity::{Activity, Dismissal};
-use super::bounds::Bounds;
+use super::listen::Bounds;
 use crate::request::admission::Admission;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};

@@ -2,11 +2,11 @@
 
 use super::activity::{Activity, Dismissal};
 use super::bodies::ReplyBody;
-use super::bounds::Bounds;
 use super::head;
+use super::listen::Bounds;
 use super::tls::Tls;
+use crate::front::Routes;
 use crate::front::access::{GuardedRoutes, is_open};
-use crate::front::routes::Routes;
 use crate::request::admission::{Account, Admission};
 use crate::request::refusal::{Reason, Refusal};
 use crate::telemetry::labels::Front;

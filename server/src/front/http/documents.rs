@@ -2,11 +2,9 @@
 //!
 //! In: requests whose body does not matter. Out: JSON, and Prometheus text. What the documents say is decided elsewhere.
 
-use super::body;
-use super::named::Named;
-use crate::front::reply::{JSON, error, json};
+use super::{Named, body};
 use crate::front::state::{Phase, SharedState};
-use crate::front::triton_settings;
+use crate::front::{JSON, error, json, triton_settings};
 use crate::request::admission::Account;
 use crate::request::refusal::Reason;
 use axum::extract::{Request, State as Shared};

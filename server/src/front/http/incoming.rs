@@ -5,8 +5,15 @@ use crate::pipeline::Exchange;
 use crate::request::admission::{Account, AccountRoom};
 use crate::request::offload::offload_large;
 use crate::request::refusal::Refusal;
+use axum::body::HttpBody;
+use bytes::Bytes;
 use http::HeaderValue;
+use hyper::body::{Frame, SizeHint};
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
+use std::vec::IntoIter;
 use tierlab_protocol::infer::{Data, InferReply, InferRequest, Piece};
 
 /// A request as it came.
@@ -86,5 +93,50 @@ impl Exchange for Incoming {
                 encoding,
             })
         })
+    }
+}
+
+/// A reply's body in several pieces, whose whole length is known before the first. The connection counts what was handed
+/// out; the account counts what waits here.
+pub(super) struct Pieces {
+    rest: IntoIter<Piece>,
+    /// Bytes in the rest.
+    left: u64,
+    account: Account,
+}
+
+impl Pieces {
+    pub(super) fn new(pieces: Vec<Piece>, account: Account) -> Self {
+        let left = pieces.iter().map(|piece| piece.bytes().len() as u64).sum();
+        Self {
+            rest: pieces.into_iter(),
+            left,
+            account,
+        }
+    }
+}
+
+impl HttpBody for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let Some(piece) = self.rest.next() else {
+            return Poll::Ready(None);
+        };
+        let len = piece.bytes().len();
+        self.left -= len as u64;
+        if matches!(piece, Piece::Own(_)) {
+            self.account.release(len);
+        }
+        Poll::Ready(Some(Ok(Frame::data(piece.into_bytes()))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
     }
 }

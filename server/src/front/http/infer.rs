@@ -2,10 +2,9 @@
 //!
 //! In: a request. Out: the reply, or a refusal, with `Server-Timing` on both.
 
-use super::body;
-use super::named::Named;
-use super::pieces::Pieces;
-use crate::front::reply::JSON;
+use super::incoming::Pieces;
+use super::{Named, body};
+use crate::front::JSON;
 use crate::front::state::SharedState;
 use crate::models::served_models::Target;
 use crate::pipeline::Outcome;

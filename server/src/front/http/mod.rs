@@ -8,21 +8,19 @@ pub(crate) mod coding;
 mod documents;
 mod incoming;
 mod infer;
-mod named;
 mod openapi;
 mod page;
-mod pieces;
-mod route;
 mod routes;
 mod shortcut;
 
-use crate::front::reply::error;
+use crate::front::error;
 use crate::front::state::SharedState;
-use crate::models::served_models::shown;
+use crate::models::served_models::{Target, shown};
 use crate::telemetry::labels::Front;
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::{FromRequestParts, Path, Request};
 use axum::response::{IntoResponse, Response};
+use http::request::Parts;
 use http::{Method, StatusCode};
 use std::sync::Arc;
 
@@ -46,7 +44,7 @@ impl Routes {
     }
 }
 
-impl crate::front::routes::Routes for Routes {
+impl crate::front::Routes for Routes {
     const FRONT: Front = Front::Http;
 
     /// Most requests are inferences: they are spared the router's tables, boxes and maps. Both futures are boxed: the one
@@ -56,6 +54,20 @@ impl crate::front::routes::Routes for Routes {
             Some(target) => Box::pin(infer::answer(&self.state, &target, request)).await,
             None => Box::pin(self.router.answer(request)).await,
         }
+    }
+}
+
+/// The model that a path names, with its escapes taken out. An error in them is said as every error is.
+struct Named(Target);
+
+impl<S: Send + Sync> FromRequestParts<S> for Named {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        let found = Path::<Target>::from_request_parts(parts, state).await;
+        found
+            .map(|Path(target)| Self(target))
+            .map_err(|refused| error(refused.status(), refused.body_text()))
     }
 }
 

@@ -2,8 +2,7 @@
 //!
 //! In: the routes, and the schemas of the bodies beside this file. Out: `/openapi.json`, built once.
 
-use super::route::{Operation, ReplyBody, Route};
-use crate::front::reply::JSON;
+use crate::front::JSON;
 use crate::front::state::SharedState;
 use axum::routing::{MethodRouter, get};
 use bytes::Bytes;
@@ -85,6 +84,34 @@ fn described(operation: &Operation) -> Value {
         described["requestBody"] = json!({"content": content(schema)});
     }
     described
+}
+
+/// Body of a reply.
+#[derive(Clone, Copy)]
+pub(super) enum ReplyBody {
+    /// JSON of a schema, by its name.
+    Json(&'static str),
+    /// Text of a media type.
+    Text(&'static str),
+}
+
+/// OpenAPI description of one method of a path.
+pub(super) struct Operation {
+    /// `get` or `post`.
+    pub(super) method: &'static str,
+    pub(super) summary: &'static str,
+    /// The group of the protocol that it belongs to.
+    pub(super) tag: &'static str,
+    /// The schema of the request's body, by name; none where there is no JSON body.
+    pub(super) request: Option<&'static str>,
+    pub(super) reply: ReplyBody,
+}
+
+/// One path.
+pub(super) struct Route {
+    pub(super) path: String,
+    pub(super) serve: MethodRouter<SharedState>,
+    pub(super) operations: Vec<Operation>,
 }
 
 #[cfg(test)]

@@ -4,9 +4,8 @@
 
 use super::documents::*;
 use super::infer::infer;
-use super::openapi;
-use super::page;
-use super::route::{Operation, ReplyBody, Route};
+use super::openapi::{Operation, ReplyBody, Route};
+use super::{openapi, page};
 use crate::front::access::PAGE;
 use crate::front::state::SharedState;
 use axum::handler::Handler;

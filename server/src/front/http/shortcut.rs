@@ -38,7 +38,7 @@ pub(super) fn target(method: &Method, path: &str) -> Option<Target> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::front::routes::Routes as _;
+    use crate::front::Routes as _;
     use axum::Router;
     use axum::body::Body;
     use axum::extract::Path;

@@ -3,7 +3,6 @@
 //! In: where to look, and graphs as bytes. Out: sessions. Knows nothing of models' names, requests or tiers. The library
 //! is loaded at run time, so that the server builds without it and a user's own build (with CUDA, say) can take its place.
 
-pub(crate) mod leave;
 mod log;
 pub(crate) mod mapped;
 pub(crate) mod optimized;

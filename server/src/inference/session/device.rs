@@ -5,12 +5,13 @@
 //! device, bound as the CPU's.
 #![allow(unsafe_code)]
 
-use super::foreign::{ForeignMemory, tensor_over};
-use crate::request::parts::Elements;
-use crate::request::parts::Part;
+use crate::request::parts::{Elements, Part};
+use ort::AsPointer;
 use ort::memory::Allocator;
-use ort::value::{DynTensor, TensorElementType};
+use ort::value::{DynTensor, TensorElementType, Value};
 use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use tierlab_storage::device::{DeviceBytes, DevicePool, Gpu, Stream};
 
@@ -83,13 +84,9 @@ impl DeviceInputs {
             at += part.data.len();
         }
         place.stream.wait().map_err(|e| e.to_string())?;
-        let memory = ForeignMemory {
-            address: tensor.address(),
-            len,
-        };
         // SAFETY: device memory of `len` bytes, aligned to at least 256 as all of the driver's, written completely, and kept
         // in `bound` until the input is bound again or the binding is gone.
-        let value = unsafe { tensor_over(&self.memory, memory, element, shape) };
+        let value = unsafe { tensor_over(&self.memory, (tensor.address(), len), element, shape) };
         self.bound.insert(input.to_owned(), tensor);
         value.map_err(|e| e.to_string())
     }
@@ -101,6 +98,44 @@ fn gpu_of<'a>(mut parts: impl Iterator<Item = &'a Part>) -> Result<&'a Arc<Gpu>,
         Elements::Host(_) => None,
     });
     gpu.ok_or_else(|| "no part lies on a device".to_owned())
+}
+
+/// A tensor over `len` bytes at `address`, in the kind of memory that `memory` allocates: it owns nothing and copies nothing. Besides
+/// the version this is the only place where ONNX Runtime's C interface is called by hand: what the `ort` crate makes of
+/// foreign memory is a borrowed value, and it copies those when they are bound.
+///
+/// # Safety
+/// There is memory of that kind and on that device, as long as stated and aligned for the element, which outlives the value
+/// and all that it is bound to, and which nobody writes to while a run may read it.
+///
+/// # Errors
+/// ONNX Runtime's: a shape that needs more bytes than there are.
+unsafe fn tensor_over(
+    memory: &Allocator,
+    (address, len): (u64, usize),
+    element: TensorElementType,
+    shape: &[i64],
+) -> ort::Result<DynTensor> {
+    let mut value = std::ptr::null_mut();
+    // SAFETY: the first and the last three arguments live through the call, which keeps none of them; what it keeps is the
+    // address, and that is the caller's promise.
+    let status = unsafe {
+        (ort::api().CreateTensorWithDataAsOrtValue)(
+            memory.memory_info().ptr(),
+            address as *mut c_void,
+            len,
+            shape.as_ptr(),
+            shape.len(),
+            element.into(),
+            &raw mut value,
+        )
+    };
+    // SAFETY: a status that the call above has just given, looked at once.
+    unsafe { ort::Error::result_from_status(status)? };
+    let value = NonNull::new(value).ok_or_else(|| ort::Error::new("CreateTensorWithDataAsOrtValue gives nothing"))?;
+    // SAFETY: a tensor that was just made and has no other owner. Releasing it leaves its memory alone; the allocator is
+    // only kept beside it.
+    Ok(unsafe { Value::from_ptr(value, Some(memory)) })
 }
 
 #[cfg(test)]

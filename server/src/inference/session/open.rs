@@ -2,9 +2,8 @@
 
 use super::engine::Engine;
 use super::interrupt::RunControl;
-use super::measure;
 use super::pinned::{Host, PinnedRun};
-use super::warmup::Warmup;
+use super::warmup::{Warmup, fastest_run};
 use crate::inference::runtime::provider::Provider;
 use crate::inference::runtime::{Built, Graph, GraphSource, Runtime, Threads};
 use crate::inference::tensors;
@@ -113,7 +112,7 @@ pub(crate) fn open(
     let began = Instant::now();
     warmup.run(&mut engine, max_batch_size)?;
     let warmup_time = began.elapsed();
-    let run_time = measured.and_then(|budget| measure::fastest_run(&mut engine, &warmup, budget));
+    let run_time = measured.and_then(|budget| fastest_run(&mut engine, &warmup, budget));
     let report = SessionReport {
         signature,
         provider,

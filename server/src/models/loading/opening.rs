@@ -5,7 +5,7 @@
 //! built, so that a warm-up that does not end delays nobody.
 
 use crate::error::LoadError;
-use crate::host::cpus;
+use crate::host::cores;
 use crate::host::memory::LimitedLoad;
 use crate::inference::runtime::{Runtime, Threads};
 use crate::inference::session::layout::SessionGroup;
@@ -113,7 +113,7 @@ impl<'a> Opener<'a> {
     ) -> Result<Vec<SpawnedSession>, String> {
         let mut sessions = Vec::new();
         for _ in 0..count {
-            let cpus = cpus::of_instance(self.cpus, self.opened, threads.intra_op);
+            let cpus = cores::of_instance(self.cpus, self.opened, threads.intra_op);
             let mut spec = self.spec.with_threads(threads, measure);
             if self.opened == 0 {
                 // One of them writes the optimised graph down.
@@ -122,7 +122,7 @@ impl<'a> Opener<'a> {
             let (spec, memory) = (Arc::new(spec), self.limits.memory);
             sessions.push(spawn(self.model, self.opened, move |control, built| {
                 // Before the session: ONNX Runtime's own threads inherit the CPUs of this one.
-                cpus::pin(&cpus)?;
+                cores::pin(&cpus)?;
                 if !Runtime::is_cpu(spec.provider) {
                     return open(spec, control, built);
                 }

@@ -3,9 +3,9 @@
 //! In: names and versions. Out: models, documents, or refusals. Reading takes no lock: the models are an immutable
 //! snapshot ([`ServedModels`]) that every change replaces whole.
 
-use super::settings::{ALL_MODELS, ControlMode, ManagementSettings};
+use super::{ALL_MODELS, ControlMode, ManagementSettings};
 use crate::models::loading::load::Loader;
-use crate::models::repository::listing;
+use crate::models::repository;
 use crate::models::served_models::{ServedModel, ServedModels, Target, shown};
 use crate::models::serving::model::Model;
 use crate::request::refusal::{Reason, Refusal};
@@ -159,7 +159,7 @@ impl ModelManager {
         let mut names = self.names.lock().await;
         let fresh = names.as_ref().is_some_and(|(read, _)| read.elapsed() < LISTING_AGE);
         if let (false, Some(source)) = (fresh, self.source.get()) {
-            match listing::list(&*source.tier).await {
+            match repository::list(&*source.tier).await {
                 Ok(listing) => *names = Some((Instant::now(), listing.into_keys().collect())),
                 Err(error) => tracing::warn!(%error, "the models on the tier cannot be listed"),
             }

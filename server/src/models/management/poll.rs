@@ -6,7 +6,7 @@
 
 use super::manager::ModelManager;
 use super::reconcile::Reload;
-use crate::models::repository::listing::{self, Listing};
+use crate::models::repository::{self, Listing};
 use std::collections::BTreeMap;
 use std::sync::Weak;
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl ModelManager {
     /// Lists the tier once.
     async fn look(&self, seen: &mut Seen) {
         let Some(source) = self.source.get() else { return };
-        let listing = match listing::list(&*source.tier).await {
+        let listing = match repository::list(&*source.tier).await {
             Ok(listing) => listing,
             Err(error) => {
                 tracing::warn!(

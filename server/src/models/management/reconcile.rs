@@ -8,7 +8,7 @@ use crate::batch::BatchQueue;
 use crate::error::LoadError;
 use crate::models::loading::load::{Loaded, Loader};
 use crate::models::loading::opening::LoadSlot;
-use crate::models::repository::{self, ModelDescription, listing};
+use crate::models::repository::{self, ModelDescription};
 use crate::models::served_models::{ServedVersion, VersionState, shown};
 use crate::models::serving::model::Model;
 use crate::request::refusal::{Reason, Refusal};
@@ -35,7 +35,7 @@ impl ModelManager {
         let ModelSource { tier, .. } = self.source.get().ok_or_else(not_started)?;
         let _lock = self.lock_model(name).await;
         let tier_failed = |error: LoadError| Refusal::new(Reason::Tier, error.message);
-        let listing = listing::list_one(&**tier, name).await.map_err(tier_failed)?;
+        let listing = repository::list_one(&**tier, name).await.map_err(tier_failed)?;
         let Some(objects) = listing.get(name) else {
             let what = format!("no model `{}` on the model tier", shown(name));
             return Err(Refusal::new(Reason::UnknownModel, what));

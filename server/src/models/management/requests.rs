@@ -3,11 +3,10 @@
 //! In: what the configuration wants, and calls of clients. Out: models that are served, or why not.
 
 use super::manager::{ModelManager, ModelSource};
-use super::poll;
 use super::reconcile::Reload;
-use super::settings::{ALL_MODELS, ControlMode};
+use super::{ALL_MODELS, ControlMode, poll};
 use crate::error::LoadError;
-use crate::models::repository::listing::{self, Listing};
+use crate::models::repository::{self, Listing};
 use crate::models::served_models::shown;
 use crate::request::refusal::{Reason, Refusal};
 use std::sync::Arc;
@@ -19,7 +18,7 @@ impl ModelManager {
     /// # Errors
     /// A model that was asked for by name and cannot be served; in control [`ControlMode::None`], nothing to serve.
     pub(crate) async fn start(self: &Arc<Self>, source: ModelSource) -> Result<(), LoadError> {
-        let mut listing = listing::list(&*source.tier).await?;
+        let mut listing = repository::list(&*source.tier).await?;
         let location = source.tier.info().location;
         let chosen = self.choose(&listing, &location)?;
         for name in self

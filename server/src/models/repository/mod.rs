@@ -6,26 +6,23 @@
 //! beside the graph the files of its external weights.
 
 mod fetch;
-pub(crate) mod listing;
-mod weights;
 
 use crate::error::LoadError;
 use crate::inference::runtime::Graph;
 use crate::inference::runtime::mapped::MappedWeights;
 use crate::inference::session::warmup::Warmup;
 use bytes::Bytes;
-use fetch::{read_bytes, read_text};
+use fetch::{WeightFile, read_bytes, read_text};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use tierlab_formats::model::{
     CONFIG_FILE, MANIFEST_FILE, MODEL_FILE, MODELS_PREFIX, Manifest, ManifestFile, ModelConfig, TRITON_CONFIG_FILE,
-    WARMUP_FOLDER, WarmupData,
+    WARMUP_FOLDER, WarmupData, is_plain_name,
 };
 use tierlab_formats::onnx::{self, External, ExternalFile};
 use tierlab_formats::pbtxt::model::model_config;
 use tierlab_protocol::metadata::LoadSeconds;
 use tierlab_storage::{Object, ObjectPath, Tier};
-use weights::WeightFile;
 
 /// Description of a model as a whole, from its folder.
 #[derive(Debug)]
@@ -194,9 +191,9 @@ impl ModelDescription {
         let wanted = external(onnx.clone()).map_err(|what| LoadError::at(&object.path, what))?;
         let files = self.weight_files(object, version, &wanted.files, verified)?;
         let weights = if mapped.wants(wanted.largest_tensor) {
-            weights::placed(tier, &files, object, &onnx, mapped, &mut seconds).await?
+            fetch::placed(tier, &files, object, &onnx, mapped, &mut seconds).await?
         } else {
-            weights::in_memory(tier, &files, &mut seconds).await?
+            fetch::in_memory(tier, &files, &mut seconds).await?
         };
         Ok(VersionFiles {
             warmup: self.read_warmup(tier, &mut seconds).await?,
@@ -310,6 +307,44 @@ impl ModelFiles {
         }
         Ok(versions)
     }
+}
+
+/// The objects of every model on the tier, by model.
+pub(crate) type Listing = BTreeMap<String, Vec<Object>>;
+
+/// Lists the models. Folders whose names are no plain names are passed over with a warning.
+pub(crate) async fn list(tier: &dyn Tier) -> Result<Listing, LoadError> {
+    list_below(tier, MODELS_PREFIX).await
+}
+
+/// Lists one model; none of that name gives an empty listing.
+pub(crate) async fn list_one(tier: &dyn Tier, name: &str) -> Result<Listing, LoadError> {
+    if is_plain_name(name) {
+        list_below(tier, &format!("{MODELS_PREFIX}/{name}")).await
+    } else {
+        Ok(Listing::new())
+    }
+}
+
+async fn list_below(tier: &dyn Tier, prefix: &str) -> Result<Listing, LoadError> {
+    let prefix = ObjectPath::new(prefix)?;
+    let mut models = Listing::new();
+    for object in tier.list(Some(&prefix)).await? {
+        let Some(name) = object
+            .path
+            .segments()
+            .nth(1)
+            .filter(|_| object.path.segments().count() > 2)
+        else {
+            continue;
+        };
+        if is_plain_name(name) {
+            models.entry(name.to_owned()).or_default().push(object);
+        } else {
+            tracing::warn!(object = %object.path, "passed over: the model's name is no plain name");
+        }
+    }
+    Ok(models)
 }
 
 #[cfg(test)]

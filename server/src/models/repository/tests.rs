@@ -1,6 +1,6 @@
 //! The repository over a memory tier: what is found, and what is refused by object.
 
-use super::listing::list;
+use super::list;
 use super::*;
 use crate::inference::runtime::Weights;
 use crate::inference::runtime::mapped::{MappedConfig, NEVER_FROM_MEMORY_BYTES};

@@ -4,7 +4,7 @@
 //! request out of the queue, and ends a run that nobody else waits for.
 
 use crate::batch::job::{Answer, Job, JobOutput};
-use crate::batch::{BatchQueue, WakeUp, split};
+use crate::batch::{BatchQueue, WakeUp, job};
 use crate::models::serving::model::Model;
 use crate::request::parts::Part;
 use crate::request::refusal::{Reason, Refusal};
@@ -91,9 +91,9 @@ impl Model {
             }
             return queued.done().await;
         }
-        let pieces = split::cut(&work.parts, &self.signature.inputs, rows, max_rows)
+        let pieces = job::cut(&work.parts, &self.signature.inputs, rows, max_rows)
             .into_iter()
-            .map(|split::Piece { parts, rows }| {
+            .map(|job::Piece { parts, rows }| {
                 let piece = RunRequest {
                     parts,
                     rows,
@@ -105,7 +105,7 @@ impl Model {
             })
             .collect::<Result<Vec<_>, Refusal>>()?;
         let pieces = futures::future::try_join_all(pieces.into_iter().map(QueuedRequest::done)).await?;
-        split::join(pieces).map_err(|what| Refusal::new(Reason::Inference, what))
+        job::join(pieces).map_err(|what| Refusal::new(Reason::Inference, what))
     }
 
     fn enqueue(&self, work: RunRequest) -> Result<(QueuedRequest<'_>, Option<WakeUp>), Refusal> {

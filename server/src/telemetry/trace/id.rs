@@ -1,10 +1,11 @@
-//! Ids of requests. In: headers. Out: an id that is safe in a log line, a header and a JSON string as it is.
+//! The id of a request, and the trace that its client began.
 
 use http::{HeaderMap, HeaderName};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Bytes of a client's id at most; longer ones are not taken over.
 const MAX_BYTES: usize = 128;
@@ -49,6 +50,45 @@ impl fmt::Display for RequestId {
     }
 }
 
+/// A `traceparent` header: W3C Trace Context, <https://www.w3.org/TR/trace-context/#traceparent-header>.
+#[cfg_attr(not(feature = "otlp"), allow(dead_code, reason = "only spans are made of it"))]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TraceParent {
+    pub(super) trace_id: u128,
+    pub(super) parent_id: u64,
+    pub(super) sampled: bool,
+}
+
+impl TraceParent {
+    /// The header's content; none where it is missing or damaged, as the text asks of a reader.
+    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
+        Self::parse(headers.get("traceparent")?.to_str().ok()?.trim())
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('-');
+        let mut hex = |len: usize| {
+            let digits = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+            parts
+                .next()
+                .filter(|part| part.len() == len && part.bytes().all(digits))
+        };
+        let (version, trace_id, parent_id, flags) = (hex(2)?, hex(32)?, hex(16)?, hex(2)?);
+        // Later versions may append parts; version 0 has four.
+        if version == "ff" || (version == "00" && parts.next().is_some()) {
+            return None;
+        }
+        let trace_id = u128::from_str_radix(trace_id, 16).ok().filter(|&id| id != 0)?;
+        let parent_id = u64::from_str_radix(parent_id, 16).ok().filter(|&id| id != 0)?;
+        let sampled = u8::from_str_radix(flags, 16).ok()? & 1 == 1;
+        Some(Self {
+            trace_id,
+            parent_id,
+            sampled,
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,6 +107,42 @@ mod tests {
                 prop_assert_eq!(serde_json::to_string(&shown).unwrap(), format!("\"{shown}\""));
                 prop_assert!(shown.len() <= MAX_BYTES);
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_reads_back(trace in 1_u128.., parent in 1_u64.., flags in 0_u8..) {
+            let text = format!("00-{trace:032x}-{parent:016x}-{flags:02x}");
+            let read = TraceParent::parse(&text).unwrap();
+            prop_assert_eq!(read.trace_id, trace);
+            prop_assert_eq!(read.parent_id, parent);
+            prop_assert_eq!(read.sampled, flags & 1 == 1);
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in "[0-9a-f-]{0,60}|.{0,60}") {
+            let _ = TraceParent::parse(&text);
+        }
+    }
+
+    #[test]
+    fn damaged_parents_are_none() {
+        let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        assert!(TraceParent::parse(good).is_some());
+        assert!(TraceParent::parse(&good.replace("00-0af", "01-0af")).is_some());
+        assert!(TraceParent::parse(&format!("01{}-more", &good[2..])).is_some());
+        for bad in [
+            format!("{good}-more"),
+            good.replace("00-0af", "ff-0af"),
+            good.to_uppercase(),
+            good.replace("0af7651916cd43dd8448eb211c80319c", &"0".repeat(32)),
+            good.replace("b7ad6b7169203331", &"0".repeat(16)),
+            good.replace("9c-", "-"),
+            good[..good.len() - 1].to_owned(),
+            String::new(),
+        ] {
+            assert_eq!(TraceParent::parse(&bad), None, "{bad}");
         }
     }
 }

@@ -8,6 +8,5 @@ pub(crate) mod otlp;
 #[cfg(not(feature = "otlp"))]
 #[path = "no_otlp.rs"]
 pub(crate) mod otlp;
-mod parent;
 #[cfg(feature = "otlp")]
 mod spans;

@@ -1,7 +1,7 @@
 //! Stand-in for the span exporter in a build without the feature `otlp`: no span is ever started.
 
 use super::context::RequestContext;
-use super::parent::TraceParent;
+use super::id::TraceParent;
 use crate::error::ConfigError;
 use crate::telemetry::config::TelemetryConfig;
 use crate::telemetry::counters::SpanCounts;

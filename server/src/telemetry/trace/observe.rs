@@ -4,9 +4,8 @@
 //! where the client wants it. Knows nothing of how requests are answered.
 
 use super::context::{self, RequestContext, RequestScope};
-use super::id::RequestId;
+use super::id::{RequestId, TraceParent};
 use super::otlp::{StartedSpan, Telemetry};
-use super::parent::TraceParent;
 use crate::telemetry::labels::Front;
 use axum::response::Response;
 use http::{HeaderName, HeaderValue, Request};

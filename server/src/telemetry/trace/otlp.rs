@@ -4,7 +4,7 @@
 //! spans sent, failed and dropped. A request never waits here: a span that finds the queue full is dropped and counted.
 
 use super::context::RequestContext;
-use super::parent::TraceParent;
+use super::id::TraceParent;
 use super::spans::{self, Finished, OpenSpan};
 use crate::error::ConfigError;
 use crate::telemetry::config::TelemetryConfig;

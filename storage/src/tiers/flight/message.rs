@@ -27,7 +27,7 @@ pub fn check(message: &FlightData) -> Result<(), String> {
     if message.data_header.is_empty() {
         return Ok(());
     }
-    arrow::message::check(&message.data_header, &message.data_body, MAX_UNPACKED_BYTES)
+    arrow::check_message(&message.data_header, &message.data_body, MAX_UNPACKED_BYTES)
         .map_err(|what| format!("a message of Arrow: {what}"))
 }
 

@@ -5,8 +5,7 @@
 //! A version is the log from version 0, or from a checkpoint, which holds the state of its version: older logs may be
 //! removed.
 
-use super::columns::{FileColumns, TableColumn};
-use super::types::of_schema;
+use super::columns::{FileColumns, TableColumn, of_schema};
 use super::{Chosen, Listing, decoded};
 use crate::error::{ModelsError, unless_it_panics};
 use arrow_array::cast::AsArray as _;

@@ -5,9 +5,8 @@
 //! The newest metadata names a snapshot, the snapshot a list of manifests, and each manifest files with their status.
 //! All names are full addresses; addresses below the table's own are resolved in its folder, even after a move.
 
-use super::columns::{FileColumns, TableColumn};
+use super::columns::{FileColumns, TableColumn, of_schema};
 use super::manifests::{File, Manifest, files_of, manifests_of, records_of};
-use super::types::of_schema;
 use super::{Chosen, Listing};
 use crate::error::ModelsError;
 use arrow_array::RecordBatch;

@@ -1,7 +1,7 @@
 //! `TFRecord` files of `tf.train.Example`s as samples: a value for each feature. In: a file. Out: samples.
 
+use super::Window;
 use super::samples::{ShardSample, Value};
-use super::window::Window;
 use prost::Message as _;
 use std::collections::BTreeMap;
 use std::path::Path;

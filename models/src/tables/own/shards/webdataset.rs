@@ -4,8 +4,8 @@
 //! Source of the names and of the extensions' contents: <https://github.com/webdataset/webdataset>, "the `WebDataset`
 //! format".
 
+use super::Window;
 use super::samples::{ShardSample, Value};
-use super::window::Window;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use tierlab_formats::npy;

@@ -9,8 +9,7 @@ use super::*;
 use crate::features::Join;
 use crate::features::ids::EntityIds;
 use crate::features::live::LiveTables;
-use crate::features::tier::FeatureTier;
-use crate::features::tier::RowDestination;
+use crate::features::tier::{FeatureTier, RowDestination};
 use crate::inference::session::engine::Engine;
 use crate::inference::session::error::{Fault, RunError};
 use crate::inference::session::tests::{INPUT, WIDTH, engines, parts};
@@ -241,7 +240,7 @@ async fn requests_of_both_kinds_share_a_batch_and_large_ones_are_cut() {
     let ids: Vec<i64> = (0..40).map(|i| i * 7 % 300).collect();
     let joined = rows(&join, &ids).await.unwrap();
     let spec = &bound.signature.inputs[0];
-    let pieces = crate::batch::split::cut(std::slice::from_ref(&joined), std::slice::from_ref(spec), 40, 16);
+    let pieces = crate::batch::job::cut(std::slice::from_ref(&joined), std::slice::from_ref(spec), 40, 16);
     assert_eq!(pieces.len(), 3);
     let mut batch = vec![&sent];
     batch.extend(pieces.iter().map(|piece| &piece.parts[0]));
