@@ -1,12 +1,12 @@
 //! Command line. In: arguments. Out: an exit code, after the command has run. Parses arguments, calls the command and
 //! prints its errors.
 
-use crate::commands::{advise, agent, answer, init, lab, report, selfcheck, sweep, trace};
+use crate::commands::{advise, agent, answer, init, lab, report, sweep, trace};
 use crate::environment::BUILD_COMMIT;
 use crate::error::RunError;
 use crate::runner::load_process;
 use crate::selfcheck::certificate::CertificateStore;
-use crate::selfcheck::null_endpoint;
+use crate::selfcheck::{self, null_endpoint};
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use tierlab_load::interrupt::Interrupt;

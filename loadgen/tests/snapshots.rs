@@ -87,6 +87,19 @@ fn reports_open_with_the_answer() {
 }
 
 #[test]
+fn a_p99_above_the_rate_that_an_instance_carries_says_so() {
+    let mut run = answered::run(AnswerOutcome::Decided);
+    let best = &mut run.answer.as_mut().unwrap().ranking[0];
+    best.at_rps = Some(350.0);
+    let text = tierlab_report::answer_text(&run).unwrap();
+    let tail = "measured p99 1.83 ms [1.64–2.09] at 350/s, above the 300/s that an instance carries";
+    assert!(
+        text.split_whitespace().collect::<Vec<_>>().join(" ").contains(tail),
+        "{text}"
+    );
+}
+
+#[test]
 fn the_answer_is_kept_beside_the_run_with_the_keys_of_the_record() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = std::env::var_os("TIERLAB_ANSWER_TO").map_or_else(|| temporary.path().join("run"), PathBuf::from);

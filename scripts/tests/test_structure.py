@@ -54,12 +54,24 @@ class Rules(unittest.TestCase):
         crate.folder = self.src
         self.write({
             "src/lib.rs": "use crate::a::A;", "src/a/mod.rs": "use crate::{b::B, c};", "src/b.rs": "// crate::a\nuse crate::c::C;\n",
-            "src/c/deep.rs": "fn f() {}\n#[cfg(test)]\nmod tests {\n    use crate::a::A;\n}\n", "src/c/tests.rs": "use crate::b::B;",
+            "src/c/mod.rs": "mod deep;", "src/c/deep.rs": "fn f() {}\n#[cfg(test)]\nmod tests {\n    use crate::a::A;\n}\n", "src/c/tests.rs": "use crate::b::B;",
         })
-        self.assertEqual(check.room_faults([crate]), [])
+        self.assertEqual(check.circle_faults([crate]), [])
         self.write({"src/c/deep.rs": "use crate::a::A;"})
-        [fault] = check.room_faults([crate])
+        [fault] = check.circle_faults([crate])
         self.assertRegex(fault, "^tierlab-x: .*c -> a.*: move what both need")
+
+    def test_files_of_a_room_that_import_each_other_in_a_circle_are_told(self):
+        crate = self.crate("tierlab-x")
+        crate.folder = self.src
+        self.write({
+            "src/a/mod.rs": "mod b;\npub use b::B;\nuse crate::a::c::deep::D;", "src/a/b.rs": "use super::{A, c::{self, deep::{D, E}}};",
+            "src/a/c/deep.rs": "use super::super::A;\nfn f(d: crate::d::D) {}", "src/d.rs": "",
+        })
+        self.assertEqual(check.circle_faults([crate]), [])
+        self.write({"src/a/c/deep.rs": "fn f(b: &super::super::b::B) {}"})
+        [fault] = check.circle_faults([crate])
+        self.assertRegex(fault, "^tierlab-x: .*a/b -> a/c/deep.*: move what both need")
 
     def test_what_the_map_names_must_be_there(self):
         crate = self.crate("tierlab-x")

@@ -12,7 +12,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 use tierlab_analysis::record::{Mode, Outcome, Sample};
 use tierlab_load::endpoint::TargetSpec;
-use tierlab_load::load::Load;
+use tierlab_load::schedule::Load;
 use tierlab_load::workers::clock::{self, TRIPS, Trip, lead};
 use tierlab_load::workers::message::{self, Done, SAMPLES_AT_ONCE, StepOrder, ToRun, ToWorker};
 use tierlab_protocol::timing::{Stage, StageTimings};

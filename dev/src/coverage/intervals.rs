@@ -12,8 +12,7 @@ use rand_chacha::ChaCha8Rng;
 use tierlab_analysis::latency::grade::{grade, of_growth, of_in_flight};
 use tierlab_analysis::latency_interval;
 use tierlab_analysis::record::{Grade, Percentile};
-use tierlab_analysis::statistics::histogram::histogram;
-use tierlab_analysis::statistics::percentile::BlockTable;
+use tierlab_analysis::statistics::percentile::{BlockTable, histogram};
 use tierlab_analysis::statistics::sections::{OUTSIDE, Pairing, difference};
 
 /// Bounds of the coverage of solid intervals.

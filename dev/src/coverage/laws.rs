@@ -7,8 +7,7 @@ use hdrhistogram::Histogram;
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use std::time::Duration;
-use tierlab_analysis::statistics::histogram::histogram;
-use tierlab_analysis::statistics::percentile::BlockTable;
+use tierlab_analysis::statistics::percentile::{BlockTable, histogram};
 use tierlab_load::arrivals::Arrivals;
 use tierlab_load::schedule::Schedule;
 

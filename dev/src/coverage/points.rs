@@ -1,7 +1,7 @@
 //! Simulated repeats and points, as the recorder would make them.
 
 use tierlab_analysis::record::{Factors, Histograms, Mode, Point, Repeat};
-use tierlab_analysis::statistics::histogram::histogram;
+use tierlab_analysis::statistics::percentile::histogram;
 use tierlab_load::schedule::Schedule;
 
 /// Time blocks of a repeat: enough for thirds and for the course within a window.

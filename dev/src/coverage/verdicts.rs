@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 use tierlab_analysis::all_figures;
 use tierlab_analysis::record::{Limits, Outcome, Repeat, Sample, Verdict};
-use tierlab_analysis::validity::littles_law;
+use tierlab_analysis::validity::laws;
 use tierlab_load::arrivals::Arrivals;
 use tierlab_load::driver::Finished;
 use tierlab_load::pacer::Observed;
@@ -126,7 +126,7 @@ fn repeat(setting: VerdictSetting, index: u32, seed: u64) -> Repeat {
         examples: BTreeMap::new(),
         observed: Observed {
             limit_hit: false,
-            mean_in_flight: littles_law::by_stays(&samples, &window),
+            mean_in_flight: laws::by_stays(&samples, &window),
         },
         samples,
         window_began: SystemTime::UNIX_EPOCH,

@@ -4,9 +4,8 @@
 use super::servers::{LIMIT_S, SLOW, Server, Service, Weather};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
-use tierlab_analysis::costs::monthly::Use;
+use tierlab_analysis::costs::monthly::{Priced, Use, score};
 use tierlab_analysis::decision::rates::rates;
-use tierlab_analysis::decision::score::{Priced, score};
 use tierlab_analysis::record::{CostTerms, Demand, Minimise, Mode, Objective, Percentile, Question};
 
 /// Duration of a step with its preparation, in seconds.

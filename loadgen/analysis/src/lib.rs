@@ -8,8 +8,7 @@
 //! - [`statistics`]: histograms, percentiles, intervals and dependence
 //! - [`latency`]: which percentiles are printed, where the time went, what dominates the slowest requests, distributions
 //! - [`validity`]: whether a point may be believed: Little's law, stationarity, the verdict
-//! - [`costs`]: dollars per 10,000 inferences, who of a mix pays for what, tiers over a cache's hit ratio; [`gpu`]: energy, and where
-//!   the time of GPUs went
+//! - [`costs`]: dollars per 10,000 inferences, who of a mix pays for what, tiers over a cache's hit ratio
 //! - [`curves`]: points seen together: the knee, the highest rate under an objective and how it is searched for, two runs compared,
 //!   what a whole run says
 //! - [`decision`]: what a lab measures next, and what it answers
@@ -19,7 +18,6 @@ pub mod costs;
 mod curve;
 pub mod curves;
 pub mod decision;
-pub mod gpu;
 pub mod latency;
 pub mod record;
 pub mod statistics;

@@ -5,16 +5,15 @@ use crate::costs::{cost, mix_shares};
 use crate::curve::curves;
 use crate::curves::slo;
 use crate::decision;
-use crate::gpu;
 use crate::latency::{bands, grade, objective, tail};
 use crate::record::{
-    Driven, Factors, Fault, Finding, Gap, Grade, Grades, Interval, Limits, Percentile, Point, Pricing, Repeat, Run,
-    Slo, Summary, Verdict, counted,
+    Driven, Factors, Fault, Finding, Gap, Grade, Grades, IdleByCause, Interval, Limits, Percentile, Point, Pricing,
+    Repeat, Run, Slo, Summary, Verdict, counted,
 };
 use crate::statistics::percentile::BlockTable;
 use crate::statistics::{inversion, sections, student};
 use crate::validity::rules::Evidence;
-use crate::validity::{closed_loop, littles_law, stationarity, verdict};
+use crate::validity::{laws, stationarity, verdict};
 use hdrhistogram::Histogram;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -153,12 +152,12 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
         errors,
         cache_hit_ratio: cost::hit_ratio(repeats),
         tier_requests_per_inference: cost::tier_requests_per_inference(repeats),
-        in_flight: littles_law::in_flight(repeats),
+        in_flight: laws::in_flight(repeats),
         usd_per_10k: cost.as_ref().map(|cost| cost.usd_per_10k),
         mix_share: mix_shares::mean(repeats),
         usd_parts: cost.map(|cost| cost.parts).unwrap_or_default(),
-        joules_per_inference: gpu::joules_per_inference(repeats),
-        gpu_time: gpu::idle_by_cause(repeats),
+        joules_per_inference: joules_per_inference(repeats),
+        gpu_time: idle_by_cause(repeats),
         session_shares: session_shares(repeats),
         bands: bands::over_repeats(repeats),
         tail: tail::tail(repeats),
@@ -171,7 +170,9 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
 /// Returns the verdict by the rules of the point's driver.
 fn judge(factors: &Factors, repeats: &[Repeat], evidence: &Evidence<'_>, limits: &Limits) -> (Verdict, Vec<Fault>) {
     match &factors.driven {
-        Some(Driven::ClosedLoop { .. }) => verdict::judge_closed_loop(evidence, closed_loop::figures(repeats), limits),
+        Some(Driven::ClosedLoop { .. }) => {
+            verdict::judge_closed_loop(evidence, laws::closed_loop_figures(repeats), limits)
+        }
         Some(Driven::Journey { step: Some(_), .. }) => verdict::judge_step(evidence, limits),
         _ => verdict::judge(evidence, limits),
     }
@@ -300,11 +301,59 @@ fn rate_interval(repeats: &[Repeat], rate: impl Fn(&Repeat) -> f64) -> Interval 
     }
 }
 
+/// Returns joules per inference over all repeats and GPUs; `None` without a GPU or without inferences.
+fn joules_per_inference(repeats: &[Repeat]) -> Option<f64> {
+    let servers = || repeats.iter().filter_map(|repeat| repeat.server.as_ref());
+    let joules: f64 = servers().flat_map(|server| &server.gpus).map(|gpu| gpu.energy_j).sum();
+    let inferences: f64 = servers()
+        .filter(|server| !server.gpus.is_empty())
+        .map(|server| server.inferences)
+        .sum();
+    (joules > 0.0 && inferences > 0.0).then(|| joules / inferences)
+}
+
+/// Returns the shares of GPU time; `None` without a GPU, or without session times.
+fn idle_by_cause(repeats: &[Repeat]) -> Option<IdleByCause> {
+    let servers = || {
+        repeats
+            .iter()
+            .filter_map(|repeat| repeat.server.as_ref())
+            .filter(|server| !server.gpus.is_empty())
+    };
+    let state = |name: &str| -> f64 { servers().filter_map(|server| server.session_seconds.get(name)).sum() };
+    let waits = ["queue_wait", "storage_wait", "no_requests"].map(state);
+    let whole = state("compute") + waits.iter().sum::<f64>();
+    if whole <= 0.0 {
+        return None;
+    }
+    // The busiest GPU, because sessions of one model run on one GPU.
+    let busy: f64 = servers()
+        .map(|server| server.gpus.iter().map(|gpu| gpu.busy_s).fold(0.0, f64::max))
+        .sum();
+    let windows: f64 = repeats
+        .iter()
+        .filter(|repeat| repeat.server.is_some())
+        .map(|repeat| repeat.window_s)
+        .sum();
+    let busy = (busy / windows.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0);
+    // If sessions waited longer than the GPU was idle, their waits share the idle time.
+    let idle = waits.iter().sum::<f64>() / whole;
+    let scale = ((1.0 - busy) / idle.max(f64::MIN_POSITIVE)).min(1.0);
+    let [queue_wait, storage_wait, no_requests] = waits.map(|wait| wait / whole * scale);
+    Some(IdleByCause {
+        busy,
+        copy_and_host: (1.0 - busy - idle * scale).max(0.0),
+        queue_wait,
+        storage_wait,
+        no_requests,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::record::{Histograms, Mode};
-    use crate::statistics::histogram::histogram;
+    use crate::statistics::percentile::histogram;
 
     /// Summarises repeats of 1,000 requests: 50 ms each in disturbed repeats, 1 ms in the others.
     fn summarised(disturbed: &[bool]) -> Summary {

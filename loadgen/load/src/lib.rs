@@ -5,8 +5,8 @@
 //! a sample. Knows nothing of percentiles, of plans, or of result files.
 //!
 //! In the order of a step:
-//! - [`load`], [`arrivals`], [`keys`]: rate, arrivals and entities of requests; plain data
-//! - [`schedule`], [`keys`], [`payload`]: the due times, the entities, and the bodies of a step in their encoding
+//! - [`arrivals`], [`keys`]: arrivals and entities of requests; plain data
+//! - [`schedule`], [`keys`], [`payload`]: the load and its due times, the entities, and the bodies of a step in their encoding
 //! - [`inputs`]: tensors of the bodies, by rule, from files or recorded; [`element`]: their elements
 //! - [`pacer`]: releases requests at their due times, from its own thread; [`tickets`]: the queue in which users wait
 //!   for them
@@ -31,7 +31,6 @@ pub mod inputs;
 pub mod interrupt;
 pub mod keys;
 pub mod live;
-pub mod load;
 pub mod pacer;
 pub mod payload;
 pub mod redact;

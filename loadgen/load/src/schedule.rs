@@ -10,8 +10,10 @@ use crate::arrivals::{Arrivals, Process, Shape, Trace};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Gamma};
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::time::Duration;
+use tierlab_analysis::record::Mode;
 
 /// Streams of one step's seed, so that arrivals and keys do not depend on each other.
 const ARRIVAL_STREAM: u64 = 1;
@@ -182,6 +184,25 @@ pub const fn split_mix(value: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
+}
+
+/// Mode, batch size and rate of a load.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Load {
+    /// Real-time or batch.
+    pub mode: Mode,
+    /// Entities per request; 1 in real-time mode.
+    pub batch_size: u32,
+    /// Requests per second.
+    pub rate: f64,
+}
+
+impl Load {
+    /// Returns the same load at another rate.
+    #[must_use]
+    pub fn at(self, rate: f64) -> Self {
+        Self { rate, ..self }
+    }
 }
 
 #[cfg(test)]

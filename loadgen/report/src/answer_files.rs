@@ -4,7 +4,7 @@
 //! <https://github.com/testmoapp/junitxml>. Knows nothing of files.
 
 use crate::content::answer::AnswerText;
-use crate::content::figures::meets;
+use crate::content::answer_sentence::meets;
 use crate::content::words;
 use tierlab_analysis::record::{Answer, AnswerOutcome, MeetsObjective, Ranked, Run};
 

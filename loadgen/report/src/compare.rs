@@ -11,7 +11,7 @@ use crate::content::best::{Best, best};
 use crate::content::table::{Cell, Table, figures, words};
 use crate::content::words as text;
 use crate::units::{NONE, dollars, latency, percent, rate};
-use crate::{markdown, text_style};
+use crate::{markdown, terminal};
 use serde::Serialize;
 use tierlab_analysis::curves::comparison::{self, Decided, Decision, Figure, Scale, SlowShare};
 use tierlab_analysis::curves::{Curve, curves, per_repeat, same_but_rate};
@@ -437,8 +437,8 @@ impl Comparison {
     /// Text for a terminal.
     #[must_use]
     pub fn text(&self) -> String {
-        let table = text_style::table(&self.table()).join("\n");
-        text_style::shown(&self.around(&table, "  "))
+        let table = terminal::text_table(&self.table()).join("\n");
+        terminal::shown(&self.around(&table, "  "))
     }
 
     /// JSON for programs.

@@ -12,7 +12,6 @@ mod html;
 mod markdown;
 mod terminal;
 mod terminal_brief;
-mod text_style;
 
 use tierlab_instrument::units;
 
@@ -30,7 +29,7 @@ pub mod parts {
     pub use crate::html::chart::{Axis, Chart, Figure, Line, Unit};
     pub use crate::html::markup::{closed, findings, scroll, table as html_table};
     pub use crate::markdown::table as markdown_table;
-    pub use crate::text_style::table as text_table;
+    pub use crate::terminal::text_table;
 }
 
 /// Returns a point's full name within its run.

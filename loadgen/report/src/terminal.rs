@@ -8,7 +8,7 @@ use crate::content::answer::AnswerText;
 use crate::content::group::Group;
 use crate::content::reach::REACH;
 use crate::content::table::{Cell, Table};
-use crate::text_style::{self, shown, wrapped};
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, TableStyle};
 use tierlab_analysis::record::Run;
 
 const LEGEND: &str = "Latency runs from the scheduled send to the last byte of the reply; [lo–hi] and ± are 95 % intervals; \
@@ -59,7 +59,7 @@ fn answer(answer: &AnswerText) -> String {
         "{}\n{}\n\n{}\n",
         wrapped(&format!("{}.", answer.sentence), 0, COLUMNS),
         wrapped(&format!("{}.", answer.terms), 0, COLUMNS),
-        text_style::table(&answer.without_reasons()).join("\n")
+        text_table(&answer.without_reasons()).join("\n")
     );
     for (rank, row) in (1..).zip(&answer.ranking.rows) {
         let why = row.last().map_or("", |why| &why.value);
@@ -81,7 +81,7 @@ fn side_table(side: &Table) -> String {
     let mut text = format!(
         "{}\n{}\n{}\n",
         side.title,
-        text_style::table(side).join("\n"),
+        text_table(side).join("\n"),
         wrapped(&format!("{}.", side.intro), 0, COLUMNS)
     );
     for note in &side.notes {
@@ -107,5 +107,66 @@ fn points(report: &Report<'_>, group: &Group<'_>) -> String {
         }
         is_first = row.is_empty();
     }
-    text_style::table(&table).join("\n")
+    text_table(&table).join("\n")
+}
+
+/// Style of a table: a rule below the header and nothing else.
+pub(crate) const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+
+/// Returns a table as lines of text, without its heading.
+#[must_use]
+pub fn text_table(of: &Table) -> Vec<String> {
+    let mut table = comfy_table::Table::new();
+    table
+        .load_style(STYLE)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(of.columns.iter().map(|(name, _)| name))
+        .add_rows(of.text());
+    for ((_, is_number), column) in of.columns.iter().zip(table.column_iter_mut()) {
+        column.set_padding((0, 1));
+        if *is_number {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let text = table.to_string();
+    text.lines().map(|line| line.trim_end().to_owned()).collect()
+}
+
+/// Text that a terminal shows unchanged: others wrote the texts of a run, which could move the cursor, set colours, or turn the
+/// direction of letters.
+pub(crate) fn shown(text: &str) -> String {
+    let is_order = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let is_told = |c: char| c == '\n' || !(c.is_control() || is_order(c));
+    text.chars().map(|c| if is_told(c) { c } else { '\u{fffd}' }).collect()
+}
+
+/// Text in lines of at most `columns` columns, all but the first moved in.
+pub(crate) fn wrapped(text: &str, indent: usize, columns: usize) -> String {
+    let (mut out, mut column) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if column > 0 && column + 1 + length > columns {
+            out += &format!("\n{:indent$}", "");
+            column = indent;
+        } else if column > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out += word;
+        column += length;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shown;
+
+    #[test]
+    fn what_others_wrote_gives_a_terminal_no_orders() {
+        assert_eq!(
+            shown("a\u{1b}[2Jb\r\u{202e}\u{9b}é–≥\n"),
+            "a\u{fffd}[2Jb\u{fffd}\u{fffd}\u{fffd}é–≥\n"
+        );
+    }
 }

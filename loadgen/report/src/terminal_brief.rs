@@ -5,7 +5,7 @@
 use crate::content::Report;
 use crate::content::group::DOMINANT;
 use crate::content::table::{Cell, Table};
-use crate::text_style::{self, shown, wrapped};
+use crate::terminal::{shown, text_table, wrapped};
 use std::path::Path;
 use tierlab_analysis::record::Run;
 
@@ -75,7 +75,7 @@ fn fitted(table: &Table) -> Vec<String> {
     let details: [&dyn Fn(usize) -> bool; 3] = [&|_| true, &is_tail, &|_| false];
     let mut lines = Vec::new();
     for has_interval in details {
-        lines = text_style::table(&shortened(table, has_interval, usize::MAX));
+        lines = text_table(&shortened(table, has_interval, usize::MAX));
         if width(&lines) <= COLUMNS {
             return lines;
         }
@@ -85,7 +85,7 @@ fn fitted(table: &Table) -> Vec<String> {
     }
     let names = table.rows.iter().map(|row| row[0].text().chars().count());
     let longest = names.max().unwrap_or(0).saturating_sub(width(&lines) - COLUMNS);
-    text_style::table(&shortened(table, |_| false, longest.max(NAME_COLUMNS)))
+    text_table(&shortened(table, |_| false, longest.max(NAME_COLUMNS)))
 }
 
 fn width(lines: &[String]) -> usize {

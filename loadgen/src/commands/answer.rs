@@ -1,10 +1,10 @@
 //! Results of an answer for scripts: exit codes, JUnit XML, and the comparison with an earlier run. In: a run with an
 //! answer. Out: an exit code, a file, a line on stderr for each variant that is worse.
 
+use super::report::earlier;
 use crate::error::RunError;
 use crate::plan::Plan;
-use crate::store::atomic::write_atomically;
-use crate::store::folder;
+use crate::store::files::write_atomically;
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 use tierlab_analysis::record::{Answer, AnswerOutcome, Interval, MeetsObjective, Question, Ranked, Run};
@@ -117,7 +117,7 @@ pub(super) fn can_write(file: &Path) -> Result<(), RunError> {
 /// # Errors
 /// A folder without a run, or a run without an answer: bad usage, because exit code 1 means that a variant is worse.
 fn baseline(dir: &Path) -> Result<Answer, RunError> {
-    let mut run = folder::load(dir).map_err(|error| RunError::Usage(error.to_string()))?;
+    let mut run = earlier(dir)?;
     tierlab_analysis::conclude(&mut run);
     run.answer.ok_or_else(|| {
         RunError::Usage(format!(

@@ -5,8 +5,7 @@ use super::answer::{UNDECIDED, UNMET, can_write};
 use super::report;
 use crate::error::RunError;
 use crate::plan::{self, Plan};
-use crate::store::atomic::write_atomically;
-use crate::store::folder;
+use crate::store::files::write_atomically;
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 use tierlab_analysis::curves::comparison;
@@ -62,12 +61,9 @@ impl Judge {
             )));
         }
         self.junit.as_deref().map_or(Ok(()), can_write)?;
-        match &self.baseline {
-            Some(baseline) => folder::load(baseline)
-                .map(drop)
-                .map_err(|error| RunError::Usage(error.to_string())),
-            None => Ok(()),
-        }
+        self.baseline
+            .as_deref()
+            .map_or(Ok(()), |folder| report::earlier(folder).map(drop))
     }
 
     /// Prints what failed, and returns the exit code: 1 for a regression, else 4 for a missed objective, else 3 for

@@ -8,7 +8,6 @@ pub mod judge;
 pub mod lab;
 pub mod report;
 pub mod run_options;
-pub mod selfcheck;
 pub mod sweep;
 pub mod target_options;
 pub mod trace;

@@ -1,14 +1,14 @@
 //! The `report` and `compare` commands. In: folders of runs. Out: rewritten reports, or the differences of two runs.
 
 use crate::error::RunError;
-use crate::store::atomic::write_atomically;
+use crate::store::files::{is_tracked, write_atomically};
 use crate::store::folder;
-use crate::store::tracked::is_tracked;
 use clap::Args;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tierlab_analysis::curves::comparison;
+use tierlab_analysis::record::Run;
 use tierlab_report::{Comparison, Outcome};
 
 /// Options of `report`.
@@ -137,10 +137,17 @@ pub fn compare(options: &CompareOptions) -> Result<u8, RunError> {
     Ok(exit_code(&comparison))
 }
 
+/// Reads a run to compare with.
+///
+/// # Errors
+/// A folder that is missing or cannot be read: bad usage, because exit code 1 means a regression.
+pub(super) fn earlier(dir: &Path) -> Result<Run, RunError> {
+    folder::load(dir).map_err(|error| RunError::Usage(error.to_string()))
+}
+
 /// Compares the runs of two folders.
 pub(super) fn compared(a: &Path, b: &Path, within: f64) -> Result<Comparison, RunError> {
-    let load = |dir: &Path| folder::load(dir).map_err(|error| RunError::Usage(error.to_string()));
-    let mut comparison = tierlab_report::comparison(&load(a)?, &load(b)?, within);
+    let mut comparison = tierlab_report::comparison(&earlier(a)?, &earlier(b)?, within);
     comparison.names = (a.display().to_string(), b.display().to_string());
     Ok(comparison)
 }

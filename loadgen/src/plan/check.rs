@@ -1,8 +1,10 @@
 //! Limits, paths and keys of other programs' configs, which several parts of a plan share.
 
 use super::fault::{Fault, refuse, within};
-use super::raw::RawPlan;
+use super::storage::RawFleet;
 use std::path::{Component, Path, PathBuf};
+use tierlab_analysis::record::Limits;
+use tierlab_load::payload::Protocol;
 
 /// Maximum requests of one step: their due times, keys and bodies are all made before it starts.
 const MAX_REQUESTS_PER_STEP: f64 = 2e6;
@@ -63,20 +65,17 @@ pub(super) fn below(folder: &Path, path: &Path) -> PathBuf {
     short
 }
 
-/// Plan as written, with the folder that its paths are relative to.
+/// Facts of the whole plan that its parts are checked against.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Source<'a> {
-    pub(super) raw: &'a RawPlan,
+    /// Folder that its paths are relative to.
     pub(super) base: Base<'a>,
-}
-
-impl Source<'_> {
-    pub(super) const fn step(self) -> Step {
-        Step {
-            warmup_s: self.raw.warmup_s,
-            step_s: self.raw.step_s,
-        }
-    }
+    pub(super) step: Step,
+    pub(super) repeats: u32,
+    pub(super) limits: &'a Limits,
+    pub(super) protocol: Protocol,
+    pub(super) fleet: Option<&'a RawFleet>,
+    pub(super) has_prices: bool,
 }
 
 /// Lengths of a step.

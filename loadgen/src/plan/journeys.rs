@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use tierlab_analysis::record::{Driven, Mode};
 use tierlab_load::by_goose::journey::Take;
 use tierlab_load::by_goose::journey::template::{Place, Template};
-use tierlab_load::load::Load;
 use tierlab_load::payload::{Encoding, Protocol};
+use tierlab_load::schedule::Load;
 
 /// Maximum steps of a journey.
 const MAX_STEPS: usize = 32;

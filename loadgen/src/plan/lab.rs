@@ -63,12 +63,12 @@ impl LabPlan {
 
 /// Validates `[lab]`, with the fleet and the variants that it starts.
 pub(super) fn validate(
-    source: Source<'_>,
+    (plan, source): (&RawPlan, Source<'_>),
     traffic: &Traffic,
     question: Option<&Question>,
     keys: &KeyDistribution,
 ) -> Result<Option<LabPlan>, Fault> {
-    let Source { raw: plan, base } = source;
+    let base = source.base;
     check_fleet(plan, traffic)?;
     let Some(raw) = &plan.lab else { return Ok(None) };
     let starts_servers = plan.variant.is_empty() || plan.variant.iter().any(|variant| !variant.is_running());
@@ -77,7 +77,7 @@ pub(super) fn validate(
         None if starts_servers => return missing("lab.server_config", "the config of the servers that the lab starts"),
         None => PathBuf::new(),
     };
-    let tiers = tiers(raw, source, &server_config)?;
+    let tiers = tiers(raw, &plan.variant, base, &server_config)?;
     check_caches(&raw.cache, plan.variant.is_empty())?;
     check_pages(raw, &tiers)?;
     check_pairs("lab.server", &raw.server)?;
@@ -187,15 +187,15 @@ fn check_cold_start(
 }
 
 /// Tiers of the plan. In a plan of this host, each needs its file.
-fn tiers(raw: &RawLab, source: Source<'_>, server_config: &Path) -> Result<Vec<TierPlan>, Fault> {
-    let names = tier_names(raw, &source.raw.variant)?;
+fn tiers(raw: &RawLab, variants: &[RawVariant], base: Base<'_>, server_config: &Path) -> Result<Vec<TierPlan>, Fault> {
+    let names = tier_names(raw, variants)?;
     if let Some(stray) = raw.tier.keys().find(|tier| names.iter().all(|(name, _)| name != tier)) {
         refuse!(format!("lab.tier.{stray}"), "not in `lab.tiers`");
     }
     let mut tiers = Vec::new();
     for (name, key) in names {
         let file = tier_file(server_config, name);
-        if source.base.is_here() && !file.is_file() {
+        if base.is_here() && !file.is_file() {
             has_siblings(&key, name, &file)?;
         }
         let kind = kind(&file, name);

@@ -8,7 +8,7 @@ use super::target::loads_of;
 use tierlab_analysis::record::{Driven, Mode};
 use tierlab_load::by_goose::closed_loop::Think;
 use tierlab_load::custom::CustomSpec;
-use tierlab_load::load::Load;
+use tierlab_load::schedule::Load;
 
 /// Maximum users: each has a connection.
 const MAX_USERS: f64 = 8_192.0;

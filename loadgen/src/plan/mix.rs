@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use tierlab_analysis::record::Mode;
-use tierlab_load::load::Load;
+use tierlab_load::schedule::Load;
 
 /// Maximum parts of a mix: each has users and a point of its own.
 const MAX_PARTS: usize = 32;

@@ -27,7 +27,7 @@ pub use journeys::{Ask, Content, JourneyPlan, StepPlan};
 pub use lab::{Data, LabPlan};
 pub use loads::ClosedLoopPlan;
 pub use mix::{Mix, Part};
-pub use question::Reasked;
+pub use question::{Reasked, Until};
 pub use search::{SearchPlan, objective};
 pub use storage::{CacheState, ColdStartPlan, Origin, TierPlan};
 pub use target::TargetPlan;
@@ -45,8 +45,8 @@ use tierlab_analysis::record::{Limits, Question};
 use tierlab_load::arrivals::Arrivals;
 use tierlab_load::inputs::InputRules;
 use tierlab_load::keys::KeyDistribution;
-use tierlab_load::load::Load;
 use tierlab_load::payload::{Encoding, Form, Protocol};
+use tierlab_load::schedule::Load;
 
 /// Validated plan.
 #[derive(Debug, Clone)]
@@ -109,6 +109,8 @@ pub struct Plan {
     pub search: Option<SearchPlan>,
     /// Question to the lab; `None` measures the plan's loads without an answer.
     pub question: Option<Question>,
+    /// End of the question's steps; set by `lab --until`.
+    pub until: Until,
     /// Size of the feature table that variants are priced for, in GiB (default: the one that is measured).
     pub table_gib: Option<f64>,
     /// Server of a sweep, as far as the plan sets it; `None` in a lab.
@@ -255,20 +257,20 @@ fn refusal(file: &Path, text: &str, fault: Fault) -> PlanError {
 }
 
 fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Plan, Fault> {
-    let source = Source { raw, base };
+    let source = raw.source(base);
     plain("name", &raw.name)?;
     plain("model", &raw.model)?;
     check_limits(&raw.limits)?;
-    let question = question(source)?;
-    let mut traffic = traffic(source)?;
+    let question = question(raw, source)?;
+    let mut traffic = traffic(raw, source)?;
     let encoding = encoding(raw)?;
     let keys = keys::validate(&raw.keys, base)?;
     let arrivals = arrivals::validate((raw.arrivals, &raw.arrival, raw.shape.as_ref()), base)?;
-    let prices = prices(source)?;
+    let prices = prices(raw, base)?;
     let others: Vec<&str> = mix::other_models(&traffic.mixes, &raw.model).collect();
     let inputs = inputs::validate(raw.inputs.clone(), &others, base)?;
     let target = match &raw.target {
-        Some(given) => Some(sweep_target(given, source, &mut traffic, &keys)?),
+        Some(given) => Some(sweep_target(given, (raw, source), &mut traffic, &keys)?),
         None => None,
     };
     let search = match &raw.search {
@@ -279,10 +281,11 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
         objective_us: objective_us(search.as_ref(), question.as_ref()),
         ..raw.limits.clone()
     };
-    let lab = lab::validate(source, &traffic, question.as_ref(), &keys)?;
+    let lab = lab::validate((raw, source), &traffic, question.as_ref(), &keys)?;
     Ok(Plan {
         search,
         question,
+        until: Until::default(),
         table_gib: raw.question.as_ref().and_then(|asked| asked.table_gib),
         loads: traffic.loads,
         mixes: traffic.mixes,
@@ -325,9 +328,7 @@ struct Traffic {
     journeys: Vec<JourneyPlan>,
 }
 
-fn traffic(source: Source<'_>) -> Result<Traffic, Fault> {
-    let Source { raw, base } = source;
-    let step = source.step();
+fn traffic(raw: &RawPlan, Source { base, step, .. }: Source<'_>) -> Result<Traffic, Fault> {
     refuse_search(raw)?;
     let (loads, closed_loops) = loads::validate(&raw.load, step)?;
     let journeys = journeys::validate(raw, step)?;
@@ -373,10 +374,10 @@ fn encoding(raw: &RawPlan) -> Result<Encoding, Fault> {
 }
 
 /// The price list and the instance on it.
-fn prices(source: Source<'_>) -> Result<Option<(PathBuf, String)>, Fault> {
-    match (&source.raw.prices, &source.raw.instance) {
+fn prices(raw: &RawPlan, base: Base<'_>) -> Result<Option<(PathBuf, String)>, Fault> {
+    match (&raw.prices, &raw.instance) {
         (None, None) => Ok(None),
-        (Some(file), Some(instance)) => Ok(Some((source.base.path(file), instance.clone()))),
+        (Some(file), Some(instance)) => Ok(Some((base.path(file), instance.clone()))),
         (Some(_), None) => missing("instance", "the instance type on the list `prices`"),
         (None, Some(_)) => missing("prices", "the price list of `instance`"),
     }
@@ -385,11 +386,11 @@ fn prices(source: Source<'_>) -> Result<Option<(PathBuf, String)>, Fault> {
 /// `[target]` of a sweep, whose requests may set the rows of the loads.
 fn sweep_target(
     given: &target::RawTarget,
-    source: Source<'_>,
+    (raw, source): (&RawPlan, Source<'_>),
     traffic: &mut Traffic,
     keys: &KeyDistribution,
 ) -> Result<TargetPlan, Fault> {
-    if source.raw.lab.is_some() {
+    if raw.lab.is_some() {
         return misplaced(
             "target",
             "sweeps; a lab measures an existing server as a variant: `[[variant]] url = ...`",
@@ -408,7 +409,7 @@ fn sweep_target(
             "a mix sends requests of the Open Inference Protocol, and \"http\" is another",
         );
     }
-    if source.raw.encoding.is_some() {
+    if raw.encoding.is_some() {
         return conflict(
             "encoding",
             "target.kind",
@@ -419,8 +420,7 @@ fn sweep_target(
 }
 
 /// The plan's question, which takes a lab, its own steps, and no search beside it.
-fn question(source: Source<'_>) -> Result<Option<Question>, Fault> {
-    let plan = source.raw;
+fn question(plan: &RawPlan, source: Source<'_>) -> Result<Option<Question>, Fault> {
     if !plan.variant.is_empty() && plan.lab.is_none() {
         return misplaced("variant", "a `[lab]`");
     }

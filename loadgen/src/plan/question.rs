@@ -4,7 +4,7 @@ use super::check::{Base, Source};
 use super::columns::{self, Column};
 use super::fault::{Fault, duplicate, fault, misplaced, missing, refuse, within};
 use super::value::{self, Period, Share, not_a_share};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::de::IntoDeserializer as _;
 use serde::{Deserialize, Deserializer};
 use std::path::PathBuf;
@@ -76,8 +76,7 @@ struct RawTrace {
 }
 
 pub(super) fn validate(raw: &RawQuestion, source: Source<'_>) -> Result<Question, Fault> {
-    let has_prices = source.raw.prices.is_some();
-    let (objectives, error_share) = objectives(&raw.slo, &source.raw.limits)?;
+    let (objectives, error_share) = objectives(&raw.slo, source.limits)?;
     let demand = raw
         .demand_rps
         .as_ref()
@@ -86,16 +85,16 @@ pub(super) fn validate(raw: &RawQuestion, source: Source<'_>) -> Result<Question
     let budget_s = raw.budget.0.as_secs_f64();
     within("question.budget", budget_s, 1.0, MOST_BUDGET_S)?;
     let mode = raw.mode.unwrap_or(Mode::Realtime);
-    let most = source.step().highest_rate();
+    let most = source.step.highest_rate();
     let highest_rps = raw.max_rate.unwrap_or(HIGHEST_RATE.min(most));
     within("question.max_rate", highest_rps, 1.0, most)?;
-    if raw.table_gib.is_some() && !has_prices {
+    if raw.table_gib.is_some() && !source.has_prices {
         return misplaced("question.table_gib", "`prices`: it only changes what storage costs");
     }
     checked(Question {
         objectives,
         error_share,
-        minimise: minimise(raw.minimise, demand.as_ref(), has_prices)?,
+        minimise: minimise(raw.minimise, demand.as_ref(), source.has_prices)?,
         demand,
         mode,
         batch_size: batch_size(mode, raw.batch_size)?,
@@ -126,6 +125,16 @@ fn batch_size(mode: Mode, given: Option<u32>) -> Result<u32, Fault> {
         (Mode::Batch, Some(size)) => within(KEY, f64::from(size), 1.0, 65_536.0).map(|()| size),
         (Mode::Batch, None) => missing(KEY, "the number of entities of a batch request"),
     }
+}
+
+/// End of the steps of a question.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Until {
+    /// The budget is used up, for curves and percentiles of every variant
+    #[default]
+    Budget,
+    /// The answer is decided and confirmed, or the budget is used up
+    Answered,
 }
 
 /// Changes to a run's question; what is not given stays.
@@ -304,8 +313,8 @@ mod tests {
             "name = \"t\"\nmodel = \"m\"\nseed = 1\nwarmup_s = 0.2\nstep_s = 1.5\ndrain_s = 1\nprices = \"p\"\n";
         let text = format!("{HEAD}[question]\n{text}");
         let raw: RawPlan = crate::plan::fault::read(&text).map_err(|(_, fault)| fault.to_string())?;
-        let base = Base::here(Path::new(""));
-        let question = validate(raw.question.as_ref().unwrap(), Source { raw: &raw, base });
+        let source = raw.source(Base::here(Path::new("")));
+        let question = validate(raw.question.as_ref().unwrap(), source);
         question.map_err(|fault| fault.to_string())
     }
 

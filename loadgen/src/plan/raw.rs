@@ -1,6 +1,7 @@
 //! A plan as it stands in its file. In: TOML. Out: keys with their defaults, numbers within their ranges. [`super::Plan`] checks
 //! keys that depend on each other.
 
+use super::check::{Base, Source, Step};
 use super::value;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -63,6 +64,24 @@ pub(super) struct RawPlan {
     pub(super) lab: Option<RawLab>,
     /// Servers that share a tier, and its limits for all of them.
     pub(super) fleet: Option<super::storage::RawFleet>,
+}
+
+impl RawPlan {
+    /// Facts that its parts are checked against; its paths are relative to `base`.
+    pub(super) const fn source<'a>(&'a self, base: Base<'a>) -> Source<'a> {
+        Source {
+            base,
+            step: Step {
+                warmup_s: self.warmup_s,
+                step_s: self.step_s,
+            },
+            repeats: self.repeats,
+            limits: &self.limits,
+            protocol: self.protocol,
+            fleet: self.fleet.as_ref(),
+            has_prices: self.prices.is_some(),
+        }
+    }
 }
 
 /// `[keys]`.

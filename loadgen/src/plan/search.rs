@@ -8,7 +8,7 @@ use serde::Deserialize;
 use std::time::Duration;
 use tierlab_analysis::curves::search::lowest_rate;
 use tierlab_analysis::record::{Mode, Objective, Slo};
-use tierlab_load::load::Load;
+use tierlab_load::schedule::Load;
 
 /// Default of `max_rate`, in requests per second.
 const HIGHEST_RATE: f64 = 20_000.0;
@@ -49,7 +49,7 @@ pub(super) struct RawSearch {
 }
 
 pub(super) fn validate(raw: &RawSearch, source: Source<'_>, loads: &[Load]) -> Result<SearchPlan, Fault> {
-    let limits = &source.raw.limits;
+    let limits = source.limits;
     let objective = objective(&raw.slo).map_err(|what| Fault::new("search.slo", what))?;
     let error_share = raw.error_share.unwrap_or(limits.error_share);
     if error_share > limits.error_share {
@@ -77,7 +77,7 @@ pub(super) fn validate(raw: &RawSearch, source: Source<'_>, loads: &[Load]) -> R
 /// Range of rates. A step needs the percentile's samples and has a maximum of requests.
 fn range(raw: &RawSearch, objective: Objective, source: Source<'_>) -> Result<(f64, f64), Fault> {
     let (figure, samples) = (objective.figure(), objective.samples_needed());
-    let (repeats, step) = (source.raw.repeats, source.step());
+    let Source { repeats, step, .. } = source;
     let fewest = lowest_rate(samples, repeats, step.step_s);
     let most = step.highest_rate();
     let lowest = raw.min_rate.unwrap_or(fewest);

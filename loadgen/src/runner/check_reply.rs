@@ -214,7 +214,7 @@ impl Check<'_> {
 
     async fn ask(&self, body: &Body, expected: &Expected) -> Result<InferReply, RunError> {
         let Self { plan, target, model } = *self;
-        let limit = Limit::of_replies(plan.reply_limit_bytes, expected);
+        let limit = Limit::of_replies(plan.reply_limit_bytes, expected.elements());
         let reply = match route(plan, target, model)? {
             Route::Http(_) => target.control.infer(model, body, expected, &limit).await?,
             Route::Grpc(connections) => {
@@ -257,7 +257,7 @@ impl Check<'_> {
     async fn custom(&self, custom: &Custom, ids: Option<&Population>) -> Result<(), RunError> {
         let ids: Vec<String> = ids.iter().map(|ids| ids.shown(ids.by_rank(0))).collect();
         let body = custom.bodies(1, &ids, 1).map_err(RunError::Usage)?.swap_remove(0);
-        let limit = Limit::of_replies(self.plan.reply_limit_bytes, &Expected::default());
+        let limit = Limit::of_replies(self.plan.reply_limit_bytes, None);
         Ok(self.target.control.ask_custom(custom, &body, &limit).await?)
     }
 }

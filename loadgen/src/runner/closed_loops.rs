@@ -3,12 +3,12 @@
 //! The open loop follows its closed loop in every repeat, so that both meet the same machine. Its rate is the good
 //! replies per second of the closed loop's first repeat, and stays fixed, so that its repeats belong to one point.
 
+use super::ledger::{PlannedStep, Round, Work};
 use super::naming::{driven_factors, four_digits};
 use super::recorder::goose_figures;
 use super::requests::Requests;
 use super::send::{Around, Part, Sent};
 use super::target::Target;
-use super::work::{PlannedStep, Round, Work};
 use crate::error::RunError;
 use crate::plan::{ClosedLoopPlan, Plan};
 use crate::store::journal::Points;

@@ -8,13 +8,13 @@ use super::ledger::{Attempt, Ledger};
 use super::naming::factors;
 use super::step::Runner;
 use crate::error::RunError;
+use crate::plan::Until;
 use crate::store::journal::Position;
 use std::time::{Duration, Instant};
 use tierlab_analysis::decision::{self, Candidate, Next, Phase, Probe, StopReason, Time};
-use tierlab_analysis::record::{Question, Run};
+use tierlab_analysis::record::{Answer, AnswerOutcome, Question, Run};
 use tierlab_instrument::units::wait;
-use tierlab_load::load::Load;
-use tierlab_load::schedule::{split_mix, step_seed};
+use tierlab_load::schedule::{Load, split_mix, step_seed};
 
 /// Number of blocks after which reports are rewritten.
 const VIEWS_EVERY: u32 = 8;
@@ -50,6 +50,15 @@ impl Runner<'_> {
                 }
                 Next::Block { phase, probes } => (phase, probes),
             };
+            if now == Phase::Pictures && self.plan.until == Until::Answered {
+                self.write(run, &ledger.points)?;
+                let is_decided = |answer: &Answer| answer.outcome == AnswerOutcome::Decided;
+                if run.answer.as_ref().is_some_and(is_decided) {
+                    let line = format!("  {}", ended(&StopReason::Decided, spent_s));
+                    ledger.progress.say(&line);
+                    break;
+                }
+            }
             if phase.replace(now) != Some(now) {
                 ledger.progress.say(&format!("  {}", told(now)));
             }
@@ -171,6 +180,7 @@ const fn told(phase: Phase) -> &'static str {
         Phase::Scout => "scouting: one short step of each variant",
         Phase::Decide => "deciding: the likeliest answer and its strongest rival in turn",
         Phase::Confirm => "confirming: fresh steps of the best",
+        Phase::AtDemand => "confirming: fresh steps of the best at the rate that an instance carries at the demand",
         Phase::Pictures => "answered; the time that is left goes to curves and percentiles",
     }
 }

@@ -198,7 +198,7 @@ fn made(around: &Around<'_>, step: &StepPlan) -> Result<JourneyStep, String> {
             },
             body: body.clone(),
             check: Check::Status(*status),
-            limit: Limit::of_replies(plan.reply_limit_bytes, &Expected::default()),
+            limit: Limit::of_replies(plan.reply_limit_bytes, None),
             take: step.take.clone(),
         }),
         Ask::Model {
@@ -216,7 +216,7 @@ fn made(around: &Around<'_>, step: &StepPlan) -> Result<JourneyStep, String> {
                 name: step.name.clone(),
                 carrier: carrier(around, model, *protocol)?,
                 body: Some(body),
-                limit: Limit::of_replies(plan.reply_limit_bytes, &expected),
+                limit: Limit::of_replies(plan.reply_limit_bytes, expected.elements()),
                 check: Check::Model(Arc::new(expected)),
                 take: step.take.clone(),
             })

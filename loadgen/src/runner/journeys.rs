@@ -3,11 +3,11 @@
 //! A step's requests count at their journey's due time, so that all points of a journey have the same population.
 
 use super::journey_requests::Prepared;
+use super::ledger::{PlannedStep, Round, Work};
 use super::naming::driven_factors;
 use super::recorder::{NamedFailures, goose_figures};
 use super::send::{Around, Part, Sent};
 use super::target::Target;
-use super::work::{PlannedStep, Round, Work};
 use crate::error::RunError;
 use crate::plan::{Ask, JourneyPlan, Plan, StepPlan};
 use crate::server::delta;

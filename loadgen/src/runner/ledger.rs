@@ -1,14 +1,15 @@
-//! Steps of a run in progress: the finished ones, and the next. A step with a foreign disturbance is measured again a bounded
-//! number of times.
+//! Steps of a run as data, planned and finished. A step with a foreign disturbance is measured again a bounded number of
+//! times.
 
-use crate::plan::Plan;
+use super::target::Target;
+use crate::plan::{ClosedLoopPlan, JourneyPlan, Plan};
 use crate::progress::Progress;
 use crate::store::journal::{FinishedStep, Journal, Points};
 use tierlab_analysis::record::{Factors, Limits, Purpose, Repeat};
 use tierlab_instrument::machine::disturbance::disturbance;
 use tierlab_instrument::machine::quiet::Patience;
 use tierlab_instrument::machine::watch::Watched;
-use tierlab_load::schedule::step_seed;
+use tierlab_load::schedule::{Load, step_seed};
 
 /// Maximum number of repetitions of a disturbed step of a plan's own loads. A longer disturbance needs action: free the
 /// machine, or raise the limit.
@@ -89,6 +90,58 @@ pub(super) fn beside(repeat: Repeat, watched: Option<&Watched>, earlier: Option<
         disturbed_before,
         ..repeat
     }
+}
+
+/// Repeat and attempt that steps are planned for.
+#[derive(Clone, Copy)]
+pub(super) struct Round<'p, 't> {
+    pub(super) plan: &'p Plan,
+    pub(super) targets: &'t [Target],
+    /// Index of the repeat, from 0.
+    pub(super) repeat: u32,
+    /// Number of earlier attempts.
+    pub(super) attempt: u32,
+}
+
+impl Round<'_, '_> {
+    /// Attempt at a step of a load, by the load's number among all that seeds tell apart.
+    pub(super) fn attempt(&self, of_load: usize) -> Attempt {
+        Attempt::of(self.plan, self.repeat, self.attempt, of_load)
+    }
+}
+
+/// One step.
+#[derive(Debug, Clone)]
+pub(super) struct PlannedStep<'a> {
+    /// Index of the target.
+    pub(super) target: usize,
+    pub(super) attempt: Attempt,
+    pub(super) work: Work<'a>,
+    /// Points in the order of the work's parts, each with its position among those of the target.
+    pub(super) points: Vec<(usize, Factors)>,
+}
+
+/// Requests of a step.
+#[derive(Debug, Clone)]
+pub(super) enum Work<'a> {
+    /// Open loop of one load, sent by every process.
+    Open(Load),
+    /// Closed loop.
+    Closed(ClosedLoopPlan),
+    /// Open loop at the throughput of a closed loop, which is known once that was measured.
+    Beside(ClosedLoopPlan),
+    /// Loads sent at the same time.
+    Mix(Vec<Share<'a>>),
+    /// Journeys, begun per second.
+    Journeys(&'a JourneyPlan, f64),
+}
+
+/// One part of a mix at one rate.
+#[derive(Debug, Clone)]
+pub(super) struct Share<'a> {
+    pub(super) load: Load,
+    pub(super) model: &'a str,
+    pub(super) seed: u64,
 }
 
 #[cfg(test)]

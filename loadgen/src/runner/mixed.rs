@@ -4,10 +4,10 @@
 //! processes (for Poisson parts a Poisson process), and each part meets the server under the load of all. The server's
 //! counters cover all parts together; the replies give each part's share (`tierlab_analysis::mix_shares`).
 
+use super::ledger::{PlannedStep, Round, Share, Work};
 use super::naming::factors;
 use super::requests::{PreparedStep, Requests};
 use super::send::{Around, Part, Sent};
-use super::work::{PlannedStep, Round, Share, Work};
 use crate::error::RunError;
 use std::time::{Duration, Instant};
 use tierlab_analysis::record::Factors;

@@ -1,9 +1,9 @@
 //! Runs: their steps in order, their searches and their mixes.
 //!
 //! - [`target`]: the measured target; [`mod@check_reply`]: a full check of one reply before the measurement
-//! - `run`: the order of the steps; `step`, `ledger`: a run in progress and one step of it, repeated after a disturbance;
+//! - `run`: the order of the steps; `ledger`: steps as data, planned and finished; `step`: one step, repeated after a disturbance;
 //!   `search`, `decide`: rates chosen as the run goes on
-//! - `work`: steps as data; `mixed`, `closed_loops`, `journeys`, `journey_requests`: those that are not open loops of one load
+//! - `mixed`, `closed_loops`, `journeys`, `journey_requests`: those that are not open loops of one load
 //! - `requests`: the requests of a step; `send`: a step sent by this process or several, and again after the loss of an agent;
 //!   [`load_process`]: one of several, possibly on another host; [`recorder`]: a repeat of a point from samples; `naming`: names of steps
 
@@ -23,7 +23,6 @@ mod search;
 mod send;
 mod step;
 pub mod target;
-mod work;
 
 pub use naming::factors;
 pub use requests::Requests;

@@ -6,7 +6,7 @@ use super::target::{Content, Target};
 use crate::plan::Plan;
 use hdrhistogram::Histogram;
 use tierlab_analysis::record::{Driven, Factors, Repeat};
-use tierlab_load::load::Load;
+use tierlab_load::schedule::Load;
 
 /// Returns the factors of a point.
 #[must_use]

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{GooseFigures, Histograms, Outcome, Repeat, Sample, ServerDelta};
 use tierlab_analysis::statistics::dependence::Dependence;
-use tierlab_analysis::statistics::histogram::histogram;
+use tierlab_analysis::statistics::percentile::histogram;
 use tierlab_load::driver::Finished;
 use tierlab_load::schedule::Schedule;
 
@@ -74,7 +74,7 @@ pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Op
         achieved_rps: answered_in_window as f64 / schedule.window_s(),
         in_flight_limit_hit: finished.observed.limit_hit,
         mean_in_flight: finished.observed.mean_in_flight,
-        in_flight_by_stays: Some(tierlab_analysis::validity::littles_law::by_stays(
+        in_flight_by_stays: Some(tierlab_analysis::validity::laws::by_stays(
             &finished.samples,
             &(schedule.window_start_us..schedule.window_end_us),
         )),

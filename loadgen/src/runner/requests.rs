@@ -14,10 +14,9 @@ use tierlab_load::driver::{Route, Step};
 use tierlab_load::grpc::{self, Connections};
 use tierlab_load::inputs::{Entities, Prepared, Wish, joined_requests, other_requests};
 use tierlab_load::live::Watch;
-use tierlab_load::load::Load;
 use tierlab_load::payload::{Body, Protocol};
 use tierlab_load::reply::{Expected, Limit};
-use tierlab_load::schedule::Schedule;
+use tierlab_load::schedule::{Load, Schedule};
 
 /// Number of bodies of a closed loop, built before it and sent repeatedly, because the number of its requests is a
 /// result.
@@ -189,7 +188,7 @@ fn limit(plan: &Plan, expected: &Expected, bodies: &[Body]) -> Limit {
     let wanted = bodies.iter().filter_map(|body| body.wanted.as_ref());
     let all = wanted.map(|wanted| wanted.at(0).as_ref()).chain([expected]);
     let largest = all.max_by_key(|expected| expected.elements().unwrap_or(u64::MAX));
-    Limit::of_replies(plan.reply_limit_bytes, largest.unwrap_or(expected))
+    Limit::of_replies(plan.reply_limit_bytes, largest.unwrap_or(expected).elements())
 }
 
 /// Returns the routes to a target's servers.

@@ -4,10 +4,9 @@
 //!
 //! In: a runner. Out: a [`Run`] in its folder. Knows neither the origin of a target nor the presentation of results.
 
-use super::ledger::{AGAIN, Ledger};
+use super::ledger::{AGAIN, Ledger, PlannedStep, Round, Work};
 use super::naming::{factors, name};
 use super::step::Runner;
-use super::work::{PlannedStep, Round, Work};
 use super::{closed_loops, decide, journeys, mixed};
 use crate::error::RunError;
 use crate::plan::Plan;

@@ -11,13 +11,11 @@ use crate::error::RunError;
 use crate::plan::SearchPlan;
 use crate::store::journal::Position;
 use std::time::Instant;
-use tierlab_analysis::curves::same_but_rate;
 use tierlab_analysis::curves::search::{MAX_PROBES, MAX_TRIES, RateProbe, Search};
-use tierlab_analysis::curves::slo;
+use tierlab_analysis::curves::{same_but_rate, slo};
 use tierlab_analysis::record::{Factors, MeetsObjective, Point, Run, SloOutcome};
 use tierlab_instrument::units::wait;
-use tierlab_load::load::Load;
-use tierlab_load::schedule::split_mix;
+use tierlab_load::schedule::{Load, split_mix};
 
 /// One target in one mode and batch size.
 struct CurveSearch {

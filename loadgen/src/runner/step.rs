@@ -3,13 +3,12 @@
 //! In: a plan and its targets. Out: a step, stored in its folder's journal as soon as it is finished, so that a kill
 //! loses only the current step.
 
-use super::ledger::{Attempt, Ledger, beside};
+use super::ledger::{Attempt, Ledger, PlannedStep, Work, beside};
 use super::naming::{factors, line, name};
 use super::recorder::{self, Label};
 use super::requests::Requests;
 use super::send::{self, Around, Beside, Part, Senders, Sent};
 use super::target::Target;
-use super::work::{PlannedStep, Work};
 use super::{closed_loops, journeys, mixed};
 use crate::error::RunError;
 use crate::plan::Plan;
@@ -26,8 +25,7 @@ use tierlab_instrument::machine::quiet;
 use tierlab_instrument::machine::watch::Watched;
 use tierlab_instrument::units::wait;
 use tierlab_load::interrupt::Interrupt;
-use tierlab_load::load::Load;
-use tierlab_load::schedule::split_mix;
+use tierlab_load::schedule::{Load, split_mix};
 use tierlab_load::workers::Workers;
 
 /// Maximum retries of a server that did not answer.

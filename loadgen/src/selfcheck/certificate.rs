@@ -5,7 +5,7 @@
 
 use crate::environment;
 use crate::error::RunError;
-use crate::store::atomic::write_atomically;
+use crate::store::files::write_atomically;
 use crate::store::folder::sha256_of;
 use crate::store::time::{parse_rfc3339, rfc3339};
 use clap::Args;

@@ -12,14 +12,13 @@
 //! With S = 600 ms and T = 5.6 s: p50 = c, p95 = 320 ms, p99 = 544 ms. A generator that waits for replies before it
 //! sends again (coordinated omission), or that ignores the wait in its own queue, reports a p95 of c.
 
-use super::null_endpoint::NullEndpoint;
-use super::null_endpoint::{Stalls, outputs};
+use super::null_endpoint::{NullEndpoint, Stalls, outputs};
 use crate::error::RunError;
 use hdrhistogram::Histogram;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_analysis::record::{Check, Sample};
-use tierlab_analysis::statistics::histogram::histogram;
+use tierlab_analysis::statistics::percentile::histogram;
 use tierlab_load::arrivals::Arrivals;
 use tierlab_load::driver::{self, Route, Step};
 use tierlab_load::interrupt::Interrupt;
@@ -110,7 +109,7 @@ async fn measure(stalls: Option<Stalls>, window: Duration, interrupt: &Interrupt
         timeout: Duration::from_secs(5),
         drain: Duration::from_secs(2),
         watch: Watch::default(),
-        limit: Limit::of_replies(None, &expected),
+        limit: Limit::of_replies(None, expected.elements()),
         expected: Arc::new(expected),
     };
     let Some(finished) = driver::run(step, interrupt).await? else {

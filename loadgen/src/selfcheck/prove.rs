@@ -13,14 +13,10 @@ use crate::runner::{Instrument, Requests, asked, factors, measure};
 use crate::store::histograms::hdr_file;
 use crate::store::resume::StoppedRun;
 use std::collections::BTreeMap;
-use tierlab_analysis::record::{Mode, Point};
+use tierlab_analysis::record::{Mode, Percentile, Point};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::keys::{KeyDistribution, Population};
-use tierlab_load::load::Load;
-use tierlab_load::schedule::step_seed;
-
-/// Samples that a p99 needs; the noise floor is repeated until it has them.
-const P99_SAMPLES: f64 = 368.0;
+use tierlab_load::schedule::{Load, step_seed};
 
 /// Runs self-check and noise floor if the plan requires them; a resumed run uses its earlier ones. A self-check is
 /// stored for later runs too.
@@ -144,5 +140,5 @@ fn floor_keys(plan: &Plan) -> KeyDistribution {
 /// Number of repeats that collect the samples of a p99, at most the plan's.
 fn repeats_for_p99(load: Load, plan: &Plan) -> u32 {
     let per_repeat = (load.rate * plan.window.as_secs_f64()).max(1.0);
-    ((P99_SAMPLES / per_repeat).ceil() as u32).clamp(1, plan.repeats)
+    ((Percentile::P99.samples_needed() as f64 / per_repeat).ceil() as u32).clamp(1, plan.repeats)
 }

@@ -5,10 +5,9 @@
 
 pub use super::asked::ControlError;
 use super::asked::{TIMEOUT, answered, fetched, probe, refusal, scrape, several};
-use super::delta::Reading;
+use super::delta::{Reading, Statistics};
 use super::metadata;
 use super::scrape::Scrape;
-use super::statistics::Statistics;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -4,12 +4,11 @@
 //! address with several servers behind it counts nothing, because its counters cannot be attributed, and the result
 //! says so.
 
-use super::gpu;
 use super::scrape::Scrape;
-use super::statistics::Statistics;
-use std::collections::BTreeMap;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
-use tierlab_analysis::record::{Sample, ServerDelta, ServerStages};
+use tierlab_analysis::record::{DeviceReads, GpuUse, Sample, ServerDelta, ServerStages};
 use tierlab_protocol::metrics;
 
 /// Tolerated difference between the clocks of two machines: a start this long before the first reading is no restart
@@ -249,10 +248,11 @@ impl Sum {
         self.rows += of_models(&format!("{}_sum", metrics::BATCH_ROWS));
         for model in models {
             let of_model = &[("model", *model)];
-            for state in after.label_values(metrics::SESSION_SECONDS, of_model, "state") {
-                let labels = [("model", *model), ("state", state)];
-                *delta.session_seconds.entry(state.to_owned()).or_default() +=
-                    between(metrics::SESSION_SECONDS, &labels);
+            let labels = after.labels(metrics::SESSION_SECONDS, of_model);
+            let states: BTreeSet<&String> = labels.filter_map(|labels| labels.get("state")).collect();
+            for state in states {
+                let labels = [("model", *model), ("state", state.as_str())];
+                *delta.session_seconds.entry(state.clone()).or_default() += between(metrics::SESSION_SECONDS, &labels);
             }
         }
         delta.inferences += of_models(metrics::INFERENCES) + of_models(TRITON_INFERENCES);
@@ -262,8 +262,8 @@ impl Sum {
         delta.cache_hits += between(metrics::CACHE_HITS, &[]);
         delta.cache_misses += between(metrics::CACHE_MISSES, &[]);
         delta.cache_capacity_bytes += after.sum(metrics::CACHE_CAPACITY_BYTES, &[]);
-        delta.device_reads = delta.device_reads.take().or_else(|| gpu::device_reads(before, after));
-        delta.gpus.extend(gpu::gpus(before, after));
+        delta.device_reads = delta.device_reads.take().or_else(|| device_reads(before, after));
+        delta.gpus.extend(gpus(before, after));
         self.told.add(&Statistics {
             requests: of_models(TRITON_REQUESTS),
             parts_ns: TRITON_PARTS.map(|part| of_models(part) * 1e3),
@@ -321,9 +321,107 @@ impl Sum {
     }
 }
 
+/// Returns a counter's growth; a counter that fell counts from zero, because its server restarted.
+fn grown(before: &Scrape, after: &Scrape, name: &str, labels: &[(&str, &str)]) -> f64 {
+    let (before, after) = (before.sum(name, labels), after.sum(name, labels));
+    if after >= before { after - before } else { after }
+}
+
+/// Returns the reads into device memory between two readings; `None` if the server has no tier that reads there.
+fn device_reads(before: &Scrape, after: &Scrape) -> Option<DeviceReads> {
+    let label = |label: &str| after.label(metrics::DEVICE_PATH, label).map(str::to_owned);
+    let path = label("path")?;
+    let way = |way: &str| grown(before, after, metrics::DEVICE_READS, &[("way", way)]);
+    Some(DeviceReads {
+        path,
+        missing: label("missing").unwrap_or_default(),
+        counted: after.sum(metrics::DEVICE_PATH, &[]) > 0.0,
+        peer_to_peer: way("p2p"),
+        nvidia_fs: way("nvfs"),
+        posix: way("posix"),
+        requests: grown(before, after, metrics::TIER_REQUESTS, &[("tier", "gds")]),
+    })
+}
+
+/// Returns the GPUs between two readings; empty if the server sees none.
+fn gpus(before: &Scrape, after: &Scrape) -> Vec<GpuUse> {
+    let of = |(gpu, name): (&str, &str)| {
+        let labels = [("gpu", gpu)];
+        let now = |name: &str, more: &[(&str, &str)]| after.sum(name, &[&labels, more].concat());
+        GpuUse {
+            gpu: gpu.to_owned(),
+            name: name.to_owned(),
+            busy_s: grown(before, after, metrics::GPU_BUSY_SECONDS, &labels),
+            energy_j: grown(before, after, metrics::GPU_ENERGY_JOULES, &labels),
+            memory_used_bytes: now(metrics::GPU_MEMORY_USED_BYTES, &[]),
+            sm_clock_hz: now(metrics::GPU_CLOCK_HZ, &[("clock", "sm")]),
+            pcie_received_bytes_per_s: now(metrics::GPU_PCIE_BYTES_PER_S, &[("direction", "received")]),
+            pcie_sent_bytes_per_s: now(metrics::GPU_PCIE_BYTES_PER_S, &[("direction", "sent")]),
+        }
+    };
+    let known = after.labels(metrics::GPU_INFO, &[]);
+    let known = known.filter_map(|labels| Some((labels.get("gpu")?.as_str(), labels.get("name")?.as_str())));
+    known.map(of).collect()
+}
+
+/// One reading: counts and nanoseconds since the model was loaded.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Statistics {
+    /// Number of good replies.
+    pub requests: f64,
+    /// Nanoseconds of all of them: queue, input, infer, output.
+    pub parts_ns: [f64; 4],
+}
+
+/// Parts of `inference_stats`, in the order of [`Statistics::parts_ns`].
+const PARTS: [&str; 4] = ["queue", "compute_input", "compute_infer", "compute_output"];
+
+impl Statistics {
+    /// Parses a document; `None` if it is invalid, or lacks the model.
+    #[must_use]
+    pub fn parse(model: &str, body: &[u8]) -> Option<Self> {
+        let document: Value = serde_json::from_slice(body).ok()?;
+        let versions = document.get("model_stats")?.as_array()?;
+        let mut of_model = versions.iter().filter(|version| version["name"] == model).peekable();
+        of_model.peek()?;
+        let mut all = Self::default();
+        for version in of_model {
+            let counted = |part: &str, unit: &str| match &version["inference_stats"][part][unit] {
+                Value::Null => Some(0),
+                count => count.as_u64(),
+            };
+            all.requests += counted("success", "count")? as f64;
+            for (sum, part) in all.parts_ns.iter_mut().zip(PARTS) {
+                *sum += counted(part, "ns")? as f64;
+            }
+        }
+        Some(all)
+    }
+
+    /// Adds the counts of another reading.
+    pub fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        for (sum, part) in self.parts_ns.iter_mut().zip(other.parts_ns) {
+            *sum += part;
+        }
+    }
+
+    /// Returns the difference to an earlier reading; `None` if a counter fell.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Option<Self> {
+        let parts = std::array::from_fn(|at| self.parts_ns[at] - before.parts_ns[at]);
+        let grown = Self {
+            requests: self.requests - before.requests,
+            parts_ns: parts,
+        };
+        (grown.requests >= 0.0 && grown.parts_ns.iter().all(|ns| *ns >= 0.0)).then_some(grown)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use std::collections::BTreeMap;
 
     const TEXT: &str = "# HELP tierlab_inferences_total Rows inferred\n# TYPE tierlab_inferences_total counter\n\
@@ -513,5 +611,89 @@ mod tests {
         assert_eq!(requests.miscounted(100.0, false), None);
         // A jump to another server's counters.
         assert!(delta(&[&text(10)], &[&text(9_000)], 100).doubt.is_some());
+    }
+
+    fn counters(p2p: u32, posix: u32, requests: u32, counted: u32) -> Scrape {
+        Scrape::parse(&format!(
+            "tierlab_device_path_info{{tier=\"gds\",path=\"gds\",missing=\"nvidia-fs\"}} {counted}\n\
+             tierlab_device_reads_total{{tier=\"gds\",way=\"p2p\"}} {p2p}\n\
+             tierlab_device_reads_total{{tier=\"gds\",way=\"posix\"}} {posix}\n\
+             tierlab_tier_requests_total{{tier=\"gds\",role=\"feature\"}} {requests}\n"
+        ))
+        .unwrap()
+    }
+
+    #[test]
+    fn only_proven_reads_are_direct() {
+        let start = counters(5, 5, 10, 1);
+        let judge = |after: &Scrape| device_reads(&start, after).unwrap().shortfall();
+        assert_eq!(judge(&counters(105, 5, 110, 1)), None);
+        assert_eq!(judge(&counters(5, 5, 10, 1)), None, "nothing was read");
+        let posix = judge(&counters(65, 45, 110, 1)).unwrap();
+        assert!(
+            posix.contains("40 of 100 reads went through POSIX") && posix.ends_with("missing: nvidia-fs"),
+            "{posix}"
+        );
+        assert!(judge(&counters(5, 5, 110, 1)).unwrap().contains("none of 100 reads"));
+        assert!(judge(&counters(105, 5, 110, 0)).unwrap().contains("no counter"));
+        assert_eq!(device_reads(&start, &Scrape::default()), None);
+        let bounce = DeviceReads {
+            path: "bounce".into(),
+            posix: 5.0,
+            requests: 5.0,
+            ..DeviceReads::default()
+        };
+        assert_eq!(bounce.shortfall(), None, "that was not asked for");
+    }
+
+    #[test]
+    fn a_gpus_step_is_the_difference_of_its_counters() {
+        let at = |busy: f64, joules: f64| {
+            Scrape::parse(&format!(
+                "tierlab_gpu_info{{gpu=\"0\",name=\"X\",uuid=\"u\",driver=\"1\"}} 1\n\
+                 tierlab_gpu_busy_seconds_total{{gpu=\"0\"}} {busy}\ntierlab_gpu_energy_joules_total{{gpu=\"0\"}} {joules}\n\
+                 tierlab_gpu_clock_hertz{{gpu=\"0\",clock=\"sm\"}} 2e9\ntierlab_gpu_clock_hertz{{gpu=\"0\",clock=\"memory\"}} 3e9\n"
+            ))
+            .unwrap()
+        };
+        let seen = gpus(&at(1.0, 100.0), &at(3.5, 600.0));
+        assert_eq!(seen.len(), 1);
+        assert_eq!(
+            (seen[0].busy_s, seen[0].energy_j, seen[0].sm_clock_hz),
+            (2.5, 500.0, 2e9)
+        );
+        assert_eq!(seen[0].name, "X");
+        assert_eq!(gpus(&Scrape::default(), &Scrape::default()), []);
+    }
+
+    fn document(count: u32, queue_ns: u32) -> String {
+        let counted = |ns| format!("{{\"count\":{count},\"ns\":{ns}}}");
+        format!(
+            "{{\"model_stats\":[{{\"name\":\"m\",\"version\":\"1\",\"last_inference\":1,\"inference_stats\":{{\"success\":{},\"queue\":{},\
+             \"compute_infer\":{}}}}},{{\"name\":\"other\",\"inference_stats\":{{\"success\":{{\"count\":99,\"ns\":1}}}}}}]}}",
+            counted(5),
+            counted(queue_ns),
+            counted(700)
+        )
+    }
+
+    #[test]
+    fn what_grew_between_two_readings_is_of_the_model() {
+        let reading = |count, ns| Statistics::parse("m", document(count, ns).as_bytes()).unwrap();
+        let grown = reading(15, 900).since(&reading(5, 100)).unwrap();
+        assert_eq!(
+            (grown.requests, grown.parts_ns[0], grown.parts_ns[2]),
+            (10.0, 800.0, 0.0)
+        );
+        assert_eq!(reading(5, 100).since(&reading(15, 900)), None);
+        assert_eq!(Statistics::parse("absent", document(1, 1).as_bytes()), None);
+        assert_eq!(Statistics::parse("m", b"{}"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_body_is_read_or_passed_over(body in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Statistics::parse("m", &body);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! One reading of `/metrics`. In: its text, Prometheus text exposition 0.0.4. Out: the relevant series by name and
 //! labels: the project's own, Triton's of inference, and the start of the process.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use tierlab_protocol::metrics::PROCESS_START_SECONDS;
 
 /// Prefixes of the metrics that are read; all others are skipped.
@@ -100,34 +100,17 @@ impl Scrape {
     /// Returns a label of the first series of a name.
     #[must_use]
     pub fn label(&self, name: &str, label: &str) -> Option<&str> {
-        self.0
-            .iter()
-            .filter(|series| series.name == name)
-            .find_map(|series| series.labels.get(label))
-            .map(String::as_str)
+        let mut series = self.0.iter().filter(|series| series.name == name);
+        series.find_map(|series| series.labels.get(label)).map(String::as_str)
     }
 
-    /// Returns two labels of every series of a name.
-    #[must_use]
-    pub fn label_pairs(&self, name: &str, first: &str, second: &str) -> Vec<(&str, &str)> {
-        let labels = self
-            .0
-            .iter()
-            .filter(|series| series.name == name)
-            .map(|series| &series.labels);
-        labels
-            .filter_map(|labels| Some((labels.get(first)?.as_str(), labels.get(second)?.as_str())))
-            .collect()
-    }
-
-    /// Returns the distinct values of a label in the series of a name that carry all of `labels`.
-    #[must_use]
-    pub fn label_values(&self, name: &str, labels: &[(&str, &str)], label: &str) -> BTreeSet<&str> {
-        let series = self.0.iter().filter(|series| series.is(name, labels));
-        series
-            .filter_map(|series| series.labels.get(label))
-            .map(String::as_str)
-            .collect()
+    /// Labels of every series of a name that carries all of `labels`.
+    pub fn labels<'a>(
+        &'a self,
+        name: &'a str,
+        labels: &'a [(&str, &str)],
+    ) -> impl Iterator<Item = &'a BTreeMap<String, String>> {
+        self.matching(name, labels).map(|series| &series.labels)
     }
 
     fn matching<'a>(&'a self, name: &'a str, labels: &'a [(&str, &str)]) -> impl Iterator<Item = &'a Series> {

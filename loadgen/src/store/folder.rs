@@ -3,7 +3,7 @@
 //! In: a [`Run`] whose points are summarised. Out: `run.json`, `hdr/*.hdr`, and the files derived from the run alone:
 //! `summary.csv`, `answer.json`, `cold_starts.csv`, `report.md`, `report.html`. Must not measure.
 
-use super::atomic::write_atomically;
+use super::files::write_atomically;
 use super::histograms::{hdr_path, read_histograms, write_histograms};
 use super::journal::{self, Points};
 use super::time::rfc3339;

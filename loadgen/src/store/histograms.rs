@@ -4,7 +4,7 @@
 //! `HistogramLogWriter` (version 1.3, V2 histograms, deflated), one interval per block and clock, the clock in `Tag=`;
 //! and back. Values are microseconds; the log's own maximum column is milliseconds. Knows nothing of points.
 
-use super::atomic::write_atomically;
+use super::files::write_atomically;
 use super::time::parse_rfc3339;
 use crate::error::StoreError;
 use base64::Engine as _;

@@ -178,7 +178,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use tierlab_analysis::record::{Histograms, Mode};
-    use tierlab_analysis::statistics::histogram::histogram;
+    use tierlab_analysis::statistics::percentile::histogram;
 
     fn step(position: (usize, usize), index: u32) -> FinishedStep {
         let position = Position::from(position);

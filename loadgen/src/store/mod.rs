@@ -2,12 +2,11 @@
 //!
 //! - [`folder`]: place of a new run, and all of a run, written and read back; [`histograms`]: `hdr/*.hdr`
 //! - [`journal`]: the finished steps of a run in progress; [`resume`]: resumption of a stopped run
-//! - `tracked`: folders under version control; `atomic`: files written atomically; [`time`]: formats of times
+//! - `files`: files written atomically, folders under version control; [`time`]: formats of times
 
-pub(crate) mod atomic;
+pub(crate) mod files;
 pub mod folder;
 pub mod histograms;
 pub mod journal;
 pub mod resume;
 pub mod time;
-pub(crate) mod tracked;

@@ -286,8 +286,8 @@ fn repeat(factors: &Factors, tier: &Tier, slowdown: f64, index: u32) -> Repeat {
             BTreeMap::new()
         },
         achieved_rps: done_in_window / WINDOW_S,
-        mean_in_flight: tierlab_analysis::validity::littles_law::by_stays(&samples, &(0..(WINDOW_S * 1e6) as u64)),
-        in_flight_by_stays: Some(tierlab_analysis::validity::littles_law::by_stays(
+        mean_in_flight: tierlab_analysis::validity::laws::by_stays(&samples, &(0..(WINDOW_S * 1e6) as u64)),
+        in_flight_by_stays: Some(tierlab_analysis::validity::laws::by_stays(
             &samples,
             &(0..(WINDOW_S * 1e6) as u64),
         )),

@@ -2,12 +2,11 @@
 //!
 //! In: figures of pairs of points ([`super::per_repeat`]). Out: a decision for each. Pure. Knows nothing of wording.
 //!
-//! All tests of all points are one family (`super::multiplicity`), and the interval beside a decision has the level of
+//! All tests of all points are one family (`levels`), and the interval beside a decision has the level of
 //! that decision. A percentile has two tests: its ratio, and the share of requests slower than a threshold that both
 //! runs share. If runs do not differ, each direction is wrongly called in at most 5 %: intervals leave out 10 %, which
 //! is also the level of the two one-sided tests of equivalence (D. J. Schuirmann, J. Pharmacokin. Biopharm. 15, 1987).
 
-use super::multiplicity;
 use crate::record::Interval;
 use crate::statistics::sections::Estimate;
 use crate::statistics::student::{beyond, t_two_sided};
@@ -113,7 +112,7 @@ pub fn decide(points: &[Vec<Figure>], within: f64, error_share: f64) -> Vec<Vec<
     let family = tests.iter().filter(|tests| !tests.is_empty()).count();
     points
         .iter()
-        .zip(multiplicity::levels(&tests, OUTSIDE))
+        .zip(levels(&tests, OUTSIDE))
         .map(|(figures, levels)| {
             let least = OUTSIDE / (family * levels.len()).max(1) as f64;
             let mut levels = levels.into_iter();
@@ -229,6 +228,58 @@ pub fn highest_rates(a: Interval, b: Interval, within: f64) -> Decision {
     } else {
         Decision::Undecided
     }
+}
+
+/// Returns the level that the interval of each test leaves out, if all tests together leave out `outside`. The interval
+/// of a test that passes excludes the null hypothesis, and no other does.
+pub(super) fn levels(points: &[Vec<f64>], outside: f64) -> Vec<Vec<f64>> {
+    let adjusted: Vec<Vec<f64>> = points.iter().map(|tests| adjusted(tests)).collect();
+    let mut order: Vec<(usize, usize)> = (0..points.len())
+        .flat_map(|point| (0..points[point].len()).map(move |test| (point, test)))
+        .collect();
+    order.sort_by(|a, b| adjusted[a.0][a.1].total_cmp(&adjusted[b.0][b.1]));
+    let mut open: Vec<usize> = points.iter().map(Vec::len).collect();
+    let mut levels: Vec<Vec<f64>> = points.iter().map(|tests| vec![0.0; tests.len()]).collect();
+    let mut level = outside;
+    let mut passes = true;
+    for (point, test) in order {
+        let (p, adjusted) = (points[point][test], adjusted[point][test]);
+        if passes {
+            level = outside / open.iter().filter(|tests| **tests > 0).count() as f64;
+            passes = adjusted <= level;
+        }
+        levels[point][test] = if passes && p > 0.0 {
+            level * (p / adjusted)
+        } else {
+            level / points[point].len() as f64
+        };
+        open[point] -= usize::from(passes);
+    }
+    levels
+}
+
+/// Returns a point's p-values adjusted for each other: for each test the largest Simes p-value over all sets of tests
+/// that contain it. Among the sets of one size that is the set with the largest other p-values.
+fn adjusted(tests: &[f64]) -> Vec<f64> {
+    let of = |test: usize| {
+        let mut others = tests.to_vec();
+        let own = others.remove(test);
+        others.sort_by(|a, b| b.total_cmp(a));
+        (0..=others.len())
+            .map(|count| simes(own, &others[..count]))
+            .fold(own, f64::max)
+    };
+    (0..tests.len()).map(of).collect()
+}
+
+/// P-value of the hypothesis that none of the tests found anything.
+fn simes(own: f64, others: &[f64]) -> f64 {
+    let mut all = others.to_vec();
+    all.push(own);
+    all.sort_by(f64::total_cmp);
+    let count = all.len() as f64;
+    let scaled = all.iter().zip(1_u32..).map(|(p, rank)| p * count / f64::from(rank));
+    scaled.fold(1.0, f64::min)
 }
 
 #[cfg(test)]
@@ -360,6 +411,51 @@ mod tests {
                     Decision::Better => prop_assert!(interval.hi < 1.0),
                     Decision::Equivalent => prop_assert!(interval.lo >= 0.95 - 1e-9 && interval.hi <= 1.05 + 1e-9),
                     Decision::Undecided => {}
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_test_has_the_whole_level_and_points_share_it() {
+        assert_eq!(levels(&[vec![0.04]], 0.1), [[0.1]]);
+        assert_eq!(
+            levels(&[vec![], vec![0.5], vec![0.9]], 0.1),
+            [vec![], vec![0.05], vec![0.05]]
+        );
+        // The second point has the whole level after the first has passed.
+        assert_eq!(levels(&[vec![0.01], vec![0.09]], 0.1), [[0.05], [0.1]]);
+    }
+
+    #[test]
+    fn tests_of_one_point_support_each_other_and_those_of_other_points_do_not() {
+        let passes = |p: f64, level: f64| p <= level;
+        let together = levels(&[vec![0.09, 0.08, 0.07]], 0.1);
+        assert!(
+            together[0]
+                .iter()
+                .zip([0.09, 0.08, 0.07])
+                .all(|(level, p)| passes(p, *level))
+        );
+        let apart = levels(&[vec![0.09], vec![0.08], vec![0.07]], 0.1);
+        assert!(
+            apart
+                .iter()
+                .zip([0.09, 0.08, 0.07])
+                .all(|(level, p)| !passes(p, level[0]))
+        );
+    }
+
+    proptest! {
+        /// Each level is at least Bonferroni's, and rejections within a point are at least Holm's.
+        #[test]
+        fn levels_lie_between_bonferroni_and_the_whole(p in prop::collection::vec(prop::collection::vec(1e-6_f64..1.0, 1..6), 1..5)) {
+            let count: usize = p.len();
+            for (tests, levels) in p.iter().zip(levels(&p, 0.1)) {
+                for (p, level) in tests.iter().zip(levels) {
+                    prop_assert!(level <= 0.1 + 1e-12);
+                    prop_assert!(level >= 0.1 / (count * tests.len()) as f64 - 1e-12);
+                    prop_assert!(*p > level || *p <= 0.1);
                 }
             }
         }

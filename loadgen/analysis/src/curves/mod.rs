@@ -4,7 +4,6 @@
 //! - [`per_repeat`] and [`comparison`]: figures of two runs and the decisions on them
 
 pub mod comparison;
-mod multiplicity;
 pub mod per_repeat;
 pub mod search;
 pub mod slo;

@@ -326,7 +326,7 @@ fn milliseconds(us: f64) -> String {
 mod tests {
     use super::*;
     use crate::record::{Factors, Histograms, Limits, Mode, Percentile};
-    use crate::statistics::histogram::histogram;
+    use crate::statistics::percentile::histogram;
     use crate::summarise;
     use proptest::prelude::*;
 

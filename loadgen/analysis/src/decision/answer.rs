@@ -4,9 +4,9 @@
 
 use super::from_run::{candidates, points};
 use super::next::at_rps;
+use super::places::SAME;
 use super::reach::{Reach, reaches};
-use super::standing::Lab;
-use super::verdict::LabVerdict;
+use super::standing::{Lab, LabVerdict};
 use super::why::{open, why};
 use crate::costs::monthly::{Monthly, instances, monthly};
 use crate::record::{
@@ -86,7 +86,9 @@ fn ranked(run: &Run, lab: &Lab<'_>, verdict: &LabVerdict, (index, reach): (usize
     let (candidate, standing, question) = (&lab.candidates[index], &lab.standings[index], lab.question);
     let estimate = reach.estimate.filter(|rps| *rps > 0.0);
     let shown = at_rps(lab, index);
-    let point = shown.and_then(|rps| beside(run, question, &candidate.variant, rps));
+    let of_variant = points(run, question).filter(|point| point.factors.label() == candidate.variant);
+    let of_variant: Vec<&Point> = of_variant.collect();
+    let point = shown.and_then(|rps| beside(&of_variant, question.demand.is_some(), rps));
     let summary = point.and_then(|point| point.summary.as_ref());
     // A point that is not valid says nothing about the server.
     let sound = summary.filter(|summary| summary.verdict == Verdict::Valid);
@@ -112,10 +114,11 @@ fn ranked(run: &Run, lab: &Lab<'_>, verdict: &LabVerdict, (index, reach): (usize
         p99_us_lo: p99.map(|interval| interval.lo),
         p99_us_hi: p99.map(|interval| interval.hi).filter(|us| us.is_finite()),
         p99_grade: summary.and_then(|summary| summary.grades.p99_grade),
-        p99_missing: summary.filter(|_| p99.is_none()).map(|summary| match &summary.verdict {
-            Verdict::Valid => "too few samples".to_owned(),
-            other => other.to_string(),
-        }),
+        p99_missing: match summary.map(|summary| &summary.verdict) {
+            None => shown.map(|_| "not measured".to_owned()),
+            Some(Verdict::Valid) => p99.is_none().then(|| "too few samples".to_owned()),
+            Some(other) => Some(other.to_string()),
+        },
         highest_rps: estimate,
         highest_rps_lo: Some(reach.lo).filter(|rps| *rps > 0.0),
         highest_rps_hi: Some(reach.hi).filter(|rps| rps.is_finite()),
@@ -134,18 +137,24 @@ fn ranked(run: &Run, lab: &Lab<'_>, verdict: &LabVerdict, (index, reach): (usize
     }
 }
 
-/// Returns the point nearest to a rate: preferably valid with a p99, else valid, else any.
-fn beside<'a>(run: &'a Run, question: &'a Question, variant: &str, rps: f64) -> Option<&'a Point> {
+/// Returns the point that shows a variant at a rate: preferably valid with a p99, else valid, else any. With a demand it
+/// is the nearest at or above the rate, because a lower one would flatter the variant.
+pub(super) fn beside<'a>(points: &[&'a Point], has_demand: bool, rps: f64) -> Option<&'a Point> {
     let far = |point: &Point| (point.factors.offered_rps / rps).ln().abs();
-    let of_it = || points(run, question).filter(|point| point.factors.label() == variant);
-    let nearest = of_it().map(far).reduce(f64::min)?;
+    let points = || points.iter().copied();
+    let nearest = points().map(far).reduce(f64::min)?;
     let lacks = |point: &Point| match &point.summary {
         Some(summary) if summary.verdict == Verdict::Valid => u8::from(summary.p99_us.is_none()),
         _ => 2,
     };
-    // Only points near the rate, not at another end of the curve.
-    let near = of_it().filter(|point| far(point) <= nearest + 0.1);
-    near.min_by(|a, b| lacks(a).cmp(&lacks(b)).then(far(a).total_cmp(&far(b))))
+    let is_shown = |point: &&Point| match has_demand {
+        true => point.factors.offered_rps >= rps * (1.0 - SAME),
+        // Only points near the rate, not at another end of the curve.
+        false => far(point) <= nearest + 0.1,
+    };
+    points()
+        .filter(is_shown)
+        .min_by(|a, b| lacks(a).cmp(&lacks(b)).then(far(a).total_cmp(&far(b))))
 }
 
 /// Returns the change of the control's median from the first to the second half of its steps, as a share.

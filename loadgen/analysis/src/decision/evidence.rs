@@ -61,6 +61,8 @@ pub enum Phase {
     Decide,
     /// Fresh steps of the winner.
     Confirm,
+    /// Fresh steps of the answer at the rate that each of its instances carries at the demand.
+    AtDemand,
     /// The answer is known; further steps show each variant at the demand and over its rates.
     Pictures,
 }

@@ -5,7 +5,7 @@
 //! know how a step is measured.
 //!
 //! - [`evidence`]: steps, candidates and blocks; [`from_run`]: evidence from the record of a run
-//! - [`rates`]: the rates that matter to a question; [`score`]: the quantity that a question minimises
+//! - [`rates`]: the rates that matter to a question
 //! - `likelihood`: likelihood of a step's counts; `places`: the steps of each rate
 //! - `curve`: distribution of a candidate's highest rate; `chance`: probability of each candidate being the answer
 //! - [`standing`]: all candidates together; [`reach`]: highest rates above those that matter
@@ -40,9 +40,7 @@ pub mod next;
 pub(crate) mod places;
 pub mod rates;
 pub mod reach;
-pub mod score;
 pub mod standing;
-mod verdict;
 mod why;
 
 pub use answer::answer;

@@ -3,10 +3,10 @@
 
 use super::chance::{Scores, unbeaten};
 use super::evidence::{Candidate, Next, Phase, Probe, StopReason, Time};
-use super::places::{Place, TRIES, carried, steps_for_p99, usable};
+use super::places::{Place, SAME, TRIES, carried, gather, steps_for_p99, usable};
 use super::rates::bracket;
 use super::reach::widened;
-use super::standing::{CONFIRM, Lab};
+use super::standing::{CONFIRM, Lab, confirms};
 use crate::costs::monthly::instances;
 use crate::record::{MeetsObjective, Minimise, Purpose, Question};
 
@@ -14,6 +14,9 @@ use crate::record::{MeetsObjective, Minimise, Purpose, Question};
 const CONTROL_EVERY: usize = 10;
 /// Steps of each variant at the demand's rate, enough for a p99 there if requests hardly depend on each other.
 const AT_DEMAND: u32 = 16;
+/// Ratio to the demand's rate up to which steps above it show the answer there, so that a number of instances that
+/// changes by one does not begin them anew.
+const NEAR_DEMAND: f64 = 1.1;
 /// Steps of each variant at its likely highest rate, to show whether it carries that rate.
 const TO_SETTLE: u32 = 14;
 /// Steps of each variant at each rate of its curve.
@@ -86,7 +89,8 @@ impl Plan<'_> {
         match self.answered() {
             Some(Next::Stop(reason)) => reason,
             Some(Next::Block {
-                phase: Phase::Pictures, ..
+                phase: Phase::AtDemand | Phase::Pictures,
+                ..
             }) => StopReason::Decided,
             _ => StopReason::Budget,
         }
@@ -114,7 +118,8 @@ impl Plan<'_> {
             let rps = self.lab.decisive_rps(best);
             let fresh = self.lab.confirmation(best, rps);
             if fresh.confirms() {
-                return self.pictured().or(Some(Next::Stop(StopReason::Decided)));
+                let shown = self.at_demand(best).or_else(|| self.pictured(best));
+                return shown.or(Some(Next::Stop(StopReason::Decided)));
             }
             if fresh.contradicted {
                 stopped = stopped.or(Some(StopReason::Contradicted));
@@ -132,9 +137,49 @@ impl Plan<'_> {
         stopped.map(Next::Stop)
     }
 
-    /// Returns steps that narrow intervals and steps that show each variant, balanced by the time left. Highest rates
-    /// are narrowed over all rates, even where the number of instances does not change.
-    fn pictured(&self) -> Option<Next> {
+    /// Returns fresh steps of the answer at the rate that each of its instances carries at the demand, until it is
+    /// confirmed there and its p99 can be printed.
+    fn at_demand(&self, best: usize) -> Option<Next> {
+        let for_p99 = steps_for_p99(&self.lab.candidates[best].steps, at_rps(self.lab, best)?);
+        let probes = self.missing_at_demand(best, for_p99.clamp(CONFIRM, AT_DEMAND), Purpose::Confirm);
+        self.block(Phase::AtDemand, probes, 0.0)
+    }
+
+    /// Returns the steps of the answer that its demand's rate lacks: fresh ones are counted alone, others with them.
+    fn missing_at_demand(&self, best: usize, wanted: u32, purpose: Purpose) -> Vec<Probe> {
+        let lab = self.lab;
+        let of: fn(Purpose) -> bool = match purpose {
+            Purpose::Confirm => confirms,
+            _ => |_| true,
+        };
+        let Some(rps) = at_rps(lab, best).filter(|_| lab.question.demand.is_some()) else {
+            return Vec::new();
+        };
+        let places = gather(lab.question, &lab.candidates[best].steps, &lab.rates, of);
+        let is_near = |place: &&Place| place.rps >= rps * (1.0 - SAME) && place.rps <= rps * NEAR_DEMAND;
+        let shown = places.iter().filter(is_near).max_by_key(|place| place.usable);
+        let missing = match shown {
+            Some(place) if place.is_stuck() => 0,
+            Some(place) => wanted.saturating_sub(place.usable),
+            None => wanted,
+        };
+        let probe = Probe {
+            purpose,
+            ..self.explore(best, rps)
+        };
+        vec![probe; missing as usize]
+    }
+
+    /// Returns further steps of the answer at the demand's rate, and then steps that narrow intervals and steps that
+    /// show each variant, balanced by the time left. Highest rates are narrowed over all rates, even where the number
+    /// of instances does not change.
+    fn pictured(&self, best: usize) -> Option<Next> {
+        let mut probes = self.missing_at_demand(best, AT_DEMAND, Purpose::Explore);
+        probes.truncate(1);
+        if !probes.is_empty() {
+            probes.extend(self.control());
+            return self.block(Phase::Pictures, probes, 0.0);
+        }
         let wide = widened(self.lab.question, self.lab.candidates);
         let is_rate = self.lab.question.minimise != Minimise::P99;
         let plan = Plan {
@@ -548,16 +593,11 @@ pub fn at_rps(lab: &Lab<'_>, index: usize) -> Option<f64> {
         return Some(lab.rates[0]);
     }
     let standing = &lab.standings[index];
-    let highest = if standing.lo > 0.0 {
-        standing.lo
-    } else {
-        standing.estimate?
-    };
-    if highest <= 0.0 {
-        return None;
-    }
+    let estimate = standing.estimate.filter(|rps| *rps > 0.0)?;
     Some(match &question.demand {
-        Some(demand) => demand.peak_rps / instances(question, highest),
-        None => highest,
+        // As many instances as the answer prints.
+        Some(demand) => demand.peak_rps / instances(question, estimate),
+        None if standing.lo > 0.0 => standing.lo,
+        None => estimate,
     })
 }

@@ -2,8 +2,7 @@
 //! questions. Knows nothing of runs.
 
 use super::places::usable;
-use super::standing::{Lab, Standing};
-use super::verdict::LabVerdict;
+use super::standing::{Lab, LabVerdict, Standing};
 use crate::record::{AnswerOutcome, MeetsObjective, Minimise, OpenQuestion};
 
 /// Returns the reason for a variant's position.

@@ -104,7 +104,7 @@ mod tests {
             block_s: 1.0,
             latency: blocks
                 .iter()
-                .map(|us| crate::statistics::histogram::histogram(us))
+                .map(|us| crate::statistics::percentile::histogram(us))
                 .collect(),
             ..Histograms::default()
         };

@@ -113,7 +113,7 @@ fn waits(point: &Point) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::record::{Band, Factors, Interval, Limits, Mode, Repeat};
-    use crate::statistics::histogram::histogram;
+    use crate::statistics::percentile::histogram;
 
     fn point(rps: f64, mean_us: f64, in_flight: f64, parts_us: Vec<(String, f64)>) -> Point {
         let mut repeat = Repeat {

@@ -87,7 +87,7 @@ pub(crate) fn among_good(repeats: &[Repeat], quantile: f64) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::record::{Histograms, Percentile};
-    use crate::statistics::histogram::histogram;
+    use crate::statistics::percentile::histogram;
 
     #[test]
     fn slow_requests_cross_their_share_where_the_figure_crosses_its_limit() {

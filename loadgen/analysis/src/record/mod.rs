@@ -6,7 +6,6 @@
 //! A [`Run`] is made of [`Point`]s, a point of [`Repeat`]s, a repeat of [`Sample`]s, stored as histograms, [`Band`]s and the
 //! server's counters; a [`Summary`] combines the repeats.
 
-mod attribution;
 mod cold_start;
 mod drift;
 mod driver;
@@ -22,7 +21,6 @@ mod sample;
 mod server;
 mod summary;
 
-pub use attribution::{Band, Reads, Tail};
 pub use cold_start::{ColdStart, ColdWay, PageCache};
 pub use drift::{Drift, DriftHow, DriftOf};
 pub use driver::{
@@ -41,4 +39,4 @@ pub use requests::{SentInput, SentRequests, ShapeShare, Spread, ValueCheck};
 pub use run::{Environment, Resumption, Run, SCHEMA_VERSION};
 pub use sample::{Failure, Outcome, Sample};
 pub use server::{DeviceReads, GpuUse, IdleByCause, ServerDelta, ServerStages};
-pub use summary::{Fault, Gap, Grades, Limits, Summary, Verdict};
+pub use summary::{Band, Fault, Gap, Grades, Limits, Reads, Summary, Tail, Verdict};

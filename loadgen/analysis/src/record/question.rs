@@ -154,7 +154,8 @@ pub struct Ranked {
     pub tier: String,
     /// Verdict at the demand.
     pub outcome: MeetsObjective,
-    /// Rate of one instance at which its p99 is given: its share of the demand, at the nearest measured rate.
+    /// Rate of one instance at which its p99 is given: its share of the demand, or the nearest rate measured above it.
+    /// Without a demand: the rate nearest to the highest that certainly meets the objective.
     pub at_rps: Option<f64>,
     /// p99 at that rate; absent with too few samples.
     pub p99_us: Option<f64>,
@@ -165,7 +166,7 @@ pub struct Ranked {
     /// Grade of the p99.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_grade: Option<Grade>,
-    /// Reason for a missing p99: the verdict of the point at that rate, or too few samples.
+    /// Reason for a missing p99: the verdict of the point at that rate, too few samples, or no step there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_missing: Option<String>,
     /// Likely highest rate under the objective, between the highest that certainly meets it and the lowest that

@@ -143,7 +143,7 @@ pub fn gap(table: &BlockTable, quantile: f64, lo: u64, hi: u64) -> Option<GapAt>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statistics::histogram::histogram;
+    use crate::statistics::percentile::histogram;
     use hdrhistogram::Histogram;
     use proptest::prelude::*;
     use rand::{RngExt, SeedableRng};

@@ -1,12 +1,11 @@
 //! Statistics of latencies that know nothing of runs.
 //!
-//! - [`mod@histogram`]: latencies as histograms; [`percentile`]: percentiles over many of them
+//! - [`percentile`]: histograms of latencies, and percentiles over many of them
 //! - [`sections`], [`student`]: 95 % intervals over repeats; [`inversion`]: intervals of percentiles, and
 //!   gaps
 //! - [`dependence`]: dependence of samples on each other
 
 pub mod dependence;
-pub mod histogram;
 pub mod inversion;
 pub mod percentile;
 pub mod sections;

@@ -192,7 +192,7 @@ pub(crate) fn sections(table: &BlockTable) -> Vec<Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statistics::histogram::histogram;
+    use crate::statistics::percentile::histogram;
     use hdrhistogram::Histogram;
     use proptest::prelude::*;
     use rand::SeedableRng;

@@ -369,7 +369,7 @@ fn about_mean(values: &[f64]) -> (f64, f64) {
 mod tests {
     use super::*;
     use crate::record::Histograms;
-    use crate::statistics::histogram::histogram;
+    use crate::statistics::percentile::histogram;
     use proptest::prelude::*;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;

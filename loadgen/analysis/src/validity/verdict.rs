@@ -75,35 +75,27 @@ pub fn judge_closed_loop(
     figures: Option<ClosedLoopFigures>,
     limits: &Limits,
 ) -> (Verdict, Vec<Fault>) {
-    if evidence.scheduled() == 0.0 {
-        return nothing_sent();
-    }
-    without_rate([
-        (Fault::Disturbed, disturbed(evidence)),
-        (Fault::Device, device_shortfall(evidence)),
+    let rules = [
         (Fault::Errors, error_share(evidence, limits)),
         (Fault::Late, figures.and_then(|figures| long_pauses(&figures, limits))),
         (Fault::Drift, drifting(evidence)),
         (Fault::Samples, too_few_samples(evidence, limits)),
-    ])
+    ];
+    without_rate(evidence, rules)
 }
 
 /// Returns the verdict of one step of a journey: that of its requests, except for the rate, which earlier steps set. If
 /// many journeys never reached the step, it is invalid.
 #[must_use]
 pub fn judge_step(evidence: &Evidence<'_>, limits: &Limits) -> (Verdict, Vec<Fault>) {
-    if evidence.scheduled() == 0.0 {
-        return nothing_sent();
-    }
-    without_rate([
-        (Fault::Disturbed, disturbed(evidence)),
-        (Fault::Device, device_shortfall(evidence)),
+    let rules = [
         (Fault::Schedule, not_reached(evidence, limits)),
         (Fault::Errors, error_share(evidence, limits)),
         (Fault::Late, send_lag(evidence, limits)),
         (Fault::Drift, drifting(evidence)),
         (Fault::Samples, too_few_samples(evidence, limits)),
-    ])
+    ];
+    without_rate(evidence, rules)
 }
 
 fn nothing_sent() -> (Verdict, Vec<Fault>) {
@@ -112,8 +104,18 @@ fn nothing_sent() -> (Verdict, Vec<Fault>) {
 }
 
 /// Returns the verdict without a comparison of rate and replies: only failures are the server's.
-fn without_rate<const N: usize>(found: [(Fault, Option<String>); N]) -> (Verdict, Vec<Fault>) {
-    let found = found.into_iter().filter_map(|(fault, reason)| Some((fault, reason?)));
+fn without_rate<const N: usize>(evidence: &Evidence<'_>, rules: [(Fault, Option<String>); N]) -> (Verdict, Vec<Fault>) {
+    if evidence.scheduled() == 0.0 {
+        return nothing_sent();
+    }
+    let of_any = [
+        (Fault::Disturbed, disturbed(evidence)),
+        (Fault::Device, device_shortfall(evidence)),
+    ];
+    let found = of_any
+        .into_iter()
+        .chain(rules)
+        .filter_map(|(fault, reason)| Some((fault, reason?)));
     let (faults, reasons): (Vec<Fault>, Vec<String>) = found.unzip();
     let has = |fault: Fault| faults.contains(&fault);
     let sound = !has(Fault::Disturbed) && !has(Fault::Device) && !has(Fault::Schedule);

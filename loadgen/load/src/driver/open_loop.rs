@@ -1,7 +1,7 @@
 //! Users of a step and the course of an open loop. In: tickets, a start. Out: the pacer's observations. Independent of
 //! requests and of the users' results.
 
-use super::step::DriverError;
+use super::DriverError;
 use crate::interrupt::Interrupt;
 use crate::live::Watch;
 use crate::pacer::{self, Clock, Observed};

@@ -9,12 +9,11 @@
 
 use super::http::{self, HttpConnection, SendTime};
 use super::open_loop::{Examples, OpenLoop};
-use super::reply::{Reply, judge};
-use super::step::{Route, Step};
-use crate::grpc::Connections;
+use super::{Route, Step};
+use crate::grpc::{self, Connections};
 use crate::pacer::Clock;
 use crate::payload::Body;
-use crate::reply::{Limit, NoReply};
+use crate::reply::{CHECKED_AT_ONCE_BYTES, CheckedReply, Expected, Limit, NoReply};
 use crate::tickets::{Next, Taker, Ticket};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -392,5 +391,43 @@ impl Shared {
 
     pub(super) fn body(&self, ticket: Ticket) -> &Body {
         &self.step.bodies[ticket.index % self.step.bodies.len()]
+    }
+}
+
+/// Complete reply, not checked yet.
+pub(crate) enum Reply {
+    Http(http::HttpReply),
+    Grpc(grpc::GrpcReply),
+}
+
+impl Reply {
+    /// Checks that it is a reply of the model.
+    pub(crate) fn judge(&self, expected: &Expected) -> CheckedReply {
+        match self {
+            Self::Http(reply) => reply.judge(expected),
+            Self::Grpc(reply) => reply.judge(expected),
+        }
+    }
+
+    /// Length of the body in bytes.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Http(reply) => reply.len(),
+            Self::Grpc(reply) => reply.len(),
+        }
+    }
+}
+
+/// Returns the result of a request. Large replies are checked on another thread, because other requests wait for this
+/// one.
+pub(crate) async fn judge(reply: Result<Reply, NoReply>, expected: &Arc<Expected>) -> CheckedReply {
+    match reply {
+        Err(missing) => missing.into(),
+        Ok(reply) if reply.len() <= CHECKED_AT_ONCE_BYTES => reply.judge(expected),
+        Ok(reply) => {
+            let expected = Arc::clone(expected);
+            let checking = tokio::task::spawn_blocking(move || reply.judge(&expected));
+            checking.await.unwrap_or_else(|error| CheckedReply::wrong(&error, None))
+        }
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! In: the source of each input, and a seeded generator. Out: tensors. Knows nothing of encodings.
 
+use super::recorded::fits;
 use super::records::Records;
-use super::resolved::{Inputs, Ready, Source, Wanted, fits};
+use super::resolved::{Inputs, Ready, Source, Wanted};
 use super::rule::{Dim, Law, Lengths, Values};
 use crate::element::{self, Number};
 use rand::RngExt;

@@ -5,7 +5,6 @@
 
 mod draw;
 mod gaps;
-mod made;
 mod prepare;
 mod recorded;
 mod recordings;

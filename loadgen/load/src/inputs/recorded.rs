@@ -1,7 +1,6 @@
 //! Recorded requests, from perf_analyzer's input data and files of whole requests: names and contents, whose types the
 //! model determines. In: contents as stored in the file. Out: tensors.
 
-use super::resolved::fits;
 use crate::element::{self, Number};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -137,6 +136,12 @@ impl RecordedTensor {
             data: data.into(),
         })
     }
+}
+
+/// True if a tensor of this shape fits the declared one.
+pub(super) fn fits(shape: &[i64], declared: &[i64]) -> bool {
+    let dim_fits = |(dim, declared): (&i64, &i64)| *declared < 0 || dim == declared;
+    shape.len() == declared.len() && shape.iter().zip(declared).all(dim_fits)
 }
 
 /// Number of elements of a type in some bytes.

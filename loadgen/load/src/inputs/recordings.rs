@@ -2,8 +2,8 @@
 //!
 //! In: recordings, and the metadata. Out: tensors, and the expected replies; errors name the place in the file.
 
-use super::recorded::{Recorded, RecordedRequest, RecordedTensor, elements};
-use super::resolved::{Declared, Ready, Source, ValuesRule, Wanted, fits};
+use super::recorded::{Recorded, RecordedRequest, RecordedTensor, elements, fits};
+use super::resolved::{Declared, Ready, Source, ValuesRule, Wanted};
 use super::rule::{CheckRule, Expectations, InputRules};
 use crate::reply::OutputValues;
 use std::collections::BTreeMap;

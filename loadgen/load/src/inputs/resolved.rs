@@ -40,12 +40,6 @@ impl<'a> Declared<'a> {
     }
 }
 
-/// True if a tensor of this shape fits the declared one.
-pub(super) fn fits(shape: &[i64], declared: &[i64]) -> bool {
-    let dim_fits = |(dim, declared): (&i64, &i64)| *declared < 0 || dim == declared;
-    shape.len() == declared.len() && shape.iter().zip(declared).all(dim_fits)
-}
-
 /// Source of the rows' dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowsBy {

@@ -5,7 +5,6 @@
 //! time was read. Values are compared on a stated sample of the replies if expected values are known (`values`).
 //! Independent of connections and of the handling of wrong replies.
 
-mod decode;
 mod expected;
 mod judged;
 mod received;
@@ -16,11 +15,15 @@ pub use judged::{CheckedReply, NoReply, Wrong};
 pub use received::{BodyError, Limit, METADATA_BYTES, METRICS_BYTES, Received, TooLarge, read};
 pub use values::{OutputValues, ReplyValues};
 
-pub(crate) use decode::grpc as decode_message;
 pub(crate) use judged::{quoted, stages};
 
 use bytes::Bytes;
-use tierlab_protocol::infer::InferReply;
+use judged::wrong;
+use prost::Message;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tierlab_protocol::grpc::messages::ModelInferResponse;
+use tierlab_protocol::infer::{BadRequest, InferReply, MAX_TENSORS};
 
 /// Maximum length of a reply that is checked on the user's task; a longer one is checked on a blocking thread, so that
 /// no other request waits.
@@ -33,7 +36,7 @@ impl Expected {
     /// # Errors
     /// The fault.
     pub fn check_http(&self, body: &Bytes, json_len: Option<usize>) -> Result<InferReply, Wrong> {
-        self.check(decode::http(body, json_len)?)
+        self.check(decode_body(body, json_len)?)
     }
 
     /// Decodes and checks the message of a gRPC reply.
@@ -41,7 +44,7 @@ impl Expected {
     /// # Errors
     /// The fault.
     pub fn check_grpc(&self, message: &Bytes) -> Result<InferReply, Wrong> {
-        self.check(decode::grpc(message)?)
+        self.check(decode_message(message)?)
     }
 
     fn check(&self, reply: InferReply) -> Result<InferReply, Wrong> {
@@ -49,6 +52,56 @@ impl Expected {
         self.values().map_or(Ok(()), |values| values.check(&reply))?;
         Ok(reply)
     }
+}
+
+/// Body of a refusal.
+#[derive(Deserialize)]
+struct Refusal<'a> {
+    #[serde(borrow)]
+    error: &'a RawValue,
+}
+
+/// Entries of a `ModelInferResponse`, without their contents.
+#[derive(Message)]
+struct Entries {
+    #[prost(bytes = "bytes", repeated, tag = "5")]
+    outputs: Vec<Bytes>,
+    #[prost(bytes = "bytes", repeated, tag = "6")]
+    raw_contents: Vec<Bytes>,
+}
+
+/// Decodes the body of an HTTP reply, with binary tensors behind `json_len` bytes of JSON if there are any.
+fn decode_body(body: &Bytes, json_len: Option<usize>) -> Result<InferReply, Wrong> {
+    InferReply::decode(body, json_len).map_err(|error| {
+        let refusal: Result<Refusal<'_>, _> = serde_json::from_slice(body);
+        match refusal {
+            Ok(Refusal { error }) => {
+                let said = quoted(error.get().as_bytes());
+                wrong(format_args!("the reply is an error: `{said}`"))
+            }
+            Err(_) if !body.trim_ascii_start().starts_with(b"{") => {
+                wrong(format_args!("the reply is no JSON object: `{}`", quoted(body)))
+            }
+            Err(_) => wrong(printable(&error)),
+        }
+    })
+}
+
+/// Decodes the message of a gRPC reply.
+pub(crate) fn decode_message(message: &Bytes) -> Result<InferReply, Wrong> {
+    let malformed = |error| wrong(format_args!("no protobuf message: {error}"));
+    // An empty output is two bytes on the wire and hundreds once it is decoded, so outputs are counted first.
+    let entries = Entries::decode(message.clone()).map_err(malformed)?;
+    if entries.outputs.len().max(entries.raw_contents.len()) > MAX_TENSORS {
+        return Err(wrong(format_args!("more than {MAX_TENSORS} outputs")));
+    }
+    let decoded = ModelInferResponse::decode(message.clone()).map_err(malformed)?;
+    InferReply::try_from(decoded).map_err(|error| wrong(printable(&error)))
+}
+
+/// Error about a server's text as a printable line.
+fn printable(error: &BadRequest) -> String {
+    quoted(error.0.as_bytes())
 }
 
 #[cfg(test)]

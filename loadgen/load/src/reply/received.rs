@@ -1,7 +1,6 @@
 //! Received bodies, read to their end or to their limit. In: a body. Out: its bytes, in bounded memory, whatever
 //! lengths a server announces and into however many frames it splits them.
 
-use super::expected::Expected;
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame};
@@ -74,16 +73,14 @@ impl Limit {
         Self::new(bytes, "a fixed limit", TOGETHER_BYTES)
     }
 
-    /// Limit of infer replies: the plan's, else the maximum size of the declared outputs, else 64 MiB.
+    /// Limit of infer replies: the plan's, else the maximum size of the declared outputs' elements, else 64 MiB.
     #[must_use]
-    pub fn of_replies(planned: Option<usize>, expected: &Expected) -> Self {
+    pub fn of_replies(planned: Option<usize>, elements: Option<u64>) -> Self {
         const SAYS: &str = "`reply_limit_bytes` in the plan raises it";
         if let Some(bytes) = planned {
             return Self::new(bytes, SAYS, TOGETHER_BYTES.max(bytes.saturating_mul(TOGETHER_REPLIES)));
         }
-        let declared = expected
-            .elements()
-            .map(|elements| elements.saturating_mul(ELEMENT_BYTES));
+        let declared = elements.map(|elements| elements.saturating_mul(ELEMENT_BYTES));
         let bytes = declared.map_or(u64::MAX, |bytes| bytes.saturating_add(REPLY_HEAD_BYTES));
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(REPLY_BYTES);
         Self::new(bytes, SAYS, TOGETHER_BYTES)

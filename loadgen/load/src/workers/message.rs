@@ -5,7 +5,7 @@
 //! fifteen bytes, fifty with the server's stages.
 
 use crate::endpoint::TargetSpec;
-use crate::load::Load;
+use crate::schedule::Load;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io;

@@ -2,8 +2,7 @@
 //!
 //! In: a run with an answer. Out: plain text for every renderer. Computes nothing: every figure is in the record.
 
-use super::answer_sentence::{sentence, terms};
-use super::figures::{dominant, highest, instances, meets, month, p99, per_10k};
+use super::answer_sentence::{dominant, highest, instances, meets, month, p99, per_10k, sentence, terms};
 use super::point_row::Tier;
 use super::table::{Cell, Table, words as text};
 use super::words;

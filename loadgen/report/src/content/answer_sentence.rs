@@ -1,11 +1,12 @@
 //! The answer in one sentence: decided, undecided, or none. In: an answer. Out: plain text. Knows nothing of the table below it.
 
-use super::figures::{highest, instances, month, p99, per_10k};
 use super::point_row::Tier;
 use super::table::Cell;
 use super::words;
-use crate::units::{bytes, duration, percent, rate};
-use tierlab_analysis::record::{Answer, AnswerOutcome, Demand, Minimise, Mode, Question, Ranked, Run};
+use crate::units::{bytes, digits3, dollars, dollars_interval, duration, latency, latency_interval, percent, rate};
+use tierlab_analysis::record::{
+    Answer, AnswerOutcome, Demand, Grade, Interval, MeetsObjective, Minimise, Mode, Question, Ranked, Run,
+};
 
 /// The answer in one sentence, without its full stop.
 pub(super) fn sentence(run: &Run, answer: &Answer) -> String {
@@ -57,8 +58,21 @@ fn recommended(run: &Run, answer: &Answer, best: &Ranked, asked: &str) -> String
     let minimise = answer.question.minimise;
     let p99 = p99(best);
     // At the demand itself, which is named already, or else with its own rate.
-    let is_at_demand = answer.question.demand.map(|demand| demand.peak_rps) == best.at_rps;
-    let tail = if is_at_demand { value(&p99) } else { p99.text() };
+    let demand_rps = answer.question.demand.map(|demand| demand.peak_rps);
+    let carried_rps = demand_rps
+        .zip(best.instances)
+        .map(|(rps, count)| rps / f64::from(count));
+    let tail = match (best.at_rps, carried_rps) {
+        (at_rps, _) if at_rps == demand_rps => value(&p99),
+        (Some(at_rps), Some(carried_rps)) if at_rps > 1.002 * carried_rps => {
+            format!(
+                "{}, above the {}/s that an instance carries",
+                p99.text(),
+                rate(carried_rps)
+            )
+        }
+        _ => p99.text(),
+    };
     let mut said = Vec::new();
     match minimise {
         Minimise::UsdPerMonth => {}
@@ -150,4 +164,114 @@ fn nothing(run: &Run, answer: &Answer, asked: &str) -> String {
         text += &format!(", {} of it {}", percent(share), words::part(part));
     }
     text
+}
+
+/// State of the objective in one word.
+pub(crate) const fn meets(outcome: MeetsObjective) -> &'static str {
+    match outcome {
+        MeetsObjective::Met => "pass",
+        MeetsObjective::NotMet => "fail",
+        MeetsObjective::Unknown => "open",
+    }
+}
+
+/// Verdict and first reason without its figures, which the cautions have: `(invalid: drifts)`.
+fn without_figures(missing: &str) -> String {
+    let reason = missing.split("; ").next().unwrap_or(missing);
+    match reason.splitn(3, ": ").collect::<Vec<_>>()[..] {
+        ["invalid", reason, ..] => format!("(invalid: {reason})"),
+        [verdict, ..] => format!("({verdict})"),
+        [] => String::new(),
+    }
+}
+
+pub(super) fn p99(ranked: &Ranked) -> Cell {
+    let Some(value) = ranked.p99_us else {
+        return Cell {
+            at: ranked.p99_missing.as_deref().map_or_else(String::new, without_figures),
+            ..Cell::of(None)
+        };
+    };
+    let text = match (ranked.p99_us_lo, ranked.p99_us_hi) {
+        (Some(lo), Some(hi)) => latency_interval(Some(&Interval { value, lo, hi })),
+        (lo, None) if ranked.p99_grade == Some(Grade::Rough) => latency_interval(Some(&Interval {
+            value,
+            lo: lo.unwrap_or(0.0),
+            hi: f64::INFINITY,
+        })),
+        _ => latency(value),
+    };
+    Cell {
+        at: ranked
+            .at_rps
+            .map_or_else(String::new, |rps| format!("at {}/s", rate(rps))),
+        ..Cell::split(&text)
+    }
+}
+
+/// `812/s [780–850]`, `≥ 1,000/s` if no measured rate breaks the objective, `none` if every rate does; `812/s [≥ 780]` if no rate is
+/// known that certainly breaks it.
+pub(super) fn highest(ranked: &Ranked) -> Option<String> {
+    let Some(value) = ranked.highest_rps else {
+        return (ranked.outcome == MeetsObjective::NotMet).then(|| "none".to_owned());
+    };
+    Some(match (ranked.highest_rps_lo, ranked.highest_rps_hi) {
+        (None, None) => format!("{}/s", rate(value)),
+        (Some(lo), None) if ranked.highest_is_bound => format!("≥ {}/s", rate(lo)),
+        (Some(lo), None) => format!("{}/s [≥ {}]", rate(value), rate(lo)),
+        (lo, Some(hi)) => format!("{}/s [{}–{}]", rate(value), rate(lo.unwrap_or(0.0)), rate(hi)),
+    })
+}
+
+/// `≤ ` if fewer instances may carry the demand: the highest rate of one is only known to be at least what was measured.
+fn bound_sign(ranked: &Ranked) -> &'static str {
+    let is_open = ranked.instances.is_none() || ranked.instances_lo < ranked.instances;
+    if ranked.highest_is_bound && is_open { "≤ " } else { "" }
+}
+
+/// `2`, or `≤ 2` if fewer may carry the demand.
+pub(super) fn instances(ranked: &Ranked) -> Option<String> {
+    ranked.instances.map(|count| format!("{}{count}", bound_sign(ranked)))
+}
+
+/// `$132 [128–136]`, or `≤ $265 [132–265]` if fewer instances may carry the demand.
+pub(super) fn month(ranked: &Ranked) -> Option<String> {
+    let value = ranked.usd_per_month?;
+    let text = match (ranked.usd_per_month_lo, ranked.usd_per_month_hi) {
+        (Some(lo), Some(hi)) => dollars_interval(Some(&Interval { value, lo, hi })),
+        (Some(lo), None) => format!("{} [≥ {}]", dollars(value), digits3(lo)),
+        _ => dollars(value),
+    };
+    Some(bound_sign(ranked).to_owned() + &text)
+}
+
+/// `$0.00168`, or `≤ $0.00118` where a higher rate of one instance would cost less.
+pub(super) fn per_10k(ranked: &Ranked) -> Option<String> {
+    ranked
+        .usd_per_10k
+        .map(|usd| bound_sign(ranked).to_owned() + &dollars(usd))
+}
+
+/// `94 % tier wait`.
+pub(super) fn dominant(ranked: &Ranked) -> Option<String> {
+    let part = words::part(ranked.dominant_part.as_ref()?);
+    Some(match ranked.dominant_share {
+        Some(share) => format!("{} {part}", percent(share)),
+        None => part.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_figures;
+
+    #[test]
+    fn a_missing_p99_has_its_verdict_and_reason() {
+        assert_eq!(
+            without_figures("invalid: drifts: p50 is 0.535 ms up to repeat 16; sent late"),
+            "(invalid: drifts)"
+        );
+        assert_eq!(without_figures("saturated: requests queue up"), "(saturated)");
+        assert_eq!(without_figures("too few samples"), "(too few samples)");
+    }
 }

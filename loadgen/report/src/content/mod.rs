@@ -2,16 +2,15 @@
 //!
 //! - `table`: tables, as all renderers show them
 //! - `report`, `group`, `point_row`: the whole, its groups of curves, its points
-//! - `answer`, `answer_sentence`, `figures`: the answer to a question, its sentence, the figures of a variant
+//! - `answer`, `answer_sentence`: the answer to a question, its sentence and the figures of a variant
 //! - `best`, `percentiles`: the point and the percentile that stand for a curve
 //! - `remarks`, `requests`, `words`, `reach`, `costs`, `instrument`: sentences
 //! - `side_tables`: cold starts, closed loops, journeys, fleets, GPUs
 
 pub(crate) mod answer;
-mod answer_sentence;
+pub(crate) mod answer_sentence;
 pub(crate) mod best;
 pub(crate) mod costs;
-pub(crate) mod figures;
 pub(crate) mod group;
 mod instrument;
 mod percentiles;

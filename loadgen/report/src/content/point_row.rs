@@ -4,7 +4,7 @@ use super::table::{Badge, Cell, Column, Table, figures};
 use super::words as text;
 use crate::units::{digits3, latency, percent, rate, thousands};
 use tierlab_analysis::record::{Point, Run, Summary, Verdict};
-use tierlab_analysis::validity::littles_law;
+use tierlab_analysis::validity::laws;
 
 /// Tier or variant by name, with its origin.
 #[derive(Debug, Clone)]
@@ -125,7 +125,7 @@ fn goodput(summary: &Summary) -> Option<String> {
 
 /// Requests in flight as counted, with the count by Little's law as details.
 fn in_flight((counted, by_law): (f64, f64)) -> Cell {
-    let is_check = littles_law::holds((counted, by_law)).is_some();
+    let is_check = laws::holds((counted, by_law)).is_some();
     let few = if is_check {
         ""
     } else {

@@ -12,8 +12,7 @@ use tierlab_analysis::record::{
     AgentStart, Answer, DriftHow, Driven, Limits, MeetsObjective, Minimise, Point, Ranked, Repeat, Run, Verdict,
     counted, failures, worst_start,
 };
-use tierlab_analysis::validity::closed_loop;
-use tierlab_analysis::validity::littles_law;
+use tierlab_analysis::validity::laws;
 
 /// Reasons of failures that a remark lists.
 const REASONS: usize = 3;
@@ -175,7 +174,7 @@ fn point_cautions(run: &Run, point: &Point) -> Vec<String> {
     };
     let mut cautions = Vec::new();
     if summary.verdict == Verdict::Valid {
-        cautions.extend(littles_law::broken(&point.repeats).next().map(|(index, (counted, by_stays))| {
+        cautions.extend(laws::broken(&point.repeats).next().map(|(index, (counted, by_stays))| {
             format!(
                 "{name}: in repeat {} {counted:.2} in flight counted, {by_stays:.2} by Little's law: one of them is wrong",
                 index + 1
@@ -186,7 +185,7 @@ fn point_cautions(run: &Run, point: &Point) -> Vec<String> {
     }
     cautions.extend(counters(&name, point));
     if let Some(Driven::ClosedLoop { users, .. }) = point.factors.driven
-        && let Some(by_law) = closed_loop::broken(users, &counted(&point.repeats))
+        && let Some(by_law) = laws::differing_users(users, &counted(&point.repeats))
     {
         cautions.push(format!(
             "{name}: {by_law:.2} users by the law users = rate × (response + pause), where there were {users}: requests were lost or \

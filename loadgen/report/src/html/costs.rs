@@ -3,9 +3,8 @@
 //!
 //! In: a group and its series. Out: figures and a table.
 
-use super::chart::{Axis, Chart, Figure, Line, Unit, short};
+use super::chart::{Axis, Chart, Figure, Line, Series, Unit, short};
 use super::markup::{findings, table};
-use super::series::Series;
 use super::stages::swatch;
 use crate::content::best::Best;
 use crate::content::costs::{Costs, OverHitRatio, SIDE_BY_SIDE};

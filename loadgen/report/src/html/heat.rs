@@ -5,7 +5,7 @@
 //! One hue of rising strength, so that it reads in grey and by every eye; bands of latency are the same in all cards of a
 //! group.
 
-use super::series::Series;
+use super::chart::Series;
 use crate::units::{digits3, latency, percent, rate};
 use maud::{Markup, html};
 use tierlab_analysis::latency::distribution::{LatencyGrid, OverTime, over_time, range};

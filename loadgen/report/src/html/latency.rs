@@ -2,8 +2,7 @@
 //!
 //! In: a group and its series. Out: figures.
 
-use super::chart::{Axis, Chart, Figure, Line, Unit, short};
-use super::series::Series;
+use super::chart::{Axis, Chart, Figure, Line, Series, Unit, short};
 use crate::content::answer::{AROUND, AnswerText};
 use crate::content::group::Group;
 use crate::content::words;

@@ -9,16 +9,14 @@ mod costs;
 mod heat;
 mod latency;
 pub(crate) mod markup;
-mod notes;
-mod series;
 mod stages;
 
 use crate::content::Report;
 use crate::content::group::{self, Group};
 use crate::content::reach::REACH;
-use markup::{findings, soft, table};
+use chart::Series;
+use markup::{findings, soft, table, with_links};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use series::Series;
 use tierlab_analysis::record::Run;
 
 /// Chart library uPlot; its origin is in `vendor/uplot/README.md`.
@@ -162,7 +160,7 @@ fn parts(report: &Report<'_>) -> Vec<Part> {
         part("beside", "Cold starts, loops and fleets", joined(side_tables)),
         part("gpus", "GPUs", gpus.unwrap_or_default()),
         part("points", "Every point", with_intro(&soft(EVERY), joined(points))),
-        part("evidence", "Evidence and environment", notes::evidence(report)),
+        part("evidence", "Evidence and environment", evidence(report)),
     ]
 }
 
@@ -267,5 +265,44 @@ fn header(report: &Report<'_>) -> Markup {
             }
             @if report.is_emulated { span.badge.emulated { "partly emulated" } }
         }
+    }
+}
+
+/// Everything that the figures rest on.
+fn evidence(report: &Report<'_>) -> Markup {
+    html! {
+        h3 { "What to beware of" }
+        @if report.cautions.is_empty() {
+            p { "Every point is valid, and nothing shared the machine's cores with the server." }
+        }
+        (findings(&report.cautions))
+        h3 { "The instrument" }
+        (findings(&report.instrument.sound()))
+        @if let Some(checks) = &report.instrument.checks { (table(checks, "")) }
+        @if !report.requests.is_empty() { h3 { "The requests" } (findings(&report.requests)) }
+        h3 { "The machine" }
+        dl { @for (name, value) in &report.environment { dt { (name) } dd { (value) } } }
+        h3 { "Prices" }
+        (prices(report))
+        h3 { "The plan" }
+        details { summary { "As read" } pre tabindex="0" { (report.run.plan_toml) } }
+        details {
+            summary { "Configuration files by SHA-256" }
+            pre tabindex="0" { @for (path, hash) in &report.run.config_sha256 { (hash) "  " (path) "\n" } }
+        }
+    }
+}
+
+/// Prices with their sources.
+fn prices(report: &Report<'_>) -> Markup {
+    let Some(pricing) = &report.run.pricing else {
+        return html! { p { "The plan named no prices." } };
+    };
+    html! {
+        p {
+            "$/10k inferences = (instance $/h ÷ 3600 ÷ inferences/s + tier requests per inference × price + bytes per inference × \
+             price) × 10,000, at list prices:"
+        }
+        ul.plain { @for source in &pricing.sources { li { (with_links(source)) } } }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! In: the series of a group and the rate to show. Out: a card per series. Knows nothing of other figures.
 
-use super::series::Series;
+use super::chart::Series;
 use crate::content::words;
 use crate::units::{latency, percent, rate};
 use maud::{Markup, html};

@@ -4,7 +4,6 @@
 //! publishes, starts one server for each tier and cache state, proves each with a checked reply, fills warm caches, and
 //! hands the targets to the [`runner`](crate::runner).
 
-mod answerable;
 mod cold_start;
 mod context;
 mod data;
@@ -21,8 +20,8 @@ pub(super) use prices::resize;
 use crate::commands::run_options::RunOptions;
 use crate::environment;
 use crate::error::RunError;
-use crate::plan::{LabPlan, Origin, Plan, VariantPlan};
-use crate::runner::{Runner, Senders, new_run};
+use crate::plan::{LabPlan, Origin, Plan, Until, VariantPlan};
+use crate::runner::{Instrument, Runner, Senders, asked, new_run};
 use crate::selfcheck::prove::prove;
 use crate::store::folder::sha256;
 use crate::store::resume::StoppedRun;
@@ -31,9 +30,13 @@ use context::{LabContext, programs};
 use std::collections::BTreeMap;
 use std::mem::take;
 use std::path::PathBuf;
+use std::time::Duration;
 use targets::Targets;
-use tierlab_analysis::record::{Environment, PageCache, Run};
+use tierlab_analysis::latency::objective::measured_us;
+use tierlab_analysis::record::{Environment, Objective, PageCache, Point, Question, Run};
+use tierlab_analysis::statistics::percentile::BlockTable;
 use tierlab_instrument::page_cache;
+use tierlab_instrument::units::wait;
 use tierlab_load::interrupt::Interrupt;
 
 /// Options of `lab`.
@@ -51,6 +54,9 @@ pub struct Options {
     /// Runs the self-check first and stores its lines in the result, overriding the plan
     #[arg(long)]
     pub selfcheck: bool,
+    /// End of the steps of the plan's question; those of its loads follow in any case
+    #[arg(long, value_enum, default_value_t, value_name = "END")]
+    pub until: Until,
     /// Options of every run.
     #[command(flatten)]
     pub run: RunOptions,
@@ -63,6 +69,7 @@ pub struct Options {
 pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunError> {
     let mut plan = Plan::load(&options.plan)?.with_search_limit(options.run.search_limit_s);
     plan.selfcheck |= options.selfcheck;
+    plan.until = options.until;
     let lab = lab_of(&plan, options)?;
     let agents = options.run.agents.open()?;
     let resumed = options.run.resumed(&plan)?;
@@ -81,7 +88,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
     prices::of_variants(&plan, &lab, &prepared)?;
     let instrument = prove(&plan, resumed.earlier.as_ref(), &options.run.certificates, &interrupt).await?;
     if let Some(question) = &plan.question {
-        answerable::check(&plan, question, lab.variants.len(), &instrument)?;
+        check_answerable(&plan, question, lab.variants.len(), &instrument)?;
     }
     let locations = locations::open(&context)?;
     data::publish(&context, &mut prepared, &locations)?;
@@ -245,4 +252,67 @@ fn shared_cores(lab: &LabPlan, options: &Options) -> Vec<String> {
         shared.push(format!("embedded origins: {}", embedded.join(", ")));
     }
     shared
+}
+
+/// Steps of a variant that even an easy answer takes: a scout, a bracket of two, and one to be sure.
+const STEPS_PER_VARIANT: u32 = 4;
+/// Steps that confirm the winner.
+const STEPS_TO_CONFIRM: u32 = 3;
+
+/// Refuses a question that cannot be answered in its budget or by this instrument.
+///
+/// # Errors
+/// An objective below the noise floor, a budget below what the fewest steps take.
+fn check_answerable(
+    plan: &Plan,
+    question: &Question,
+    variants: usize,
+    instrument: &Instrument,
+) -> Result<(), RunError> {
+    let step = plan.step_limit();
+    let fewest = step * (STEPS_PER_VARIANT * variants as u32 + STEPS_TO_CONFIRM);
+    let loads = step * (variants * plan.loads.len()) as u32 * plan.repeats;
+    if Duration::from_secs_f64(question.budget_s) < fewest + loads {
+        let of_loads = if loads.is_zero() {
+            String::new()
+        } else {
+            format!(", {} of it for the plan's own loads", wait(loads))
+        };
+        let refused = plan.refuse(
+            "question.budget",
+            format!(
+                "{} is too short for {variants} variants at {:.1} s a step: it takes {} at least{of_loads}; \
+                 raise it, or leave variants out",
+                wait(Duration::from_secs_f64(question.budget_s)),
+                step.as_secs_f64(),
+                wait(fewest + loads)
+            ),
+        );
+        return Err(refused.into());
+    }
+    let Some(floor) = &instrument.noise_floor else {
+        return Ok(());
+    };
+    match question.objectives.iter().find_map(|objective| below(objective, floor)) {
+        None => Ok(()),
+        Some((objective, floor_us)) => Err(plan.refuse(
+            "question.slo",
+            format!(
+                "{objective} lies below the noise floor: at {:.0}/s a server that does nothing has a {} of {:.3} \
+                 ms on this machine, so no variant could be seen to meet it; ask for more, or measure on a quieter machine",
+                asked(question).rate,
+                objective.figure(),
+                floor_us / 1e3
+            ),
+        )
+        .into()),
+    }
+}
+
+/// An objective that even the null endpoint does not meet, and what it has.
+fn below<'a>(objective: &'a Objective, floor: &Point) -> Option<(&'a Objective, f64)> {
+    let repeats = floor.repeats.iter();
+    let table = BlockTable::new(repeats.map(|repeat| repeat.histograms.latency.as_slice()));
+    let us = measured_us(*objective, &table)?;
+    (Some(us) >= objective.limit_us()).then_some((objective, us))
 }

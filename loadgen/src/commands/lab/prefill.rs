@@ -75,7 +75,7 @@ pub(super) async fn ask_for(plan: &Plan, target: &Target, ids: &[i64], interrupt
     let ask = |ids: &[i64]| {
         let body = population.body(ids, Encoding::Binary);
         let expected = target.expected(&plan.model, ids.len() as u32);
-        let limit = Limit::of_replies(plan.reply_limit_bytes, &expected);
+        let limit = Limit::of_replies(plan.reply_limit_bytes, expected.elements());
         async move { target.control.infer(&plan.model, &body, &expected, &limit).await }
     };
     let together = futures::future::try_join_all(ids.chunks(BATCH as usize).map(ask)).await;

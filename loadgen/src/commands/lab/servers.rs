@@ -182,15 +182,14 @@ impl Launched {
                 log.display()
             )));
         }
+        let content = Content::of(plan, &model)?;
+        let outputs = BTreeMap::from([(plan.model.clone(), model.outputs)]);
         Ok(Target {
             variant: variant.name.clone(),
             tier: variant.tier.name.clone(),
             cache: cache.name.clone(),
             cache_share: cache.share,
-            control,
-            content: Content::of(plan, &model)?,
-            others: BTreeMap::new(),
-            outputs: BTreeMap::from([(plan.model.clone(), model.outputs)]),
+            ..Target::of(control, content, outputs)
         })
     }
 }

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use tierlab_analysis::record::Mode;
 use tierlab_load::custom::{BodySource, Custom, CustomSpec, Entities, Success};
 use tierlab_load::keys::KeyDistribution;
-use tierlab_load::load::Load;
 use tierlab_load::payload::Protocol;
+use tierlab_load::schedule::Load;
 
 /// Keys of `kind = "http"` in a target that is none.
 pub(super) fn refuse_keys(raw: &RawTarget, place: &Place<'_>) -> Result<(), Fault> {

@@ -268,7 +268,7 @@ impl<'a> Place<'a> {
         Self {
             at,
             base: source.base,
-            protocol: source.raw.protocol,
+            protocol: source.protocol,
             keys,
         }
     }
@@ -280,8 +280,8 @@ mod tests {
     use std::path::Path;
     use tierlab_analysis::record::Mode;
     use tierlab_load::keys::KeyDistribution;
-    use tierlab_load::load::Load;
     use tierlab_load::payload::Protocol;
+    use tierlab_load::schedule::Load;
 
     fn read(text: &str) -> Result<TargetPlan, String> {
         let raw: RawTarget = toml::from_str(text).map_err(|error| error.to_string())?;

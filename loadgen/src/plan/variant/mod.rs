@@ -1,19 +1,14 @@
 //! `[[variant]]`: one way to store models and features. In: TOML, whose factors may be lists to cross. Out: variants with distinct names.
 
-mod raw;
-#[cfg(test)]
-mod tests;
-
-pub(super) use raw::RawVariant;
-pub use raw::Stage;
-
 use super::check::{Base, Source, check_pairs, pairs};
 use super::fault::{Fault, conflict, empty, fault, missing, only_with, plain, refuse};
 use super::storage::{CacheState, Origin, RawFleet, TierPlan};
-use super::target::{self, TargetPlan};
+use super::target::{self, RawTarget, TargetPlan};
 use super::value::Factor;
+use serde::Deserialize;
 use std::fmt::{self, Display};
 use std::path::Path;
+use tierlab_analysis::record::StageFill;
 use tierlab_formats::LAYOUTS;
 use tierlab_load::keys::KeyDistribution;
 use tierlab_load::payload::Protocol;
@@ -254,7 +249,7 @@ fn crossed(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<Vec<VariantP
     };
     check_pairs(&key("set"), &raw.set)?;
     check_pairs(&key("matrix"), &raw.matrix)?;
-    let fleet = known.source.raw.fleet.as_ref();
+    let fleet = known.source.fleet;
     let mut variants = Crossing(vec![VariantPlan {
         price: raw.price.clone(),
         shared: fleet.map_or_else(Vec::new, RawFleet::shared_limits),
@@ -461,7 +456,7 @@ fn cache_state(at: &str, name: &str, known: &Known<'_>) -> Result<CacheState, Fa
 fn check(variant: &VariantPlan, raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<(), Fault> {
     let name = &variant.name;
     let key = |name: &str| format!("{at}.{name}");
-    if variant.staged.is_some_and(|stage| stage.is_shared) && known.source.raw.fleet.is_none() {
+    if variant.staged.is_some_and(|stage| stage.is_shared) && known.source.fleet.is_none() {
         refuse!(
             key("staged"),
             "\"shared\" is one stage of several servers, and the plan has no `[fleet]`"
@@ -500,8 +495,93 @@ fn check(variant: &VariantPlan, raw: &RawVariant, at: &str, known: &Known<'_>) -
             "variant `{name}` would keep a copy of what is in memory on a disk"
         );
     }
-    if known.source.raw.prices.is_none() && (variant.price.is_some() || variant.instance.is_some()) {
+    if !known.source.has_prices && (variant.price.is_some() || variant.instance.is_some()) {
         refuse!(key("price"), "variant `{name}` is priced, but the plan has no `prices`");
     }
     Ok(())
 }
+
+/// Default capacity of a stage, in bytes: more than the lab's own tables.
+const STAGED_BYTES: u64 = 1 << 30;
+
+/// Copy on a local folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stage {
+    /// Content at the start of measuring.
+    pub fill: StageFill,
+    /// If true, all servers of a fleet share it, as processes of one host do; else each is a host of its own.
+    pub is_shared: bool,
+    /// Capacity in bytes.
+    pub capacity_bytes: u64,
+}
+
+/// `[[variant]]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawVariant {
+    name: String,
+    pub(super) tier: Option<String>,
+    /// Address of an existing server to measure, in place of `tier`. [variant.target] has its other settings.
+    pub(super) url: Option<String>,
+    pub(super) target: Option<RawTarget>,
+    pub(super) emulated: Option<Factor<String>>,
+    pub(super) staged: Option<Factor<RawStaged>>,
+    pub(super) staged_bytes: Option<u64>,
+    pub(super) cache: Option<Factor<String>>,
+    pub(super) layout: Option<Factor<String>>,
+    pub(super) price: Option<String>,
+    pub(super) instance: Option<Factor<String>>,
+    /// Keys of the server's config.
+    #[serde(default)]
+    pub(super) set: toml::Table,
+    /// Keys of the server's config, each with a list of values to cross: `"runtime.instances.cores" = [1, 4]`.
+    #[serde(default)]
+    pub(super) matrix: toml::Table,
+}
+
+impl RawVariant {
+    /// True for an existing server.
+    pub(super) const fn is_running(&self) -> bool {
+        self.url.is_some() || self.target.is_some()
+    }
+}
+
+/// `staged`: content of the stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum RawStaged {
+    None,
+    Empty,
+    Filled,
+    /// Empty, and one for all servers of a fleet.
+    Shared,
+}
+
+impl RawStaged {
+    pub(super) fn stage(self, bytes: Option<u64>) -> Option<Stage> {
+        let fill = match self {
+            Self::None => return None,
+            Self::Empty | Self::Shared => StageFill::Empty,
+            Self::Filled => StageFill::Filled,
+        };
+        Some(Stage {
+            fill,
+            is_shared: self == Self::Shared,
+            capacity_bytes: bytes.unwrap_or(STAGED_BYTES),
+        })
+    }
+}
+
+impl Display for RawStaged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "unstaged",
+            Self::Empty => "stage-empty",
+            Self::Filled => "stage-filled",
+            Self::Shared => "stage-shared",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -25,7 +25,7 @@ fn read(text: &str) -> Result<Vec<VariantPlan>, String> {
     let variants = validate(
         &raw.variant,
         &Known {
-            source: Source { raw: &raw, base },
+            source: raw.source(base),
             tiers: &[
                 tier("s3", Origin::Embedded),
                 tier("nvme", Origin::Real),

@@ -1,12 +1,12 @@
 //! Evidence of steps, and of a measured run.
 
 use super::{candidate, question, settled};
+use crate::decision::answer::beside;
 use crate::decision::curve::{Grid, HighestRate};
 use crate::decision::from_run::step;
-use crate::decision::standing::Lab;
-use crate::decision::verdict::LabVerdict;
+use crate::decision::standing::{Lab, LabVerdict};
 use crate::record::{AnswerOutcome, Factors, Histograms, Limits, Mode, Point, Repeat};
-use crate::statistics::histogram::histogram;
+use crate::statistics::percentile::histogram;
 
 #[test]
 fn steps_at_one_rate_speak_for_others_and_failures_break_an_objective() {
@@ -63,6 +63,34 @@ fn measured(repeat: Repeat) -> Point {
         repeats: vec![repeat],
         summary: None,
     }
+}
+
+#[test]
+fn the_p99_beside_a_demand_is_of_its_rate_or_a_higher_one() {
+    let at = |rps: f64| {
+        let requests = (10.0 * rps) as usize;
+        let mut point = measured(Repeat {
+            window_s: 10.0,
+            scheduled: requests as u64,
+            completed: requests as u64,
+            achieved_rps: rps,
+            histograms: Histograms {
+                latency: vec![histogram(&vec![10_000; requests])],
+                lag: vec![histogram(&vec![10; requests])],
+                ..Histograms::default()
+            },
+            ..Repeat::empty()
+        });
+        point.factors.offered_rps = rps;
+        point.summary = Some(crate::summary(&point, &Limits::default(), None));
+        point
+    };
+    // 900 requests are too few for a p99.
+    let points = [at(90.0), at(200.0), at(400.0)];
+    let shown = |has_demand, rps| beside(&points.each_ref(), has_demand, rps).map(|point| point.factors.offered_rps);
+    let with_demand = [80.0, 200.0, 210.0, 500.0].map(|rps| shown(true, rps));
+    assert_eq!(with_demand, [Some(200.0), Some(200.0), Some(400.0), None]);
+    assert_eq!(shown(false, 210.0), Some(200.0));
 }
 
 #[test]

@@ -3,8 +3,7 @@
 mod evidence;
 
 use super::places::steps_for_p99;
-use super::standing::Lab;
-use super::verdict::LabVerdict;
+use super::standing::{Lab, LabVerdict};
 use super::{Candidate, Next, Phase, Probe, StepEvidence, StopReason, Time, next, reach, why};
 use crate::record::{
     AnswerOutcome, CostTerms, Demand, MeetsObjective, Minimise, Mode, Objective, Percentile, Purpose, Question,
@@ -133,7 +132,21 @@ fn it_decides_between_the_leader_and_its_rival_then_confirms_on_fresh_steps() {
         ..step(confirm.rps, slow)
     };
     all[0].steps.extend(vec![fresh(0.0); 3]);
-    assert_eq!(block(next(&question(), &all, &TIME)).0, Phase::Pictures);
+    // Of 700/s, each of the two instances carries 350.
+    let is_shown = |probe: &Probe| probe.candidate == 0 && probe.rps == 350.0;
+    let (phase, probes) = block(next(&question(), &all, &TIME));
+    assert!(
+        phase == Phase::AtDemand && probes.len() == 3 && probes.iter().all(is_shown),
+        "{probes:?}"
+    );
+    assert_eq!(probes[0].purpose, Purpose::Confirm);
+    let at_demand = StepEvidence {
+        rps: 350.0,
+        ..fresh(0.0)
+    };
+    all[0].steps.extend(vec![at_demand; 3]);
+    let (phase, probes) = block(next(&question(), &all, &TIME));
+    assert!(phase == Phase::Pictures && probes.iter().any(is_shown), "{probes:?}");
     let mut otherwise = settled();
     otherwise[0].steps.extend(vec![fresh(0.9); 3]);
     let (phase, probes) = block(next(&question(), &otherwise, &TIME));

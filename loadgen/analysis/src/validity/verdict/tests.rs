@@ -480,7 +480,7 @@ fn one_server(rng: &mut ChaCha8Rng, utilisation: f64, window_s: f64) -> (Repeat,
         });
     }
     let window = (1e6 * warmup_s) as u64..(1e6 * (warmup_s + window_s)) as u64;
-    let mean_in_flight = crate::validity::littles_law::by_stays(&samples, &window);
+    let mean_in_flight = crate::validity::laws::by_stays(&samples, &window);
     samples.retain(|sample| sample.due_us >= window.start);
     let step = Repeat {
         window_s,

@@ -7,11 +7,10 @@
 //! it. Knows nothing of percentiles.
 
 mod shared;
-mod think;
 mod user;
 
 pub use shared::ClosedLoop;
-pub use think::Think;
+pub use shared::Think;
 
 use crate::driver::{DriverError, Finished, LEAD, attack};
 use crate::interrupt::Interrupt;

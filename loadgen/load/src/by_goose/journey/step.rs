@@ -8,7 +8,7 @@ use crate::grpc::{Connections, GrpcReply};
 use crate::reply::{CheckedReply, Expected, Limit, decode_message};
 use bytes::Bytes;
 use reqwest::header::HeaderMap;
-use reqwest::{Method, Request, StatusCode, Url};
+use reqwest::{Method, Request, Url};
 use serde_json::Value as Json;
 use std::sync::Arc;
 use tierlab_analysis::record::{Failure, Outcome};
@@ -113,24 +113,19 @@ impl JourneyStep {
 
     /// Checks a reply and extracts values from it.
     pub(super) fn judge(&self, reply: &Reply) -> Judged {
-        let judged = match (&self.check, reply) {
+        let mut judged = match (&self.check, reply) {
             (Check::Model(expected), reply) => reply.judge(expected),
             (Check::Status(wanted), Reply::Http(reply)) => by_status(reply, *wanted),
             (Check::Status(_), Reply::Grpc(_)) => CheckedReply::wrong(&"a call over gRPC asks a model", None),
         };
-        if judged.outcome != Outcome::Ok || self.take.is_empty() {
-            return Judged {
-                reply: judged,
-                taken: Vec::new(),
-            };
+        let mut taken = Vec::new();
+        if judged.outcome == Outcome::Ok && !self.take.is_empty() {
+            match self.taken(reply) {
+                Ok(found) => taken = found,
+                Err(what) => judged = CheckedReply::wrong(&what, judged.timings),
+            }
         }
-        match self.taken(reply) {
-            Ok(taken) => Judged { reply: judged, taken },
-            Err(what) => Judged {
-                reply: CheckedReply::wrong(&what, judged.timings),
-                taken: Vec::new(),
-            },
-        }
+        Judged { reply: judged, taken }
     }
 
     fn taken(&self, reply: &Reply) -> Result<Vec<(usize, Value)>, String> {
@@ -154,11 +149,7 @@ fn by_status(reply: &HttpReply, wanted: Option<u16>) -> CheckedReply {
     // Parsed like a model's reply, for the server's stage times.
     let timings = reply.timings();
     let status = reply.status();
-    let is_wanted = match wanted {
-        Some(wanted) => StatusCode::from_u16(wanted).is_ok_and(|wanted| wanted == status),
-        None => status.is_success(),
-    };
-    if is_wanted {
+    if wanted.map_or(status.is_success(), |wanted| wanted == status.as_u16()) {
         CheckedReply::ok(timings)
     } else {
         CheckedReply::failed(Failure::Status(status.as_u16()), timings)
@@ -216,6 +207,7 @@ mod tests {
     use crate::endpoint::{Access, Endpoint};
     use crate::reply::Received;
     use prost::Message as _;
+    use reqwest::StatusCode;
     use serde_json::json;
     use tierlab_protocol::grpc::client::unframed;
     use tierlab_protocol::grpc::messages::ModelInferResponse;

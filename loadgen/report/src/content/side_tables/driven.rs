@@ -7,7 +7,7 @@ use crate::content::table::{Cell, Column, Table, cells, figures, words as text};
 use crate::content::words;
 use crate::units::{NONE, dollars_interval, latency, latency_interval, percent, rate, thousands};
 use tierlab_analysis::record::{Driven, GooseFigures, Point, Run, counted};
-use tierlab_analysis::validity::closed_loop;
+use tierlab_analysis::validity::laws;
 
 /// Nature of a closed loop, and its blind spot.
 const CLOSED: &str = "A closed loop is driven by goose's own users in its own loop: each sends again when its reply has come and its think \
@@ -133,8 +133,8 @@ fn side_by_side(closed: &Point, open: &Point) -> Option<String> {
 /// The interactive response time law, with its terms.
 fn law(point: &Point, users: u32) -> Option<String> {
     let repeats = counted(&point.repeats);
-    let figures = closed_loop::figures(&repeats)?;
-    let fits = match closed_loop::broken(users, &repeats) {
+    let figures = laws::closed_loop_figures(&repeats)?;
+    let fits = match laws::differing_users(users, &repeats) {
         None => String::new(),
         Some(_) => format!(
             ", where there were {users}: requests were lost or users idle, so that the throughput is no closed loop's"

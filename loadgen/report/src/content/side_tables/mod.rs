@@ -3,13 +3,12 @@
 mod cold_starts;
 mod driven;
 mod fleet;
-mod gpus;
 
 pub(crate) use cold_starts::{stage_s, stages};
-pub(crate) use gpus::table as gpus;
 
-use super::table::Table;
-use tierlab_analysis::record::Run;
+use super::table::{Cell, Table, figures, words};
+use crate::units::{digits3, percent, rate};
+use tierlab_analysis::record::{DeviceReads, IdleByCause, Point, Run};
 
 /// Tables of a run.
 pub(crate) fn side_tables(run: &Run) -> Vec<Table> {
@@ -22,4 +21,58 @@ pub(crate) fn side_tables(run: &Run) -> Vec<Table> {
     .into_iter()
     .flatten()
     .collect()
+}
+
+const INTRO: &str = "Busy: share of the window in which a kernel ran, by NVML. The rest is idle: while a session ran (copies over the bus, \
+                     launches, the host's part), while requests were queued, while they read their features, without requests. Energy \
+                     is of the whole machine's GPUs. Reads: by cuFile's own counters";
+
+/// Returns utilisation and idle time by cause, energy, and the path of the reads, point by point.
+pub(crate) fn gpus(run: &Run) -> Option<Table> {
+    let rows: Vec<Vec<Cell>> = run.points.iter().filter_map(row).collect();
+    let columns = ["tier", "cache", "mode"].map(words).into_iter().chain(
+        [
+            "rps",
+            "busy",
+            "copies, host",
+            "queue",
+            "storage",
+            "no requests",
+            "J/inference",
+        ]
+        .map(figures),
+    );
+    let columns = columns.chain([words("path"), figures("direct reads"), figures("POSIX reads")]);
+    (!rows.is_empty()).then(|| Table {
+        title: "GPUs by point".to_owned(),
+        intro: INTRO.to_owned(),
+        ..Table::new(columns, rows)
+    })
+}
+
+fn row(point: &Point) -> Option<Vec<Cell>> {
+    let (factors, summary) = (&point.factors, point.summary.as_ref()?);
+    let servers = point.repeats.iter().filter_map(|repeat| repeat.server.as_ref());
+    let reads: Vec<&DeviceReads> = servers.filter_map(|server| server.device_reads.as_ref()).collect();
+    if summary.gpu_time.is_none() && reads.is_empty() {
+        return None;
+    }
+    let share = |of: fn(&IdleByCause) -> f64| Cell::of(summary.gpu_time.as_ref().map(|time| percent(of(time))));
+    let first = reads.first();
+    let sum = |of: fn(&DeviceReads) -> f64| Cell::of(first.map(|_| rate(reads.iter().map(|reads| of(reads)).sum())));
+    Some(vec![
+        Cell::plain(factors.label()),
+        Cell::plain(&factors.cache),
+        Cell::plain(&factors.mode.to_string()),
+        Cell::plain(&rate(factors.offered_rps)),
+        share(|time| time.busy),
+        share(|time| time.copy_and_host),
+        share(|time| time.queue_wait),
+        share(|time| time.storage_wait),
+        share(|time| time.no_requests),
+        Cell::of(summary.joules_per_inference.map(digits3)),
+        Cell::of(first.map(|first| first.path.clone())),
+        sum(|reads| reads.peer_to_peer + reads.nvidia_fs),
+        sum(|reads| reads.posix),
+    ])
 }

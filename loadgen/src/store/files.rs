@@ -1,9 +1,10 @@
-//! Files that are written atomically.
+//! Files of results: written atomically, and tracked by git or not.
 
 use crate::error::StoreError;
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 /// Writes a file so that a reader, or a crash, sees either the old text or the new one. Of two concurrent writers the
 /// last one's text stays, complete; a failed writer leaves nothing behind.
@@ -24,6 +25,22 @@ fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     part.as_file().sync_all()?;
     part.persist(path)?;
     Ok(())
+}
+
+pub(crate) fn is_tracked(dir: &Path) -> bool {
+    let listed = Command::new("git")
+        .arg("-C")
+        .arg(dir)
+        .args(["ls-files", "-z", "--", "."])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output();
+    match listed {
+        Ok(output) if output.status.success() => !output.stdout.is_empty(),
+        _ => dir
+            .canonicalize()
+            .is_ok_and(|dir| dir.ancestors().any(|folder| folder.join(".git").exists())),
+    }
 }
 
 #[cfg(test)]
@@ -74,5 +91,23 @@ mod tests {
             "{error}"
         );
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn a_folder_is_tracked_where_git_keeps_a_file_of_it() {
+        let checkout = tempfile::tempdir().unwrap();
+        let git = |args: &[&str]| {
+            let command = Command::new("git").arg("-C").arg(checkout.path()).args(args).output();
+            assert!(command.unwrap().status.success(), "git {args:?}");
+        };
+        git(&["init", "--quiet"]);
+        for folder in ["kept", "new"] {
+            std::fs::create_dir(checkout.path().join(folder)).unwrap();
+            std::fs::write(checkout.path().join(folder).join("run.json"), "{}").unwrap();
+        }
+        git(&["add", "kept/run.json"]);
+        assert!(is_tracked(&checkout.path().join("kept")));
+        assert!(!is_tracked(&checkout.path().join("new")));
+        assert!(!is_tracked(tempfile::tempdir().unwrap().path()));
     }
 }
