@@ -2,7 +2,7 @@
 
 use super::batching::BatchingConfig;
 use super::instances::InstanceConfig;
-use super::signature::Reshape;
+use super::reshape::Reshape;
 use super::warmup::{self, WarmupSample};
 use super::{BadModelFile, is_plain_name};
 use serde::{Deserialize, Serialize};

@@ -6,6 +6,7 @@
 use super::Manifest;
 use super::batching::{FirstDim, check_batch_axis};
 use super::config::{DeclaredTensor, ModelConfig};
+use super::reshape::Reshape;
 use tierlab_protocol::infer::{MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS};
 use tierlab_protocol::metadata::ENTITY_ID;
 use tierlab_protocol::tensor::{DataType, TensorSpec};
@@ -316,62 +317,6 @@ fn declare_one(
     };
     spec.shape = outside;
     reshape.map(Some)
-}
-
-/// From the dimensions that one side has to those of the other: as many elements, in the same order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reshape {
-    from: Vec<i64>,
-    to: Vec<i64>,
-}
-
-impl Reshape {
-    /// From shapes like `from` to shapes like `to`, where -1 is a free dimension: the first free one becomes the first free
-    /// one, and so on.
-    ///
-    /// # Errors
-    /// Shapes between which that is no rule: other numbers of free dimensions, or of elements before, between and behind
-    /// them.
-    pub fn new(from: &[i64], to: &[i64]) -> Result<Self, String> {
-        if elements(from) != elements(to) {
-            return Err(format!(
-                "{from:?} cannot be reshaped to {to:?}: both need as many free dimensions (-1), and as many elements before, \
-                 between and behind them"
-            ));
-        }
-        Ok(Self {
-            from: from.to_vec(),
-            to: to.to_vec(),
-        })
-    }
-
-    /// The other side's shape of a tensor; none where `shape` is not like the one side's.
-    #[must_use]
-    pub fn apply(&self, shape: &[i64]) -> Option<Vec<i64>> {
-        if shape.len() != self.from.len() {
-            return None;
-        }
-        let mut free = Vec::new();
-        for (&have, &want) in shape.iter().zip(&self.from) {
-            match want {
-                ..0 => free.push(have),
-                _ if have == want => {}
-                _ => return None,
-            }
-        }
-        let mut free = free.into_iter();
-        let dims = self.to.iter().map(|&dim| if dim < 0 { free.next() } else { Some(dim) });
-        dims.collect()
-    }
-}
-
-/// Elements of the fixed dimensions before the first free one, between two, and behind the last; none where one of these
-/// products is too large to be any tensor's.
-fn elements(shape: &[i64]) -> Vec<Option<i64>> {
-    shape
-        .split(|&dim| dim < 0)
-        .map(|fixed| fixed.iter().try_fold(1_i64, |count, &dim| count.checked_mul(dim)))
-        .collect()
 }
 
 #[cfg(test)]

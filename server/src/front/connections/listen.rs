@@ -3,7 +3,6 @@
 //! In: an address and how many may wait to be taken; the bounds of connections. Out: a listener; bounds that fit the
 //! process's limit of open files, which is raised as far as it goes.
 
-use super::register::MAX_LEAVING;
 use crate::values::millis;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::Deserialize;
@@ -12,6 +11,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket};
 
+/// Connections that were told to end and have not yet, at most: above it, none is accepted before one of them is gone.
+pub(super) const MAX_LEAVING: usize = 16;
 /// Files kept for everything but connections: tiers, models, the log. Fewer where the limit is low.
 const OTHER_FILES: u64 = 256;
 

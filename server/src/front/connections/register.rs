@@ -5,7 +5,7 @@
 //! that waits for its client counts as idle. A few more connections are let in to ask for the server's health.
 
 use super::activity::{Activity, Dismissal};
-use super::listen::Bounds;
+use super::listen::{Bounds, MAX_LEAVING};
 use crate::request::admission::Admission;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -14,8 +14,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// Connections that were told to end and have not yet, at most: above it, none is accepted before one of them is gone.
-pub(super) const MAX_LEAVING: usize = 16;
 /// Whom a connection is from: an IPv4 address, or the network of an IPv6 address, of which one client has 2^64.
 type Client = IpAddr;
 

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::model::JoinedInput;
-use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 fn spec(name: &str, shape: &[i64]) -> TensorSpec {
@@ -192,43 +191,4 @@ fn what_the_protocol_cannot_carry_is_named() {
         error.contains("`max_batch_size` = 4") && error.contains("fixed at 3"),
         "{error}"
     );
-}
-
-#[test]
-fn free_dimensions_go_in_their_order_and_elements_stay_as_many() {
-    for (from, to, shape, reshaped) in [
-        (&[1][..], &[][..], &[1][..], Some(&[][..])),
-        (&[], &[1, 1], &[], Some(&[1, 1])),
-        (&[-1, 1], &[-1], &[5, 1], Some(&[5])),
-        (&[-1, 4, -1], &[-1, 2, 2, -1], &[3, 4, 7], Some(&[3, 2, 2, 7])),
-        (&[-1, 4], &[-1, 2, 2], &[3, 5], None),
-        (&[-1, 4], &[-1, 2, 2], &[3], None),
-    ] {
-        let rule = Reshape::new(from, to).unwrap();
-        assert_eq!(rule.apply(shape).as_deref(), reshaped, "{from:?} {to:?} {shape:?}");
-    }
-    for (from, to) in [
-        (&[2][..], &[][..]),
-        (&[-1], &[]),
-        (&[-1, 4], &[4, -1]),
-        (&[-1, 4], &[-1, -1]),
-    ] {
-        let error = Reshape::new(from, to).unwrap_err();
-        assert!(
-            error.contains(&format!("{from:?} cannot be reshaped to {to:?}")),
-            "{error}"
-        );
-    }
-}
-
-proptest! {
-    #[test]
-    fn what_is_reshaped_comes_back(from in prop::collection::vec(prop_oneof![Just(-1_i64), 1..5_i64], 0..5), sizes in prop::collection::vec(0..9_i64, 5)) {
-        let mut to = from.clone();
-        to.insert(0, 1);
-        let shape: Vec<i64> = from.iter().zip(&sizes).map(|(&dim, &size)| if dim < 0 { size } else { dim }).collect();
-        let there = Reshape::new(&from, &to).unwrap().apply(&shape).unwrap();
-        prop_assert_eq!(there.iter().product::<i64>(), shape.iter().product::<i64>());
-        prop_assert_eq!(Reshape::new(&to, &from).unwrap().apply(&there).unwrap(), shape);
-    }
 }
