@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use std::io::Cursor;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook};
 use std::sync::Once;
-use tierlab_formats::arrow::walk;
+use tierlab_formats::arrow;
 
 /// A batch's bytes at most: far below libFuzzer's limit of 2 GiB for one allocation.
 const LIMIT: u64 = 16 << 20;
@@ -18,7 +18,7 @@ static QUIET: Once = Once::new();
 fuzz_target!(|data: &[u8]| {
     // libFuzzer ends the process in its hook, before a panic of the reader can be caught.
     QUIET.call_once(|| set_hook(Box::new(|_| ())));
-    if walk::check(&mut Cursor::new(data), LIMIT).is_err() {
+    if arrow::check(&mut Cursor::new(data), LIMIT).is_err() {
         return;
     }
     let _ = catch_unwind(AssertUnwindSafe(|| {
