@@ -159,7 +159,7 @@ async fn a_crowd_that_does_nothing_locks_nobody_out() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_all_places_work_health_is_answered_and_others_are_told_to_come_again() {
     let data = Data::generate(&[ModelKind::Ctr], 10);
-    let slow = "tiers.memory.emulated={latency={distribution=\"empirical\",samples_us=[3000000.0]}}";
+    let slow = "tiers.memory.emulated={latency={distribution=\"empirical\",quantiles=[[1.0,3000000.0]]}}";
     let set = [
         slow,
         "cache.capacity_bytes=0",
@@ -241,7 +241,7 @@ async fn hundreds_may_come_while_the_server_is_away() {
 #[tokio::test]
 async fn who_is_gone_or_sends_no_more_is_dropped_and_counted() {
     let data = Data::generate(&[ModelKind::Ctr], 10);
-    let slow = "tiers.memory.emulated={latency={distribution=\"empirical\",samples_us=[400000.0]}}";
+    let slow = "tiers.memory.emulated={latency={distribution=\"empirical\",quantiles=[[1.0,400000.0]]}}";
     let server = Server::start(&on_tier(&data, "memory"), &[slow, "cache.capacity_bytes=0"]);
     let body = r#"{"inputs":[{"name":"entity_id","datatype":"INT64","shape":[1],"data":[3]}]}"#;
     let head = |length: usize| {

@@ -304,7 +304,7 @@ async fn the_timeout_header_is_a_deadline() {
 #[tokio::test]
 async fn a_client_that_goes_away_is_counted_where_it_was() {
     let data = Data::generate(&[ModelKind::Ctr], 10);
-    let slow = "tiers.memory.emulated={latency={distribution=\"empirical\",samples_us=[300000.0]}}";
+    let slow = "tiers.memory.emulated={latency={distribution=\"empirical\",quantiles=[[1.0,300000.0]]}}";
     let server = Server::start(&on_tier(&data, "memory"), &[slow, "cache.capacity_bytes=0"]);
     let began = Instant::now();
     while server.metric("tierlab_cancelled_total{stage=\"tier\"}").await < 1.0 {
