@@ -69,7 +69,7 @@ pub trait Tier: Send + Sync + 'static {
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError>;
 
     /// Reads one range. An empty range inside the object reads nothing and succeeds; a range past the end is
-    /// [`ErrorKind::OutOfRange`](crate::ErrorKind::OutOfRange). Never returns fewer bytes than requested.
+    /// [`ErrorKind::OutOfRange`]. Never returns fewer bytes than requested.
     async fn read(&self, object: &Object, range: Range<u64>) -> Result<Read, StorageError> {
         let mut many = self.read_many(object, &[range]).await?;
         let bytes = many.parts.pop().unwrap_or_default();
@@ -79,7 +79,7 @@ pub trait Tier: Send + Sync + 'static {
     /// Reads many ranges as a single request of the tier: all of them, or an error.
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError>;
 
-    /// Reads an object that was not looked up, and has `bytes` bytes or is [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt). A
+    /// Reads an object that was not looked up, and has `bytes` bytes or is [`ErrorKind::Corrupt`]. A
     /// look-up before the read counts as a request; a tier whose replies tell an object's size makes none.
     async fn read_whole(&self, path: &ObjectPath, bytes: u64) -> Result<Read, StorageError> {
         let object = self.stat(path).await?;
@@ -187,7 +187,7 @@ impl ReadCost {
 }
 
 /// An object as it was looked up. Reads are of this version: a tier answers
-/// [`ErrorKind::Changed`](crate::ErrorKind::Changed) rather than bytes of another version.
+/// [`ErrorKind::Changed`] rather than bytes of another version.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Object {
     /// Path below the tier's root.
