@@ -95,8 +95,8 @@ fn output(program: &Path, arguments: &[String], limit: Duration) -> Result<Strin
 
 /// Arguments of the job equivalent to a point; `None` if fio has none.
 fn arguments(point: &Point, access: &Access, file: &Path) -> Option<Vec<String>> {
-    // It has no whole objects to write, as a tier does. Its open loop counts from the issue instead of the due time. Its jobs of
-    // blocking calls each read the file from the beginning.
+    // fio has no whole objects to write, as a tier does. Its open loop counts from the issue instead of the due time.
+    // Its jobs of blocking calls each read the file from the beginning.
     let in_order = matches!(point.pattern, Pattern::Sequential | Pattern::Strided);
     let is_same = (point.operation == Operation::Read || point.way.is_peer()) && point.rate == 0 && point.files == 1;
     if !is_same || (point.way.is_peer() && in_order && point.depth > 1) {

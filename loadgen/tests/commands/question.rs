@@ -91,7 +91,7 @@ fn a_question_is_answered_and_another_one_asked_of_the_same_run() {
     assert_eq!(answer["ranking"][0]["variant"], "fast");
     assert_eq!(answer["ranking"][0]["outcome"], "met");
     assert_eq!(answer["ranking"][0]["instances"], 1);
-    // Of 70/s, or of a higher rate if the machine spoiled those steps.
+    // The p99 of 70/s, or of a higher rate if the machine spoiled those steps.
     assert!(answer["ranking"][0]["at_rps"].as_f64() >= Some(70.0), "{answer}");
     assert!(answer["spent_s"].as_f64().unwrap() <= 60.0, "{answer}");
     assert!(!ended.stderr.contains("curves and percentiles"), "{}", ended.stderr);

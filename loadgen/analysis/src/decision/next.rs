@@ -595,7 +595,7 @@ pub fn at_rps(lab: &Lab<'_>, index: usize) -> Option<f64> {
     let standing = &lab.standings[index];
     let estimate = standing.estimate.filter(|rps| *rps > 0.0)?;
     Some(match &question.demand {
-        // As many instances as the answer prints.
+        // The number of instances that the answer prints.
         Some(demand) => demand.peak_rps / instances(question, estimate),
         None if standing.lo > 0.0 => standing.lo,
         None => estimate,

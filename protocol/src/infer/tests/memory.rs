@@ -68,7 +68,7 @@ fn lists_are_bounded_while_they_are_read() {
     let outputs = |count: usize| {
         let names: Vec<String> = (0..count).map(|i| format!(r#"{{"name":"{i}"}}"#)).collect();
         let tensor = r#"{"name":"x","shape":[1],"datatype":"INT8","data":[1]}"#;
-        // What comes behind the list is never reached where it is too long.
+        // A list that is too long is refused before the bytes behind it are reached.
         format!(r#"{{"outputs":[{}],"inputs":[{tensor}]}}"#, names.join(","))
     };
     assert!(decode(&outputs(MAX_TENSORS)).is_ok());
@@ -127,7 +127,7 @@ fn a_large_reply_comes_in_pieces_and_each_is_asked_for() {
             .encode_within(&[], &Least((whole.len() * 5 / 4 + (1 << 20)).into()))
             .is_some()
     );
-    // What is binary is not copied, and takes nothing.
+    // Binary data is not copied, and takes nothing.
     let shared = reply.encode_within(&[true; 3], &Least(4096.into())).unwrap();
     let json_len = shared.json_len;
     assert!(

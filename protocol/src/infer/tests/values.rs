@@ -64,7 +64,7 @@ fn what_is_no_number_is_written_and_read_as_triton_does_it() {
 
 #[test]
 fn what_a_client_writes_as_null_is_nothing() {
-    // As MLServer's `InferenceRequest.dict()` has it.
+    // The form of MLServer's `InferenceRequest.dict()`.
     let tensor = r#""name":"x","shape":[1],"datatype":"INT8","parameters":null,"data":[7]"#;
     for outputs in ["null", r#"[{"name":"y","parameters":null}]"#] {
         let read = decode(&format!(

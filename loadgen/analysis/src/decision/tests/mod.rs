@@ -132,7 +132,7 @@ fn it_decides_between_the_leader_and_its_rival_then_confirms_on_fresh_steps() {
         ..step(confirm.rps, slow)
     };
     all[0].steps.extend(vec![fresh(0.0); 3]);
-    // Of 700/s, each of the two instances carries 350.
+    // Each of the two instances carries 350/s of 700/s.
     let is_shown = |probe: &Probe| probe.candidate == 0 && probe.rps == 350.0;
     let (phase, probes) = block(next(&question(), &all, &TIME));
     assert!(
