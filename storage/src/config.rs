@@ -6,7 +6,7 @@ use crate::tiers::flight::FlightConfig;
 use crate::tiers::gds::GdsConfig;
 use crate::tiers::nfs::NfsConfig;
 use crate::tiers::nvme::NvmeConfig;
-use crate::tiers::s3::S3Config;
+use crate::tiers::object::BucketConfig;
 use crate::wrappers::{CacheConfig, WrapperConfig};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::PathBuf;
@@ -24,8 +24,8 @@ pub enum TierConfig {
     Nvme(NvmeConfig),
     /// An NFSv3 export read in user space, or a kernel mount.
     Nfs(NfsConfig),
-    /// An S3-compatible bucket.
-    S3(S3Config),
+    /// A bucket of S3, Google Cloud Storage or Azure Blob Storage.
+    Object(BucketConfig),
     /// An Arrow Flight server.
     Flight(FlightConfig),
     /// Local files read into device memory: by GPUDirect Storage, or by another path.
@@ -53,7 +53,8 @@ enum Kind {
     },
     Nvme(NvmeConfig),
     Nfs(NfsConfig),
-    S3(S3Config),
+    #[serde(rename = "s3", alias = "object")]
+    Object(BucketConfig),
     Flight(FlightConfig),
     Gds(GdsConfig),
     #[serde(skip)]
@@ -100,7 +101,7 @@ impl TierConfig {
             Self::Memory { .. } => "memory",
             Self::Nvme(_) => "nvme",
             Self::Nfs(_) => "nfs",
-            Self::S3(_) => "s3",
+            Self::Object(config) => config.kind(),
             Self::Flight(_) => "flight",
             Self::Gds(_) => "gds",
             Self::Wrapped(wrapped) => wrapped.tier.kind(),
@@ -316,7 +317,7 @@ mod tests {
             (128, true, Vec::<PathBuf>::new())
         );
         let s3 = TierConfig::parse_with("t", "kind = \"s3\"\nbucket = \"b\"", &["retries=7", "allow_http=true"]);
-        let TierConfig::S3(s3) = s3.unwrap() else {
+        let TierConfig::Object(s3) = s3.unwrap() else {
             panic!("another kind")
         };
         assert_eq!((s3.retries, s3.allow_http, s3.bucket.as_str()), (7, true, "b"));

@@ -11,7 +11,7 @@ use crate::tiers::flight::FlightTier;
 #[cfg(feature = "gds")]
 use crate::tiers::gds::GdsTier;
 use crate::tiers::memory::MemoryTier;
-use crate::tiers::s3::S3Tier;
+use crate::tiers::object::BucketTier;
 use crate::tiers::{nfs, nvme};
 use crate::wrappers::StorageMetrics;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ async fn open_bare(config: &TierConfig, metrics: &StorageMetrics) -> Result<Arc<
         TierConfig::Memory { root: Some(root) } => Arc::new(MemoryTier::load(root).await?),
         TierConfig::Nvme(config) => nvme::open(config).await?,
         TierConfig::Nfs(config) => nfs::open(config).await?,
-        TierConfig::S3(config) => Arc::new(S3Tier::connect(config).await?),
+        TierConfig::Object(config) => Arc::new(BucketTier::connect(config).await?),
         #[cfg(feature = "flight")]
         TierConfig::Flight(config) => Arc::new(FlightTier::connect(config).await?),
         #[cfg(not(feature = "flight"))]

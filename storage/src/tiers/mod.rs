@@ -5,7 +5,7 @@ pub mod gds;
 pub mod memory;
 pub mod nfs;
 pub mod nvme;
-pub mod s3;
+pub mod object;
 mod source;
 
 /// Default of a key, for `#[serde(default = "number::<4, _>")]`.

@@ -1,20 +1,22 @@
-//! Files in an object store. In: a URL (`s3://bucket/prefix`), with keys, region and endpoint from the environment.
+//! Files in an object store. In: a URL (`s3://bucket/prefix`, `gs://`, `az://`), with keys, region and endpoint from the environment.
 //! Out: a listing, and files fetched to disk. Called from a thread that may block.
 
 use super::plan::InputFile;
 use crate::error::ModelsError;
 use crate::stop::Stop;
 use futures::TryStreamExt as _;
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::path::Path as Key;
-use object_store::{ClientConfigKey, ObjectMeta, ObjectStore, ObjectStoreExt as _};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt as _};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 use tokio::runtime::Handle;
+use url::Url;
 
+/// Schemes of stores.
+const SCHEMES: [&str; 6] = ["s3", "s3a", "gs", "az", "abfs", "abfss"];
 /// Maximum wait for the next bytes of a store.
 const STALL: Duration = Duration::from_secs(30);
 /// Maximum objects below a URL.
@@ -50,30 +52,33 @@ impl Remote {
     /// # Errors
     /// A URL of an unknown store.
     pub(super) fn open(url: &str, stop: &Stop) -> Result<Self, ModelsError> {
-        let rest = url.strip_prefix("s3://").or_else(|| url.strip_prefix("s3a://"));
-        let Some((bucket, prefix)) = rest.map(|rest| rest.split_once('/').unwrap_or((rest, ""))) else {
-            let what = "tables are imported from disk, file:// and s3://; other stores are read through an S3-compatible endpoint";
-            return Err(ModelsError::Usage(format!("{url}: {what} (AWS_ENDPOINT)")));
-        };
-        // Keys, region, endpoint and `AWS_ALLOW_HTTP` come from the environment, as for an S3 tier without them.
-        let store = AmazonS3Builder::from_env()
-            .with_bucket_name(bucket)
-            // Large objects take long: only the wait for the next bytes is limited.
-            .with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), "1 day")
-            .with_config(
-                AmazonS3ConfigKey::Client(ClientConfigKey::ReadTimeout),
-                format!("{}s", STALL.as_secs()),
-            )
-            .build()
-            .map_err(|e| {
-                ModelsError::Usage(format!(
-                    "{url}: {e}; AWS_ENDPOINT, AWS_REGION and keys come from the environment"
-                ))
-            })?;
-        let prefix = Key::parse(prefix.trim_end_matches('/')).map_err(|e| ModelsError::Usage(format!("{url}: {e}")))?;
+        let wrong = |what: &dyn std::fmt::Display| ModelsError::Usage(format!("{url}: {what}"));
+        let parsed = Url::parse(url).map_err(|e| wrong(&e))?;
+        if !SCHEMES.contains(&parsed.scheme()) {
+            return Err(wrong(&"tables are imported from disk, file://, s3://, gs:// and az://"));
+        }
+        // Keys, region, endpoint and `AWS_ALLOW_HTTP` come from the environment, as for a tier without them.
+        let of_environment = std::env::vars_os().filter_map(|(key, value)| {
+            let key = key.into_string().ok()?;
+            let is_store = ["AWS_", "GOOGLE_", "AZURE_"]
+                .iter()
+                .any(|prefix| key.starts_with(prefix));
+            is_store.then_some((key.to_ascii_lowercase(), value.into_string().ok()?))
+        });
+        // Large objects take long: only the wait for the next bytes is limited.
+        let limits = [
+            ("timeout", "1 day".to_owned()),
+            ("read_timeout", format!("{}s", STALL.as_secs())),
+        ];
+        let limits = limits.map(|(key, value)| (key.to_owned(), value));
+        let (store, prefix) = object_store::parse_url_opts(&parsed, of_environment.chain(limits)).map_err(|e| {
+            wrong(&format!(
+                "{e}; endpoint, region, account and keys come from the environment"
+            ))
+        })?;
         Ok(Self {
             url: url.trim_end_matches('/').to_owned(),
-            store: Box::new(store),
+            store,
             prefix,
             runtime: Handle::current(),
             stop: stop.clone(),

@@ -15,8 +15,8 @@ pub const FEATURES: &str = "models/features";
 /// Request of an import: arguments of `import-table`.
 #[derive(Debug, Clone, PartialEq, Args)]
 pub struct TableRequest {
-    /// Files, folders of parts (Spark, Delta, Iceberg's data) and URLs: file:///... and s3://..., with keys, region and
-    /// endpoint from the environment
+    /// Files, folders of parts (Spark, Delta, Iceberg's data) and URLs: file:///..., s3://..., gs://... and az://..., with keys,
+    /// region and endpoint from the environment
     #[arg(value_name = "FILE", required = true)]
     pub inputs: Vec<String>,
     /// Conversion of the rows.

@@ -16,14 +16,17 @@ mod flight {
     mod pyarrow;
 }
 
-/// The S3 tier, with the embedded origin and its faults, and with an independent server.
-mod s3 {
+/// The tier of buckets: S3 with the embedded origin and its faults and with an independent server, Google and Azure.
+mod object {
+    mod azure;
     mod billing;
     mod embedded;
     mod faults;
+    mod google;
     mod harness;
     mod hostile;
     mod moto;
+    mod peer;
     mod styles;
 }
 

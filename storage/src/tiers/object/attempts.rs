@@ -2,6 +2,7 @@
 //! requests sent, and the wait that the server asked for. Misses requests that reqwest repeats because a pooled
 //! connection closed before they were sent.
 
+use super::service::allows_http;
 use crate::tier::ReadCost;
 use crate::unreported::UnreportedCost;
 use async_trait::async_trait;
@@ -127,20 +128,35 @@ fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
     }
 }
 
-/// Hands out a single counting HTTP client, so that all callers share its connections.
+/// Hands out the same counting HTTP client to all callers, so that they share its connections, and another to callers that
+/// may speak plain HTTP.
 #[derive(Debug, Clone)]
-pub(super) struct CountingConnector(HttpClient);
+pub(super) struct CountingConnector {
+    client: HttpClient,
+    plain: HttpClient,
+}
 
 impl CountingConnector {
-    pub(super) fn new(client: reqwest::Client) -> Self {
-        let inner = HttpClient::new(client);
-        Self(HttpClient::new(CountingService { inner }))
+    pub(super) fn new(client: reqwest::Client, plain: reqwest::Client) -> Self {
+        let counting = |client| {
+            let inner = HttpClient::new(client);
+            HttpClient::new(CountingService { inner })
+        };
+        Self {
+            client: counting(client),
+            plain: counting(plain),
+        }
     }
 }
 
 impl HttpConnector for CountingConnector {
-    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(self.0.clone())
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let client = if allows_http(options) {
+            &self.plain
+        } else {
+            &self.client
+        };
+        Ok(client.clone())
     }
 }
 

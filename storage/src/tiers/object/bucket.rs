@@ -2,22 +2,21 @@
 //!
 //! In: a config. Out: the calls that the tier is made of. Credentials stay inside `object_store` and are never printed.
 
-use super::S3Config;
-use super::client::{self, Clients};
+use super::BucketConfig;
 use super::hedge::Hedging;
 use super::policy::RetryPolicy;
+use super::service::{self, Clients, Place, Service};
 use crate::deadline;
 use crate::error::{ErrorKind, StorageError, with_causes};
 use crate::path::ObjectPath;
 use crate::unreported::UnreportedCost;
-use object_store::aws::AmazonS3;
 use object_store::client::{HttpError, HttpErrorKind};
 use object_store::path::Path as Key;
 use object_store::{GetOptions, ObjectMeta, ObjectStore};
 use std::error::Error as StdError;
 use std::sync::Arc;
 
-/// The longest key that S3 takes (the S3 user guide, "Naming Amazon S3 objects").
+/// The longest key that S3, Google and Azure take (the S3 user guide, "Naming Amazon S3 objects").
 const MAX_KEY_BYTES: usize = 1024;
 
 /// Text before the status of a reply in errors of `object_store`.
@@ -26,44 +25,43 @@ const STATUS: &str = "non-2xx status code: ";
 /// A bucket, or a prefix in it.
 #[derive(Debug)]
 pub(super) struct Bucket {
-    pub(super) store: AmazonS3,
+    pub(super) store: Arc<dyn ObjectStore>,
     /// For reads alone: it does not retry.
-    pub(super) reads: AmazonS3,
+    pub(super) reads: Arc<dyn ObjectStore>,
     pub(super) policy: RetryPolicy,
     pub(super) hedging: Option<Hedging>,
     /// Cost of GETs whose read failed or was cancelled.
     pub(super) unreported: Arc<UnreportedCost>,
-    name: String,
+    place: Place,
     endpoint: String,
-    /// Without slashes at its ends; empty for the whole bucket.
-    prefix: String,
 }
 
 impl Bucket {
     /// Builds the client. Sends nothing.
-    pub(super) fn new(config: &S3Config) -> Result<Self, StorageError> {
-        let Clients { store, reads } = client::build(config)?;
+    pub(super) fn new(config: &BucketConfig) -> Result<Self, StorageError> {
+        let place = Place::of(config)?;
+        let Clients { store, reads } = service::build(config, &place)?;
         Ok(Self {
             store,
             reads,
             policy: RetryPolicy::new(config),
-            hedging: Hedging::new(&config.bucket, config.hedge_after_quantile, config.hedge_max_share)?,
+            hedging: Hedging::new(place.to_string(), config.hedge_after_quantile, config.hedge_max_share)?,
             unreported: Arc::default(),
-            name: config.bucket.clone(),
-            endpoint: config.endpoint.clone().unwrap_or_else(|| "AWS".to_owned()),
-            prefix: config
-                .prefix
-                .as_deref()
-                .unwrap_or_default()
-                .trim_matches('/')
-                .to_owned(),
+            endpoint: config
+                .endpoint
+                .clone()
+                .unwrap_or_else(|| place.service.endpoint().to_owned()),
+            place,
         })
+    }
+
+    pub(super) fn service(&self) -> Service {
+        self.place.service
     }
 
     /// `s3://bucket/prefix at endpoint`.
     pub(super) fn location(&self) -> String {
-        let slash = if self.prefix.is_empty() { "" } else { "/" };
-        format!("s3://{}{slash}{} at {}", self.name, self.prefix, self.endpoint)
+        format!("{} at {}", self.place, self.endpoint)
     }
 
     pub(super) fn endpoint(&self) -> &str {
@@ -72,20 +70,20 @@ impl Bucket {
 
     /// A key's name in errors.
     pub(super) fn object(&self, key: &Key) -> String {
-        format!("s3://{}/{key}", self.name)
+        format!("{}://{}/{key}", self.place.service.scheme(), self.place.bucket)
     }
 
     /// The key of a path, byte for byte.
     pub(super) fn key(&self, path: &ObjectPath) -> Result<Key, StorageError> {
-        let whole = if self.prefix.is_empty() {
+        let whole = if self.place.prefix.is_empty() {
             path.to_string()
         } else {
-            format!("{}/{path}", self.prefix)
+            format!("{}/{path}", self.place.prefix)
         };
         let refuse = |why: String| StorageError::new(ErrorKind::Invalid, path.as_str(), why);
         if whole.len() > MAX_KEY_BYTES {
             return Err(refuse(format!(
-                "a key of {} bytes, prefix included; S3 takes {MAX_KEY_BYTES}",
+                "a key of {} bytes, prefix included; at most {MAX_KEY_BYTES} are taken",
                 whole.len()
             )));
         }
@@ -94,7 +92,7 @@ impl Bucket {
 
     /// The path of a key below the prefix; none for keys that no path can name.
     pub(super) fn path(&self, key: &Key) -> Option<ObjectPath> {
-        let below = match self.prefix.as_str() {
+        let below = match self.place.prefix.as_str() {
             "" => key.as_ref(),
             prefix => key.as_ref().strip_prefix(prefix)?.strip_prefix('/')?,
         };
@@ -105,10 +103,10 @@ impl Bucket {
     pub(super) fn list_prefix(&self, prefix: Option<&ObjectPath>) -> Result<Option<Key>, StorageError> {
         match prefix {
             Some(path) => self.key(path).map(Some),
-            None if self.prefix.is_empty() => Ok(None),
-            None => Key::parse(&self.prefix)
+            None if self.place.prefix.is_empty() => Ok(None),
+            None => Key::parse(&self.place.prefix)
                 .map(Some)
-                .map_err(|e| StorageError::new(ErrorKind::Invalid, self.prefix.as_str(), e.to_string())),
+                .map_err(|e| StorageError::new(ErrorKind::Invalid, self.place.prefix.as_str(), e.to_string())),
         }
     }
 
@@ -129,6 +127,15 @@ impl Bucket {
         }
     }
 
+    /// Version mark of an object: its ETag, or its date and size if the server sends none. Azure's listings leave out the quotes.
+    pub(super) fn version_of(&self, meta: &ObjectMeta) -> String {
+        match &meta.e_tag {
+            Some(tag) if self.place.service == Service::Azure && !tag.starts_with('"') => format!("\"{tag}\""),
+            Some(tag) => tag.clone(),
+            None => format!("{}-{}", meta.last_modified.timestamp_micros(), meta.size),
+        }
+    }
+
     /// Looks up an object.
     pub(super) async fn head(&self, key: &Key) -> Result<ObjectMeta, StorageError> {
         let options = GetOptions {
@@ -146,9 +153,11 @@ impl Bucket {
         let said = code_and_message(&text).map_or_else(String::new, |said| format!("; the server says {said}"));
         let (kind, what) = match status {
             // The address of a cloud machine's own credentials, asked when there are no others.
-            _ if text.contains("169.254.16") => {
-                let hint = "no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or `anonymous = true`";
-                (ErrorKind::Denied, hint.to_owned())
+            _ if ["169.254.16", "metadata.google.internal"]
+                .iter()
+                .any(|at| text.contains(at)) =>
+            {
+                (ErrorKind::Denied, self.place.service.credentials().to_owned())
             }
             None if text.contains("invalid peer certificate") => {
                 let hint = "the certificate is of no known authority; name the file of its own in `ca_file`";
@@ -161,9 +170,9 @@ impl Bucket {
                      it; check `endpoint`, `region` and `bucket`"
                 ),
             ),
-            Some(404) if text.contains("NoSuchBucket") => (
+            Some(404) if text.contains("NoSuchBucket") || text.contains("ContainerNotFound") => (
                 ErrorKind::NotFound,
-                format!("no bucket `{}`; check `bucket` and `endpoint`", self.name),
+                format!("no bucket `{}`; check `bucket` and `endpoint`", self.place.bucket),
             ),
             Some(404) => (ErrorKind::NotFound, "no such object".to_owned()),
             Some(412) => (
@@ -176,19 +185,13 @@ impl Bucket {
             ),
             Some(401 | 403) => (
                 ErrorKind::Denied,
-                format!("access denied; check the AWS credentials, or `anonymous`{said}"),
+                format!("access denied; check the credentials, or `anonymous`{said}"),
             ),
             None if timed_out(error) => (ErrorKind::Timeout, without_body(&text)),
             _ => (ErrorKind::Unavailable, format!("{}{said}", without_body(&text))),
         };
         StorageError::new(kind, self.object(key), format!("{}: {what}", self.endpoint))
     }
-}
-
-/// Version mark of an object: its ETag, or its date and size if the server sends none.
-pub(super) fn version_of(meta: &ObjectMeta) -> String {
-    let dated = || format!("{}-{}", meta.last_modified.timestamp_micros(), meta.size);
-    meta.e_tag.clone().unwrap_or_else(dated)
 }
 
 /// HTTP status of a failed call. Calls other than GET and PUT report it only in their text.

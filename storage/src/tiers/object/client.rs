@@ -1,12 +1,8 @@
-//! Clients of `object_store` made from a config: endpoint and style, TLS, credentials, timeouts, and one HTTP client. In: the config and,
-//! for keys it leaves out, the usual AWS environment and profile. Out: two clients over one connection pool: one for
-//! reads, which does not retry, and one that retries for all other calls. Sends nothing.
+//! Client of S3: endpoint and style, credentials of the environment or of a profile; and the HTTP client of every service. In: the
+//! config. Out: a builder of `object_store`, and a client of reqwest. Sends nothing.
 
-use super::S3Config;
-use super::attempts::CountingConnector;
-use crate::error::{ErrorKind, StorageError};
-use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
-use object_store::{BackoffConfig, ClientOptions, RetryConfig};
+use super::BucketConfig;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::{Attempt, Policy};
 use reqwest::{Certificate, Client, Url};
@@ -15,64 +11,15 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-/// The clients of a bucket.
-pub(super) struct Clients {
-    /// For listings, look-ups, writes.
-    pub(super) store: AmazonS3,
-    /// For reads, whose retries are not `object_store`'s.
-    pub(super) reads: AmazonS3,
-}
-
-/// Builds both clients.
-pub(super) fn build(config: &S3Config) -> Result<Clients, StorageError> {
-    let invalid = |what: String| StorageError::new(ErrorKind::Invalid, format!("s3://{}", config.bucket), what);
-    let limit = Duration::from_millis(config.timeout_ms.max(1));
-    // The defaults of object_store, 10 retries within 180 s, are far past any request's deadline.
-    let retry = RetryConfig {
-        max_retries: usize::try_from(config.retries).unwrap_or(usize::MAX),
-        retry_timeout: limit,
-        backoff: BackoffConfig {
-            init_backoff: Duration::from_millis(20).min(limit),
-            max_backoff: (limit / 4).max(Duration::from_millis(20)),
-            base: 2.0,
-        },
-    };
-    let endpoint = config.endpoint.as_deref();
-    let endpoint = endpoint.map(|endpoint| checked(endpoint, config.allow_http));
-    let endpoint = endpoint.transpose().map_err(invalid)?;
-    let builder = addressed(config, endpoint.as_ref()).map_err(invalid)?;
-    let local = config.virtual_host && endpoint.as_ref().is_some_and(is_local);
-    let client = client(config, limit, local).map_err(invalid)?;
-    let builder = builder
-        .with_client_options(
-            ClientOptions::new()
-                .with_allow_http(config.allow_http)
-                .with_timeout(limit),
-        )
-        .with_disable_bulk_delete(true)
-        .with_http_connector(CountingConnector::new(client));
-    let store = builder
-        .clone()
-        .with_retry(retry.clone())
-        .build()
-        .map_err(|e| invalid(e.to_string()))?;
-    let reads = builder
-        .with_credentials(Arc::clone(store.credentials()))
-        .with_retry(RetryConfig {
-            max_retries: 0,
-            ..retry
-        })
-        .build()
-        .map_err(|e| invalid(e.to_string()))?;
-    Ok(Clients { store, reads })
-}
-
 /// Sets endpoint, bucket and credentials of a client.
-fn addressed(config: &S3Config, endpoint: Option<&Url>) -> Result<AmazonS3Builder, String> {
-    let mut builder = AmazonS3Builder::from_env().with_bucket_name(&config.bucket);
+pub(super) fn addressed(
+    config: &BucketConfig,
+    bucket: &str,
+    endpoint: Option<&Url>,
+) -> Result<AmazonS3Builder, String> {
+    let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
     builder = match &config.credentials_file {
         Some(file) => {
             let name = config.profile.as_deref().unwrap_or("default");
@@ -90,7 +37,7 @@ fn addressed(config: &S3Config, endpoint: Option<&Url>) -> Result<AmazonS3Builde
     }
     if let Some(endpoint) = endpoint {
         let endpoint = if config.virtual_host {
-            with_bucket(endpoint, &config.bucket)?
+            with_bucket(endpoint, bucket)?
         } else {
             text(endpoint)
         };
@@ -141,7 +88,7 @@ fn with_region(builder: AmazonS3Builder, profile: Profile) -> AmazonS3Builder {
 }
 
 /// Checks an endpoint. The error does not repeat it where it may hold a secret.
-fn checked(endpoint: &str, allow_http: bool) -> Result<Url, String> {
+pub(super) fn checked(endpoint: &str, allow_http: bool) -> Result<Url, String> {
     let url = Url::parse(endpoint)
         .map_err(|error| format!("endpoint is no URL ({error}); it begins with https:// or http://"))?;
     if !url.username().is_empty() || url.password().is_some() {
@@ -161,11 +108,11 @@ fn checked(endpoint: &str, allow_http: bool) -> Result<Url, String> {
 }
 
 /// Endpoint without a trailing slash: `object_store` adds its own.
-fn text(endpoint: &Url) -> String {
+pub(super) fn text(endpoint: &Url) -> String {
     endpoint.as_str().trim_end_matches('/').to_owned()
 }
 
-fn is_local(endpoint: &Url) -> bool {
+pub(super) fn is_local(endpoint: &Url) -> bool {
     let name = endpoint.domain();
     name.is_some_and(|name| name == "localhost" || name.ends_with(".localhost"))
 }
@@ -191,8 +138,9 @@ const SPARE_CONNECTIONS: usize = 4;
 /// Redirects within the endpoint that are followed.
 const REDIRECTS: usize = 4;
 
-/// Builds the client; each call may take `limit`. A `local` client resolves every name to this machine.
-pub(super) fn client(config: &S3Config, limit: Duration, local: bool) -> Result<Client, String> {
+/// Builds a client; each call may take `limit`. A `local` client resolves every name to this machine. A `plain` client may speak HTTP
+/// without TLS, as sources of credentials do that only this machine reaches.
+pub(super) fn client(config: &BucketConfig, limit: Duration, local: bool, plain: bool) -> Result<Client, String> {
     let idle = usize::try_from(config.concurrency).unwrap_or(usize::MAX);
     let builder = Client::builder()
         .user_agent(concat!("tierlab/", env!("CARGO_PKG_VERSION")))
@@ -201,7 +149,7 @@ pub(super) fn client(config: &S3Config, limit: Duration, local: bool) -> Result<
         .no_brotli()
         .no_zstd()
         .no_deflate()
-        .https_only(!config.allow_http)
+        .https_only(!config.allow_http && !plain)
         .timeout(limit)
         .connect_timeout(limit.min(CONNECT_LIMIT))
         .pool_max_idle_per_host(idle.saturating_add(SPARE_CONNECTIONS))
@@ -211,7 +159,7 @@ pub(super) fn client(config: &S3Config, limit: Duration, local: bool) -> Result<
     builder.build().map_err(|e| e.to_string())
 }
 
-fn certificates(config: &S3Config) -> Result<Vec<Certificate>, String> {
+fn certificates(config: &BucketConfig) -> Result<Vec<Certificate>, String> {
     let Some(file) = &config.ca_file else {
         return Ok(Vec::new());
     };

@@ -4,8 +4,9 @@
 //! accepted. No attempt, and no wait between attempts, outlives the caller's deadline.
 
 use super::attempts::Attempts;
-use super::bucket::{Bucket, version_of};
+use super::bucket::Bucket;
 use super::hedge::reply;
+use super::service::Service;
 use crate::error::{ErrorKind, StorageError};
 use crate::retry::Retries;
 use crate::tier::ReadCost;
@@ -76,7 +77,7 @@ impl Bucket {
             let Some(wait) = wait else {
                 attempts.count_lost(into.len() as u64);
                 if !failure.kind().is_transient() {
-                    return Err(failure);
+                    return Err(self.gone_or(key, failure).await);
                 }
                 let asked = asked.map_or_else(String::new, |asked| {
                     format!("; it asked to be left alone for {} s", asked.as_secs())
@@ -87,6 +88,17 @@ impl Bucket {
             };
             tracing::debug!("retried from byte {} on: {failure}", range.start + into.len() as u64);
             tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// The failure, or that the object is gone: to Azure's emulator a missing object is one of another version.
+    async fn gone_or(&self, key: &Key, failure: StorageError) -> StorageError {
+        if self.service() != Service::Azure || failure.kind() != ErrorKind::Changed {
+            return failure;
+        }
+        match self.head(key).await {
+            Err(gone) if gone.kind() == ErrorKind::NotFound => gone,
+            _ => failure,
         }
     }
 
@@ -128,7 +140,7 @@ impl Bucket {
             let detail = format!("{}: it has {} bytes and not {size}", self.endpoint(), result.meta.size);
             return Err(StorageError::new(ErrorKind::Corrupt, self.object(key), detail));
         }
-        let found = version_of(&result.meta);
+        let found = self.version_of(&result.meta);
         let version = version.get_or_init(|| found.clone());
         if found != *version {
             let detail = format!("{} has version {found}, not {version}", self.endpoint());

@@ -8,10 +8,10 @@
 use super::attempts::Attempts;
 use crate::error::{ErrorKind, StorageError};
 use futures::future::{BoxFuture, Either, poll_immediate, select};
-use object_store::aws::AmazonS3;
 use object_store::path::Path as Key;
 use object_store::{GetOptions, GetResult, ObjectStore};
 use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -38,11 +38,11 @@ pub(super) struct Hedging {
 
 impl Hedging {
     /// Hedging as configured; none without a quantile.
-    pub(super) fn new(bucket: &str, quantile: Option<f64>, max_share: f64) -> Result<Option<Self>, StorageError> {
+    pub(super) fn new(bucket: String, quantile: Option<f64>, max_share: f64) -> Result<Option<Self>, StorageError> {
         let invalid = |what: &str| {
             StorageError::new(
                 ErrorKind::Invalid,
-                format!("s3://{bucket}"),
+                bucket.clone(),
                 format!("`{what}` must lie between 0 and 1"),
             )
         };
@@ -113,7 +113,7 @@ type Sent = BoxFuture<'static, object_store::Result<GetResult>>;
 /// Waits for the first bytes of the reply to a GET of `bytes`.
 pub(super) async fn reply(
     hedging: Option<&Hedging>,
-    store: &AmazonS3,
+    store: &Arc<dyn ObjectStore>,
     key: &Key,
     options: GetOptions,
     (bytes, attempts): (u64, &Attempts),
@@ -142,8 +142,8 @@ pub(super) async fn reply(
     result
 }
 
-fn send(store: &AmazonS3, key: &Key, options: GetOptions) -> Sent {
-    let (store, key) = (store.clone(), key.clone());
+fn send(store: &Arc<dyn ObjectStore>, key: &Key, options: GetOptions) -> Sent {
+    let (store, key) = (Arc::clone(store), key.clone());
     Box::pin(async move { store.get_opts(&key, options).await })
 }
 
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn the_delay_follows_the_quantile_of_the_recent_replies() {
-        let hedging = Hedging::new("b", Some(0.95), 1.0).unwrap().unwrap();
+        let hedging = Hedging::new("b".to_owned(), Some(0.95), 1.0).unwrap().unwrap();
         for ms in 1..32 {
             hedging.record(Duration::from_millis(ms));
             assert_eq!(hedging.begin(), None);
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn second_gets_stay_within_their_share() {
-        let hedging = Hedging::new("b", Some(0.5), 0.1).unwrap().unwrap();
+        let hedging = Hedging::new("b".to_owned(), Some(0.5), 0.1).unwrap().unwrap();
         let mut allowed = 0;
         for _ in 0..1000 {
             hedging.begin();
@@ -216,10 +216,10 @@ mod tests {
             (None, -0.1, "hedge_max_share"),
             (Some(0.9), 1.1, "hedge_max_share"),
         ] {
-            let error = Hedging::new("b", quantile, share).unwrap_err();
+            let error = Hedging::new("b".to_owned(), quantile, share).unwrap_err();
             assert!(error.detail().contains(named), "{error}");
         }
-        assert!(Hedging::new("b", None, 0.05).unwrap().is_none());
+        assert!(Hedging::new("b".to_owned(), None, 0.05).unwrap().is_none());
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tier over an S3-compatible bucket, through `object_store`.
+//! Tier over a bucket of S3 or what speaks it, of Google Cloud Storage or of Azure Blob Storage, through `object_store`.
 //!
 //! In: object paths and ranges. Out: bytes of the version that was looked up, which is its ETag. Every GET is
 //! conditional on the ETag, so a replaced object is an error and never a mix. Large ranges are cut into parallel GETs,
@@ -21,7 +21,7 @@ use crate::tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo};
 use crate::tiers::number;
 use crate::unreported::PendingCost;
 use async_trait::async_trait;
-use bucket::{Bucket, version_of};
+use bucket::Bucket;
 use bytes::{Bytes, BytesMut};
 use fetch::Wanted;
 use futures::{StreamExt, TryStreamExt};
@@ -42,10 +42,11 @@ mod fetch;
 mod hedge;
 mod policy;
 mod put;
+mod service;
 
 /// A bucket.
 #[derive(Debug)]
-pub struct S3Tier {
+pub struct BucketTier {
     bucket: Arc<Bucket>,
     slots: Arc<Semaphore>,
     concurrency: usize,
@@ -54,22 +55,21 @@ pub struct S3Tier {
     notes: Vec<String>,
 }
 
-impl S3Tier {
+impl BucketTier {
     /// Builds the client and asks the bucket for a listing, so that a wrong bucket, endpoint or credential shows now.
     /// A bucket that may be read but not listed is fine.
     ///
     /// # Errors
     /// Config that contradicts itself, a bucket that is not there, or an endpoint that does not answer.
-    pub async fn connect(config: &S3Config) -> Result<Self, StorageError> {
+    pub async fn connect(config: &BucketConfig) -> Result<Self, StorageError> {
         let zero = [
             ("concurrency", u64::from(config.concurrency)),
             ("part_bytes", config.part_bytes),
         ];
         if let Some((key, _)) = zero.iter().find(|(_, value)| *value == 0) {
-            let object = format!("s3://{}", config.bucket);
             return Err(StorageError::new(
                 ErrorKind::Invalid,
-                object,
+                service::Place::of(config)?.to_string(),
                 format!("`{key}` must be at least 1"),
             ));
         }
@@ -104,11 +104,11 @@ impl S3Tier {
         })
     }
 
-    fn describe(path: ObjectPath, meta: &ObjectMeta) -> Object {
+    fn describe(&self, path: ObjectPath, meta: &ObjectMeta) -> Object {
         Object {
             path,
             size: meta.size,
-            version: version_of(meta),
+            version: self.bucket.version_of(meta),
         }
     }
 
@@ -146,7 +146,7 @@ impl S3Tier {
         };
         let mut cost = PendingCost::new(&self.bucket.unreported);
         let gets = gets.into_iter().map(one).collect();
-        let parts = at_once(key.as_ref(), gets, |part: &S3Part| cost.add(&part.cost)).await?;
+        let parts = at_once(key.as_ref(), gets, |part: &BucketPart| cost.add(&part.cost)).await?;
         let mut wholes: Vec<BytesMut> = spans.iter().map(|_| BytesMut::new()).collect();
         for part in parts {
             rejoin(&mut wholes[part.of], part.bytes);
@@ -165,7 +165,7 @@ struct Get {
 }
 
 /// Result of a GET.
-struct S3Part {
+struct BucketPart {
     /// The index of its span.
     of: usize,
     bytes: BytesMut,
@@ -174,7 +174,7 @@ struct S3Part {
 
 impl Get {
     /// Runs once there is a slot.
-    async fn run(self, bucket: &Bucket, slots: &Semaphore, wanted: Wanted<'_>) -> Result<S3Part, StorageError> {
+    async fn run(self, bucket: &Bucket, slots: &Semaphore, wanted: Wanted<'_>) -> Result<BucketPart, StorageError> {
         let queued = Instant::now();
         // The semaphore is never closed.
         let slot = match wanted.deadline {
@@ -193,7 +193,7 @@ impl Get {
             device: sent.elapsed(),
             ..of_get
         };
-        Ok(S3Part {
+        Ok(BucketPart {
             of: self.of,
             bytes,
             cost,
@@ -216,10 +216,10 @@ fn cut(reply: &Bytes, at: Range<usize>) -> (Bytes, Duration) {
 }
 
 #[async_trait]
-impl Tier for S3Tier {
+impl Tier for BucketTier {
     fn info(&self) -> TierInfo {
         TierInfo {
-            kind: "s3",
+            kind: self.bucket.service().kind(),
             location: self.bucket.location(),
             wrappers: Vec::new(),
             notes: self.notes.clone(),
@@ -228,7 +228,7 @@ impl Tier for S3Tier {
 
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
         let meta = self.bucket.head(&self.bucket.key(path)?).await?;
-        Ok(Self::describe(path.clone(), &meta))
+        Ok(self.describe(path.clone(), &meta))
     }
 
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
@@ -267,7 +267,7 @@ impl Tier for S3Tier {
         let mut pages = self.bucket.store.list(within.as_ref());
         while let Some(meta) = self.bucket.within(&key, pages.try_next()).await? {
             match self.bucket.path(&meta.location) {
-                Some(path) => listing.push(Self::describe(path, &meta))?,
+                Some(path) => listing.push(self.describe(path, &meta))?,
                 None => listing.named(meta.location.as_ref().len())?,
             }
         }
@@ -297,23 +297,27 @@ impl Tier for S3Tier {
 
     async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
         let key = self.bucket.key(path)?;
-        // S3 answers the same whether there was anything to delete.
+        // Services answer the same whether there was anything to delete.
         self.bucket.head(&key).await?;
         self.bucket.within(&key, self.bucket.store.delete(&key)).await
     }
 }
 
-/// An S3-compatible bucket.
+/// A bucket of S3 or a server that speaks it, of Google Cloud Storage or of Azure Blob Storage.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct S3Config {
-    /// The bucket.
-    pub bucket: String,
-    /// A prefix inside the bucket.
+pub struct BucketConfig {
+    /// Bucket and prefix: `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX` or `az://CONTAINER/PREFIX`.
+    pub url: Option<String>,
+    /// The bucket of S3, in place of `url`.
+    pub bucket: Option<String>,
+    /// A prefix inside `bucket`.
     pub prefix: Option<String>,
-    /// The region; the environment's when left out.
+    /// The storage account of `az://`; the environment's when left out.
+    pub account: Option<String>,
+    /// The region of S3; the environment's when left out.
     pub region: Option<String>,
-    /// The endpoint of an S3-compatible server; AWS when left out.
+    /// The endpoint of a server that speaks the service's protocol; the service's own when left out.
     pub endpoint: Option<String>,
     /// If true, the bucket's name is part of the host's name instead of the path (virtual-hosted style).
     #[serde(default)]
@@ -323,7 +327,8 @@ pub struct S3Config {
     /// If true, sends requests unsigned.
     #[serde(default)]
     pub anonymous: bool,
-    /// File of AWS profiles to take keys from, instead of the environment.
+    /// File to take keys from instead of the environment: AWS profiles, Google's JSON of a service account, or the key of an
+    /// Azure account.
     pub credentials_file: Option<PathBuf>,
     /// The profile in `credentials_file`; `default` when left out.
     pub profile: Option<String>,
@@ -358,6 +363,13 @@ pub struct S3Config {
     /// Maximum share of GETs that hedging sends a second time.
     #[serde(default = "default_hedge_max_share")]
     pub hedge_max_share: f64,
+}
+
+impl BucketConfig {
+    /// The kind of the service, as in results: `s3`, `gcs`, `azure`.
+    pub(crate) fn kind(&self) -> &'static str {
+        service::Place::of(self).map_or("s3", |place| place.service.kind())
+    }
 }
 
 const fn default_hedge_max_share() -> f64 {

@@ -1,6 +1,6 @@
 //! Time limits of the attempts at a GET, and the waits between them. In: a config. Out: durations. Sends nothing.
 
-use super::S3Config;
+use super::BucketConfig;
 use crate::retry::Backoff;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(super) struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    pub(super) fn new(config: &S3Config) -> Self {
+    pub(super) fn new(config: &BucketConfig) -> Self {
         Self {
             limit: Duration::from_millis(config.timeout_ms.max(1)),
             floor: Duration::from_millis(config.attempt_ms.max(1)),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tierlab_origins::s3::S3Origin;
 use tierlab_storage::config::TierConfig;
 use tierlab_storage::conformance::{Suite, content};
-use tierlab_storage::tiers::s3::S3Tier;
+use tierlab_storage::tiers::object::BucketTier;
 use tierlab_storage::{Body, ErrorKind, StorageError, Tier};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -30,17 +30,17 @@ async fn serve(root: &Path) -> (String, oneshot::Sender<()>) {
     (endpoint, stop)
 }
 
-async fn connect(endpoint: &str, more: &str) -> Result<S3Tier, StorageError> {
+async fn connect(endpoint: &str, more: &str) -> Result<BucketTier, StorageError> {
     let document = format!(
         "kind = \"s3\"\nbucket = \"tierlab\"\nendpoint = \"{endpoint}\"\nallow_http = true\nanonymous = true\n{more}"
     );
-    let TierConfig::S3(config) = TierConfig::parse("test", &document)? else {
+    let TierConfig::Object(config) = TierConfig::parse("test", &document)? else {
         panic!("kind is s3")
     };
-    S3Tier::connect(&config).await
+    BucketTier::connect(&config).await
 }
 
-fn suite(tier: S3Tier, scratch: &Path) -> Suite {
+fn suite(tier: BucketTier, scratch: &Path) -> Suite {
     Suite {
         tier: Arc::new(tier),
         folder: path("suite"),

@@ -6,7 +6,7 @@ use crate::path;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 use tierlab_storage::conformance::content;
-use tierlab_storage::tiers::s3::S3Tier;
+use tierlab_storage::tiers::object::BucketTier;
 use tierlab_storage::{ErrorKind, Object, Read, Tier, deadline};
 
 const SIZE: u64 = 300_007;
@@ -143,7 +143,7 @@ async fn attempts_stay_within_the_deadline_of_the_one_who_asks() {
     let harness = Harness::new().await;
     let tier = harness.tier(TIER).await;
     let object = put(&tier, "o", 8, SIZE).await;
-    let within = async |tier: &S3Tier, object: &Object, ms, range: Range<u64>| {
+    let within = async |tier: &BucketTier, object: &Object, ms, range: Range<u64>| {
         let began = Instant::now();
         let until = began + Duration::from_millis(ms);
         let read = deadline::within(until, tier.read(object, range.clone())).await;

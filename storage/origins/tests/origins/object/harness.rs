@@ -5,7 +5,7 @@ use std::ops::Range;
 use tempfile::TempDir;
 use tierlab_origins::s3::{Faults, S3Origin};
 use tierlab_storage::conformance::content;
-use tierlab_storage::tiers::s3::S3Tier;
+use tierlab_storage::tiers::object::BucketTier;
 use tierlab_storage::{Body, Object, StorageError, Tier, TierConfig};
 use tokio::net::TcpListener;
 
@@ -34,7 +34,7 @@ impl Harness {
     }
 
     /// A tier that reads from the origin unsigned, with more keys of its config.
-    pub(crate) async fn tier(&self, more: &str) -> S3Tier {
+    pub(crate) async fn tier(&self, more: &str) -> BucketTier {
         let endpoint = format!("http://127.0.0.1:{}", self.port);
         let more = format!("allow_http = true\nanonymous = true\n{more}");
         connect(&endpoint, &more).await.unwrap()
@@ -42,17 +42,17 @@ impl Harness {
 }
 
 /// A tier at an endpoint.
-pub(crate) async fn connect(endpoint: &str, more: &str) -> Result<S3Tier, StorageError> {
+pub(crate) async fn connect(endpoint: &str, more: &str) -> Result<BucketTier, StorageError> {
     let document =
         format!("kind = \"s3\"\nbucket = \"tierlab\"\nregion = \"us-east-1\"\nendpoint = \"{endpoint}\"\n{more}");
-    let TierConfig::S3(config) = TierConfig::parse("test", &document)? else {
+    let TierConfig::Object(config) = TierConfig::parse("test", &document)? else {
         panic!("kind is s3")
     };
-    S3Tier::connect(&config).await
+    BucketTier::connect(&config).await
 }
 
 /// Puts content in which every byte identifies its position.
-pub(crate) async fn put(tier: &S3Tier, at: &str, seed: u64, size: u64) -> Object {
+pub(crate) async fn put(tier: &BucketTier, at: &str, seed: u64, size: u64) -> Object {
     let body = Body::Bytes(content(seed, 0..size).into());
     tier.put(&path(at), body).await.unwrap()
 }

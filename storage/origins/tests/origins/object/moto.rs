@@ -1,18 +1,13 @@
 //! The S3 tier against moto, a second S3 server, written by others: over HTTP and over TLS with a CA of its own.
 
 use super::harness::{connect, put};
+use super::peer::{Peer, python, run};
 use crate::path;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::process::Command;
+use std::sync::Arc;
 use tempfile::TempDir;
 use tierlab_storage::conformance::{Suite, content};
 use tierlab_storage::{ErrorKind, Tier};
-
-/// The longest that moto may take to listen.
-const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// Makes a CA, and a certificate for loopback that it signed, in the folder of its argument.
 const CERTIFY: &str = "
@@ -45,39 +40,11 @@ boto3.client('s3', endpoint_url=sys.argv[1], verify=sys.argv[2] or None, region_
     aws_access_key_id='any', aws_secret_access_key='any').create_bucket(Bucket='tierlab')
 ";
 
-fn python() -> PathBuf {
-    let venv = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.runtime/venv/bin/python");
-    assert!(
-        venv.exists(),
-        "{} is missing: run `scripts/setup python`",
-        venv.display()
-    );
-    venv
-}
-
-fn run(script: &str, arguments: &[&str]) {
-    let output = Command::new(python()).args(["-c", script]).args(arguments).output();
-    let output = output.unwrap();
-    assert!(
-        output.status.success(),
-        "python: {} (if a module is missing: run `scripts/setup python`)",
-        String::from_utf8_lossy(&output.stderr)
-    );
-}
-
-/// A running moto, ended by its own handle.
+/// A running moto.
 struct Moto {
-    child: Child,
     endpoint: String,
     folder: TempDir,
-}
-
-impl Drop for Moto {
-    fn drop(&mut self) {
-        // Both fail only if the child has already ended, which is the goal.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+    _peer: Peer,
 }
 
 impl Moto {
@@ -90,34 +57,12 @@ impl Moto {
             run(CERTIFY, &[folder.path().to_str().unwrap()]);
             command.args(["--ssl-cert", &file("leaf.pem"), "--ssl-key", &file("leaf.key")]);
         }
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let stderr = BufReader::new(child.stderr.take().unwrap());
-        let (tell, told) = mpsc::channel();
-        // Reads to the end, so that moto never waits for its log to be read.
-        std::thread::spawn(move || {
-            let mut seen = String::new();
-            for line in stderr.lines().map_while(Result::ok) {
-                if let Some((_, url)) = line.split_once("Running on ") {
-                    let _ = tell.send(Ok(url.trim().to_owned()));
-                }
-                if seen.len() < 10_000 {
-                    seen.push_str(&line);
-                    seen.push('\n');
-                }
-            }
-            let _ = tell.send(Err(seen));
-        });
-        let endpoint = told.recv_timeout(START_LIMIT);
-        let mut moto = Self {
-            child,
-            endpoint: String::new(),
+        let peer = Peer::start(&mut command, "Running on ", "scripts/setup python");
+        let moto = Self {
+            endpoint: peer.endpoint.clone(),
             folder,
+            _peer: peer,
         };
-        match endpoint {
-            Ok(Ok(endpoint)) => moto.endpoint = endpoint,
-            Ok(Err(log)) => panic!("moto ended: {log}\n(if a module is missing: run `scripts/setup python`)"),
-            Err(_) => panic!("moto does not listen after {START_LIMIT:?}"),
-        }
         let ca = if tls { moto.file("ca.pem") } else { String::new() };
         run(MAKE_BUCKET, &[&moto.endpoint, &ca]);
         moto
