@@ -2,7 +2,6 @@
 //! requests sent, and the wait that the server asked for. Misses requests that reqwest repeats because a pooled
 //! connection closed before they were sent.
 
-use super::service::allows_http;
 use crate::tier::ReadCost;
 use crate::unreported::UnreportedCost;
 use async_trait::async_trait;
@@ -10,10 +9,10 @@ use bytes::BytesMut;
 use futures::StreamExt;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
-use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
 };
+use object_store::{ClientConfigKey, ClientOptions};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;

@@ -260,11 +260,6 @@ fn azure(config: &BucketConfig, place: &Place, endpoint: Option<&Url>) -> Result
     Ok(builder)
 }
 
-/// True if these options are for a metadata server or another source of credentials in reach, which speaks plain HTTP.
-pub(super) fn allows_http(options: &ClientOptions) -> bool {
-    options.get_config_value(&ClientConfigKey::AllowHttp).as_deref() == Some("true")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
