@@ -150,11 +150,9 @@ impl CountingConnector {
 
 impl HttpConnector for CountingConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let client = if allows_http(options) {
-            &self.plain
-        } else {
-            &self.client
-        };
+        // True for metadata servers and other sources of credentials that only this machine reaches.
+        let may_be_plain = options.get_config_value(&ClientConfigKey::AllowHttp).as_deref() == Some("true");
+        let client = if may_be_plain { &self.plain } else { &self.client };
         Ok(client.clone())
     }
 }
