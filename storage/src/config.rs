@@ -6,6 +6,7 @@ use crate::tiers::flight::FlightConfig;
 use crate::tiers::gds::GdsConfig;
 use crate::tiers::nfs::NfsConfig;
 use crate::tiers::nvme::NvmeConfig;
+use crate::tiers::redis::RedisConfig;
 use crate::tiers::s3::S3Config;
 use crate::wrappers::{CacheConfig, WrapperConfig};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -26,6 +27,8 @@ pub enum TierConfig {
     Nfs(NfsConfig),
     /// An S3-compatible bucket.
     S3(S3Config),
+    /// A key-value store that speaks Redis' protocol.
+    Redis(RedisConfig),
     /// An Arrow Flight server.
     Flight(FlightConfig),
     /// Local files read into device memory: by GPUDirect Storage, or by another path.
@@ -54,6 +57,7 @@ enum Kind {
     Nvme(NvmeConfig),
     Nfs(NfsConfig),
     S3(S3Config),
+    Redis(RedisConfig),
     Flight(FlightConfig),
     Gds(GdsConfig),
     #[serde(skip)]
@@ -101,6 +105,7 @@ impl TierConfig {
             Self::Nvme(_) => "nvme",
             Self::Nfs(_) => "nfs",
             Self::S3(_) => "s3",
+            Self::Redis(_) => "redis",
             Self::Flight(_) => "flight",
             Self::Gds(_) => "gds",
             Self::Wrapped(wrapped) => wrapped.tier.kind(),

@@ -31,7 +31,7 @@ pub struct ReadMany {
 /// Description of a tier, for results and logs. Never holds credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TierInfo {
-    /// The kind, as in configs: `memory`, `nvme`, `nfs`, `s3`, `flight`, `gds`.
+    /// The kind, as in configs: `memory`, `nvme`, `nfs`, `s3`, `redis`, `flight`, `gds`.
     pub kind: &'static str,
     /// Root, URL or endpoint.
     pub location: String,

@@ -5,6 +5,7 @@ pub mod gds;
 pub mod memory;
 pub mod nfs;
 pub mod nvme;
+pub mod redis;
 pub mod s3;
 mod source;
 
