@@ -1,7 +1,6 @@
 //! Keys of a key-value tier's TOML. In: TOML through serde, and the password where a key says that it is. Out: checked
 //! values. Connects to nothing.
 
-use super::link::Address;
 use crate::error::{ErrorKind, StorageError};
 use crate::tiers::number;
 use redis::{ProtocolVersion, RedisConnectionInfo};
@@ -74,7 +73,7 @@ impl RedisConfig {
     }
 
     /// The server's address, and true for TLS. No key may be zero.
-    pub(super) fn checked_address(&self) -> Result<(Address, bool), StorageError> {
+    pub(super) fn checked_address(&self) -> Result<(String, bool), StorageError> {
         let zero = [
             ("rows_per_key", u64::from(self.rows_per_key)),
             ("connections", u64::from(self.connections)),
@@ -98,14 +97,13 @@ impl RedisConfig {
         let (rest, is_tls) = match self.url.split_once("://") {
             Some(("redis", rest)) => (rest, false),
             Some(("rediss", rest)) => (rest, true),
-            _ => return Err(self.invalid("`url` must be redis://host:port, or rediss://host:port for TLS")),
+            _ => ("", false),
         };
-        let authority = rest.trim_end_matches('/').parse::<http::uri::Authority>().ok();
-        let Some((host, port)) = authority.and_then(|at| Some((at.host().to_owned(), at.port_u16()?))) else {
-            return Err(self.invalid("`url` must be redis://host:port, or rediss://host:port for TLS"));
-        };
-        let host = host.trim_matches(['[', ']']).to_owned();
-        Ok((Address { host, port }, is_tls))
+        let authority: Option<http::uri::Authority> = rest.trim_end_matches('/').parse().ok();
+        match authority {
+            Some(authority) if authority.port().is_some() => Ok((authority.to_string(), is_tls)),
+            _ => Err(self.invalid("`url` must be redis://host:port, or rediss://host:port for TLS")),
+        }
     }
 
     /// User and password for each connection.
@@ -176,17 +174,13 @@ mod tests {
 
     #[test]
     fn addresses_are_checked_and_hide_passwords() {
-        for (url, host, port, is_tls) in [
-            ("redis://127.0.0.1:6379", "127.0.0.1", 6379, false),
-            ("rediss://cache.example:6380/", "cache.example", 6380, true),
-            ("redis://[::1]:1", "::1", 1, false),
+        for (url, address, is_tls) in [
+            ("redis://127.0.0.1:6379", "127.0.0.1:6379", false),
+            ("rediss://cache.example:6380/", "cache.example:6380", true),
+            ("redis://[::1]:1", "[::1]:1", false),
         ] {
-            let address = Address {
-                host: host.to_owned(),
-                port,
-            };
             let checked = config(&format!("url = \"{url}\"")).checked_address();
-            assert_eq!(checked.unwrap(), (address, is_tls));
+            assert_eq!(checked.unwrap(), (address.to_owned(), is_tls));
         }
         for url in [
             "",

@@ -16,7 +16,6 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisError, ServerError, Value};
 use rustls_pki_types::ServerName;
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -40,19 +39,6 @@ const MIN_BYTES_PER_S: u64 = 4_000_000;
 /// The waits before repeats: up to half as long again, so that callers spread.
 const BACKOFF: Backoff = Backoff::spread(Duration::from_millis(20), Duration::from_millis(800), 1.0, 1.5);
 
-/// Host and port of a node.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Address {
-    pub(super) host: String,
-    pub(super) port: u16,
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.host, self.port)
-    }
-}
-
 /// A command for the node that has a slot.
 #[derive(Debug)]
 pub(super) struct Command {
@@ -66,24 +52,20 @@ pub(super) struct Command {
 
 /// The store.
 pub(super) struct Link {
-    seed: Address,
+    pub(super) config: RedisConfig,
+    /// Host and port, as of all nodes.
+    seed: String,
     tls: Option<TlsConnector>,
     login: RedisConnectionInfo,
-    is_cluster: bool,
-    connections: u32,
     slots: Arc<Semaphore>,
-    part_bytes: u64,
-    limit: Duration,
-    attempt: Duration,
-    retries: u32,
     owners: Mutex<Arc<Owners>>,
-    nodes: Mutex<HashMap<Address, Arc<[Place]>>>,
+    nodes: Mutex<HashMap<String, Arc<[Place]>>>,
     next: AtomicUsize,
     pub(super) unreported: UnreportedCost,
 }
 
 /// First and last slot of each range of a cluster, and its node; in order.
-type Owners = Vec<(u16, u16, Address)>;
+type Owners = Vec<(u16, u16, String)>;
 
 /// Place of one of a node's connections, which is made when it is first used.
 type Place = tokio::sync::Mutex<Option<Arc<Connection>>>;
@@ -121,30 +103,28 @@ impl Link {
         Ok(Self {
             tls: if is_tls { Some(config.tls()?) } else { None },
             login: config.login()?,
-            is_cluster: config.cluster,
-            connections: config.connections,
             slots: Arc::new(Semaphore::new(slots.min(Semaphore::MAX_PERMITS))),
-            part_bytes: config.part_bytes,
-            limit: Duration::from_millis(config.timeout_ms),
-            attempt: Duration::from_millis(config.attempt_ms),
-            retries: config.retries,
             owners: Mutex::new(Arc::new(vec![(0, SLOTS - 1, seed.clone())])),
             nodes: Mutex::default(),
             next: AtomicUsize::new(0),
             unreported: UnreportedCost::default(),
+            config: config.clone(),
             seed,
         })
     }
 
-    /// URL of the store, without user and password.
-    pub(super) fn url(&self) -> String {
-        let scheme = if self.tls.is_some() { "rediss" } else { "redis" };
-        format!("{scheme}://{}", self.seed)
+    /// URL of the store, which holds neither user nor password.
+    pub(super) fn url(&self) -> &str {
+        self.config.url.trim_end_matches('/')
+    }
+
+    fn attempt(&self) -> Duration {
+        Duration::from_millis(self.config.attempt_ms)
     }
 
     /// Slot of a key; all keys have the same slot if there is no cluster.
     pub(super) fn slot(&self, key: &[u8]) -> u16 {
-        if self.is_cluster { crc16(key) % SLOTS } else { 0 }
+        if self.config.cluster { crc16(key) % SLOTS } else { 0 }
     }
 
     /// Runs commands that are no reads, whose costs are counted.
@@ -168,11 +148,11 @@ impl Link {
         cost: &mut PendingCost<'_>,
     ) -> Result<Vec<Value>, StorageError> {
         let bytes = commands.iter().map(|command| command.sends + command.brings).sum();
-        let limit = deadline::remaining(self.limit + of_bytes(bytes));
+        let limit = deadline::remaining(Duration::from_millis(self.config.timeout_ms) + of_bytes(bytes));
         let mut call = Call {
             object,
             commands,
-            retries: Retries::new(BACKOFF, Instant::now(), limit, self.retries),
+            retries: Retries::new(BACKOFF, Instant::now(), limit, self.config.retries),
             first_sent: None,
             missing: (0..commands.len()).collect(),
             replies: vec![Value::Nil; commands.len()],
@@ -189,8 +169,10 @@ impl Link {
             };
             tracing::debug!("asked again in {} ms: {failure}", wait.as_millis());
             tokio::time::sleep(wait).await;
-            if let Err(error) = self.find_owners(object).await {
-                tracing::debug!("asked the nodes that were known: {error}");
+            match tokio::time::timeout(call.retries.left(), self.find_owners(object)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!("the nodes of the cluster are not told: {error}"),
+                Err(_) => tracing::debug!("the nodes of the cluster are not told in time"),
             }
         }
     }
@@ -240,7 +222,7 @@ impl Link {
     async fn send(
         self: &Arc<Self>,
         call: &mut Call<'_>,
-        address: Address,
+        address: String,
         members: &[usize],
         cost: &mut PendingCost<'_>,
     ) -> Result<JoinHandle<Result<Vec<Value>, StorageError>>, StorageError> {
@@ -254,16 +236,17 @@ impl Link {
             );
             StorageError::new(ErrorKind::Timeout, call.object, what)
         })?;
+        let queue = queued.elapsed();
         let (mut pipeline, mut most, mut bytes) = (Pipeline::new(), 0, 0);
         for command in members.iter().map(|&i| &call.commands[i]) {
             pipeline.add_command(command.cmd.clone());
             most += command.brings + REPLY_BYTES;
             bytes += command.sends + command.brings;
         }
-        let limit = call.retries.left().min(self.attempt + of_bytes(bytes));
+        let limit = call.retries.left().min(self.attempt() + of_bytes(bytes));
         cost.add(&ReadCost {
             via: ViaSet::of(Via::Redis),
-            queue: queued.elapsed(),
+            queue,
             requests: 1,
             retries: u32::from(call.retries.made() > 0),
             ..ReadCost::default()
@@ -278,11 +261,11 @@ impl Link {
     }
 
     /// Missing commands by node, at most `part_bytes` together unless it is a single one.
-    fn requests(&self, call: &Call<'_>) -> Result<Vec<(Address, Vec<usize>)>, StorageError> {
+    fn requests(&self, call: &Call<'_>) -> Result<Vec<(String, Vec<usize>)>, StorageError> {
         let owners = Arc::clone(&self.owners.lock());
-        let mut requests: Vec<(Address, Vec<usize>)> = Vec::new();
+        let mut requests: Vec<(String, Vec<usize>)> = Vec::new();
         // The last request to each node, and its bytes.
-        let mut open: HashMap<&Address, (usize, u64)> = HashMap::new();
+        let mut open: HashMap<&str, (usize, u64)> = HashMap::new();
         for &i in &call.missing {
             let command = &call.commands[i];
             let at = owners.partition_point(|(_, last, _)| *last < command.slot);
@@ -291,14 +274,15 @@ impl Link {
                 return Err(StorageError::new(ErrorKind::Unavailable, call.object, what));
             };
             let bytes = command.sends + command.brings;
+            let address = address.as_str();
             match open.get_mut(address) {
-                Some((request, sum)) if *sum + bytes <= self.part_bytes => {
+                Some((request, sum)) if *sum + bytes <= self.config.part_bytes => {
                     *sum += bytes;
                     requests[*request].1.push(i);
                 }
                 _ => {
                     open.insert(address, (requests.len(), bytes));
-                    requests.push((address.clone(), vec![i]));
+                    requests.push((address.to_owned(), vec![i]));
                 }
             }
         }
@@ -308,12 +292,12 @@ impl Link {
     /// Asks a cluster for the owners of its slots: the node of the config, and then those that were known. Without a
     /// cluster there is nothing to find.
     pub(super) async fn find_owners(&self, object: &str) -> Result<(), StorageError> {
-        if !self.is_cluster {
+        if !self.config.cluster {
             return Ok(());
         }
         let known = Arc::clone(&self.owners.lock());
         let known = known.iter().map(|(_, _, address)| address.clone());
-        let addresses: HashSet<Address> = known.filter(|address| *address != self.seed).collect();
+        let addresses: HashSet<String> = known.filter(|address| *address != self.seed).collect();
         let mut pipeline = Pipeline::new();
         pipeline.cmd("CLUSTER").arg("SLOTS");
         let mut failure = None;
@@ -323,7 +307,7 @@ impl Link {
                 &address,
                 &pipeline,
                 CLUSTER_BYTES,
-                deadline::remaining(self.attempt),
+                deadline::remaining(self.attempt()),
             );
             let error = match asked.await.map(|mut values| values.pop()) {
                 Ok(Some(Value::ServerError(error))) => self.failed(
@@ -332,10 +316,9 @@ impl Link {
                     Some(error.code()),
                     error.details().unwrap_or_default(),
                 ),
-                Ok(reply) => match owners(&reply.unwrap_or(Value::Nil), &address.host) {
+                Ok(reply) => match owners(&reply.unwrap_or(Value::Nil), host(&address)) {
                     Some(owners) => {
-                        let is_known =
-                            |at: &Address| *at == self.seed || owners.iter().any(|(_, _, owner)| owner == at);
+                        let is_known = |at: &str| at == self.seed || owners.iter().any(|(_, _, owner)| owner == at);
                         self.nodes.lock().retain(|address, _| is_known(address));
                         *self.owners.lock() = Arc::new(owners);
                         return Ok(());
@@ -353,7 +336,7 @@ impl Link {
     async fn ask(
         &self,
         object: &str,
-        address: &Address,
+        address: &str,
         commands: &Pipeline,
         most: u64,
         limit: Duration,
@@ -400,12 +383,12 @@ impl Link {
     }
 
     /// The next connection to a node, made if there is none, or if it broke.
-    async fn connection(&self, address: &Address) -> Result<Arc<Connection>, RedisError> {
+    async fn connection(&self, address: &str) -> Result<Arc<Connection>, RedisError> {
         let places = Arc::clone(
             self.nodes
                 .lock()
-                .entry(address.clone())
-                .or_insert_with(|| (0..self.connections).map(|_| Place::default()).collect()),
+                .entry(address.to_owned())
+                .or_insert_with(|| (0..self.config.connections).map(|_| Place::default()).collect()),
         );
         let mut place = places[self.next.fetch_add(1, Ordering::Relaxed) % places.len()]
             .lock()
@@ -416,13 +399,14 @@ impl Link {
         }
     }
 
-    async fn connect(&self, address: &Address) -> Result<Connection, RedisError> {
-        let stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
+    async fn connect(&self, address: &str) -> Result<Connection, RedisError> {
+        let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         match &self.tls {
             None => self.begin(stream).await,
             Some(tls) => {
-                let name = ServerName::try_from(address.host.clone()).map_err(std::io::Error::other)?;
+                let name = ServerName::try_from(host(address).trim_matches(['[', ']']).to_owned())
+                    .map_err(std::io::Error::other)?;
                 self.begin(tls.connect(name, stream).await?).await
             }
         }
@@ -451,13 +435,13 @@ impl Link {
     }
 
     /// The error of a node: the code and text of its own, or the text of a broken connection.
-    fn failed(&self, object: &str, address: &Address, code: Option<&str>, said: &str) -> StorageError {
+    fn failed(&self, object: &str, address: &str, code: Option<&str>, said: &str) -> StorageError {
         let (kind, hint) = match code {
             Some("NOAUTH" | "WRONGPASS" | "NOPERM") => (
                 ErrorKind::Denied,
                 "access denied; check `username`, `password_env` or `password_file`, and the user's permissions",
             ),
-            Some("MOVED" | "ASK" | "CROSSSLOT") if !self.is_cluster => (
+            Some("MOVED" | "ASK" | "CROSSSLOT") if !self.config.cluster => (
                 ErrorKind::Invalid,
                 "the server is one of a cluster; set `cluster = true`",
             ),
@@ -503,6 +487,11 @@ fn of_bytes(bytes: u64) -> Duration {
     Duration::from_millis(bytes.saturating_mul(1_000) / MIN_BYTES_PER_S)
 }
 
+/// Host of a node's address, in brackets if it is one of IPv6.
+fn host(address: &str) -> &str {
+    address.rsplit_once(':').map_or(address, |(host, _)| host)
+}
+
 /// Reads a reply to `CLUSTER SLOTS`, in which a node without a name is the one that was asked.
 fn owners(reply: &Value, asked: &str) -> Option<Owners> {
     let Value::Array(ranges) = reply else { return None };
@@ -521,13 +510,17 @@ fn owners(reply: &Value, asked: &str) -> Option<Owners> {
             [Value::Nil, Value::Int(port), ..] => (String::new(), *port),
             _ => return None,
         };
-        let host = if host.is_empty() || host == "?" {
-            asked.to_owned()
-        } else {
-            host
+        let host = match &*host {
+            "" | "?" => asked.to_owned(),
+            // Of IPv6.
+            host if host.contains(':') => format!("[{host}]"),
+            host => host.to_owned(),
         };
-        let port = u16::try_from(port).ok()?;
-        owners.push((slot(first)?, slot(last)?, Address { host, port }));
+        owners.push((
+            slot(first)?,
+            slot(last)?,
+            format!("{host}:{}", u16::try_from(port).ok()?),
+        ));
     }
     owners.sort_unstable_by_key(|(first, ..)| *first);
     Some(owners)
@@ -562,7 +555,7 @@ mod tests {
         let found = owners(&reply, "asked").unwrap();
         let found: Vec<_> = found
             .iter()
-            .map(|(first, last, at)| (*first, *last, at.to_string()))
+            .map(|(first, last, at)| (*first, *last, at.clone()))
             .collect();
         assert_eq!(
             found,

@@ -1,7 +1,7 @@
 //! Tier over a key-value store: Redis, Valkey, KeyDB, ElastiCache, MemoryDB.
 //!
 //! In: object paths and ranges. Out: bytes of the version that was looked up. The hash `{PREFIX}:objects` has each
-//! object's mark ([`version`]) by its path; each chunk of an object is the value of a key of its own, which the version is
+//! object's mark (`version.rs`) by its path; each chunk of an object is the value of a key of its own, which the version is
 //! part of. So a read asks for values alone, by `MGET`, and bytes of two versions are never mixed: the keys of a version
 //! that was replaced are gone, and that is [`ErrorKind::Changed`].
 //!
@@ -41,9 +41,6 @@ const ENTRY_BYTES: u64 = 4 << 10;
 /// A key-value store.
 pub struct RedisTier {
     link: Arc<Link>,
-    prefix: String,
-    rows_per_key: u32,
-    part_bytes: u64,
 }
 
 impl RedisTier {
@@ -52,17 +49,13 @@ impl RedisTier {
     /// # Errors
     /// Config that contradicts itself, a store that does not answer, or one that refuses the user.
     pub async fn connect(config: &RedisConfig) -> Result<Self, StorageError> {
-        let tier = Self {
-            link: Arc::new(Link::new(config)?),
-            prefix: config.prefix.clone(),
-            rows_per_key: config.rows_per_key,
-            part_bytes: config.part_bytes,
-        };
+        let link = Arc::new(Link::new(config)?);
+        let tier = Self { link };
         let url = tier.link.url();
-        tier.link.find_owners(&url).await?;
+        tier.link.find_owners(url).await?;
         let mut get = tier.of_hashes("HGET", ENTRY_BYTES);
-        get.cmd.arg(hashes(&tier.prefix).0).arg("");
-        tier.one(&url, get).await?;
+        get.cmd.arg(hashes(tier.prefix()).0).arg("");
+        tier.one(url, get).await?;
         Ok(tier)
     }
 
@@ -70,6 +63,10 @@ impl RedisTier {
     async fn one(&self, object: &str, command: Command) -> Result<Value, StorageError> {
         let mut replies = self.link.run_all(object, &[command]).await?;
         Ok(replies.pop().unwrap_or(Value::Nil))
+    }
+
+    fn prefix(&self) -> &str {
+        &self.link.config.prefix
     }
 
     /// An object's name in errors.
@@ -83,13 +80,13 @@ impl RedisTier {
 
     /// A command about the hashes.
     fn of_hashes(&self, name: &str, brings: u64) -> Command {
-        command(name, self.link.slot(self.prefix.as_bytes()), brings)
+        command(name, self.link.slot(self.prefix().as_bytes()), brings)
     }
 
     /// The version that a path has now.
     async fn look_up(&self, path: &ObjectPath) -> Result<Version, StorageError> {
         let mut get = self.of_hashes("HGET", ENTRY_BYTES);
-        get.cmd.arg(hashes(&self.prefix).0).arg(path.as_str());
+        get.cmd.arg(hashes(self.prefix()).0).arg(path.as_str());
         match self.one(&self.name(path), get).await? {
             Value::Nil => Err(self.error(ErrorKind::NotFound, path, "no such object")),
             mark => text(&mark).and_then(Version::parse).ok_or_else(|| {
@@ -141,7 +138,7 @@ impl RedisTier {
             let at = open.entry(slot).or_insert(usize::MAX);
             if commands
                 .get(*at)
-                .is_none_or(|command| command.brings + command.sends >= self.part_bytes)
+                .is_none_or(|command| command.brings + command.sends >= self.link.config.part_bytes)
             {
                 *at = commands.len();
                 commands.push(command(name, slot, 0));
@@ -170,7 +167,7 @@ impl RedisTier {
             (*number, bytes.end - bytes.start)
         };
         let wanted: Vec<(u64, u64)> = numbers.iter().map(lengths).collect();
-        let stem = version.keys(&self.prefix, &object.path);
+        let stem = version.keys(self.prefix(), &object.path);
         let (commands, members) = self.of_chunks("MGET", &stem, &wanted);
         let replies = self.link.run(&self.name(&object.path), &commands, cost).await?;
         let mut chunks = vec![Bytes::new(); wanted.len()];
@@ -291,7 +288,7 @@ impl Tier for RedisTier {
     fn info(&self) -> TierInfo {
         TierInfo {
             kind: "redis",
-            location: format!("{}/{}", self.link.url(), self.prefix),
+            location: format!("{}/{}", self.link.url(), self.prefix()),
             wrappers: Vec::new(),
             notes: Vec::new(),
         }
@@ -344,7 +341,7 @@ impl Tier for RedisTier {
 
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
         let mut listing = Listing::of(self.link.url());
-        for (path, mark) in self.scan(&hashes(&self.prefix).0).await? {
+        for (path, mark) in self.scan(&hashes(self.prefix()).0).await? {
             // Entries that this tier has not written are no objects.
             let (Ok(path), Some(version)) = (ObjectPath::new(&path), Version::parse(&mark)) else {
                 continue;

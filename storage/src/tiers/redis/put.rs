@@ -127,7 +127,7 @@ impl RedisTier {
                     at: now(),
                     done: 0,
                     digest,
-                    version: Version::new(id, source.size(), table.as_ref(), self.rows_per_key),
+                    version: Version::new(id, source.size(), table.as_ref(), self.link.config.rows_per_key),
                     path: path.clone(),
                 };
                 self.change(&fresh, "", &fresh.to_string()).await?;
@@ -165,7 +165,7 @@ impl RedisTier {
     async fn clear(&self, wanted: Option<(&ObjectPath, &str)>) -> Result<Option<Record>, StorageError> {
         let mut same = None;
         for record in self
-            .scan(&hashes(&self.prefix).1)
+            .scan(&hashes(self.prefix()).1)
             .await?
             .values()
             .filter_map(|text| Record::parse(text))
@@ -201,7 +201,7 @@ impl RedisTier {
     /// Writes the next window of an upload, and returns how many chunks are written then.
     async fn write(&self, source: &Source, record: &Record) -> Result<u64, StorageError> {
         let (version, name) = (&record.version, self.name(&record.path));
-        let stem = version.keys(&self.prefix, &record.path);
+        let stem = version.keys(self.prefix(), &record.path);
         let start = version.chunk(record.done).start;
         let mut end = record.done + 1;
         while end < version.chunks() && version.chunk(end).end - start <= WINDOW_BYTES {
@@ -226,7 +226,7 @@ impl RedisTier {
     /// Removes all chunks of a version, and then the record of that.
     async fn remove_chunks(&self, record: &Record) -> Result<(), StorageError> {
         let (version, name) = (&record.version, self.name(&record.path));
-        let stem = version.keys(&self.prefix, &record.path);
+        let stem = version.keys(self.prefix(), &record.path);
         let mut next = 0;
         while next < version.chunks() {
             let end = version.chunks().min(next + MAX_UNLINKED);
@@ -259,7 +259,7 @@ impl RedisTier {
         eval.cmd
             .arg(CHANGE)
             .arg(1)
-            .arg(hashes(&self.prefix).1)
+            .arg(hashes(self.prefix()).1)
             .arg(id)
             .arg(was)
             .arg(becomes);
@@ -271,7 +271,7 @@ impl RedisTier {
 
     /// Replaces or removes an object; returns true if that is done, and the removal of the old version.
     async fn swap(&self, path: &ObjectPath, upload: Option<&Record>) -> Result<(bool, Option<Record>), StorageError> {
-        let (objects, unfinished) = hashes(&self.prefix);
+        let (objects, unfinished) = hashes(self.prefix());
         let mark = upload.map_or_else(String::new, |record| record.version.to_string());
         let id = upload.map_or_else(String::new, |record| format!("{:016x}", record.version.id));
         let record = upload.map_or_else(String::new, Record::to_string);
