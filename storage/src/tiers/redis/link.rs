@@ -512,7 +512,7 @@ fn owners(reply: &Value, asked: &str) -> Option<Owners> {
         };
         let host = match &*host {
             "" | "?" => asked.to_owned(),
-            // Of IPv6.
+            // An address of IPv6.
             host if host.contains(':') => format!("[{host}]"),
             host => host.to_owned(),
         };

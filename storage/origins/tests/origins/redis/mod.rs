@@ -31,7 +31,7 @@ impl Store {
     fn start_on(port: u16, more: &[&str]) -> Self {
         let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.runtime/redis/redis-server");
         let folder = tempfile::tempdir().unwrap();
-        // Where TLS has the port, plain connections have none.
+        // Plain connections have no port if TLS has it.
         let plain = if more.contains(&"--tls-port") {
             "0".to_owned()
         } else {
