@@ -30,11 +30,13 @@ pub enum Via {
     Nfs,
     /// Arrow Flight DoGet.
     Flight,
+    /// MGET of a key-value store.
+    Redis,
 }
 
 impl Via {
     /// Every path, in the order of the enum.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Memory,
         Self::PageCache,
         Self::Direct,
@@ -46,6 +48,7 @@ impl Via {
         Self::Http,
         Self::Nfs,
         Self::Flight,
+        Self::Redis,
     ];
 
     /// The name used in headers, metrics and results.
@@ -63,6 +66,7 @@ impl Via {
             Self::Http => "http",
             Self::Nfs => "nfs",
             Self::Flight => "flight",
+            Self::Redis => "redis",
         }
     }
 }

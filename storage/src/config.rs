@@ -7,6 +7,7 @@ use crate::tiers::gds::GdsConfig;
 use crate::tiers::nfs::NfsConfig;
 use crate::tiers::nvme::NvmeConfig;
 use crate::tiers::object::BucketConfig;
+use crate::tiers::redis::RedisConfig;
 use crate::wrappers::{CacheConfig, WrapperConfig};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::PathBuf;
@@ -26,6 +27,8 @@ pub enum TierConfig {
     Nfs(NfsConfig),
     /// A bucket of S3, Google Cloud Storage or Azure Blob Storage.
     Object(BucketConfig),
+    /// A key-value store that speaks Redis' protocol.
+    Redis(RedisConfig),
     /// An Arrow Flight server.
     Flight(FlightConfig),
     /// Local files read into device memory: by GPUDirect Storage, or by another path.
@@ -55,6 +58,7 @@ enum Kind {
     Nfs(NfsConfig),
     #[serde(rename = "s3", alias = "object")]
     Object(BucketConfig),
+    Redis(RedisConfig),
     Flight(FlightConfig),
     Gds(GdsConfig),
     #[serde(skip)]
@@ -102,6 +106,7 @@ impl TierConfig {
             Self::Nvme(_) => "nvme",
             Self::Nfs(_) => "nfs",
             Self::Object(config) => config.kind(),
+            Self::Redis(_) => "redis",
             Self::Flight(_) => "flight",
             Self::Gds(_) => "gds",
             Self::Wrapped(wrapped) => wrapped.tier.kind(),

@@ -1,5 +1,5 @@
 //! Opening of tiers. In: a [`TierConfig`]. Out: the tier with its wrappers. Reads no files or environment, except for
-//! S3 credentials, which come from the usual AWS environment and profile through `object_store`.
+//! certificates and credentials: S3's come from the usual AWS environment and profile through `object_store`.
 
 use crate::config::TierConfig;
 #[cfg(not(all(feature = "flight", feature = "gds")))]
@@ -12,6 +12,7 @@ use crate::tiers::flight::FlightTier;
 use crate::tiers::gds::GdsTier;
 use crate::tiers::memory::MemoryTier;
 use crate::tiers::object::BucketTier;
+use crate::tiers::redis::RedisTier;
 use crate::tiers::{nfs, nvme};
 use crate::wrappers::StorageMetrics;
 use std::sync::Arc;
@@ -45,6 +46,7 @@ async fn open_bare(config: &TierConfig, metrics: &StorageMetrics) -> Result<Arc<
         TierConfig::Nvme(config) => nvme::open(config).await?,
         TierConfig::Nfs(config) => nfs::open(config).await?,
         TierConfig::Object(config) => Arc::new(BucketTier::connect(config).await?),
+        TierConfig::Redis(config) => Arc::new(RedisTier::connect(config).await?),
         #[cfg(feature = "flight")]
         TierConfig::Flight(config) => Arc::new(FlightTier::connect(config).await?),
         #[cfg(not(feature = "flight"))]

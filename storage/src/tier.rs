@@ -31,7 +31,7 @@ pub struct ReadMany {
 /// Description of a tier, for results and logs. Never holds credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TierInfo {
-    /// The kind: `memory`, `nvme`, `nfs`, `s3`, `gcs`, `azure`, `flight`, `gds`.
+    /// The kind: `memory`, `nvme`, `nfs`, `s3`, `gcs`, `azure`, `redis`, `flight`, `gds`.
     pub kind: &'static str,
     /// Root, URL or endpoint.
     pub location: String,

@@ -84,7 +84,7 @@ fn add_tier(pricing: &mut Pricing, file: &PriceFile, tier: &str, storage: Option
     let Some(storage) = storage else { return };
     let entry = &file.storage[storage].price;
     for (prices, price) in [
-        (&mut pricing.usd_per_hour_by_tier, entry.usd_per_hour),
+        (&mut pricing.usd_per_hour_by_tier, entry.hourly(0)),
         (&mut pricing.usd_per_request, entry.usd_per_request()),
         (&mut pricing.usd_per_byte, entry.usd_per_byte()),
     ] {

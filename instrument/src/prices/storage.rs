@@ -9,6 +9,11 @@ pub const BYTES_PER_GB: f64 = 1_073_741_824.0;
 /// Hours of a provider's month (AWS: 730 hours, 365 days × 24 hours ÷ 12).
 pub const HOURS_PER_MONTH: f64 = 730.0;
 
+/// Maximum number of nodes that a curve over sizes counts one by one; beyond it follows their mean.
+const MAX_STEPS: u32 = 64;
+/// Share of a size by which a curve's points lie before and behind a step.
+const STEP_WIDTH: f64 = 1e-9;
+
 /// Entry of `[storage]`. Missing keys cost nothing.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -21,6 +26,10 @@ pub(super) struct Storage {
     pub(super) usd_per_gb_cross_zone: f64,
     pub(super) usd_per_hour: f64,
     pub(super) usd_per_month: f64,
+    /// Price of each of as many servers as hold what is stored.
+    pub(super) usd_per_node_hour: f64,
+    /// Stored GB per server; without it there is one.
+    pub(super) node_gb: f64,
     pub(super) usd_per_gb_month: f64,
     /// Minimum billed size.
     pub(super) minimum_gb: f64,
@@ -85,11 +94,27 @@ impl Storage {
                 "provisioned throughput",
                 over(self.mbps, included_mbps) * self.usd_per_provisioned_mbps_month,
             ),
-            ("server", self.usd_per_hour * HOURS_PER_MONTH + self.usd_per_month),
+            (
+                "server",
+                self.hourly_of_gb(stored_gb) * HOURS_PER_MONTH + self.usd_per_month,
+            ),
         ]
         .into_iter()
         .filter(|(_, usd)| *usd > 0.0)
         .collect()
+    }
+
+    /// Returns the hourly cost of the servers that hold so many bytes.
+    pub(super) fn hourly(&self, stored_bytes: u64) -> f64 {
+        self.hourly_of_gb(stored_bytes as f64 / BYTES_PER_GB)
+    }
+
+    fn hourly_of_gb(&self, stored_gb: f64) -> f64 {
+        let nodes = match self.node_gb > 0.0 {
+            true => (stored_gb / self.node_gb).ceil().max(1.0),
+            false => 1.0,
+        };
+        self.usd_per_hour + nodes * self.usd_per_node_hour
     }
 
     /// Returns the monthly cost over the size of a table of `table_bytes`, as multiples of it, with `other_bytes`
@@ -103,9 +128,11 @@ impl Storage {
         };
         let table_gb = table_bytes as f64 / BYTES_PER_GB;
         let times = |gb: f64| (gb - other_bytes as f64 / BYTES_PER_GB) / table_gb;
+        let steps = (1..=MAX_STEPS).map(|nodes| f64::from(nodes) * self.node_gb);
         let mut bends: Vec<f64> = [self.minimum_gb, comes_with_gb]
-            .map(times)
             .into_iter()
+            .chain(steps.flat_map(|gb| [gb * (1.0 - STEP_WIDTH), gb * (1.0 + STEP_WIDTH)]))
+            .map(times)
             .filter(|times| *times > 0.0)
             .collect();
         bends.extend([0.0, 1.0]);
@@ -140,6 +167,7 @@ impl Storage {
             (self.usd_per_gb_cross_zone, "GB read across zones"),
             (self.usd_per_hour, "hour"),
             (self.usd_per_month, "month"),
+            (self.usd_per_node_hour, "hour of a node"),
             (self.usd_per_gb_month, "GB-month"),
             (self.usd_per_provisioned_iops_month, "provisioned IOPS-month"),
             (self.usd_per_provisioned_mbps_month, "provisioned MB/s-month"),
@@ -239,13 +267,21 @@ mod tests {
             usd_per_provisioned_mbps_month: 6.0,
             ..Storage::default()
         };
-        for storage in [minimum, provisioned, Storage::default()] {
+        let nodes = Storage {
+            usd_per_node_hour: 0.5,
+            node_gb: 13.0,
+            ..Storage::default()
+        };
+        assert_month(&nodes, 5, &[("server", 365.0)]);
+        assert_month(&nodes, 26, &[("server", 730.0)]);
+        assert_month(&nodes, 27, &[("server", 1_095.0)]);
+        for storage in [minimum, provisioned, nodes, Storage::default()] {
             let curve = storage.month_by_size(10 * GB, 5 * GB);
             assert!(
                 curve.windows(2).all(|pair| pair[0].0 < pair[1].0) && curve[0].0 == 0.0,
                 "{curve:?}"
             );
-            for pair in curve.windows(2) {
+            for pair in curve.windows(2).filter(|pair| pair[1].0 - pair[0].0 > 1e-6) {
                 let middle = f64::midpoint(pair[0].0, pair[1].0);
                 let month: f64 = storage
                     .month_of_gb(10.0 * middle + 5.0)

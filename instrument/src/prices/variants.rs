@@ -44,7 +44,9 @@ pub fn add_variants(
         let is_paid = found.storage.is_some();
         let instances = file.instances_for(&variant.tier, is_paid);
         pricing.instances_by_tier.insert(name.clone(), instances);
-        let hourly = found.storage.map_or(0.0, |(_, storage)| storage.price.usd_per_hour);
+        let hourly = found.storage.map_or(0.0, |(_, storage)| {
+            storage.price.hourly(table_bytes(variant, data) + data.model_bytes)
+        });
         for (prices, usd) in [
             (&mut pricing.usd_per_hour_by_tier, hourly),
             (&mut pricing.usd_per_request, terms.usd_per_request),

@@ -187,7 +187,7 @@ fn errors_name_file_and_key() {
 #[test]
 fn the_shipped_configuration_is_valid() {
     let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/server.toml");
-    for tier in ["memory", "nvme", "nfs", "s3", "flight", "gds"] {
+    for tier in ["memory", "nvme", "nfs", "s3", "redis", "flight", "gds"] {
         let sources = Sources {
             config: config.clone(),
             model_tier: (tier == "flight").then(|| "nvme".into()),

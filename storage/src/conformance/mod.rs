@@ -3,15 +3,15 @@
 //!
 //! Contents depend on the position ([`content()`]), so that a wrong, shifted or mixed byte is seen.
 //!
-//! | case | memory | nvme | nfs | s3 | gds | emulated | staged | cache |
-//! |---|---|---|---|---|---|---|---|---|
-//! | stat, ranges, empty, past-end, many-at-once, concurrent, cancelled | x | x | x | x | x | x | x | x |
-//! | changed, removed | x | x | x | x | x | x | 1 | 1 |
-//! | racing, versions, cost | x | x | x | x | x | x | x | x |
-//! | names, long-names, put-replaces, list, big | x | x | x | x | x | x | x | x |
-//! | links (out of the root) | 2 | x | x | x | 3 | 4 | 4 | 4 |
-//! | denied | 2 | x | x | x | 3 | 4 | 4 | 4 |
-//! | damaged (checksum failure) | 5 | 5 | 5 | 5 | 5 | 5 | x | 5 |
+//! | case | memory | nvme | nfs | s3 | redis | gds | emulated | staged | cache |
+//! |---|---|---|---|---|---|---|---|---|---|
+//! | stat, ranges, empty, past-end, many-at-once, concurrent, cancelled | x | x | x | x | x | x | x | x | x |
+//! | changed, removed | x | x | x | x | x | x | x | 1 | 1 |
+//! | racing, versions, cost | x | x | x | x | x | x | x | x | x |
+//! | names, long-names, put-replaces, list, big | x | x | x | x | x | x | x | x | x |
+//! | links (out of the root) | 2 | x | x | x | 2 | 3 | 4 | 4 | 4 |
+//! | denied | 2 | x | x | x | 2 | 3 | 4 | 4 | 4 |
+//! | damaged (checksum failure) | 5 | 5 | 5 | 5 | 5 | 5 | 5 | x | 5 |
 //!
 //! `x` is tested. Elsewhere the case does not apply, or in a weaker form:
 //! 1. Copies of the version that was looked up stay readable after it is gone; bytes of another one never appear.
@@ -21,8 +21,8 @@
 //! 5. It keeps no checksums of its own: what the store holds is what is read. The server proves every feature row and
 //!    every model file by theirs, and has what lies around the tier drop the bytes that fail ([`Tier::forget`]).
 //!
-//! A server that refuses for its own reasons is tested beside each tier: S3 with wrong credentials, nfs-ganesha with
-//! another user's files. A tier that cannot be written has tests of its own in place of this suite.
+//! A server that refuses for its own reasons is tested beside each tier: S3 and Redis with wrong credentials,
+//! nfs-ganesha with another user's files. A tier that cannot be written has tests of its own in place of this suite.
 
 mod bench;
 mod cases;

@@ -6,6 +6,7 @@ pub mod memory;
 pub mod nfs;
 pub mod nvme;
 pub mod object;
+pub mod redis;
 mod source;
 
 /// Default of a key, for `#[serde(default = "number::<4, _>")]`.

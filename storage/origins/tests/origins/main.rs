@@ -5,6 +5,7 @@ mod binary;
 mod nfs;
 mod process;
 mod recorded;
+mod redis;
 
 /// The Flight tier and origin: with each other, when things go wrong between them, and each with pyarrow.
 #[cfg(feature = "flight")]

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// File name ending of a recorded profile.
 const FILE_ENDING: &str = ".toml";
 /// The profiles that can be named, with their tables.
-const PROFILES: [(&str, &str); 9] = [
+const PROFILES: [(&str, &str); 10] = [
     (
         "s3-standard",
         include_str!("../../../../configs/tiers/emulated/s3-standard.toml"),
@@ -46,6 +46,10 @@ const PROFILES: [(&str, &str); 9] = [
         include_str!("../../../../configs/tiers/emulated/fsx-lustre-1000.toml"),
     ),
     ("gp3", include_str!("../../../../configs/tiers/emulated/gp3.toml")),
+    (
+        "elasticache",
+        include_str!("../../../../configs/tiers/emulated/elasticache.toml"),
+    ),
 ];
 /// Largest accepted number of retries.
 const MAX_RETRIES: u32 = 10;
@@ -58,7 +62,7 @@ const DEFAULT_SEED: u64 = 1;
 #[serde(deny_unknown_fields, default)]
 pub struct EmulatedConfig {
     /// Base profile: `s3-standard`, `s3-express`, `efs-nfs`, `efs-elastic`, `efs-one-zone`, `efs-max-io`,
-    /// `fsx-lustre-125`, `fsx-lustre-1000` or `gp3`; or the path, ending in `.toml`, of a profile recorded by
+    /// `fsx-lustre-125`, `fsx-lustre-1000`, `gp3` or `elasticache`; or the path, ending in `.toml`, of a profile recorded by
     /// `tierlab-storage-bench calibrate`.
     pub profile: Option<String>,
     /// Names the draws of latencies and errors; 1 when left out. The same calls in the same order draw the same.

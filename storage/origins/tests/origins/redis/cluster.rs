@@ -1,0 +1,105 @@
+//! Three servers as a cluster: the conformance suite, rows on all nodes, and a node that is gone.
+
+use super::{Store, conforms, free_port, open, try_open};
+use std::time::{Duration, Instant};
+use tierlab_storage::ErrorKind;
+use tierlab_storage::conformance::content;
+
+/// Three nodes, each with a third of the slots.
+fn cluster() -> [Store; 3] {
+    let nodes = [0, 1, 2].map(|_| {
+        let bus = free_port().to_string();
+        Store::start(&[
+            "--cluster-enabled",
+            "yes",
+            "--cluster-port",
+            &bus,
+            "--cluster-node-timeout",
+            "2000",
+        ])
+    });
+    for (node, slots) in nodes.iter().zip([["0", "5460"], ["5461", "10922"], ["10923", "16383"]]) {
+        node.ask::<()>(&["CLUSTER", "ADDSLOTSRANGE", slots[0], slots[1]]);
+    }
+    for other in &nodes[1..] {
+        let bus: Vec<(String, String)> = nodes_config(other);
+        nodes[0].ask::<()>(&["CLUSTER", "MEET", "127.0.0.1", &other.port.to_string(), &bus[0].1]);
+    }
+    let begun = Instant::now();
+    while !nodes
+        .iter()
+        .all(|node| node.ask::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok"))
+    {
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "the nodes do not find each other"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    nodes
+}
+
+fn nodes_config(node: &Store) -> Vec<(String, String)> {
+    node.ask(&["CONFIG", "GET", "cluster-port"])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_conforms_on_all_its_nodes() {
+    let nodes = cluster();
+    let tier = open(&nodes[1].url(), "cluster = true").await;
+    conforms(tier.clone(), "suite").await;
+    let object = crate::put(&tier, "spread", 3, 40 << 20).await;
+    for node in &nodes {
+        assert!(node.ask::<u64>(&["DBSIZE"]) > 5);
+    }
+    let read = tier.read(&object, 0..40 << 20).await.unwrap();
+    // At least one request to each node, and each of one MiB at most.
+    assert!((40..100).contains(&read.cost.requests), "{:?}", read.cost);
+    for object in tier.list(None).await.unwrap() {
+        tier.delete(&object.path).await.unwrap();
+    }
+    assert_eq!(nodes.iter().map(|node| node.ask::<u64>(&["DBSIZE"])).sum::<u64>(), 0);
+
+    // One of a cluster is not the whole store, and a store alone is no cluster.
+    let error = try_open(&nodes[0].url(), "").await.err().unwrap();
+    assert!(
+        error.kind() == ErrorKind::Invalid && error.detail().contains("cluster = true"),
+        "{error}"
+    );
+    let alone = Store::start(&[]);
+    let error = try_open(&alone.url(), "cluster = true").await.err().unwrap();
+    assert!(
+        error.kind() == ErrorKind::Invalid && error.detail().contains("no cluster"),
+        "{error}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_that_moved_is_found_again() {
+    let nodes = cluster();
+    let tier = open(&nodes[0].url(), "cluster = true").await;
+    let other = open(&nodes[2].url(), "cluster = true").await;
+    // Slots without keys go to the first node, and the tiers do not know.
+    let id: String = nodes[0].ask(&["CLUSTER", "MYID"]);
+    let have_all = |node: &Store| node.ask::<String>(&["CLUSTER", "NODES"]).contains(" 0-5760\n");
+    let begun = Instant::now();
+    while !nodes.iter().all(have_all) {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the nodes do not agree");
+        for node in [&nodes[1], &nodes[2], &nodes[0]] {
+            for slot in 5461..5761 {
+                node.ask::<()>(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &id]);
+            }
+        }
+        // Goes before what the nodes had told each other.
+        nodes[0].ask::<String>(&["CLUSTER", "BUMPEPOCH"]);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    let mut retries = 0;
+    for i in 0..100 {
+        let object = crate::put(&tier, &format!("moved/{i}"), i, 3 << 20).await;
+        let read = other.read(&object, 0..object.size).await.unwrap();
+        assert_eq!(read.bytes, content(i, 0..object.size));
+        retries += read.cost.retries;
+    }
+    assert!((1..10).contains(&retries), "{retries}");
+}

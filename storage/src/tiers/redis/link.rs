@@ -1,0 +1,575 @@
+//! Connections to the nodes of a store, and calls over them. In: commands, each with its slot. Out: their replies, with
+//! retries, within the limits of a request and of a call. Knows nothing of objects.
+//!
+//! All commands of a call that go to one node are sent together: one request, one round trip. A store that is no cluster
+//! is one node with all slots.
+
+use super::config::RedisConfig;
+use super::stream::{Allowance, Bounded, TOO_MUCH};
+use crate::deadline;
+use crate::error::{ErrorKind, StorageError, with_causes};
+use crate::retry::{Backoff, Retries};
+use crate::tier::ReadCost;
+use crate::unreported::{PendingCost, UnreportedCost};
+use parking_lot::Mutex;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisError, ServerError, Value};
+use rustls_pki_types::ServerName;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tierlab_protocol::via::{Via, ViaSet};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::task::{JoinError, JoinHandle};
+use tokio_rustls::TlsConnector;
+
+/// Slots of a cluster, by its specification.
+const SLOTS: u16 = 16_384;
+/// Bytes of a reply beside those of its values: lengths, or the text of an error.
+const REPLY_BYTES: u64 = 256;
+/// Maximum bytes of the replies with which a connection begins.
+const SETUP_BYTES: u64 = 64 << 10;
+/// Maximum bytes of a cluster's description.
+const CLUSTER_BYTES: u64 = 1 << 20;
+/// The speed below which a request is given up, in bytes per second.
+const MIN_BYTES_PER_S: u64 = 4_000_000;
+/// The waits before repeats: up to half as long again, so that callers spread.
+const BACKOFF: Backoff = Backoff::spread(Duration::from_millis(20), Duration::from_millis(800), 1.0, 1.5);
+
+/// A command for the node that has a slot.
+#[derive(Debug)]
+pub(super) struct Command {
+    pub(super) cmd: Cmd,
+    pub(super) slot: u16,
+    /// Bytes of its arguments, roughly.
+    pub(super) sends: u64,
+    /// Maximum bytes of its values.
+    pub(super) brings: u64,
+}
+
+/// The store.
+pub(super) struct Link {
+    pub(super) config: RedisConfig,
+    /// Host and port, as of all nodes.
+    seed: String,
+    tls: Option<TlsConnector>,
+    login: RedisConnectionInfo,
+    slots: Arc<Semaphore>,
+    owners: Mutex<Arc<Owners>>,
+    nodes: Mutex<HashMap<String, Arc<[Place]>>>,
+    next: AtomicUsize,
+    pub(super) unreported: UnreportedCost,
+}
+
+/// First and last slot of each range of a cluster, and its node; in order.
+type Owners = Vec<(u16, u16, String)>;
+
+/// Place of one of a node's connections, which is made when it is first used.
+type Place = tokio::sync::Mutex<Option<Arc<Connection>>>;
+
+/// A connection, shared by the requests in flight on it.
+struct Connection {
+    inner: MultiplexedConnection,
+    allowance: Arc<Allowance>,
+    /// Task that moves the bytes.
+    driver: JoinHandle<()>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+/// Commands with their replies so far.
+struct Call<'a> {
+    object: &'a str,
+    commands: &'a [Command],
+    retries: Retries,
+    first_sent: Option<Instant>,
+    /// Indices of the commands without a reply.
+    missing: Vec<usize>,
+    replies: Vec<Value>,
+}
+
+impl Link {
+    /// Prepares the connections; each is made when it is first used.
+    pub(super) fn new(config: &RedisConfig) -> Result<Self, StorageError> {
+        let (seed, is_tls) = config.checked_address()?;
+        let slots = usize::try_from(config.concurrency).unwrap_or(usize::MAX);
+        Ok(Self {
+            tls: if is_tls { Some(config.tls()?) } else { None },
+            login: config.login()?,
+            slots: Arc::new(Semaphore::new(slots.min(Semaphore::MAX_PERMITS))),
+            owners: Mutex::new(Arc::new(vec![(0, SLOTS - 1, seed.clone())])),
+            nodes: Mutex::default(),
+            next: AtomicUsize::new(0),
+            unreported: UnreportedCost::default(),
+            config: config.clone(),
+            seed,
+        })
+    }
+
+    /// URL of the store, which holds neither user nor password.
+    pub(super) fn url(&self) -> &str {
+        self.config.url.trim_end_matches('/')
+    }
+
+    fn attempt(&self) -> Duration {
+        Duration::from_millis(self.config.attempt_ms)
+    }
+
+    /// Slot of a key; all keys have the same slot if there is no cluster.
+    pub(super) fn slot(&self, key: &[u8]) -> u16 {
+        if self.config.cluster { crc16(key) % SLOTS } else { 0 }
+    }
+
+    /// Runs commands that are no reads, whose costs are counted.
+    pub(super) async fn run_all(
+        self: &Arc<Self>,
+        object: &str,
+        commands: &[Command],
+    ) -> Result<Vec<Value>, StorageError> {
+        let mut cost = PendingCost::new(&self.unreported);
+        let replies = self.run(object, commands, &mut cost).await;
+        cost.report();
+        replies
+    }
+
+    /// Runs commands, those of each node together, and returns their replies in order. Commands that failed for a reason
+    /// that may pass are repeated.
+    pub(super) async fn run(
+        self: &Arc<Self>,
+        object: &str,
+        commands: &[Command],
+        cost: &mut PendingCost<'_>,
+    ) -> Result<Vec<Value>, StorageError> {
+        let bytes = commands.iter().map(|command| command.sends + command.brings).sum();
+        let limit = deadline::remaining(Duration::from_millis(self.config.timeout_ms) + of_bytes(bytes));
+        let mut call = Call {
+            object,
+            commands,
+            retries: Retries::new(BACKOFF, Instant::now(), limit, self.config.retries),
+            first_sent: None,
+            missing: (0..commands.len()).collect(),
+            replies: vec![Value::Nil; commands.len()],
+        };
+        loop {
+            let failure = match self.round(&mut call, cost).await {
+                Ok(()) => return Ok(call.replies),
+                Err(failure) if !failure.kind().is_transient() => return Err(failure),
+                Err(failure) => failure,
+            };
+            let Some(wait) = call.retries.next(Duration::ZERO) else {
+                let detail = format!("{}; {}", failure.detail(), call.retries.given_up());
+                return Err(StorageError::new(failure.kind(), object, detail));
+            };
+            tracing::debug!("asked again in {} ms: {failure}", wait.as_millis());
+            tokio::time::sleep(wait).await;
+            match tokio::time::timeout(call.retries.left(), self.find_owners(object)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!("the nodes of the cluster are not told: {error}"),
+                Err(_) => tracing::debug!("the nodes of the cluster are not told in time"),
+            }
+        }
+    }
+
+    /// Sends the missing commands once, and takes those off that were answered.
+    async fn round(self: &Arc<Self>, call: &mut Call<'_>, cost: &mut PendingCost<'_>) -> Result<(), StorageError> {
+        let mut sent = Vec::new();
+        for (address, members) in self.requests(call)? {
+            let asked = self.send(call, address.clone(), &members, cost).await?;
+            sent.push((address, members, asked));
+        }
+        call.missing.clear();
+        let mut failure: Option<StorageError> = None;
+        // A failure that does not pass goes before the others.
+        let mut fails = |error| match &failure {
+            Some(first) if !first.kind().is_transient() => {}
+            _ => failure = Some(error),
+        };
+        for (address, members, asked) in sent {
+            let broken = |e: JoinError| StorageError::new(ErrorKind::Unavailable, call.object, e.to_string());
+            match asked.await.map_err(broken).flatten() {
+                Ok(values) => {
+                    for (i, value) in members.into_iter().zip(values) {
+                        if let Value::ServerError(error) = value {
+                            call.missing.push(i);
+                            let said = error.details().unwrap_or_default();
+                            fails(self.failed(call.object, &address, Some(error.code()), said));
+                        } else {
+                            call.replies[i] = value;
+                        }
+                    }
+                }
+                Err(error) => {
+                    call.missing.extend(members);
+                    fails(error);
+                }
+            }
+        }
+        cost.add(&ReadCost {
+            device: call.first_sent.map_or(Duration::ZERO, |first| first.elapsed()),
+            ..ReadCost::default()
+        });
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Sends commands to a node, once there is a slot.
+    async fn send(
+        self: &Arc<Self>,
+        call: &mut Call<'_>,
+        address: String,
+        members: &[usize],
+        cost: &mut PendingCost<'_>,
+    ) -> Result<JoinHandle<Result<Vec<Value>, StorageError>>, StorageError> {
+        let (left, queued) = (call.retries.left(), Instant::now());
+        let slot = tokio::time::timeout(left, Arc::clone(&self.slots).acquire_owned()).await;
+        // The semaphore is never closed.
+        let slot = slot.map_err(|_| {
+            let what = format!(
+                "{}: no slot for a request came free in time; see `concurrency`",
+                self.url()
+            );
+            StorageError::new(ErrorKind::Timeout, call.object, what)
+        })?;
+        let queue = queued.elapsed();
+        let (mut pipeline, mut most, mut bytes) = (Pipeline::new(), 0, 0);
+        for command in members.iter().map(|&i| &call.commands[i]) {
+            pipeline.add_command(command.cmd.clone());
+            most += command.brings + REPLY_BYTES;
+            bytes += command.sends + command.brings;
+        }
+        let limit = call.retries.left().min(self.attempt() + of_bytes(bytes));
+        cost.add(&ReadCost {
+            via: ViaSet::of(Via::Redis),
+            queue,
+            requests: 1,
+            retries: u32::from(call.retries.made() > 0),
+            ..ReadCost::default()
+        });
+        call.first_sent.get_or_insert_with(Instant::now);
+        let (link, object) = (Arc::clone(self), call.object.to_owned());
+        // On a task of its own, which outlives a caller that goes away: the reply comes in any case.
+        Ok(tokio::spawn(async move {
+            let _slot = slot;
+            link.ask(&object, &address, &pipeline, most, limit).await
+        }))
+    }
+
+    /// Missing commands by node, at most `part_bytes` together unless it is a single one.
+    fn requests(&self, call: &Call<'_>) -> Result<Vec<(String, Vec<usize>)>, StorageError> {
+        let owners = Arc::clone(&self.owners.lock());
+        let mut requests: Vec<(String, Vec<usize>)> = Vec::new();
+        // The last request to each node, and its bytes.
+        let mut open: HashMap<&str, (usize, u64)> = HashMap::new();
+        for &i in &call.missing {
+            let command = &call.commands[i];
+            let at = owners.partition_point(|(_, last, _)| *last < command.slot);
+            let Some((_, _, address)) = owners.get(at).filter(|(first, ..)| *first <= command.slot) else {
+                let what = format!("{}: no node of the cluster serves slot {}", self.url(), command.slot);
+                return Err(StorageError::new(ErrorKind::Unavailable, call.object, what));
+            };
+            let bytes = command.sends + command.brings;
+            let address = address.as_str();
+            match open.get_mut(address) {
+                Some((request, sum)) if *sum + bytes <= self.config.part_bytes => {
+                    *sum += bytes;
+                    requests[*request].1.push(i);
+                }
+                _ => {
+                    open.insert(address, (requests.len(), bytes));
+                    requests.push((address.to_owned(), vec![i]));
+                }
+            }
+        }
+        Ok(requests)
+    }
+
+    /// Asks a cluster for the owners of its slots: the node of the config, and then those that were known. Without a
+    /// cluster there is nothing to find.
+    pub(super) async fn find_owners(&self, object: &str) -> Result<(), StorageError> {
+        if !self.config.cluster {
+            return Ok(());
+        }
+        let known = Arc::clone(&self.owners.lock());
+        let known = known.iter().map(|(_, _, address)| address.clone());
+        let addresses: HashSet<String> = known.filter(|address| *address != self.seed).collect();
+        let mut pipeline = Pipeline::new();
+        pipeline.cmd("CLUSTER").arg("SLOTS");
+        let mut failure = None;
+        for address in std::iter::once(self.seed.clone()).chain(addresses) {
+            let asked = self.ask(
+                object,
+                &address,
+                &pipeline,
+                CLUSTER_BYTES,
+                deadline::remaining(self.attempt()),
+            );
+            let error = match asked.await.map(|mut values| values.pop()) {
+                Ok(Some(Value::ServerError(error))) => self.failed(
+                    object,
+                    &address,
+                    Some(error.code()),
+                    error.details().unwrap_or_default(),
+                ),
+                Ok(reply) => match owners(&reply.unwrap_or(Value::Nil), host(&address)) {
+                    Some(owners) => {
+                        let is_known = |at: &str| at == self.seed || owners.iter().any(|(_, _, owner)| owner == at);
+                        self.nodes.lock().retain(|address, _| is_known(address));
+                        *self.owners.lock() = Arc::new(owners);
+                        return Ok(());
+                    }
+                    None => self.failed(object, &address, None, "the reply to CLUSTER SLOTS is none"),
+                },
+                Err(error) => error,
+            };
+            failure.get_or_insert(error);
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Sends commands to a node together, and waits for their replies.
+    async fn ask(
+        &self,
+        object: &str,
+        address: &str,
+        commands: &Pipeline,
+        most: u64,
+        limit: Duration,
+    ) -> Result<Vec<Value>, StorageError> {
+        let asked = async {
+            let connection = self.connection(address).await?;
+            // Dropped before the replies have arrived, it spoils the connection.
+            let expected = connection.allowance.expect(most);
+            let values = connection
+                .inner
+                .clone()
+                .send_packed_commands(commands, 0, commands.len())
+                .await;
+            let values = values.map_err(|error| connection.allowance.overrun().map_or(error, Into::into))?;
+            let passes = |error: &ServerError| {
+                self.failed(object, address, Some(error.code()), "")
+                    .kind()
+                    .is_transient()
+            };
+            // A node that was replaced, say, is another one when its name is looked up again.
+            if !values
+                .iter()
+                .any(|value| matches!(value, Value::ServerError(error) if passes(error)))
+            {
+                expected.arrived();
+            }
+            Ok(values)
+        };
+        match tokio::time::timeout(limit, asked).await {
+            Ok(asked) => asked.map_err(|error: RedisError| {
+                // A server's text about a login is left out: it may hold the password.
+                let code = match error.kind() {
+                    redis::ErrorKind::AuthenticationFailed => Some("WRONGPASS"),
+                    _ => error.code(),
+                };
+                let text = with_causes(error.to_string(), &error);
+                self.failed(object, address, code, if code.is_some() { "" } else { &text })
+            }),
+            Err(_) => {
+                let what = format!("{address} did not answer within {} ms", limit.as_millis());
+                Err(StorageError::new(ErrorKind::Timeout, object, what))
+            }
+        }
+    }
+
+    /// The next connection to a node, made if there is none, or if it broke.
+    async fn connection(&self, address: &str) -> Result<Arc<Connection>, RedisError> {
+        let places = Arc::clone(
+            self.nodes
+                .lock()
+                .entry(address.to_owned())
+                .or_insert_with(|| (0..self.config.connections).map(|_| Place::default()).collect()),
+        );
+        let mut place = places[self.next.fetch_add(1, Ordering::Relaxed) % places.len()]
+            .lock()
+            .await;
+        match &*place {
+            Some(connection) if !connection.allowance.is_spoiled() => Ok(Arc::clone(connection)),
+            _ => Ok(Arc::clone(place.insert(Arc::new(self.connect(address).await?)))),
+        }
+    }
+
+    async fn connect(&self, address: &str) -> Result<Connection, RedisError> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        match &self.tls {
+            None => self.begin(stream).await,
+            Some(tls) => {
+                let name = ServerName::try_from(host(address).trim_matches(['[', ']']).to_owned())
+                    .map_err(std::io::Error::other)?;
+                self.begin(tls.connect(name, stream).await?).await
+            }
+        }
+    }
+
+    async fn begin(&self, stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Result<Connection, RedisError> {
+        let allowance = Arc::new(Allowance::default());
+        let expected = allowance.expect(SETUP_BYTES);
+        let (inner, writer) = tokio::io::split(stream);
+        let reader = Bounded {
+            inner,
+            allowance: Arc::clone(&allowance),
+        };
+        // The limits are those of each call.
+        let config = AsyncConnectionConfig::new()
+            .set_response_timeout(None)
+            .set_connection_timeout(None);
+        let stream = tokio::io::join(reader, writer);
+        let (inner, driver) = MultiplexedConnection::new_with_config(&self.login, stream, config).await?;
+        expected.arrived();
+        Ok(Connection {
+            inner,
+            allowance,
+            driver: tokio::spawn(driver),
+        })
+    }
+
+    /// The error of a node: the code and text of its own, or the text of a broken connection.
+    fn failed(&self, object: &str, address: &str, code: Option<&str>, said: &str) -> StorageError {
+        let (kind, hint) = match code {
+            Some("NOAUTH" | "WRONGPASS" | "NOPERM") => (
+                ErrorKind::Denied,
+                "access denied; check `username`, `password_env` or `password_file`, and the user's permissions",
+            ),
+            Some("MOVED" | "ASK" | "CROSSSLOT") if !self.config.cluster => (
+                ErrorKind::Invalid,
+                "the server is one of a cluster; set `cluster = true`",
+            ),
+            Some("ERR") if said.contains("cluster support disabled") => {
+                (ErrorKind::Invalid, "the server is no cluster; leave out `cluster`")
+            }
+            Some("ERR") => (ErrorKind::Unsupported, "the store does not run a command of this tier"),
+            Some("WRONGTYPE") => (
+                ErrorKind::Invalid,
+                "another program has such keys; set another `prefix`",
+            ),
+            Some("OOM") => (
+                ErrorKind::Unavailable,
+                "the store's memory is full; raise `maxmemory` or add nodes",
+            ),
+            Some("READONLY") => (
+                ErrorKind::Unavailable,
+                "the server is a replica; name the primary in `url`",
+            ),
+            None if said.contains(TOO_MUCH) => (ErrorKind::Corrupt, "the reply is not believed"),
+            None if said.contains("invalid peer certificate") => (
+                ErrorKind::Unavailable,
+                "the certificate is of no known authority; name the file of its own in `ca_file`",
+            ),
+            _ => (ErrorKind::Unavailable, "the store does not answer now"),
+        };
+        // Arguments of a command may be rows.
+        let said: String = said
+            .split(", with args")
+            .next()
+            .unwrap_or_default()
+            .chars()
+            .take(160)
+            .collect();
+        let code = code.unwrap_or_default();
+        let detail = format!("{address}: {hint} ({})", format!("{code} {said}").trim().escape_debug());
+        StorageError::new(kind, object, detail)
+    }
+}
+
+/// Time that bytes may take.
+fn of_bytes(bytes: u64) -> Duration {
+    Duration::from_millis(bytes.saturating_mul(1_000) / MIN_BYTES_PER_S)
+}
+
+/// Host of a node's address, in brackets if it is one of IPv6.
+fn host(address: &str) -> &str {
+    address.rsplit_once(':').map_or(address, |(host, _)| host)
+}
+
+/// Reads a reply to `CLUSTER SLOTS`, in which a node without a name is the one that was asked.
+fn owners(reply: &Value, asked: &str) -> Option<Owners> {
+    let Value::Array(ranges) = reply else { return None };
+    let slot = |value: &Value| match value {
+        Value::Int(slot) => u16::try_from(*slot).ok().filter(|slot| *slot < SLOTS),
+        _ => None,
+    };
+    let mut owners = Vec::new();
+    for range in ranges {
+        let Value::Array(parts) = range else { return None };
+        let [first, last, Value::Array(primary), ..] = &parts[..] else {
+            return None;
+        };
+        let (host, port) = match &primary[..] {
+            [Value::BulkString(host), Value::Int(port), ..] => (String::from_utf8(host.clone()).ok()?, *port),
+            [Value::Nil, Value::Int(port), ..] => (String::new(), *port),
+            _ => return None,
+        };
+        let host = match &*host {
+            "" | "?" => asked.to_owned(),
+            // An address of IPv6.
+            host if host.contains(':') => format!("[{host}]"),
+            host => host.to_owned(),
+        };
+        owners.push((
+            slot(first)?,
+            slot(last)?,
+            format!("{host}:{}", u16::try_from(port).ok()?),
+        ));
+    }
+    owners.sort_unstable_by_key(|(first, ..)| *first);
+    Some(owners)
+}
+
+/// CRC-16/XMODEM, which a cluster places keys by.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, byte| {
+        (0..8).fold(crc ^ u16::from(*byte) << 8, |crc: u16, _| match crc & 0x8000 {
+            0 => crc << 1,
+            _ => crc << 1 ^ 0x1021,
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_the_specification() {
+        assert_eq!(crc16(b"123456789"), 0x31C3);
+        assert_eq!(crc16(b"foo") % SLOTS, 12_182);
+    }
+
+    #[test]
+    fn owners_are_read_or_refused() {
+        let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let node = |host: Value| Value::Array(vec![host, Value::Int(6379), bulk("id")]);
+        let range = |first, last, host| Value::Array(vec![Value::Int(first), Value::Int(last), node(host)]);
+        let reply = Value::Array(vec![range(8_000, 16_383, bulk("b")), range(0, 7_999, Value::Nil)]);
+        let found = owners(&reply, "asked").unwrap();
+        let found: Vec<_> = found
+            .iter()
+            .map(|(first, last, at)| (*first, *last, at.clone()))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                (0, 7_999, "asked:6379".to_owned()),
+                (8_000, 16_383, "b:6379".to_owned())
+            ]
+        );
+        for other in [
+            Value::Nil,
+            Value::Array(vec![Value::Int(1)]),
+            Value::Array(vec![range(0, 70_000, Value::Nil)]),
+        ] {
+            assert_eq!(owners(&other, "asked"), None);
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! Tier over a key-value store: Redis, Valkey, KeyDB, ElastiCache, MemoryDB.
+//!
+//! In: object paths and ranges. Out: bytes of the version that was looked up. The hash `{PREFIX}:objects` has each
+//! object's mark (`version.rs`) by its path; each chunk of an object is the value of a key of its own, which the version is
+//! part of. So a read asks for values alone, by `MGET`, and bytes of two versions are never mixed: the keys of a version
+//! that was replaced are gone, and that is [`ErrorKind::Changed`].
+//!
+//! Costs: a request is all that is sent to one node at once, whatever the number of its keys: it is one round trip, and
+//! nothing is paid by the command. `wire_bytes` are the bytes of the values. `queue` is the wait for one of `concurrency`
+//! slots, `device` the time from sending to the last reply, retries included, `copy` the time to join values.
+
+use crate::error::{ErrorKind, StorageError};
+use crate::limits::{Listing, buffer_for, check_ranges};
+use crate::path::ObjectPath;
+use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo};
+use crate::unreported::PendingCost;
+use async_trait::async_trait;
+use bytes::Bytes;
+use link::{Command, Link};
+use redis::{Cmd, Value};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+use version::Version;
+
+mod config;
+mod link;
+mod put;
+mod stream;
+mod version;
+
+pub use config::RedisConfig;
+
+/// Entries of a hash asked for at once, and the maximum bytes of their reply. An entry is a path and a mark.
+const SCANNED: u32 = 1000;
+const SCAN_BYTES: u64 = 16 << 20;
+/// Maximum bytes of a mark, of a record, or of a script's reply.
+const ENTRY_BYTES: u64 = 4 << 10;
+
+/// A key-value store.
+pub struct RedisTier {
+    link: Arc<Link>,
+}
+
+impl RedisTier {
+    /// Connects to the store, so that a wrong address or password shows now, and finds the nodes of a cluster.
+    ///
+    /// # Errors
+    /// Config that contradicts itself, a store that does not answer, or one that refuses the user.
+    pub async fn connect(config: &RedisConfig) -> Result<Self, StorageError> {
+        let link = Arc::new(Link::new(config)?);
+        let tier = Self { link };
+        let url = tier.link.url();
+        tier.link.find_owners(url).await?;
+        let mut get = tier.of_hashes("HGET", ENTRY_BYTES);
+        get.cmd.arg(hashes(tier.prefix()).0).arg("");
+        tier.one(url, get).await?;
+        Ok(tier)
+    }
+
+    /// Runs a single command that is no read.
+    async fn one(&self, object: &str, command: Command) -> Result<Value, StorageError> {
+        let mut replies = self.link.run_all(object, &[command]).await?;
+        Ok(replies.pop().unwrap_or(Value::Nil))
+    }
+
+    fn prefix(&self) -> &str {
+        &self.link.config.prefix
+    }
+
+    /// An object's name in errors.
+    fn name(&self, path: &ObjectPath) -> String {
+        format!("{}/{path}", self.link.url())
+    }
+
+    fn error(&self, kind: ErrorKind, path: &ObjectPath, what: impl Into<String>) -> StorageError {
+        StorageError::new(kind, self.name(path), what)
+    }
+
+    /// A command about the hashes.
+    fn of_hashes(&self, name: &str, brings: u64) -> Command {
+        command(name, self.link.slot(self.prefix().as_bytes()), brings)
+    }
+
+    /// The version that a path has now.
+    async fn look_up(&self, path: &ObjectPath) -> Result<Version, StorageError> {
+        let mut get = self.of_hashes("HGET", ENTRY_BYTES);
+        get.cmd.arg(hashes(self.prefix()).0).arg(path.as_str());
+        match self.one(&self.name(path), get).await? {
+            Value::Nil => Err(self.error(ErrorKind::NotFound, path, "no such object")),
+            mark => text(&mark).and_then(Version::parse).ok_or_else(|| {
+                let what = "its entry is none of this tier; another program may use the same `prefix`";
+                self.error(ErrorKind::Corrupt, path, what)
+            }),
+        }
+    }
+
+    /// All entries of a hash.
+    async fn scan(&self, hash: &str) -> Result<BTreeMap<String, String>, StorageError> {
+        let about = format!("{} {hash}", self.link.url());
+        let odd = || StorageError::new(ErrorKind::Corrupt, about.as_str(), "the reply to HSCAN is none");
+        // Counts what arrives: an endless scan ends here.
+        let mut bounds = Listing::of(about.as_str());
+        let (mut entries, mut cursor) = (BTreeMap::new(), "0".to_owned());
+        loop {
+            let mut scan = self.of_hashes("HSCAN", SCAN_BYTES);
+            scan.cmd.arg(hash).arg(&cursor).arg("COUNT").arg(SCANNED);
+            let Value::Array(reply) = self.one(&about, scan).await? else {
+                return Err(odd());
+            };
+            let [next, Value::Array(found)] = &reply[..] else {
+                return Err(odd());
+            };
+            bounds.named(0)?;
+            for pair in found.chunks(2) {
+                let [Some(field), Some(value)] = [0, 1].map(|i| pair.get(i).and_then(text)) else {
+                    return Err(odd());
+                };
+                bounds.named(field.len() + value.len())?;
+                entries.insert(field.to_owned(), value.to_owned());
+            }
+            text(next).ok_or_else(odd)?.clone_into(&mut cursor);
+            if cursor == "0" {
+                return Ok(entries);
+            }
+        }
+    }
+
+    /// Commands about chunks, with the indices of each one's chunks, for numbers with the bytes that they bring. Keys of one
+    /// slot share a command.
+    fn of_chunks(&self, name: &str, stem: &str, chunks: &[(u64, u64)]) -> (Vec<Command>, Vec<Vec<usize>>) {
+        let (mut commands, mut members) = (Vec::<Command>::new(), Vec::<Vec<usize>>::new());
+        let mut open: HashMap<u16, usize> = HashMap::new();
+        for (i, (number, brings)) in chunks.iter().enumerate() {
+            let key = format!("{stem}{number:x}");
+            let slot = self.link.slot(key.as_bytes());
+            let at = open.entry(slot).or_insert(usize::MAX);
+            if commands
+                .get(*at)
+                .is_none_or(|command| command.brings + command.sends >= self.link.config.part_bytes)
+            {
+                *at = commands.len();
+                commands.push(command(name, slot, 0));
+                members.push(Vec::new());
+            }
+            let command = &mut commands[*at];
+            command.sends += key.len() as u64;
+            // Length and line ends of a value.
+            command.brings += brings + 16;
+            command.cmd.arg(key);
+            members[*at].push(i);
+        }
+        (commands, members)
+    }
+
+    /// Reads chunks of a version, each with its number.
+    async fn chunks(
+        &self,
+        object: &Object,
+        version: &Version,
+        numbers: &[u64],
+        cost: &mut PendingCost<'_>,
+    ) -> Result<Vec<Bytes>, StorageError> {
+        let lengths = |number: &u64| {
+            let bytes = version.chunk(*number);
+            (*number, bytes.end - bytes.start)
+        };
+        let wanted: Vec<(u64, u64)> = numbers.iter().map(lengths).collect();
+        let stem = version.keys(self.prefix(), &object.path);
+        let (commands, members) = self.of_chunks("MGET", &stem, &wanted);
+        let replies = self.link.run(&self.name(&object.path), &commands, cost).await?;
+        let mut chunks = vec![Bytes::new(); wanted.len()];
+        for (reply, members) in replies.into_iter().zip(members) {
+            let Value::Array(values) = reply else {
+                return Err(self.error(ErrorKind::Corrupt, &object.path, "the reply to MGET is none"));
+            };
+            // A reply of fewer values leaves the others empty, which is found below.
+            for (i, value) in members.into_iter().zip(values) {
+                match value {
+                    Value::BulkString(bytes) => chunks[i] = bytes.into(),
+                    _ => return Err(self.gone(object, version, wanted[i].0).await),
+                }
+            }
+        }
+        let odd = wanted
+            .iter()
+            .zip(&chunks)
+            .find(|((_, len), chunk)| chunk.len() as u64 != *len);
+        if let Some(((number, len), chunk)) = odd {
+            let what = format!(
+                "chunk {number} has {} bytes and not {len}; publish the object again",
+                chunk.len()
+            );
+            return Err(self.error(ErrorKind::Corrupt, &object.path, what));
+        }
+        cost.add(&ReadCost {
+            wire_bytes: wanted.iter().map(|(_, len)| len).sum(),
+            ..ReadCost::default()
+        });
+        Ok(chunks)
+    }
+
+    /// Reason why a version's chunk is not there.
+    async fn gone(&self, object: &Object, version: &Version, number: u64) -> StorageError {
+        match self.look_up(&object.path).await {
+            Err(error) => error,
+            Ok(now) if now == *version => {
+                let what = format!(
+                    "chunk {number} is missing: the store dropped it; set `maxmemory-policy noeviction`, remove the object \
+                     and publish it again"
+                );
+                self.error(ErrorKind::Corrupt, &object.path, what)
+            }
+            Ok(now) => self.changed(object, &now.to_string()),
+        }
+    }
+
+    fn changed(&self, object: &Object, now: &str) -> StorageError {
+        let what = format!("was {} when looked up, is {now} now", object.version);
+        self.error(ErrorKind::Changed, &object.path, what)
+    }
+
+    fn describe(path: ObjectPath, version: &Version) -> Object {
+        Object {
+            path,
+            size: version.size,
+            version: version.to_string(),
+        }
+    }
+}
+
+/// Joins the bytes of a range, of the chunks from `first` on.
+fn join(
+    object: &str,
+    range: &Range<u64>,
+    version: &Version,
+    first: u64,
+    chunks: &[Bytes],
+) -> Result<Bytes, StorageError> {
+    let start = version.chunk(first).start;
+    // In memory: the chunks hold the range.
+    let at = (range.start - start) as usize;
+    let len = (range.end - range.start) as usize;
+    if let [chunk] = chunks {
+        let part = chunk.slice(at..at + len);
+        // A small part of a large chunk does not hold all of it in memory.
+        return Ok(if len * 2 < chunk.len() {
+            Bytes::copy_from_slice(&part)
+        } else {
+            part
+        });
+    }
+    let mut whole = buffer_for(object, range.end - range.start)?;
+    for (i, chunk) in chunks.iter().enumerate() {
+        let chunk = if i == 0 { &chunk[at..] } else { &chunk[..] };
+        whole.extend_from_slice(&chunk[..chunk.len().min(len - whole.len())]);
+    }
+    Ok(whole.freeze())
+}
+
+/// The hashes of all objects and of unfinished work, which lie on one node.
+fn hashes(prefix: &str) -> (String, String) {
+    (format!("{{{prefix}}}:objects"), format!("{{{prefix}}}:unfinished"))
+}
+
+fn command(name: &str, slot: u16, brings: u64) -> Command {
+    let mut cmd = Cmd::new();
+    cmd.arg(name);
+    Command {
+        cmd,
+        slot,
+        sends: name.len() as u64,
+        brings,
+    }
+}
+
+/// Text of a value; `None` for another one.
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        _ => None,
+    }
+}
+
+#[async_trait]
+impl Tier for RedisTier {
+    fn info(&self) -> TierInfo {
+        TierInfo {
+            kind: "redis",
+            location: format!("{}/{}", self.link.url(), self.prefix()),
+            wrappers: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
+        Ok(Self::describe(path.clone(), &self.look_up(path).await?))
+    }
+
+    async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+        check_ranges(object, ranges)?;
+        let version = Version::parse(&object.version).filter(|version| version.size == object.size);
+        let version = version.ok_or_else(|| self.changed(object, "of this tier's own marks"))?;
+        let mut numbers: Vec<u64> = ranges.iter().flat_map(|range| version.covering(range)).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let mut cost = PendingCost::new(&self.link.unreported);
+        let chunks = self.chunks(object, &version, &numbers, &mut cost).await?;
+        let began = Instant::now();
+        let parts = ranges.iter().map(|range| {
+            let wanted = version.covering(range);
+            if wanted.is_empty() {
+                return Ok(Bytes::new());
+            }
+            let at = numbers.partition_point(|number| *number < wanted.start);
+            // In memory, and all chunks of the range follow each other.
+            let count = (wanted.end - wanted.start) as usize;
+            join(
+                object.path.as_str(),
+                range,
+                &version,
+                wanted.start,
+                &chunks[at..at + count],
+            )
+        });
+        let parts = parts.collect::<Result<_, _>>()?;
+        cost.add(&ReadCost {
+            copy: began.elapsed(),
+            ..ReadCost::default()
+        });
+        Ok(ReadMany {
+            parts,
+            cost: cost.report(),
+        })
+    }
+
+    fn take_unreported(&self) -> Option<ReadCost> {
+        self.link.unreported.take()
+    }
+
+    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
+        let mut listing = Listing::of(self.link.url());
+        for (path, mark) in self.scan(&hashes(self.prefix()).0).await? {
+            // Entries that this tier has not written are no objects.
+            let (Ok(path), Some(version)) = (ObjectPath::new(&path), Version::parse(&mark)) else {
+                continue;
+            };
+            if prefix.is_none_or(|prefix| path.is_below(prefix)) {
+                listing.keep(Self::describe(path, &version));
+            }
+        }
+        Ok(listing.end())
+    }
+
+    async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
+        self.publish(path, body).await
+    }
+
+    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
+        self.remove(path).await
+    }
+}

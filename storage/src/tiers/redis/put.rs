@@ -1,0 +1,316 @@
+//! Writes. In: a body. Out: a new version, in place of the old one at once, whose chunks are then removed.
+//!
+//! The hash `{PREFIX}:unfinished` has a record of each upload and each removal, by the version's id: who has a record has
+//! the work, and takes it by changing the record, which a script does only if nobody else has changed it before. So any
+//! number of publishers may work at once, an upload that was broken off goes on where it was, and nothing is left behind:
+//! each write looks for work that has rested.
+
+use super::version::Version;
+use super::{ENTRY_BYTES, RedisTier, command, hashes, text};
+use crate::error::{ErrorKind, StorageError};
+use crate::path::ObjectPath;
+use crate::tier::{Body, Object};
+use crate::tiers::source::Source;
+use redis::Value;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tierlab_formats::table::{KeyHash, PRELUDE_BYTES, TableHeader, header_len};
+
+/// Bytes in memory and on their way at a time, or a chunk if that is more.
+const WINDOW_BYTES: u64 = 8 << 20;
+/// Keys removed at a time.
+const MAX_UNLINKED: u64 = 32 << 10;
+/// Seconds without a step after which an upload of the same bytes goes on. A window takes less.
+const RESTED_S: u64 = 10;
+/// Seconds without a step after which work is cleared away.
+const GIVEN_UP_S: u64 = 3600;
+
+/// Changes the record ARGV[1] from ARGV[2] to ARGV[3], the empty text being none. Returns 1 if it is so now.
+const CHANGE: &str = "\
+local was = redis.call('HGET', KEYS[1], ARGV[1]) or ''
+if was == ARGV[3] then return 1 end
+if was ~= ARGV[2] then return 0 end
+if ARGV[3] == '' then redis.call('HDEL', KEYS[1], ARGV[1]) else redis.call('HSET', KEYS[1], ARGV[1], ARGV[3]) end
+return 1";
+
+/// Gives the path ARGV[1] the mark ARGV[2], the empty text being none. ARGV[3] and ARGV[4] are the upload's id and
+/// record, which must be there and ends. The old version's removal is recorded, at the time ARGV[5]. Returns 1 or 0, then
+/// the old mark.
+const SWAP: &str = "\
+local old = redis.call('HGET', KEYS[1], ARGV[1])
+if ARGV[2] == '' then
+  if not old then return {0, ''} end
+  redis.call('HDEL', KEYS[1], ARGV[1])
+else
+  if old == ARGV[2] then return {1, ''} end
+  if (redis.call('HGET', KEYS[2], ARGV[3]) or '') ~= ARGV[4] then return {0, ''} end
+  redis.call('HDEL', KEYS[2], ARGV[3])
+  redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+end
+if not old then return {1, ''} end
+redis.call('HSET', KEYS[2], string.sub(old, 1, 16), ARGV[5] .. ' 0 - ' .. old .. ' ' .. ARGV[1])
+return {1, old}";
+
+/// Upload, or removal, that is not at its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Record {
+    /// Time of the last step, in seconds.
+    at: u64,
+    /// Chunks that are written.
+    done: u64,
+    /// Hash of all bytes; `-` for a removal.
+    digest: String,
+    version: Version,
+    path: ObjectPath,
+}
+
+impl Record {
+    /// A removal that begins now.
+    fn removal(version: Version, path: &ObjectPath, at: u64) -> Self {
+        Self {
+            at,
+            done: 0,
+            digest: "-".to_owned(),
+            version,
+            path: path.clone(),
+        }
+    }
+
+    fn parse(record: &str) -> Option<Self> {
+        let mut parts = record.splitn(5, ' ');
+        let (at, done) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let (digest, version) = (parts.next()?.to_owned(), Version::parse(parts.next()?)?);
+        let path = ObjectPath::new(parts.next()?).ok()?;
+        Some(Self {
+            at,
+            done,
+            digest,
+            version,
+            path,
+        })
+    }
+}
+
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            at,
+            done,
+            digest,
+            version,
+            path,
+        } = self;
+        write!(f, "{at} {done} {digest} {version} {path}")
+    }
+}
+
+fn now() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
+}
+
+impl RedisTier {
+    /// Writes an object, going on with an upload of the same bytes that was broken off.
+    pub(super) async fn publish(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
+        let source = Source::open(body).await?;
+        let digest = digest(&source).await?;
+        let rested = self.clear(Some((path, &digest))).await?;
+        let mut record = match self.resumed(rested).await? {
+            Some(record) => record,
+            None => {
+                let id = RandomState::new().hash_one(&digest);
+                let table = header(&source).await?;
+                let fresh = Record {
+                    at: now(),
+                    done: 0,
+                    digest,
+                    version: Version::new(id, source.size(), table.as_ref(), self.link.config.rows_per_key),
+                    path: path.clone(),
+                };
+                self.change(&fresh, "", &fresh.to_string()).await?;
+                fresh
+            }
+        };
+        while record.done < record.version.chunks() {
+            let done = self.write(&source, &record).await?;
+            record = self.step(&record, done).await?;
+        }
+        let (is_done, old) = self.swap(path, Some(&record)).await?;
+        if !is_done {
+            return Err(self.taken(path));
+        }
+        if let Some(old) = old
+            && let Err(error) = self.remove_chunks(&old).await
+        {
+            // The object is written, and a later write clears them away.
+            tracing::warn!("chunks of the old version stay behind: {error}");
+        }
+        Ok(Self::describe(path.clone(), &record.version))
+    }
+
+    /// Removes an object.
+    pub(super) async fn remove(&self, path: &ObjectPath) -> Result<(), StorageError> {
+        self.clear(None).await?;
+        match self.swap(path, None).await? {
+            (false, _) => Err(self.error(ErrorKind::NotFound, path, "no such object")),
+            (true, None) => Ok(()),
+            (true, Some(old)) => self.remove_chunks(&old).await,
+        }
+    }
+
+    /// Clears work away that was given up, and returns the unfinished upload of these bytes.
+    async fn clear(&self, wanted: Option<(&ObjectPath, &str)>) -> Result<Option<Record>, StorageError> {
+        let mut same = None;
+        for record in self
+            .scan(&hashes(self.prefix()).1)
+            .await?
+            .values()
+            .filter_map(|text| Record::parse(text))
+        {
+            if wanted == Some((&record.path, &record.digest)) {
+                same = Some(record);
+            } else if record.at.saturating_add(GIVEN_UP_S) < now() {
+                let mine = Record::removal(record.version.clone(), &record.path, now());
+                if self
+                    .change(&record, &record.to_string(), &mine.to_string())
+                    .await
+                    .is_ok()
+                {
+                    self.remove_chunks(&mine).await?;
+                }
+            }
+        }
+        Ok(same)
+    }
+
+    /// Takes over an upload that has rested, after a wait if need be; `None` if it goes on elsewhere.
+    async fn resumed(&self, upload: Option<Record>) -> Result<Option<Record>, StorageError> {
+        let Some(upload) = upload else { return Ok(None) };
+        let rest = (upload.at + RESTED_S).saturating_sub(now()).min(RESTED_S);
+        tokio::time::sleep(Duration::from_secs(rest)).await;
+        match self.step(&upload, upload.done).await {
+            Ok(mine) => Ok(Some(mine)),
+            Err(e) if e.kind() == ErrorKind::Changed => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Writes the next window of an upload, and returns how many chunks are written then.
+    async fn write(&self, source: &Source, record: &Record) -> Result<u64, StorageError> {
+        let (version, name) = (&record.version, self.name(&record.path));
+        let stem = version.keys(self.prefix(), &record.path);
+        let start = version.chunk(record.done).start;
+        let mut end = record.done + 1;
+        while end < version.chunks() && version.chunk(end).end - start <= WINDOW_BYTES {
+            end += 1;
+        }
+        let bytes = source.piece(start, version.chunk(end - 1).end - start).await?;
+        let mut sets = Vec::new();
+        for number in record.done..end {
+            let chunk = version.chunk(number);
+            // In memory: the window holds the chunk.
+            let value = &bytes[(chunk.start - start) as usize..(chunk.end - start) as usize];
+            let key = format!("{stem}{number:x}");
+            let mut set = command("SET", self.link.slot(key.as_bytes()), 0);
+            set.sends = (key.len() + value.len()) as u64;
+            set.cmd.arg(key).arg(value);
+            sets.push(set);
+        }
+        self.link.run_all(&name, &sets).await?;
+        Ok(end)
+    }
+
+    /// Removes all chunks of a version, and then the record of that.
+    async fn remove_chunks(&self, record: &Record) -> Result<(), StorageError> {
+        let (version, name) = (&record.version, self.name(&record.path));
+        let stem = version.keys(self.prefix(), &record.path);
+        let mut next = 0;
+        while next < version.chunks() {
+            let end = version.chunks().min(next + MAX_UNLINKED);
+            let chunks: Vec<(u64, u64)> = (next..end).map(|number| (number, 0)).collect();
+            let (unlinks, _) = self.of_chunks("UNLINK", &stem, &chunks);
+            self.link.run_all(&name, &unlinks).await?;
+            next = end;
+        }
+        match self.change(record, &record.to_string(), "").await {
+            // Somebody else saw to it.
+            Err(e) if e.kind() == ErrorKind::Changed => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Notes a step of work that this process has, or takes it.
+    async fn step(&self, record: &Record, done: u64) -> Result<Record, StorageError> {
+        let next = Record {
+            at: now(),
+            done,
+            ..record.clone()
+        };
+        self.change(record, &record.to_string(), &next.to_string()).await?;
+        Ok(next)
+    }
+
+    async fn change(&self, record: &Record, was: &str, becomes: &str) -> Result<(), StorageError> {
+        let mut eval = self.of_hashes("EVAL", ENTRY_BYTES);
+        let id = format!("{:016x}", record.version.id);
+        eval.cmd
+            .arg(CHANGE)
+            .arg(1)
+            .arg(hashes(self.prefix()).1)
+            .arg(id)
+            .arg(was)
+            .arg(becomes);
+        match self.one(&self.name(&record.path), eval).await? {
+            Value::Int(1) => Ok(()),
+            _ => Err(self.taken(&record.path)),
+        }
+    }
+
+    /// Replaces or removes an object; returns true if that is done, and the removal of the old version.
+    async fn swap(&self, path: &ObjectPath, upload: Option<&Record>) -> Result<(bool, Option<Record>), StorageError> {
+        let (objects, unfinished) = hashes(self.prefix());
+        let mark = upload.map_or_else(String::new, |record| record.version.to_string());
+        let id = upload.map_or_else(String::new, |record| format!("{:016x}", record.version.id));
+        let record = upload.map_or_else(String::new, Record::to_string);
+        let at = now();
+        let mut eval = self.of_hashes("EVAL", ENTRY_BYTES);
+        eval.cmd.arg(SWAP).arg(2).arg(objects).arg(unfinished);
+        eval.cmd.arg(path.as_str()).arg(mark).arg(id).arg(record).arg(at);
+        let reply = self.one(&self.name(path), eval).await?;
+        let parts = if let Value::Array(parts) = &reply {
+            &parts[..]
+        } else {
+            &[]
+        };
+        let done = parts.first() == Some(&Value::Int(1));
+        let old = parts.get(1).and_then(text).and_then(Version::parse);
+        Ok((done, old.map(|version| Record::removal(version, path, at))))
+    }
+
+    fn taken(&self, path: &ObjectPath) -> StorageError {
+        let what = "another publisher took over this upload, or replaced the object meanwhile; publish again";
+        self.error(ErrorKind::Changed, path, what)
+    }
+}
+
+/// Hash of all bytes, which two uploads of the same bytes have in common.
+async fn digest(source: &Source) -> Result<String, StorageError> {
+    let (mut digest, mut at) = (0, 0);
+    while at < source.size() {
+        let piece = source.piece(at, WINDOW_BYTES).await?;
+        at += piece.len() as u64;
+        digest = KeyHash::of(&[digest, KeyHash::of(&piece).low()].map(u64::to_le_bytes).concat()).low();
+    }
+    Ok(format!("{digest:016x}"))
+}
+
+/// Header of a feature table; `None` for any other body.
+async fn header(source: &Source) -> Result<Option<TableHeader>, StorageError> {
+    let prelude = source.piece(0, PRELUDE_BYTES as u64).await?;
+    let Ok(len) = header_len(&prelude) else { return Ok(None) };
+    let bytes = source.piece(0, len).await?;
+    Ok(TableHeader::decode(&bytes, source.size()).ok())
+}

@@ -1,0 +1,137 @@
+//! Bound on the bytes of a server. In: a stream, and how many bytes the requests in flight may bring. Out: the same
+//! stream, which fails at the first byte too many. The library behind it keeps a reply in memory until it is whole, however
+//! long the server says that it is.
+
+use parking_lot::Mutex;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, ReadBuf};
+
+/// Text of the error.
+pub(super) const TOO_MUCH: &str = "the server sent more than was asked for";
+
+/// Bytes that a connection may still bring.
+#[derive(Debug, Default)]
+pub(super) struct Allowance(Mutex<Allowed>);
+
+#[derive(Debug, Default)]
+struct Allowed {
+    /// Sum of the most bytes of each request in flight.
+    in_flight: u64,
+    /// Bytes that may still come; at least those of the replies that are missing.
+    left: u64,
+    /// True if a reply did not arrive, or too many bytes did.
+    is_spoiled: bool,
+    /// True if too many bytes arrived.
+    is_overrun: bool,
+}
+
+impl Allowance {
+    /// True if the connection is not to be used again.
+    pub(super) fn is_spoiled(&self) -> bool {
+        self.0.lock().is_spoiled
+    }
+
+    /// The error of a connection that brought too many bytes; the library tells no more than that it ended.
+    pub(super) fn overrun(&self) -> Option<io::Error> {
+        self.0.lock().is_overrun.then(too_much)
+    }
+
+    /// Allows the reply of a request. Dropped before the reply has arrived, the returned guard spoils the connection.
+    pub(super) fn expect(self: &Arc<Self>, most: u64) -> Expected {
+        let mut allowed = self.0.lock();
+        allowed.in_flight += most;
+        allowed.left += most;
+        Expected {
+            allowance: Arc::clone(self),
+            most,
+            has_arrived: false,
+        }
+    }
+
+    fn take(&self, bytes: u64) -> io::Result<()> {
+        let mut allowed = self.0.lock();
+        match allowed.left.checked_sub(bytes) {
+            Some(left) => allowed.left = left,
+            None => {
+                (allowed.is_spoiled, allowed.is_overrun) = (true, true);
+                return Err(too_much());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn too_much() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, TOO_MUCH)
+}
+
+/// A request in flight.
+pub(super) struct Expected {
+    allowance: Arc<Allowance>,
+    most: u64,
+    has_arrived: bool,
+}
+
+impl Expected {
+    /// Ends the request: its reply has arrived.
+    pub(super) fn arrived(mut self) {
+        self.has_arrived = true;
+        let mut allowed = self.allowance.0.lock();
+        allowed.in_flight -= self.most;
+        // Bytes that a reply was shorter by are not left to the next.
+        allowed.left = allowed.left.min(allowed.in_flight);
+    }
+}
+
+impl Drop for Expected {
+    fn drop(&mut self) {
+        // The reply may still come, to a connection that is not used again.
+        self.allowance.0.lock().is_spoiled |= !self.has_arrived;
+    }
+}
+
+/// Stream that brings no more than its allowance.
+pub(super) struct Bounded<S> {
+    pub(super) inner: S,
+    pub(super) allowance: Arc<Allowance>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = into.filled().len();
+        ready!(Pin::new(&mut self.inner).poll_read(cx, into))?;
+        Poll::Ready(self.allowance.take((into.filled().len() - before) as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    #[tokio::test]
+    async fn bytes_beyond_the_requests_in_flight_end_the_stream() {
+        let (mut server, inner) = tokio::io::duplex(64);
+        let allowance = Arc::new(Allowance::default());
+        let mut stream = Bounded {
+            inner,
+            allowance: Arc::clone(&allowance),
+        };
+        let (short, other) = (allowance.expect(10), allowance.expect(4));
+        server.write_all(b"123").await.unwrap();
+        assert_eq!(stream.read_buf(&mut Vec::new()).await.unwrap(), 3);
+        // The reply had three bytes of ten, and the other request's four may follow.
+        short.arrived();
+        server.write_all(b"4567").await.unwrap();
+        assert_eq!(stream.read_buf(&mut Vec::new()).await.unwrap(), 4);
+        other.arrived();
+        assert!(!allowance.is_spoiled());
+        server.write_all(b"8").await.unwrap();
+        let error = stream.read_buf(&mut Vec::new()).await.unwrap_err();
+        assert_eq!(error.to_string(), TOO_MUCH);
+        assert!(allowance.is_spoiled());
+    }
+}
