@@ -41,7 +41,7 @@ use raw::{RawLoad, RawPlan};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tierlab_analysis::record::{Limits, Question};
+use tierlab_analysis::record::{Limits, Objective, Question};
 use tierlab_load::arrivals::Arrivals;
 use tierlab_load::inputs::InputRules;
 use tierlab_load::keys::KeyDistribution;
@@ -109,6 +109,8 @@ pub struct Plan {
     pub search: Option<SearchPlan>,
     /// Question to the lab; `None` measures the plan's loads without an answer.
     pub question: Option<Question>,
+    /// Objectives of every point; set by `sweep --slo`.
+    pub held_to: Vec<Objective>,
     /// End of the question's steps; set by `lab --until`.
     pub until: Until,
     /// Size of the feature table that variants are priced for, in GiB (default: the one that is measured).
@@ -231,6 +233,67 @@ impl Plan {
         refusal(&self.file, &self.text, Fault::new(key, what))
     }
 
+    /// Objectives of its search or question, and of `sweep --slo`.
+    #[must_use]
+    pub fn objectives(&self) -> Vec<Objective> {
+        let searched = self.search.iter().map(|search| search.slo.objective);
+        let asked = self.question.iter().flat_map(|question| question.objectives.clone());
+        searched.chain(asked).chain(self.held_to.clone()).collect()
+    }
+
+    /// True for each of its servers whose replies stream.
+    fn streams(&self) -> Vec<bool> {
+        let streams = |target: Option<&TargetPlan>| {
+            let custom = target.and_then(|target| target.custom.as_ref());
+            custom.is_some_and(|custom| custom.stream.is_some())
+        };
+        match &self.lab {
+            Some(lab) => lab.variants.iter().map(|one| streams(one.target.as_deref())).collect(),
+            None => vec![streams(self.target.as_ref())],
+        }
+    }
+
+    /// True if the replies of any server stream.
+    #[must_use]
+    pub fn has_streams(&self) -> bool {
+        self.streams().contains(&true)
+    }
+
+    /// The same plan with objectives that every point is held to.
+    ///
+    /// # Errors
+    /// An objective on streams of replies that do not stream.
+    pub fn held_to(mut self, objectives: &[Objective]) -> Result<Self, PlanError> {
+        self.held_to.extend_from_slice(objectives);
+        match self.check_streams() {
+            Ok(()) => Ok(self),
+            Err(fault) => Err(refusal(&self.file, &self.text, fault)),
+        }
+    }
+
+    /// Checks that replies stream where objectives limit streams, and that an open loop sends their requests.
+    fn check_streams(&self) -> Result<(), Fault> {
+        const KEY: &str = "target.reply";
+        if self.has_streams() {
+            let advice = "events are timed in open loops of single requests; put it into a plan of its own";
+            match (&self.closed_loops[..], &self.journeys[..]) {
+                ([], []) => {}
+                ([], _) => return conflict("journey", KEY, advice),
+                _ => return conflict("load", KEY, advice),
+            }
+        }
+        let objectives = self.objectives();
+        match objectives.iter().find(|objective| objective.stream().is_some()) {
+            Some(objective) if self.streams().contains(&false) => missing(
+                KEY,
+                format!(
+                    "`{objective}` limits replies that stream: \"sse\" or \"chunked\", with `kind = \"http\"`, for each server"
+                ),
+            ),
+            _ => Ok(()),
+        }
+    }
+
     /// Longest duration of one step.
     #[must_use]
     pub fn step_limit(&self) -> Duration {
@@ -282,8 +345,9 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
         ..raw.limits.clone()
     };
     let lab = lab::validate((raw, source), &traffic, question.as_ref(), &keys)?;
-    Ok(Plan {
+    let plan = Plan {
         search,
+        held_to: Vec::new(),
         question,
         until: Until::default(),
         table_gib: raw.question.as_ref().and_then(|asked| asked.table_gib),
@@ -316,7 +380,9 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
         selfcheck: raw.selfcheck,
         prices,
         limits,
-    })
+    };
+    plan.check_streams()?;
+    Ok(plan)
 }
 
 /// Requests that a plan sends beside those of its question.
@@ -447,7 +513,7 @@ fn objective_us(search: Option<&SearchPlan>, question: Option<&Question>) -> Opt
     let asked = question.iter().flat_map(|question| &question.objectives);
     searched
         .chain(asked)
-        .filter_map(|objective| objective.limit_us())
+        .filter_map(|objective| objective.limit_since_due_us())
         .min_by(f64::total_cmp)
 }
 

@@ -156,7 +156,7 @@ impl Requests<'_> {
                     let drawn = ids.draw(requests * per_request, self.seed);
                     drawn.into_iter().map(move |id| ids.shown(id))
                 });
-                let bodies = custom.bodies(requests, &drawn.collect::<Vec<_>>(), per_request);
+                let bodies = custom.bodies(requests, &drawn.collect::<Vec<_>>(), per_request, self.seed);
                 let bodies = bodies.map_err(RunError::Usage)?;
                 let sent = other_requests(&bodies, plan.inputs.rows_per_request.unwrap_or(rows));
                 return Ok(Prepared { bodies, sent });

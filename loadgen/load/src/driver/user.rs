@@ -20,7 +20,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
-use tierlab_analysis::record::{Failure, Outcome, Sample};
+use tierlab_analysis::record::{Failure, Outcome, Sample, StreamSample};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::Sleep;
@@ -295,6 +295,10 @@ impl User {
             outcome: judged.outcome,
             timings: judged.timings,
         };
+        if let Some(reply) = judged.stream {
+            let mut streams = self.shared.streams.lock().unwrap_or_else(PoisonError::into_inner);
+            streams.push(StreamSample { sample, reply: *reply });
+        }
         step.watch.over(&sample, step.schedule.in_window(sample.due_us));
         sample
     }
@@ -341,6 +345,8 @@ pub(super) struct Shared {
     pub(super) handshakes: Semaphore,
     /// Samples of all users; locked once per user, at its end.
     pub(super) samples: Mutex<Vec<Sample>>,
+    /// Good replies that streamed; locked once per reply, after its times were read.
+    pub(super) streams: Mutex<Vec<StreamSample>>,
     pub(super) examples: Examples,
 }
 
@@ -370,6 +376,7 @@ impl Shared {
             open_loop: OpenLoop::new(&step.schedule, step.users, step.drain, &step.watch),
             handshakes: Semaphore::new(HANDSHAKES),
             samples: Mutex::new(Vec::new()),
+            streams: Mutex::default(),
             examples: Examples::default(),
             step,
         }
