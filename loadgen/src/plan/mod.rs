@@ -37,7 +37,7 @@ pub(crate) use check::pairs;
 
 use check::{Base, Source, Step};
 use fault::{conflict, fault, misplaced, missing, plain, within};
-use raw::{RawLoad, RawPlan};
+use raw::{RawConnections, RawLoad, RawPlan};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -71,6 +71,8 @@ pub struct Plan {
     pub drain: Duration,
     /// Users: maximum requests in flight.
     pub max_in_flight: usize,
+    /// If true, each request opens a connection of its own.
+    pub new_connections: bool,
     /// Client's time limit for one request, from its actual send.
     pub timeout: Duration,
     /// Longest reply that is read, in bytes (default: from the declared outputs).
@@ -294,6 +296,21 @@ impl Plan {
         }
     }
 
+    /// Refuses a connection for each request where another client sends, or one connection carries many requests.
+    fn check_connections(&self) -> Result<(), Fault> {
+        const ADVICE: &str =
+            "only requests over HTTP in open loops open connections of their own; put it into a plan of its own";
+        let others = [
+            ("protocol", self.speaks_grpc()),
+            ("load", !self.closed_loops.is_empty()),
+            ("journey", !self.journeys.is_empty()),
+        ];
+        match others.iter().find(|(_, is_there)| self.new_connections && *is_there) {
+            Some((key, _)) => conflict("connections", *key, ADVICE),
+            None => Ok(()),
+        }
+    }
+
     /// Longest duration of one step.
     #[must_use]
     pub fn step_limit(&self) -> Duration {
@@ -367,6 +384,7 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
         window: Duration::from_secs_f64(raw.step_s),
         drain: Duration::from_secs_f64(raw.drain_s),
         max_in_flight: raw.max_in_flight as usize,
+        new_connections: raw.connections == RawConnections::New,
         timeout: Duration::from_millis(raw.timeout_ms),
         reply_limit_bytes: raw.reply_limit_bytes.map(|bytes| bytes as usize),
         protocol: raw.protocol,
@@ -382,6 +400,7 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
         limits,
     };
     plan.check_streams()?;
+    plan.check_connections()?;
     Ok(plan)
 }
 

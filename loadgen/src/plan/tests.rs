@@ -308,6 +308,14 @@ fn streams_and_their_objectives_need_each_other_and_open_loops() {
         ),
         (format!("{HEAD}{LOAD}{search}"), "`target.reply` is missing"),
         (format!("{HEAD}{closed}{sse}"), "events are timed in open loops"),
+        (
+            format!("connections = \"new\"\n{HEAD}{closed}"),
+            "only requests over HTTP in open loops",
+        ),
+        (
+            format!("connections = \"new\"\nprotocol = \"grpc\"\n{HEAD}{LOAD}"),
+            "only requests over HTTP in open loops",
+        ),
     ] {
         let message = refusal(&text);
         assert!(message.contains(says), "{says}: {message}");

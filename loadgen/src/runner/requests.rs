@@ -74,6 +74,7 @@ impl Requests<'_> {
             bodies: Arc::new(self.versioned(prepared.bodies)),
             schedule: Arc::clone(schedule),
             users: plan.max_in_flight,
+            new_connections: plan.new_connections,
             timeout: plan.timeout,
             drain: plan.drain,
             watch: watch.clone(),

@@ -14,7 +14,7 @@ use crate::reply::{self, BodyError, CheckedReply, Expected, Limit, NoReply, Rece
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::uri::PathAndQuery;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::{Method, Request, StatusCode, Uri};
@@ -150,15 +150,27 @@ pub(super) struct Target {
     route: HttpRoute,
     headers: HeaderMap,
     limit: Limit,
+    /// True if each request has a connection of its own.
+    is_single_use: bool,
 }
 
 impl Target {
-    pub(super) fn new(route: &HttpRoute, limit: Limit) -> Self {
+    pub(super) fn new(route: &HttpRoute, limit: Limit, is_single_use: bool) -> Self {
+        let mut headers = route.endpoint.request_headers();
+        if is_single_use {
+            // The server closes first, so that its side keeps the closed connections, as with other clients.
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         Self {
-            headers: route.endpoint.request_headers(),
+            headers,
             route: route.clone(),
             limit,
+            is_single_use,
         }
+    }
+
+    pub(super) const fn is_single_use(&self) -> bool {
+        self.is_single_use
     }
 
     /// True if connecting is so expensive that it is done before the clock starts.
@@ -661,7 +673,7 @@ mod tests {
         let endpoint = Arc::new(Endpoint::new("http://localhost:8000/a%20b", &Access::default()).unwrap());
         let route = HttpRoute::infer(endpoint, "/v2/models/m/infer").unwrap();
         assert_eq!(route.shown(), "http://localhost:8000/a%20b/v2/models/m/infer");
-        let target = Target::new(&route, Limit::of(100));
+        let target = Target::new(&route, Limit::of(100), false);
         let request = target.request(&Body {
             json_len: Some(3),
             ..Body::new(Bytes::new())
@@ -698,7 +710,7 @@ mod tests {
             answer(&mut listener.accept().unwrap().0);
         });
         let route: HttpRoute = format!("http://{address}/v2/models/m/infer").parse().unwrap();
-        let target = Arc::new(Target::new(&route, Limit::of(100)));
+        let target = Arc::new(Target::new(&route, Limit::of(100), false));
         let clock = crate::pacer::Clock::starting_at(std::time::Instant::now());
         let send_time = Arc::new(SendTime::default());
         send_time.begin(clock);

@@ -105,6 +105,8 @@ pub struct Step {
     pub limit: Limit,
     /// Maximum requests in flight.
     pub users: usize,
+    /// If true, each request over HTTP opens a connection of its own.
+    pub new_connections: bool,
     /// Time limit of the client for one request, from its actual send.
     pub timeout: Duration,
     /// Time that replies may take after the window.
