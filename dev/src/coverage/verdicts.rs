@@ -123,6 +123,7 @@ fn repeat(setting: VerdictSetting, index: u32, seed: u64) -> Repeat {
         .collect();
     let window = schedule.window_start_us..schedule.window_end_us;
     let finished = Finished {
+        streams: Vec::new(),
         examples: BTreeMap::new(),
         observed: Observed {
             limit_hit: false,

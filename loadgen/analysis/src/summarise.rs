@@ -8,7 +8,7 @@ use crate::decision;
 use crate::latency::{bands, grade, objective, tail};
 use crate::record::{
     Driven, Factors, Fault, Finding, Gap, Grade, Grades, IdleByCause, Interval, Limits, Percentile, Point, Pricing,
-    Repeat, Run, Slo, Summary, Verdict, counted,
+    Repeat, Run, Slo, StreamFigure, StreamSummary, Summary, Verdict, counted,
 };
 use crate::statistics::percentile::BlockTable;
 use crate::statistics::{inversion, sections, student};
@@ -96,6 +96,15 @@ fn keep_printable(summary: &mut Summary, repeats: usize, queueing: f64) {
     for us in [&mut summary.service_p99_us, &mut summary.lag_p99_us] {
         *us = us.filter(|_| graded(0.99).is_some());
     }
+    for figure in summary.streams.values_mut() {
+        let percentiles = figure.percentiles.iter();
+        let shown = percentiles.filter_map(|(&percentile, &interval)| {
+            let (mut shown, mut given) = (Some(interval), None);
+            show(&mut shown, &mut given, graded(percentile.quantile()));
+            Some((percentile, shown?))
+        });
+        figure.percentiles = shown.collect();
+    }
     summary.gaps.retain(|gap| graded(gap.percentile.quantile()).is_some());
 }
 
@@ -126,6 +135,9 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
     let cost = pricing.and_then(|pricing| cost::cost(&point.factors, repeats, &achieved_rps, pricing));
     let scheduled: u64 = repeats.iter().map(|repeat| repeat.scheduled).sum();
     let errors: u64 = repeats.iter().flat_map(|repeat| repeat.errors.values()).sum();
+    // An objective on streams is counted reply by reply, so that it needs no limit here.
+    let by_reply = || repeats.iter().any(|repeat| repeat.in_time.is_some()).then_some(0.0);
+    let limit_us = limits.objective_us.or_else(by_reply);
     Summary {
         samples,
         p50_us,
@@ -141,12 +153,9 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
         service_p99_us: service_p99_us.map(|us| us as f64),
         lag_p99_us: lag_p99_us.map(|us| us as f64),
         achieved_rps,
-        goodput_rps: limits
-            .objective_us
-            .map(|limit_us| rate_interval(repeats, |repeat| objective::rate(repeat, limit_us))),
-        goodput_share: limits
-            .objective_us
-            .and_then(|limit_us| objective::share(repeats, limit_us)),
+        goodput_rps: limit_us.map(|limit_us| rate_interval(repeats, |repeat| objective::rate(repeat, limit_us))),
+        goodput_share: limit_us.and_then(|limit_us| objective::share(repeats, limit_us)),
+        streams: streams(repeats),
         inferences_per_s: achieved_rps.map(|rps| rps * rows_per_request(&point.factors, repeats)),
         error_share: errors as f64 / scheduled.max(1) as f64,
         errors,
@@ -165,6 +174,22 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
         faults,
         verdict,
     }
+}
+
+/// Returns the figures of replies that stream.
+fn streams(repeats: &[Repeat]) -> BTreeMap<StreamFigure, StreamSummary> {
+    let of_figure = |figure: StreamFigure| {
+        let blocks = repeats
+            .iter()
+            .filter_map(|repeat| repeat.histograms.streams.get(&figure));
+        let table = BlockTable::new(blocks.map(Vec::as_slice));
+        let percentiles = Percentile::ALL.into_iter();
+        let percentiles = percentiles.filter_map(|one| Some((one, latency_interval(&table, one.quantile())?)));
+        let mean = table.mean()?;
+        let percentiles = percentiles.collect();
+        Some((figure, StreamSummary { mean, percentiles }))
+    };
+    StreamFigure::ALL.into_iter().filter_map(of_figure).collect()
 }
 
 /// Returns the verdict by the rules of the point's driver.
@@ -372,7 +397,7 @@ mod tests {
                     latency: blocks(us),
                     service: blocks(us),
                     lag: blocks(1),
-                    failed: Vec::new(),
+                    ..Histograms::default()
                 },
                 ..Repeat::empty()
             }

@@ -7,9 +7,11 @@ use crate::content::{requests, words};
 use crate::units::NONE;
 use std::borrow::Cow;
 use tierlab_analysis::record::{
-    ColdStart, Driven, Factors, Grade, Interval, Percentile, Point, Run, SentRequests, Summary, Verdict,
+    ColdStart, Driven, Factors, Grade, Interval, Percentile, Point, Run, SentRequests, StreamFigure, Summary, Verdict,
 };
 
+/// Percentiles of replies that stream.
+const STREAM_PERCENTILES: [Percentile; 3] = [Percentile::P50, Percentile::P95, Percentile::P99];
 /// Start of a formula, or whitespace that is skipped before one.
 const FORMULA: [char; 6] = ['=', '+', '-', '@', '\t', '\r'];
 
@@ -30,7 +32,7 @@ impl<'a, R: 'a> Columns<'a, R> {
     }
 
     /// Adds three columns: the value, and the ends of its interval.
-    fn interval(&mut self, name: &str, of: fn(&R) -> Option<Interval>) {
+    fn interval(&mut self, name: &str, of: impl Fn(&R) -> Option<Interval> + Copy + 'a) {
         self.number(name, move |row| of(row).map(|interval| interval.value));
         self.number(&format!("{name}_lo"), move |row| of(row).map(|interval| interval.lo));
         self.number(&format!("{name}_hi"), move |row| of(row).map(|interval| interval.hi));
@@ -79,6 +81,14 @@ pub fn summary_csv(run: &Run) -> Result<Vec<u8>, csv::Error> {
     add_requests(&mut columns);
     add_driver(&mut columns);
     add_later_figures(&mut columns);
+    if run
+        .points
+        .iter()
+        .filter_map(PointRow::of)
+        .any(|row| !row.summary.streams.is_empty())
+    {
+        add_streams(&mut columns);
+    }
     columns.write(run.points.iter().filter_map(PointRow::of))
 }
 
@@ -202,6 +212,27 @@ fn add_later_figures<'a>(columns: &mut Columns<'a, PointRow<'a>>) {
     }
     columns.interval("goodput_rps", |row| row.summary.goodput_rps);
     columns.number("goodput_share", |row| row.summary.goodput_share);
+}
+
+/// Adds figures of replies that stream: intervals of times, values of counts.
+fn add_streams<'a>(columns: &mut Columns<'a, PointRow<'a>>) {
+    for figure in StreamFigure::ALL {
+        let of = move |row: &PointRow<'_>, percentile| {
+            let figure = row.summary.streams.get(&figure);
+            figure.and_then(|figure| figure.percentiles.get(percentile).copied())
+        };
+        for percentile in &STREAM_PERCENTILES {
+            let name = format!("{figure}_{percentile}");
+            match figure.is_time() {
+                true => columns.interval(&format!("{name}_us"), move |row| of(row, percentile)),
+                false => columns.number(&name, move |row| of(row, percentile).map(|count| count.value)),
+            }
+        }
+        let mean = if figure.is_time() { "mean_us" } else { "mean" };
+        columns.number(&format!("{figure}_{mean}"), move |row| {
+            row.summary.streams.get(&figure).map(|figure| figure.mean)
+        });
+    }
 }
 
 /// Returns the text of `cold_starts.csv`: one row per cold start. A stage that a server did not report is empty.

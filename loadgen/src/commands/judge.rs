@@ -26,9 +26,9 @@ pub enum FailOn {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "For CI")]
 pub struct Judge {
-    /// Objective of every point of the plan, as 'p99 < 50 ms'; may be repeated
+    /// Objective of every point of the plan, as 'p99 < 50 ms' or 'ttft p99 < 300 ms'; may be repeated
     #[arg(long, value_name = "OBJECTIVE", value_parser = plan::objective)]
-    slo: Vec<Objective>,
+    pub slo: Vec<Objective>,
     /// Failures with an exit code of their own: `slo` (a point misses an objective: 4; not decided: 3) and `invalid` (a
     /// point is no evidence: 3)
     #[arg(long, value_name = "FAILURES", value_delimiter = ',')]

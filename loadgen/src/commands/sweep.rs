@@ -52,7 +52,9 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<u8, RunError
         Some(file) => Plan::load(file)?,
         None => options.planless.plan(options.target.speaks_grpc())?,
     };
-    let plan = plan.with_search_limit(options.run.search_limit_s);
+    let plan = plan
+        .with_search_limit(options.run.search_limit_s)
+        .held_to(&options.judge.slo)?;
     if plan.lab.is_some() {
         return Err(RunError::Usage(format!(
             "{} is a lab's plan; run it with `tierlab-loadgen lab`, or remove `[lab]` to sweep one server",

@@ -287,6 +287,19 @@ fn table<T: DeserializeOwned>(at: &str, value: toml::Value, forms: &str) -> Resu
     value::part(value).map_err(|error: toml::de::Error| fault!(at, "{}; give one of {forms}", error.message()))
 }
 
+/// Reads a length that is fixed, or drawn from a distribution.
+pub(super) fn drawn_length(at: &str, value: toml::Value, base: Base<'_>) -> Result<Lengths, Fault> {
+    let named = Vec::new();
+    match dimension(at, value, &mut Files { base, named })? {
+        Dim::Draw(lengths) => Ok(lengths),
+        Dim::Fixed(length) => lengths(at, Law::Uniform, length, length),
+        _ => refuse!(
+            at,
+            "give a number, {{ uniform = [16, 256] }} or {{ lognormal = {{ median = 64, sigma = 0.6 }}, min = 1, max = 512 }}"
+        ),
+    }
+}
+
 const DIMS: &str = "a number, \"rows\", { choices = [224, 320] }, { uniform = [1, 128] }, { lognormal = { median = 64, sigma = 0.6 }, \
                     min = 1, max = 512 }, { file = \"lengths.txt\" }, { same_as = 2 }, { same_as = \"input.1\" }";
 

@@ -37,11 +37,11 @@ pub(crate) use check::pairs;
 
 use check::{Base, Source, Step};
 use fault::{conflict, fault, misplaced, missing, plain, within};
-use raw::{RawLoad, RawPlan};
+use raw::{RawConnections, RawLoad, RawPlan};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tierlab_analysis::record::{Limits, Question};
+use tierlab_analysis::record::{Limits, Objective, Question};
 use tierlab_load::arrivals::Arrivals;
 use tierlab_load::inputs::InputRules;
 use tierlab_load::keys::KeyDistribution;
@@ -71,6 +71,8 @@ pub struct Plan {
     pub drain: Duration,
     /// Users: maximum requests in flight.
     pub max_in_flight: usize,
+    /// If true, each request opens a connection of its own.
+    pub new_connections: bool,
     /// Client's time limit for one request, from its actual send.
     pub timeout: Duration,
     /// Longest reply that is read, in bytes (default: from the declared outputs).
@@ -109,6 +111,8 @@ pub struct Plan {
     pub search: Option<SearchPlan>,
     /// Question to the lab; `None` measures the plan's loads without an answer.
     pub question: Option<Question>,
+    /// Objectives of every point; set by `sweep --slo`.
+    pub held_to: Vec<Objective>,
     /// End of the question's steps; set by `lab --until`.
     pub until: Until,
     /// Size of the feature table that variants are priced for, in GiB (default: the one that is measured).
@@ -231,6 +235,82 @@ impl Plan {
         refusal(&self.file, &self.text, Fault::new(key, what))
     }
 
+    /// Objectives of its search or question, and of `sweep --slo`.
+    #[must_use]
+    pub fn objectives(&self) -> Vec<Objective> {
+        let searched = self.search.iter().map(|search| search.slo.objective);
+        let asked = self.question.iter().flat_map(|question| question.objectives.clone());
+        searched.chain(asked).chain(self.held_to.clone()).collect()
+    }
+
+    /// True for each of its servers whose replies stream.
+    fn streams(&self) -> Vec<bool> {
+        let streams = |target: Option<&TargetPlan>| {
+            let custom = target.and_then(|target| target.custom.as_ref());
+            custom.is_some_and(|custom| custom.stream.is_some())
+        };
+        match &self.lab {
+            Some(lab) => lab.variants.iter().map(|one| streams(one.target.as_deref())).collect(),
+            None => vec![streams(self.target.as_ref())],
+        }
+    }
+
+    /// True if the replies of any server stream.
+    #[must_use]
+    pub fn has_streams(&self) -> bool {
+        self.streams().contains(&true)
+    }
+
+    /// The same plan with objectives that every point is held to.
+    ///
+    /// # Errors
+    /// An objective on streams of replies that do not stream.
+    pub fn held_to(mut self, objectives: &[Objective]) -> Result<Self, PlanError> {
+        self.held_to.extend_from_slice(objectives);
+        match self.check_streams() {
+            Ok(()) => Ok(self),
+            Err(fault) => Err(refusal(&self.file, &self.text, fault)),
+        }
+    }
+
+    /// Checks that replies stream where objectives limit streams, and that an open loop sends their requests.
+    fn check_streams(&self) -> Result<(), Fault> {
+        const KEY: &str = "target.reply";
+        if self.has_streams() {
+            let advice = "events are timed in open loops of single requests; put it into a plan of its own";
+            match (&self.closed_loops[..], &self.journeys[..]) {
+                ([], []) => {}
+                ([], _) => return conflict("journey", KEY, advice),
+                _ => return conflict("load", KEY, advice),
+            }
+        }
+        let objectives = self.objectives();
+        match objectives.iter().find(|objective| objective.stream().is_some()) {
+            Some(objective) if self.streams().contains(&false) => missing(
+                KEY,
+                format!(
+                    "`{objective}` limits replies that stream: \"sse\" or \"chunked\", with `kind = \"http\"`, for each server"
+                ),
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a connection for each request where another client sends, or one connection carries many requests.
+    fn check_connections(&self) -> Result<(), Fault> {
+        const ADVICE: &str =
+            "only requests over HTTP in open loops open connections of their own; put it into a plan of its own";
+        let others = [
+            ("protocol", self.speaks_grpc()),
+            ("load", !self.closed_loops.is_empty()),
+            ("journey", !self.journeys.is_empty()),
+        ];
+        match others.iter().find(|(_, is_there)| self.new_connections && *is_there) {
+            Some((key, _)) => conflict("connections", *key, ADVICE),
+            None => Ok(()),
+        }
+    }
+
     /// Longest duration of one step.
     #[must_use]
     pub fn step_limit(&self) -> Duration {
@@ -282,8 +362,9 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
         ..raw.limits.clone()
     };
     let lab = lab::validate((raw, source), &traffic, question.as_ref(), &keys)?;
-    Ok(Plan {
+    let plan = Plan {
         search,
+        held_to: Vec::new(),
         question,
         until: Until::default(),
         table_gib: raw.question.as_ref().and_then(|asked| asked.table_gib),
@@ -303,6 +384,7 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
         window: Duration::from_secs_f64(raw.step_s),
         drain: Duration::from_secs_f64(raw.drain_s),
         max_in_flight: raw.max_in_flight as usize,
+        new_connections: raw.connections == RawConnections::New,
         timeout: Duration::from_millis(raw.timeout_ms),
         reply_limit_bytes: raw.reply_limit_bytes.map(|bytes| bytes as usize),
         protocol: raw.protocol,
@@ -316,7 +398,10 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
         selfcheck: raw.selfcheck,
         prices,
         limits,
-    })
+    };
+    plan.check_streams()?;
+    plan.check_connections()?;
+    Ok(plan)
 }
 
 /// Requests that a plan sends beside those of its question.
@@ -447,7 +532,7 @@ fn objective_us(search: Option<&SearchPlan>, question: Option<&Question>) -> Opt
     let asked = question.iter().flat_map(|question| &question.objectives);
     searched
         .chain(asked)
-        .filter_map(|objective| objective.limit_us())
+        .filter_map(|objective| objective.limit_since_due_us())
         .min_by(f64::total_cmp)
 }
 

@@ -225,7 +225,7 @@ fn objectives(slo: &[String], limits: &Limits) -> Result<(Vec<Objective>, f64), 
             refuse!(
                 format!("question.slo[{i}]"),
                 "`{text}` is not an objective; write it as `p99 < 50 ms` (p50, p90, p95, p99, p99.9 or mean; us, ms or s), \
-                 `99.5 % within 50 ms` or `errors < 0.1 %`"
+                 `99.5 % within 50 ms`, `ttft p99 < 300 ms` (first_byte, ttft or gap of replies that stream) or `errors < 0.1 %`"
             );
         }
     }

@@ -26,6 +26,10 @@ pub(super) struct RawPlan {
     pub(super) drain_s: f64,
     #[serde(default = "default_max_in_flight", deserialize_with = "value::max_in_flight")]
     pub(super) max_in_flight: u32,
+    /// "kept" for a connection of each user that its requests share, "new" for a connection of each request, whose set-up counts as
+    /// service time (HTTP in open loops only).
+    #[serde(default)]
+    pub(super) connections: RawConnections,
     #[serde(default = "default_timeout_ms", deserialize_with = "value::timeout_ms")]
     pub(super) timeout_ms: u64,
     #[serde(default, deserialize_with = "value::reply_limit_bytes")]
@@ -82,6 +86,17 @@ impl RawPlan {
             has_prices: self.prices.is_some(),
         }
     }
+}
+
+/// `connections`.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum RawConnections {
+    /// Kept from request to request.
+    #[default]
+    Kept,
+    /// Opened for each request.
+    New,
 }
 
 /// `[keys]`.

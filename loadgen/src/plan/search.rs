@@ -123,7 +123,7 @@ pub fn objective(text: &str) -> Result<Objective, String> {
     value::objective(text).ok_or_else(|| {
         format!(
             "`{text}` is not an objective; write it as `p99 < 20 ms` (p50, p90, p95, p99, p99.9 or mean; us, ms or s) or \
-             `99.5 % within 20 ms`"
+             `99.5 % within 20 ms`; of replies that stream, as `ttft p99 < 300 ms` (first_byte, ttft or gap)"
         )
     })
 }

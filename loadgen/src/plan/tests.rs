@@ -251,7 +251,12 @@ fn nonsense_labs_are_refused_by_key() {
 #[test]
 fn the_shipped_plans_are_valid_and_the_quick_lab_is_quick() {
     let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs");
-    for file in ["sweeps/quick.toml", "sweeps/realtime.toml", "sweeps/batch.toml"] {
+    for file in [
+        "sweeps/quick.toml",
+        "sweeps/realtime.toml",
+        "sweeps/batch.toml",
+        "sweeps/chat.toml",
+    ] {
         assert!(Plan::load(&configs.join(file)).unwrap().lab.is_none(), "{file}");
     }
     for file in [
@@ -276,6 +281,44 @@ fn the_shipped_plans_are_valid_and_the_quick_lab_is_quick() {
             let samples = load.rate * plan.window.as_secs_f64() * f64::from(plan.repeats);
             assert!(samples >= 200.0, "{file}: {load:?} has {samples}");
         }
+    }
+}
+
+#[test]
+fn streams_and_their_objectives_need_each_other_and_open_loops() {
+    let target = "[target]\nkind = \"http\"\npath = \"/x\"\nbody = '{}'\n";
+    let search = "[search]\nslo = \"ttft p99 < 300 ms\"\nmin_rate = 200\n";
+    let sse = target.replace("path", "reply = \"sse\"\npath");
+    let plan = parse(&format!("{HEAD}{LOAD}{search}{sse}")).unwrap();
+    // The time to the first event includes the send lag, a gap does not.
+    assert_eq!(plan.limits.objective_us, Some(300_000.0));
+    let of_gaps = search.replace("ttft", "gap");
+    assert_eq!(
+        parse(&format!("{HEAD}{LOAD}{of_gaps}{sse}"))
+            .unwrap()
+            .limits
+            .objective_us,
+        None
+    );
+    let closed = "[[load]]\nmode = \"concurrency\"\nusers = [2]\n";
+    for (text, says) in [
+        (
+            format!("{HEAD}{LOAD}{search}{target}"),
+            "`target.reply` is missing: `ttft p99 < 300 ms`",
+        ),
+        (format!("{HEAD}{LOAD}{search}"), "`target.reply` is missing"),
+        (format!("{HEAD}{closed}{sse}"), "events are timed in open loops"),
+        (
+            format!("connections = \"new\"\n{HEAD}{closed}"),
+            "only requests over HTTP in open loops",
+        ),
+        (
+            format!("connections = \"new\"\nprotocol = \"grpc\"\n{HEAD}{LOAD}"),
+            "only requests over HTTP in open loops",
+        ),
+    ] {
+        let message = refusal(&text);
+        assert!(message.contains(says), "{says}: {message}");
     }
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
-use tierlab_analysis::record::{Objective, Percentile};
+use tierlab_analysis::record::{Objective, Percentile, StreamFigure};
 use tierlab_load::by_goose::closed_loop::Think;
 
 /// One value, or several to cross with those of the other factors.
@@ -197,7 +197,7 @@ ranges! {
 /// Smallest share of goodput that is an objective.
 const LEAST_GOODPUT: f64 = 0.5;
 
-/// Parses a latency objective, such as `p99 < 20 ms`, `mean < 5 ms` or `99.5 % within 50 ms`.
+/// Parses a latency objective, such as `p99 < 20 ms`, `mean < 5 ms`, `99.5 % within 50 ms` or `ttft p99 < 300 ms`.
 pub(super) fn objective(text: &str) -> Option<Objective> {
     if let Some((share, limit)) = text.split_once("within") {
         let within_us = latency_us(limit)?;
@@ -213,6 +213,15 @@ pub(super) fn objective(text: &str) -> Option<Objective> {
     if name.trim() == "mean" {
         return Some(Objective::Mean {
             mean_limit_us: limit_us,
+        });
+    }
+    if let Some((figure, percentile)) = name.trim().split_once(' ') {
+        let figure = StreamFigure::named(figure).filter(|figure| figure.is_time())?;
+        let percentile = Percentile::named(percentile.trim())?;
+        return Some(Objective::Stream {
+            figure,
+            percentile,
+            limit_us,
         });
     }
     let percentile = Percentile::named(name.trim())?;
@@ -312,11 +321,17 @@ mod tests {
             "p99.9 < 50 ms",
             "mean < 5 ms",
             "99.6 % within 50 ms",
+            "ttft p99 < 300 ms",
+            "gap p99.9 < 50 ms",
+            "first_byte p50 < 2 s",
         ] {
             assert_eq!(objective(text).unwrap().to_string(), text);
         }
         for text in [
             "p98 < 5 ms",
+            "tokens p99 < 5 ms",
+            "ttft < 5 ms",
+            "gap mean < 5 ms",
             "max < 5 ms",
             "mean < 0 ms",
             "p99 > 5 ms",

@@ -256,9 +256,11 @@ impl Check<'_> {
     /// Sends one request of the plan, and checks the reply by the plan's rule.
     async fn custom(&self, custom: &Custom, ids: Option<&Population>) -> Result<(), RunError> {
         let ids: Vec<String> = ids.iter().map(|ids| ids.shown(ids.by_rank(0))).collect();
-        let body = custom.bodies(1, &ids, 1).map_err(RunError::Usage)?.swap_remove(0);
+        let bodies = custom.bodies(1, &ids, 1, self.plan.seed);
+        let body = bodies.map_err(RunError::Usage)?.swap_remove(0);
         let limit = Limit::of_replies(self.plan.reply_limit_bytes, None);
-        Ok(self.target.control.ask_custom(custom, &body, &limit).await?)
+        let asking = self.target.control.ask_custom(custom, &body, &limit, self.plan.timeout);
+        Ok(asking.await?)
     }
 }
 

@@ -147,6 +147,7 @@ pub(super) async fn send(
         let inside = samples.iter().filter(|sample| schedule.in_window(sample.due_us));
         let stays_us: u64 = inside.map(Sample::latency_us).sum();
         let finished = Finished {
+            streams: Vec::new(),
             samples,
             observed: Observed {
                 // Counted for journeys, and reported with the whole.
@@ -189,6 +190,7 @@ fn whole(journey: &JourneyPlan, all: &Travelled, schedule: &Arc<Schedule>, seed:
         .filter(|whole| schedule.in_window(whole.sample.due_us))
         .filter_map(|whole| whole.goose_us);
     let finished = Finished {
+        streams: Vec::new(),
         samples: all.journeys.iter().map(|whole| whole.sample).collect(),
         observed: all.observed,
         window_began: all.window_began,

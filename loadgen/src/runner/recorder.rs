@@ -3,7 +3,10 @@
 //! they completed.
 
 use std::collections::BTreeMap;
-use tierlab_analysis::record::{GooseFigures, Histograms, Outcome, Repeat, Sample, ServerDelta};
+use tierlab_analysis::latency::objective;
+use tierlab_analysis::record::{
+    GooseFigures, Histograms, Objective, Outcome, Repeat, Sample, ServerDelta, StreamFigure, StreamSample,
+};
 use tierlab_analysis::statistics::dependence::Dependence;
 use tierlab_analysis::statistics::percentile::histogram;
 use tierlab_load::driver::Finished;
@@ -84,7 +87,7 @@ pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Op
         bands: tierlab_analysis::bands(&good),
         server,
         hdr_file: label.hdr_file,
-        histograms: histograms(&window, schedule),
+        histograms: histograms(&window, &finished.streams, schedule),
         ..Repeat::empty()
     }
 }
@@ -110,16 +113,25 @@ fn time_blocks(requests: usize) -> usize {
     ((requests as f64 / BLOCK_REQUESTS) as usize).clamp(*BLOCKS.start(), *BLOCKS.end())
 }
 
-fn histograms(window: &[Sample], schedule: &Schedule) -> Histograms {
+fn histograms(window: &[Sample], streams: &[StreamSample], schedule: &Schedule) -> Histograms {
     // A share has the blocks of the whole, so that the blocks of all shares add up.
     let blocks = time_blocks(schedule.window_requests);
     let block_us = (schedule.window_end_us - schedule.window_start_us).div_ceil(blocks as u64);
+    let block = |sample: &Sample| ((sample.due_us - schedule.window_start_us) / block_us) as usize;
     let by_block = |value: fn(&Sample) -> u64, counts: fn(&Sample) -> bool| {
         let mut values = vec![Vec::new(); blocks];
         for sample in window.iter().filter(|sample| counts(sample)) {
-            values[((sample.due_us - schedule.window_start_us) / block_us) as usize].push(value(sample));
+            values[block(sample)].push(value(sample));
         }
         values.iter().map(|values| histogram(values)).collect()
+    };
+    let of_figure = |figure: StreamFigure| {
+        let mut values = vec![Vec::new(); blocks];
+        for stream in in_window(streams, schedule) {
+            figure.values(stream, &mut values[block(&stream.sample)]);
+        }
+        let blocks: Vec<_> = values.iter().map(|values| histogram(values)).collect();
+        (figure, blocks)
     };
     let is_failed = |sample: &Sample| !sample.is_ok();
     let failed = if window.iter().any(is_failed) {
@@ -133,7 +145,24 @@ fn histograms(window: &[Sample], schedule: &Schedule) -> Histograms {
         service: by_block(Sample::service_us, Sample::is_ok),
         lag: by_block(Sample::lag_us, |_| true),
         failed,
+        streams: StreamFigure::ALL
+            .into_iter()
+            .filter(|_| !streams.is_empty())
+            .map(of_figure)
+            .filter(|(_, blocks)| blocks.iter().any(|block| !block.is_empty()))
+            .collect(),
     }
+}
+
+/// Replies that streamed, of requests due in the window.
+fn in_window<'a>(streams: &'a [StreamSample], schedule: &Schedule) -> impl Iterator<Item = &'a StreamSample> {
+    streams.iter().filter(|stream| schedule.in_window(stream.sample.due_us))
+}
+
+/// Returns the good replies in time by every objective at once; `None` unless one of them limits a stream.
+pub(super) fn in_time(finished: &Finished, schedule: &Schedule, objectives: &[Objective]) -> Option<u64> {
+    let has_stream = objectives.iter().any(|objective| objective.stream().is_some());
+    has_stream.then(|| objective::in_time(objectives, in_window(&finished.streams, schedule)))
 }
 
 #[cfg(test)]
@@ -168,6 +197,7 @@ mod tests {
 
     fn record_all(samples: Vec<Sample>) -> Repeat {
         let finished = Finished {
+            streams: Vec::new(),
             examples: BTreeMap::new(),
             samples,
             observed: Observed {

@@ -74,6 +74,7 @@ impl Requests<'_> {
             bodies: Arc::new(self.versioned(prepared.bodies)),
             schedule: Arc::clone(schedule),
             users: plan.max_in_flight,
+            new_connections: plan.new_connections,
             timeout: plan.timeout,
             drain: plan.drain,
             watch: watch.clone(),
@@ -156,7 +157,7 @@ impl Requests<'_> {
                     let drawn = ids.draw(requests * per_request, self.seed);
                     drawn.into_iter().map(move |id| ids.shown(id))
                 });
-                let bodies = custom.bodies(requests, &drawn.collect::<Vec<_>>(), per_request);
+                let bodies = custom.bodies(requests, &drawn.collect::<Vec<_>>(), per_request, self.seed);
                 let bodies = bodies.map_err(RunError::Usage)?;
                 let sent = other_requests(&bodies, plan.inputs.rows_per_request.unwrap_or(rows));
                 return Ok(Prepared { bodies, sent });

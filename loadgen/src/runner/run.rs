@@ -195,6 +195,7 @@ impl<'a> Runner<'a> {
             return Ok(());
         };
         let (key, why) = match (&self.plan.mixes[..], &self.plan.closed_loops[..]) {
+            ([], []) if self.plan.has_streams() => ("target.reply", "replies that stream are timed by one process"),
             ([], []) => return Ok(()),
             ([], _) => (
                 "load",

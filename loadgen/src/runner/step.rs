@@ -20,7 +20,7 @@ use crate::store::time::rfc3339;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_analysis::mix_shares;
-use tierlab_analysis::record::{DriverFigures, Factors, Repeat, Run, ServerDelta};
+use tierlab_analysis::record::{DriverFigures, Factors, Objective, Repeat, Run, ServerDelta};
 use tierlab_instrument::machine::quiet;
 use tierlab_instrument::machine::watch::Watched;
 use tierlab_instrument::units::wait;
@@ -153,7 +153,8 @@ impl Runner<'_> {
         };
         let at = (first.as_str(), step.attempt.index);
         self.still_there(ledger, target, at, &beside).await?;
-        let repeats = repeats(&step, sent, &lost_before, beside.server.as_ref());
+        let objectives = self.plan.objectives();
+        let repeats = repeats(&step, sent, &lost_before, beside.server.as_ref(), &objectives);
         let mut lines = Vec::new();
         for ((load, factors), repeat) in step.points.into_iter().zip(repeats) {
             let position = Position { target, load };
@@ -257,7 +258,13 @@ impl Runner<'_> {
 }
 
 /// Repeats of a step, one for each of its points.
-fn repeats(step: &PlannedStep<'_>, sent: Sent, lost_before: &[String], server: Option<&ServerDelta>) -> Vec<Repeat> {
+fn repeats(
+    step: &PlannedStep<'_>,
+    sent: Sent,
+    lost_before: &[String],
+    server: Option<&ServerDelta>,
+    objectives: &[Objective],
+) -> Vec<Repeat> {
     let attempt = step.attempt;
     let of_part = |(part, (_, factors)): (Part, &(usize, Factors))| {
         let label = Label {
@@ -272,6 +279,7 @@ fn repeats(step: &PlannedStep<'_>, sent: Sent, lost_before: &[String], server: O
             agents: sent.agents.clone(),
             lost_before: lost_before.to_vec(),
             driver: part.driver,
+            in_time: recorder::in_time(&part.finished, &part.schedule, objectives),
             ..recorder::record(label, &part.finished, &part.schedule, server.cloned())
         };
         match part.failures {

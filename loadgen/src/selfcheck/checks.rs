@@ -106,6 +106,7 @@ async fn measure(stalls: Option<Stalls>, window: Duration, interrupt: &Interrupt
         bodies: Arc::new(vec![payload::joined(&[1], Encoding::Json)]),
         schedule: Arc::clone(&schedule),
         users: USERS,
+        new_connections: false,
         timeout: Duration::from_secs(5),
         drain: Duration::from_secs(2),
         watch: Watch::default(),

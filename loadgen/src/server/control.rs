@@ -11,7 +11,7 @@ use super::scrape::Scrape;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use tierlab_analysis::record::Failure;
 use tierlab_load::custom::Custom;
 use tierlab_load::driver::HttpRoute;
@@ -365,11 +365,17 @@ impl Control {
             .map_err(|wrong| refuse(format!("no infer reply: {wrong}")))
     }
 
-    /// Sends one request of any kind, and checks the reply by the plan's rule.
+    /// Sends one request of any kind, and checks the reply by the plan's rule. `timeout` is that of the plan's requests.
     ///
     /// # Errors
     /// No server, or a reply that the rule refuses.
-    pub async fn ask_custom(&self, custom: &Custom, body: &Body, limit: &Limit) -> Result<(), ControlError> {
+    pub async fn ask_custom(
+        &self,
+        custom: &Custom,
+        body: &Body,
+        limit: &Limit,
+        timeout: Duration,
+    ) -> Result<(), ControlError> {
         let route = self.route("")?;
         let ask = Ask {
             method: custom.method.clone(),
@@ -380,7 +386,7 @@ impl Control {
         let refuse = |what: String| refusal(&route.shown(), &what);
         let answer = self
             .endpoint
-            .ask(ask, limit, TIMEOUT)
+            .ask(ask, limit, TIMEOUT.max(timeout))
             .await
             .map_err(|error| refuse(error.to_string()))?;
         if !custom.success.has_status(answer.status.as_u16()) {
@@ -391,7 +397,6 @@ impl Control {
             )));
         }
         custom
-            .success
             .check_body(&answer.body)
             .map_err(|wrong| refuse(format!("no success by `target.success`: {wrong}")))
     }

@@ -16,11 +16,10 @@ use sha2::{Digest as _, Sha256};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
-use tierlab_analysis::record::{Factors, Histograms, Repeat};
+use tierlab_analysis::record::{Factors, Histograms, Repeat, StreamFigure};
 
 /// Maximum length of the name's stem: file names may have 255 bytes, and other names extend this one.
 const MOST_STEM: usize = 200;
-const CLOCKS: [&str; 4] = ["latency", "service", "lag", "failed"];
 
 /// Returns the name of the file of a repeat's histograms, relative to the run's folder, for [`Repeat::hdr_file`]; it contains every
 /// factor.
@@ -117,6 +116,12 @@ fn write(histograms: &Histograms, started_at: &str) -> Result<Vec<u8>, String> {
     log.add_comment("Tags: latency = scheduled send to last byte, service = actual send to last byte (good replies),");
     log.add_comment("lag = scheduled to actual send (all requests), failed = ages of failed requests.");
     log.add_comment("Values in microseconds, Interval_Max in milliseconds.");
+    if !histograms.streams.is_empty() {
+        log.add_comment(
+            "Streams: first_byte and ttft from the scheduled send, gap between events; events, bytes and tokens are",
+        );
+        log.add_comment("counts of a request.");
+    }
     log.with_max_value_divisor(1e3);
     if let Some(start) = parse_rfc3339(started_at) {
         log.with_start_time(start).with_base_time(start);
@@ -125,16 +130,22 @@ fn write(histograms: &Histograms, started_at: &str) -> Result<Vec<u8>, String> {
         .begin_log_with(&mut text, &mut serializer)
         .map_err(|error| error.to_string())?;
     let block = Duration::try_from_secs_f64(histograms.block_s).map_err(|error| error.to_string())?;
-    let clocks = [
-        &histograms.latency,
-        &histograms.service,
-        &histograms.lag,
-        &histograms.failed,
+    let mut clocks = vec![
+        ("latency", &histograms.latency),
+        ("service", &histograms.service),
+        ("lag", &histograms.lag),
+        ("failed", &histograms.failed),
     ];
-    let blocks = clocks.iter().map(|clock| clock.len()).max().unwrap_or(0);
+    clocks.extend(
+        histograms
+            .streams
+            .iter()
+            .map(|(figure, blocks)| (figure.name(), blocks)),
+    );
+    let blocks = clocks.iter().map(|(_, clock)| clock.len()).max().unwrap_or(0);
     let mut start = Duration::ZERO;
     for index in 0..blocks {
-        for (tag, clock) in CLOCKS.iter().zip(clocks) {
+        for (tag, clock) in &clocks {
             if let Some(histogram) = clock.get(index) {
                 writer
                     .write_histogram(histogram, start, block, Tag::new(tag))
@@ -170,11 +181,14 @@ fn read(path: &Path, text: &[u8]) -> Result<Histograms, StoreError> {
             Some("service") => histograms.service.push(histogram),
             Some("lag") => histograms.lag.push(histogram),
             Some("failed") => histograms.failed.push(histogram),
-            tag => {
-                return Err(bad(format!(
-                    "an interval is tagged {tag:?}; expected latency, service, lag or failed"
-                )));
-            }
+            tag => match tag.and_then(StreamFigure::named) {
+                Some(figure) => histograms.streams.entry(figure).or_default().push(histogram),
+                None => {
+                    return Err(bad(format!(
+                        "an interval is tagged {tag:?}; expected latency, service, lag, failed or a figure of streams"
+                    )));
+                }
+            },
         }
     }
     Ok(histograms)
@@ -210,6 +224,11 @@ mod tests {
                 service: blocks(&shifted),
                 lag: blocks(&vec![vec![shift]; latency.len()]),
                 failed: if shift % 2 == 0 { Vec::new() } else { blocks(&shifted) },
+                streams: StreamFigure::ALL
+                    .into_iter()
+                    .take(shift as usize % 7)
+                    .map(|figure| (figure, blocks(&shifted)))
+                    .collect(),
             };
             let text = write(&histograms, "2026-11-20T23:58:00.250Z").unwrap();
             let read = read(Path::new("x.hdr"), &text).unwrap();
@@ -218,6 +237,7 @@ mod tests {
             prop_assert_eq!(read.service, histograms.service);
             prop_assert_eq!(read.lag, histograms.lag);
             prop_assert_eq!(read.failed, histograms.failed);
+            prop_assert_eq!(read.streams, histograms.streams);
         }
 
         #[test]

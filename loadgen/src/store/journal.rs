@@ -209,7 +209,7 @@ mod tests {
                 latency: blocks.clone(),
                 service: blocks.clone(),
                 lag: blocks,
-                failed: Vec::new(),
+                ..Histograms::default()
             },
             ..Repeat::empty()
         };

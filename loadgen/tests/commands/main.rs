@@ -23,4 +23,5 @@ mod question;
 mod scripted;
 mod search;
 mod site;
+mod streams;
 mod sweep;

@@ -383,5 +383,6 @@ fn histograms(samples: &[Sample]) -> Histograms {
         } else {
             clock(Sample::latency_us, |sample| !sample.is_ok())
         },
+        ..Histograms::default()
     }
 }

@@ -11,7 +11,7 @@ use crate::latency::objective;
 use crate::latency::objective::measured_us;
 use crate::record::{
     Fault, Interval, Limits, MeetsObjective, Minimise, NotMet, Objective, Point, Question, Repeat, Slo, SloFinding,
-    SloOutcome, Summary, Verdict, counted,
+    SloOutcome, StreamFigure, Summary, Verdict, counted,
 };
 use crate::statistics::percentile::BlockTable;
 use crate::statistics::sections::mean_interval;
@@ -46,7 +46,7 @@ impl RateEvidence {
 #[must_use]
 pub fn evidence(point: &Point, slo: &Slo) -> Option<RateEvidence> {
     let summary = point.summary.as_ref()?;
-    let estimate_us = estimate_us(point, slo, |repeat| &repeat.histograms.latency);
+    let estimate_us = estimate_us(point, slo, |repeat| objective::limited(slo.objective, repeat));
     let answer = answer(point, summary, estimate_us, slo);
     let limited = interval(summary, slo.objective).zip(slo.objective.limit_us());
     let misses = misses(point, slo);
@@ -121,7 +121,12 @@ fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo)
     }
     let is_late = has(&[Fault::Late]) && !has(&[Fault::InFlight]);
     // Every user was busy: the server is too slow only if its own time shows that.
-    let service_us = self::estimate_us(point, slo, |repeat| &repeat.histograms.service);
+    let service_us = match slo.objective.stream() {
+        None => self::estimate_us(point, slo, |repeat| &repeat.histograms.service),
+        // A gap contains no wait for a user.
+        Some(StreamFigure::Gap) => Some(estimate_us),
+        Some(_) => None,
+    };
     let waited = has(&[Fault::InFlight]) && service_us.is_none_or(|us| us < limit_us);
     if is_late || waited {
         MeetsObjective::Unknown
@@ -132,9 +137,9 @@ fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo)
 
 /// Returns the limited figure of a point, in microseconds; `None` with too few samples. A percentile counts all
 /// requests, with a failed request slower than any reply: infinite if failures alone miss the objective.
-fn estimate_us(point: &Point, slo: &Slo, of: impl Fn(&Repeat) -> &Vec<Histogram<u64>>) -> Option<f64> {
+fn estimate_us(point: &Point, slo: &Slo, of: impl Fn(&Repeat) -> &[Histogram<u64>]) -> Option<f64> {
     let repeats = counted(&point.repeats);
-    let table = BlockTable::new(repeats.iter().map(|repeat| of(repeat).as_slice()));
+    let table = BlockTable::new(repeats.iter().map(of));
     let scheduled: u64 = repeats.iter().map(|repeat| repeat.scheduled).sum();
     if scheduled.max(table.samples()) < slo.objective.samples_needed() {
         return None;
@@ -154,8 +159,11 @@ fn misses(point: &Point, slo: &Slo) -> Option<Interval> {
     mean_interval(&counted(&point.repeats).iter().map(share).collect::<Vec<f64>>())
 }
 
-const fn interval(summary: &Summary, objective: Objective) -> Option<Interval> {
+fn interval(summary: &Summary, objective: Objective) -> Option<Interval> {
     match objective {
+        Objective::Stream { figure, percentile, .. } => {
+            summary.streams.get(&figure)?.percentiles.get(&percentile).copied()
+        }
         Objective::Percentile { percentile, .. } => summary.percentile(percentile),
         Objective::Mean { .. } => summary.mean_us,
         Objective::Goodput { .. } => None,
@@ -358,7 +366,7 @@ mod tests {
                 latency: blocks(&service.iter().map(|us| us + lag_us).collect::<Vec<_>>()),
                 service: blocks(&service),
                 lag: blocks(&[lag_us; 1_000]),
-                failed: Vec::new(),
+                ..Histograms::default()
             },
             ..Repeat::empty()
         };

@@ -65,7 +65,7 @@ pub fn step(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat
     let requests = repeat.scheduled as f64;
     let objectives = || question.objectives.iter().copied();
     let slow = objectives().map(|objective| objective::misses(repeat, objective));
-    let quantiles = objectives().filter_map(|objective| objective::measured_us(objective, &latency));
+    let quantiles = objectives().filter_map(|objective| measured_us(objective, repeat));
     let tail = objectives()
         .filter_map(Objective::quantile)
         .any(|quantile| quantile >= TAIL_FROM);
@@ -91,6 +91,11 @@ pub fn step(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat
     }
 }
 
+/// Returns the figure of a step that an objective limits, in microseconds.
+fn measured_us(objective: Objective, repeat: &Repeat) -> Option<f64> {
+    objective::measured_us(objective, &BlockTable::new([objective::limited(objective, repeat)]))
+}
+
 /// Judges a step by the rules for points: true if the server could not keep up, an error if the step is no evidence about it.
 fn judged(
     question: &Question,
@@ -110,7 +115,7 @@ fn judged(
     let limit_us = question
         .objectives
         .iter()
-        .filter_map(|one| one.limit_us())
+        .filter_map(|one| one.limit_since_due_us())
         .fold(f64::INFINITY, f64::min);
     let limits = Limits {
         objective_us: Some(limit_us).filter(|us| us.is_finite()).or(limits.objective_us),
@@ -132,10 +137,10 @@ fn judged(
         return Ok(true);
     }
     // A late send is in the latency: an objective met despite it is met, an objective missed with it is unknown.
-    let broken = question
-        .objectives
-        .iter()
-        .any(|one| objective::measured_us(*one, latency) >= one.limit_us());
+    let broken = question.objectives.iter().any(|one| {
+        let limited = measured_us(*one, repeat).zip(one.limit_since_due_us());
+        limited.is_some_and(|(us, limit_us)| us >= limit_us)
+    });
     let late = has(Fault::Late) && !has(Fault::InFlight) && broken;
     if late || has(Fault::Device) || has(Fault::Skew) || has(Fault::Schedule) || repeat.scheduled == 0 {
         return Err(verdict.to_string());

@@ -4,10 +4,38 @@
 //! figure, and the requests that miss it as counts, rates and shares. Pure. A failed request misses every limit, however
 //! fast it failed.
 
-use crate::record::{Objective, Repeat};
+use crate::record::{Objective, Repeat, StreamFigure, StreamSample};
 use crate::statistics::percentile::BlockTable;
+use hdrhistogram::Histogram;
 
-/// Returns the latency figure that the objective limits, in microseconds; `None` without samples.
+/// Returns the times of a repeat that the objective limits.
+#[must_use]
+pub fn limited(objective: Objective, repeat: &Repeat) -> &[Histogram<u64>] {
+    match objective.stream() {
+        Some(figure) => repeat.histograms.streams.get(&figure).map_or(&[], Vec::as_slice),
+        None => &repeat.histograms.latency,
+    }
+}
+
+/// Counts the good replies in time by every objective at once, each objective by its limit alone. A reply keeps to a limit
+/// on gaps if the mean of its own gaps does.
+#[must_use]
+pub fn in_time<'a>(objectives: &[Objective], replies: impl Iterator<Item = &'a StreamSample>) -> u64 {
+    let keeps = |objective: &Objective, StreamSample { sample, reply }: &StreamSample| {
+        let us = match objective.stream() {
+            Some(StreamFigure::Gap) => reply.mean_gap_us().unwrap_or(0.0),
+            Some(StreamFigure::FirstByte) => reply.first_byte_us.saturating_sub(sample.due_us) as f64,
+            Some(_) => reply.first_event_us.saturating_sub(sample.due_us) as f64,
+            None => sample.latency_us() as f64,
+        };
+        objective.limit_us().is_none_or(|limit_us| us <= limit_us)
+    };
+    replies
+        .filter(|reply| objectives.iter().all(|objective| keeps(objective, reply)))
+        .count() as u64
+}
+
+/// Returns the figure that the objective limits from a table of its times, in microseconds; `None` without samples.
 #[must_use]
 pub fn measured_us(objective: Objective, table: &BlockTable) -> Option<f64> {
     match objective.quantile() {
@@ -22,15 +50,19 @@ pub fn measured_us(objective: Objective, table: &BlockTable) -> Option<f64> {
 /// For the mean the odds of being slow are the mean over its limit: they reach 1 at the limit, and rise with the rate
 /// as the mean does.
 pub(crate) fn slow(objective: Objective, table: &BlockTable) -> f64 {
-    let share = match objective {
+    slow_share(objective, table) * table.samples() as f64
+}
+
+fn slow_share(objective: Objective, table: &BlockTable) -> f64 {
+    match objective {
         // The limit is far below 2^63.
         Objective::Percentile { limit_us, .. }
+        | Objective::Stream { limit_us, .. }
         | Objective::Goodput {
             within_us: limit_us, ..
         } => 1.0 - table.share_up_to(0..table.blocks(), limit_us as u64).unwrap_or(1.0),
         Objective::Mean { mean_limit_us } => table.mean().map_or(0.0, |us| us / (us + mean_limit_us)),
-    };
-    share * table.samples() as f64
+    }
 }
 
 /// Returns the number of requests that missed a limit: slower good replies, and failed requests.
@@ -53,6 +85,11 @@ pub(crate) fn misses(repeat: &Repeat, objective: Objective) -> f64 {
         | Objective::Goodput {
             within_us: limit_us, ..
         } => missed(repeat, limit_us) as f64,
+        Objective::Stream { .. } => {
+            // The share of slow gaps counts once for each request, since the gaps of one reply depend on each other.
+            let table = BlockTable::new([limited(objective, repeat)]);
+            slow_share(objective, &table) * repeat.completed as f64 + repeat.failed() as f64
+        }
         Objective::Mean { .. } => {
             let table = BlockTable::new([repeat.histograms.latency.as_slice()]);
             (slow(objective, &table) + repeat.failed() as f64).min(repeat.scheduled as f64)
@@ -62,14 +99,21 @@ pub(crate) fn misses(repeat: &Repeat, objective: Objective) -> f64 {
 
 /// Returns good replies within a limit per second of the window, by scheduled start.
 pub(crate) fn rate(repeat: &Repeat, limit_us: f64) -> f64 {
-    (repeat.scheduled - missed(repeat, limit_us)) as f64 / repeat.window_s
+    kept(repeat, limit_us) as f64 / repeat.window_s
+}
+
+/// Returns the good replies in time: by every objective of a plan that limits streams, else within a latency limit.
+fn kept(repeat: &Repeat, limit_us: f64) -> u64 {
+    repeat
+        .in_time
+        .unwrap_or_else(|| repeat.scheduled - missed(repeat, limit_us))
 }
 
 /// Returns the share of all scheduled requests with a good reply within a limit; `None` if nothing was scheduled.
 pub(crate) fn share(repeats: &[Repeat], limit_us: f64) -> Option<f64> {
     let scheduled: u64 = repeats.iter().map(|repeat| repeat.scheduled).sum();
-    let missed: u64 = repeats.iter().map(|repeat| missed(repeat, limit_us)).sum();
-    (scheduled > 0).then(|| (scheduled - missed) as f64 / scheduled as f64)
+    let kept: u64 = repeats.iter().map(|repeat| kept(repeat, limit_us)).sum();
+    (scheduled > 0).then(|| kept as f64 / scheduled as f64)
 }
 
 /// Returns the quantile of good replies that is the given quantile of all requests, if failed requests count as slower
@@ -86,7 +130,7 @@ pub(crate) fn among_good(repeats: &[Repeat], quantile: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Histograms, Percentile};
+    use crate::record::{Histograms, Outcome, Percentile, Sample, StreamedReply};
     use crate::statistics::percentile::histogram;
 
     #[test]
@@ -135,6 +179,61 @@ mod tests {
             },
             ..Repeat::empty()
         }
+    }
+
+    fn of_stream(figure: StreamFigure, limit_us: f64) -> Objective {
+        Objective::Stream {
+            figure,
+            percentile: Percentile::P50,
+            limit_us,
+        }
+    }
+
+    #[test]
+    fn a_reply_is_in_time_by_all_objectives_at_once() {
+        let reply = |done_us: u64, first_event_us: u64, gaps_us: &[u32]| StreamSample {
+            sample: Sample {
+                due_us: 100,
+                sent_us: 150,
+                done_us,
+                outcome: Outcome::Ok,
+                timings: None,
+            },
+            reply: StreamedReply {
+                first_byte_us: first_event_us - 50,
+                first_event_us,
+                gaps_us: gaps_us.to_vec(),
+                ..StreamedReply::default()
+            },
+        };
+        let replies = [
+            reply(1_000, 300, &[10, 30]),
+            reply(1_000, 301, &[10, 30]),
+            reply(1_000, 300, &[10, 31]),
+            reply(1_101, 300, &[]),
+        ];
+        let objectives = [
+            of_stream(StreamFigure::Ttft, 200.0),
+            of_stream(StreamFigure::Gap, 20.0),
+            Objective::Mean { mean_limit_us: 1_000.0 },
+        ];
+        let counts = [0, 1, 2, 3].map(|taken| in_time(&objectives[..taken], replies.iter()));
+        assert_eq!(counts, [4, 3, 2, 1]);
+        let first_byte = [of_stream(StreamFigure::FirstByte, 150.0)];
+        assert_eq!(in_time(&first_byte, replies.iter()), 3);
+    }
+
+    #[test]
+    fn slow_gaps_count_in_requests_and_failures_miss() {
+        let gaps: Vec<u64> = (0..1_000).map(|i| if i < 250 { 60 } else { 20 }).collect();
+        let mut one = repeat(&[5_000; 8], 2, false);
+        one.histograms.streams.insert(StreamFigure::Gap, vec![histogram(&gaps)]);
+        let gap = |limit_us| misses(&one, of_stream(StreamFigure::Gap, limit_us));
+        assert_eq!((gap(60.0), gap(50.0), gap(10.0)), (2.0, 4.0, 10.0));
+        // Nothing is known of replies without events.
+        assert_eq!(misses(&one, of_stream(StreamFigure::Ttft, 1.0)), 2.0);
+        one.in_time = Some(3);
+        assert_eq!((rate(&one, 1e9), share(&[one], 1e9)), (1.5, Some(0.3)));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! rates.
 
 use super::percentile::samples_needed;
-use super::{Factors, Interval, Percentile};
+use super::{Factors, Interval, Percentile, StreamFigure};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -28,6 +28,16 @@ pub struct Slo {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Objective {
+    // First, because `percentile` and `limit_us` alone are of the latency.
+    /// Upper limit of a percentile of replies that stream; shown as `ttft p99 < 300 ms`.
+    Stream {
+        /// Limited time.
+        figure: StreamFigure,
+        /// Limited percentile.
+        percentile: Percentile,
+        /// Limit in microseconds.
+        limit_us: f64,
+    },
     /// Upper limit of a latency percentile.
     Percentile {
         /// Limited percentile.
@@ -50,12 +60,21 @@ pub enum Objective {
 }
 
 impl Objective {
-    /// Limited percentile; `None` for the mean.
+    /// Limited percentile of the latency; `None` for the mean.
     #[must_use]
     pub const fn percentile(self) -> Option<Percentile> {
         match self {
             Self::Percentile { percentile, .. } => Some(percentile),
-            Self::Mean { .. } | Self::Goodput { .. } => None,
+            Self::Mean { .. } | Self::Goodput { .. } | Self::Stream { .. } => None,
+        }
+    }
+
+    /// Limited figure of replies that stream; `None` for the latency.
+    #[must_use]
+    pub const fn stream(self) -> Option<StreamFigure> {
+        match self {
+            Self::Stream { figure, .. } => Some(figure),
+            Self::Percentile { .. } | Self::Mean { .. } | Self::Goodput { .. } => None,
         }
     }
 
@@ -63,20 +82,27 @@ impl Objective {
     #[must_use]
     pub const fn quantile(self) -> Option<f64> {
         match self {
-            Self::Percentile { percentile, .. } => Some(percentile.quantile()),
+            Self::Percentile { percentile, .. } | Self::Stream { percentile, .. } => Some(percentile.quantile()),
             Self::Mean { .. } => None,
             Self::Goodput { goodput_share, .. } => Some(goodput_share),
         }
     }
 
-    /// Latency limit, in microseconds.
+    /// Limit, in microseconds.
     #[must_use]
     pub const fn limit_us(self) -> Option<f64> {
         match self {
-            Self::Percentile { limit_us, .. } => Some(limit_us),
+            Self::Percentile { limit_us, .. } | Self::Stream { limit_us, .. } => Some(limit_us),
             Self::Mean { mean_limit_us } => Some(mean_limit_us),
             Self::Goodput { within_us, .. } => Some(within_us),
         }
+    }
+
+    /// Limit of a time that begins at the scheduled send and so includes the send lag; `None` for gaps.
+    #[must_use]
+    pub fn limit_since_due_us(self) -> Option<f64> {
+        let is_since_due = self.stream().is_none_or(StreamFigure::is_since_due);
+        self.limit_us().filter(|_| is_since_due)
     }
 
     /// Share of slow requests from which the objective is missed.
@@ -97,10 +123,12 @@ impl Objective {
     /// Name of the limited figure.
     #[must_use]
     pub fn figure(self) -> String {
-        match self.quantile() {
+        let figure = match self.quantile() {
             Some(quantile) => format!("p{}", percent(quantile)),
             None => "mean".into(),
-        }
+        };
+        self.stream()
+            .map_or(figure.clone(), |stream| format!("{stream} {figure}"))
     }
 }
 
@@ -112,6 +140,7 @@ fn percent(share: f64) -> f64 {
 impl fmt::Display for Objective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Percentile { limit_us, .. }
+        | Self::Stream { limit_us, .. }
         | Self::Mean {
             mean_limit_us: limit_us,
         }
@@ -125,7 +154,9 @@ impl fmt::Display for Objective {
         };
         match *self {
             Self::Goodput { goodput_share, .. } => write!(f, "{} % within {limit} {unit}", percent(goodput_share)),
-            Self::Percentile { .. } | Self::Mean { .. } => write!(f, "{} < {limit} {unit}", self.figure()),
+            Self::Percentile { .. } | Self::Stream { .. } | Self::Mean { .. } => {
+                write!(f, "{} < {limit} {unit}", self.figure())
+            }
         }
     }
 }
@@ -211,6 +242,10 @@ mod tests {
             (r#"{"percentile":"p99","limit_us":2e4}"#, "p99 < 20 ms"),
             (r#"{"percentile":"p99.9","limit_us":2e4}"#, "p99.9 < 20 ms"),
             (r#"{"mean_limit_us":5e3}"#, "mean < 5 ms"),
+            (
+                r#"{"figure":"ttft","percentile":"p99","limit_us":3e5}"#,
+                "ttft p99 < 300 ms",
+            ),
         ] {
             let read: Objective = serde_json::from_str(text).unwrap();
             assert_eq!(read.to_string(), shown);

@@ -19,6 +19,7 @@ mod requests;
 mod run;
 mod sample;
 mod server;
+mod stream;
 mod summary;
 
 pub use cold_start::{ColdStart, ColdWay, PageCache};
@@ -39,4 +40,5 @@ pub use requests::{SentInput, SentRequests, ShapeShare, Spread, ValueCheck};
 pub use run::{Environment, Resumption, Run, SCHEMA_VERSION};
 pub use sample::{Failure, Outcome, Sample};
 pub use server::{DeviceReads, GpuUse, IdleByCause, ServerDelta, ServerStages};
+pub use stream::{StreamFigure, StreamSample, StreamSummary, StreamedReply};
 pub use summary::{Band, Fault, Gap, Grades, Limits, Reads, Summary, Tail, Verdict};

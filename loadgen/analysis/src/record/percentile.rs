@@ -45,7 +45,7 @@ fn open_end<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
 const BEYOND: f64 = 10.0;
 
 /// Latency percentile that summaries have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Percentile {
     /// 50th percentile.

@@ -1,6 +1,8 @@
 //! One configuration with its repeats, as measured: its factors, the counts of each step, and its histograms.
 
-use super::{AgentStart, Band, Driven, DriverFigures, Interval, MachineUse, SentRequests, ServerDelta, Summary};
+use super::{
+    AgentStart, Band, Driven, DriverFigures, Interval, MachineUse, SentRequests, ServerDelta, StreamFigure, Summary,
+};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -121,6 +123,10 @@ pub struct Repeat {
     pub scheduled: u64,
     /// Requests answered well.
     pub completed: u64,
+    /// Good replies in time by every objective of the plan at once, if one limits a stream: latency, time to the first byte
+    /// or event, and the mean of the reply's own gaps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_time: Option<u64>,
     /// Failed requests, by reason (`503`, `timeout`, `connect`, `drain-limit`, `wrong-reply`, `wrong-value`).
     pub errors: BTreeMap<String, u64>,
     /// First example of each reason that needs details (`wrong-reply`, `wrong-value`, `too-large`).
@@ -238,6 +244,8 @@ pub struct Histograms {
     pub lag: Vec<Histogram<u64>>,
     /// Ages of failed requests: scheduled send to the failure, or to the drain limit. Empty without failures.
     pub failed: Vec<Histogram<u64>>,
+    /// Figures of good replies that stream, counts included; empty if none does.
+    pub streams: BTreeMap<StreamFigure, Vec<Histogram<u64>>>,
 }
 
 impl Repeat {

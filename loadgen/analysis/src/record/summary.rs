@@ -1,8 +1,9 @@
 //! Combined result of a point's repeats: figures with their intervals, and the verdict.
 
 use super::point::independent;
-use super::{Drift, Grade, IdleByCause, Interval, MixShare, Percentile};
+use super::{Drift, Grade, IdleByCause, Interval, MixShare, Percentile, StreamFigure, StreamSummary};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Gap of a latency distribution that a percentile lies on: the percentile may belong to either side.
@@ -56,12 +57,16 @@ pub struct Summary {
     pub lag_p99_us: Option<f64>,
     /// Good replies per second.
     pub achieved_rps: Interval,
-    /// Good replies within the objective's latency limit per second; `None` without an objective.
+    /// Good replies within the objective's latency limit per second; `None` without an objective. If an objective limits
+    /// streams: within every objective's limit at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goodput_rps: Option<Interval>,
     /// Share of the scheduled requests with a good reply within the objective's latency limit; `None` without an objective.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goodput_share: Option<f64>,
+    /// Figures of replies that stream: microseconds, or counts a request; empty if none does.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub streams: BTreeMap<StreamFigure, StreamSummary>,
     /// Rows per second.
     pub inferences_per_s: Interval,
     /// Failed share of the scheduled requests.

@@ -1,12 +1,15 @@
 //! Bodies of requests to any HTTP endpoint, built before a step. In: a specification, whose files are read once. Out:
 //! bodies in the order of sending.
 
-use super::spec::{BodySource, CustomSpec, Success};
+use super::spec::{BodySource, CustomSpec, Drawn, StreamKind, StreamSpec, Success};
+use crate::inputs;
 use crate::payload::Body;
 use crate::template::{Part, escape, parts};
 use bytes::Bytes;
 use hyper::Method;
 use hyper::header::HeaderValue;
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha8Rng;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -17,6 +20,9 @@ use std::sync::Arc;
 const FILE_BYTES: u64 = 256 << 20;
 /// Maximum size of all bodies of a step.
 const STEP_BYTES: usize = 1 << 30;
+/// Maximum words of a drawn text.
+const MOST_WORDS: u64 = 1 << 20;
+const VALUE_STREAM: u64 = 4;
 
 /// Requests to an endpoint, with their files read.
 #[derive(Debug, Clone)]
@@ -29,6 +35,8 @@ pub struct Custom {
     pub content_type: Option<HeaderValue>,
     /// Rule for a successful reply.
     pub success: Arc<Success>,
+    /// Set if replies stream.
+    pub stream: Option<Arc<StreamSpec>>,
     /// Inferences of one request, if its ids do not determine them.
     pub rows_per_request: u32,
     content: Content,
@@ -39,7 +47,11 @@ enum Content {
     /// Complete bodies, sent in turn.
     Ready(Arc<[Bytes]>),
     /// Template filled for each request.
-    Ids { template: Template, rows: Arc<[Row]> },
+    Filled {
+        template: Template,
+        rows: Arc<[Row]>,
+        drawn: BTreeMap<String, Drawn>,
+    },
 }
 
 /// A row of a CSV file, by its columns.
@@ -66,50 +78,82 @@ impl Custom {
         let content = match &spec.body {
             BodySource::Empty => Content::Ready([Bytes::new()].into()),
             BodySource::Recorded(file) => Content::Ready(recorded(file, is_json)?.into()),
-            BodySource::Text(text) => filled(text, None, is_json)?,
-            BodySource::File(file) => filled(&text_of(file)?, None, is_json)?,
-            BodySource::Rows { template, rows } => filled(template, Some(rows), is_json)?,
+            BodySource::Text(text) => filled(text, None, is_json, &spec.values)?,
+            BodySource::File(file) => filled(&text_of(file)?, None, is_json, &spec.values)?,
+            BodySource::Rows { template, rows } => filled(template, Some(rows), is_json, &spec.values)?,
         };
+        if let Some((name, _)) = spec.values.first_key_value()
+            && !matches!(content, Content::Filled { .. })
+        {
+            return Err(format!(
+                "`target.values.{name}` has no place {{{name}}} in `target.body`"
+            ));
+        }
         Ok(Self {
             method,
             path: spec.path.clone(),
             content_type,
             success: Arc::new(spec.success.clone()),
+            stream: spec.stream.clone().map(Arc::new),
             rows_per_request: spec.rows_per_request,
             content,
         })
     }
 
+    /// Checks the body of a reply by the rule of success, and the form of a stream.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn check_body(&self, body: &[u8]) -> Result<(), String> {
+        match self.stream.as_deref() {
+            Some(StreamSpec {
+                kind: StreamKind::Sse, ..
+            }) => self.success.check_stream(body, None, |_| {}).map(drop),
+            _ => self.success.check_body(body),
+        }
+    }
+
     /// True if a request holds one id.
     #[must_use]
     pub fn wants_an_id(&self) -> bool {
-        matches!(&self.content, Content::Ids { template, .. } if template.has(ENTITY_ID))
+        matches!(&self.content, Content::Filled { template, .. } if template.has(ENTITY_ID))
     }
 
     /// True if a request holds as many ids as a load has rows.
     #[must_use]
     pub fn wants_ids(&self) -> bool {
-        matches!(&self.content, Content::Ids { template, .. } if template.has(ENTITY_IDS))
+        matches!(&self.content, Content::Filled { template, .. } if template.has(ENTITY_IDS))
     }
 
-    /// Builds the bodies of `requests` requests, each with `per_request` of `ids` in their text form; bodies without
-    /// ids are sent in turn.
+    /// Builds the bodies of `requests` requests, each with `per_request` of `ids` in their text form and values drawn by
+    /// the seed; bodies without either are sent in turn.
     ///
     /// # Errors
     /// More bytes than a step may hold.
-    pub fn bodies(&self, requests: usize, ids: &[String], per_request: usize) -> Result<Vec<Body>, String> {
+    pub fn bodies(&self, requests: usize, ids: &[String], per_request: usize, seed: u64) -> Result<Vec<Body>, String> {
         let body = Body::new;
-        let (template, rows) = match &self.content {
+        let (template, rows, drawn) = match &self.content {
             Content::Ready(bodies) => return Ok(bodies.iter().cloned().map(body).collect()),
-            Content::Ids { template, rows } => (template, rows),
+            Content::Filled { template, rows, drawn } => (template, rows, drawn),
         };
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        rng.set_stream(VALUE_STREAM);
         let (mut bodies, mut bytes) = (Vec::with_capacity(requests), 0);
-        for (index, ids) in ids.chunks(per_request.max(1)).take(requests).enumerate() {
+        let mut ids = ids.chunks(per_request.max(1));
+        for index in 0..requests {
+            let ids = ids.next().unwrap_or_default();
             let row = (!rows.is_empty()).then(|| &rows[index % rows.len()]);
+            let values = drawn
+                .iter()
+                .map(|(name, drawn)| Ok((name.as_str(), value(drawn, &mut rng)?)));
+            let values = values.collect::<Result<BTreeMap<&str, String>, String>>()?;
             let text = template.fill(|place| match place {
-                ENTITY_ID => ids[0].as_str().into(),
+                ENTITY_ID => ids.first().map_or("", String::as_str).into(),
                 ENTITY_IDS => ids.join(",").into(),
-                column => row.and_then(|row| row.get(column)).map_or("", String::as_str).into(),
+                name => {
+                    let value = values.get(name).or_else(|| row?.get(name));
+                    value.map_or("", String::as_str).to_owned().into()
+                }
             });
             bytes += text.len();
             if bytes > STEP_BYTES {
@@ -121,6 +165,17 @@ impl Custom {
             bodies.push(body(text.into()));
         }
         Ok(bodies)
+    }
+}
+
+/// Draws a value in its text form.
+fn value(drawn: &Drawn, rng: &mut ChaCha8Rng) -> Result<String, String> {
+    match drawn {
+        Drawn::Number(lengths) => Ok(inputs::length(lengths, rng)?.to_string()),
+        Drawn::Words(lengths) => {
+            let count = inputs::length(lengths, rng)?.min(MOST_WORDS);
+            Ok(inputs::words(count as u32, rng))
+        }
     }
 }
 
@@ -166,23 +221,28 @@ fn is_document(body: &[u8]) -> Result<(), String> {
         .map_err(|error| format!("no JSON, though `target.content_type` says so: {error}"))
 }
 
-/// Fills a template with the rows of a file, one body per row, or prepares it for ids.
-fn filled(text: &str, file: Option<&Path>, is_json: bool) -> Result<Content, String> {
+/// Fills a template with the rows of a file, one body per row, or prepares it for ids and drawn values.
+fn filled(text: &str, file: Option<&Path>, is_json: bool, drawn: &BTreeMap<String, Drawn>) -> Result<Content, String> {
     let template = Template::parse(text, is_json).map_err(|error| format!("`target.body`: {error}"))?;
     let rows = file.map_or(Ok(Vec::new()), rows_of)?;
-    let is_id = |place: &str| place == ENTITY_ID || place == ENTITY_IDS;
+    let is_filled = |place: &str| place == ENTITY_ID || place == ENTITY_IDS || drawn.contains_key(place);
     if template.has(ENTITY_ID) && template.has(ENTITY_IDS) {
         return Err("`target.body` has {entity_id} and {entity_ids}: one of them".to_owned());
     }
     let columns = rows.first();
-    let is_known = |place: &&str| is_id(place) || columns.is_some_and(|row| row.contains_key(*place));
+    if let Some(name) = drawn.keys().find(|name| !template.has(name)) {
+        return Err(format!(
+            "`target.values.{name}` has no place {{{name}}} in `target.body`"
+        ));
+    }
+    let is_known = |place: &&str| is_filled(place) || columns.is_some_and(|row| row.contains_key(*place));
     if let Some(unknown) = template.places().find(|place| !is_known(place)) {
         let known = match columns {
             Some(row) => row.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
             None => "no columns: there is no `target.rows_file`".to_owned(),
         };
         return Err(format!(
-            "`target.body` has the place {{{unknown}}}, which nothing fills: {{entity_id}}, {{entity_ids}} or a column ({known}); \
+            "`target.body` has the place {{{unknown}}}, which nothing fills: {{entity_id}}, {{entity_ids}}, a name of `target.values` or a column ({known}); \
              {{{{{unknown}}}}} stands for the text itself"
         ));
     }
@@ -190,17 +250,20 @@ fn filled(text: &str, file: Option<&Path>, is_json: bool) -> Result<Content, Str
         Some(file) => format!("{}: row {}", file.display(), at + 1),
         None => "`target.body`".to_owned(),
     };
-    if template.places().any(is_id) {
+    if template.places().any(is_filled) {
         if is_json {
             let example = template.fill(|place| match columns {
-                _ if is_id(place) => "1".into(),
+                _ if is_filled(place) => "1".into(),
                 Some(row) => row.get(place).cloned().unwrap_or_default().into(),
                 None => "".into(),
             });
             is_document(example.as_bytes()).map_err(|error| format!("{}: {error}", named(0)))?;
         }
-        let rows = rows.into();
-        return Ok(Content::Ids { template, rows });
+        return Ok(Content::Filled {
+            template,
+            rows: rows.into(),
+            drawn: drawn.clone(),
+        });
     }
     let bodies: Vec<Bytes> = if rows.is_empty() {
         vec![template.fill(|_| "".into()).into()]
@@ -295,6 +358,7 @@ impl Template {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inputs::{Law, Lengths};
     use proptest::prelude::*;
 
     fn spec(body: BodySource) -> CustomSpec {
@@ -305,13 +369,15 @@ mod tests {
             body,
             rows_per_request: 1,
             entities: None,
+            values: BTreeMap::new(),
             success: Success::default(),
+            stream: None,
         }
     }
 
     fn texts(custom: &Custom, requests: usize, ids: &[i64], per_request: usize) -> Vec<String> {
         let ids: Vec<String> = ids.iter().map(i64::to_string).collect();
-        let bodies = custom.bodies(requests, &ids, per_request).unwrap();
+        let bodies = custom.bodies(requests, &ids, per_request, 7).unwrap();
         bodies
             .iter()
             .map(|body| String::from_utf8(body.bytes.to_vec()).unwrap())
@@ -328,6 +394,35 @@ mod tests {
             texts(&many, 2, &[1, 2, 3, 4], 2),
             [r#"{"ids":[1,2]}"#, r#"{"ids":[3,4]}"#]
         );
+    }
+
+    #[test]
+    fn drawn_values_stand_in_their_places_and_follow_the_seed() {
+        let lengths = |least, most| Lengths {
+            law: Law::Uniform,
+            least,
+            most,
+        };
+        let mut drawing = spec(BodySource::Text(r#"{"p":"{prompt}","n":{n}}"#.into()));
+        drawing.values.insert("prompt".into(), Drawn::Words(lengths(2, 9)));
+        drawing.values.insert("n".into(), Drawn::Number(lengths(16, 99)));
+        let custom = Custom::open(&drawing).unwrap();
+        let made = texts(&custom, 50, &[], 1);
+        assert_eq!((made.len(), &made), (50, &texts(&custom, 50, &[], 1)));
+        for text in &made {
+            let body: serde_json::Value = serde_json::from_str(text).unwrap();
+            let words = body["p"].as_str().unwrap().split(' ').count();
+            assert!((2..=9).contains(&words), "{text}");
+            assert!((16..=99).contains(&body["n"].as_u64().unwrap()), "{text}");
+        }
+        for body in [BodySource::Text("{}".into()), BodySource::Empty] {
+            let error = Custom::open(&CustomSpec {
+                body,
+                ..drawing.clone()
+            })
+            .unwrap_err();
+            assert!(error.contains("has no place"), "{error}");
+        }
     }
 
     #[test]

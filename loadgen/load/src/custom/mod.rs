@@ -5,9 +5,14 @@
 //!
 //! - `spec`: the plan's specification, as plain data, with its rule for [`Success`]; `bodies`: the specification with its files read,
 //!   and the bodies built from it, from templates with places
+//! - `events`: server-sent events of a body; `stream`: the times of replies that stream
 
 mod bodies;
+mod events;
 mod spec;
+mod stream;
 
 pub use bodies::Custom;
-pub use spec::{BodySource, CustomSpec, Entities, Success};
+pub use spec::{BodySource, CustomSpec, Drawn, Entities, StreamKind, StreamSpec, Success};
+
+pub(crate) use stream::Pieces;

@@ -1,7 +1,10 @@
 //! Plan of requests to any HTTP endpoint. Plain data, sent to load processes unchanged.
 
+use super::events::{Event, Events, is_stream};
+use crate::inputs::Lengths;
 use crate::reply::quoted;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Requests to an endpoint.
@@ -19,8 +22,41 @@ pub struct CustomSpec {
     pub rows_per_request: u32,
     /// Entities for `{entity_id}`.
     pub entities: Option<Entities>,
+    /// Values drawn for each request, by the names of their places in the template.
+    pub values: BTreeMap<String, Drawn>,
     /// Rule for a successful reply.
     pub success: Success,
+    /// Set if replies stream.
+    pub stream: Option<StreamSpec>,
+}
+
+/// Value drawn for each request.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Drawn {
+    /// Whole number.
+    Number(Lengths),
+    /// Text of so many random words.
+    Words(Lengths),
+}
+
+/// Replies that stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamSpec {
+    /// Form of the stream.
+    pub kind: StreamKind,
+    /// JSON pointer to the number of tokens in an event; the last such event counts.
+    pub tokens: Option<String>,
+}
+
+/// `target.reply`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StreamKind {
+    /// Server-sent events.
+    Sse,
+    /// Pieces as they arrive, each an event.
+    Chunked,
 }
 
 /// Source of bodies.
@@ -84,12 +120,8 @@ impl Success {
     /// # Errors
     /// The first violation.
     pub fn check_body(&self, body: &[u8]) -> Result<(), String> {
-        match events(body) {
-            Some(events) => return self.check_stream(&events?),
-            None if self.last_event.is_some() => {
-                return Err(format!("the reply is no stream of events: `{}`", quoted(body)));
-            }
-            None => {}
+        if self.last_event.is_some() || is_stream(body) {
+            return self.check_stream(body, None, |_| {}).map(drop);
         }
         let Some(pointer) = &self.pointer else { return Ok(()) };
         let document: serde_json::Value = serde_json::from_slice(body)
@@ -107,28 +139,45 @@ impl Success {
         }
     }
 
-    /// Checks a stream: no error among its events, the last one as stated, the pointer in one of them.
-    fn check_stream(&self, events: &[Event]) -> Result<(), String> {
-        if let Some(error) = events.iter().find(|event| event.is_error()) {
-            return Err(format!("the stream has an error: `{}`", quoted(error.data.as_bytes())));
+    /// Checks a stream: no error among its events, the last one as stated, the pointer in one of them. Calls `seen` with
+    /// the end of each event except the stated last one, and returns the last number at the pointer `tokens`.
+    pub(super) fn check_stream(
+        &self,
+        body: &[u8],
+        tokens: Option<&str>,
+        mut seen: impl FnMut(usize),
+    ) -> Result<Option<u64>, String> {
+        let (mut last, mut is_found, mut counted) = (None, self.pointer.is_none(), None);
+        for event in Events::of(body) {
+            let cut = |data: String| format!("the stream ends within an event: `{}`", quoted(data.as_bytes()));
+            let Event { name, data, end } = event.map_err(cut)?;
+            // A long stream has thousands of events, of which few must be parsed.
+            let is_of_use = !is_found || data.contains("\"error\"") || tokens.is_some_and(|at| may_have(&data, at));
+            let document = is_of_use.then(|| serde_json::from_str(&data).ok()).flatten();
+            let document: serde_json::Value = document.unwrap_or_default();
+            if name == "error" || document.get("error").is_some_and(|error| !error.is_null()) {
+                return Err(format!("the stream has an error: `{}`", quoted(data.as_bytes())));
+            }
+            let at_pointer = self.pointer.as_ref().and_then(|pointer| document.pointer(pointer));
+            is_found |=
+                at_pointer.is_some_and(|found| self.equals.as_ref().is_none_or(|wanted| is_equal(found, wanted)));
+            counted = tokens.and_then(|at| document.pointer(at)?.as_u64()).or(counted);
+            if self.last_event.as_ref() != Some(&data) {
+                seen(end);
+            }
+            last = Some(data);
         }
-        let last = events.last().map_or("", |event| event.data.as_str());
-        if let Some(wanted) = self.last_event.as_ref().filter(|wanted| *wanted != last) {
-            return Err(format!(
-                "the stream ends with `{}` before `{wanted}`",
-                quoted(last.as_bytes())
-            ));
-        }
-        let Some(pointer) = &self.pointer else { return Ok(()) };
-        let found = |event: &Event| {
-            let document: serde_json::Value = serde_json::from_str(&event.data).ok()?;
-            let found = document.pointer(pointer)?;
-            Some(self.equals.as_ref().is_none_or(|wanted| is_equal(found, wanted)))
+        let Some(last) = last else {
+            return Err(format!("the reply is no stream of events: `{}`", quoted(body)));
         };
-        if events.iter().any(|event| found(event) == Some(true)) {
-            return Ok(());
+        if let Some(wanted) = self.last_event.as_ref().filter(|wanted| **wanted != last) {
+            let last = quoted(last.as_bytes());
+            return Err(format!("the stream ends with `{last}` before `{wanted}`"));
         }
-        Err(format!("no event of the stream has `{pointer}` as it should be"))
+        match &self.pointer {
+            Some(pointer) if !is_found => Err(format!("no event of the stream has `{pointer}` as it should be")),
+            _ => Ok(counted),
+        }
     }
 
     /// True if a status means success.
@@ -138,62 +187,11 @@ impl Success {
     }
 }
 
-/// Server-sent event.
-#[derive(Debug, Default, PartialEq)]
-struct Event {
-    name: String,
-    data: String,
-}
-
-impl Event {
-    fn is_error(&self) -> bool {
-        let says_so = || {
-            let document: serde_json::Value = serde_json::from_str(&self.data).ok()?;
-            Some(!document.get("error")?.is_null())
-        };
-        self.name == "error" || says_so() == Some(true)
-    }
-}
-
-/// Events of a body in the format `text/event-stream` (WHATWG HTML, section 9.2); `None` for any other body.
-///
-/// # Errors
-/// The last event is cut off.
-fn events(body: &[u8]) -> Option<Result<Vec<Event>, String>> {
-    let text = std::str::from_utf8(body).ok()?;
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let first = text.lines().find(|line| !line.is_empty())?;
-    let is_field = ["data:", "event:", "id:", "retry:", ":"]
-        .iter()
-        .any(|field| first.starts_with(field));
-    if !is_field {
-        return None;
-    }
-    let (mut events, mut event, mut lines) = (Vec::new(), Event::default(), 0);
-    for line in text.lines() {
-        let (field, value) = line.split_once(':').unwrap_or((line, ""));
-        let value = value.strip_prefix(' ').unwrap_or(value);
-        match field {
-            "" if line.is_empty() && lines > 0 => {
-                events.push(std::mem::take(&mut event));
-                lines = 0;
-            }
-            "data" => {
-                if lines > 0 {
-                    event.data.push('\n');
-                }
-                event.data.push_str(value);
-                lines += 1;
-            }
-            "event" => value.clone_into(&mut event.name),
-            _ => {}
-        }
-    }
-    if lines > 0 {
-        let cut = quoted(event.data.as_bytes());
-        return Some(Err(format!("the stream ends within an event: `{cut}`")));
-    }
-    Some(Ok(events))
+/// True if the text of a document may have a value at a pointer: cheaper than parsing it.
+fn may_have(document: &str, pointer: &str) -> bool {
+    let key = pointer.rsplit('/').next().unwrap_or_default();
+    let is_plain = !key.contains('~') && key.parse::<u64>().is_err();
+    !is_plain || document.contains(key)
 }
 
 /// Compares JSON values; numbers are equal by value, such as `1` and `1.0`.
@@ -269,13 +267,6 @@ mod tests {
             assert!(error.contains(says), "{error}");
         }
         assert_eq!(Success::default().check_body(b"data: {\"error\": null}\n\n"), Ok(()));
-        assert_eq!(
-            events(b"event: x\ndata: a\ndata: b\n\n").unwrap().unwrap(),
-            [Event {
-                name: "x".into(),
-                data: "a\nb".into()
-            }]
-        );
     }
 
     proptest! {

@@ -6,7 +6,7 @@
 //! system call that writes the request; with TLS before its encryption, which thus counts as service time. Knows
 //! nothing of schedules.
 
-use crate::custom::{Custom, Success};
+use crate::custom::{Custom, Pieces, StreamSpec, Success};
 use crate::endpoint::{Access, Alpn, Endpoint, Stream};
 use crate::pacer::Clock;
 use crate::payload::Body;
@@ -14,7 +14,7 @@ use crate::reply::{self, BodyError, CheckedReply, Expected, Limit, NoReply, Rece
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::uri::PathAndQuery;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::{Method, Request, StatusCode, Uri};
@@ -44,6 +44,8 @@ pub struct HttpRoute {
     content_type: Option<HeaderValue>,
     /// Rule for a successful reply of endpoints that do not speak the Open Inference Protocol.
     success: Option<Arc<Success>>,
+    /// Set if replies stream.
+    stream: Option<Arc<StreamSpec>>,
 }
 
 impl HttpRoute {
@@ -57,6 +59,7 @@ impl HttpRoute {
             method: Method::POST,
             content_type: None,
             success: None,
+            stream: None,
             endpoint,
         })
     }
@@ -71,6 +74,7 @@ impl HttpRoute {
             method: custom.method.clone(),
             content_type: custom.content_type.clone(),
             success: Some(Arc::clone(&custom.success)),
+            stream: custom.stream.clone(),
             endpoint,
         })
     }
@@ -146,15 +150,27 @@ pub(super) struct Target {
     route: HttpRoute,
     headers: HeaderMap,
     limit: Limit,
+    /// True if each request has a connection of its own.
+    is_single_use: bool,
 }
 
 impl Target {
-    pub(super) fn new(route: &HttpRoute, limit: Limit) -> Self {
+    pub(super) fn new(route: &HttpRoute, limit: Limit, is_single_use: bool) -> Self {
+        let mut headers = route.endpoint.request_headers();
+        if is_single_use {
+            // The server closes first, so that its side keeps the closed connections, as with other clients.
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         Self {
-            headers: route.endpoint.request_headers(),
+            headers,
             route: route.clone(),
             limit,
+            is_single_use,
         }
+    }
+
+    pub(super) const fn is_single_use(&self) -> bool {
+        self.is_single_use
     }
 
     /// True if connecting is so expensive that it is done before the clock starts.
@@ -190,7 +206,13 @@ impl HttpConnection {
         let io = TokioIo::new(stream);
         let mut http = http1::Builder::new();
         http.max_buf_size(HEAD_BYTES);
-        let shaken = http.handshake(Wire { io, send_time }).await;
+        let stamps_reads = target.route.stream.is_some();
+        let wire = Wire {
+            io,
+            send_time,
+            stamps_reads,
+        };
+        let shaken = http.handshake(wire).await;
         let (sender, connection) = shaken.map_err(|error| refused(error.to_string()))?;
         Ok(Box::new(Self {
             sender,
@@ -222,16 +244,28 @@ impl HttpConnection {
         self.over = self.over || Pin::new(&mut self.connection).poll(cx).is_ready();
     }
 
-    async fn exchange(&mut self, target: &Target, body: &Body) -> Result<HttpReply, Lost> {
+    async fn exchange(&mut self, target: &Target, body: &Body, times: &SendTime) -> Result<HttpReply, Lost> {
         let response = self.sender.send_request(target.request(body));
         let response = async { response.await.map_err(Lost::of) };
         let (head, body) = self.carry(response).await?.into_parts();
-        let body = async { reply::read(body, &target.limit).await.map_err(Lost::of_body) };
+        let stream = target.route.stream.as_ref();
+        let mut pieces = stream.map(|spec| Pieces::new(Arc::clone(spec), times.first_read_us()));
+        let seen = |bytes| match &mut pieces {
+            Some(pieces) => pieces.push(bytes, times.read_us()),
+            None => Ok(()),
+        };
+        let body = async {
+            reply::read_pieces(body, &target.limit, seen)
+                .await
+                .map_err(Lost::of_body)
+        };
+        let body = self.carry(body).await?;
         Ok(HttpReply {
             success: target.route.success.clone(),
             status: head.status,
             headers: head.headers,
-            body: self.carry(body).await?,
+            body,
+            pieces,
         })
     }
 
@@ -313,7 +347,7 @@ pub(super) async fn exchange(
     send_time: Arc<SendTime>,
 ) -> (Result<HttpReply, NoReply>, Option<Box<HttpConnection>>) {
     if let Some(mut connection) = connection {
-        match connection.exchange(&target, &body).await {
+        match connection.exchange(&target, &body, &send_time).await {
             Ok(reply) => return (Ok(reply), Some(connection)),
             // The server closed the connection while it was idle, and nothing was written.
             Err(Lost::Closed) if !send_time.is_set() => {}
@@ -322,26 +356,32 @@ pub(super) async fn exchange(
     }
     send_time.set();
     // Boxed, because few requests need it.
-    let opened = Box::pin(HttpConnection::open(&target, send_time)).await;
+    let opened = Box::pin(HttpConnection::open(&target, Arc::clone(&send_time))).await;
     let mut connection = match opened {
         Ok(connection) => connection,
         Err(missing) => return (Err(missing), None),
     };
-    match connection.exchange(&target, &body).await {
+    match connection.exchange(&target, &body, &send_time).await {
         Ok(reply) => (Ok(reply), Some(connection)),
         Err(lost) => (Err(lost.into()), None),
     }
 }
 
-/// Stream that reads the time before the first write of each request.
+/// Stream that reads the time before the first write of each request, and on demand after each read.
 struct Wire {
     io: TokioIo<Stream>,
     send_time: Arc<SendTime>,
+    /// True if the times of reads are of use.
+    stamps_reads: bool,
 }
 
 impl Read for Wire {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(cx, buf)
+        let polled = Pin::new(&mut self.io).poll_read(cx, buf);
+        if self.stamps_reads && polled.is_ready() {
+            self.send_time.note_read();
+        }
+        polled
     }
 }
 
@@ -380,6 +420,8 @@ pub(crate) struct HttpReply {
     body: Received,
     /// Rule of success, for replies other than infer replies.
     success: Option<Arc<Success>>,
+    /// Arrival of the body, piece by piece, if it streams.
+    pieces: Option<Pieces>,
 }
 
 impl HttpReply {
@@ -400,6 +442,7 @@ impl HttpReply {
             headers,
             body,
             success,
+            pieces: None,
         }
     }
 
@@ -436,8 +479,15 @@ impl HttpReply {
             if !success.has_status(self.status.as_u16()) {
                 return CheckedReply::failed(Failure::Status(self.status.as_u16()), timings);
             }
-            return match success.check_body(&self.body.bytes) {
-                Ok(()) => CheckedReply::ok(timings),
+            let checked = match &self.pieces {
+                Some(pieces) => pieces.measure(success, &self.body.bytes).map(Some),
+                None => success.check_body(&self.body.bytes).map(|()| None),
+            };
+            return match checked {
+                Ok(stream) => CheckedReply {
+                    stream: stream.map(Box::new),
+                    ..CheckedReply::ok(timings)
+                },
                 Err(wrong) => CheckedReply::wrong(&wrong, timings),
             };
         }
@@ -469,12 +519,16 @@ impl HttpReply {
 /// Value before a request is sent.
 const CLEAR: u64 = u64::MAX;
 
-/// Send time of the request in flight on one connection. It is unset before the first request, while the connection is
+/// Send time of the request in flight on one connection, and times of reads. The send time is unset before the first request, while the connection is
 /// opened.
 #[derive(Debug)]
 pub(super) struct SendTime {
     clock: OnceLock<Clock>,
     sent_us: AtomicU64,
+    /// First read since the request was begun; unset where nobody asks for it, as `read_us`.
+    first_read_us: AtomicU64,
+    /// Latest read.
+    read_us: AtomicU64,
 }
 
 impl Default for SendTime {
@@ -482,6 +536,8 @@ impl Default for SendTime {
         Self {
             clock: OnceLock::new(),
             sent_us: AtomicU64::new(CLEAR),
+            first_read_us: AtomicU64::new(CLEAR),
+            read_us: AtomicU64::new(CLEAR),
         }
     }
 }
@@ -491,6 +547,25 @@ impl SendTime {
     pub(super) fn begin(&self, clock: Clock) {
         self.clock.get_or_init(|| clock);
         self.sent_us.store(CLEAR, Ordering::Relaxed);
+        self.first_read_us.store(CLEAR, Ordering::Relaxed);
+    }
+
+    /// Sets the times of reads to now.
+    fn note_read(&self) {
+        let Some(clock) = self.clock.get() else { return };
+        let now_us = clock.now_us();
+        self.read_us.store(now_us, Ordering::Relaxed);
+        if self.first_read_us() == CLEAR {
+            self.first_read_us.store(now_us, Ordering::Relaxed);
+        }
+    }
+
+    fn first_read_us(&self) -> u64 {
+        self.first_read_us.load(Ordering::Relaxed)
+    }
+
+    fn read_us(&self) -> u64 {
+        self.read_us.load(Ordering::Relaxed)
     }
 
     /// Sets the send time to now, unless it is set.
@@ -530,6 +605,7 @@ mod tests {
             headers,
             body: Received::whole(Bytes::from_static(body.as_bytes()), None),
             success: None,
+            pieces: None,
         }
     }
 
@@ -597,7 +673,7 @@ mod tests {
         let endpoint = Arc::new(Endpoint::new("http://localhost:8000/a%20b", &Access::default()).unwrap());
         let route = HttpRoute::infer(endpoint, "/v2/models/m/infer").unwrap();
         assert_eq!(route.shown(), "http://localhost:8000/a%20b/v2/models/m/infer");
-        let target = Target::new(&route, Limit::of(100));
+        let target = Target::new(&route, Limit::of(100), false);
         let request = target.request(&Body {
             json_len: Some(3),
             ..Body::new(Bytes::new())
@@ -634,7 +710,7 @@ mod tests {
             answer(&mut listener.accept().unwrap().0);
         });
         let route: HttpRoute = format!("http://{address}/v2/models/m/infer").parse().unwrap();
-        let target = Arc::new(Target::new(&route, Limit::of(100)));
+        let target = Arc::new(Target::new(&route, Limit::of(100), false));
         let clock = crate::pacer::Clock::starting_at(std::time::Instant::now());
         let send_time = Arc::new(SendTime::default());
         send_time.begin(clock);

@@ -16,7 +16,7 @@ use goose::goose::{GooseUser, Scenario, Transaction, TransactionFunction, Transa
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
-use tierlab_analysis::record::{Failure, Sample};
+use tierlab_analysis::record::{Failure, Sample, StreamSample};
 use user::{Shared, User};
 
 mod http;
@@ -54,6 +54,7 @@ pub async fn run_from<E: From<DriverError>>(
     let ran = shared.open_loop.run(attack, start, interrupt).await?;
     Ok(ran.map(|(observed, window_began)| Finished {
         samples: std::mem::take(&mut shared.samples.lock().unwrap_or_else(PoisonError::into_inner)),
+        streams: std::mem::take(&mut shared.streams.lock().unwrap_or_else(PoisonError::into_inner)),
         observed,
         window_began,
         examples: shared.examples.take(),
@@ -104,6 +105,8 @@ pub struct Step {
     pub limit: Limit,
     /// Maximum requests in flight.
     pub users: usize,
+    /// If true, each request over HTTP opens a connection of its own.
+    pub new_connections: bool,
     /// Time limit of the client for one request, from its actual send.
     pub timeout: Duration,
     /// Time that replies may take after the window.
@@ -126,6 +129,8 @@ pub enum Route {
 pub struct Finished {
     /// Samples in no order, one per ticket of the schedule, warm-up included.
     pub samples: Vec<Sample>,
+    /// Good replies that streamed, in no order, warm-up included.
+    pub streams: Vec<StreamSample>,
     /// The pacer's observations.
     pub observed: Observed,
     /// Start of the measured window.

@@ -80,6 +80,7 @@ fn step(address: SocketAddr, users: usize) -> Step {
         )],
         bodies: Arc::new(vec![payload::joined(&[1], Encoding::Json)]),
         users,
+        new_connections: false,
         timeout: Duration::from_secs(5),
         drain: Duration::from_secs(5),
         watch: Watch::default(),
@@ -108,6 +109,18 @@ async fn every_reply_is_read_and_its_timings_with_it() {
     let samples = samples(step(server(|stream, _| stream.write_all(REPLY).is_ok()), 8)).await;
     assert!(all(&samples, Outcome::Ok), "{samples:?}");
     assert!(samples.iter().all(|sample| sample.timings.is_some()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_request_has_a_connection_of_its_own_on_demand() {
+    // The server leaves a connection open, and answers its first request only.
+    let server = server(|stream, asked| asked.number == 0 && stream.write_all(REPLY).is_ok());
+    let new_connections = Step {
+        new_connections: true,
+        ..step(server, 8)
+    };
+    let samples = samples(new_connections).await;
+    assert!(all(&samples, Outcome::Ok), "{samples:?}");
 }
 
 /// Starts a server that counts its requests.

@@ -20,7 +20,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
-use tierlab_analysis::record::{Failure, Outcome, Sample};
+use tierlab_analysis::record::{Failure, Outcome, Sample, StreamSample};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::Sleep;
@@ -86,12 +86,13 @@ impl Client {
     fn exchange(&self, body: &Body, connection: Option<Box<HttpConnection>>, send_time: &Arc<SendTime>) -> Exchange {
         match self {
             Self::Http(target) => {
+                let is_single_use = target.is_single_use();
                 let exchange = http::exchange(Arc::clone(target), body.clone(), connection, Arc::clone(send_time));
                 Box::pin(async move {
                     let (reply, connection) = exchange.await;
                     Exchanged {
                         reply: reply.map(Reply::Http),
-                        connection,
+                        connection: connection.filter(|_| !is_single_use),
                     }
                 })
             }
@@ -168,7 +169,7 @@ impl User {
         self.shared.warm().await;
         for (server, client) in self.shared.clients.iter().enumerate() {
             let Client::Http(target) = client else { continue };
-            if !target.is_secure() {
+            if !target.is_secure() || target.is_single_use() {
                 continue;
             }
             let send_time = Arc::clone(&self.state().send_time);
@@ -295,6 +296,10 @@ impl User {
             outcome: judged.outcome,
             timings: judged.timings,
         };
+        if let Some(reply) = judged.stream {
+            let mut streams = self.shared.streams.lock().unwrap_or_else(PoisonError::into_inner);
+            streams.push(StreamSample { sample, reply: *reply });
+        }
         step.watch.over(&sample, step.schedule.in_window(sample.due_us));
         sample
     }
@@ -341,6 +346,8 @@ pub(super) struct Shared {
     pub(super) handshakes: Semaphore,
     /// Samples of all users; locked once per user, at its end.
     pub(super) samples: Mutex<Vec<Sample>>,
+    /// Good replies that streamed; locked once per reply, after its times were read.
+    pub(super) streams: Mutex<Vec<StreamSample>>,
     pub(super) examples: Examples,
 }
 
@@ -351,10 +358,11 @@ pub(super) enum Client {
 }
 
 impl Client {
-    fn new(route: &Route, limit: &Limit) -> Self {
+    fn new(route: &Route, step: &Step) -> Self {
+        let limit = step.limit.clone();
         match route {
-            Route::Http(route) => Self::Http(Arc::new(http::Target::new(route, limit.clone()))),
-            Route::Grpc(connections) => Self::Grpc(Arc::clone(connections), limit.clone()),
+            Route::Http(route) => Self::Http(Arc::new(http::Target::new(route, limit, step.new_connections))),
+            Route::Grpc(connections) => Self::Grpc(Arc::clone(connections), limit),
         }
     }
 }
@@ -362,14 +370,11 @@ impl Client {
 impl Shared {
     pub(super) fn new(step: Step) -> Self {
         Self {
-            clients: step
-                .routes
-                .iter()
-                .map(|route| Client::new(route, &step.limit))
-                .collect(),
+            clients: step.routes.iter().map(|route| Client::new(route, &step)).collect(),
             open_loop: OpenLoop::new(&step.schedule, step.users, step.drain, &step.watch),
             handshakes: Semaphore::new(HANDSHAKES),
             samples: Mutex::new(Vec::new()),
+            streams: Mutex::default(),
             examples: Examples::default(),
             step,
         }

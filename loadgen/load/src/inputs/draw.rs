@@ -142,7 +142,7 @@ fn size(dim: &Dim, which: Which, rng: &mut ChaCha8Rng) -> Result<u64, String> {
     })
 }
 
-pub(super) fn length(lengths: &Lengths, rng: &mut ChaCha8Rng) -> Result<u64, String> {
+pub(crate) fn length(lengths: &Lengths, rng: &mut ChaCha8Rng) -> Result<u64, String> {
     let drawn = match lengths.law {
         Law::Uniform => rng.random_range(lengths.least..=lengths.most),
         Law::Lognormal { median, sigma } => {
@@ -323,7 +323,7 @@ fn each(dtype: DataType, count: usize, data: &mut Vec<u8>, mut value: impl FnMut
     }
 }
 
-fn words(count: u32, rng: &mut ChaCha8Rng) -> String {
+pub(crate) fn words(count: u32, rng: &mut ChaCha8Rng) -> String {
     let word = |_| {
         let length = rng.random_range(2..=WORD_LETTERS);
         letters(length, rng)

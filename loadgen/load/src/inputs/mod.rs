@@ -14,6 +14,8 @@ mod resolved;
 mod rule;
 mod sent;
 
+pub(crate) use draw::{length, words};
+
 pub use gaps::toml_key;
 pub use prepare::{Entities, Prepared, Wish};
 pub use recorded::{Recorded, RecordedContent, RecordedRequest, RecordedTensor};

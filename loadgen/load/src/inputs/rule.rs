@@ -2,6 +2,7 @@
 
 use super::recorded::Recorded;
 use super::records::Records;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -83,7 +84,7 @@ pub enum Dim {
 }
 
 /// Distribution of lengths.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Lengths {
     /// Form of the distribution.
     pub law: Law,
@@ -94,7 +95,7 @@ pub struct Lengths {
 }
 
 /// Form of a distribution of lengths.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Law {
     /// Uniform from `least` to `most`.
     Uniform,

@@ -4,7 +4,7 @@
 use super::received::TooLarge;
 use hyper::header::{HeaderMap, HeaderValue};
 use std::fmt::Display;
-use tierlab_analysis::record::{Failure, Outcome};
+use tierlab_analysis::record::{Failure, Outcome, StreamedReply};
 use tierlab_protocol::grpc::SERVER_TIMING;
 use tierlab_protocol::timing::StageTimings;
 
@@ -48,6 +48,8 @@ pub struct CheckedReply {
     pub outcome: Outcome,
     /// Stages of the server.
     pub timings: Option<StageTimings>,
+    /// Times of a good reply that streams.
+    pub stream: Option<Box<StreamedReply>>,
     /// Example for the result, if the kind of failure alone is not enough.
     pub says: Option<String>,
 }
@@ -59,6 +61,7 @@ impl CheckedReply {
         Self {
             outcome: Outcome::Ok,
             timings,
+            stream: None,
             says: None,
         }
     }
@@ -69,6 +72,7 @@ impl CheckedReply {
         Self {
             outcome: Outcome::Failed(failure),
             timings,
+            stream: None,
             says: None,
         }
     }

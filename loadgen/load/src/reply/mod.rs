@@ -12,7 +12,7 @@ mod values;
 
 pub use expected::{Expected, ShapeFit, WantedReply};
 pub use judged::{CheckedReply, NoReply, Wrong};
-pub use received::{BodyError, Limit, METADATA_BYTES, METRICS_BYTES, Received, TooLarge, read};
+pub use received::{BodyError, Limit, METADATA_BYTES, METRICS_BYTES, Received, TooLarge, read, read_pieces};
 pub use values::{OutputValues, ReplyValues};
 
 pub(crate) use judged::{quoted, stages};

@@ -64,6 +64,12 @@ impl TooLarge {
     pub fn head(bytes: usize) -> Self {
         Self(format!("headers of more than {bytes} bytes (a fixed limit)"))
     }
+
+    /// Creates the error for a stream that arrives in more pieces than `most`.
+    #[must_use]
+    pub fn pieces(most: usize) -> Self {
+        Self(format!("a stream of more than {most} pieces (a fixed limit)"))
+    }
 }
 
 impl Limit {
@@ -159,7 +165,22 @@ impl Drop for Held {
 ///
 /// # Errors
 /// See [`BodyError`].
-pub async fn read<B>(mut body: B, limit: &Limit) -> Result<Received, BodyError<B::Error>>
+pub async fn read<B>(body: B, limit: &Limit) -> Result<Received, BodyError<B::Error>>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    read_pieces(body, limit, |_| Ok(())).await
+}
+
+/// Reads a body, and calls `seen` with its length so far as soon as a piece is there.
+///
+/// # Errors
+/// See [`BodyError`]; also those of `seen`.
+pub async fn read_pieces<B>(
+    mut body: B,
+    limit: &Limit,
+    mut seen: impl FnMut(usize) -> Result<(), TooLarge>,
+) -> Result<Received, BodyError<B::Error>>
 where
     B: Body<Data = Bytes> + Unpin,
 {
@@ -179,6 +200,7 @@ where
             }
         };
         let len = first.len() + more.len() + data.len();
+        seen(len).map_err(BodyError::TooLarge)?;
         if len > limit.bytes {
             return Err(too_long());
         }

@@ -232,6 +232,7 @@ pub struct Sent {
 fn together(shares: Vec<Share>, window_began: SystemTime, steps: usize, starts: Vec<AgentStart>) -> Sent {
     let mut of_steps: Vec<StepShare> = (0..steps).map(|_| StepShare::default()).collect();
     let mut all = Finished {
+        streams: Vec::new(),
         samples: Vec::new(),
         observed: Observed {
             limit_hit: false,

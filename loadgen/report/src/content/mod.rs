@@ -5,7 +5,7 @@
 //! - `answer`, `answer_sentence`: the answer to a question, its sentence and the figures of a variant
 //! - `best`, `percentiles`: the point and the percentile that stand for a curve
 //! - `remarks`, `requests`, `words`, `reach`, `costs`, `instrument`: sentences
-//! - `side_tables`: cold starts, closed loops, journeys, fleets, GPUs
+//! - `side_tables`: streams, cold starts, closed loops, journeys, fleets, GPUs
 
 pub(crate) mod answer;
 pub(crate) mod answer_sentence;

@@ -3,7 +3,7 @@
 use super::table::{Badge, Cell, Column, Table, figures};
 use super::words as text;
 use crate::units::{digits3, latency, percent, rate, thousands};
-use tierlab_analysis::record::{Point, Run, Summary, Verdict};
+use tierlab_analysis::record::{Percentile, Point, Run, StreamFigure, Summary, Verdict};
 use tierlab_analysis::validity::laws;
 
 /// Tier or variant by name, with its origin.
@@ -92,7 +92,7 @@ enum InText {
 
 type PointFigure = (&'static str, InText, fn(&Summary) -> Cell);
 
-const FIGURES: [PointFigure; 17] = {
+const FIGURES: [PointFigure; 19] = {
     use InText::{No, Value, Whole};
     [
         ("verdict", Whole, |summary| verdict(&summary.verdict)),
@@ -100,6 +100,8 @@ const FIGURES: [PointFigure; 17] = {
         ("p90", No, |summary| Cell::latency(summary.p90_us)),
         ("p95", Whole, |summary| Cell::latency(summary.p95_us)),
         ("p99", Whole, |summary| Cell::latency(summary.p99_us)),
+        ("ttft p99", Value, |summary| stream_p99(summary, StreamFigure::Ttft)),
+        ("gap p99", Value, |summary| stream_p99(summary, StreamFigure::Gap)),
         ("p99.9", No, |summary| Cell::latency(summary.p999_us)),
         ("mean", No, |summary| Cell::latency(summary.mean_us)),
         ("max", No, |summary| Cell::of(summary.max_us.map(latency))),
@@ -116,6 +118,12 @@ const FIGURES: [PointFigure; 17] = {
         ("$/10k", Value, |summary| Cell::dollars(summary.usd_per_10k)),
     ]
 };
+
+/// The p99 of a figure of replies that stream.
+fn stream_p99(summary: &Summary, figure: StreamFigure) -> Cell {
+    let figure = summary.streams.get(&figure);
+    Cell::latency(figure.and_then(|figure| figure.percentiles.get(&Percentile::P99).copied()))
+}
 
 /// Goodput per second with its share of the requests: `196 (98 %)`.
 fn goodput(summary: &Summary) -> Option<String> {

@@ -137,7 +137,7 @@ fn ends<'a>(lines: impl Iterator<Item = &'a Line>) -> (f64, f64) {
 }
 
 fn limits(group: &Group<'_>, percentile: Percentile) -> Vec<(f64, String)> {
-    let objectives = group.objectives.iter();
+    let objectives = group.objectives.iter().filter(|objective| objective.stream().is_none());
     let mine = objectives.filter(|objective| objective.quantile() == Some(percentile.quantile()));
     mine.filter_map(|objective| Some((objective.limit_us()?, objective.to_string())))
         .collect()

@@ -157,7 +157,7 @@ fn parts(report: &Report<'_>) -> Vec<Part> {
         ),
         part("distributions", "Distributions", over(distributions)),
         part("costs", "Costs", over(costs::of_group)),
-        part("beside", "Cold starts, loops and fleets", joined(side_tables)),
+        part("beside", "Streams, cold starts, loops and fleets", joined(side_tables)),
         part("gpus", "GPUs", gpus.unwrap_or_default()),
         part("points", "Every point", with_intro(&soft(EVERY), joined(points))),
         part("evidence", "Evidence and environment", evidence(report)),

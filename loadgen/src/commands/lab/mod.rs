@@ -32,7 +32,7 @@ use std::mem::take;
 use std::path::PathBuf;
 use std::time::Duration;
 use targets::Targets;
-use tierlab_analysis::latency::objective::measured_us;
+use tierlab_analysis::latency::objective::{limited, measured_us};
 use tierlab_analysis::record::{Environment, Objective, PageCache, Point, Question, Run};
 use tierlab_analysis::statistics::percentile::BlockTable;
 use tierlab_instrument::page_cache;
@@ -312,7 +312,7 @@ fn check_answerable(
 /// An objective that even the null endpoint does not meet, and what it has.
 fn below<'a>(objective: &'a Objective, floor: &Point) -> Option<(&'a Objective, f64)> {
     let repeats = floor.repeats.iter();
-    let table = BlockTable::new(repeats.map(|repeat| repeat.histograms.latency.as_slice()));
+    let table = BlockTable::new(repeats.map(|repeat| limited(*objective, repeat)));
     let us = measured_us(*objective, &table)?;
     (Some(us) >= objective.limit_us()).then_some((objective, us))
 }

@@ -3,9 +3,11 @@
 
 use super::{Place, RawTarget};
 use crate::plan::fault::{Fault, empty, fault, misplaced, missing, only_with, refuse};
+use crate::plan::inputs::drawn_length;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tierlab_analysis::record::Mode;
-use tierlab_load::custom::{BodySource, Custom, CustomSpec, Entities, Success};
+use tierlab_load::custom::{BodySource, Custom, CustomSpec, Drawn, Entities, StreamKind, StreamSpec, Success};
 use tierlab_load::keys::KeyDistribution;
 use tierlab_load::payload::Protocol;
 use tierlab_load::schedule::Load;
@@ -23,6 +25,9 @@ pub(super) fn refuse_keys(raw: &RawTarget, place: &Place<'_>) -> Result<(), Faul
         ("rows_per_request", raw.rows_per_request.is_some()),
         ("entities", raw.entities.is_some()),
         ("first_id", raw.first_id.is_some()),
+        ("values", !raw.values.is_empty()),
+        ("reply", raw.reply.is_some()),
+        ("tokens", raw.tokens.is_some()),
         ("success", raw.success.is_some()),
     ];
     let owner = "`kind = \"http\"`: requests of the Open Inference Protocol follow from the model";
@@ -56,7 +61,9 @@ pub(super) fn validate(raw: &RawTarget, place: &Place<'_>) -> Result<CustomSpec,
         body: body(raw, place)?,
         rows_per_request: raw.rows_per_request.unwrap_or(1),
         entities: entities(raw, place)?,
+        values: values(raw, place)?,
         success: success(raw.success.as_ref(), place)?,
+        stream: stream(raw, place)?,
     };
     let read = open(&spec, place.at)?;
     if (read.wants_an_id() || read.wants_ids()) && spec.entities.is_none() {
@@ -122,6 +129,41 @@ fn entities(raw: &RawTarget, place: &Place<'_>) -> Result<Option<Entities>, Faul
     Ok(Some(Entities { first_id, count }))
 }
 
+/// Values drawn for places of the body.
+fn values(raw: &RawTarget, place: &Place<'_>) -> Result<BTreeMap<String, Drawn>, Fault> {
+    let drawn = raw.values.iter().map(|(name, value)| {
+        let at = format!("{}.values.{name}", place.at);
+        let drawn = match value.get("words") {
+            Some(words) => Drawn::Words(drawn_length(&at, words.clone(), place.base)?),
+            None => Drawn::Number(drawn_length(&at, value.clone(), place.base)?),
+        };
+        Ok((name.clone(), drawn))
+    });
+    drawn.collect()
+}
+
+fn stream(raw: &RawTarget, place: &Place<'_>) -> Result<Option<StreamSpec>, Fault> {
+    if let Some(tokens) = &raw.tokens {
+        let at = format!("{}.tokens", place.at);
+        if raw.reply != Some(StreamKind::Sse) {
+            return misplaced(at, "`reply = \"sse\"`");
+        }
+        json_pointer(at, tokens, "/usage/completion_tokens")?;
+    }
+    let tokens = raw.tokens.clone();
+    Ok(raw.reply.map(|kind| StreamSpec { kind, tokens }))
+}
+
+fn json_pointer(at: String, pointer: &str, example: &str) -> Result<(), Fault> {
+    if pointer.is_empty() || pointer.starts_with('/') {
+        return Ok(());
+    }
+    refuse!(
+        at,
+        "`{pointer}` is not a JSON pointer, which begins with `/`: \"{example}\""
+    );
+}
+
 fn success(given: Option<&Success>, place: &Place<'_>) -> Result<Success, Fault> {
     let Some(success) = given else {
         return Ok(Success::default());
@@ -134,10 +176,7 @@ fn success(given: Option<&Success>, place: &Place<'_>) -> Result<Success, Fault>
         refuse!(at("status"), "{bad} is not a status of HTTP");
     }
     match &success.pointer {
-        Some(pointer) if !(pointer.is_empty() || pointer.starts_with('/')) => refuse!(
-            at("pointer"),
-            "`{pointer}` is not a JSON pointer, which begins with `/`: \"/predictions/0\""
-        ),
+        Some(pointer) => json_pointer(at("pointer"), pointer, "/predictions/0").map(|()| success.clone()),
         None if success.equals.is_some() => {
             missing(at("pointer"), format!("the place of `{}` in the body", at("equals")))
         }

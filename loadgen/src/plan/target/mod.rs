@@ -11,7 +11,7 @@ use crate::plan::value;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use tierlab_load::custom::{BodySource, CustomSpec, Success};
+use tierlab_load::custom::{BodySource, CustomSpec, StreamKind, Success};
 use tierlab_load::endpoint::{AccessSpec, Address, Header, Identity, TargetSpec, TokenSource};
 use tierlab_load::keys::KeyDistribution;
 use tierlab_load::payload::Protocol;
@@ -236,6 +236,15 @@ pub(super) struct RawTarget {
     entities: Option<u64>,
     /// With "http": first of these ids (default: 0).
     first_id: Option<i64>,
+    /// With "http": values drawn for {NAME} in each body. A number is `{ uniform = [16, 256] }` or
+    /// `{ lognormal = { median = 64, sigma = 0.6 }, min = 1, max = 512 }`; a text is `{ words = ... }` with as many random words.
+    #[serde(default)]
+    values: BTreeMap<String, toml::Value>,
+    /// With "http": "sse" for replies of server-sent events, "chunked" for bytes as they arrive; the events of each reply are timed
+    /// (default: a reply is timed as a whole).
+    reply: Option<StreamKind>,
+    /// With `reply = "sse"`: JSON pointer to the number of tokens in an event, such as "/usage/completion_tokens"; the last one counts.
+    tokens: Option<String>,
     success: Option<Success>,
 }
 
@@ -279,6 +288,7 @@ mod tests {
     use super::*;
     use std::path::Path;
     use tierlab_analysis::record::Mode;
+    use tierlab_load::custom::{Drawn, StreamSpec};
     use tierlab_load::keys::KeyDistribution;
     use tierlab_load::payload::Protocol;
     use tierlab_load::schedule::Load;
@@ -341,6 +351,26 @@ mod tests {
     }
 
     #[test]
+    fn replies_that_stream_and_drawn_values_are_read() {
+        let target = read(
+            "kind = \"http\"\npath = \"/p\"\nbody = '{\"p\": \"{prompt}\", \"n\": {n}}'\nreply = \"sse\"\ntokens = \"/usage/n\"\n\
+             [values]\nn = { uniform = [1, 9] }\n\
+             prompt = { words = { lognormal = { median = 90, sigma = 0.8 }, max = 900 } }\n",
+        );
+        let custom = target.unwrap().custom.unwrap();
+        let tokens = Some("/usage/n".to_owned());
+        assert_eq!(
+            custom.stream,
+            Some(StreamSpec {
+                kind: StreamKind::Sse,
+                tokens
+            })
+        );
+        assert!(matches!(custom.values["prompt"], Drawn::Words(lengths) if lengths.most == 900));
+        assert!(matches!(custom.values["n"], Drawn::Number(lengths) if lengths.least == 1));
+    }
+
+    #[test]
     fn contradictions_are_refused_by_key() {
         for (text, says) in [
             ("url = \"h:1\"", "`target.url`"),
@@ -371,6 +401,23 @@ mod tests {
             (
                 "kind = \"http\"\npath = \"/x\"\n[success]\nequals = 1",
                 "`target.success.pointer` is missing",
+            ),
+            ("reply = \"sse\"", "only allowed with `kind = \"http\"`"),
+            (
+                "kind = \"http\"\npath = \"/x\"\nreply = \"chunked\"\ntokens = \"/n\"",
+                "only allowed with `reply = \"sse\"`",
+            ),
+            (
+                "kind = \"http\"\npath = \"/x\"\nreply = \"sse\"\ntokens = \"n\"",
+                "`target.tokens`: `n` is not a JSON pointer",
+            ),
+            (
+                "kind = \"http\"\npath = \"/x\"\nbody = '{}'\nvalues = { n = { choices = [1] } }",
+                "`target.values.n`",
+            ),
+            (
+                "kind = \"http\"\npath = \"/x\"\nbody = '{}'\nvalues = { n = 3 }",
+                "no place {n} in `target.body`",
             ),
             ("headers = { Authorization = \"S3CRET\" }", "--token-env"),
             ("nonsense = 1", "unknown field"),

@@ -138,7 +138,9 @@ mod tests {
                 body: BodySource::Recorded(file.into()),
                 rows_per_request: 1,
                 entities: None,
+                values: std::collections::BTreeMap::new(),
                 success: Success::default(),
+                stream: None,
             });
             spec
         };

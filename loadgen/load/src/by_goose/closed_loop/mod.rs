@@ -131,6 +131,7 @@ fn collect(shared: &Shared, window_began: SystemTime, metrics: &GooseMetrics) ->
             window_requests: samples.iter().filter(|sample| shared.in_window(sample.sent_us)).count(),
         },
         finished: Finished {
+            streams: Vec::new(),
             observed: Observed {
                 limit_hit: false,
                 mean_in_flight: in_flight_us as f64 / 1e6 / window_s,

@@ -3,6 +3,7 @@
 mod cold_starts;
 mod driven;
 mod fleet;
+mod streams;
 
 pub(crate) use cold_starts::{stage_s, stages};
 
@@ -13,6 +14,7 @@ use tierlab_analysis::record::{DeviceReads, IdleByCause, Point, Run};
 /// Tables of a run.
 pub(crate) fn side_tables(run: &Run) -> Vec<Table> {
     [
+        streams::table(run),
         cold_starts::table(run),
         driven::closed_loops(run),
         driven::journeys(run),
