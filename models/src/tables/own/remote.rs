@@ -178,6 +178,7 @@ impl Remote {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use object_store::aws::AmazonS3Builder;
     use std::io::{BufRead as _, BufReader};
     use std::net::{TcpListener, TcpStream};
 
