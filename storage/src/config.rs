@@ -325,7 +325,7 @@ mod tests {
         let TierConfig::Object(s3) = s3.unwrap() else {
             panic!("another kind")
         };
-        assert_eq!((s3.retries, s3.allow_http, s3.bucket.as_str()), (7, true, "b"));
+        assert_eq!((s3.retries, s3.allow_http, s3.bucket.as_deref()), (7, true, Some("b")));
         for (text, key) in [
             ("kind = \"nvme\"\nroot = \"/x\"\ndepth = 3", "depth"),
             ("kind = \"s3\"\nbucket = \"b\"\nbuckets = 3", "buckets"),
