@@ -74,6 +74,9 @@ impl<'de> Deserialize<'de> for TierConfig {
             tables.extend(document.remove_entry(name));
         }
         let tier = Kind::deserialize(document).map_err(D::Error::custom)?;
+        if let Self::Object(config) = &tier {
+            config.check().map_err(|error| D::Error::custom(error.detail()))?;
+        }
         if tables.is_empty() {
             return Ok(tier);
         }

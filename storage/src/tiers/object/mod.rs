@@ -366,6 +366,11 @@ pub struct BucketConfig {
 }
 
 impl BucketConfig {
+    /// Refuses keys that name no bucket, or that the bucket's service does not have.
+    pub(crate) fn check(&self) -> Result<(), StorageError> {
+        service::Place::of(self).map(drop)
+    }
+
     /// The kind of the service, as in results: `s3`, `gcs`, `azure`.
     pub(crate) fn kind(&self) -> &'static str {
         service::Place::of(self).map_or("s3", |place| place.service.kind())
