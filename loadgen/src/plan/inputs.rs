@@ -4,7 +4,7 @@
 use super::check::Base;
 use super::fault::{Fault, conflict, fault, misplaced, missing, outside, refuse, within};
 use super::value;
-use crate::inputs::{columns, lines, numpy, perf_data, read, short};
+use crate::inputs::{InputError, columns, lines, numpy, perf_data, short};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -231,7 +231,7 @@ fn rules(raw: RawInputs, at: &str, files: &mut Files<'_>) -> Result<InputRules, 
         (Some(_), Some(_)) => return conflict(key("data"), key("requests"), "leave one of them out"),
         (Some(data), None) => {
             let read = perf_data::requests(&files.at(&data));
-            Some(Arc::new(read.map_err(|what| Fault::new(key("data"), what))?))
+            Some(Arc::new(read.map_err(|error| of_file(key("data"), &error))?))
         }
         (None, Some(requests)) => {
             if !raw.tensor.is_empty() {
@@ -245,7 +245,7 @@ fn rules(raw: RawInputs, at: &str, files: &mut Files<'_>) -> Result<InputRules, 
                 );
             }
             let read = lines::requests(&files.at(&requests));
-            Some(Arc::new(read.map_err(|what| Fault::new(key("requests"), what))?))
+            Some(Arc::new(read.map_err(|error| of_file(key("requests"), &error))?))
         }
         (None, None) => None,
     };
@@ -317,7 +317,7 @@ fn dimension(at: &str, value: toml::Value, files: &mut Files<'_>) -> Result<Dim,
         RawDim::Uniform([least, most]) => lengths(at, Law::Uniform, least, most).map(Dim::Draw),
         RawDim::File(file) => {
             let path = files.at(&file);
-            let lengths = lines::lengths(&path).map_err(|what| Fault::new(at, what))?;
+            let lengths = lines::lengths(&path).map_err(|error| of_file(at, &error))?;
             if let Some(length) = lengths.iter().find(|length| **length > MAX_DIM) {
                 refuse!(at, "{}: {length} is above {MAX_DIM}", path.display());
             }
@@ -370,7 +370,7 @@ fn values(at: &str, value: toml::Value, files: &mut Files<'_>) -> Result<Values,
     }
     let has = |key: &str| value.get(key).is_some();
     let records = if has("npz") || has("parquet") || has("arrow") {
-        column_values(table(at, value, VALUES)?, files)
+        column_values(at, table(at, value, VALUES)?, files)?
     } else {
         match table(at, value, VALUES)? {
             RawValues::Uniform([from, to]) if from.is_finite() && to.is_finite() && from <= to => {
@@ -388,14 +388,11 @@ fn values(at: &str, value: toml::Value, files: &mut Files<'_>) -> Result<Values,
             }
             RawValues::Integers([least, most]) => refuse!(at, "{least} to {most} is not a range"),
             RawValues::Text(text) => return texts(at, &text),
-            RawValues::Npy(path) => {
-                let path = files.at(&path);
-                read(&path).and_then(|bytes| numpy::npy(&short(&path), &bytes))
-            }
+            RawValues::Npy(path) => numpy::npy(&files.at(&path)),
             RawValues::File(path) => lines::records(&files.at(&path)),
         }
     };
-    let records = records.map_err(|what| Fault::new(at, what))?;
+    let records = records.map_err(|error| of_file(at, &error))?;
     Ok(Values::File(Arc::new(records)))
 }
 
@@ -413,16 +410,17 @@ fn texts(at: &str, text: &RawText) -> Result<Values, Fault> {
 }
 
 /// Reads one array or column of a file.
-fn column_values(raw: RawColumn, files: &mut Files<'_>) -> Result<Records, String> {
-    match (raw.npz, raw.parquet, raw.arrow, raw.name, raw.column) {
-        (Some(path), None, None, name, None) => {
-            let path = files.at(&path);
-            read(&path).and_then(|bytes| numpy::npz_array(&short(&path), &bytes, name.as_deref()))
-        }
+fn column_values(at: &str, raw: RawColumn, files: &mut Files<'_>) -> Result<Result<Records, InputError>, Fault> {
+    Ok(match (raw.npz, raw.parquet, raw.arrow, raw.name, raw.column) {
+        (Some(path), None, None, name, None) => numpy::npz_array(&files.at(&path), name.as_deref()),
         (None, Some(path), None, None, Some(column)) => columns::parquet(&files.at(&path), &column),
         (None, None, Some(path), None, Some(column)) => columns::arrow(&files.at(&path), &column),
-        _ => Err(format!("give one of {VALUES}")),
-    }
+        _ => refuse!(at, "give one of {VALUES}"),
+    })
+}
+
+fn of_file(key: impl Into<String>, error: &InputError) -> Fault {
+    Fault::new(key, error.to_string())
 }
 
 fn check_rule(raw: RawCheck, at: &str, files: &mut Files<'_>) -> Result<CheckRule, Fault> {
@@ -432,17 +430,15 @@ fn check_rule(raw: RawCheck, at: &str, files: &mut Files<'_>) -> Result<CheckRul
             let path = files.at(&path);
             let is_npz = path.extension().is_some_and(|extension| extension == "npz");
             let expected = if is_npz {
-                let arrays = read(&path).and_then(|bytes| numpy::npz(&short(&path), &bytes));
-                arrays.map(|arrays| {
+                numpy::npz(&path).map(|arrays| {
                     let shared = arrays.into_iter().map(|(name, records)| (name, Arc::new(records)));
                     Expectations::Arrays(shared.collect())
                 })
             } else {
                 perf_data::expectations(&path).map(Expectations::Recorded)
             };
-            Some(Arc::new(
-                expected.map_err(|what| Fault::new(format!("{at}.check.expected"), what))?,
-            ))
+            let expected = expected.map_err(|error| of_file(format!("{at}.check.expected"), &error))?;
+            Some(Arc::new(expected))
         }
     };
     Ok(CheckRule {
