@@ -3,10 +3,11 @@
 
 use super::check::Base;
 use super::fault::{Fault, conflict, fault, misplaced, missing, outside, refuse, within};
-use super::value;
+use super::value::{self, Within};
 use crate::inputs::{InputError, columns, lines, numpy, perf_data, short};
-use serde::Deserialize;
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,25 +18,27 @@ use tierlab_load::inputs::{
 /// Largest dimension in a plan.
 const MAX_DIM: u64 = 1 << 31;
 
-/// `[inputs]`.
-#[derive(Debug, Default, Clone, Deserialize)]
+/// Inputs of requests.
+#[derive(Debug, Default, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawInputs {
     /// Order of prepared requests: one after the other, in a random order, or the first ones most often.
     #[serde(default)]
     order: RawOrder,
     /// With `order = "zipf"`: the request of rank r has a frequency proportional to r^-exponent.
-    #[serde(default, deserialize_with = "value::zipf_exponent")]
+    #[serde(default, with = "Within::<value::ZipfExponent>")]
     zipf_exponent: Option<f64>,
     /// Inferences of one request, for $/10k and inferences per second (default: its rows).
-    #[serde(default, deserialize_with = "value::rows_per_request")]
+    #[serde(default, with = "Within::<value::RowsPerRequest>")]
     rows_per_request: Option<u32>,
     /// Data of perf_analyzer's `--input-data`: its JSON file (streams, `content`, `shape`, `b64`, `validation_data`), or its folder.
     data: Option<PathBuf>,
     /// File of whole requests, one JSON body a line, sent unchanged.
     requests: Option<PathBuf>,
+    /// Rules by the name of the input.
     #[serde(default)]
     tensor: BTreeMap<String, RawTensor>,
+    /// Comparison of replies with expected values.
     check: Option<RawCheck>,
     /// The same keys for another model of a mix: `[inputs.model.NAME]`, `[inputs.model.NAME.tensor.INPUT]`.
     #[serde(default)]
@@ -43,7 +46,7 @@ pub(super) struct RawInputs {
 }
 
 /// `inputs.order`.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum RawOrder {
     #[default]
@@ -52,30 +55,32 @@ pub(super) enum RawOrder {
     Zipf,
 }
 
-/// `[inputs.tensor.NAME]`.
-#[derive(Debug, Clone, Deserialize)]
+/// Shape and values of one input.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RawTensor {
     /// Dimensions, each a number; `"rows"`, the load's rows; `{ choices = [224, 320] }`; `{ uniform = [1, 128] }`;
     /// `{ lognormal = { median = 64, sigma = 0.6 }, min = 1, max = 512 }`; `{ file = "lengths.txt" }`; `{ same_as = 2 }` or
     /// `{ same_as = "input.1" }` (default: the model's own, if none is free).
+    #[schemars(with = "Option<Vec<serde_json::Value>>")]
     shape: Option<Vec<toml::Value>>,
     /// Elements: `"zeros"`; `{ uniform = [0, 1] }`; `{ normal = { mean = 0, sd = 1 } }`; `{ integers = [0, 30000] }`;
     /// `{ text = { words = [3, 12] } }` or `{ text = { bytes = [10, 200] } }`; of a file `{ npy = "x.npy" }`,
     /// `{ npz = "x.npz", name = "x" }`, `{ parquet = "f.parquet", column = "c" }`, `{ arrow = "f.arrow", column = "c" }`,
     /// `{ file = "lines.txt" }` (default: floats of [0, 1), bytes of 0 to 255, other integers of 0 and 1).
+    #[schemars(with = "Option<serde_json::Value>")]
     values: Option<toml::Value>,
 }
 
-/// `[inputs.check]`.
-#[derive(Debug, Clone, Deserialize)]
+/// Comparison of replies with expected values.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RawCheck {
     /// Share of replies whose values are compared; of all others, only the structure is checked.
-    #[serde(default = "default_share", deserialize_with = "value::share")]
+    #[serde(default = "default_share", with = "Within::<value::Ratio>")]
     share: f64,
     /// Accepted difference of a value, absolute and as a share of the expected value.
-    #[serde(default = "default_tolerance", deserialize_with = "value::tolerance")]
+    #[serde(default = "default_tolerance", with = "Within::<value::Tolerance>")]
     tolerance: f64,
     /// Expected replies: validation data of perf_analyzer (.json), or an .npz with an array for each output (default: the
     /// `validation_data` of `inputs.data`).
@@ -104,13 +109,8 @@ enum RawDim {
 #[serde(deny_unknown_fields)]
 struct RawLengths {
     lognormal: RawLognormal,
-    #[serde(default = "one")]
-    min: u64,
+    min: Option<u64>,
     max: u64,
-}
-
-const fn one() -> u64 {
-    1
 }
 
 #[derive(Debug, Deserialize)]
@@ -303,7 +303,7 @@ fn dimension(at: &str, value: toml::Value, files: &mut Files<'_>) -> Result<Dim,
             let RawLognormal { median, sigma } = lognormal;
             within(&format!("{at}.median"), median, 1e-3, MAX_DIM as f64)?;
             within(&format!("{at}.sigma"), sigma, 0.0, 10.0)?;
-            return lengths(at, Law::Lognormal { median, sigma }, min, max).map(Dim::Draw);
+            return lengths(at, Law::Lognormal { median, sigma }, min.unwrap_or(1), max).map(Dim::Draw);
         }
         _ => {}
     }

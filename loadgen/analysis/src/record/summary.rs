@@ -2,6 +2,7 @@
 
 use super::point::independent;
 use super::{Drift, Grade, IdleByCause, Interval, MixShare, Percentile};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -216,7 +217,7 @@ pub enum Fault {
 }
 
 /// Limits of the verdicts.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Maximum deviation of the scheduled from the offered rate, as a share; more is invalid. Replies that fall behind

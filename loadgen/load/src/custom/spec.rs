@@ -1,6 +1,7 @@
 //! Plan of requests to any HTTP endpoint. Plain data, sent to load processes unchanged.
 
 use crate::reply::quoted;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -54,7 +55,7 @@ pub struct Entities {
 }
 
 /// Rule for a success of `kind = "http"`; every other reply is an error (default: status 200 with any body).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Success {
     /// Statuses of success.
