@@ -4,10 +4,11 @@
 use crate::commands::{advise, agent, answer, init, lab, report, sweep, trace};
 use crate::environment::BUILD_COMMIT;
 use crate::error::RunError;
+use crate::plan;
 use crate::runner::load_process;
 use crate::selfcheck::certificate::CertificateStore;
 use crate::selfcheck::{self, null_endpoint};
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use tierlab_load::interrupt::Interrupt;
 
@@ -57,6 +58,9 @@ enum Command {
         tierlab-loadgen init endpoint mine.toml"
     )]
     Init(init::Options),
+    /// Prints the JSON Schema of a file, for editors
+    #[command(after_help = "Example:\n  tierlab-loadgen schema plan > plan.schema.json")]
+    Schema { file: Described },
     /// Starts origins and a server for every tier and cache state, measures all of them interleaved, and stops them
     #[command(after_help = "Examples:\n  tierlab-loadgen lab configs/labs/quick.toml\n  \
         tierlab-loadgen lab configs/labs/full.toml --out /data/results --bin-dir target/release\n  \
@@ -130,6 +134,13 @@ enum Command {
     NullEndpoint(null_endpoint::Options),
 }
 
+/// File with a schema.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Described {
+    /// Plan of a sweep or lab
+    Plan,
+}
+
 impl Cli {
     /// Runs the command, prints its error on stderr, and returns the exit code.
     pub async fn run(self) -> u8 {
@@ -148,6 +159,10 @@ impl Command {
         match self {
             Self::Sweep(options) => Box::pin(sweep::run(&options, interrupt()?)).await,
             Self::Init(options) => init::run(&options).map(|()| 0),
+            Self::Schema { file: Described::Plan } => {
+                println!("{:#}", plan::schema().as_value());
+                Ok(0)
+            }
             Self::Lab { options, judged } => {
                 judged.check(&options.plan)?;
                 let run = Box::pin(lab::run(&options, interrupt()?)).await?;

@@ -27,27 +27,19 @@ class Commented:
     tables: dict[str, str] = field(default_factory=dict)
 
 
-def read(text: str, known: set[tuple[str, str]], base: str = "") -> Commented:
-    """Reads a file; `known` tells keys from prose that has a `=` in it. `base` goes before the names of tables."""
+def read(text: str, known: set[tuple[str, str]]) -> Commented:
+    """Reads a file; `known` tells keys from prose that has a `=` in it."""
     found = Commented()
     tables = {table for table, _ in known}
-    table, prose, last = base, [], None
+    table, prose, last = "", [], None
     for line in text.splitlines():
         line = line.strip()
         heading = _TABLE.match(line)
-        named = ".".join(part for part in (base, heading.group(1)) if part) if heading else ""
-        outer, _, inner = named.rpartition(".")
-        if named not in tables and f"{outer}.NAME" in tables:
-            named = f"{outer}.NAME"
         key = _KEY.match(line)
-        if heading and named in tables:
-            table, last = named, None
+        if heading and heading.group(1) in tables:
+            table, last = heading.group(1), None
             found.tables.setdefault(table, " ".join(prose))
             prose = []
-        elif heading and (outer, inner) in known:
-            # A table whose keys are the user's own.
-            found.keys.setdefault((outer, inner), Said(" ".join(prose), "", False))
-            table, prose, last = named, [], None
         elif key and (table, key.group(2)) in known:
             value, comment = _without_comment(key.group(3))
             words = " ".join([*prose, comment]).strip()

@@ -42,6 +42,13 @@ const fn ten() -> u32 { 10 }
 """
 
 
+def loaded():
+    loader = importlib.machinery.SourceFileLoader("reference_script", str(SCRIPTS / "reference"))
+    reference = importlib.util.module_from_spec(importlib.util.spec_from_loader("reference_script", loader))
+    loader.exec_module(reference)
+    return reference
+
+
 class ShapesAreRead(unittest.TestCase):
     def setUp(self):
         kept = tempfile.TemporaryDirectory()
@@ -75,18 +82,14 @@ class ShapesAreRead(unittest.TestCase):
 
 class LinksOfCommentsBecomeWords(unittest.TestCase):
     def test_a_type_is_a_word_and_a_path_or_a_constant_is_a_fault(self):
-        loader = importlib.machinery.SourceFileLoader("reference_script", str(SCRIPTS / "reference"))
-        reference = importlib.util.module_from_spec(importlib.util.spec_from_loader("reference_script", loader))
-        loader.exec_module(reference)
+        reference = loaded()
         self.assertEqual(reference.links_as_words("Read with `O_DIRECT` into a [`Block`](crate::Block)."), "Read with `O_DIRECT` into a `Block`.")
         self.assertEqual(reference.faults, [])
         reference.links_as_words("Made by [`crate::conclude`], at most [`MAX_SIZE`].")
         self.assertEqual(len(reference.faults), 2)
 
     def test_a_default_in_words_stands_in_its_own_column(self):
-        loader = importlib.machinery.SourceFileLoader("reference_script", str(SCRIPTS / "reference"))
-        reference = importlib.util.module_from_spec(importlib.util.spec_from_loader("reference_script", loader))
-        loader.exec_module(reference)
+        reference = loaded()
         for text, stated in (
             ("Address (default: `a:1`); port 0 is free.", "`a:1`"),
             ("Values (default: floats of [0, 1), texts (of words)).", "floats of [0, 1), texts (of words)"),
@@ -94,6 +97,25 @@ class LinksOfCommentsBecomeWords(unittest.TestCase):
         ):
             found = reference.STATED.search(text)
             self.assertEqual(found and found[1], stated)
+
+
+class SchemasBecomeTables(unittest.TestCase):
+    def test_tables_have_their_keys_with_required_ones_first(self):
+        reference = loaded()
+        step = {"properties": {"take": {"type": "object", "additionalProperties": {"type": "string"}}, "again": {"$ref": "#/$defs/Step"}}}
+        rate = {"type": "number", "minimum": 0.5, "maximum": 20.0}
+        root = {
+            "properties": {"step": {"type": "array", "items": {"$ref": "#/$defs/Step"}}, "a": rate, "z": {"enum": ["x", "y"]}},
+            "required": ["z"],
+            "$defs": {"Step": step | {"description": "One step."}},
+        }
+        found = reference.schema_tables(root, root, "top")
+        self.assertEqual([name for name, *_ in found["top"][1]], ["z", "a"])
+        self.assertEqual(found["`[[step]]`"][0], "One step.")
+        self.assertEqual([name for name, *_ in found["`[[step]]`"][1]], ["again", "take"])
+        words = [reference.schema_in_words(root, key) for key in (rate, root["properties"]["z"], step["properties"]["take"], True)]
+        self.assertEqual(words, ["number, 0.5 to 20", "`x` or `y`", "table of string", "any value"])
+        self.assertEqual(reference.shown_default(None, False, "Time (default: 3 s)."), ("3 s", "Time."))
 
 
 class CommentsAreRead(unittest.TestCase):
@@ -108,17 +130,14 @@ b = 2 # beside
 c = 1
 # Commented out.
 # d = 2
-# [t.NAMED]
-# e = 3 # there
 '''
-        known = {("", "a"), ("", "b"), ("t", "c"), ("t", "d"), ("t.NAME", "e")}
+        known = {("", "a"), ("", "b"), ("t", "c"), ("t", "d")}
         said = comments.read(text, known)
-        self.assertEqual(said.tables, {"t": "Above the table.", "t.NAME": ""})
+        self.assertEqual(said.tables, {"t": "Above the table."})
         self.assertEqual(said.keys[("", "a")], comments.Said("The first, a = b in prose.", '"x # y"', True))
         self.assertEqual(said.keys[("", "b")].comment, "beside")
         self.assertEqual(said.keys[("t", "c")].comment, "")
         self.assertEqual(said.keys[("t", "d")], comments.Said("Commented out.", "2", False))
-        self.assertEqual(said.keys[("t.NAME", "e")].comment, "there")
 
 
 if __name__ == "__main__":

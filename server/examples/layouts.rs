@@ -28,7 +28,7 @@ use tierlab_models::onnx::messages::ElementType;
 use tierlab_models::onnx::{GraphBuilder, ModelProto, write_model};
 use tierlab_models::weights::{Weights, he_bound};
 
-/// Where the weights come from.
+/// Seed of the weights.
 const SEED: u64 = 1;
 /// Height and width of the picture.
 const PIXELS: i64 = 640;
@@ -282,7 +282,7 @@ fn zeros(session: &Session) -> Result<DynValue> {
     })
 }
 
-/// How long a server may take for a reply.
+/// Time limit of one reply.
 const REPLY: Duration = Duration::from_secs(60);
 
 /// One connection to a server, with the one request that it sends.
@@ -368,7 +368,7 @@ fn request(model: &str) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What one client saw: answers a second, and of each answer the latency and the session's part, in microseconds.
+/// Figures of one client: answers per second, and latency and session time of each answer, in microseconds.
 struct Asked {
     per_s: f64,
     latencies: Vec<f64>,

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Replies that are taken at once.
 const EVENTS: usize = 64;
 
-/// What became of one request.
+/// Outcome of one request.
 #[derive(Clone, Copy)]
 struct Sample {
     /// Scheduled, since the start of its phase.
@@ -29,7 +29,7 @@ struct Sample {
     status: u16,
 }
 
-/// What is asked of the server.
+/// Server and request to send to it.
 #[derive(Clone)]
 struct Target {
     address: String,
@@ -97,10 +97,10 @@ impl Target {
     }
 }
 
-/// What a reply says of itself, once it is there.
+/// Head of a complete reply.
 struct Reply {
     status: u16,
-    /// Whether the connection stays open.
+    /// True if the connection stays open.
     keep: bool,
 }
 
@@ -256,7 +256,7 @@ impl Client {
         }
     }
 
-    /// What became of the request on a seat, where there is one; the seat is free again.
+    /// Frees a seat and returns the outcome of its request, if it had one.
     fn end(&mut self, seat: usize, began: Instant, reply: Option<&Reply>) -> Option<Sample> {
         let index = seat;
         let seat = &mut self.seats[index];
@@ -292,7 +292,7 @@ fn summary(samples: &[Sample], wanted: impl Fn(&Sample) -> bool) -> String {
     )
 }
 
-/// What the command line asks for.
+/// Settings from the command line.
 struct Plan {
     target: Target,
     connections: usize,

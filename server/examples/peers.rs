@@ -1,4 +1,4 @@
-//! What the server's overhead is compared with by `scripts/bench/server`: the handler that one writes in an afternoon, a
+//! Servers that `scripts/bench/server` compares the overhead with: the handler that one writes in an afternoon, a
 //! handler that only replies, and the model's run in process.
 //!
 //! ```text
@@ -58,7 +58,7 @@ fn infer(session: &Mutex<Session>, request: Request) -> Result<Reply> {
     })
 }
 
-/// What both handlers are asked, and the bare one answers.
+/// Request of both handlers, and reply of the bare one.
 const PATH: &str = "/v2/models/mlp/infer";
 const FIXED: &str = r#"{"model_name":"mlp","model_version":"1","outputs":[{"name":"output","datatype":"FP32","shape":[1,1],"data":[0.12345678]}]}"#;
 

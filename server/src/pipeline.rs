@@ -166,7 +166,7 @@ impl Pipeline {
             return Err(Refusal::new(Reason::Deadline, what));
         };
         let outputs = done?.outputs;
-        // What was sent is gone, and the outputs are counted where they were read.
+        // The request's data are freed, and the outputs are counted where they were read.
         account.set(0);
         let (reply, flags) = reply_of(model, id, &selected, outputs);
         let output_bytes = reply.outputs.iter().map(|output| output.data.len()).sum();

@@ -4,7 +4,8 @@
 
 use crate::reply::WantedReply;
 use bytes::Bytes;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 use tierlab_protocol::grpc::client::framed;
@@ -95,7 +96,7 @@ pub(crate) fn of_entities(entities: Tensor, form: Form<'_>) -> Body {
 }
 
 /// Encoding of tensors.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Encoding {
     /// JSON numbers.
@@ -106,7 +107,7 @@ pub enum Encoding {
 }
 
 /// Protocol of requests.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
     /// Open Inference Protocol over HTTP/1.1.

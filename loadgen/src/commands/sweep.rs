@@ -18,7 +18,7 @@ use crate::store::folder::sha256;
 use clap::Args;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use tierlab_analysis::record::{Pricing, Run};
+use tierlab_analysis::record::Run;
 use tierlab_formats::model::is_plain_name;
 use tierlab_instrument::prices;
 use tierlab_load::interrupt::Interrupt;
@@ -75,7 +75,12 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<u8, RunError
         target_options::say(&check_reply(&plan, &target, other).await?);
     }
     let pricing = match &plan.prices {
-        Some((file, instance)) => Some(prices(file, instance, &server, &target)?),
+        Some((file, instance)) => {
+            // Without a named tier, a server whose storage the plan does not price costs as much as its instance.
+            let tier = Some(target.tier.as_str()).filter(|tier| *tier != NO_TIER);
+            let price = server.price.as_deref();
+            Some(prices::load_server(file, instance, tier, price, &target.tier)?)
+        }
         None => None,
     };
     // The claim is held to the end of the run.
@@ -142,14 +147,6 @@ fn named(target: Target, server: &TargetPlan, scrape: &Scrape, table_bytes: u64)
         cache_share: share,
         ..target
     }
-}
-
-/// Returns the prices of a run. A server without a named tier, whose storage the plan does not price, costs as much as
-/// its instance.
-fn prices(file: &Path, instance: &str, server: &TargetPlan, target: &Target) -> Result<Pricing, RunError> {
-    let tier = Some(target.tier.as_str()).filter(|tier| *tier != NO_TIER);
-    let priced = prices::load_server(file, instance, tier, server.price.as_deref(), &target.tier)?;
-    Ok(priced)
 }
 
 /// Adds the requests of the other models of a plan's mixes to a target.

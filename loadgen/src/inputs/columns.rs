@@ -1,7 +1,7 @@
 //! Columns of Parquet and Arrow IPC files. In: a path and a column. Out: records, one per row: numbers, texts, or lists
 //! of them. Nulls are refused with their row, because no model takes them.
 
-use super::{FILE_BYTES, short};
+use super::{FILE_BYTES, InputError, of, short};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     ArrowPrimitiveType, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type,
@@ -10,10 +10,9 @@ use arrow_array::types::{
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_buffer::ToByteSlice;
 use arrow_ipc::reader::{FileReader, StreamReader};
-use arrow_schema::DataType as Arrow;
+use arrow_schema::{DataType as Arrow, Schema};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use std::fmt::Display;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,19 +30,15 @@ const ROWS: usize = 16_000_000;
 ///
 /// # Errors
 /// No such file or column, a type that the protocol does not have, a null, damage.
-pub fn parquet(path: &Path, column: &str) -> Result<Records, String> {
-    read(path, |says| {
-        let file = File::open(path).map_err(|error| says(&error))?;
-        let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| says(&error))?;
-        let schema = builder.schema().clone();
-        let Ok(index) = schema.index_of(column) else {
-            return Err(says(&missing(
-                column,
-                schema.fields().iter().map(|field| field.name().as_str()),
-            )));
+pub fn parquet(path: &Path, column: &str) -> Result<Records, InputError> {
+    read(path, || {
+        let file = File::open(path).map_err(of(path))?;
+        let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(of(path))?;
+        let Ok(index) = builder.schema().index_of(column) else {
+            return Err(of(path)(missing(column, builder.schema())));
         };
         let mask = ProjectionMask::roots(builder.parquet_schema(), [index]);
-        let reader = builder.with_projection(mask).build().map_err(|error| says(&error))?;
+        let reader = builder.with_projection(mask).build().map_err(of(path))?;
         let batches = reader.map(|batch| batch.map_err(|error| error.to_string()));
         collected(path, column, batches)
     })
@@ -53,40 +48,34 @@ pub fn parquet(path: &Path, column: &str) -> Result<Records, String> {
 ///
 /// # Errors
 /// Those of [`parquet()`].
-pub fn arrow(path: &Path, column: &str) -> Result<Records, String> {
-    read(path, |says| {
-        let mut file = BufReader::new(File::open(path).map_err(|error| says(&error))?);
-        arrow::check(&mut file, arrow::MAX_BATCH_BYTES).map_err(|what| says(&what))?;
-        file.rewind().map_err(|error| says(&error))?;
+pub fn arrow(path: &Path, column: &str) -> Result<Records, InputError> {
+    read(path, || {
+        let mut file = BufReader::new(File::open(path).map_err(of(path))?);
+        arrow::check(&mut file, arrow::MAX_BATCH_BYTES).map_err(of(path))?;
+        file.rewind().map_err(of(path))?;
         let mut magic = [0; MAGIC.len()];
         let is_file = file.read_exact(&mut magic).is_ok() && magic == *MAGIC;
-        file.rewind().map_err(|error| says(&error))?;
+        file.rewind().map_err(of(path))?;
         let text = |batch: Result<RecordBatch, arrow_schema::ArrowError>| batch.map_err(|error| error.to_string());
         if is_file {
-            let reader = FileReader::try_new(file, None).map_err(|error| says(&error))?;
+            let reader = FileReader::try_new(file, None).map_err(of(path))?;
             collected(path, column, reader.map(text))
         } else {
-            let reader = StreamReader::try_new(file, None).map_err(|error| says(&error))?;
+            let reader = StreamReader::try_new(file, None).map_err(of(path))?;
             collected(path, column, reader.map(text))
         }
     })
 }
 
 /// Reads a file through a library that may panic on damage; errors name the file.
-fn read(
-    path: &Path,
-    with: impl FnOnce(&dyn Fn(&dyn Display) -> String) -> Result<Records, String>,
-) -> Result<Records, String> {
-    let says = |what: &dyn Display| format!("{}: {what}", path.display());
-    let read = catch_unwind(AssertUnwindSafe(|| with(&says)));
-    read.unwrap_or_else(|_| Err(says(&"its reader gave up: the file is damaged")))
+fn read(path: &Path, with: impl FnOnce() -> Result<Records, InputError>) -> Result<Records, InputError> {
+    let read = catch_unwind(AssertUnwindSafe(with));
+    read.unwrap_or_else(|_| Err(of(path)("its reader gave up: the file is damaged")))
 }
 
-fn missing<'a>(column: &str, known: impl Iterator<Item = &'a str>) -> String {
-    format!(
-        "no column `{column}`; there are {}",
-        known.collect::<Vec<_>>().join(", ")
-    )
+fn missing(column: &str, schema: &Schema) -> String {
+    let known: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+    format!("no column `{column}`; there are {}", known.join(", "))
 }
 
 /// Values read from a column so far.
@@ -103,15 +92,13 @@ fn collected(
     path: &Path,
     column: &str,
     batches: impl Iterator<Item = Result<RecordBatch, String>>,
-) -> Result<Records, String> {
-    let says = |what: String| format!("{}: column `{column}`: {what}", path.display());
+) -> Result<Records, InputError> {
+    let says = |what: String| of(path)(format!("column `{column}`: {what}"));
     let mut all = Column::default();
     for batch in batches {
         let batch = batch.map_err(says)?;
         let Some(array) = batch.column_by_name(column) else {
-            let schema = batch.schema();
-            let known = schema.fields().iter().map(|field| field.name().as_str());
-            return Err(format!("{}: {}", path.display(), missing(column, known)));
+            return Err(of(path)(missing(column, &batch.schema())));
         };
         all.add(array).map_err(says)?;
         if all.rows > ROWS || all.data.len() > FILE_BYTES {
@@ -127,7 +114,7 @@ fn collected(
         Some(_) => Shapes::Lengths(all.lengths),
     };
     let source = format!("{}, column `{column}`", short(path));
-    Records::new(source, all.dtype.unwrap_or(DataType::Fp32), shapes, all.rows, all.data)
+    Records::new(source, all.dtype.unwrap_or(DataType::Fp32), shapes, all.rows, all.data).map_err(says)
 }
 
 impl Column {
@@ -248,7 +235,7 @@ mod tests {
         let mut writer = StreamWriter::try_new(File::create(&s).unwrap(), &batch.schema()).unwrap();
         writer.write(&batch).unwrap();
         writer.finish().unwrap();
-        type Reader = fn(&Path, &str) -> Result<Records, String>;
+        type Reader = fn(&Path, &str) -> Result<Records, InputError>;
         for (path, reader) in [(&p, parquet as Reader), (&f, arrow), (&s, arrow)] {
             let id = reader(path, "id").unwrap();
             assert_eq!((id.len(), id.get(1)), (3, (vec![], &8_i64.to_le_bytes()[..])));
@@ -259,9 +246,9 @@ mod tests {
                 (tokens.get(0).0, tokens.get(1).0, tokens.get(2).0),
                 (vec![2], vec![0], vec![1])
             );
-            let hole = reader(path, "hole").unwrap_err();
+            let hole = reader(path, "hole").unwrap_err().problem;
             assert!(hole.contains("column `hole`: row 1 is null"), "{hole}");
-            let missing = reader(path, "ids").unwrap_err();
+            let missing = reader(path, "ids").unwrap_err().problem;
             assert!(missing.contains("no column `ids`; there are id, text"), "{missing}");
         }
     }
@@ -282,7 +269,7 @@ mod tests {
             ([&whole[..], &whole].concat(), "bytes follow"),
         ] {
             std::fs::write(&path, bytes).unwrap();
-            let refused = arrow(&path, "id").unwrap_err();
+            let refused = arrow(&path, "id").unwrap_err().to_string();
             assert!(refused.contains("x.arrows") && refused.contains(what), "{refused}");
         }
         std::fs::write(&path, whole).unwrap();
@@ -306,7 +293,7 @@ mod tests {
             .unwrap();
         bytes[at..at + 8].copy_from_slice(&(1_i64 << 45).to_le_bytes());
         std::fs::write(&path, bytes).unwrap();
-        let refused = arrow(&path, "id").unwrap_err();
+        let refused = arrow(&path, "id").unwrap_err().to_string();
         assert!(
             refused.contains("x.arrow: offset") && refused.contains("it claims 35184372088832"),
             "{refused}"

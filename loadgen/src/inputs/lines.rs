@@ -1,7 +1,7 @@
 //! Lines of a file: values as text, lengths, or whole requests. In: a path. Out: records of text, converted to numbers for
 //! numeric inputs; lengths; or recorded requests that are sent unchanged.
 
-use super::{read, short};
+use super::{InputError, of, read, short};
 use bytes::Bytes;
 use std::path::Path;
 use tierlab_load::inputs::{Recorded, RecordedRequest, Records};
@@ -16,16 +16,15 @@ const REQUESTS: usize = 1_000_000;
 ///
 /// # Errors
 /// A file that cannot be read, is not text, or has no line.
-pub fn records(path: &Path) -> Result<Records, String> {
-    let text = text(path)?;
-    Records::lines(short(path), text.lines())
+pub fn records(path: &Path) -> Result<Records, InputError> {
+    Records::lines(short(path), text(path)?.lines()).map_err(of(path))
 }
 
 /// Reads lengths, one per line; empty lines are skipped.
 ///
 /// # Errors
 /// A line that is not a length, with its number; no length at all, or too many.
-pub fn lengths(path: &Path) -> Result<Vec<u64>, String> {
+pub fn lengths(path: &Path) -> Result<Vec<u64>, InputError> {
     let text = text(path)?;
     let mut lengths = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -35,29 +34,29 @@ pub fn lengths(path: &Path) -> Result<Vec<u64>, String> {
         }
         let length = line.parse().map_err(|_| {
             let shown: String = line.chars().take(40).collect();
-            format!("{}: line {}: `{shown}` is no length", path.display(), index + 1)
+            of(path)(format!("line {}: `{shown}` is no length", index + 1))
         })?;
         lengths.push(length);
         if lengths.len() > LENGTHS {
-            return Err(format!("{}: more than {LENGTHS} lengths; cut it", path.display()));
+            return Err(of(path)(format!("more than {LENGTHS} lengths; cut it")));
         }
     }
     if lengths.is_empty() {
-        return Err(format!("{}: no lengths", path.display()));
+        return Err(of(path)("no lengths"));
     }
     Ok(lengths)
 }
 
-fn text(path: &Path) -> Result<String, String> {
-    String::from_utf8(read(path)?).map_err(|error| format!("{}: no UTF-8: {error}", path.display()))
+fn text(path: &Path) -> Result<String, InputError> {
+    String::from_utf8(read(path)?).map_err(|error| of(path)(format!("no UTF-8: {error}")))
 }
 
 /// Reads requests, one per line, each the JSON body of an infer request; empty lines are skipped.
 ///
 /// # Errors
 /// A line that is not an infer request, with its number.
-pub fn requests(path: &Path) -> Result<Recorded, String> {
-    recorded(&short(path), &Bytes::from(read(path)?)).map_err(|what| format!("{}: {what}", path.display()))
+pub fn requests(path: &Path) -> Result<Recorded, InputError> {
+    recorded(&short(path), &Bytes::from(read(path)?)).map_err(of(path))
 }
 
 fn recorded(source: &str, bytes: &Bytes) -> Result<Recorded, String> {
@@ -102,9 +101,14 @@ mod tests {
     fn lengths_come_in_order_and_bad_ones_are_named() {
         assert_eq!(lengths(file(b"7\n\n 12 \r\n0").path()), Ok(vec![7, 12, 0]));
         let bad = lengths(file(b"1\n-2\n").path()).unwrap_err();
-        assert!(bad.contains("line 2: `-2`"), "{bad}");
+        assert!(bad.problem.starts_with("line 2: `-2`"), "{bad}");
         assert!(lengths(file(b"\n").path()).is_err());
-        assert!(lengths(Path::new("/no/such")).unwrap_err().contains("/no/such"));
+        assert!(
+            lengths(Path::new("/no/such"))
+                .unwrap_err()
+                .to_string()
+                .contains("/no/such")
+        );
         assert_eq!(records(file(b"a\nb\n").path()).unwrap().len(), 2);
     }
 

@@ -8,9 +8,10 @@ pub mod lines;
 pub mod numpy;
 pub mod perf_data;
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Maximum size of one file, and of its decoded columns.
 pub const FILE_BYTES: usize = 512 << 20;
@@ -19,16 +20,33 @@ pub const FILE_BYTES: usize = 512 << 20;
 ///
 /// # Errors
 /// A file that cannot be read, or is larger than [`FILE_BYTES`].
-pub fn read(path: &Path) -> Result<Vec<u8>, String> {
-    let says = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
-    let file = File::open(path).map_err(|error| says(&error))?;
+fn read(path: &Path) -> Result<Vec<u8>, InputError> {
+    let file = File::open(path).map_err(of(path))?;
     let mut bytes = Vec::new();
     let limit = FILE_BYTES as u64 + 1;
-    file.take(limit).read_to_end(&mut bytes).map_err(|error| says(&error))?;
-    if bytes.len() > FILE_BYTES {
-        return Err(says(&format_args!("more than {} MiB; cut it", FILE_BYTES >> 20)));
+    file.take(limit).read_to_end(&mut bytes).map_err(of(path))?;
+    match bytes.len() > FILE_BYTES {
+        true => Err(of(path)(format!("more than {} MiB; cut it", FILE_BYTES >> 20))),
+        false => Ok(bytes),
     }
-    Ok(bytes)
+}
+
+/// Unusable file of inputs.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {problem}", file.display())]
+pub struct InputError {
+    /// File or folder.
+    pub file: PathBuf,
+    /// Problem, with its place in the file.
+    pub problem: String,
+}
+
+/// Creates an error about a file.
+fn of<E: Display>(file: &Path) -> impl Fn(E) -> InputError {
+    move |problem| InputError {
+        file: file.to_owned(),
+        problem: problem.to_string(),
+    }
 }
 
 /// Returns a file's name for results.

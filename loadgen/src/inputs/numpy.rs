@@ -2,12 +2,13 @@
 //! slices along the first dimension. Format of archives: PKWARE's APPNOTE, its central directory; encryption, several disks and
 //! archives beyond 4 GiB are refused.
 
-use super::FILE_BYTES;
+use super::{FILE_BYTES, InputError, of, read, short};
 use flate2::Crc;
 use flate2::read::DeflateDecoder;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::Read;
+use std::path::Path;
 use tierlab_formats::npy as formats;
 use tierlab_load::inputs::{Records, Shapes};
 
@@ -29,54 +30,59 @@ struct Entry {
     local: usize,
 }
 
-/// Reads an array; `source` names it in errors and results.
+/// Reads the array of a `.npy` file.
 ///
 /// # Errors
-/// Bytes that are not an array, a type that the protocol does not have, or a length that differs from the header's.
-pub fn npy(source: &str, bytes: &[u8]) -> Result<Records, String> {
-    records(source, bytes).map_err(|what| format!("{source}: {what}"))
+/// A file that is not an array, a type that the protocol does not have, or a length that differs from the header's.
+pub fn npy(path: &Path) -> Result<Records, InputError> {
+    array(short(path), &read(path)?).map_err(of(path))
 }
 
-fn records(source: &str, bytes: &[u8]) -> Result<Records, String> {
+fn array(source: String, bytes: &[u8]) -> Result<Records, String> {
     let array = formats::read(bytes)?;
+    // A scalar is one record.
     let (records, dims) = match array.shape.split_first() {
         None => (1, Vec::new()),
         Some((first, rest)) => (*first, rest.iter().map(|dim| *dim as u64).collect()),
     };
-    Records::new(source.to_owned(), array.dtype, Shapes::Same(dims), records, array.data).map_err(|what| {
-        what.strip_prefix(source)
-            .map_or_else(|| what.clone(), |rest| rest.trim_start_matches(": ").to_owned())
-    })
+    Records::new(source, array.dtype, Shapes::Same(dims), records, array.data)
 }
 
-/// Reads every array, by its name.
+/// Reads every array of a `.npz` archive, by name.
 ///
 /// # Errors
-/// Bytes in another format, or an array that cannot be read, by its name.
-pub fn npz(source: &str, bytes: &[u8]) -> Result<BTreeMap<String, Records>, String> {
-    let entries = entries(bytes).map_err(|what| format!("{source}: {what}"))?;
+/// A file in another format, or an array that cannot be read, by its name.
+pub fn npz(path: &Path) -> Result<BTreeMap<String, Records>, InputError> {
+    arrays(&short(path), &read(path)?).map_err(of(path))
+}
+
+fn arrays(source: &str, bytes: &[u8]) -> Result<BTreeMap<String, Records>, String> {
     let mut arrays = BTreeMap::new();
     let mut left = FILE_BYTES;
-    for entry in entries {
+    for entry in entries(bytes)? {
         let Some(name) = entry.name.strip_suffix(".npy") else {
-            return Err(format!("{source}: `{}` in it is no array", entry.name));
+            return Err(format!("`{}` in it is no array", entry.name));
         };
-        let says = |what: String| format!("{source}: `{name}`: {what}");
+        let says = |what: String| format!("`{name}`: {what}");
         left = left
             .checked_sub(entry.plain)
             .ok_or_else(|| says(format!("more than {} MiB with the arrays before it", FILE_BYTES >> 20)))?;
         let plain = unpacked(bytes, &entry).map_err(says)?;
-        arrays.insert(name.to_owned(), npy(&format!("{source}, `{name}`"), &plain)?);
+        let records = array(format!("{source}, `{name}`"), &plain).map_err(says)?;
+        arrays.insert(name.to_owned(), records);
     }
     Ok(arrays)
 }
 
-/// Reads one array of an archive.
+/// Reads one array of a `.npz` archive: the named one, or the only one.
 ///
 /// # Errors
 /// Those of [`npz`], and an unknown name, with the names in the archive.
-pub fn npz_array(source: &str, bytes: &[u8], name: Option<&str>) -> Result<Records, String> {
-    let mut arrays = npz(source, bytes)?;
+pub fn npz_array(path: &Path, name: Option<&str>) -> Result<Records, InputError> {
+    chosen(npz(path)?, name).map_err(of(path))
+}
+
+fn chosen(mut arrays: BTreeMap<String, Records>, name: Option<&str>) -> Result<Records, String> {
     let known: Vec<String> = arrays.keys().cloned().collect();
     let found = match name {
         Some(name) => arrays.remove(name),
@@ -85,7 +91,7 @@ pub fn npz_array(source: &str, bytes: &[u8], name: Option<&str>) -> Result<Recor
     };
     found.ok_or_else(|| {
         let wanted = name.map_or_else(|| "no `name`".to_owned(), |name| format!("no array `{name}`"));
-        format!("{source}: {wanted}; there are {}", known.join(", "))
+        format!("{wanted}; there are {}", known.join(", "))
     })
 }
 
@@ -203,20 +209,20 @@ mod tests {
     #[test]
     fn arrays_are_records_along_their_first_dimension() {
         let data: Vec<u8> = (1..=6_u16).flat_map(u16::to_be_bytes).collect();
-        let records = npy("x.npy", &file(">u2", false, &[3, 2], &data)).unwrap();
+        let records = array("x.npy".into(), &file(">u2", false, &[3, 2], &data)).unwrap();
         assert_eq!((records.len(), records.dtype()), (3, DataType::Uint16));
         assert_eq!(records.get(1), (vec![2], &[3, 0, 4, 0][..]));
-        let scalar = npy("x.npy", &file("<f4", false, &[], &1.5_f32.to_le_bytes())).unwrap();
+        let scalar = array("x.npy".into(), &file("<f4", false, &[], &1.5_f32.to_le_bytes())).unwrap();
         assert_eq!(scalar.get(0), (vec![], &1.5_f32.to_le_bytes()[..]));
-        let columns = npy("x.npy", &file("|i1", true, &[2, 3], &[1, 4, 2, 5, 3, 6])).unwrap();
+        let columns = array("x.npy".into(), &file("|i1", true, &[2, 3], &[1, 4, 2, 5, 3, 6])).unwrap();
         assert_eq!(columns.get(1).1, [4, 5, 6]);
-        let texts = npy("x.npy", &file("|S3", false, &[2], b"ab\0\0\0\0")).unwrap();
+        let texts = array("x.npy".into(), &file("|S3", false, &[2], b"ab\0\0\0\0")).unwrap();
         assert_eq!(
             (texts.get(0).1, texts.get(1).1),
             (&b"\x02\0\0\0ab"[..], &b"\0\0\0\0"[..])
         );
         let wide: Vec<u8> = ['ü' as u32, 0].iter().flat_map(|code| code.to_le_bytes()).collect();
-        let wide = npy("x.npy", &file("<U2", false, &[1], &wide)).unwrap();
+        let wide = array("x.npy".into(), &file("<U2", false, &[1], &wide)).unwrap();
         assert_eq!(wide.get(0).1, "\x02\0\0\0ü".as_bytes());
     }
 
@@ -234,16 +240,16 @@ mod tests {
             (file("|b1", false, &[1], &[2]), "neither 0 nor 1"),
             (file("<f4", false, &[0, 4], &[]), "no records"),
         ] {
-            let refused = npy("x.npy", &bytes).unwrap_err();
-            assert!(refused.starts_with("x.npy: ") && refused.contains(what), "{refused}");
+            let refused = array("x.npy".into(), &bytes).unwrap_err();
+            assert!(refused.contains(what), "{refused}");
         }
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = npy("x", &bytes);
-            let _ = npy("x", &[MAGIC, &[1, 0], &bytes].concat());
+            let _ = array("x".into(), &bytes);
+            let _ = array("x".into(), &[MAGIC, &[1, 0], &bytes].concat());
         }
 
         #[test]
@@ -251,15 +257,15 @@ mod tests {
             let mut bytes = file("<i4", true, &[2, 3], &[7; 24]);
             let at = at % bytes.len();
             if cut { bytes.truncate(at) } else { bytes[at] = byte }
-            prop_assert!(npy("x", &bytes).is_err() || !cut);
+            prop_assert!(array("x".into(), &bytes).is_err() || !cut);
         }
 
         #[test]
         fn every_order_has_the_same_elements(rows in 1_usize..5, columns in 1_usize..5) {
             let by_rows: Vec<u8> = (0..rows * columns).map(|i| i as u8).collect();
             let by_columns: Vec<u8> = (0..columns).flat_map(|c| (0..rows).map(move |r| (r * columns + c) as u8)).collect();
-            let a = npy("x", &file("|u1", false, &[rows, columns], &by_rows)).unwrap();
-            let b = npy("x", &file("|u1", true, &[rows, columns], &by_columns)).unwrap();
+            let a = array("x".into(), &file("|u1", false, &[rows, columns], &by_rows)).unwrap();
+            let b = array("x".into(), &file("|u1", true, &[rows, columns], &by_columns)).unwrap();
             prop_assert_eq!(a, b);
         }
     }
@@ -322,12 +328,12 @@ mod tests {
     #[test]
     fn arrays_are_found_by_name() {
         for compressed in [false, true] {
-            let arrays = npz("x.npz", &two(compressed)).unwrap();
-            assert_eq!(arrays["a"].get(1).1, [3, 4]);
-            assert_eq!(arrays["b"].get(0).1, [5, 0]);
-            let missing = npz_array("x.npz", &two(compressed), Some("c")).unwrap_err();
+            let both = arrays("x.npz", &two(compressed)).unwrap();
+            assert_eq!(both["a"].get(1).1, [3, 4]);
+            assert_eq!(both["b"].get(0).1, [5, 0]);
+            let missing = chosen(arrays("x.npz", &two(compressed)).unwrap(), Some("c")).unwrap_err();
             assert!(missing.contains("no array `c`; there are a, b"), "{missing}");
-            assert!(npz_array("x.npz", &two(compressed), None).is_err());
+            assert!(chosen(both, None).is_err());
         }
     }
 
@@ -336,21 +342,21 @@ mod tests {
         let mut bytes = two(false);
         let at = bytes.windows(4).position(|window| window == [1, 2, 3, 4]).unwrap();
         bytes[at] = 9;
-        let refused = npz("x.npz", &bytes).unwrap_err();
+        let refused = arrays("x.npz", &bytes).unwrap_err();
         assert!(refused.contains("`a`: it is damaged"), "{refused}");
         let whole = two(true);
         for left_out in [1, 2] {
-            let refused = npz("x.npz", &whole[..whole.len() - left_out]).unwrap_err();
+            let refused = arrays("x.npz", &whole[..whole.len() - left_out]).unwrap_err();
             assert!(refused.contains("cut off"), "{refused}");
         }
-        assert!(npz("x.npz", b"\x93NUMPY").unwrap_err().contains("no ZIP archive"));
+        assert!(arrays("x.npz", b"\x93NUMPY").unwrap_err().contains("no ZIP archive"));
     }
 
     proptest! {
         #[test]
         fn any_archive_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = npz("x", &bytes);
-            let _ = npz("x", &[&bytes[..], END, &bytes[..]].concat());
+            let _ = arrays("x", &bytes);
+            let _ = arrays("x", &[&bytes[..], END, &bytes[..]].concat());
         }
 
         #[test]
@@ -358,7 +364,7 @@ mod tests {
             let mut bytes = two(compressed);
             let at = at % bytes.len();
             if cut { bytes.truncate(at) } else { bytes[at] = byte }
-            prop_assert!(npz("x", &bytes).is_err() || !cut);
+            prop_assert!(arrays("x", &bytes).is_err() || !cut);
         }
     }
 }

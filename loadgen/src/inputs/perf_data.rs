@@ -4,7 +4,7 @@
 //! In: a path. Out: recorded requests, one per step, streams one after the other. Format: NVIDIA's `perf_analyzer`,
 //! `docs/input_data.md`. Unknown keys are refused by name.
 
-use super::{read, short};
+use super::{InputError, read, short};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -50,22 +50,22 @@ struct Step {
 ///
 /// # Errors
 /// Data that cannot be read, by stream, step and tensor.
-pub fn requests(path: &Path) -> Result<Recorded, String> {
-    if path.is_dir() {
-        return folder(path);
+pub fn requests(path: &Path) -> Result<Recorded, InputError> {
+    match path.is_dir() {
+        true => folder(path),
+        false => recorded(short(path), &read(path)?).map_err(super::of(path)),
     }
-    of(&short(path), &read(path)?).map_err(|what| format!("{}: {what}", path.display()))
 }
 
 /// Reads expected replies: a file's validation data, or its data if it has no other.
 ///
 /// # Errors
 /// Those of [`requests`].
-pub fn expectations(path: &Path) -> Result<Recorded, String> {
-    let says = |what: String| format!("{}: {what}", path.display());
-    let document = document(&read(path)?).map_err(says)?;
+pub fn expectations(path: &Path) -> Result<Recorded, InputError> {
+    let says = super::of(path);
+    let document = document(&read(path)?).map_err(&says)?;
     let entries = document.validation_data.unwrap_or(document.data);
-    let steps = steps(&entries).map_err(says)?;
+    let steps = steps(&entries).map_err(&says)?;
     if steps.is_empty() {
         return Err(says("no validation data".into()));
     }
@@ -84,7 +84,7 @@ fn document(bytes: &[u8]) -> Result<Document, String> {
     serde_json::from_slice(bytes).map_err(|error| format!("no input data of perf_analyzer: {error}"))
 }
 
-fn of(source: &str, bytes: &[u8]) -> Result<Recorded, String> {
+fn recorded(source: String, bytes: &[u8]) -> Result<Recorded, String> {
     let document = document(bytes)?;
     let data = steps(&document.data)?;
     if data.is_empty() {
@@ -113,7 +113,7 @@ fn of(source: &str, bytes: &[u8]) -> Result<Recorded, String> {
         whole: None,
     });
     Ok(Recorded {
-        source: source.to_owned(),
+        source,
         requests: requests.collect(),
     })
 }
@@ -182,21 +182,21 @@ fn raw(encoded: &str) -> Result<RecordedContent, String> {
 }
 
 /// Reads one request from a folder, in which each file is the input of its name.
-fn folder(path: &Path) -> Result<Recorded, String> {
-    let says = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
+fn folder(path: &Path) -> Result<Recorded, InputError> {
+    let says = super::of::<String>(path);
     let mut inputs = Vec::new();
-    for entry in std::fs::read_dir(path).map_err(|error| says(&error))? {
-        let entry = entry.map_err(|error| says(&error))?;
+    for entry in std::fs::read_dir(path).map_err(super::of(path))? {
+        let entry = entry.map_err(super::of(path))?;
         let Ok(name) = entry.file_name().into_string() else {
-            return Err(says(&"a file whose name is no text"));
+            return Err(says("a file whose name is no text".into()));
         };
         if !entry.path().is_file() {
-            return Err(says(&format_args!(
+            return Err(says(format!(
                 "`{name}` is no file; perf_analyzer's folder has a file for each input"
             )));
         }
         if inputs.len() == FILES {
-            return Err(says(&format_args!("more than {FILES} files")));
+            return Err(says(format!("more than {FILES} files")));
         }
         inputs.push(RecordedTensor {
             name,
@@ -205,7 +205,9 @@ fn folder(path: &Path) -> Result<Recorded, String> {
         });
     }
     if inputs.is_empty() {
-        return Err(says(&"an empty folder; perf_analyzer's has a file for each input"));
+        return Err(says(
+            "an empty folder; perf_analyzer's has a file for each input".into(),
+        ));
     }
     inputs.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(Recorded {
@@ -230,18 +232,16 @@ mod tests {
 
     #[test]
     fn streams_steps_and_contents_are_read() {
-        let recorded = of("d.json", STREAMS.as_bytes()).unwrap();
-        let places: Vec<_> = recorded.requests.iter().map(|request| request.place.as_str()).collect();
+        let all = recorded("d.json".into(), STREAMS.as_bytes()).unwrap();
+        let places: Vec<_> = all.requests.iter().map(|request| request.place.as_str()).collect();
         assert_eq!(places, ["stream 0, step 0", "stream 0, step 1", "stream 1, step 0"]);
-        let first = &recorded.requests[0];
+        let first = &all.requests[0];
         assert_eq!(first.inputs[1].name, "x");
         assert_eq!(first.inputs[1].shape, Some(vec![2]));
         assert_eq!(first.expected[0].name, "y");
-        assert!(matches!(&recorded.requests[1].inputs[0].content, RecordedContent::Raw(bytes) if bytes.len() == 2));
-        assert!(
-            matches!(&recorded.requests[2].inputs[0].content, RecordedContent::Raw(bytes) if bytes.ends_with(b"a"))
-        );
-        let plain = of("d.json", br#"{"data": [{"x": [1]}, {"x": [2]}]}"#).unwrap();
+        assert!(matches!(&all.requests[1].inputs[0].content, RecordedContent::Raw(bytes) if bytes.len() == 2));
+        assert!(matches!(&all.requests[2].inputs[0].content, RecordedContent::Raw(bytes) if bytes.ends_with(b"a")));
+        let plain = recorded("d.json".into(), br#"{"data": [{"x": [1]}, {"x": [2]}]}"#).unwrap();
         assert_eq!(plain.requests[1].place, "step 1");
     }
 
@@ -263,7 +263,7 @@ mod tests {
             (r#"{"data": [[[1]]]}"#, "stream 0, step 0"),
             (r#"{"data": [], "weights": 1}"#, "unknown field `weights`"),
         ] {
-            let refused = of("d.json", text.as_bytes()).unwrap_err();
+            let refused = recorded("d.json".into(), text.as_bytes()).unwrap_err();
             assert!(refused.contains(what), "{refused} does not say {what}");
         }
     }
@@ -274,8 +274,8 @@ mod tests {
         assert!(requests(place.path()).is_err());
         std::fs::write(place.path().join("x"), [0; 8]).unwrap();
         std::fs::write(place.path().join("t"), "a\nb\n").unwrap();
-        let recorded = requests(place.path()).unwrap();
-        let names: Vec<_> = recorded.requests[0]
+        let all = requests(place.path()).unwrap();
+        let names: Vec<_> = all.requests[0]
             .inputs
             .iter()
             .map(|tensor| tensor.name.as_str())
@@ -286,10 +286,10 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_read_or_refused(text in "[\\[\\]{}\":,a-z0-9 ]{0,80}", at in 0_usize..200, byte: u8) {
-            let _ = of("d", text.as_bytes());
+            let _ = recorded("d".into(), text.as_bytes());
             let mut known = STREAMS.as_bytes().to_vec();
             known[at] = byte;
-            let _ = of("d", &known);
+            let _ = recorded("d".into(), &known);
         }
     }
 }

@@ -4,8 +4,9 @@
 use super::check::Base;
 use super::columns::{self, Column};
 use super::fault::{Fault, counted, missing, only_with, refuse, within};
-use super::value;
-use serde::Deserialize;
+use super::value::{self, Within};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tierlab_load::arrivals::{Arrivals, Process, Shape, Trace};
@@ -14,7 +15,7 @@ use tierlab_load::arrivals::{Arrivals, Process, Shape, Trace};
 const MAX_PIECES: usize = 100;
 
 /// `arrivals`.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum RawProcess {
     #[default]
@@ -24,19 +25,23 @@ pub(super) enum RawProcess {
     Trace,
 }
 
-/// `[arrival]`.
-#[derive(Debug, Default, Deserialize)]
+/// Arrivals with `arrivals = "gamma"` or `"trace"`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawArrival {
-    #[serde(default, deserialize_with = "value::cv")]
+    /// With "gamma": standard deviation of the gaps over their mean; 1 is "poisson".
+    #[serde(default, with = "Within::<value::Variation>")]
     pub(super) cv: Option<f64>,
+    /// With "trace": CSV file of times.
     pub(super) file: Option<PathBuf>,
+    /// With "trace": column of times (default: "timestamp").
     pub(super) column: Option<String>,
+    /// With "trace": unit of the times (default: "s").
     pub(super) unit: Option<RawUnit>,
 }
 
 /// `arrival.unit`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum RawUnit {
     S,
@@ -46,7 +51,7 @@ pub(super) enum RawUnit {
 }
 
 /// `[shape]`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "lowercase")]
 pub(super) enum RawShape {
     Steps { shares: Vec<f64> },

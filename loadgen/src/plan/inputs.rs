@@ -3,10 +3,11 @@
 
 use super::check::Base;
 use super::fault::{Fault, conflict, fault, misplaced, missing, outside, refuse, within};
-use super::value;
-use crate::inputs::{columns, lines, numpy, perf_data, read, short};
-use serde::Deserialize;
+use super::value::{self, Within};
+use crate::inputs::{InputError, columns, lines, numpy, perf_data, short};
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,25 +18,27 @@ use tierlab_load::inputs::{
 /// Largest dimension in a plan.
 const MAX_DIM: u64 = 1 << 31;
 
-/// `[inputs]`.
-#[derive(Debug, Default, Clone, Deserialize)]
+/// Inputs of requests.
+#[derive(Debug, Default, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawInputs {
     /// Order of prepared requests: one after the other, in a random order, or the first ones most often.
     #[serde(default)]
     order: RawOrder,
     /// With `order = "zipf"`: the request of rank r has a frequency proportional to r^-exponent.
-    #[serde(default, deserialize_with = "value::zipf_exponent")]
+    #[serde(default, with = "Within::<value::ZipfExponent>")]
     zipf_exponent: Option<f64>,
     /// Inferences of one request, for $/10k and inferences per second (default: its rows).
-    #[serde(default, deserialize_with = "value::rows_per_request")]
+    #[serde(default, with = "Within::<value::RowsPerRequest>")]
     rows_per_request: Option<u32>,
     /// Data of perf_analyzer's `--input-data`: its JSON file (streams, `content`, `shape`, `b64`, `validation_data`), or its folder.
     data: Option<PathBuf>,
     /// File of whole requests, one JSON body a line, sent unchanged.
     requests: Option<PathBuf>,
+    /// Rules by the name of the input.
     #[serde(default)]
     tensor: BTreeMap<String, RawTensor>,
+    /// Comparison of replies with expected values.
     check: Option<RawCheck>,
     /// The same keys for another model of a mix: `[inputs.model.NAME]`, `[inputs.model.NAME.tensor.INPUT]`.
     #[serde(default)]
@@ -43,7 +46,7 @@ pub(super) struct RawInputs {
 }
 
 /// `inputs.order`.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum RawOrder {
     #[default]
@@ -52,30 +55,32 @@ pub(super) enum RawOrder {
     Zipf,
 }
 
-/// `[inputs.tensor.NAME]`.
-#[derive(Debug, Clone, Deserialize)]
+/// Shape and values of one input.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RawTensor {
     /// Dimensions, each a number; `"rows"`, the load's rows; `{ choices = [224, 320] }`; `{ uniform = [1, 128] }`;
     /// `{ lognormal = { median = 64, sigma = 0.6 }, min = 1, max = 512 }`; `{ file = "lengths.txt" }`; `{ same_as = 2 }` or
     /// `{ same_as = "input.1" }` (default: the model's own, if none is free).
+    #[schemars(with = "Option<Vec<serde_json::Value>>")]
     shape: Option<Vec<toml::Value>>,
     /// Elements: `"zeros"`; `{ uniform = [0, 1] }`; `{ normal = { mean = 0, sd = 1 } }`; `{ integers = [0, 30000] }`;
     /// `{ text = { words = [3, 12] } }` or `{ text = { bytes = [10, 200] } }`; of a file `{ npy = "x.npy" }`,
     /// `{ npz = "x.npz", name = "x" }`, `{ parquet = "f.parquet", column = "c" }`, `{ arrow = "f.arrow", column = "c" }`,
     /// `{ file = "lines.txt" }` (default: floats of [0, 1), bytes of 0 to 255, other integers of 0 and 1).
+    #[schemars(with = "Option<serde_json::Value>")]
     values: Option<toml::Value>,
 }
 
-/// `[inputs.check]`.
-#[derive(Debug, Clone, Deserialize)]
+/// Comparison of replies with expected values.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RawCheck {
     /// Share of replies whose values are compared; of all others, only the structure is checked.
-    #[serde(default = "default_share", deserialize_with = "value::share")]
+    #[serde(default = "default_share", with = "Within::<value::Ratio>")]
     share: f64,
     /// Accepted difference of a value, absolute and as a share of the expected value.
-    #[serde(default = "default_tolerance", deserialize_with = "value::tolerance")]
+    #[serde(default = "default_tolerance", with = "Within::<value::Tolerance>")]
     tolerance: f64,
     /// Expected replies: validation data of perf_analyzer (.json), or an .npz with an array for each output (default: the
     /// `validation_data` of `inputs.data`).
@@ -104,13 +109,8 @@ enum RawDim {
 #[serde(deny_unknown_fields)]
 struct RawLengths {
     lognormal: RawLognormal,
-    #[serde(default = "one")]
-    min: u64,
+    min: Option<u64>,
     max: u64,
-}
-
-const fn one() -> u64 {
-    1
 }
 
 #[derive(Debug, Deserialize)]
@@ -231,7 +231,7 @@ fn rules(raw: RawInputs, at: &str, files: &mut Files<'_>) -> Result<InputRules, 
         (Some(_), Some(_)) => return conflict(key("data"), key("requests"), "leave one of them out"),
         (Some(data), None) => {
             let read = perf_data::requests(&files.at(&data));
-            Some(Arc::new(read.map_err(|what| Fault::new(key("data"), what))?))
+            Some(Arc::new(read.map_err(|error| of_file(key("data"), &error))?))
         }
         (None, Some(requests)) => {
             if !raw.tensor.is_empty() {
@@ -245,7 +245,7 @@ fn rules(raw: RawInputs, at: &str, files: &mut Files<'_>) -> Result<InputRules, 
                 );
             }
             let read = lines::requests(&files.at(&requests));
-            Some(Arc::new(read.map_err(|what| Fault::new(key("requests"), what))?))
+            Some(Arc::new(read.map_err(|error| of_file(key("requests"), &error))?))
         }
         (None, None) => None,
     };
@@ -316,7 +316,7 @@ fn dimension(at: &str, value: toml::Value, files: &mut Files<'_>) -> Result<Dim,
             let RawLognormal { median, sigma } = lognormal;
             within(&format!("{at}.median"), median, 1e-3, MAX_DIM as f64)?;
             within(&format!("{at}.sigma"), sigma, 0.0, 10.0)?;
-            return lengths(at, Law::Lognormal { median, sigma }, min, max).map(Dim::Draw);
+            return lengths(at, Law::Lognormal { median, sigma }, min.unwrap_or(1), max).map(Dim::Draw);
         }
         _ => {}
     }
@@ -330,7 +330,7 @@ fn dimension(at: &str, value: toml::Value, files: &mut Files<'_>) -> Result<Dim,
         RawDim::Uniform([least, most]) => lengths(at, Law::Uniform, least, most).map(Dim::Draw),
         RawDim::File(file) => {
             let path = files.at(&file);
-            let lengths = lines::lengths(&path).map_err(|what| Fault::new(at, what))?;
+            let lengths = lines::lengths(&path).map_err(|error| of_file(at, &error))?;
             if let Some(length) = lengths.iter().find(|length| **length > MAX_DIM) {
                 refuse!(at, "{}: {length} is above {MAX_DIM}", path.display());
             }
@@ -383,7 +383,7 @@ fn values(at: &str, value: toml::Value, files: &mut Files<'_>) -> Result<Values,
     }
     let has = |key: &str| value.get(key).is_some();
     let records = if has("npz") || has("parquet") || has("arrow") {
-        column_values(table(at, value, VALUES)?, files)
+        column_values(at, table(at, value, VALUES)?, files)?
     } else {
         match table(at, value, VALUES)? {
             RawValues::Uniform([from, to]) if from.is_finite() && to.is_finite() && from <= to => {
@@ -401,14 +401,11 @@ fn values(at: &str, value: toml::Value, files: &mut Files<'_>) -> Result<Values,
             }
             RawValues::Integers([least, most]) => refuse!(at, "{least} to {most} is not a range"),
             RawValues::Text(text) => return texts(at, &text),
-            RawValues::Npy(path) => {
-                let path = files.at(&path);
-                read(&path).and_then(|bytes| numpy::npy(&short(&path), &bytes))
-            }
+            RawValues::Npy(path) => numpy::npy(&files.at(&path)),
             RawValues::File(path) => lines::records(&files.at(&path)),
         }
     };
-    let records = records.map_err(|what| Fault::new(at, what))?;
+    let records = records.map_err(|error| of_file(at, &error))?;
     Ok(Values::File(Arc::new(records)))
 }
 
@@ -426,16 +423,17 @@ fn texts(at: &str, text: &RawText) -> Result<Values, Fault> {
 }
 
 /// Reads one array or column of a file.
-fn column_values(raw: RawColumn, files: &mut Files<'_>) -> Result<Records, String> {
-    match (raw.npz, raw.parquet, raw.arrow, raw.name, raw.column) {
-        (Some(path), None, None, name, None) => {
-            let path = files.at(&path);
-            read(&path).and_then(|bytes| numpy::npz_array(&short(&path), &bytes, name.as_deref()))
-        }
+fn column_values(at: &str, raw: RawColumn, files: &mut Files<'_>) -> Result<Result<Records, InputError>, Fault> {
+    Ok(match (raw.npz, raw.parquet, raw.arrow, raw.name, raw.column) {
+        (Some(path), None, None, name, None) => numpy::npz_array(&files.at(&path), name.as_deref()),
         (None, Some(path), None, None, Some(column)) => columns::parquet(&files.at(&path), &column),
         (None, None, Some(path), None, Some(column)) => columns::arrow(&files.at(&path), &column),
-        _ => Err(format!("give one of {VALUES}")),
-    }
+        _ => refuse!(at, "give one of {VALUES}"),
+    })
+}
+
+fn of_file(key: impl Into<String>, error: &InputError) -> Fault {
+    Fault::new(key, error.to_string())
 }
 
 fn check_rule(raw: RawCheck, at: &str, files: &mut Files<'_>) -> Result<CheckRule, Fault> {
@@ -445,17 +443,15 @@ fn check_rule(raw: RawCheck, at: &str, files: &mut Files<'_>) -> Result<CheckRul
             let path = files.at(&path);
             let is_npz = path.extension().is_some_and(|extension| extension == "npz");
             let expected = if is_npz {
-                let arrays = read(&path).and_then(|bytes| numpy::npz(&short(&path), &bytes));
-                arrays.map(|arrays| {
+                numpy::npz(&path).map(|arrays| {
                     let shared = arrays.into_iter().map(|(name, records)| (name, Arc::new(records)));
                     Expectations::Arrays(shared.collect())
                 })
             } else {
                 perf_data::expectations(&path).map(Expectations::Recorded)
             };
-            Some(Arc::new(
-                expected.map_err(|what| Fault::new(format!("{at}.check.expected"), what))?,
-            ))
+            let expected = expected.map_err(|error| of_file(format!("{at}.check.expected"), &error))?;
+            Some(Arc::new(expected))
         }
     };
     Ok(CheckRule {

@@ -137,16 +137,8 @@ impl JourneyPlan {
     /// True if any step goes over gRPC.
     #[must_use]
     pub fn speaks_grpc(&self) -> bool {
-        let is_grpc = |step: &StepPlan| {
-            matches!(
-                step.ask,
-                Ask::Model {
-                    protocol: Protocol::Grpc,
-                    ..
-                }
-            )
-        };
-        self.steps.iter().any(is_grpc)
+        let is_grpc = |ask: &Ask| matches!(ask, Ask::Model { protocol, .. } if *protocol == Protocol::Grpc);
+        self.steps.iter().any(|step| is_grpc(&step.ask))
     }
 
     /// Models that it requests.

@@ -111,7 +111,7 @@ pub(super) fn validate(
         },
         work: base.path(&raw.work),
         server_config,
-        ready_timeout: Duration::from_secs(raw.ready_timeout_s),
+        ready_timeout: Duration::from_secs(raw.ready_timeout_s.into()),
         server_set: raw.server.clone(),
     }))
 }

@@ -3,7 +3,8 @@
 use super::check::{Base, Step};
 use super::columns::{self, Column};
 use super::fault::{Fault, conflict, counted, distinct, duplicate, empty, misplaced, missing, plain, refuse, within};
-use super::value;
+use super::value::{self, Within};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,18 +25,18 @@ pub struct Mix {
 }
 
 /// One part of a mix: `[[mix.part]]`.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Part {
     /// Share of the requests, relative to the weights of all parts.
-    #[serde(deserialize_with = "value::weight")]
+    #[serde(with = "Within::<value::Weight>")]
     pub weight: f64,
     /// Real-time or batch.
     pub mode: Mode,
     /// Entities per request; 1 in real-time mode.
-    #[serde(default = "one")]
+    #[serde(default = "value::default::<1>")]
     pub batch_size: u32,
-    /// Model (default: the plan's).
+    /// Model (default: the plan's). Only in a sweep.
     pub model: Option<String>,
 }
 
@@ -79,19 +80,22 @@ impl fmt::Display for Part {
     }
 }
 
-/// `[[mix]]`.
-#[derive(Debug, Deserialize)]
+/// Several loads at the same time, each a point of its own in the result. `max_in_flight` holds for each part. Parts share the
+/// costs: the hour by the time of their requests in inference, storage requests and bytes by the tier requests that their
+/// replies report. Searches leave mixes out.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawMix {
+    /// Requests per second of all parts together, shared by weight.
     rates: Vec<f64>,
+    /// Parts, at least two.
     #[serde(default)]
     part: Vec<Part>,
+    /// CSV file of batch sizes instead of parts: one part for each size, weighted by its number of rows. `tierlab-loadgen
+    /// trace` makes such files.
     trace: Option<PathBuf>,
+    /// With `trace`: column of batch sizes (default: "batch_size").
     column: Option<String>,
-}
-
-const fn one() -> u32 {
-    1
 }
 
 pub(super) fn validate(raw: &[RawMix], step: Step, base: Base<'_>) -> Result<Vec<Mix>, Fault> {

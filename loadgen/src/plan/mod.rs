@@ -16,6 +16,7 @@ mod loads;
 mod mix;
 mod question;
 mod raw;
+mod schema;
 mod search;
 mod storage;
 mod target;
@@ -28,6 +29,7 @@ pub use lab::{Data, LabPlan};
 pub use loads::ClosedLoopPlan;
 pub use mix::{Mix, Part};
 pub use question::{Reasked, Until};
+pub use schema::schema;
 pub use search::{SearchPlan, objective};
 pub use storage::{CacheState, ColdStartPlan, Origin, TierPlan};
 pub use target::TargetPlan;
@@ -385,7 +387,7 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
         drain: Duration::from_secs_f64(raw.drain_s),
         max_in_flight: raw.max_in_flight as usize,
         new_connections: raw.connections == RawConnections::New,
-        timeout: Duration::from_millis(raw.timeout_ms),
+        timeout: Duration::from_millis(raw.timeout_ms.into()),
         reply_limit_bytes: raw.reply_limit_bytes.map(|bytes| bytes as usize),
         protocol: raw.protocol,
         encoding,

@@ -3,8 +3,9 @@
 use super::check::{Base, Source};
 use super::columns::{self, Column};
 use super::fault::{Fault, duplicate, fault, misplaced, missing, refuse, within};
-use super::value::{self, Period, Share, not_a_share};
+use super::value::{self, Period, Share, Within, not_a_share};
 use clap::{Args, ValueEnum};
+use schemars::JsonSchema;
 use serde::de::IntoDeserializer as _;
 use serde::{Deserialize, Deserializer};
 use std::path::PathBuf;
@@ -23,27 +24,42 @@ const PEAK_S: f64 = 10.0;
 /// Longest budget, in seconds: a week.
 const MOST_BUDGET_S: f64 = 604_800.0;
 
-/// `[question]`.
-#[derive(Debug, Deserialize)]
+/// Question to the lab, which chooses by itself what to measure for the answer.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawQuestion {
+    /// Objectives: latency percentiles or the mean (`p99 < 50 ms`), goodput (`99.5 % within 50 ms`), and the share of failed
+    /// requests (`errors < 0.1 %`).
     slo: Vec<String>,
+    /// Requests per second of all instances together: the average is paid for, the peak must be held. A number is both; `{
+    /// trace = "arrivals.csv" }` reads them. Without it, the highest rate of one instance is asked for.
     demand_rps: Option<RawDemand>,
+    /// Figure to minimise (default: "usd_per_month" with a demand and `prices`, else "instances").
     minimise: Option<Minimise>,
+    /// Time for measuring, the loads included, such as "10m". It ends after that, answered or not.
     budget: Period,
+    /// Probability that the answer must be right, 0.5 to 0.9999 (default: 0.95).
     confidence: Option<f64>,
+    /// Difference within which variants tie, up to 50 % (default: 5 %).
     tie: Option<Share>,
+    /// Maximum utilisation of an instance at the peak, from 5 % (default: 70 %).
     utilisation: Option<Share>,
+    /// Minimum number of instances (default: 1).
     least_instances: Option<u32>,
+    /// Kind of request: "realtime", or "batch" with its size (default: "realtime").
     mode: Option<Mode>,
+    /// With "batch": entities per request.
     batch_size: Option<u32>,
+    /// Highest rate to ask of one instance (default: 5000, or the highest that a step can send).
     max_rate: Option<f64>,
-    #[serde(default, deserialize_with = "value::table_gib")]
+    /// Size of the feature table that storage is priced for, in GiB (default: the measured one).
+    #[serde(default, with = "Within::<value::TableGib>")]
     pub(super) table_gib: Option<f64>,
 }
 
 /// `question.demand_rps`: one rate, `{ average = 120, peak = 300 }`, or the arrivals of a trace.
-#[derive(Debug)]
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged)]
 enum RawDemand {
     Steady(f64),
     Peaks(RawPeaks),
@@ -61,17 +77,23 @@ impl<'de> Deserialize<'de> for RawDemand {
     }
 }
 
-#[derive(Debug, Deserialize)]
+/// Average and peak of a demand.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RawPeaks {
+    /// Average rate, which is paid for.
     average: f64,
+    /// Peak rate, which must be held.
     peak: f64,
 }
 
-#[derive(Debug, Deserialize)]
+/// Demand of recorded arrivals.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RawTrace {
+    /// CSV file of times, in seconds.
     trace: PathBuf,
+    /// Column of times (default: "timestamp").
     column: Option<String>,
 }
 

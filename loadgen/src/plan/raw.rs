@@ -2,55 +2,80 @@
 //! keys that depend on each other.
 
 use super::check::{Base, Source, Step};
-use super::value;
-use serde::Deserialize;
+use super::value::{self, Within};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tierlab_analysis::record::Limits;
 use tierlab_load::by_goose::closed_loop::Think;
 
-/// Top level of a plan.
-#[derive(Debug, Deserialize)]
+/// Plan of a sweep, or with `[lab]` of a lab.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "Tierlab plan")]
 pub(super) struct RawPlan {
+    /// Name of the run, a plain word. The folder of its results is called by it and the time.
     pub(super) name: String,
+    /// Model to request. The server must have it.
     pub(super) model: String,
+    /// Seed of every step's arrivals and keys: the same plan sends the same requests at the same times.
     pub(super) seed: u64,
-    #[serde(default = "ten", deserialize_with = "value::repeats")]
+    /// Repeats of each configuration. Each repeat passes over all configurations. Ten short repeats tell more than three long
+    /// ones: intervals rest on the differences between repeats.
+    #[serde(default = "value::default::<10>", with = "Within::<value::Repeats>")]
     pub(super) repeats: u32,
-    #[serde(deserialize_with = "value::warmup_s")]
+    /// Seconds at the start of a step that are cut off by schedule.
+    #[serde(with = "Within::<value::Warmup>")]
     pub(super) warmup_s: f64,
-    #[serde(deserialize_with = "value::step_s")]
+    /// Measured seconds of a step.
+    #[serde(with = "Within::<value::Step>")]
     pub(super) step_s: f64,
-    #[serde(deserialize_with = "value::drain_s")]
+    /// Seconds after a step in which replies may come in. A request still in flight then is an error with its age as latency.
+    #[serde(with = "Within::<value::Drain>")]
     pub(super) drain_s: f64,
-    #[serde(default = "default_max_in_flight", deserialize_with = "value::max_in_flight")]
+    /// Users, and so the maximum of requests in flight. A request that finds every user busy waits, and its wait counts.
+    #[serde(default = "value::default::<256>", with = "Within::<value::MaxInFlight>")]
     pub(super) max_in_flight: u32,
     /// "kept" for a connection of each user that its requests share, "new" for a connection of each request, whose set-up counts as
     /// service time (HTTP in open loops only).
     #[serde(default)]
     pub(super) connections: RawConnections,
-    #[serde(default = "default_timeout_ms", deserialize_with = "value::timeout_ms")]
-    pub(super) timeout_ms: u64,
-    #[serde(default, deserialize_with = "value::reply_limit_bytes")]
+    /// Client's time limit for one request, from its actual send.
+    #[serde(default = "value::default::<2_000>", with = "Within::<value::Timeout>")]
+    pub(super) timeout_ms: u32,
+    /// Longest reply that is read, in bytes (default: from the declared outputs; 64 MiB if they are unknown).
+    #[serde(default, with = "Within::<value::ReplyLimit>")]
     pub(super) reply_limit_bytes: Option<u64>,
+    /// Transport of the Open Inference Protocol: "http", or "grpc" at `--grpc-url`. A lab starts its servers with it.
     #[serde(default)]
     pub(super) protocol: tierlab_load::payload::Protocol,
+    /// Encoding of tensors over HTTP, in requests and replies: "json", or "binary" (the binary tensor data extension) (default:
+    /// "json").
     pub(super) encoding: Option<tierlab_load::payload::Encoding>,
+    /// Arrival process: "poisson", "constant", "gamma" (bursts), or "trace" (gaps of recorded requests, stretched to the load's
+    /// rate). The last two have their keys in `[arrival]`.
     #[serde(default)]
     pub(super) arrivals: super::arrivals::RawProcess,
     #[serde(default)]
     pub(super) arrival: super::arrivals::RawArrival,
+    /// Rate over the window, with the load's rate as its mean (default: flat). A straight line between two shares of it, `{
+    /// kind = "ramp", from = 0.5, to = 1.5 }`, or pieces of equal length, `{ kind = "steps", shares = [1, 4, 1] }`.
     pub(super) shape: Option<super::arrivals::RawShape>,
     #[serde(default)]
     pub(super) keys: RawKeys,
     #[serde(default)]
     pub(super) inputs: super::inputs::RawInputs,
+    /// If true, the highest real-time load is first measured on an endpoint that does nothing.
     #[serde(default)]
     pub(super) noise_floor: bool,
+    /// If true, `selfcheck` (29 s) runs first and its lines are in the report. If false, the report has the lines of this
+    /// machine's certificate, which `tierlab-loadgen selfcheck` stores for 7 days.
     #[serde(default)]
     pub(super) selfcheck: bool,
+    /// Price list (default: nothing is priced).
     pub(super) prices: Option<PathBuf>,
+    /// Instance of that list which the server is assumed to run on.
     pub(super) instance: Option<String>,
     #[serde(default)]
     pub(super) limits: Limits,
@@ -89,7 +114,7 @@ impl RawPlan {
 }
 
 /// `connections`.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum RawConnections {
     /// Kept from request to request.
@@ -99,22 +124,28 @@ pub(super) enum RawConnections {
     New,
 }
 
-/// `[keys]`.
-#[derive(Debug, Default, Deserialize)]
+/// Distribution of the requested entities.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawKeys {
+    /// "uniform"; "zipf", whose popular entities are scattered over the table; "sequential"; or "file", whose ids are requested
+    /// in its order.
     #[serde(default)]
     pub(super) distribution: RawDistribution,
-    #[serde(default, deserialize_with = "value::zipf_exponent")]
+    /// With "zipf": exponent.
+    #[serde(default, with = "Within::<value::ZipfExponent>")]
     pub(super) exponent: Option<f64>,
+    /// With "file": CSV file of ids.
     pub(super) file: Option<PathBuf>,
+    /// With "file": column of ids (default: "entity_id").
     pub(super) column: Option<String>,
+    /// With "file": true if keys are texts or UUIDs, separated by `;` within a cell.
     #[serde(default)]
     pub(super) text: bool,
 }
 
 /// `keys.distribution`.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum RawDistribution {
     #[default]
@@ -124,27 +155,32 @@ pub(super) enum RawDistribution {
     File,
 }
 
-/// `[[load]]`.
-#[derive(Debug, Deserialize)]
+/// Requests at fixed rates, or of a fixed number of users. A p99 is printed from 1,000 requests over all repeats (rate × step_s
+/// × repeats), and has an upper bound from 1,500 if requests do not queue.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawLoad {
+    /// "realtime" sends one entity per request, "batch" many. "concurrency" replaces rates by users who wait for their replies.
     pub(super) mode: RawMode,
+    /// With "batch": entities per request; each is measured at every rate.
     #[serde(default)]
     pub(super) batch_sizes: Vec<u32>,
+    /// Requests per second, each a point of its own.
     #[serde(default)]
     pub(super) rates: Vec<f64>,
     /// With `mode = "concurrency"`: numbers of users. A user sends again after its reply and its think time. Each number is a point of
     /// its own, measured beside an open loop at the same throughput.
     #[serde(default)]
     pub(super) users: Vec<u32>,
-    /// With `mode = "concurrency"`: pause between a reply and the user's next request in milliseconds: a number, `[least, most]` for a
-    /// uniform one, `{ exponential = 50 }` for an exponential one of that mean (default: none).
+    /// With `mode = "concurrency"`: pause between a reply and the user's next request in milliseconds: a number, `[least,
+    /// most]` for a uniform one, `{ exponential = 50 }` for an exponential one of that mean (default: none).
     #[serde(default, deserialize_with = "value::think_time_ms")]
+    #[schemars(with = "value::ThinkTime")]
     pub(super) think_time_ms: Option<Think>,
 }
 
 /// `load.mode`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum RawMode {
     /// One entity per request, at rates.
@@ -162,20 +198,21 @@ impl RawLoad {
     }
 }
 
-/// `[[journey]]`.
-#[derive(Debug, Deserialize)]
+/// Sequence of requests that depend on each other.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawJourney {
     /// Name in the result, a plain word.
     pub(super) name: String,
     /// Journeys begun per second, by the plan's arrivals; each rate is measured by itself.
     pub(super) rates: Vec<f64>,
+    /// Requests, in their order.
     #[serde(default)]
     pub(super) step: Vec<RawStep>,
 }
 
-/// `[[journey.step]]`.
-#[derive(Debug, Deserialize)]
+/// Request of a journey.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawStep {
     /// Name in the result, a plain word.
@@ -186,6 +223,7 @@ pub(super) struct RawStep {
     pub(super) protocol: Option<tierlab_load::payload::Protocol>,
     /// With `model`: value of each input, a number, a list or a text; `"{name}"` is a value that an earlier step took, or
     /// `{entity_id}`. Without `inputs` and `body` the model joins the row of `{entity_id}`.
+    #[schemars(with = "Option<value::AnyTable>")]
     pub(super) inputs: Option<BTreeMap<String, toml::Value>>,
     /// With `path`: GET, POST, PUT, PATCH, DELETE or HEAD (default: POST with a body, else GET).
     pub(super) method: Option<String>,
@@ -198,24 +236,30 @@ pub(super) struct RawStep {
     /// value. With `model` a whole infer request.
     pub(super) body: Option<String>,
     /// With `path`: status of a success (default: any 2xx).
-    #[serde(default, deserialize_with = "value::status")]
+    #[serde(default, with = "Within::<value::Status>")]
     pub(super) status: Option<u16>,
     /// Values handed on: names, and JSON pointers into the reply (`/outputs/0/data`). A reply without a value is wrong.
     #[serde(default)]
     pub(super) take: BTreeMap<String, String>,
 }
 
-/// `[lab]`.
-#[derive(Debug, Deserialize)]
+/// Lab: servers and data that it makes, starts and stops itself.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawLab {
+    /// Tiers to measure (default: those of the variants). Without variants, each is measured in each cache state.
     #[serde(default)]
     pub(super) tiers: Vec<String>,
+    /// Folder for everything that the lab makes: generated data, the origins' folders, stages, logs.
     pub(super) work: PathBuf,
+    /// Configuration of the servers. Tiers are read from the folder `tiers` beside it.
     pub(super) server_config: Option<PathBuf>,
-    #[serde(default = "default_ready_timeout_s", deserialize_with = "value::ready_timeout_s")]
-    pub(super) ready_timeout_s: u64,
+    /// Seconds that an origin or a server may take until it is ready.
+    #[serde(default = "value::default::<120>", with = "Within::<value::ReadyTimeout>")]
+    pub(super) ready_timeout_s: u32,
+    /// Keys of the server's config to set for every server, except the cache's capacity, which `[[lab.cache]]` sets.
     #[serde(default)]
+    #[schemars(with = "value::AnyTable")]
     pub(super) server: toml::Table,
     #[serde(default)]
     pub(super) cache: Vec<super::storage::CacheState>,
@@ -226,36 +270,31 @@ pub(super) struct RawLab {
     pub(super) tier: BTreeMap<String, RawTier>,
 }
 
-/// `[lab.data]`.
-#[derive(Debug, Default, Deserialize)]
+/// Generated models and tables, or your own. Generated ones are below `work` and are reused while these keys stay the same.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawData {
-    #[serde(default, deserialize_with = "value::table_rows")]
+    /// Rows of the generated feature table.
+    #[serde(default, with = "Within::<value::TableRows>")]
     pub(super) rows: Option<u64>,
+    /// Size of generated models: "small" or "full" (default: "small").
     pub(super) model_size: Option<String>,
+    /// Your own models, as NAME/VERSION/model.onnx, instead of generated ones.
     pub(super) repository: Option<PathBuf>,
+    /// Your own tables, as TABLE.rows, instead of generated ones.
     pub(super) features: Option<PathBuf>,
 }
 
-/// `[lab.tier.NAME]`.
-#[derive(Debug, Default, Deserialize)]
+/// Settings of one tier.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawTier {
+    /// Service behind the tier; results are labelled by it (default: "embedded" for kinds s3 and nfs, else "real").
     pub(super) origin: Option<super::storage::Origin>,
+    /// If true, the lab writes models and tables to it; false if they are already there (default: true).
     pub(super) publish: Option<bool>,
+    /// Keys of the tier's own file.
     #[serde(default)]
+    #[schemars(with = "value::AnyTable")]
     pub(super) set: toml::Table,
-}
-
-const fn ten() -> u32 {
-    10
-}
-const fn default_max_in_flight() -> u32 {
-    256
-}
-const fn default_timeout_ms() -> u64 {
-    2_000
-}
-const fn default_ready_timeout_s() -> u64 {
-    120
 }

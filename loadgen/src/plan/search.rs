@@ -3,7 +3,8 @@
 
 use super::check::Source;
 use super::fault::{Fault, empty, fault, refuse, within};
-use super::value;
+use super::value::{self, Within};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::time::Duration;
 use tierlab_analysis::curves::search::lowest_rate;
@@ -30,21 +31,32 @@ pub struct SearchPlan {
     pub limit: Duration,
 }
 
-/// `[search]`.
-#[derive(Debug, Deserialize)]
+/// Search for the highest rate that meets an objective, for every tier, cache state, mode and batch size, after the loads are
+/// measured: by doubling and bisection, with as few repeats as the percentile needs, and with all of them at the boundary.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawSearch {
+    /// Objective: `p99 < 20 ms` (p50, p90, p95, p99, p99.9 or mean; us, ms or s) or `99.5 % within 20 ms`. A rate at which the
+    /// instrument failed is no evidence.
     slo: String,
-    #[serde(default, deserialize_with = "value::share")]
+    /// Maximum failed share of the requests (default: `limits.error_share`).
+    #[serde(default, with = "Within::<value::Ratio>")]
     error_share: Option<f64>,
+    /// Lowest rate (default: the lowest whose repeats together have the samples that the percentile needs).
     min_rate: Option<f64>,
+    /// Highest rate (default: 20000, or the highest that a step can send).
     max_rate: Option<f64>,
-    #[serde(default, deserialize_with = "value::resolution")]
+    /// Maximum distance between the highest rate that meets the objective and the next that does not, as a share (default:
+    /// 0.05).
+    #[serde(default, with = "Within::<value::Resolution>")]
     resolution: Option<f64>,
+    /// If true, the loads are not measured: searches begin at their lowest rates.
     #[serde(default)]
     only: bool,
+    /// Modes to search (default: all of the loads).
     modes: Option<Vec<Mode>>,
-    #[serde(default, deserialize_with = "value::search_limit_s")]
+    /// Seconds for all searches together; rates not measured by then stay unknown (default: 3600).
+    #[serde(default, with = "Within::<value::SearchLimit>")]
     limit_s: Option<f64>,
 }
 

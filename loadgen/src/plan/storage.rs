@@ -1,7 +1,8 @@
 //! Storage of a lab's features: tiers and their origins, states of the feature cache, cold starts, fleets that share a tier.
 
 use super::fault::{Fault, distinct, empty, within};
-use super::value;
+use super::value::{self, Within};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fmt;
 use tierlab_analysis::record::{ColdWay, PageCache};
@@ -25,7 +26,7 @@ pub struct TierPlan {
 }
 
 /// Service behind a tier.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
     /// Server that the lab starts on this machine.
@@ -47,22 +48,24 @@ impl fmt::Display for Origin {
 }
 
 /// State of the server's feature cache: `[[lab.cache]]`.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CacheState {
-    /// Name: `cold`, `warm`, …
+    /// Name for variants: `cold`, `warm`, …
     pub name: String,
     /// Capacity as share of the table's bytes; 0 disables the cache.
-    #[serde(deserialize_with = "value::cache_share")]
+    #[serde(with = "Within::<value::CacheShare>")]
     pub share: f64,
     /// If true, it is filled with the most popular entities before it is measured.
     #[serde(default)]
     pub prefill: bool,
-    /// Handling of the page cache below the tier's files before each step.
+    /// Handling of the page cache below the tier's files before each step: "dropped" tells the kernel to forget them, if they
+    /// are on this machine.
     #[serde(default)]
     pub page_cache: PageCache,
-    /// Keys of the server's `[cache]` in this state.
+    /// Keys of the server's `[cache]` to set in this state.
     #[serde(default)]
+    #[schemars(with = "value::AnyTable")]
     pub set: toml::Table,
 }
 
@@ -80,19 +83,21 @@ impl CacheState {
     }
 }
 
-/// Cold starts of a lab: `[lab.cold_start]`.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+/// Cold starts of a lab: `[lab.cold_start]`. The lab sets `repository.control` and `admin.enabled` for them.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ColdStartPlan {
     /// Repeats of each way on each tier.
-    #[serde(deserialize_with = "value::repeats")]
+    #[serde(with = "Within::<value::Repeats>")]
     pub repeats: u32,
-    /// Ways in which models come to be served, each once.
+    /// Ways in which models come to be served: "load" unloads the model and loads it again by the repository API of a running
+    /// server, which reports its stages; "restart" starts a server for it.
     pub ways: Vec<ColdWay>,
-    /// Handling of the page cache below the tier's files before each.
+    /// Handling of the page cache below the tier's files before each: "dropped" tells the kernel to forget them; with "as-is",
+    /// recently written files are in memory.
     #[serde(default)]
     pub page_cache: PageCache,
-    /// Seconds over which a fleet's servers start at random times; each way is measured with each. 0 starts all at once.
+    /// Seconds over which a fleet's servers start at random times; each is measured. 0 starts all at once.
     #[serde(default = "at_once")]
     pub jitter_s: Vec<f64>,
 }
@@ -101,16 +106,18 @@ pub(super) fn at_once() -> Vec<f64> {
     vec![0.0]
 }
 
-/// `[fleet]`.
-#[derive(Debug, Deserialize)]
+/// Servers that share a tier, and its limits for all of them.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawFleet {
     /// Numbers of servers to measure each variant with.
     servers: Vec<u32>,
     /// Requests per second of an emulated service for all servers together, in place of its profile's. `gp3` is a volume of each server
     /// and keeps its own limits.
+    #[serde(default, with = "Within::<value::SharedRequests>")]
     requests_per_s: Option<u32>,
     /// Bytes per second, likewise.
+    #[serde(default, with = "Within::<value::SharedBytes>")]
     bytes_per_s: Option<u64>,
 }
 
@@ -124,12 +131,6 @@ impl RawFleet {
             within(&format!("fleet.servers[{i}]"), f64::from(servers), 1.0, MOST_SERVERS)?;
         }
         distinct("fleet.servers", &self.servers)?;
-        for (key, limit) in [
-            ("fleet.requests_per_s", self.requests_per_s.map(u64::from)),
-            ("fleet.bytes_per_s", self.bytes_per_s),
-        ] {
-            within(key, limit.unwrap_or(1) as f64, 1.0, u64::MAX as f64)?;
-        }
         Ok(&self.servers)
     }
 

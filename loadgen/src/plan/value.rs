@@ -2,47 +2,33 @@
 //! an error with the form to write. Knows no key.
 
 use super::fault::outside;
-use serde::de::value::SeqAccessDeserializer;
-use serde::de::{Error, IntoDeserializer, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 use tierlab_analysis::record::{Objective, Percentile, StreamFigure};
 use tierlab_load::by_goose::closed_loop::Think;
 
+/// Schema of a table with any keys, such as those of another program's config.
+pub(super) type AnyTable = serde_json::Map<String, serde_json::Value>;
+
 /// One value, or several to cross with those of the other factors.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, JsonSchema)]
+#[schemars(untagged, inline)]
 pub(super) enum Factor<T> {
     One(T),
     Several(Vec<T>),
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Factor<T> {
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Factor<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(FactorVisitor(PhantomData))
-    }
-}
-
-struct FactorVisitor<T>(PhantomData<T>);
-
-impl<'de, T: Deserialize<'de>> Visitor<'de> for FactorVisitor<T> {
-    type Value = Factor<T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value or a list of values")
-    }
-
-    fn visit_i64<E: Error>(self, value: i64) -> Result<Self::Value, E> {
-        T::deserialize(value.into_deserializer()).map(Factor::One)
-    }
-
-    fn visit_str<E: Error>(self, value: &str) -> Result<Self::Value, E> {
-        T::deserialize(value.into_deserializer()).map(Factor::One)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, values: A) -> Result<Self::Value, A::Error> {
-        Vec::deserialize(SeqAccessDeserializer::new(values)).map(Factor::Several)
+        match toml::Value::deserialize(deserializer)? {
+            list @ toml::Value::Array(_) => part(list).map(Self::Several),
+            one => part(one).map(Self::One),
+        }
     }
 }
 
@@ -54,14 +40,15 @@ pub(super) fn number(value: &toml::Value) -> Option<f64> {
 }
 
 /// Part of a value that is a table or list. Its error is handed on without TOML's position in the part.
-pub(super) fn part<T: serde::de::DeserializeOwned, E: Error>(value: toml::Value) -> Result<T, E> {
+pub(super) fn part<T: DeserializeOwned, E: Error>(value: toml::Value) -> Result<T, E> {
     value
         .try_into()
         .map_err(|error: toml::de::Error| E::custom(error.message().replace('\n', " ")))
 }
 
 /// Share from 0 to 1, written as `0.05` or `"5 %"`.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema)]
+#[schemars(inline, extend("type" = ["number", "string"], "minimum" = 0, "maximum" = 1))]
 pub(super) struct Share(pub(super) f64);
 
 impl Share {
@@ -95,7 +82,8 @@ pub(super) fn not_a_share(value: impl fmt::Display) -> String {
 }
 
 /// Length of time, written as `"10m"`, `"1h 30m"` or `"90s"`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
+#[schemars(inline, with = "String")]
 pub(super) struct Period(pub(super) Duration);
 
 impl<'de> Deserialize<'de> for Period {
@@ -122,21 +110,40 @@ impl<'de> Deserialize<'de> for Period {
 /// Longest think time, in milliseconds.
 const MAX_THINK_MS: f64 = 600_000.0;
 
-/// Reads a think time: a number of milliseconds, two for a uniform one, or a table with the mean of an exponential one.
+/// Think time as written.
+#[derive(JsonSchema)]
+#[schemars(untagged, inline)]
+pub(super) enum ThinkTime {
+    /// Time in milliseconds.
+    Fixed(f64),
+    /// Least and most milliseconds.
+    Uniform([f64; 2]),
+    Exponential(ExponentialTime),
+}
+
+/// Mean of an exponential time.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+pub(super) struct ExponentialTime {
+    /// Mean in milliseconds.
+    exponential: f64,
+}
+
+/// Reads a [`ThinkTime`].
 pub(super) fn think_time_ms<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Think>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Law {
-        exponential: f64,
-    }
     let checked = |ms: f64, least: f64| match (least..=MAX_THINK_MS).contains(&ms) {
         true => Ok(ms),
         false => Err(D::Error::custom(outside(ms, least, MAX_THINK_MS))),
     };
-    let value = toml::Value::deserialize(deserializer)?;
-    let think = match value {
-        toml::Value::Array(_) => {
-            let [least_ms, most_ms]: [f64; 2] = part(value)?;
+    let written = match toml::Value::deserialize(deserializer)? {
+        list @ toml::Value::Array(_) => part(list).map(ThinkTime::Uniform),
+        table @ toml::Value::Table(_) => part(table).map(ThinkTime::Exponential),
+        ms => part(ms).map(ThinkTime::Fixed),
+    };
+    let think = match written? {
+        ThinkTime::Fixed(ms) => Think::Fixed(checked(ms, 0.0)?),
+        ThinkTime::Uniform([least_ms, most_ms]) => {
             let (least_ms, most_ms) = (checked(least_ms, 0.0)?, checked(most_ms, 0.0)?);
             if least_ms > most_ms {
                 let what = format!("[{least_ms}, {most_ms}] ends before it begins");
@@ -144,54 +151,105 @@ pub(super) fn think_time_ms<'de, D: Deserializer<'de>>(deserializer: D) -> Resul
             }
             Think::Uniform { least_ms, most_ms }
         }
-        toml::Value::Table(_) => {
-            let Law { exponential } = part(value)?;
-            let mean_ms = checked(exponential, 0.001)?;
-            Think::Exponential { mean_ms }
-        }
-        ms => Think::Fixed(checked(part(ms)?, 0.0)?),
+        ThinkTime::Exponential(ExponentialTime { exponential }) => Think::Exponential {
+            mean_ms: checked(exponential, 0.001)?,
+        },
     };
     Ok(Some(think))
 }
 
-/// Readers of numbers with a range; for an optional key, `T` is an `Option`.
+/// Range of a plan's number.
+pub(super) trait Range {
+    type Number: Copy + PartialOrd + fmt::Display + JsonSchema + Into<serde_json::Value> + DeserializeOwned;
+    const LEAST: Self::Number;
+    const MOST: Self::Number;
+}
+
+/// Reader and schema of a number with a range, for `serde(with = ...)`.
+pub(super) struct Within<R>(PhantomData<R>);
+
+impl<R: Range> Within<R> {
+    /// Reads a number; for an optional key, `T` is an `Option`.
+    pub(super) fn deserialize<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+    where
+        D: Deserializer<'de>,
+        T: From<R::Number>,
+    {
+        let number = R::Number::deserialize(deserializer)?;
+        match (R::LEAST..=R::MOST).contains(&number) {
+            true => Ok(T::from(number)),
+            false => Err(D::Error::custom(outside(number, R::LEAST, R::MOST))),
+        }
+    }
+
+    /// Writes a key's default into the schema.
+    pub(super) fn serialize<T: Serialize, S: Serializer>(default: &T, serializer: S) -> Result<S::Ok, S::Error> {
+        default.serialize(serializer)
+    }
+}
+
+impl<R: Range> JsonSchema for Within<R> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        R::Number::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut schema = R::Number::json_schema(generator);
+        schema.insert("minimum".into(), R::LEAST.into());
+        schema.insert("maximum".into(), R::MOST.into());
+        schema
+    }
+}
+
 macro_rules! ranges {
-    ($($key:ident: $number:ty, $least:expr, $most:expr;)*) => {$(
-        pub(super) fn $key<'de, D: Deserializer<'de>, T: From<$number>>(deserializer: D) -> Result<T, D::Error> {
-            let number = <$number>::deserialize(deserializer)?;
-            match ($least..=$most).contains(&number) {
-                true => Ok(number.into()),
-                false => Err(D::Error::custom(outside(number, $least, $most))),
-            }
+    ($($name:ident: $number:ty, $least:expr, $most:expr;)*) => {$(
+        pub(super) struct $name;
+
+        impl Range for $name {
+            type Number = $number;
+            const LEAST: $number = $least;
+            const MOST: $number = $most;
         }
     )*};
 }
 
+/// Default of a key.
+pub(super) const fn default<const N: u32>() -> u32 {
+    N
+}
+
 ranges! {
-    repeats: u32, 1, 100;
-    warmup_s: f64, 0.0, 3_600.0;
-    step_s: f64, 0.1, 3_600.0;
-    drain_s: f64, 0.05, 600.0;
-    max_in_flight: u32, 1, 8_192;
-    timeout_ms: u64, 1, 600_000;
-    reply_limit_bytes: u64, 1_024, 4_000_000_000;
-    ready_timeout_s: u64, 1, 3_600;
-    zipf_exponent: f64, 0.01, 10.0;
+    Repeats: u32, 1, 100;
+    Warmup: f64, 0.0, 3_600.0;
+    Step: f64, 0.1, 3_600.0;
+    Drain: f64, 0.05, 600.0;
+    MaxInFlight: u32, 1, 8_192;
+    Timeout: u32, 1, 600_000;
+    ReplyLimit: u64, 1_024, 4_000_000_000;
+    ReadyTimeout: u32, 1, 3_600;
+    ZipfExponent: f64, 0.01, 10.0;
     // Coefficient of variation of gamma arrivals.
-    cv: f64, 0.05, 20.0;
-    share: f64, 0.0, 1.0;
+    Variation: f64, 0.05, 20.0;
+    Ratio: f64, 0.0, 1.0;
     // Above 1, the cache is larger than the table.
-    cache_share: f64, 0.0, 10.0;
-    tolerance: f64, 0.0, 1e6;
-    rows_per_request: u32, 1, 1_000_000;
-    table_rows: u64, 1, 1_000_000_000;
-    table_gib: f64, 1e-6, 1e6;
-    weight: f64, 1e-6, 1e6;
-    resolution: f64, 0.01, 1.0;
+    CacheShare: f64, 0.0, 10.0;
+    Tolerance: f64, 0.0, 1e6;
+    RowsPerRequest: u32, 1, 1_000_000;
+    TableRows: u64, 1, 1_000_000_000;
+    TableGib: f64, 1e-6, 1e6;
+    Weight: f64, 1e-6, 1e6;
+    Resolution: f64, 0.01, 1.0;
     // Up to a week.
-    search_limit_s: f64, 1.0, 604_800.0;
-    status: u16, 100, 599;
-    entities: u64, 1, 1_000_000_000_000_000;
+    SearchLimit: f64, 1.0, 604_800.0;
+    Status: u16, 100, 599;
+    // Of a fleet.
+    SharedRequests: u32, 1, u32::MAX;
+    SharedBytes: u64, 1, u64::MAX;
+    EntityCount: u64, 1, 1_000_000_000_000_000;
 }
 
 /// Smallest share of goodput that is an objective.
@@ -264,7 +322,7 @@ mod tests {
         period: Option<Period>,
         factor: Option<Factor<StageFill>>,
         sizes: Option<Factor<u32>>,
-        #[serde(deserialize_with = "resolution")]
+        #[serde(with = "Within::<Resolution>")]
         resolution: Option<f64>,
     }
 
@@ -297,9 +355,9 @@ mod tests {
                 "factor = \"full\"",
                 "`factor`: unknown variant `full`, expected `empty` or `filled`",
             ),
-            ("factor = [\"empty\", \"full\"]", "`factor[1]`: unknown variant `full`"),
+            ("factor = [\"empty\", \"full\"]", "`factor`: unknown variant `full`"),
             ("sizes = -1", "`sizes`: invalid value: integer `-1`"),
-            ("sizes = { a = 1 }", "a value or a list of values"),
+            ("sizes = { a = 1 }", "`sizes`: invalid type: map"),
             ("resolution = 0", "`resolution`: 0 is not within 0.01 and 1"),
         ] {
             let error = read(text).expect_err(text);

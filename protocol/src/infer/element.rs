@@ -274,7 +274,7 @@ impl Element for f32 {
             _ => return false,
         };
         out.extend_from_slice(&value.to_le_bytes());
-        // What became infinite is too large; what was is what the client means.
+        // A value that became infinite is too large; one that was infinite is meant.
         !value.is_infinite() || matches!(scalar, Scalar::Float(value) if value.is_infinite())
     }
 }

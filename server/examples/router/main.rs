@@ -1,4 +1,4 @@
-//! What the short way to the most frequent route saves: the same infer requests by it and by axum's router, of as many routes
+//! Savings of the short way to the most frequent route: the same infer requests by it and by axum's router, of as many routes
 //! as the server has. Both end in a handler that does nothing.
 //!
 //! `cargo run --release -p tierlab-server --example router`
@@ -27,7 +27,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const ROUNDS: usize = 41;
 /// The least time of a round.
 const ROUND: Duration = Duration::from_millis(25);
-/// What is served beside inference, as far as a router sees it.
+/// Routes beside inference, as far as a router sees them.
 const OTHERS: [&str; 28] = [
     "/",
     "/v2",
@@ -59,7 +59,7 @@ const OTHERS: [&str; 28] = [
     "/v2/cudasharedmemory/region/{region}/status",
 ];
 
-/// What the server's state is to a handler.
+/// State of the server as a handler sees it.
 type Shared = Arc<StatusCode>;
 
 async fn answer(state: &Shared, target: &Target, request: Request) -> Response {

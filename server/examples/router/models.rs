@@ -1,7 +1,7 @@
-//! What the short way takes from the server.
+//! Stand-ins for the server's types in the short way.
 
 pub(crate) mod served_models {
-    /// What a client names.
+    /// Model that a client names.
     #[derive(Debug, serde::Deserialize)]
     pub(crate) struct Target {
         pub(crate) model: String,

@@ -44,7 +44,7 @@ pub(crate) struct Attacker {
     attack: Attack,
 }
 
-/// What became of an attacker.
+/// Outcome of an attacker.
 pub(crate) struct Fate {
     name: &'static str,
     pub(crate) rounds: u64,
@@ -175,7 +175,7 @@ fn posts(address: &str, path: &str, headers: &str, body: &[u8]) -> Attack {
     let (address, request) = (address.to_owned(), messages::post(path, headers, body));
     Box::new(move |_| {
         let mut stream = connections::connect(&address)?;
-        // What refuses early closes before all is sent, and its reply may be there still.
+        // An early refusal closes before all is sent, and its reply may be there still.
         let sent = stream.write_all(&request);
         let mut head = [0; 12];
         match stream.read_exact(&mut head) {

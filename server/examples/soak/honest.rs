@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// Rows of the clients' requests.
 const ROWS: [i64; 4] = [1, 1, 8, 32];
 
-/// What a client saw.
+/// Figures of one client.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Figures {
     pub(crate) answered: u64,
@@ -29,7 +29,7 @@ pub(crate) struct Figures {
     pub(crate) p50_ms: f64,
     pub(crate) p99_ms: f64,
     latencies_ms: Vec<f64>,
-    /// Of the first request that failed, what was seen.
+    /// Reply or error of the first failed request.
     first_failure: Option<String>,
 }
 

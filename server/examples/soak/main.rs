@@ -22,24 +22,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What the process takes besides what its clients have it hold: code, models, sessions, what the allocator keeps, and what was
-/// refused and is freed a moment after it is no longer counted.
+/// Memory of the process beside its clients' data: code, models, sessions, the allocator's reserve, and
+/// refused data that are freed a moment after they are no longer counted.
 const BASE_BYTES: u64 = 512 << 20;
-/// What an open connection takes at most besides its bodies and replies: buffers of its socket, TLS and HTTP/2 state.
+/// Maximum memory of an open connection beside its bodies and replies: buffers of its socket, TLS and HTTP/2 state.
 const CONNECTION_BYTES: u64 = 256 << 10;
-/// Of honest requests under attack, the share that may be refused for want of room: each is told to come again.
+/// Maximum share of honest requests under attack that are refused for lack of room: each is told to come again.
 const MAX_REFUSED_SHARE: f64 = 0.2;
 
 #[derive(Debug, Parser)]
 #[command(about = "Every known attack at once, while honest clients ask")]
 struct Options {
-    /// Where the project's binaries lie.
+    /// Folder of the project's binaries
     #[arg(long, default_value = "target/release")]
     binaries: PathBuf,
-    /// Of all three thirds together; the second, under attack, takes half of it.
+    /// Length of all three thirds together; the second, under attack, takes half of it
     #[arg(long, default_value_t = 120)]
     seconds: u64,
-    /// How many times the quiet p99 the p99 under attack may be.
+    /// Highest p99 under attack, as a multiple of the quiet p99
     #[arg(long, default_value_t = 50.0)]
     factor: f64,
 }

@@ -28,7 +28,7 @@ const LOAD_BYTES: u64 = 128 << 20;
 /// The server is ready, and ends, within this time.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What the server is told to keep to: small, so that attackers get there.
+/// Limits of the server, small enough for attackers to reach them.
 pub(crate) struct Bounds {
     pub(crate) max_buffered_bytes: u64,
     pub(crate) connections: u64,
@@ -49,7 +49,7 @@ impl Default for Bounds {
 /// A running server.
 pub(crate) struct Served {
     child: Child,
-    /// Of HTTP.
+    /// Address of HTTP.
     pub(crate) address: String,
     pub(crate) grpc_address: String,
     /// Storage of the features.
@@ -123,7 +123,7 @@ impl Served {
         Ok(kib << 10)
     }
 
-    /// Whether it ends with exit code 0 once it is told to.
+    /// Stops the server; true if it ends with exit code 0.
     pub(crate) fn end(mut self) -> anyhow::Result<bool> {
         let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id())?);
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM)?;

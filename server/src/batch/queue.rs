@@ -161,7 +161,7 @@ impl BatchQueue {
             let group = self.group_for_next(&state);
             let another = group != slot.group && !state.closed;
             let Some(first) = state.jobs.front().filter(|_| !another) else {
-                // What it was called for, or has left over, may be another group's by now.
+                // The jobs that woke this group, or that it leaves, may be another group's by now.
                 if !state.jobs.is_empty() && state.sleepers[group].wake_up() {
                     self.wake[group].notify_one();
                 }

@@ -152,7 +152,7 @@ impl Config {
         let mut lay = |setting: &str| {
             overlay(&mut document, setting)?;
             if takes_out(setting) {
-                // Of the layers below, it is in one at least.
+                // The setting is in at least one of the layers below.
                 for layer in &mut layers {
                     let _ = overlay(layer, setting);
                 }

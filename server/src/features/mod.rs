@@ -163,13 +163,13 @@ impl Join {
                     continue;
                 }
             };
-            // Where entities have keys, a row is another's until its own key is seen.
+            // If entities have keys, a row is another's until its own key is seen.
             if self.tier.destination.proves(request) || open.index.is_some() {
                 let damaged = self.damaged(&open, ids, &rows, self.is_heavy(&open, ids.len()))?;
                 if !damaged.is_empty()
                     && let Err(refusal) = self.reread_damaged(&open, ids, &damaged, &mut rows, watch).await
                 {
-                    // What does not fit its header may be of another version than it.
+                    // A row that does not fit its header may be of another version than it.
                     open = self.table.reread_header(&open).await.ok_or(refusal)?;
                     continue;
                 }

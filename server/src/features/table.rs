@@ -84,7 +84,7 @@ impl OpenTable {
             tokio::time::sleep(WHOLE_WAIT).await;
         }
         match last {
-            // It lies there like this, and nobody writes to it: rows are damaged, and the others are not.
+            // The table stays like this, and nobody writes to it: rows are damaged, and the others are not.
             Some((open, times)) if times > WHOLE_READS / 2 => {
                 tracing::warn!(object = %path, "the replaced table has blocks that do not fit their checksums");
                 Ok(open)

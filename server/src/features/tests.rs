@@ -204,7 +204,7 @@ async fn a_damaged_row_is_dropped_from_the_cache_and_read_once_more() {
     assert_eq!(seconds, [24.0, 24.0, 218.0]);
     assert_eq!(counts(), (3, 0));
     assert!(watch.timings().tier_requests >= 2);
-    // What the cache holds now is right.
+    // The cache holds the right rows now.
     let mut watch = Stopwatch::start();
     join.rows(&EntityIds::Int64(vec![12]), &mut watch).await.unwrap();
     assert_eq!((watch.timings().cache_hits, watch.timings().cache_misses), (1, 0));

@@ -42,7 +42,7 @@ impl Frame {
         })
     }
 
-    /// Whether it is the last one of its stream.
+    /// True if it is the last one of its stream.
     pub(crate) fn ends_stream(&self) -> bool {
         self.kind == RST_STREAM || (self.kind <= HEADERS && self.flags & END_STREAM != 0)
     }
@@ -61,7 +61,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// What a client of HTTP/2 begins with; replies may be `window` bytes long before it says more.
+/// First bytes of a client of HTTP/2; replies may be `window` bytes long before it says more.
 pub(crate) fn preface(window: u32) -> Vec<u8> {
     let mut said = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     let mut setting = 4_u16.to_be_bytes().to_vec();

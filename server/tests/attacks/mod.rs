@@ -1,4 +1,4 @@
-//! What attackers send, for the tests and for the soak.
+//! Attacks, for the tests and for the soak.
 //!
 //! Messages, connections and graphs that are small for a client and costly for a server that does not look. Nothing here knows
 //! who uses it.

@@ -127,7 +127,7 @@ async fn without_a_word_in_its_config_a_request_is_neither_cut_nor_merged() {
     let reply = server.infer("crossing", input(&many)).await;
     assert_eq!(shape_of(&reply), [300, 300]);
     assert_eq!(reply.floats(), products(&many, &many));
-    // What each client has to get: computed here, and by softmax alone on the idle server.
+    // The expected reply of each client: computed here, and by softmax alone on the idle server.
     let mut alone = Vec::new();
     for client in 0..4 {
         alone.push(server.infer("softmax", input(&rows(3 + client, client))).await.floats());
@@ -258,7 +258,7 @@ async fn batches_that_the_graph_rules_out_are_refused_when_it_is_loaded() {
     );
 }
 
-/// Of zeros, as in the warm-up, it keeps all: only requests show that its outputs are no batch.
+/// With zeros, as in the warm-up, it keeps all: only requests show that its outputs are no batch.
 #[tokio::test]
 async fn a_batch_whose_outputs_have_other_rows_answers_nobody_with_anothers() {
     let data = Data::generate(&[], 0);

@@ -54,7 +54,7 @@ fn texts(name: &str, shape: &[i64], values: &[&str]) -> Tensor {
     tensor(name, DataType::Bytes, shape, values.iter().flat_map(element).collect())
 }
 
-/// Of images of any size, the mean of each channel.
+/// Mean of each channel of images of any size.
 fn images() -> Brought {
     let mut graph = GraphBuilder::new("images");
     let [h, w] = [Dim::Free("H"), Dim::Free("W")];
@@ -70,7 +70,7 @@ fn images() -> Brought {
     )
 }
 
-/// Of ids and a mask of any length, the sum of those that are not masked.
+/// Sum of the ids that are not masked, with ids and mask of any length.
 fn text_ids() -> Brought {
     let mut graph = GraphBuilder::new("ids");
     let ids = graph.input_of("ids", INT64, &[N, Dim::Free("length")]);
@@ -184,7 +184,7 @@ fn strings() -> Brought {
     )
 }
 
-/// As many answers as the values ask for.
+/// Model with as many answers as the values ask for.
 fn varying() -> Brought {
     let mut graph = GraphBuilder::new("varying");
     let x = graph.input_of("x", FLOAT, &[N]);
@@ -407,7 +407,7 @@ async fn what_is_imported_is_served_and_answers_right() {
     for of in &models {
         ask(&server, of).await;
     }
-    // What clients are told is what they may send.
+    // Clients may send the shapes that they are told.
     let metadata = server.get("/v2/models/reshaped").await.json();
     assert_eq!(metadata["inputs"][2]["shape"], serde_json::json!([1]), "{metadata}");
     assert_eq!(metadata["outputs"][1]["shape"], serde_json::json!([4]), "{metadata}");

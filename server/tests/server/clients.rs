@@ -74,7 +74,7 @@ pub(crate) async fn analyze(server: &Server, arguments: &[&str]) -> Output {
     panic!("{arguments:?}: perf_analyzer waits for ever, three times, and the server owes it nothing")
 }
 
-/// How perf_analyzer's own text names a figure of a measurement.
+/// Figure of a measurement by its name in perf_analyzer's text.
 fn figure(report: &str, name: &str) -> u64 {
     let value = report.lines().find_map(|line| line.trim().strip_prefix(name));
     let value = value.unwrap_or_else(|| panic!("no `{name}` in\n{report}"));

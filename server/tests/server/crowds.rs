@@ -170,7 +170,7 @@ async fn where_all_places_work_health_is_answered_and_others_are_told_to_come_ag
     let began = Instant::now();
     loop {
         let busy = tokio::spawn(server.infer_request("ctr", entity_ids(&[3])).send());
-        // It may not have come yet, and its place is only its own while it is worked on.
+        // The request may not have come yet, and its place is only its own while it is worked on.
         let refused = loop {
             let reply = ask(
                 &server.address,

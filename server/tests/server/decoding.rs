@@ -14,9 +14,9 @@ use tierlab_models::onnx::{GraphBuilder, ModelProto};
 use tierlab_protocol::grpc::SERVICE;
 use tierlab_protocol::tensor::DataType;
 
-/// What requests may hold in these tests.
+/// Maximum memory of requests in these tests.
 const BOUND: usize = 256 << 20;
-/// What may come on top of it, beside what the process has before: what was refused and is freed a moment after it is no longer
+/// Maximum memory beside it and the process before: refused data that are freed a moment after they are no longer
 /// counted, what the allocators keep of what was freed, what ONNX Runtime takes for its runs, and the buffers of sockets and
 /// streams. 270 MiB were seen.
 const BESIDE: usize = 512 << 20;
@@ -202,7 +202,7 @@ async fn a_reply_that_can_never_fit_is_refused_with_the_key_and_nobody_else_is()
         let shape = [1, count].into_iter().flat_map(i64::to_le_bytes).collect();
         vec![tensor("shape", DataType::Int64, &[2], shape)]
     };
-    // As JSON and as binary data, 320 MB and 24 MB.
+    // The sizes are 320 MB as JSON and 24 MB as binary data.
     for (count, expected) in [(80_000_000, 500), (6_000_000, 200), (80_000_000, 500), (100, 200)] {
         let binary = server.infer("zeros", wanted(count)).await;
         let json = crate::harness::json_request(wanted(count), None, None);

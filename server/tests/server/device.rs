@@ -78,7 +78,7 @@ async fn a_sweep_that_asked_for_gds_and_got_posix_is_invalid() {
                 "{verdict}"
             );
         }
-        // What NVML's stand-in says comes through as well: 40 % of 250 W.
+        // Figures of NVML's stand-in come through as well: 40 % of 250 W.
         let gpu = &seen["gpus"][0];
         assert!(gpu["name"].as_str().unwrap().contains("stand-in") && gpu["energy_j"].as_f64().unwrap() > 0.0);
         assert!(point["summary"]["joules_per_inference"].as_f64().unwrap() > 0.0);
@@ -92,7 +92,7 @@ async fn a_sweep_that_asked_for_gds_and_got_posix_is_invalid() {
     }
 }
 
-/// Where there is no GPU, a start that wants one is refused with one message. On a machine that has one it may start.
+/// Without a GPU, a start that wants one is refused with one message. On a machine that has one it may start.
 #[test]
 fn a_gpu_that_is_not_there_is_one_message_with_everything_that_was_looked_for() {
     let data = Data::generate(&[ModelKind::Mlp], 0);

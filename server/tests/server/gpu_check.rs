@@ -101,7 +101,7 @@ fn on_the_stand_in_it_runs_to_its_end_and_says_so_everywhere() {
     let out = folder.path().join("out");
     let read = |name: &str| std::fs::read_to_string(out.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
-    // What ONNX Runtime's CPU library and this Python lack is named, and nothing else is missing.
+    // Missing parts of ONNX Runtime's CPU library and this Python are named, and nothing else is missing.
     assert_eq!(output.status.code(), Some(1), "{stdout}{stderr}");
     let skipped = read("skipped.txt");
     for line in skipped.lines() {

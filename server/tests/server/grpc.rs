@@ -347,7 +347,7 @@ async fn bodies_are_cut_into_messages_or_refused() {
         assert_eq!(status, code as i32, "{said}: {message}");
         assert!(message.contains(said), "{message} should say {said}");
     }
-    // What tonic refuses is not counted.
+    // Refusals by tonic are not counted.
     let bad = "tierlab_refusals_total{reason=\"bad_request\"}";
     let large = "tierlab_refusals_total{reason=\"too_large\"}";
     assert_eq!(server.metric(bad).await + server.metric(large).await, refusals - 1.0);

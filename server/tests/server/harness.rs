@@ -226,7 +226,7 @@ impl Server {
             grpc_address,
             log,
             reader: Some(reader),
-            // As it came over the wire, whatever features of the client the rest of the workspace has on.
+            // Bodies stay as they came over the wire, whatever features of the client the rest of the workspace has on.
             client: reqwest::Client::builder().no_gzip().no_deflate().build().unwrap(),
         }
     }
@@ -235,7 +235,7 @@ impl Server {
         format!("http://{}{path}", self.address)
     }
 
-    /// What has been read of the log; all of it once the server was waited for.
+    /// Log read so far; all of it once the server was waited for.
     pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }

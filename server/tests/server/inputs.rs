@@ -81,7 +81,7 @@ fn recurrent() -> ModelProto {
     graph.finish("keeps a state")
 }
 
-/// As many outputs as the data has elements above zero.
+/// Model with as many outputs as the data has elements above zero.
 fn found() -> ModelProto {
     let mut graph = GraphBuilder::new("found");
     let x = graph.input_of("x", ElementType::Int32, &[Dim::Free("length")]);
@@ -155,7 +155,7 @@ fn models_are_refused_without_inputs_and_the_lines_of_the_refusal_measure_them()
     let server = Server::start(&on_tier(&data, "memory"), &[]);
     let place = tempfile::tempdir().unwrap();
     for (name, _, input, is_refused) in kinds {
-        // What has no form in JSON is told apart below.
+        // Values without a form in JSON are told apart below.
         let head = if name == "half" { "encoding = \"binary\"\n" } else { "" };
         let plan = format!("name = \"{name}\"\nmodel = \"{name}\"\n{head}{STEPS}");
         let bare = sweep(&server, place.path(), &plan);

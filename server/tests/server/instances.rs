@@ -87,7 +87,7 @@ async fn a_run_that_is_measured_is_told_with_what_was_chosen() {
     let server = Server::start(&on_tier(&data, "memory"), &["runtime.instances.cores=2"]);
     let line = server.logged(&["plain", "its config states no instances", "a run takes "]);
     let (groups, _) = layout(&server, "plain").await;
-    // How long a run took is the machine's affair; what is said is what is served.
+    // The time of a run depends on the machine; the log names what is served.
     let sessions: u64 = groups.iter().map(|(count, _)| count).sum();
     let told = line
         .split("sessions=\"")

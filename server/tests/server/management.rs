@@ -47,7 +47,7 @@ fn one() -> Vec<Tensor> {
     vec![tensor("x", DataType::Fp32, &[1, 1], 1.0_f32.to_le_bytes().to_vec())]
 }
 
-/// What `adds` makes of 1, and the version that answered.
+/// Output of `adds` for 1, and the version that answered.
 pub(crate) async fn answer(server: &Server, target: &str) -> (f32, String) {
     let reply = server.infer(target, one()).await;
     let version = reply.inferred().model_version;
@@ -475,7 +475,7 @@ async fn no_web_page_manages_models_and_programs_go_on() {
             assert!(reply.contains(named), "{reply}");
         }
     }
-    // What gRPC's front takes in HTTP/1.1, a page can send too.
+    // A page can also send the requests that gRPC's front accepts over HTTP/1.1.
     let message = b"\0\0\0\0\x06\x12\x04adds";
     let call = "POST /inference.GRPCInferenceService/RepositoryModelUnload HTTP/1.1";
     let grpc = server.grpc_address.clone().unwrap();

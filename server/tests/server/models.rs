@@ -265,7 +265,7 @@ async fn external_weights_beside_the_graph_are_read_too() {
     assert_eq!(sums(&server).await, [11.0, 22.0]);
 }
 
-/// As with a tensor of 2 GiB, from a smaller size on.
+/// Weights are mapped from a smaller size on, as with a tensor of 2 GiB.
 #[tokio::test]
 async fn large_weights_are_mapped_from_a_local_disk_that_is_clean_after_the_load() {
     let data = external_weights();

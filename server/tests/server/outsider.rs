@@ -1,4 +1,4 @@
-//! What somebody from outside tries: shapes, texts, names and heads that no honest client sends, and requests that are given up.
+//! Requests of an outsider: shapes, texts, names and heads that no honest client sends, and requests that are given up.
 
 use crate::attacks::connections;
 use crate::attacks::graphs::{ENDLESS, turns};

@@ -8,7 +8,7 @@ use reqwest::Method;
 use sha2::{Digest, Sha256};
 use tierlab_models::generators::ModelKind;
 
-/// What stands in each element of a name, which has no attributes.
+/// Content of each element of a name, which has no attributes.
 fn elements<'a>(page: &'a str, name: &str) -> Vec<&'a str> {
     let (begin, end) = (format!("<{name}>"), format!("</{name}>"));
     let after = page.split(begin.as_str()).skip(1);

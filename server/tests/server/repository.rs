@@ -1,5 +1,5 @@
-//! What lies in a model's folder, as a running server takes it: Triton's configs, warm-ups, optimised graphs; and what is
-//! counted of each version.
+//! A model's folder, as a running server reads it: Triton's configs, warm-ups, optimised graphs; and the counters
+//! of each version.
 
 use crate::harness::{Data, PATIENCE, Server, mlp_input, on_tier, tensor};
 use crate::management::{adds, answer, put_version, serve};
@@ -51,7 +51,7 @@ async fn a_triton_repository_is_served_as_its_config_says() {
     ] {
         assert_eq!(document.pointer(pointer), Some(&value), "{pointer}: {document}");
     }
-    // What does not map, or does not fit the graph, is refused with the place; what is served goes on.
+    // A folder that does not map, or does not fit the graph, is refused with the place; served versions go on.
     for (from, to, named) in [
         (
             "kind: KIND_CPU",

@@ -78,7 +78,7 @@ async fn every_route_that_clients_call_is_in_the_document() {
     let document = server.get("/openapi.json").await.json();
     // The whole of it, so that a change is seen; where one is meant: INSTA_UPDATE=always.
     insta::assert_snapshot!("openapi.json", serde_json::to_string_pretty(&document).unwrap());
-    // As tritonclient, the kserve client and perf_analyzer call them, and curl users and Prometheus.
+    // These are the calls of tritonclient, the kserve client, perf_analyzer, curl users and Prometheus.
     for (method, path) in [
         ("get", "/v2"),
         ("get", "/v2/health/live"),

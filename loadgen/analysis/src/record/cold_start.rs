@@ -1,10 +1,11 @@
 //! Record of a cold start: the time of each part, and the time of the first reply.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Cause of a cold start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ColdWay {
     /// Model unloaded, and loaded by the repository API of a running server.
@@ -23,7 +24,7 @@ impl fmt::Display for ColdWay {
 }
 
 /// State of the files in the page cache.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PageCache {
     /// Unknown: recently read or written data is cached, except for direct reads (`O_DIRECT`).

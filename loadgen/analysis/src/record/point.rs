@@ -4,13 +4,14 @@ use super::{
     AgentStart, Band, Driven, DriverFigures, Interval, MachineUse, SentRequests, ServerDelta, StreamFigure, Summary,
 };
 use hdrhistogram::Histogram;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// Real-time sends one entity per request, batch sends many.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// One entity per request.

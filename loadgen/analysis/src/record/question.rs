@@ -2,6 +2,7 @@
 //! `answer.json`.
 
 use super::{Grade, Mode, Objective};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -45,7 +46,7 @@ pub struct Demand {
 }
 
 /// Figure that the best variant minimises.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Minimise {
     /// Dollars a month at the demand.

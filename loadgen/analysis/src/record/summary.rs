@@ -2,6 +2,7 @@
 
 use super::point::independent;
 use super::{Drift, Grade, IdleByCause, Interval, MixShare, Percentile, StreamFigure, StreamSummary};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -221,7 +222,7 @@ pub enum Fault {
 }
 
 /// Limits of the verdicts.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Maximum deviation of the scheduled from the offered rate, as a share; more is invalid. Replies that fall behind

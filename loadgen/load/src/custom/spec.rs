@@ -3,6 +3,7 @@
 use super::events::{Event, Events, is_stream};
 use crate::inputs::Lengths;
 use crate::reply::quoted;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -50,7 +51,7 @@ pub struct StreamSpec {
 }
 
 /// `target.reply`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StreamKind {
     /// Server-sent events.
@@ -90,7 +91,7 @@ pub struct Entities {
 }
 
 /// Rule for a success of `kind = "http"`; every other reply is an error (default: status 200 with any body).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Success {
     /// Statuses of success.

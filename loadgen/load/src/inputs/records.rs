@@ -43,9 +43,9 @@ impl Records {
         data: impl Into<Bytes>,
     ) -> Result<Self, String> {
         let data = data.into();
-        let unfit = |at: usize| format!("{source}: record {at} is not as long as its shape says");
+        let unfit = |at: usize| format!("record {at} is not as long as its shape says");
         if count == 0 {
-            return Err(format!("{source}: no records"));
+            return Err("no records".into());
         }
         let mut ends = Vec::with_capacity(count);
         let mut at = 0_usize;
@@ -66,7 +66,7 @@ impl Records {
             ends.push(at);
         }
         if at != data.len() {
-            return Err(format!("{source}: {} bytes behind the last record", data.len() - at));
+            return Err(format!("{} bytes behind the last record", data.len() - at));
         }
         Ok(Self {
             source,
@@ -87,7 +87,7 @@ impl Records {
         let mut count = 0;
         for line in lines {
             if !element::push_bytes(line.as_bytes(), &mut data) {
-                return Err(format!("{source}: line {} is too long", count + 1));
+                return Err(format!("line {} is too long", count + 1));
             }
             count += 1;
         }

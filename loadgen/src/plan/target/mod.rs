@@ -7,8 +7,9 @@ pub(super) use custom::{carries, loads_of};
 
 use super::fault::{Fault, conflict, plain, refuse};
 use crate::plan::check::{Base, Source};
-use crate::plan::value;
-use serde::Deserialize;
+use crate::plan::value::{self, Within};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tierlab_load::custom::{BodySource, CustomSpec, StreamKind, Success};
@@ -178,7 +179,7 @@ fn access(raw: &RawTarget, place: &Place<'_>) -> Result<AccessSpec, Fault> {
 }
 
 /// Existing server to measure: `[target]` of a sweep, `[variant.target]` of a lab. Flags of `sweep` take precedence.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawTarget {
     /// "v2", the Open Inference Protocol; or "http", any HTTP endpoint, whose requests and replies the plan describes.
@@ -229,16 +230,17 @@ pub(super) struct RawTarget {
     /// With "http": CSV file with a header, whose rows fill the template in turn.
     rows_file: Option<PathBuf>,
     /// With "http": inferences of one request, for prices (default: 1, or the number of {entity_ids}).
-    #[serde(default, deserialize_with = "value::rows_per_request")]
+    #[serde(default, with = "Within::<value::RowsPerRequest>")]
     rows_per_request: Option<u32>,
     /// With "http": number of ids for {entity_id}.
-    #[serde(default, deserialize_with = "value::entities")]
+    #[serde(default, with = "Within::<value::EntityCount>")]
     entities: Option<u64>,
     /// With "http": first of these ids (default: 0).
     first_id: Option<i64>,
     /// With "http": values drawn for {NAME} in each body. A number is `{ uniform = [16, 256] }` or
     /// `{ lognormal = { median = 64, sigma = 0.6 }, min = 1, max = 512 }`; a text is `{ words = ... }` with as many random words.
     #[serde(default)]
+    #[schemars(with = "value::AnyTable")]
     values: BTreeMap<String, toml::Value>,
     /// With "http": "sse" for replies of server-sent events, "chunked" for bytes as they arrive; the events of each reply are timed
     /// (default: a reply is timed as a whole).
@@ -249,7 +251,7 @@ pub(super) struct RawTarget {
 }
 
 /// `target.kind`.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum RawKind {
     /// The Open Inference Protocol.

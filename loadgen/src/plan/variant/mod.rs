@@ -4,7 +4,8 @@ use super::check::{Base, Source, check_pairs, pairs};
 use super::fault::{Fault, conflict, empty, fault, missing, only_with, plain, refuse};
 use super::storage::{CacheState, Origin, RawFleet, TierPlan};
 use super::target::{self, RawTarget, TargetPlan};
-use super::value::Factor;
+use super::value::{AnyTable, Factor};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fmt::{self, Display};
 use std::path::Path;
@@ -515,27 +516,42 @@ pub struct Stage {
     pub capacity_bytes: u64,
 }
 
-/// `[[variant]]`.
-#[derive(Debug, Deserialize)]
+/// One of the ways to choose among. A factor may be a list, `cache = ["cold", "warm"]`. Lists are crossed: a variant for each
+/// combination, with its levels in its name.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawVariant {
+    /// Name in results.
     name: String,
+    /// Tier: a file of the folder `tiers` beside the servers' configuration.
     pub(super) tier: Option<String>,
-    /// Address of an existing server to measure, in place of `tier`. [variant.target] has its other settings.
+    /// Address of an existing server to measure, in place of `tier`. `[variant.target]` has its other settings.
     pub(super) url: Option<String>,
     pub(super) target: Option<RawTarget>,
+    /// Profile of `tiers/emulated`, or the file of a recorded one, over that tier.
     pub(super) emulated: Option<Factor<String>>,
+    /// Copy on a local disk, "empty" or "filled" when measuring begins; "shared" is empty, and one for all servers of a fleet;
+    /// or "none".
     pub(super) staged: Option<Factor<RawStaged>>,
+    /// Maximum size of the copy in bytes (default: 1073741824).
     pub(super) staged_bytes: Option<u64>,
+    /// Cache state by its name in `[[lab.cache]]`; "cold" is no cache.
     pub(super) cache: Option<Factor<String>>,
+    /// Feature table layout, written to the tier before anything is measured: "rows", "files", "tar", "tfrecord", "parquet",
+    /// "parquet-snappy", "parquet-lz4", "parquet-zstd", "arrow", "arrow-lz4" or "arrow-zstd" (default: "rows").
     pub(super) layout: Option<Factor<String>>,
+    /// Entry of the price list for the tier, or "included".
     pub(super) price: Option<String>,
+    /// Instance type (default: the plan's).
     pub(super) instance: Option<Factor<String>>,
     /// Keys of the server's config.
     #[serde(default)]
+    #[schemars(with = "AnyTable")]
     pub(super) set: toml::Table,
-    /// Keys of the server's config, each with a list of values to cross: `"runtime.instances.cores" = [1, 4]`.
+    /// Keys of the server's config, each with a list of values to cross: `"runtime.instances.cores" = [1, 4]`,
+    /// `"model_config.MODEL.max_batch_size" = [0, 32]` (0 runs each request alone).
     #[serde(default)]
+    #[schemars(with = "AnyTable")]
     pub(super) matrix: toml::Table,
 }
 
@@ -547,7 +563,7 @@ impl RawVariant {
 }
 
 /// `staged`: content of the stage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum RawStaged {
     None,

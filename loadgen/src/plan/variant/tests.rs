@@ -204,7 +204,7 @@ fn contradictions_are_refused_by_name() {
         ),
         (
             "name = \"a\"\ntier = \"s3\"\nstaged = [\"empty\", \"full\"]",
-            "`variant[0].staged[1]`: unknown variant `full`",
+            "`variant[0].staged`: unknown variant `full`",
         ),
         (
             "name = \"a\"\ntier = \"s3\"\n[[variant]]\nname = \"b\"\ntier = \"s3\"",

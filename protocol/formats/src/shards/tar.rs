@@ -140,7 +140,7 @@ impl Walk {
         };
         let body = self.body(size)?;
         if kind == b'g' {
-            // Of all members: nothing that names or sizes a file here.
+            // This header is of all members: nothing that names or sizes a file here.
             return Ok(self.pass(&body));
         }
         self.start.get_or_insert(offset);

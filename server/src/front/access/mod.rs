@@ -121,7 +121,7 @@ impl Access {
         if self.token.is_some() || self.admin.is_some() {
             self.allows_token(path, headers)?;
         }
-        // What was let through with a token is no page's.
+        // A request that came in with a token is no page's.
         let with_token =
             self.token.is_some() || (self.admin.is_some() && ADMIN.iter().any(|admin| path.starts_with(admin)));
         if !with_token && pages::changes(request.method(), path) {

@@ -221,7 +221,7 @@ async fn answer(
         kind,
     };
     watch.mark(Stage::Decode);
-    // What has arrived is counted already; the account that comes with the guard stays empty.
+    // The message is counted already; the account that comes with the guard stays empty.
     let (guard, _) = match state.pipeline.enter(&model) {
         Ok(entered) => entered,
         Err(refusal) => {

@@ -14,7 +14,7 @@ const MODELS: &str = "/v2/models/";
 
 /// The model that an infer request names.
 pub(super) fn target(method: &Method, path: &str) -> Option<Target> {
-    // What is escaped is left to the router.
+    // Escaped paths are left to the router.
     let path = path
         .strip_prefix(MODELS)
         .filter(|path| *method == Method::POST && !path.contains('%'))?;

@@ -81,7 +81,7 @@ impl Engine {
         }
         work.batch_rows.observe(rows as f64);
         let run = match &jobs[..] {
-            // What ONNX Runtime logs during the run is about this request.
+            // ONNX Runtime's log lines during the run are about this request.
             [alone] => alone.scope.run(|| self.run(&jobs)),
             _ => self.run(&jobs),
         };
@@ -203,7 +203,7 @@ impl Engine {
             .collect();
         for (i, spec) in signature.outputs.iter().enumerate() {
             let (shape, data) = tensors::extract(&values[i])?;
-            // How long texts are is known only now.
+            // The length of texts is known only now.
             let mut held_text = match admission.as_ref() {
                 Some(admission) if spec.dtype == DataType::Bytes => admission.hold_outputs(data.len(), beside)?,
                 _ => None,

@@ -107,7 +107,7 @@ pub(crate) fn open(
     let (warmup, measured) = (Arc::clone(&spec.warmup), spec.measure);
     let max_batch_size = spec.max_batch_size;
     drop(spec);
-    // Where the load was given up, nobody receives this: the warm-up is stopped.
+    // If the load was given up, nobody receives this: the warm-up is stopped.
     let _ = built.send(());
     let began = Instant::now();
     warmup.run(&mut engine, max_batch_size)?;

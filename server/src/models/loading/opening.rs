@@ -164,7 +164,7 @@ impl<'a> Opener<'a> {
         built: Vec<SpawnedSession>,
     ) -> Result<Vec<WarmGroup>, String> {
         let mut sessions = built;
-        // What was built before is of the last group.
+        // Sessions built before are of the last group.
         let before = sessions.len() as u32;
         for (place, group) in groups.iter().enumerate().rev() {
             let there = if place + 1 == groups.len() { before } else { 0 };

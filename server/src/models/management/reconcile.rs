@@ -189,7 +189,7 @@ impl ModelManager {
 
     /// Notes why a version was not loaded. What was served of it goes on.
     fn refuse(&self, name: &str, version: u64, fingerprint: String, error: &LoadError) {
-        // What failed in passing is tried again.
+        // A temporary failure is tried again.
         let fingerprint = if error.passing { String::new() } else { fingerprint };
         self.edit(name, |entry| {
             if let Some(known) = entry.versions.get_mut(&version) {

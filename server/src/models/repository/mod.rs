@@ -227,7 +227,7 @@ impl ModelDescription {
             };
             let object = self.files.find(&path).ok_or_else(missing)?;
             let sum = self.sum_of(&path, verified)?;
-            // What the manifest says of the file is checked as it is read, and tells more.
+            // The manifest's sum of the file is checked as it is read, and tells more.
             if sum.is_none() {
                 file.check(&file.path, object.size)
                     .map_err(|what| LoadError::at(&graph.path, what))?;

@@ -116,7 +116,7 @@ mod tests {
         let (response, id) = answered(request(&[("traceparent", trace)]), ok).await;
         assert_eq!(id, "0af7651916cd43dd8448eb211c80319c");
         assert!(!response.headers().contains_key(REQUEST_ID));
-        // What could break a log line is not taken over.
+        // An id that could break a log line is not taken over.
         let (_, first) = answered(request(&[("x-request-id", "a\" b")]), ok).await;
         let (refused, second) = answered(request(&[]), StatusCode::NOT_FOUND).await;
         assert!(

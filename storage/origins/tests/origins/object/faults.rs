@@ -188,7 +188,7 @@ async fn an_origin_that_asks_to_be_left_alone_is() {
         .tier("retries = 2\nattempt_ms = 20000\ntimeout_ms = 20000")
         .await;
     let object = put(&tier, "o", 9, 1000).await;
-    // Of the requests of this seed the first is refused, the next is not.
+    // With this seed, the first request is refused and the next is not.
     harness.fault("error-rate=0.5,retry-after-s=1,seed=14");
     let began = Instant::now();
     let read = tier.read(&object, 0..1000).await.unwrap();
