@@ -34,7 +34,7 @@ macro_rules! shipped {
     };
 }
 
-const FILES: [(&str, &str); 17] = shipped![
+const FILES: [(&str, &str); 19] = shipped![
     "server.toml",
     "prices.toml",
     "tiers/flight.toml",
@@ -42,11 +42,13 @@ const FILES: [(&str, &str); 17] = shipped![
     "tiers/memory.toml",
     "tiers/nfs.toml",
     "tiers/nvme.toml",
+    "tiers/redis.toml",
     "tiers/s3.toml",
     "tiers/emulated/efs-elastic.toml",
     "tiers/emulated/efs-max-io.toml",
     "tiers/emulated/efs-nfs.toml",
     "tiers/emulated/efs-one-zone.toml",
+    "tiers/emulated/elasticache.toml",
     "tiers/emulated/fsx-lustre-1000.toml",
     "tiers/emulated/fsx-lustre-125.toml",
     "tiers/emulated/gp3.toml",

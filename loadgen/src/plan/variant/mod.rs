@@ -21,11 +21,12 @@ const MOST: usize = 64;
 const ROWS: &str = "rows";
 
 /// Profiles of emulated services that the server has, from `configs/tiers/emulated/`.
-const PROFILES: [&str; 9] = [
+const PROFILES: [&str; 10] = [
     "efs-elastic",
     "efs-max-io",
     "efs-nfs",
     "efs-one-zone",
+    "elasticache",
     "fsx-lustre-1000",
     "fsx-lustre-125",
     "gp3",
