@@ -5,7 +5,7 @@ use std::error::Error;
 /// Maps that are sent in the order of their keys.
 const SORTED_MAPS: [&str; 2] = [".inference.ModelConfig.parameters", ".inference.ModelWarmup.inputs"];
 /// Messages that are documents over HTTP as well, as JSON with the same names.
-const DOCUMENTS: [&str; 18] = [
+const DOCUMENTS: [&str; 19] = [
     "ServerLiveResponse",
     "ReadyResponse",
     "ServerMetadataResponse",
@@ -22,17 +22,20 @@ const DOCUMENTS: [&str; 18] = [
     "ModelOutput",
     "ModelInstanceGroup",
     "ModelDynamicBatching",
+    "ModelQueuePolicy",
     "ModelParameter",
     "ModelWarmup",
 ];
 /// Fields of these documents, and how serde writes them.
-const FIELDS: [(&str, &str); 6] = [
+const FIELDS: [(&str, &str); 8] = [
     ("policy_choice", "flatten"),
     ("input_data_type", "flatten"),
     ("data_type", "serialize_with = \"crate::grpc::messages::type_name\""),
     ("kind", "serialize_with = \"crate::grpc::messages::kind_name\""),
     ("reshape", "skip_serializing_if = \"Option::is_none\""),
+    ("label_filename", "skip_serializing_if = \"String::is_empty\""),
     ("dynamic_batching", "skip_serializing_if = \"Option::is_none\""),
+    ("default_queue_policy", "skip_serializing_if = \"Option::is_none\""),
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -171,7 +171,8 @@ impl Pipeline {
         let (reply, flags) = reply_of(model, id, &selected, outputs);
         let output_bytes = reply.outputs.iter().map(|output| output.data.len()).sum();
         let room = account.reply_room(Writing { deadline, output_bytes });
-        let outgoing = E::encode(reply, &flags, reply_format, &room);
+        let reply = model.classify(reply, &selected, &room);
+        let outgoing = reply.and_then(|reply| E::encode(reply, &flags, reply_format, &room));
         watch.mark(Stage::Encode);
         outgoing.ok_or_else(|| {
             let refusal = room.into_refusal();
@@ -211,8 +212,7 @@ fn decode<E: Exchange>(model: &Model, incoming: E, account: &mut Account) -> Res
         let request = incoming.decode(account)?;
         let selected = model.select_outputs(&request)?;
         account.add(model.ids_bytes(&request.inputs))?;
-        // Triton's clients send 0 for no timeout of their own.
-        let timeout = request.timeout_us.filter(|&us| us > 0).map(Duration::from_micros);
+        let timeout = model.timeout_of(&request);
         Ok(Decoded {
             id: request.id,
             selected,
@@ -246,7 +246,7 @@ fn reply_of(
     let mut outputs: Vec<Option<Tensor>> = outputs.into_iter().map(Some).collect();
     let mut flags = Vec::with_capacity(selected.len());
     let mut chosen = Vec::with_capacity(selected.len());
-    for &SelectedOutput { index, binary } in selected {
+    for &SelectedOutput { index, binary, .. } in selected {
         let Some(tensor) = outputs.get_mut(index).and_then(Option::take) else {
             continue;
         };

@@ -79,6 +79,7 @@ impl From<ModelInput> for ModelOutput {
             name: tensor.name,
             data_type: tensor.data_type,
             dims: tensor.dims,
+            label_filename: String::new(),
             reshape: tensor.reshape,
         }
     }

@@ -48,7 +48,7 @@ impl TryFrom<ReceivedRequest> for InferRequest {
         let mut outputs: Vec<RequestedOutput> = Vec::with_capacity(message.outputs.len());
         for output in message.outputs {
             let output = requested(output)?;
-            if outputs.contains(&output) {
+            if outputs.iter().any(|other| other.name == output.name) {
                 return bad(format!("output `{}`: the name is given twice", output.name));
             }
             outputs.push(output);
@@ -73,7 +73,7 @@ fn bad<T>(message: impl Into<String>) -> Result<T, BadRequest> {
 fn refuse_unsupported(parameters: &Parameters, label: &str) -> Result<(), BadRequest> {
     for unsupported in ["classification", "shared_memory_region"] {
         if parameters.contains_key(unsupported) {
-            return bad(format!("{label}: `parameters.{unsupported}` is not supported"));
+            return bad(format!("{label}: `parameters.{unsupported}` is not supported here"));
         }
     }
     Ok(())
@@ -95,14 +95,19 @@ fn number(parameters: &Parameters, name: &str, what: &str) -> Result<Option<u64>
         .ok_or_else(|| BadRequest(format!("`parameters.{name}` is no number: {what}")))
 }
 
-fn requested(output: InferRequestedOutputTensor) -> Result<RequestedOutput, BadRequest> {
+fn requested(mut output: InferRequestedOutputTensor) -> Result<RequestedOutput, BadRequest> {
     if output.name.len() > MAX_NAME_BYTES {
         return bad(format!("`outputs`: a name is longer than {MAX_NAME_BYTES} bytes"));
     }
-    refuse_unsupported(&output.parameters, &format!("output `{}`", output.name))?;
+    let label = format!("output `{}`", output.name);
+    let classes = number(&output.parameters, "classification", "classes");
+    let classes = classes.map_err(|e| BadRequest(format!("{label}: {e}")))?;
+    output.parameters.remove("classification");
+    refuse_unsupported(&output.parameters, &label)?;
     Ok(RequestedOutput {
         name: output.name,
         binary: true,
+        classes: classes.unwrap_or(0),
     })
 }
 

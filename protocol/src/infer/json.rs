@@ -45,6 +45,8 @@ pub(super) struct WireOutput {
     pub(super) name: String,
     /// `parameters.binary_data`, where given.
     pub(super) binary: Option<bool>,
+    /// `parameters.classification`; 0 where it is not given.
+    pub(super) classes: u64,
 }
 
 pub(super) fn parse_request(json: &[u8], budget: &dyn MemoryBudget) -> Result<WireRequest, BadRequest> {
@@ -112,7 +114,7 @@ struct Parameters {
     priority: Option<u64>,
     binary_data_size: Option<u64>,
     binary_data: Option<bool>,
-    classification: Option<()>,
+    classification: Option<u64>,
     shared_memory_region: Option<()>,
 }
 
@@ -126,7 +128,7 @@ impl Parameters {
         } else {
             return Ok(());
         };
-        Err(reader.fault(&format!("`parameters.{unsupported}` is not supported")))
+        Err(reader.fault(&format!("`parameters.{unsupported}` is not supported here")))
     }
 }
 
@@ -138,7 +140,7 @@ fn parameters(reader: &mut Reader<'_>) -> Read<Parameters> {
         "priority" => reader.once_or_null(&mut given.priority, key, count),
         "binary_data_size" => reader.once_or_null(&mut given.binary_data_size, key, count),
         "binary_data" => reader.once_or_null(&mut given.binary_data, key, boolean),
-        "classification" => reader.once_or_null(&mut given.classification, key, Reader::skip),
+        "classification" => reader.once_or_null(&mut given.classification, key, count),
         "shared_memory_region" => reader.once_or_null(&mut given.shared_memory_region, key, Reader::skip),
         _ => reader.skip(),
     })?;
@@ -264,7 +266,8 @@ fn requested_outputs(reader: &mut Reader<'_>) -> Read<Vec<WireOutput>> {
         })?;
         let name: String = known.ok_or_else(|| reader.fault("`name` is missing"))?;
         let in_output = |e: BadRequest| BadRequest(format!("output `{name}`: {e}"));
-        let given = given.unwrap_or_default();
+        let mut given: Parameters = given.unwrap_or_default();
+        let classes = given.classification.take().unwrap_or(0);
         given.refuse_unsupported(reader).map_err(in_output)?;
         if outputs.iter().any(|other| other.name == name) {
             return Err(in_output(reader.fault("the name is given twice")));
@@ -272,6 +275,7 @@ fn requested_outputs(reader: &mut Reader<'_>) -> Read<Vec<WireOutput>> {
         outputs.push(WireOutput {
             name,
             binary: given.binary_data,
+            classes,
         });
         Ok(())
     })?;

@@ -8,12 +8,14 @@ use super::{BadRequest, MemoryBudget, Unlimited, json};
 use bytes::Bytes;
 
 /// An output that the client asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestedOutput {
     /// Its name.
     pub name: String,
     /// True if its data is sent as binary (`parameters.binary_data`; default: the request's setting).
     pub binary: bool,
+    /// Classes of each row to return in place of the output (`parameters.classification`); 0 returns the output.
+    pub classes: u64,
 }
 
 /// A request for inference.
@@ -61,6 +63,7 @@ impl InferRequest {
                 .map(|output| RequestedOutput {
                     name: output.name,
                     binary: output.binary.unwrap_or(wire.binary_output),
+                    classes: output.classes,
                 })
                 .collect(),
             binary_output: wire.binary_output,
@@ -116,7 +119,11 @@ impl InferRequest {
                     .raw("{\"name\":")
                     .text(&output.name);
                 let flag = if output.binary { "true" } else { "false" };
-                out.raw(",\"parameters\":{\"binary_data\":").raw(flag).raw("}}");
+                out.raw(",\"parameters\":{\"binary_data\":").raw(flag);
+                if output.classes > 0 {
+                    out.raw(&format!(",\"classification\":{}", output.classes));
+                }
+                out.raw("}}");
             }
             out.raw("]");
         }

@@ -211,6 +211,7 @@ mod tests {
             enqueued: now,
             rank: now,
             deadline: now,
+            start_by: now,
             scope: RequestScope::current(),
             run_began: Arc::default(),
             reply: Some(reply),

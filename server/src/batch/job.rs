@@ -38,6 +38,8 @@ pub(crate) struct Job {
     /// Its order in the queue: when it was queued, plus the delay of its priority.
     pub(crate) rank: Instant,
     pub(crate) deadline: Instant,
+    /// Its time in the queue ends here, at the latest at its deadline.
+    pub(crate) start_by: Instant,
     pub(crate) scope: RequestScope,
     /// When a session began to run it; shared with its request, which says so if it gives up.
     pub(crate) run_began: Arc<OnceLock<Instant>>,

@@ -304,7 +304,7 @@ fn close(state: &mut QueueState, max_rows: usize) -> Vec<Job> {
     let mut rows = 0;
     let mut at = 0;
     while let Some(job) = state.jobs.get(at) {
-        let dead = job.is_given_up() || job.deadline <= now;
+        let dead = job.is_given_up() || job.start_by <= now;
         let fits = batch
             .first()
             .is_none_or(|first| rows + job.rows <= max_rows && first.goes_with(job));
@@ -318,7 +318,7 @@ fn close(state: &mut QueueState, max_rows: usize) -> Vec<Job> {
             rows += job.rows;
             batch.push(job);
         } else {
-            job.refuse(Refusal::new(Reason::Deadline, "the deadline passed in the batch queue"));
+            job.refuse(Refusal::new(Reason::Deadline, "its time was over in the model's queue"));
         }
         if rows >= max_rows {
             break;

@@ -32,6 +32,7 @@ fn job(rows: usize, width: i64, deadline: Duration) -> (Job, Replies) {
             enqueued: now,
             rank: now,
             deadline: now + deadline,
+            start_by: now + deadline,
             scope,
             run_began: Arc::default(),
             reply: Some(reply),

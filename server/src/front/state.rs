@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tierlab_protocol::grpc::messages::ServerMetadataResponse;
 
 /// Extensions named in the server's metadata.
-const EXTENSIONS: [&str; 5] = [
+const EXTENSIONS: [&str; 6] = [
     "binary_tensor_data",
+    "classification",
     "model_configuration",
     "model_repository",
     "model_repository(unload_dependents)",

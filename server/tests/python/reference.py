@@ -29,6 +29,22 @@ def close(found, expected, what):
     check(worst <= TOLERANCE, f"{what}: off by {worst}")
 
 
+def ranked(found, case, count):
+    """The classes of each row: greatest first, with the labels of `vision`, which its config names."""
+    rows = case.expected.reshape(case.batch, -1)
+    check(found.shape == (case.batch, min(count, rows.shape[1])), f"{case.model}: classes {found.shape}")
+    for texts, row in zip(found, rows):
+        values = []
+        for text in texts:
+            # As JSON they are texts, else bytes.
+            text = text.decode() if isinstance(text, bytes) else text
+            value, index, *label = text.split(":")
+            check(label == ([f"label {index}"] if case.model == "vision" else []), f"{case.model}: {text}")
+            check(abs(float(value) - row[int(index)]) <= TOLERANCE, f"{case.model}: {text}, expected {row[int(index)]}")
+            values.append(row[int(index)])
+        close(np.array(values), np.sort(row)[::-1][: len(values)], f"{case.model}: classes")
+
+
 def refused(call, error, message):
     """The call must be refused by an error whose text has the message in it."""
     try:

@@ -37,6 +37,12 @@ async fn tritonclient_gets_what_onnxruntime_computes_in_python() {
     let warmup =
         "[[warmup]]\nname = 'eight'\nbatch_size = 8\ncount = 2\n[warmup.inputs.input]\ndims = [64]\ndata = 'random'\n";
     std::fs::write(&config, format!("{written}\n{warmup}")).unwrap();
+    let config = data.path("models/vision/config.toml");
+    let written = std::fs::read_to_string(&config).unwrap_or_default();
+    let labels = "[[outputs]]\nname = 'logits'\ndatatype = 'FP32'\ndims = [1000]\nlabels = 'labels.txt'\n";
+    std::fs::write(&config, format!("{written}\n{labels}")).unwrap();
+    let labels: String = (0..1000).map(|class| format!("label {class}\n")).collect();
+    std::fs::write(data.path("models/vision/labels.txt"), labels).unwrap();
     let set = [
         "repository.control=explicit",
         "admin.enabled=true",

@@ -442,7 +442,7 @@ pub(crate) fn images() -> Vec<Tensor> {
 pub(crate) fn json_request(inputs: Vec<Tensor>, timeout_us: Option<u64>, output: Option<&str>) -> Vec<u8> {
     let outputs = output.map(|name| RequestedOutput {
         name: name.to_owned(),
-        binary: false,
+        ..RequestedOutput::default()
     });
     InferRequest {
         id: Some("seven".into()),

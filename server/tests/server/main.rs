@@ -8,6 +8,7 @@ mod attacks;
 
 mod batching;
 mod brought;
+mod classes;
 mod clients;
 mod crowds;
 mod decoding;

@@ -133,7 +133,7 @@ async fn every_type_comes_back_as_binary_and_as_json() {
     let inputs = echoed(3, 5);
     let wanted = |input: &Tensor| tierlab_protocol::infer::RequestedOutput {
         name: input.name.replace('x', "y"),
-        binary: false,
+        ..Default::default()
     };
     let outputs = inputs
         .iter()

@@ -80,6 +80,65 @@ async fn a_long_run_ends_with_its_deadline_and_the_next_request_is_answered() {
 }
 
 #[tokio::test]
+async fn a_full_queue_refuses_at_once_and_waiting_in_it_has_a_limit() {
+    let data = Data::generate(&[], 0);
+    data.add_model("turns", &turns(0.0));
+    let policy = "default_timeout_microseconds: 300000 max_queue_size: 1 allow_timeout_override: true";
+    let config = format!("max_batch_size: 8 dynamic_batching {{ default_queue_policy {{ {policy} }} }}");
+    std::fs::write(data.path("models/turns/config.pbtxt"), config).unwrap();
+    let server = Server::start(&on_tier(&data, "memory"), &[]);
+    let document = server.get("/v2/models/turns/config").await.json();
+    assert_eq!(
+        document["dynamic_batching"]["default_queue_policy"],
+        serde_json::json!({"default_timeout_microseconds": 300_000, "allow_timeout_override": true, "max_queue_size": 1})
+    );
+    let ask = |value| server.infer("turns", number(&[1, 1], value));
+    let running = infer_within(&server, "turns", number(&[1, 1], ENDLESS), 4 * LIMIT);
+    let others = async {
+        server
+            .metric_reaches("tierlab_batch_rows_count{model=\"turns\"}", 1.0)
+            .await;
+        let refused = async {
+            server
+                .metric_reaches("tierlab_batch_queue_requests{model=\"turns\"}", 1.0)
+                .await;
+            ask(1.0).await
+        };
+        tokio::join!(ask(1.0), refused)
+    };
+    let (running, (waited, refused)) = tokio::join!(running, others);
+    assert_eq!(running.status, 504, "{}", running.text());
+    assert!(running.error().ends_with("its run was under way"), "{}", running.text());
+    assert_eq!(waited.status, 504, "{}", waited.text());
+    assert!(
+        waited.error().contains("`batching.queue_timeout_us`"),
+        "{}",
+        waited.text()
+    );
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    assert!(
+        refused.error().contains("the model's queue holds 1 requests"),
+        "{}",
+        refused.text()
+    );
+    assert_eq!(ask(1.0).await.floats(), [2.0]);
+}
+
+#[tokio::test]
+async fn a_model_that_allows_no_timeout_passes_it_over() {
+    let data = Data::generate(&[], 0);
+    for (name, config) in [("allowed", ""), ("not", "allow_timeout_override = false")] {
+        data.add_model(name, &turns(0.0));
+        data.configure(name, &format!("max_batch_size = 8\n[batching]\n{config}\n"));
+    }
+    let server = Server::start(&on_tier(&data, "memory"), &[]);
+    for (name, status) in [("allowed", 504), ("not", 200)] {
+        let reply = infer_within(&server, name, number(&[1, 1], 1.0), Duration::from_micros(1)).await;
+        assert_eq!(reply.status, status, "{name}: {}", reply.text());
+    }
+}
+
+#[tokio::test]
 async fn a_run_whose_client_went_away_is_ended() {
     let data = Data::generate(&[], 0);
     batched(&data, "turns", &turns(0.0));

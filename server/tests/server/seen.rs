@@ -1,7 +1,7 @@
-//! The server seen from outside: request ids in the log, spans at a collector, and the table of metrics.
+//! The server seen from outside: request ids in the log, spans at a collector, and the metrics.
 
 use crate::grpc::{call, raw, serve, wire};
-use crate::harness::{Data, PATIENCE, Server, entity_ids, mlp_input, on_tier, refused, root};
+use crate::harness::{Data, PATIENCE, Reply, Server, entity_ids, mlp_input, on_tier, refused, root};
 use crate::standin::StandIn;
 use axum::Router;
 use axum::body::Bytes;
@@ -12,6 +12,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 use std::collections::BTreeSet;
+use std::io::Read;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tierlab_models::generators::ModelKind;
@@ -430,4 +431,34 @@ async fn clients_cannot_make_series() {
         server.get(&format!("/v2/models/name{i}/ready")).await;
     }
     assert_eq!(count().await, before);
+}
+
+#[tokio::test]
+async fn metrics_are_compressed_for_those_who_ask() {
+    let data = Data::generate(&[ModelKind::Mlp], 0);
+    let server = Server::start(&on_tier(&data, "memory"), &[]);
+    let get = async |accepted: &str| {
+        let request = server
+            .client
+            .get(server.url("/metrics"))
+            .header("accept-encoding", accepted);
+        Reply::of(request.send().await.unwrap()).await
+    };
+    let plain = get("identity").await;
+    assert_eq!(plain.header("content-encoding"), None);
+    let packed = get("gzip").await;
+    assert_eq!((packed.status, packed.header("content-encoding")), (200, Some("gzip")));
+    assert_eq!(packed.header("content-type"), plain.header("content-type"));
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(&packed.body[..])
+        .read_to_string(&mut text)
+        .unwrap();
+    let names = |text: &str| {
+        text.lines()
+            .filter(|line| line.starts_with('#'))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(&text), names(&plain.text()));
+    assert!(packed.body.len() * 3 < text.len());
 }

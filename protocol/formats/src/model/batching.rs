@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Preferred numbers of rows at most.
 pub const MAX_PREFERRED_ROWS: usize = 64;
 
-/// Batching settings, used if `max_batch_size` allows batches, and request priorities.
+/// Batching settings, used if `max_batch_size` allows batches, request priorities and the limits of the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BatchingConfig {
@@ -28,6 +28,14 @@ pub struct BatchingConfig {
     /// Delay by which a request may arrive later and still run before one of the next lower level, in microseconds. It limits
     /// how long higher levels delay lower ones.
     pub priority_step_us: u64,
+    /// Requests, and parts of requests that are cut, that wait for a session at most; another one is refused with 503 at once.
+    /// 0 leaves the limit to `admission.max_in_flight`.
+    pub queue_limit: u32,
+    /// The longest that a request waits for a session, in microseconds; then it is refused with 504. 0 sets no limit beside
+    /// the request's own time.
+    pub queue_timeout_us: u64,
+    /// If true, the request parameter `timeout` limits the time of its request; if false, it is passed over.
+    pub allow_timeout_override: bool,
 }
 
 /// Levels of priority at most.
@@ -59,6 +67,9 @@ impl Default for BatchingConfig {
             priority_levels: 0,
             default_priority_level: 0,
             priority_step_us: 100_000,
+            queue_limit: 0,
+            queue_timeout_us: 0,
+            allow_timeout_override: true,
         }
     }
 }

@@ -117,7 +117,7 @@ impl ModelConfig {
             ("version_policy", check_version_policy(&self.version_policy)),
             ("warmup", warmup::check(&self.warmup, self.max_batch_size)),
         ];
-        checks.extend(self.inputs.iter().map(|tensor| ("inputs", tensor.check())));
+        checks.extend(self.inputs.iter().map(|tensor| ("inputs", tensor.check_input())));
         checks.extend(self.outputs.iter().map(|tensor| ("outputs", tensor.check())));
         checks.extend(
             self.joined
@@ -176,9 +176,23 @@ pub struct DeclaredTensor {
     /// elements, and as many free dimensions, which keep their order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reshape: Option<Vec<i64>>,
+    /// Names of an output's classes, one a line: a file in the model's folder, used where a request asks for classes
+    /// (`classification`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<String>,
 }
 
 impl DeclaredTensor {
+    fn check_input(&self) -> Result<(), BadModelFile> {
+        match self.labels {
+            Some(_) => Err(BadModelFile(format!(
+                "`labels` of input `{}`: only outputs have classes",
+                self.name
+            ))),
+            None => self.check(),
+        }
+    }
+
     /// Checks what can be checked without the graph.
     fn check(&self) -> Result<(), BadModelFile> {
         let Self {

@@ -10,7 +10,8 @@
 use super::fields::{Field, Refusal, Refusals, Value, short};
 use super::parse;
 use crate::model::{
-    BadModelFile, DeclaredTensor, InstanceKind, MODEL_FILE, ModelConfig, Reshape, WarmupData, WarmupInput, WarmupSample,
+    BadModelFile, BatchingConfig, DeclaredTensor, InstanceKind, MODEL_FILE, ModelConfig, Reshape, WarmupData,
+    WarmupInput, WarmupSample,
 };
 use std::collections::BTreeMap;
 use tierlab_protocol::metadata::VersionPolicy;
@@ -130,9 +131,13 @@ fn check_fixed(field: &Field, model: &str, refusals: &mut Refusals) -> Result<()
         }
         "model_transaction_policy" => all_false("decoupled"),
         "response_cache" => all_false("enable"),
-        "sequence_batching" | "ensemble_scheduling" => {
-            Err(field.refuse("this scheduler is not offered here, only `dynamic_batching`"))
-        }
+        "sequence_batching" => Err(field.refuse(
+            "sequences are not offered here: give the graph its state as an input and an output, which clients send on, and remove \
+             `sequence_batching`",
+        )),
+        "ensemble_scheduling" => Err(field.refuse(
+            "ensembles are not offered here: serve one graph of all steps, or have clients call the models one after the other",
+        )),
         _ => Err(field.unknown()),
     }
 }
@@ -162,13 +167,29 @@ fn version_policy(field: &Field, refusals: &mut Refusals) -> Result<VersionPolic
 
 fn dynamic_batching(field: &Field, config: &mut ModelConfig, refusals: &mut Refusals) {
     let batching = &mut config.batching;
-    refusals.each(field, &["preferred_batch_size"], |_, inner| {
+    refusals.each(field, &["preferred_batch_size"], |refusals, inner| {
         match inner.name.as_str() {
             "preferred_batch_size" => batching.preferred_rows.push(inner.unsigned()?),
             "max_queue_delay_microseconds" => batching.max_delay_us = inner.unsigned()?,
             "priority_levels" => batching.priority_levels = inner.unsigned()?,
             "default_priority_level" => batching.default_priority_level = inner.unsigned()?,
             "preserve_ordering" => inner.is_false()?,
+            "default_queue_policy" => queue_policy(inner, batching, refusals),
+            _ => return Err(inner.unknown()),
+        }
+        Ok(())
+    });
+}
+
+/// Reads the limits of the queue. With them, requests may not set their own time unless the policy lets them.
+fn queue_policy(field: &Field, batching: &mut BatchingConfig, refusals: &mut Refusals) {
+    batching.allow_timeout_override = false;
+    refusals.each(field, &[], |_, inner| {
+        match inner.name.as_str() {
+            "timeout_action" => inner.is_word("REJECT")?,
+            "default_timeout_microseconds" => batching.queue_timeout_us = inner.unsigned()?,
+            "allow_timeout_override" => batching.allow_timeout_override = inner.flag()?,
+            "max_queue_size" => batching.queue_limit = inner.unsigned()?,
             _ => return Err(inner.unknown()),
         }
         Ok(())
@@ -283,7 +304,7 @@ fn dimension(field: &Field) -> Result<i64, Refusal> {
 /// Reads an input or an output; `None` without a valid type.
 fn tensor(field: &Field, refusals: &mut Refusals) -> Option<DeclaredTensor> {
     let (mut name, mut datatype, mut has_type) = (String::new(), None, false);
-    let (mut dims, mut reshape) = (Vec::new(), None);
+    let (mut dims, mut reshape, mut labels) = (Vec::new(), None, None);
     refusals.each(field, &["dims"], |refusals, inner| {
         match inner.name.as_str() {
             "dims" => dims.push(dimension(inner)?),
@@ -292,7 +313,9 @@ fn tensor(field: &Field, refusals: &mut Refusals) -> Option<DeclaredTensor> {
                 has_type = true;
                 datatype = Some(data_type(inner)?);
             }
-            "format" => inner.is_word("FORMAT_NONE")?,
+            // Tells clients how images lie; the tensor is the same.
+            "format" if matches!(inner.word()?, "FORMAT_NONE" | "FORMAT_NCHW" | "FORMAT_NHWC") => {}
+            "format" => return Err(inner.refuse("is none of FORMAT_NONE, FORMAT_NCHW and FORMAT_NHWC")),
             "is_shape_tensor" | "allow_ragged_batch" | "optional" | "is_non_linear_format_io" => inner.is_false()?,
             "reshape" => {
                 let mut shape = Vec::new();
@@ -305,10 +328,7 @@ fn tensor(field: &Field, refusals: &mut Refusals) -> Option<DeclaredTensor> {
                 });
                 reshape = Some((inner, shape));
             }
-            "label_filename" if inner.text()?.is_empty() => {}
-            "label_filename" => {
-                return Err(inner.refuse("the classification extension is not offered: remove it"));
-            }
+            "label_filename" => labels = Some(inner.text()?.to_owned()).filter(|file| !file.is_empty()),
             _ => return Err(inner.unknown()),
         }
         Ok(())
@@ -328,6 +348,7 @@ fn tensor(field: &Field, refusals: &mut Refusals) -> Option<DeclaredTensor> {
         datatype: datatype?,
         dims,
         reshape: reshape.map(|(_, shape)| shape),
+        labels,
     })
 }
 

@@ -162,9 +162,9 @@ fn bad_requests_are_refused_by_field() {
         ..input("x", "INT8", &[1], None)
     };
     let x = || input("x", "INT8", &[1], None);
-    let classified = InferRequestedOutputTensor {
+    let classified = |classes| InferRequestedOutputTensor {
         name: "y".into(),
-        parameters: parameter("classification", ParameterChoice::Int64Param(3)),
+        parameters: parameter("classification", ParameterChoice::Int64Param(classes)),
     };
     for (message, named) in [
         (request(vec![], &[]), "`inputs` is empty"),
@@ -200,10 +200,17 @@ fn bad_requests_are_refused_by_field() {
         ),
         (
             ModelInferRequest {
-                outputs: vec![classified],
+                outputs: vec![classified(-1)],
                 ..request(vec![x()], &[b"a"])
             },
             "output `y`: `parameters.classification`",
+        ),
+        (
+            ModelInferRequest {
+                outputs: vec![classified(1), classified(2)],
+                ..request(vec![x()], &[b"a"])
+            },
+            "output `y`: the name is given twice",
         ),
         (
             ModelInferRequest {
@@ -231,7 +238,7 @@ fn options_are_read_and_unknown_parameters_passed_over() {
         .extend(parameter("sequence_start", ParameterChoice::BoolParam(true)));
     message.outputs = vec![InferRequestedOutputTensor {
         name: "y".into(),
-        ..Default::default()
+        parameters: parameter("classification", ParameterChoice::Int64Param(5)),
     }];
     let read = InferRequest::try_from(message).unwrap();
     assert_eq!(
@@ -242,7 +249,8 @@ fn options_are_read_and_unknown_parameters_passed_over() {
         read.outputs,
         [RequestedOutput {
             name: "y".into(),
-            binary: true
+            binary: true,
+            classes: 5
         }]
     );
 }

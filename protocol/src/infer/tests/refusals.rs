@@ -92,8 +92,12 @@ fn bad_requests_are_refused_by_field() {
             "output `y`: the name is given twice",
         ),
         (
-            r#"{"outputs":[{"name":"y","parameters":{"classification":3}}],"inputs":[]}"#,
-            "classification",
+            r#"{"outputs":[{"name":"y","parameters":{"classification":-1}}],"inputs":[]}"#,
+            "`classification`: expected a whole number",
+        ),
+        (
+            r#"{"parameters":{"classification":3},"inputs":[]}"#,
+            "`parameters.classification` is not supported here",
         ),
     ] {
         let message = refusal(json);

@@ -49,7 +49,7 @@ fn tensor(name: &'static str) -> impl Strategy<Value = Tensor> {
 }
 
 fn request() -> impl Strategy<Value = InferRequest> {
-    let outputs = prop::option::of(any::<bool>());
+    let outputs = prop::option::of((any::<bool>(), prop_oneof![Just(0), any::<u64>()]));
     (
         tensor("a"),
         tensor("b \" \\"),
@@ -63,9 +63,10 @@ fn request() -> impl Strategy<Value = InferRequest> {
                 id: Some(id),
                 inputs: vec![a, b],
                 outputs: output
-                    .map(|binary| RequestedOutput {
+                    .map(|(binary, classes)| RequestedOutput {
                         name: "y".into(),
                         binary,
+                        classes,
                     })
                     .into_iter()
                     .collect(),

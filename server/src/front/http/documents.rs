@@ -2,20 +2,24 @@
 //!
 //! In: requests whose body does not matter. Out: JSON, and Prometheus text. What the documents say is decided elsewhere.
 
+use super::coding::{self, Coding};
+use super::incoming::COMPRESSION_WORK;
 use super::{Named, body};
 use crate::front::state::{Phase, SharedState};
 use crate::front::{JSON, error, json, triton_settings};
 use crate::request::admission::Account;
+use crate::request::offload::offload_large;
 use crate::request::refusal::Reason;
 use axum::extract::{Request, State as Shared};
 use axum::response::{IntoResponse, Response};
-use http::header::CONTENT_TYPE;
-use http::{HeaderValue, StatusCode};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::{HeaderMap, StatusCode};
 use prometheus::TextEncoder;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tierlab_protocol::grpc::messages::{ReadyResponse, ServerLiveResponse};
+use tierlab_protocol::infer::{Encoded, Piece, Unlimited};
 use tierlab_protocol::metadata::ModelReady;
 
 /// Bytes of a small JSON body at most: options of the index, settings.
@@ -199,14 +203,20 @@ pub(super) async fn unregister_shared_memory(request: Request) -> Response {
     (StatusCode::OK, [(CONTENT_TYPE, JSON)], "{}").into_response()
 }
 
-pub(super) async fn metrics(Shared(state): Shared<SharedState>) -> Response {
+pub(super) async fn metrics(Shared(state): Shared<SharedState>, headers: HeaderMap) -> Response {
     state.metrics().settle();
-    match TextEncoder::new().encode_to_string(&state.registry.gather()) {
-        Ok(text) => (
-            [(CONTENT_TYPE, HeaderValue::from_static(prometheus::TEXT_FORMAT))],
-            text,
-        )
-            .into_response(),
-        Err(e) => error(StatusCode::INTERNAL_SERVER_ERROR, format!("metrics: {e}")),
-    }
+    let text = match TextEncoder::new().encode_to_string(&state.registry.gather()) {
+        Ok(text) => text,
+        Err(e) => return error(StatusCode::INTERNAL_SERVER_ERROR, format!("metrics: {e}")),
+    };
+    let work = text.len() * COMPRESSION_WORK;
+    let text = vec![Piece::Own(text.into())];
+    let packed = offload_large(work, || coding::deflate(Coding::accepted(&headers), text, &Unlimited));
+    let (pieces, encoding) = packed.unwrap_or_default();
+    let body = Encoded { pieces, json_len: None }.into_data().into_whole();
+    let mut response = ([(CONTENT_TYPE, prometheus::TEXT_FORMAT)], body).into_response();
+    response
+        .headers_mut()
+        .extend(encoding.map(|value| (CONTENT_ENCODING, value)));
+    response
 }

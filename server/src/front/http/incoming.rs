@@ -38,10 +38,10 @@ pub(super) struct Outgoing {
     pub(super) encoding: Option<HeaderValue>,
 }
 
-/// Cost per tensor byte of writing JSON or compressing, relative to a copy.
+/// Cost per tensor byte of writing JSON, relative to a copy.
 const JSON_WORK: usize = 8;
-
-const COMPRESSION_WORK: usize = 16;
+/// Cost per byte of compressing, relative to a copy.
+pub(super) const COMPRESSION_WORK: usize = 16;
 
 impl Exchange for Incoming {
     type Reply = Outgoing;

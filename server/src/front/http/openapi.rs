@@ -41,8 +41,8 @@ pub(super) fn document(routes: &[Route]) -> Value {
         "info": {
             "title": "Tierlab",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "The Open Inference Protocol v2 with Triton's extensions for binary tensors, model \
-                            configuration, the model repository and statistics. Errors are {\"error\": …}.",
+            "description": "The Open Inference Protocol v2 with Triton's extensions for binary tensors, classification, \
+                            model configuration, the model repository and statistics. Errors are {\"error\": …}.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": paths,

@@ -129,6 +129,7 @@ impl Loader {
             manifest,
             graph,
             warmup,
+            labels,
             object,
             mut seconds,
         } = found;
@@ -169,6 +170,7 @@ impl Loader {
             max_request_rows: config.batching.max_request_rows.max(config.max_batch_size) as usize,
             provider,
             config,
+            labels,
             layout,
             threads: Mutex::default(),
             _disk_space: disk_space,
@@ -293,7 +295,11 @@ impl Loader {
             stuck: metrics.stuck_sessions.clone(),
         };
         let groups = Groups::new(layout.iter().map(|group| group.sessions as usize).collect());
-        BatchQueue::new(rule, groups, self.queue_capacity, Arc::clone(pending), gauges)
+        let capacity = match config.batching.queue_limit {
+            0 => self.queue_capacity,
+            limit => self.queue_capacity.min(limit as usize),
+        };
+        BatchQueue::new(rule, groups, capacity, Arc::clone(pending), gauges)
     }
 
     /// Looks for what the optimiser made of a graph before.

@@ -18,7 +18,7 @@ use tierlab_formats::model::{MODEL_FILE, ManifestFile};
 use tierlab_protocol::metadata::LoadSeconds;
 use tierlab_storage::{Object, Tier};
 
-/// The largest file of text: a config or a manifest.
+/// The largest file of text: a config, a manifest or names of classes.
 const TEXT_BYTES: u64 = 16 << 20;
 /// Bytes of a large file that are read at a time; twice as much is in memory beside the file.
 const CHUNK_BYTES: u64 = 32 << 20;
@@ -31,10 +31,7 @@ pub(super) async fn read_text(
 ) -> Result<Bytes, LoadError> {
     let object = look_up(tier, object, sum).await?;
     if object.size > TEXT_BYTES {
-        let what = format!(
-            "{} bytes, and a config or manifest has {TEXT_BYTES} at most",
-            object.size
-        );
+        let what = format!("{} bytes, and a file of text has {TEXT_BYTES} at most", object.size);
         return Err(LoadError::at(&object.path, what));
     }
     read_bytes(tier, &object, sum, &mut LoadSeconds::default()).await

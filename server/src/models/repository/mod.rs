@@ -35,6 +35,12 @@ pub(crate) struct ModelDescription {
     files: ModelFiles,
 }
 
+/// Names of classes in their order, by output.
+pub(crate) type Labels = BTreeMap<String, Vec<Box<str>>>;
+
+/// Names of one output's classes at most.
+const MAX_LABELS: usize = 1 << 20;
+
 /// Everything of one version, as read.
 #[derive(Debug)]
 pub(crate) struct VersionFiles {
@@ -45,6 +51,7 @@ pub(crate) struct VersionFiles {
     pub(crate) manifest: Option<Manifest>,
     pub(crate) graph: Graph,
     pub(crate) warmup: Warmup,
+    pub(crate) labels: Labels,
     /// The graph's path on the tier.
     pub(crate) object: ObjectPath,
     /// Time of reading, verifying and placing the files.
@@ -197,6 +204,7 @@ impl ModelDescription {
         };
         Ok(VersionFiles {
             warmup: self.read_warmup(tier, &mut seconds).await?,
+            labels: self.read_labels(tier).await?,
             name: self.name.clone(),
             version,
             config: self.config.clone(),
@@ -252,16 +260,44 @@ impl ModelDescription {
             if let WarmupData::File(name) = &input.data
                 && !warmup.files.contains_key(name)
             {
-                let path = format!("{WARMUP_FOLDER}/{name}");
-                let object = self.files.find(&path);
-                let at = format!("{}/{path}", self.files.folder);
-                let object = object.ok_or_else(|| LoadError::at(at, "a warm-up sample wants it, and it is missing"))?;
-                let sum = self.manifest.as_ref().and_then(|manifest| entry(manifest, &path));
+                let (object, sum) = self.file(&format!("{WARMUP_FOLDER}/{name}"), "a warm-up sample")?;
                 let bytes = read_bytes(tier, object, sum, seconds).await?;
                 warmup.files.insert(name.clone(), bytes);
             }
         }
         Ok(warmup)
+    }
+
+    /// The names of classes of the outputs that have a file of them.
+    async fn read_labels(&self, tier: &dyn Tier) -> Result<Labels, LoadError> {
+        let mut labels = Labels::new();
+        for output in &self.config.outputs {
+            let Some(file) = &output.labels else { continue };
+            let named_by = format!("`labels` (`label_filename`) of output `{}`", output.name);
+            let (object, sum) = self.file(file, &named_by)?;
+            let bytes = read_text(tier, object, sum).await?;
+            let text = std::str::from_utf8(&bytes).map_err(|e| LoadError::at(&object.path, e))?;
+            let lines: Vec<Box<str>> = text.lines().take(MAX_LABELS + 1).map(Box::from).collect();
+            if lines.len() > MAX_LABELS {
+                let what = format!("more than {MAX_LABELS} lines, the most that {named_by} may have");
+                return Err(LoadError::at(&object.path, what));
+            }
+            labels.insert(output.name.clone(), lines);
+        }
+        Ok(labels)
+    }
+
+    /// A file that the config names, and its sum where the manifest lists it.
+    fn file(&self, path: &str, named_by: &str) -> Result<(&Object, Option<&ManifestFile>), LoadError> {
+        let missing = || {
+            let at = format!("{}/{path}", self.files.folder);
+            LoadError::at(at, format!("{named_by} wants it, and it is missing"))
+        };
+        let object = self.files.find(path).ok_or_else(missing)?;
+        Ok((
+            object,
+            self.manifest.as_ref().and_then(|manifest| entry(manifest, path)),
+        ))
     }
 
     /// The sum to hold a file against. In a version that the manifest speaks of, every file that is used must be listed.

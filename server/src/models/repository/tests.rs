@@ -147,6 +147,30 @@ async fn what_is_broken_is_refused_by_object() {
 }
 
 #[tokio::test]
+async fn labels_are_read_by_output_and_what_is_wrong_with_them_names_file_and_key() {
+    let config = b"[[outputs]]\nname = 'y'\ndatatype = 'FP32'\ndims = [2]\nlabels = 'names/y.txt'\n";
+    let read = async |labels: Option<&[u8]>| {
+        let mut files = vec![("models/m/1/model.onnx", GRAPH), ("models/m/config.toml", &config[..])];
+        files.extend(labels.map(|labels| ("models/m/names/y.txt", labels)));
+        read_model(&files, "m").await.map_err(|error| error.to_string())
+    };
+    let found = read(Some("cat\r\n\nsch\u{f6}n\n".as_bytes())).await.unwrap();
+    assert_eq!(found.labels["y"], ["cat", "", "sch\u{f6}n"].map(Box::from));
+    let missing = read(None).await.unwrap_err();
+    assert!(
+        missing.contains("models/m/names/y.txt: `labels` (`label_filename`) of output `y`"),
+        "{missing}"
+    );
+    let no_text = read(Some(b"\xff")).await.unwrap_err();
+    assert!(
+        no_text.contains("models/m/names/y.txt") && no_text.contains("utf-8"),
+        "{no_text}"
+    );
+    let many = read(Some(&vec![b'\n'; MAX_LABELS + 1])).await.unwrap_err();
+    assert!(many.contains("models/m/names/y.txt: more than 1048576 lines"), "{many}");
+}
+
+#[tokio::test]
 async fn weights_are_read_from_the_versions_folder_and_from_nowhere_else() {
     // One initializer whose weights lie in a file: graph, initializer, external_data, key and value.
     let refers_to = |file: &str| {

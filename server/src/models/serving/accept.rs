@@ -43,6 +43,8 @@ pub(crate) struct SelectedOutput {
     pub(crate) index: usize,
     /// True if the output is sent as raw bytes.
     pub(crate) binary: bool,
+    /// Classes of each row to send in place of the output; 0 sends the output.
+    pub(crate) classes: u64,
 }
 
 /// Model properties that a request is checked against.
@@ -256,13 +258,19 @@ fn select_outputs(
     binary: bool,
 ) -> Result<Vec<SelectedOutput>, Refusal> {
     let selected: Vec<SelectedOutput> = if requested.is_empty() {
-        (0..specs.len()).map(|index| SelectedOutput { index, binary }).collect()
+        let all = |index| SelectedOutput {
+            index,
+            binary,
+            classes: 0,
+        };
+        (0..specs.len()).map(all).collect()
     } else {
         let index_of = |output: &RequestedOutput| {
             let index = specs.iter().position(|spec| spec.name == output.name);
             let found = index.map(|index| SelectedOutput {
                 index,
                 binary: output.binary,
+                classes: output.classes,
             });
             found.ok_or_else(|| {
                 let names: Vec<String> = specs.iter().map(|spec| format!("`{}`", spec.name)).collect();
@@ -272,9 +280,16 @@ fn select_outputs(
         };
         requested.iter().map(index_of).collect::<Result<_, _>>()?
     };
-    for &SelectedOutput { index, binary } in &selected {
+    for &SelectedOutput { index, binary, classes } in &selected {
         let spec = &specs[index];
-        if !binary && matches!(spec.dtype, DataType::Fp16 | DataType::Bf16) {
+        if classes > 0 && spec.dtype == DataType::Bytes {
+            let what = format!(
+                "output `{}`: `classification` ranks numbers, and it is BYTES: ask for it without",
+                spec.name
+            );
+            return Err(Refusal::bad(what));
+        }
+        if !binary && classes == 0 && matches!(spec.dtype, DataType::Fp16 | DataType::Bf16) {
             let what = format!(
                 "output `{}`: {} has no JSON form, ask for binary data",
                 spec.name, spec.dtype
@@ -477,11 +492,16 @@ mod tests {
         let wanted = |name: &str, binary| RequestedOutput {
             name: name.into(),
             binary,
+            classes: 0,
         };
         let selected = |outputs: &[(usize, bool)]| -> Vec<SelectedOutput> {
             let outputs = outputs.iter();
             outputs
-                .map(|&(index, binary)| SelectedOutput { index, binary })
+                .map(|&(index, binary)| SelectedOutput {
+                    index,
+                    binary,
+                    classes: 0,
+                })
                 .collect()
         };
         assert_eq!(
@@ -496,5 +516,17 @@ mod tests {
         let refusal = |wanted: &[RequestedOutput], binary| select_outputs("m", &outputs, wanted, binary).unwrap_err();
         assert!(refusal(&[], false).message.contains("output `half`"));
         assert!(refusal(&[wanted("z", true)], true).message.contains("output `z`"));
+        let classes = |name: &str| RequestedOutput {
+            classes: 2,
+            ..wanted(name, false)
+        };
+        let texts = [
+            spec("half", DataType::Fp16, &[-1]),
+            spec("text", DataType::Bytes, &[-1]),
+        ];
+        let asked = |name: &str| select_outputs("m", &texts, &[classes(name)], false);
+        assert_eq!(asked("half").unwrap()[0].classes, 2, "classes are texts");
+        let refused = asked("text").unwrap_err();
+        assert!(refused.message.contains("output `text`: `classification`"), "{refused}");
     }
 }

@@ -7,7 +7,8 @@ use tierlab_protocol::grpc::messages::model_instance_group::Kind;
 use tierlab_protocol::grpc::messages::model_warmup::Input;
 use tierlab_protocol::grpc::messages::model_warmup::input::InputDataType;
 use tierlab_protocol::grpc::messages::{
-    DataType, ModelConfig, ModelDynamicBatching, ModelInput, ModelInstanceGroup, ModelParameter, ModelWarmup,
+    DataType, ModelConfig, ModelDynamicBatching, ModelInput, ModelInstanceGroup, ModelOutput, ModelParameter,
+    ModelQueuePolicy, ModelWarmup,
 };
 use tierlab_protocol::metadata::PLATFORM;
 use tierlab_protocol::tensor::TensorSpec;
@@ -35,7 +36,13 @@ impl Model {
             let string_value = threads.to_string();
             (key.to_owned(), ModelParameter { string_value })
         };
-        let outputs = self.tensors(&signature.outputs, &config.outputs);
+        let batching = &config.batching;
+        let queue_policy = ModelQueuePolicy {
+            default_timeout_microseconds: batching.queue_timeout_us,
+            allow_timeout_override: batching.allow_timeout_override,
+            max_queue_size: batching.queue_limit,
+        };
+        let has_policy = batching.queue_timeout_us > 0 || batching.queue_limit > 0;
         ModelConfig {
             name: self.name.clone(),
             platform: PLATFORM.to_owned(),
@@ -43,13 +50,14 @@ impl Model {
             version_policy: Some(config.version_policy.clone().into()),
             max_batch_size: int32(self.max_batch_size()),
             input: self.tensors(&signature.inputs, &config.inputs).collect(),
-            output: outputs.map(Into::into).collect(),
+            output: self.outputs(),
             instance_group: self.instance_groups(),
             dynamic_batching: signature.batched.then(|| ModelDynamicBatching {
                 preferred_batch_size: preferred.into_iter().map(int32).collect(),
-                max_queue_delay_microseconds: config.batching.max_delay_us,
-                priority_levels: config.batching.priority_levels.into(),
-                default_priority_level: config.batching.default_priority_level.into(),
+                max_queue_delay_microseconds: batching.max_delay_us,
+                priority_levels: batching.priority_levels.into(),
+                default_priority_level: batching.default_priority_level.into(),
+                default_queue_policy: has_policy.then_some(queue_policy),
             }),
             default_model_filename: MODEL_FILE.to_owned(),
             parameters: threads.map(parameter).into(),
@@ -68,6 +76,18 @@ impl Model {
             let reshape = declared.and_then(|declared| declared.reshape.clone());
             ModelInput::new(spec, self.signature.batched, reshape)
         })
+    }
+
+    fn outputs(&self) -> Vec<ModelOutput> {
+        let declared = &self.config.outputs;
+        let output = |tensor: ModelInput| {
+            let labels = declared.iter().find(|declared| declared.name == tensor.name);
+            ModelOutput {
+                label_filename: labels.and_then(|declared| declared.labels.clone()).unwrap_or_default(),
+                ..tensor.into()
+            }
+        };
+        self.tensors(&self.signature.outputs, declared).map(output).collect()
     }
 
     /// One for each number of threads, which its name then says, as Triton has no field for it.

@@ -8,6 +8,7 @@ use crate::batch::clock::PendingRequests;
 use crate::features::Join;
 use crate::inference::runtime::mapped::DiskSpace;
 use crate::inference::session::layout::SessionGroup;
+use crate::models::repository::Labels;
 use crate::request::admission::ModelShare;
 use crate::telemetry::metrics::ModelMetrics;
 use crate::telemetry::model_stats::Stats;
@@ -40,6 +41,7 @@ pub(crate) struct Model {
     /// `cpu` or `cuda`.
     pub(crate) provider: &'static str,
     pub(in crate::models) config: ModelConfig,
+    pub(in crate::models) labels: Labels,
     /// Its sessions; the groups with the most threads first.
     pub(in crate::models) layout: Vec<SessionGroup>,
     pub(in crate::models) queue: Arc<BatchQueue>,

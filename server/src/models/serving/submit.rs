@@ -12,7 +12,7 @@ use crate::telemetry::trace::context::RequestScope;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tierlab_formats::model::BatchingConfig;
-use tierlab_protocol::infer::Tensor;
+use tierlab_protocol::infer::{InferRequest, Tensor};
 use tokio::sync::oneshot;
 
 /// A request that is ready to run.
@@ -58,10 +58,18 @@ impl Model {
         self.queue.check_wait(limit)
     }
 
+    /// The time that a request sets itself, where the model's config lets it.
+    pub(crate) fn timeout_of(&self, request: &InferRequest) -> Option<Duration> {
+        let is_allowed = self.config.batching.allow_timeout_override;
+        // Triton's clients send 0 for no timeout of their own.
+        let timeout = request.timeout_us.filter(|&us| us > 0 && is_allowed);
+        timeout.map(Duration::from_micros)
+    }
+
     /// Sends a request through the queue and a session. Where the model's config allows it, one that is larger than a run
     /// goes in pieces.
     pub(crate) async fn infer(&self, work: RunRequest) -> Result<JobOutput, Refusal> {
-        let mut done = self.run(work).await?;
+        let mut done = self.run_in_time(work).await?;
         for (output, reshape) in done.outputs.iter_mut().zip(&self.reshapes.outputs) {
             let Some(reshape) = reshape else { continue };
             let Tensor { name, shape, .. } = output;
@@ -73,6 +81,28 @@ impl Model {
             })?;
         }
         Ok(done)
+    }
+
+    /// Refuses a request whose run has not begun when the model's limit for waiting is over. Sessions that take from the
+    /// queue refuse late requests as well, and more exactly; but all of them may be busy for longer.
+    async fn run_in_time(&self, work: RunRequest) -> Result<JobOutput, Refusal> {
+        let run_began = Arc::clone(&work.run_began);
+        let mut running = std::pin::pin!(self.run(work));
+        if let Some(limit) = self.queue_timeout() {
+            match tokio::time::timeout(limit, &mut running).await {
+                Ok(done) => return done,
+                Err(_) if run_began.get().is_none() => {
+                    let what = format!("no session was free within {limit:?}, the model's `batching.queue_timeout_us`");
+                    return Err(Refusal::new(Reason::Deadline, what));
+                }
+                Err(_) => {}
+            }
+        }
+        running.await
+    }
+
+    fn queue_timeout(&self) -> Option<Duration> {
+        Some(Duration::from_micros(self.config.batching.queue_timeout_us)).filter(|limit| !limit.is_zero())
     }
 
     async fn run(&self, work: RunRequest) -> Result<JobOutput, Refusal> {
@@ -117,6 +147,10 @@ impl Model {
             enqueued,
             rank: enqueued + priority_delay(&self.config.batching, work.priority),
             deadline: work.deadline,
+            start_by: match self.queue_timeout() {
+                Some(limit) => work.deadline.min(enqueued + limit),
+                None => work.deadline,
+            },
             scope: RequestScope::current(),
             run_began: work.run_began,
             reply: Some(reply),

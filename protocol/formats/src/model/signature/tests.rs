@@ -26,6 +26,7 @@ fn declared(dims: &[i64], reshape: Option<&[i64]>) -> DeclaredTensor {
         datatype: DataType::Fp32,
         dims: dims.to_vec(),
         reshape: reshape.map(<[i64]>::to_vec),
+        labels: None,
     }
 }
 

@@ -17,18 +17,20 @@ input [
   {
     name: "image"
     data_type: TYPE_UINT8
-    format: FORMAT_NONE
+    format: FORMAT_NCHW
     dims: [ 3, 224, 224 ]
   },
   { name: "text" data_type: TYPE_STRING dims: -1 }
 ]
-output { name: "scores", data_type: TYPE_FP16, dims: [ 1000 ], label_filename: "" }
+output { name: "scores", data_type: TYPE_FP16, dims: [ 1000 ], label_filename: "labels.txt" }
+output { name: "more", data_type: TYPE_FP32, dims: [ 1 ], label_filename: "" }
 dynamic_batching {
   preferred_batch_size: [ 8, 16 ]
   max_queue_delay_microseconds: 100
   priority_levels: 3
   default_priority_level: 2
   preserve_ordering: false
+  default_queue_policy { timeout_action: REJECT default_timeout_microseconds: 2000 max_queue_size: 9 }
 }
 instance_group [ { count: 2 kind: KIND_CPU }, { name: "more" count: 1 kind: KIND_CPU } ]
 parameters { key: "intra_op_thread_count" value: { string_value: "4" } }
@@ -60,9 +62,12 @@ fn a_whole_file_maps() {
             datatype: DataType::Bytes,
             dims: vec![-1],
             reshape: None,
+            labels: None,
         }
     );
     assert_eq!(config.outputs[0].datatype, DataType::Fp16);
+    assert_eq!(config.outputs[0].labels.as_deref(), Some("labels.txt"));
+    assert_eq!(config.outputs[1].labels, None);
     assert_eq!(
         (config.batching.preferred_rows.clone(), config.batching.max_delay_us),
         (vec![8, 16], 100)
@@ -71,6 +76,13 @@ fn a_whole_file_maps() {
         (config.batching.priority_levels, config.batching.default_priority_level),
         (3, 2)
     );
+    let batching = &config.batching;
+    let policy = (
+        batching.queue_timeout_us,
+        batching.queue_limit,
+        batching.allow_timeout_override,
+    );
+    assert_eq!(policy, (2000, 9, false));
     let instances = config.instances.as_ref().unwrap();
     assert_eq!((instances.count, instances.kind), (3, InstanceKind::Cpu));
     assert_eq!((instances.intra_op_threads, instances.inter_op_threads), (4, 1));
@@ -86,6 +98,12 @@ fn a_whole_file_maps() {
 #[test]
 fn what_is_left_out_means_what_it_means_to_triton() {
     let bare = read("backend: 'onnxruntime'").unwrap();
+    assert!(bare.batching.allow_timeout_override, "without a policy");
+    let policy = |inner: &str| {
+        let batching = format!("max_batch_size: 2 dynamic_batching {{ default_queue_policy {{ {inner} }} }}");
+        read(&batching).unwrap().batching.allow_timeout_override
+    };
+    assert!(!policy("") && policy("allow_timeout_override: true"));
     assert_eq!((bare.max_batch_size, bare.batching.max_delay_us), (0, 0));
     assert_eq!((bare.version_policy, bare.instances), (VersionPolicy::default(), None));
     let tensors = read("input { name: 'x' data_type: TYPE_FP32 dims: 4 }").unwrap();
@@ -121,8 +139,14 @@ fn what_does_not_map_is_refused_by_line_column_and_key() {
             "max_batch_size: 1 max_batch_size: 2",
             "line 1, column 35: `max_batch_size`: is given twice",
         ),
-        ("sequence_batching { }", "`sequence_batching`"),
-        ("ensemble_scheduling { step [] }", "`ensemble_scheduling`"),
+        (
+            "sequence_batching { }",
+            "`sequence_batching`: sequences are not offered here: give the graph its state",
+        ),
+        (
+            "ensemble_scheduling { step [] }",
+            "`ensemble_scheduling`: ensembles are not offered here: serve one graph",
+        ),
         (
             "cc_model_filenames { key: 'a' value: 'b' }",
             "`cc_model_filenames`: has no counterpart",
@@ -146,16 +170,24 @@ fn what_does_not_map_is_refused_by_line_column_and_key() {
         ("input { name: 'x' }", "`data_type` of `x` is missing"),
         ("input: 5", "`input`: a message"),
         (
-            "output { name: 'y' data_type: TYPE_FP32 label_filename: 'l.txt' }",
-            "`output.label_filename`",
+            "input { name: 'x' data_type: TYPE_FP32 label_filename: 'l.txt' }",
+            "`labels` of input `x`: only outputs have classes",
+        ),
+        (
+            "input { name: 'x' data_type: TYPE_FP32 format: NCHW }",
+            "`input.format`",
         ),
         (
             "dynamic_batching { preserve_ordering: true }",
             "`dynamic_batching.preserve_ordering`",
         ),
         (
-            "dynamic_batching { default_queue_policy { } }",
-            "`dynamic_batching.default_queue_policy`",
+            "dynamic_batching { default_queue_policy { timeout_action: DELAY } }",
+            "`dynamic_batching.default_queue_policy.timeout_action`: only REJECT",
+        ),
+        (
+            "dynamic_batching { priority_queue_policy { } }",
+            "`dynamic_batching.priority_queue_policy`",
         ),
         (
             "max_batch_size: 4 dynamic_batching { preferred_batch_size: [ 8 ] }",
@@ -246,7 +278,7 @@ fn everything_that_does_not_map_is_told_at_once_in_the_order_of_the_text() {
         max_batch_size: 4\n\
         input { name: 'x' data_type: TYPE_FP8 dims: 0\n  allow_ragged_batch: true }\n\
         output { name: 'y' }\n\
-        dynamic_batching { preserve_ordering: true\n  default_queue_policy { } }\n\
+        dynamic_batching { preserve_ordering: true\n  priority_queue_policy { } }\n\
         instance_group [ { kind: KIND_MODEL },\n  { host_policy: 'a' } ]\n\
         sequence_batching { }\n\
         model_warmup { batch_size: 9 inputs { key: 'x' value: { dims: -2 zero_data: true } } }\n\
@@ -260,7 +292,7 @@ fn everything_that_does_not_map_is_told_at_once_in_the_order_of_the_text() {
         "line 4, column 23: `input.allow_ragged_batch`",
         "line 5, column 8: `output`: `data_type` of `y` is missing",
         "line 6, column 39: `dynamic_batching.preserve_ordering`",
-        "line 7, column 24: `dynamic_batching.default_queue_policy`",
+        "line 7, column 25: `dynamic_batching.priority_queue_policy`",
         "line 8, column 26: `instance_group.kind`: `KIND_MODEL`",
         "line 9, column 18: `instance_group.host_policy`",
         "line 10, column 19: `sequence_batching`",
