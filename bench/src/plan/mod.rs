@@ -7,8 +7,8 @@ mod point;
 mod raw;
 
 pub(crate) use common::{
-    Common, Flags, RawTier, Size, Source, bad_usage, check_counts, check_list, check_name, check_table, check_within,
-    hundredths, mib, number, parse_positive_seconds, parse_seconds, seconds, tier_config,
+    Common, Flags, RawTier, Several, Size, Source, bad_usage, check_counts, check_list, check_name, check_table,
+    check_within, hundredths, mib, number, parse_positive_seconds, parse_seconds, seconds, tier_config,
 };
 pub(crate) use point::{CacheState, Operation, Pattern, Point, Way, WriteSync, word};
 pub(crate) use raw::Arrivals;

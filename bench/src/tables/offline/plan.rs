@@ -1,8 +1,8 @@
 //! The plan of an offline run. In: TOML, and flags over it. Out: settings, checked.
 
 use crate::plan::{
-    Common, Flags, RawTier, Size, Source, check_counts, check_list, check_name, check_table, check_within, hundredths,
-    mib, number,
+    Common, Flags, RawTier, Several, Size, Source, check_counts, check_list, check_name, check_table, check_within,
+    hundredths, mib, number,
 };
 use crate::tables::price::{OfflinePrices, RawOfflinePrice};
 use anyhow::Result;
@@ -82,23 +82,6 @@ pub(super) struct Loader {
     pub(super) piece_bytes: Size,
     /// Bytes of batches made before a session asks for them. Too few lose what a tier delivers in bursts.
     pub(super) ready_bytes: Size,
-}
-
-/// One value, or a list of them.
-#[derive(Debug, Deserialize, Serialize)]
-#[serde(untagged)]
-enum Several<T> {
-    One(T),
-    List(Vec<T>),
-}
-
-impl<T> Several<T> {
-    const fn values(&self) -> &[T] {
-        match self {
-            Self::One(value) => std::slice::from_ref(value),
-            Self::List(values) => values.as_slice(),
-        }
-    }
 }
 
 impl Default for Loader {
