@@ -13,7 +13,8 @@ use tierlab_report::parts::{Axis, Chart, Figure, Line, Table, Unit};
 
 const NOTE: &str = "hits: look-ups that asked nothing of the origin, ± half of the 95 % interval over the repeats, which begin with nothing \
                                cached; one that joins the fetch of another is a hit, though it waits for it. computed: hits of the same policy over the \
-                               same look-ups, one after another. best: what Belady's MIN, which knows the \
+                               same look-ups, one after another; with many in flight, what is being fetched serves as further entries, and hits are \
+                               more. best: what Belady's MIN, which knows the \
                                future, would hit over the same look-ups in the same memory. p50, p99: of a look-up, service time at this depth, and the \
                                factor that its 95 % interval reaches up and down; n/a: too few. requests, bytes/byte: of the origin, for a look-up, and for a \
                                byte that was asked for. warm: look-ups and time until it hits within 5 % as often as in the last quarter; -: it never \
