@@ -38,6 +38,36 @@ fn a_tier_is_looked_at_and_measured_and_nothing_is_left_behind() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
+/// Sets a seccomp filter that answers EPERM to `io_uring_setup` (425) as Docker's default profile does, and becomes the
+/// program.
+const SECCOMP: &str = r#"
+import ctypes, os, struct, sys
+code = b"".join(struct.pack("HBBI", *line) for line in [
+    (0x20, 0, 0, 0), (0x15, 0, 1, 425), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7fff0000)])
+held = ctypes.create_string_buffer(code)
+program = struct.pack("HxxxxxxP", 4, ctypes.addressof(held))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0, os.strerror(ctypes.get_errno())
+os.execv(sys.argv[1], sys.argv[1:])
+"#;
+
+#[test]
+fn a_seccomp_filter_that_refuses_io_uring_is_found() {
+    let output = Command::new("python3")
+        .args(["-c", SECCOMP, env!("CARGO_BIN_EXE_tierlab-storage-bench")])
+        .args(["doctor", "--json"])
+        .output();
+    let Ok(output) = output else { return };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let first = &report["findings"][0];
+    assert_eq!(
+        (&first["about"], &first["level"]),
+        (&"io_uring".into(), &"warning".into())
+    );
+    assert!(first["found"].as_str().unwrap().contains("refused"), "{first}");
+}
+
 #[test]
 fn without_a_tier_it_is_text_and_mistakes_are_named() {
     let output = doctor(&[]);

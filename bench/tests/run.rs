@@ -15,7 +15,7 @@ fn plan(folder: &Path, cross: &str) {
     let nvme = "kind = \"nvme\"\nroot = \"anywhere\"\n";
     std::fs::write(folder.join("nvme.toml"), nvme).unwrap();
     std::fs::write(folder.join("memory.toml"), "kind = \"memory\"\n").unwrap();
-    let head = "name = \"test\"\nrepeats = 2\nseconds = 0.05\nwarmup_seconds = 0.01\nsize = \"1MiB\"\nforeign_cpu_share = 1.0\nsteal_share = 1.0\npeers = false\n\
+    let head = "name = \"test\"\nrepeats = 2\nseconds = 0.05\nwarmup_seconds = 0.01\nprecondition_seconds = 0.02\nsize = \"1MiB\"\nforeign_cpu_share = 1.0\nsteal_share = 1.0\npeers = false\n\
                 [tiers.disk]\nfile = \"nvme.toml\"\n[tiers.memory]\nfile = \"memory.toml\"\n";
     std::fs::write(folder.join("plan.toml"), format!("{head}{cross}")).unwrap();
 }
@@ -129,6 +129,28 @@ fn an_open_loop_counts_from_due_times_and_a_rate_that_is_too_high_is_saturated()
     );
     assert!(points[1]["late_p99_us"].as_f64().unwrap() > 100_000.0, "{}", points[1]);
     assert!(run["tiers"]["slow"].to_string().contains("emulated"));
+}
+
+#[test]
+fn repeats_of_some_seconds_have_figures_of_each() {
+    let folder = folder();
+    plan(folder.path(), "[[cross]]\ntier = [\"memory\"]\nblock = [\"4KiB\"]\n");
+    let out = folder.path().join("out");
+    let output = run(
+        folder.path(),
+        &["--out", out.to_str().unwrap(), "--seconds", "2", "--repeats", "1"],
+    );
+    assert!(output.status.success(), "{}", told(&output));
+    let run: Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
+    let seconds = run["seconds"][0]["repeats"][0].as_array().unwrap();
+    assert_eq!(seconds.len(), 2, "{}", run["seconds"]);
+    for second in seconds {
+        let calls = second["calls"].as_u64().unwrap();
+        assert_eq!(second["mb_per_s"].as_f64().unwrap(), calls as f64 * 4096.0 / 1e6);
+        assert!(second["p99_us"].as_f64().unwrap() > 0.0);
+    }
+    let html = std::fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(html.contains("Each second") && html.contains("p99 of each second"));
 }
 
 #[test]

@@ -1,22 +1,82 @@
 #!/usr/bin/env python3
-"""Tar shards through PyTorch's DataLoader with webdataset, and ONNX Runtime: the loader alone, the model alone, both.
+"""Tar shards through PyTorch's DataLoader with webdataset, or Parquet and Arrow files through pyarrow, and ONNX Runtime: the loader
+alone, the model alone, both.
 
   dataloader_peer.py JOB.json      one line of JSON for each number of workers
 
-The job holds: `shards` (paths), `columns` (name, dtype, shape and the model's input of each), `model`, `batch_rows`, `shuffle_rows`,
-`workers` (numbers of worker processes; 0 is this process), `prefetch` (batches ahead of each worker), `seconds`, `warmup_seconds`.
+The job holds: `layout`, `shards` (paths), `columns` (name, dtype, shape and the model's input of each), `model`, `batch_rows`, `shuffle_rows`,
+`workers` (numbers of worker processes, of pyarrow threads; 0 is this one), `prefetch` (batches ahead of each worker), `seconds`, `warmup_seconds`.
 """
+import collections
+import concurrent.futures
 import json
+import random
 import sys
 import time
 
 import numpy
 import onnxruntime
-import torch
-import webdataset
+
+# Rows of the record batches that are read at once; a row group of Parquet has as many.
+PIECE_ROWS = 16_384
 
 
-def loader(job, workers):
+def pieces(job):
+    """Functions that each read some rows as a table."""
+    import pyarrow
+    from pyarrow import ipc, parquet
+
+    names, made = [column["name"] for column in job["columns"]], []
+    for shard in job["shards"]:
+        if job["layout"] == "parquet":
+            groups = range(parquet.ParquetFile(shard).num_row_groups)
+            made += [lambda shard=shard, at=at: parquet.ParquetFile(shard).read_row_group(at, names, use_threads=False) for at in groups]
+        else:
+            file = ipc.open_file(pyarrow.memory_map(shard))
+            step = max(1, PIECE_ROWS // file.get_batch(0).num_rows)
+            starts = range(0, file.num_record_batches, step)
+            made += [lambda file=file, at=at: pyarrow.Table.from_batches(
+                [file.get_batch(batch) for batch in range(at, min(at + step, file.num_record_batches))]).select(names) for at in starts]
+    return made
+
+
+def ahead(job, workers):
+    """Tables without end, in another order each time, read by so many threads."""
+    made, waiting = pieces(job), collections.deque()
+    with concurrent.futures.ThreadPoolExecutor(max(1, workers)) as pool:
+        while True:
+            random.shuffle(made)
+            for piece in made:
+                if not workers:
+                    yield piece()
+                    continue
+                waiting.append(pool.submit(piece))
+                if len(waiting) >= job["prefetch"]:
+                    yield waiting.popleft().result()
+
+
+def columnar(job, workers):
+    """Batches of rows drawn among `shuffle_rows`, as arrays: whole columns at a time, never a row."""
+    def arrays(table):
+        return [table[column["name"]].combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(-1, *column["shape"])
+                for column in job["columns"]]
+
+    held, size = None, job["batch_rows"]
+    for table in ahead(job, workers):
+        held = [numpy.concatenate(pair) for pair in zip(held, arrays(table))] if held else arrays(table)
+        rows = len(held[0])
+        order = numpy.random.permutation(rows)
+        full = max(0, rows - job["shuffle_rows"]) // size * size
+        for start in range(0, full, size):
+            yield [column[order[start:start + size]] for column in held]
+        held = [column[order[full:]] for column in held]
+
+
+def tar(job, workers):
+    import torch
+    import webdataset
+
+    torch.set_num_threads(1)
     columns = job["columns"]
 
     def decode(sample):
@@ -63,12 +123,12 @@ def endless(batches):
 
 def main():
     job = json.load(open(sys.argv[1], encoding="utf-8"))
-    torch.set_num_threads(1)
+    loader = tar if job["layout"] == "tar" else columnar
     model = session(job)
     names = [column["input"] for column in job["columns"]]
 
     def infer(batch):
-        model.run(None, dict(zip(names, (values.numpy() for values in batch))))
+        model.run(None, dict(zip(names, map(numpy.asarray, batch))))
 
     for workers in job["workers"]:
         nothing = lambda _: None
@@ -77,7 +137,7 @@ def main():
         made, held = [], 0
         for batch in loader(job, 0):
             made.append(batch)
-            held += sum(values.numel() * values.element_size() for values in batch)
+            held += sum(numpy.asarray(values).nbytes for values in batch)
             if held >= 128 << 20:
                 break
         inference = rate(job, endless(made), infer)

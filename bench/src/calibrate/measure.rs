@@ -196,6 +196,7 @@ mod tests {
             let look = Watched::default().look();
             Step {
                 driven: Driven {
+                    seconds: Vec::new(),
                     tally,
                     window: Duration::from_secs(1),
                     looks: (look.clone(), look),

@@ -2,6 +2,7 @@
 
 use crate::machine::Environment;
 use serde::Serialize;
+use std::cmp::Ordering;
 use std::fmt::Write as _;
 use tierlab_instrument::host::Host;
 use tierlab_instrument::units::bytes;
@@ -28,6 +29,9 @@ pub(super) struct Finding {
     /// Effect on a run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) effect: Option<String>,
+    /// Factor by which it slows what it affects, if known; infinite, in JSON null, if nothing works.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) times: Option<f64>,
     /// Size of the effect, if measured here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) measured: Option<String>,
@@ -43,6 +47,7 @@ impl Finding {
             about: about.into(),
             found: found.into(),
             effect: None,
+            times: None,
             measured: None,
             change: None,
         }
@@ -71,12 +76,27 @@ impl Finding {
         self
     }
 
+    pub(super) const fn times(mut self, factor: f64) -> Self {
+        self.times = Some(factor);
+        self
+    }
+
     /// The finding, or a fine one without effect and change if it is.
     pub(super) fn fine_if(self, is_fine: bool) -> Self {
         match is_fine {
-            true => Self::fine(self.about, self.found),
+            true => Self {
+                measured: self.measured,
+                ..Self::fine(self.about, self.found)
+            },
             false => self,
         }
+    }
+
+    /// Order of a list: warnings, the worst first, then what is not known, then the rest.
+    pub(super) fn order(&self, other: &Self) -> Ordering {
+        let factor = |finding: &Self| finding.times.unwrap_or(1.0);
+        let worse = factor(other).total_cmp(&factor(self));
+        self.level.cmp(&other.level).then(worse)
     }
 
     pub(super) fn measured(mut self, by: impl Into<String>) -> Self {

@@ -72,6 +72,28 @@ fn cpu(tree: &Tree, groups: &str, cores: usize) -> Option<Finding> {
         Finding::warning("CPU of the control group", format!("{share:.2} of {cores} cores"))
             .effect("who has used its share waits for the next tenth of a second: the tail shows it")
             .change("take the CPU limit of the container or service off (a request or weight stays fair without it)")
+            .measured(
+                throttled(tree, groups)
+                    .unwrap_or_else(|| format!("{:.0} % of the machine", 100.0 * share / cores as f64)),
+            )
+            .times(cores as f64 / share)
+    })
+}
+
+/// Periods in which the group ran out of its share, of the group nearest to the process that counts them.
+fn throttled(tree: &Tree, groups: &str) -> Option<String> {
+    let mut stats = texts(tree, groups, "", "cpu.stat");
+    stats.extend(texts(tree, groups, "cpu", "cpu.stat"));
+    stats.iter().find_map(|text| {
+        let value = |name: &str| {
+            text.lines()
+                .find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
+        };
+        Some(format!(
+            "made to wait in {} of {} periods so far",
+            value("nr_throttled ")?,
+            value("nr_periods ")?
+        ))
     })
 }
 
@@ -81,6 +103,9 @@ fn memory(tree: &Tree, groups: &str) -> Option<Finding> {
     let limits = two.iter().chain(&one).filter_map(|text| text.parse::<u64>().ok());
     let least = limits.filter(|bytes| *bytes < NO_LIMIT).min()?;
     let all = memory_bytes(&tree.text("proc/meminfo")?)?;
+    let mut used = texts(tree, groups, "", "memory.current");
+    used.extend(texts(tree, groups, "memory", "memory.usage_in_bytes"));
+    let used = used.first().and_then(|text| text.parse().ok()).map(bytes);
     (least < all).then(|| {
         Finding::warning(
             "memory of the control group",
@@ -88,19 +113,31 @@ fn memory(tree: &Tree, groups: &str) -> Option<Finding> {
         )
         .effect("the page cache counts against it: warm reads are cold again sooner than the machine's memory says")
         .change("raise the memory limit of the container or service, or read past the page cache")
+        .measured(format!(
+            "{} in use, page cache included",
+            used.as_deref().unwrap_or("an unknown amount")
+        ))
     })
 }
 
 fn io(tree: &Tree, groups: &str) -> Option<Finding> {
-    let limits = texts(tree, groups, "", "io.max")
+    let two = texts(tree, groups, "", "io.max")
         .into_iter()
-        .find(|text| !text.is_empty())?;
-    Some(
-        Finding::warning(
-            "I/O of the control group",
-            limits.lines().collect::<Vec<_>>().join("; "),
-        )
-        .effect("no tier on that device is faster than this")
-        .change("take io.max of the group (IOReadBandwidthMax, IOReadIOPSMax of the service) off"),
-    )
+        .map(|text| (String::new(), text));
+    let one = ["read_bps", "read_iops", "write_bps", "write_iops"]
+        .into_iter()
+        .flat_map(|name| {
+            let texts = texts(tree, groups, "blkio", &format!("blkio.throttle.{name}_device"));
+            texts.into_iter().map(move |text| (format!("{name} "), text))
+        });
+    let limits: Vec<String> = two
+        .chain(one)
+        .flat_map(|(name, text)| text.lines().map(|line| format!("{name}{line}")).collect::<Vec<_>>())
+        .collect();
+    (!limits.is_empty()).then(|| {
+        Finding::warning("I/O of the control group", limits.join("; "))
+            .effect("no tier on that device is faster than this")
+            .change("take io.max or blkio.throttle of the group (IOReadBandwidthMax, IOReadIOPSMax of the service) off")
+            .measured("the limit itself; direct reads below have the rate under it")
+    })
 }

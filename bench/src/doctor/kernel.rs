@@ -2,6 +2,7 @@
 
 use super::finding::Finding;
 use super::tree::{Tree, bracketed};
+use std::io;
 use tierlab_instrument::units;
 
 /// Open files that a run with a thousand connections needs.
@@ -10,35 +11,64 @@ const ENOUGH_FILES: u64 = 4096;
 const QUIET: f64 = 0.25;
 
 /// Runs all checks; `pinned_bytes` is the memory that the tier registers with the kernel.
-pub(super) fn findings(tree: &Tree, cores: usize, pinned_bytes: u64) -> Vec<Finding> {
-    let mut found = vec![io_uring(tree)];
+pub(super) fn findings(tree: &Tree, pinned_bytes: u64, ring: &io::Result<()>) -> Vec<Finding> {
+    let cores = online(tree);
+    let mut found = vec![io_uring(tree, ring)];
     found.extend(limits(tree, pinned_bytes));
     found.extend([governor(tree), huge_pages(tree), numa(tree)]);
+    found.extend(affinity(tree, cores));
     found.extend(load(tree, cores));
     found
 }
 
-fn io_uring(tree: &Tree) -> Finding {
+/// Number of CPUs that are online, 1 if unknown. Not the process's own: a limit of the control group would hide itself.
+pub(super) fn online(tree: &Tree) -> usize {
+    let text = tree.text("sys/devices/system/cpu/online").unwrap_or_default();
+    in_list(&text).unwrap_or(1)
+}
+
+/// Counts the numbers of a list such as `0-3,8`.
+fn in_list(text: &str) -> Option<usize> {
+    let count = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        last.checked_sub(first)?.checked_add(1)
+    };
+    text.split(',').map(count).sum()
+}
+
+fn affinity(tree: &Tree, cores: usize) -> Option<Finding> {
+    let status = tree.text("proc/self/status")?;
+    let list = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    let allowed = in_list(list)?;
+    let finding = Finding::warning("CPU affinity", format!("{allowed} of {cores} CPUs, {}", list.trim()))
+        .effect("what is measured and what measures share them while others may be idle")
+        .change("start it without taskset, or with a larger cpuset of the container")
+        .measured(format!("{:.0} % of the CPUs", 100.0 * allowed as f64 / cores as f64))
+        .times(cores as f64 / allowed.max(1) as f64);
+    Some(finding.fine_if(allowed >= cores))
+}
+
+fn io_uring(tree: &Tree, ring: &io::Result<()>) -> Finding {
     let about = "io_uring";
     let change = "sysctl kernel.io_uring_disabled=0; in a container a seccomp profile that permits io_uring_setup, \
                   io_uring_enter and io_uring_register";
     let effect = "the nvme tier does not open; without it local files are read by blocking calls";
-    match tree.text("proc/sys/kernel/io_uring_disabled").as_deref() {
-        Some("0") => Finding::fine(about, "allowed"),
-        Some("1") => Finding::warning(
-            about,
-            "only for members of kernel.io_uring_group and privileged processes",
-        )
+    let Err(error) = ring else {
+        return Finding::fine(about, "a ring was set up");
+    };
+    let why = match tree.text("proc/sys/kernel/io_uring_disabled").as_deref() {
+        Some("1") => ": only for members of kernel.io_uring_group and privileged processes",
+        Some("2") => ": disabled for all",
+        _ if error.kind() == io::ErrorKind::PermissionDenied => ", though the kernel allows it: a seccomp filter",
+        _ => "",
+    };
+    Finding::warning(about, format!("refused, {error}{why}"))
         .effect(effect)
-        .change(change),
-        Some(_) => Finding::warning(about, "disabled for all")
-            .effect(effect)
-            .change(change),
-        None => Finding::unknown(
-            about,
-            "this kernel has no switch for it (older than 6.6): the nvme tier tells when it is opened",
-        ),
-    }
+        .change(change)
+        .times(f64::INFINITY)
 }
 
 /// Parses a limit from `Max open files 1024 4096 files`, or from `unlimited`.
@@ -113,11 +143,15 @@ fn huge_pages(tree: &Tree) -> Finding {
     let Some(text) = tree.text("sys/kernel/mm/transparent_hugepage/enabled") else {
         return Finding::unknown(about, "this kernel has none");
     };
+    let events = tree.text("proc/vmstat").unwrap_or_default();
+    let stalls = events.lines().find_map(|line| line.strip_prefix("compact_stall "));
+    let stalls = stalls.unwrap_or("an unknown number of");
     let chosen = bracketed(&text);
     match chosen {
         Some("always") => Finding::warning(about, "always")
             .effect("memory is compacted while requests wait for it, which shows in the tail")
-            .change("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"),
+            .change("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled")
+            .measured(format!("{stalls} waits for compaction since the start of the machine")),
         Some(word) => Finding::fine(about, word),
         None => Finding::unknown(about, text),
     }
@@ -148,6 +182,8 @@ fn load(tree: &Tree, cores: usize) -> Option<Finding> {
     let found = format!("{load:.2} processes ready to run on {cores} cores, mean of a minute");
     let finding = Finding::warning("other work", found)
         .effect("it shares the cores with what is measured")
-        .change("end it, or wait: `uptime` tells when it is over");
+        .change("end it, or wait: `uptime` tells when it is over")
+        .measured(format!("{:.1} for each core", load / cores as f64))
+        .times((load / cores as f64).max(1.0));
     Some(finding.fine_if(load <= QUIET * cores as f64))
 }

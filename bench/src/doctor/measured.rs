@@ -14,6 +14,8 @@ use tierlab_storage::TierConfig;
 
 /// Bytes of the file: more than half a second of reads brings into the page cache.
 const FILE_BYTES: u64 = 128 << 20;
+/// Bytes written to a tier without a local folder.
+const REMOTE_BYTES: u64 = 8 << 20;
 const WINDOW: Duration = Duration::from_millis(500);
 const WARMUP: Duration = Duration::from_millis(50);
 const SMALL: u64 = 4096;
@@ -99,6 +101,67 @@ fn shown(driven: &Driven) -> Result<Shown> {
     })
 }
 
+/// Adds what reads through the page cache showed, in both directions, to the finding about the read-ahead of their device.
+pub(super) fn read_ahead(found: &mut [Finding], ways: &Ways) {
+    let random = both(&ways.small_direct, &ways.small_buffered);
+    let in_order = both(&ways.large_direct, &ways.large_buffered);
+    let finding = found
+        .iter_mut()
+        .find(|finding| finding.about.starts_with("read-ahead of"));
+    let (Some(finding), Some(random), Some(in_order)) = (finding, random, in_order) else {
+        return;
+    };
+    let fetched = [random, in_order].map(|(_, through)| through.fetched_share.unwrap_or(1.0));
+    if fetched.iter().any(|share| *share < FETCHED) {
+        return;
+    }
+    let slower = [
+        random.1.p50_us / random.0.p50_us,
+        in_order.0.mb_per_s / in_order.1.mb_per_s,
+    ];
+    let worst = slower[0].max(slower[1]);
+    let measured = format!(
+        "4 KiB at random {:.2} times as long as past the page cache and {} fetched for each, 1 MiB in order {:.2} times as long",
+        slower[0],
+        bytes((fetched[0] * SMALL as f64) as u64),
+        slower[1]
+    );
+    let of = finding.clone().measured(measured);
+    *finding = match worst < SLOWER {
+        true => of.fine_if(true),
+        false => of.times(worst),
+    };
+}
+
+/// Reads of a tier that has no local folder, through it.
+pub(super) fn through(config: &TierConfig, stop: &Stop) -> Finding {
+    let about = "reads through the tier";
+    let reads = || {
+        let mut station = Station::new("doctor", config, None, 0)?;
+        let access = Access::reads(REMOTE_BYTES, WINDOW, WARMUP);
+        let mut of = |point: &Point| {
+            station.prepare(point, &access)?;
+            shown(&station.measure(point, &access, 0, stop)?)
+        };
+        let small = of(&Point::reads("doctor", SMALL));
+        let large = of(&Point {
+            pattern: Pattern::Sequential,
+            ..Point::reads("doctor", LARGE)
+        });
+        station.remove()?;
+        anyhow::Ok((small?, large?))
+    };
+    match reads() {
+        Ok((small, large)) => Finding::fine(about, "one at a time, for half a second each").measured(format!(
+            "4 KiB at random in {}, 1 MiB in order in {}, {} MB/s",
+            latency(small.p50_us),
+            latency(large.p50_us),
+            digits3(large.mb_per_s)
+        )),
+        Err(error) => Finding::unknown(about, format!("not measured: {error:#}")),
+    }
+}
+
 /// Returns the findings of a folder; `direct` is the tier's setting.
 pub(super) fn findings(ways: &Ways, direct: Option<bool>) -> Vec<Finding> {
     let mut found = vec![direct_reads(ways)];
@@ -154,7 +217,8 @@ fn through_cache(
         true => Finding::fine(about, "costs no more than direct reads"),
         false => Finding::warning(about, format!("{slower:.1} times as long as direct reads"))
             .effect(effect)
-            .change(change),
+            .change(change)
+            .times(slower),
     };
     finding.measured(figures)
 }
@@ -221,6 +285,32 @@ mod tests {
         assert!(warnings[0].measured.as_ref().unwrap().contains("8 KiB fetched"));
         assert_eq!(warnings[1].found, "2.0 times as long as direct reads");
         assert!(found.iter().all(|finding| finding.measured.is_some()), "{found:?}");
+    }
+
+    #[test]
+    fn read_ahead_has_the_figures_of_both_directions() {
+        let ways = |small: f64, large: f64| Ways {
+            small_direct: of(100.0, 40.0),
+            small_buffered: of(small, 13.0),
+            large_direct: of(1000.0, 1000.0),
+            large_buffered: of(1000.0, large),
+            small_ring: of(101.0, 40.0),
+        };
+        let told = |ways: &Ways| {
+            let mut found = [Finding::warning("read-ahead of vda", "8192 KiB")
+                .effect("slow")
+                .change("less")];
+            read_ahead(&mut found, ways);
+            found[0].clone()
+        };
+        let slow = told(&ways(2000.0, 900.0));
+        assert_eq!((slow.level, slow.times), (Level::Warning, Some(20.0)));
+        let measured = slow.measured.unwrap();
+        assert!(
+            measured.contains("20.00 times") && measured.contains("8 KiB fetched") && measured.contains("1.11 times")
+        );
+        assert_eq!(told(&ways(110.0, 900.0)).level, Level::Fine);
+        assert_eq!(told(&ways(110.0, 500.0)).times, Some(2.0));
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod gpu;
 mod groups;
 mod kernel;
 mod measured;
+mod network;
 mod nfs;
 mod tree;
 
@@ -18,12 +19,15 @@ use crate::stop::Stop;
 use anyhow::Result;
 use clap::Args;
 use finding::Finding;
+use measured::Ways;
 use serde::Serialize;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tierlab_instrument::mounts::holding;
 use tierlab_instrument::units::latency;
 use tierlab_storage::TierConfig;
+use tierlab_storage::tiers::nvme::try_ring;
 use tree::Tree;
 
 /// Flags of `doctor`.
@@ -52,7 +56,7 @@ struct DoctorReport {
     schema: u32,
     machine: Environment,
     tier: Option<&'static str>,
-    /// Findings, warnings first.
+    /// Findings, the worst first.
     findings: Vec<Finding>,
 }
 
@@ -66,6 +70,8 @@ struct Subject {
     /// True if the tier bypasses the page cache; `None` if it cannot choose.
     direct: Option<bool>,
     wants_gpu: bool,
+    /// Address of a tier behind a network.
+    url: Option<String>,
 }
 
 impl Subject {
@@ -76,10 +82,22 @@ impl Subject {
                 folders: nvme.root.iter().chain(&nvme.roots).cloned().collect(),
                 pinned_bytes: nvme.registered_buffers_bytes,
                 direct: Some(nvme.direct),
-                wants_gpu: false,
+                ..Self::default()
             },
             TierConfig::Nfs(nfs) => Self {
                 folders: nfs.path.iter().cloned().collect(),
+                url: nfs.url.clone(),
+                ..Self::default()
+            },
+            TierConfig::S3(s3) => Self {
+                url: Some(s3.endpoint.clone().unwrap_or_else(|| {
+                    let region = s3.region.as_deref().unwrap_or("us-east-1");
+                    format!("https://s3.{region}.amazonaws.com")
+                })),
+                ..Self::default()
+            },
+            TierConfig::Flight(flight) => Self {
+                url: Some(flight.url.clone()),
                 ..Self::default()
             },
             TierConfig::Gds(gds) => Self {
@@ -104,17 +122,20 @@ pub(crate) fn call(options: &DoctorOptions) -> Result<()> {
         .transpose()?;
     let subject = config.as_ref().map(Subject::of).unwrap_or_default();
     let machine = Environment::here(&subject.folders);
-    let mut findings = look(&Tree::at("/"), &subject, machine.host.cores as usize);
+    let stop = Stop::on_signal()?;
+    let measure = |folder: &Path| (!options.no_measure).then(|| measured::ways(folder, &stop));
+    let tree = Tree::at("/");
+    let mut findings = look(&tree, &subject, &try_ring(), measure);
+    if let Some(url) = &subject.url {
+        findings.extend(network::findings(&tree, url));
+    }
     if let Some(config) = &config {
         findings.push(opens(config)?);
-    }
-    if !options.no_measure {
-        let stop = Stop::on_signal()?;
-        for folder in &subject.folders {
-            findings.extend(measure(folder, subject.direct, &stop));
+        if !options.no_measure && subject.folders.is_empty() {
+            findings.push(measured::through(config, &stop));
         }
     }
-    findings.sort_by_key(|finding| finding.level);
+    findings.sort_by(Finding::order);
     let report = DoctorReport {
         schema: SCHEMA,
         machine,
@@ -129,22 +150,39 @@ pub(crate) fn call(options: &DoctorOptions) -> Result<()> {
     Ok(())
 }
 
-/// Checks the system's files.
-fn look(tree: &Tree, subject: &Subject, cores: usize) -> Vec<Finding> {
-    let mut found = kernel::findings(tree, cores, subject.pinned_bytes);
-    found.extend(groups::findings(tree, cores));
+/// Checks the system's files, and measures folders as far as `measure` does.
+fn look(
+    tree: &Tree,
+    subject: &Subject,
+    ring: &io::Result<()>,
+    measure: impl Fn(&Path) -> Option<Result<Ways>>,
+) -> Vec<Finding> {
+    let mut found = kernel::findings(tree, subject.pinned_bytes, ring);
+    found.extend(groups::findings(tree, kernel::online(tree)));
     let mounts = tree.text("proc/self/mountinfo").unwrap_or_default();
     for folder in &subject.folders {
         // A missing folder lies on the file system of its parent.
         let place = folder.canonicalize().unwrap_or_else(|_| folder.clone());
-        found.extend(match holding(&mounts, &place) {
+        let mut own = match holding(&mounts, &place) {
             None => vec![Finding::unknown(
                 "file system",
                 format!("no mount is known that holds {}", folder.display()),
             )],
             Some(mount) if mount.kind.starts_with("nfs") => nfs::findings(tree, &mount),
             Some(mount) => disk::below(tree, &mount),
-        });
+        };
+        match measure(folder) {
+            None => {}
+            Some(Ok(ways)) => {
+                measured::read_ahead(&mut own, &ways);
+                own.extend(measured::findings(&ways, subject.direct));
+            }
+            Some(Err(error)) => own.push(Finding::unknown(
+                "direct and buffered reads",
+                format!("not measured on {}: {error:#}", folder.display()),
+            )),
+        }
+        found.extend(own);
     }
     found.extend(disk::nvme(tree));
     found.extend(gpu::findings(tree, subject.wants_gpu));
@@ -166,18 +204,9 @@ fn opens(config: &TierConfig) -> Result<Finding> {
         }
         Err(error) => Finding::warning("the tier does not open", error.to_string())
             .effect("nothing of it can be measured")
+            .times(f64::INFINITY)
             .change("what the error says; docs/reference/server-config.md has each kind's keys"),
     })
-}
-
-fn measure(folder: &Path, direct: Option<bool>, stop: &Stop) -> Vec<Finding> {
-    match measured::ways(folder, stop) {
-        Ok(ways) => measured::findings(&ways, direct),
-        Err(error) => vec![Finding::unknown(
-            "direct and buffered reads",
-            format!("not measured on {}: {error:#}", folder.display()),
-        )],
-    }
 }
 
 #[cfg(test)]

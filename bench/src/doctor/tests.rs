@@ -21,6 +21,8 @@ impl System {
                 "proc/self/mountinfo",
                 "22 1 259:1 / / rw,relatime - ext4 /dev/nvme0n1p1 rw\n30 22 0:40 / /mnt rw,relatime - nfs4 filer:/a rw,vers=4.2,rsize=1048576,nconnect=8,proto=tcp",
             ),
+            ("proc/self/status", "Name: x\nCpus_allowed_list:\t0-3"),
+            ("sys/devices/system/cpu/online", "0-3"),
             ("proc/loadavg", "0.10 0.1 0.1 1/100 1"),
             ("proc/meminfo", "MemTotal:       16000000 kB"),
             ("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance"),
@@ -65,8 +67,9 @@ impl System {
             pinned_bytes: 4 << 20,
             direct: Some(true),
             wants_gpu,
+            url: None,
         };
-        look(&Tree::at(self.0.path()), &subject, 4)
+        look(&Tree::at(self.0.path()), &subject, &Ok(()), |_| None)
     }
 
     fn warnings(&self) -> Vec<String> {
@@ -90,6 +93,7 @@ fn a_good_system_has_no_warnings_and_everything_was_looked_at() {
         "CPU governor",
         "transparent huge pages",
         "NUMA",
+        "CPU affinity",
         "other work",
         "control group",
         "file system",
@@ -115,8 +119,11 @@ fn each_thing_that_slows_a_run_is_told_alone_and_with_a_remedy() {
     };
     let (ext4, nfs) = ("rw,relatime - ext4 /dev/nvme0n1p1 rw", "rsize=1048576,nconnect=8");
     for (path, text, warning) in [
-        ("proc/sys/kernel/io_uring_disabled", "2", "io_uring: disabled for all"),
-        ("proc/sys/kernel/io_uring_disabled", "1", "io_uring: only for members"),
+        (
+            "proc/self/status",
+            "Cpus_allowed_list: 0,2",
+            "CPU affinity: 2 of 4 CPUs, 0,2",
+        ),
         (
             "proc/self/limits",
             "Max locked memory         65536   65536   bytes",
@@ -240,6 +247,34 @@ fn each_thing_that_slows_a_run_is_told_alone_and_with_a_remedy() {
 }
 
 #[test]
+fn a_refused_ring_is_told_with_who_refused_it() {
+    for (switch, error, want) in [
+        ("0", libc::EPERM, "though the kernel allows it: a seccomp filter"),
+        ("1", libc::EPERM, "only for members"),
+        ("2", libc::EPERM, "disabled for all"),
+        ("0", libc::ENOMEM, "os error 12"),
+    ] {
+        let system = System::good().with("proc/sys/kernel/io_uring_disabled", switch);
+        let refused = Err(io::Error::from_raw_os_error(error));
+        let finding = &look(&Tree::at(system.0.path()), &Subject::default(), &refused, |_| None)[0];
+        assert_eq!((finding.about.as_str(), finding.level), ("io_uring", Level::Warning));
+        assert!(finding.found.contains(want), "{finding:?}");
+    }
+}
+
+#[test]
+fn the_worst_is_first() {
+    let mut found = [
+        Finding::fine("d", ""),
+        Finding::unknown("c", ""),
+        Finding::warning("b", "").times(2.0),
+        Finding::warning("a", "").times(20.0),
+    ];
+    found.sort_by(Finding::order);
+    assert_eq!(found.map(|finding| finding.about), ["a", "b", "c", "d"]);
+}
+
+#[test]
 fn a_gpu_is_looked_at_where_there_is_one_or_is_wanted() {
     let of_gpu = |found: Vec<Finding>| -> Vec<String> {
         let is = |finding: &&Finding| {
@@ -306,12 +341,14 @@ fn nothing_to_see_is_said_and_nonsense_does_no_harm() {
     }
     assert!(strange.look(true).len() > 5);
     let version_1 = System::good()
-        .with("proc/self/cgroup", "4:memory:/a/b\n1:cpu,cpuacct:/a")
+        .with("proc/self/cgroup", "5:blkio:/a\n4:memory:/a/b\n1:cpu,cpuacct:/a")
         .with("sys/fs/cgroup/cpu/a/cpu.cfs_quota_us", "200000")
         .with("sys/fs/cgroup/cpu/a/cpu.cfs_period_us", "100000")
-        .with("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "1048576");
+        .with("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "1048576")
+        .with("sys/fs/cgroup/blkio/a/blkio.throttle.read_bps_device", "259:0 1000000");
     let warnings = version_1.warnings();
-    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert_eq!(warnings.len(), 3, "{warnings:?}");
+    assert_eq!(warnings[2], "I/O of the control group: read_bps 259:0 1000000");
     assert!(
         warnings[0].starts_with("CPU of the control group: 2.00"),
         "{warnings:?}"
@@ -332,11 +369,13 @@ fn a_tiers_needs_are_those_of_what_lies_below_its_wrappers() {
         folders: vec!["/data".into()],
         pinned_bytes: 65_536,
         direct: Some(false),
-        wants_gpu: false,
+        ..Subject::default()
     };
     assert_eq!(nvme, want);
     assert_eq!(of("kind = \"nfs\"\npath = \"/mnt\"").folders, [Path::new("/mnt")]);
     assert_eq!(of("kind = \"memory\""), Subject::default());
+    let s3 = of("kind = \"s3\"\nbucket = \"b\"\nendpoint = \"http://a:9000\"");
+    assert_eq!(s3.url.as_deref(), Some("http://a:9000"));
     assert!(of("kind = \"gds\"\nroot = \"/data\"").wants_gpu);
 }
 

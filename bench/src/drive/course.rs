@@ -1,12 +1,12 @@
 //! State shared by the callers of a repeat: its begin and end, the next call, the calls that count. Knows nothing of how a call is made.
 
-use super::tally::{Faults, Tally};
+use super::tally::{Faults, Second, Tally};
 use crate::chance::{Pick, Picker, Random};
 use crate::plan::{Access, Arrivals, Point, WriteSync};
 use crate::stop::Stop;
 use anyhow::Result;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tierlab_storage::{ReadCost, StorageError};
 
@@ -17,6 +17,9 @@ const LEAD: Duration = Duration::from_millis(20);
 /// Maximum time for calls of an open loop after the last due time, in windows; at least [`LEAST_DRAIN`].
 const DRAIN_WINDOWS: u32 = 4;
 const LEAST_DRAIN: Duration = Duration::from_secs(2);
+
+/// Seconds of a window that are counted apart, which bounds their memory: two hours.
+const MOST_SECONDS: usize = 7200;
 
 /// One repeat of a point.
 #[derive(Debug)]
@@ -40,6 +43,7 @@ pub(crate) struct Course {
     stop: Stop,
     tolerates_faults: bool,
     failed: AtomicBool,
+    seconds: Mutex<Vec<Second>>,
 }
 
 /// A call that was made.
@@ -100,6 +104,7 @@ impl Course {
             stop: stop.clone(),
             tolerates_faults: access.tolerates_faults,
             failed: AtomicBool::new(false),
+            seconds: Mutex::default(),
         })
     }
 
@@ -153,8 +158,35 @@ impl Course {
         self.ran_out.get().copied()
     }
 
+    /// Adds the second that a caller is in to those of all callers, once a second for each of them.
+    fn hand_in(&self, tally: &mut Tally, next: usize) {
+        let (number, second) = std::mem::replace(&mut tally.second, (next, Second::default()));
+        if number < MOST_SECONDS && !second.latency_ns.is_empty() {
+            let mut seconds = self.seconds.lock().unwrap_or_else(PoisonError::into_inner);
+            if seconds.len() <= number {
+                seconds.resize_with(number + 1, Second::default);
+            }
+            seconds[number].add(&second);
+        }
+    }
+
+    /// Calls of each whole second of a window.
+    pub(super) fn seconds(&self, window: Duration) -> Vec<Second> {
+        let mut seconds = std::mem::take(&mut *self.seconds.lock().unwrap_or_else(PoisonError::into_inner));
+        seconds.resize_with((window.as_secs() as usize).min(MOST_SECONDS), Second::default);
+        seconds
+    }
+
     /// Returns the next call of a caller; `None` when the repeat is over.
     pub(super) fn turn(&self, random: &mut Random, tally: &mut Tally) -> Option<Turn> {
+        let turn = self.next_turn(random, tally);
+        if turn.is_none() {
+            self.hand_in(tally, 0);
+        }
+        turn
+    }
+
+    fn next_turn(&self, random: &mut Random, tally: &mut Tally) -> Option<Turn> {
         if self.is_over() {
             return None;
         }
@@ -199,6 +231,14 @@ impl Course {
         let Turn { pick, due, .. } = turn;
         let is_in_window = call.ended >= self.measure_from && call.ended < self.until;
         tally.sums.ended += u64::from(is_in_window);
+        let from = due.unwrap_or(call.begun);
+        if is_in_window {
+            let number = (call.ended - self.measure_from).as_secs() as usize;
+            if number != tally.second.0 {
+                self.hand_in(tally, number);
+            }
+            tally.second.1.call((call.ended - from).as_nanos(), call.bytes);
+        }
         let mut add = |from: Instant| tally.call((call.ended - from).as_nanos(), call.bytes, pick.write, &call.cost);
         match due {
             None if is_in_window => add(call.begun),

@@ -7,7 +7,7 @@ mod tasks;
 mod threads;
 
 pub(crate) use course::{Call, Caller, Course};
-pub(crate) use tally::{Sums, Tally};
+pub(crate) use tally::{Second, Sums, Tally};
 pub(crate) use tasks::tasks;
 pub(crate) use threads::{Blocking, threads};
 
@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct Driven {
     pub(crate) tally: Tally,
+    /// Calls by the second of the window in which they ended; a second that the window cut short is left out.
+    pub(crate) seconds: Vec<Second>,
     /// Length of the window that calls are counted in.
     pub(crate) window: Duration,
     /// The machine at the begin of the window, and at its end or at that of the last call of an open loop.
@@ -42,9 +44,11 @@ fn watch(course: &Course, watched: &Watched, join: impl FnOnce() -> Result<Tally
         true => last.at,
         false => course.ran_out().unwrap_or_else(Instant::now).min(course.until),
     };
+    let window = end.saturating_duration_since(course.measure_from);
     Ok(Driven {
         tally,
-        window: end.saturating_duration_since(course.measure_from),
+        seconds: course.seconds(window),
+        window,
         looks: (first, last),
     })
 }

@@ -21,6 +21,42 @@ pub(crate) struct Tally {
     pub(crate) via: ViaSet,
     /// Errors of calls of the window by kind, if a course tolerates them.
     pub(crate) faults: BTreeMap<&'static str, Faults>,
+    /// Number of the second of the window that the caller is in, and its calls so far.
+    pub(super) second: (usize, Second),
+}
+
+/// Calls of one second.
+#[derive(Debug, Clone)]
+pub(crate) struct Second {
+    pub(crate) bytes: u64,
+    pub(crate) latency_ns: Histogram<u64>,
+}
+
+impl Default for Second {
+    fn default() -> Self {
+        Self {
+            bytes: 0,
+            latency_ns: histogram(2),
+        }
+    }
+}
+
+impl Second {
+    pub(super) fn call(&mut self, ns: u128, bytes: usize) {
+        self.bytes += bytes as u64;
+        record(&mut self.latency_ns, ns);
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        self.bytes += other.bytes;
+        let _ = self.latency_ns.add(&other.latency_ns);
+    }
+}
+
+fn histogram(digits: u8) -> Histogram<u64> {
+    let mut histogram = Histogram::new(digits).expect("up to five digits are allowed");
+    histogram.auto(true);
+    histogram
 }
 
 /// Sums over calls.
@@ -71,17 +107,13 @@ impl Faults {
 
 impl Default for Tally {
     fn default() -> Self {
-        let histogram = || {
-            let mut histogram = Histogram::new(3).expect("three digits are allowed");
-            histogram.auto(true);
-            histogram
-        };
         Self {
-            latency_ns: histogram(),
-            late_ns: histogram(),
+            latency_ns: histogram(3),
+            late_ns: histogram(3),
             sums: Sums::default(),
             via: ViaSet::default(),
             faults: BTreeMap::new(),
+            second: Default::default(),
         }
     }
 }

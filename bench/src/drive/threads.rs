@@ -118,6 +118,15 @@ mod tests {
     }
 
     #[test]
+    fn each_whole_second_of_a_window_has_its_calls() {
+        let driven = run(&Point::reads("t", 4096), 2.0);
+        let calls: Vec<u64> = driven.seconds.iter().map(|second| second.latency_ns.len()).collect();
+        assert!(calls.len() == 2 && calls.iter().all(|calls| *calls > 50), "{calls:?}");
+        assert_eq!(calls.iter().sum::<u64>(), driven.tally.sums.ended);
+        assert!(run(&Point::reads("t", 4096), 0.05).seconds.is_empty());
+    }
+
+    #[test]
     fn a_cold_repeat_in_order_ends_with_its_data() {
         let point = Point {
             pattern: Pattern::Sequential,

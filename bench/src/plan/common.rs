@@ -256,6 +256,23 @@ pub(crate) fn seconds<S: Serializer>(duration: &Duration, serializer: S) -> Resu
     serializer.serialize_f64(duration.as_secs_f64())
 }
 
+/// One value, or a list of them.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Several<T> {
+    One(T),
+    List(Vec<T>),
+}
+
+impl<T> Several<T> {
+    pub(crate) const fn values(&self) -> &[T] {
+        match self {
+            Self::One(value) => std::slice::from_ref(value),
+            Self::List(values) => values.as_slice(),
+        }
+    }
+}
+
 /// Default of a number.
 pub(crate) fn number<T: TryFrom<u64>, const N: u64>() -> T {
     match T::try_from(N) {

@@ -7,8 +7,8 @@ mod point;
 mod raw;
 
 pub(crate) use common::{
-    Common, Flags, RawTier, Size, Source, bad_usage, check_counts, check_list, check_name, check_table, check_within,
-    hundredths, mib, number, parse_positive_seconds, parse_seconds, seconds, tier_config,
+    Common, Flags, RawTier, Several, Size, Source, bad_usage, check_counts, check_list, check_name, check_table,
+    check_within, hundredths, mib, number, parse_positive_seconds, parse_seconds, seconds, tier_config,
 };
 pub(crate) use point::{CacheState, Operation, Pattern, Point, Way, WriteSync, word};
 pub(crate) use raw::Arrivals;
@@ -31,6 +31,8 @@ pub(crate) struct Plan {
     /// Most CPU of others in an undisturbed repeat.
     pub(crate) limits: Limits,
     pub(crate) peers: bool,
+    /// Time of writes before the first repeat of a point that writes.
+    pub(crate) precondition: Duration,
     pub(crate) access: Access,
 }
 
@@ -100,6 +102,7 @@ impl Plan {
                 ..Limits::default()
             },
             peers: raw.peers,
+            precondition: Duration::from_secs_f64(raw.precondition_seconds),
             access,
         })
     }
@@ -109,6 +112,7 @@ fn access(raw: &RawPlan) -> Result<Access, String> {
     check_name("name", &raw.name)?;
     check_within("seconds", raw.seconds, 0.01, 86_400.0)?;
     check_within("warmup_seconds", raw.warmup_seconds, 0.0, 86_400.0)?;
+    check_within("precondition_seconds", raw.precondition_seconds, 0.0, 86_400.0)?;
     check_within("exponent", raw.exponent, 0.0, 10.0)?;
     for (key, share) in [
         ("foreign_cpu_share", raw.foreign_cpu_share),

@@ -24,6 +24,9 @@ pub(crate) struct RawPlan {
     /// Seconds before each repeat that do not count.
     #[serde(default = "hundredths::<25>")]
     pub(crate) warmup_seconds: f64,
+    /// Seconds for which a point that writes does so before its first repeat.
+    #[serde(default)]
+    pub(crate) precondition_seconds: f64,
     /// Bytes of all files of the data.
     #[serde(default = "mib::<256>")]
     pub(crate) size: Size,

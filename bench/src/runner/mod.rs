@@ -5,7 +5,7 @@ mod report;
 mod summary;
 
 use crate::peers::{FIO, Fio};
-use crate::plan::{Flags, Plan, Point};
+use crate::plan::{Access, Flags, Operation, Plan, Point};
 use crate::report::{csv, finish};
 use crate::rounds::{Rounds, order};
 use crate::station::{Station, Stations};
@@ -13,7 +13,7 @@ use crate::stop::Stop;
 use crate::tiers::{on_tiers, results_folder};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use record::{Entry, Journal, MeasuredRepeat};
+use record::{Entry, Journal, MeasuredRepeat, SecondFigures};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -67,6 +67,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
             .into_iter()
             .collect(),
         points: summaries(&journal.entries),
+        seconds: PointSeconds::of(&journal.entries),
     };
     let page = report::page(&ran, &plan.access, &figures);
     let table = ("points.csv", csv(&figures.points)?);
@@ -108,6 +109,32 @@ struct Figures {
     /// Missing parts of the comparison with fio, and how to get them.
     peer_notes: Vec<String>,
     points: Vec<Summary>,
+    /// Figures of each second of each repeat, in order, of repeats of at least two seconds.
+    seconds: Vec<PointSeconds>,
+}
+
+/// Seconds of a point, repeat by repeat.
+#[derive(Debug, Serialize)]
+struct PointSeconds {
+    point: Point,
+    repeats: Vec<Vec<SecondFigures>>,
+}
+
+impl PointSeconds {
+    fn of(entries: &[Entry]) -> Vec<Self> {
+        let mut all: BTreeMap<&Point, BTreeMap<u32, Vec<SecondFigures>>> = BTreeMap::new();
+        for entry in entries {
+            let seconds = entry.measured.iter().map(|one| one.seconds.clone());
+            for seconds in seconds.filter(|seconds| !seconds.is_empty()) {
+                all.entry(&entry.point).or_default().insert(entry.repeat, seconds);
+            }
+        }
+        let of_point = |(point, repeats): (&Point, BTreeMap<_, _>)| Self {
+            point: point.clone(),
+            repeats: repeats.into_values().collect(),
+        };
+        all.into_iter().map(of_point).collect()
+    }
 }
 
 /// Measures every repeat that the journal does not hold.
@@ -142,6 +169,12 @@ fn one(plan: &Plan, station: &mut Station, fio: &Fio, (point, repeat): (&Point, 
         entry.failed = Some(format!("{error:#}"));
         return entry;
     }
+    if repeat == 0
+        && let Err(error) = precondition(plan, station, point, stop)
+    {
+        entry.failed = Some(format!("preconditioning: {error:#}"));
+        return entry;
+    }
     if repeat % 2 == 1 {
         beside(plan, station, fio, &mut entry, stop);
     }
@@ -154,6 +187,19 @@ fn one(plan: &Plan, station: &mut Station, fio: &Fio, (point, repeat): (&Point, 
         beside(plan, station, fio, &mut entry, stop);
     }
     entry
+}
+
+/// Writes as a point does for the plan's time, so that a flash drive has no clean blocks left when it is measured.
+fn precondition(plan: &Plan, station: &mut Station, point: &Point, stop: &Stop) -> Result<()> {
+    if plan.precondition.is_zero() || point.operation == Operation::Read {
+        return Ok(());
+    }
+    let access = Access {
+        window: plan.precondition,
+        warmup: Duration::ZERO,
+        ..plan.access
+    };
+    station.measure(point, &access, u32::MAX, stop).map(drop)
 }
 
 fn beside(plan: &Plan, station: &Station, fio: &Fio, entry: &mut Entry, stop: &Stop) {

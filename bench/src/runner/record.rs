@@ -1,7 +1,7 @@
 //! Finished repeats of a run, an entry of `journal.jsonl` for each, in a folder with the plan that they are of: a file that outlives an
 //! interrupt.
 
-use crate::drive::{Driven, Sums};
+use crate::drive::{Driven, Second, Sums};
 use crate::machine::MachineUse;
 use crate::peers::PeerFigures;
 use crate::plan::Point;
@@ -13,7 +13,7 @@ use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
-use tierlab_analysis::record::Limits;
+use tierlab_analysis::record::{Limits, samples_needed};
 use tierlab_instrument::journal::{self as lines, FILE};
 use tierlab_instrument::machine::disturbance::cpu_disturbances;
 
@@ -45,6 +45,9 @@ pub(crate) struct MeasuredRepeat {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) late_p99_us: Option<f64>,
     pub(crate) window_s: f64,
+    /// Figures of each second, of windows of at least two.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) seconds: Vec<SecondFigures>,
     #[serde(flatten)]
     pub(crate) sums: Sums,
     /// Path of the bytes, as the tier reports it.
@@ -53,6 +56,27 @@ pub(crate) struct MeasuredRepeat {
     /// Cause of a disturbance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) disturbed: Option<String>,
+}
+
+/// Figures of the calls that ended in one second.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct SecondFigures {
+    pub(crate) calls: u64,
+    pub(crate) mb_per_s: f64,
+    /// `None` with fewer than 10 calls beyond it.
+    pub(crate) p99_us: Option<f64>,
+}
+
+impl SecondFigures {
+    fn of(second: &Second) -> Self {
+        let latency = &second.latency_ns;
+        let is_known = latency.len() >= samples_needed(0.99);
+        Self {
+            calls: latency.len(),
+            mb_per_s: second.bytes as f64 / 1e6,
+            p99_us: is_known.then(|| latency.value_at_quantile(0.99) as f64 / 1e3),
+        }
+    }
 }
 
 impl MeasuredRepeat {
@@ -66,6 +90,10 @@ impl MeasuredRepeat {
             latency_hdr: encode(&tally.latency_ns)?,
             late_p99_us: (!late.is_empty()).then(|| late.value_at_quantile(0.99) as f64 / 1e3),
             window_s: driven.window.as_secs_f64(),
+            seconds: match driven.seconds.as_slice() {
+                [] | [_] => Vec::new(),
+                seconds => seconds.iter().map(SecondFigures::of).collect(),
+            },
             sums: tally.sums,
             via: tally.via.to_string(),
             disturbed: (!disturbances.is_empty()).then(|| disturbances.join(", ")),

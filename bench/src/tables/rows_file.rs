@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use bytes::Bytes;
 use std::path::Path;
 use tierlab_formats::table::{TableHeader, header_len};
-use tierlab_models::tables::TableKind;
+use tierlab_models::tables::RowSource;
 
 /// A file of the rows format.
 pub(super) struct RowsFile {
@@ -17,8 +17,7 @@ impl RowsFile {
     ///
     /// # Errors
     /// More rows than the format holds.
-    pub(super) fn generate(kind: TableKind, rows: u64, seed: u64) -> Result<Self> {
-        let source = kind.source(seed)?;
+    pub(super) fn generate(source: &dyn RowSource, rows: u64, seed: u64) -> Result<Self> {
         let mut header = TableHeader::new(source.schema().clone(), rows, 0, seed)?;
         let stride = header.stride as usize;
         let mut bytes = vec![0_u8; stride * usize::try_from(rows)?];

@@ -70,6 +70,38 @@ fn loader_model_and_both_are_measured_and_said() {
 }
 
 #[test]
+fn accelerators_are_fed_without_a_model() {
+    let place = folder();
+    let workloads = "[workloads.few]\nsample_bytes = \"4KiB\"\nrows = 300\nbatch_rows = 8\naccelerator = { compute_ms_per_batch = 20, count = [1, 2] }\n\
+                     [workloads.many]\nsample_bytes = \"4KiB\"\nrows = 300\nbatch_rows = 32\naccelerator = { compute_ms_per_batch = 0.02, count = [1, 64] }\n";
+    let plan = plan(workloads)
+        .replace("depth = [1, 8]", "depth = 1")
+        .replace("\"rows\", \"tar\"", "\"rows\"");
+    // Nothing of ONNX Runtime is needed.
+    let ended = command("offline", place.path(), &plan)
+        .args(["--onnxruntime", "/nowhere"])
+        .output()
+        .unwrap();
+    let kept = kept(place.path(), &ended);
+    for one in kept["statements"].as_array().unwrap() {
+        let all = one["accelerators"].as_array().unwrap();
+        assert_eq!(all.len(), 2, "{one}");
+        let utilisation = |at: usize| all[at]["utilisation"]["value"].as_f64().unwrap();
+        match one["workload"].as_str() {
+            // 800 rows a second: a tier with a delay of milliseconds has more.
+            Some("few") => assert!((0.5..=1.0).contains(&utilisation(1)), "{one}"),
+            // A hundred million rows a second are more than any tier has.
+            _ => assert!(utilisation(1) < 0.5 && one["accelerators_at_90"].is_null(), "{one}"),
+        }
+    }
+    let text = output_file(place.path(), "report.md");
+    assert!(
+        text.contains("MLPerf Storage asks for 5 times") && text.contains("accelerators"),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_model_and_a_table_that_were_brought_are_taken() {
     let place = folder();
     let request = Request {
@@ -100,6 +132,10 @@ fn what_makes_no_sense_is_refused_by_name() {
         (
             "[workloads.a]\ngenerate = \"ctr\"\nbatch_rows = 1\n",
             "`generate` and `rows`, or `model` and `table`",
+        ),
+        (
+            "[workloads.a]\nsample_bytes = \"1KiB\"\nrows = 5\nbatch_rows = 1\n",
+            "`sample_bytes`, `rows` and `accelerator`",
         ),
         (
             "[workloads.a]\ngenerate = \"ctr\"\nrows = 5\nbatch_rows = 4096\n",

@@ -213,7 +213,7 @@ impl Open {
         };
         let mut cost = found.cost.read;
         cost.copy += found.cost.decode;
-        Ok((found.rows.into_iter().map(Bytes::from).collect(), cost))
+        Ok((found.rows, cost))
     }
 
     /// Entities whose rows are in a range, completely or partly.

@@ -5,6 +5,7 @@ use crate::layout::{Coding, Framing, Layout};
 use crate::manifest::{Manifest, key};
 use crate::rows::{self, corrupt};
 use crate::{arrow, parquet, sample};
+use bytes::Bytes;
 use futures::future::try_join_all;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -40,8 +41,8 @@ impl Cost {
 /// Rows, as the rows format has them.
 #[derive(Debug, Clone, Default)]
 pub struct Rows {
-    /// Row of each requested entity, in request order.
-    pub rows: Vec<Vec<u8>>,
+    /// Row of each requested entity, in request order. Rows that were read together share their memory.
+    pub rows: Vec<Bytes>,
     /// Cost of all rows together.
     pub cost: Cost,
 }
@@ -121,7 +122,7 @@ impl Table {
             _ => groups.into_iter().collect(),
         };
         let mut out = Rows {
-            rows: vec![Vec::new(); ids.len()],
+            rows: vec![Bytes::new(); ids.len()],
             cost: Cost::default(),
         };
         for jobs in jobs.chunks(AT_ONCE) {
@@ -195,7 +196,7 @@ impl Table {
         let rows = ids.iter().zip(&ranges).zip(&parts).map(|((&id, range), row)| {
             let checked = self.header.check_row(id, row);
             checked.map_err(|e| corrupt(&object.path, format!("row, offset {}: {e}", range.start)))?;
-            Ok(row.to_vec())
+            Ok(row.clone())
         });
         Ok(Rows {
             rows: rows.collect::<Result<_, StorageError>>()?,
@@ -218,10 +219,17 @@ impl Table {
             Places::Pages(footer) => parquet::read(from, (footer, header), &numbers, &once).await?,
             Places::Stride | Places::Index(..) => Default::default(),
         };
-        let rows: Vec<&[u8]> = bytes.chunks_exact(self.header.stride as usize).collect();
-        let row = |id: &i64| once.binary_search(id).map_or(Vec::new(), |at| rows[at].to_vec());
+        let (bytes, stride) = (Bytes::from(bytes), self.header.stride as usize);
+        let row = |at: usize| bytes.slice(at * stride..(at + 1) * stride);
+        let rows = match once == ids {
+            true => (0..ids.len()).map(row).collect(),
+            false => ids
+                .iter()
+                .map(|id| once.binary_search(id).map_or(Bytes::new(), row))
+                .collect(),
+        };
         Ok(Rows {
-            rows: ids.iter().map(row).collect(),
+            rows,
             cost: Cost { read, decode },
         })
     }
@@ -238,7 +246,7 @@ impl Table {
             decode: began.elapsed(),
         };
         Ok(Rows {
-            rows: vec![read.bytes.to_vec()],
+            rows: vec![read.bytes],
             cost,
         })
     }
@@ -273,7 +281,8 @@ impl Table {
                     let what = format!("sample of entity {id}, offset {offset}: its checksum does not fit its index's");
                     return Err(corrupt(path, what));
                 }
-                sample::row(framing, &self.header, (id, key), bytes, offset).map_err(|e| corrupt(path, e))
+                let row = sample::row(framing, &self.header, (id, key), bytes, offset);
+                row.map(Bytes::from).map_err(|e| corrupt(path, e))
             });
         let rows = rows.collect::<Result<_, _>>()?;
         let cost = Cost {

@@ -2,6 +2,8 @@
 
 use crate::plan::{Point, word};
 use crate::report::curves;
+use crate::runner::PointSeconds;
+use crate::runner::record::SecondFigures;
 use crate::runner::summary::{Summary, Verdict};
 use maud::Markup;
 use std::collections::BTreeMap;
@@ -19,6 +21,65 @@ const CLOSED: &str = "Closed loops: callers wait for their own reads. Whiskers a
                       points that are not valid.";
 const OPEN: &str = "Open loops: latency counts from when a call was due. Hollow markers are rates that the tier did not hold, or points \
                     that are not valid.";
+
+const SECONDS: &str = "One repeat after another, without the pauses between them: a rate that falls or a latency that rises within repeats is a \
+                       drive or an account that runs out of credit, or a cache that fills.";
+
+/// Returns the curves of each second with their headings.
+pub(super) fn seconds(points: &[PointSeconds]) -> Vec<(String, Markup)> {
+    let name = |of: &PointSeconds| heading(&of.point);
+    let figure = |here: &[PointSeconds]| {
+        let rate = |second: &SecondFigures| Some(second.calls as f64);
+        let charts = [
+            by_second("calls ended each second", ("calls", Unit::Rate), here, rate),
+            by_second("MB each second", ("MB/s", Unit::Rate), here, |second| {
+                Some(second.mb_per_s)
+            }),
+            by_second("p99 of each second", ("latency", Unit::Latency), here, |second| {
+                second.p99_us
+            }),
+        ];
+        let names = here
+            .iter()
+            .map(|of| format!("{}, depth {}", series(&of.point), of.point.depth));
+        (
+            name(&here[0]),
+            Figure::of_names(names, charts.into_iter().flatten().collect(), SECONDS).html(),
+        )
+    };
+    points.chunk_by(|a, b| name(a) == name(b)).map(figure).collect()
+}
+
+fn by_second(
+    title: &str,
+    (name, unit): (&'static str, Unit),
+    here: &[PointSeconds],
+    value: impl Fn(&SecondFigures) -> Option<f64>,
+) -> Option<Chart> {
+    let line = |(series, of): (usize, &PointSeconds)| {
+        let mut line = Line {
+            series,
+            ..Line::default()
+        };
+        for (at, second) in (1..).zip(of.repeats.iter().flatten()) {
+            if let Some(value) = value(second) {
+                line.push(f64::from(at), value);
+            }
+        }
+        line
+    };
+    let lines: Vec<Line> = here.iter().enumerate().map(line).collect();
+    let highest = lines.iter().flat_map(|line| &line.y).copied().fold(0.0, f64::max);
+    let y = Axis {
+        name,
+        unit,
+        log: false,
+        range: (0.0, highest * 1.1),
+    };
+    let mut chart = curves(title.to_owned(), ("second", Unit::Count), y, lines)?;
+    (chart.x.log, chart.x.range.0) = (false, 0.0);
+    Some(chart)
+}
 
 /// Returns every figure with its heading.
 pub(super) fn figures(points: &[Summary]) -> Vec<(String, Markup)> {

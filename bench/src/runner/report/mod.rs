@@ -27,6 +27,7 @@ pub(super) fn page<'a>(ran: &'a Ran, access: &Access, figures: &Figures) -> Page
     // Points are in order, block and depth last.
     let families = points.chunk_by(|a, b| a.point.family_text() == b.point.family_text());
     let curves = html! { @for (name, figure) in curves::figures(points) { (under(&name, &figure)) } };
+    let seconds = html! { @for (name, figure) in curves::seconds(&figures.seconds) { (under(&name, &figure)) } };
     Page {
         ran,
         facts: sentences::facts(ran, access, points.len()),
@@ -34,6 +35,7 @@ pub(super) fn page<'a>(ran: &'a Ran, access: &Access, figures: &Figures) -> Page
         parts: vec![
             Part::List("Beside fio", sentences::peers(points)),
             Part::Charts("Latency", curves),
+            Part::Charts("Each second", seconds),
             Part::Tables("Every point", families.map(block).collect(), NOTE),
             Part::List("To beware of", sentences::cautions(ran, figures)),
             Part::Text("fio's commands", sentences::commands(points)),

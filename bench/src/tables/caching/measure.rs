@@ -3,7 +3,7 @@
 
 use super::plan::Settings;
 use super::play::{PlayManner, Table, play, warm_up};
-use super::policies::min_hits;
+use super::policies::{StackDistances, min_hits};
 use super::strategy::{Ram, Strategy, Unit};
 use crate::station::{Station, folder_in};
 use crate::stop::Stop;
@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tierlab_storage::wrappers::CacheConfig;
+use tierlab_storage::wrappers::cache::Policy;
 use tierlab_storage::wrappers::staged::capacity_for;
 use tierlab_storage::wrappers::{Role, Staged, StagedConfig, StorageMetrics, compose};
 use tierlab_storage::{Body, Object, ObjectPath, Tier, TierConfig};
@@ -28,6 +29,9 @@ fn staged_capacity(share: f64, table_bytes: u64, block_bytes: u64) -> u64 {
     capacity_for(blocks.max(2), block_bytes)
 }
 
+/// A tier by name; a law by its number in the plan; look-ups in flight; a strategy by its number.
+pub(super) type CachePlace = (String, usize, usize, usize);
+
 /// Table on a tier.
 pub(super) struct Placed<'a> {
     station: &'a Station,
@@ -36,6 +40,13 @@ pub(super) struct Placed<'a> {
     object: Object,
     /// Folder of staged copies, removed on drop.
     stages: tempfile::TempDir,
+}
+
+/// Hits of caches of the same memory over the look-ups of a repeat, one after another.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct ComputedHits {
+    pub(super) policy: u64,
+    pub(super) best: u64,
 }
 
 /// Figures of a strategy in one repeat.
@@ -53,8 +64,8 @@ pub(super) struct CachingRepeat {
     pub(super) asked_bytes: u64,
     /// Look-ups and seconds until it was warm; `None` if it never was.
     pub(super) warm: Option<(u64, f64)>,
-    /// Hits of the best possible policy over the same look-ups, for a cache in memory only.
-    pub(super) min_hits: Option<u64>,
+    /// For a cache in memory only: over a staged copy, whose own misses count too, they are not defined.
+    pub(super) computed: Option<ComputedHits>,
 }
 
 impl<'a> Placed<'a> {
@@ -78,18 +89,19 @@ impl<'a> Placed<'a> {
     /// Plays a trace through a strategy that begins empty.
     pub(super) fn measure(
         &self,
-        strategy: Strategy,
+        &(_, _, depth, strategy): &CachePlace,
         settings: &Settings,
         table: &Table,
         rows: &Arc<Vec<u32>>,
         stop: &Stop,
     ) -> Result<CachingRepeat> {
+        let strategy = settings.strategies[strategy];
         let stage_folder = self.stages.path().join("stage");
         let measured = self.station.opened().runtime.block_on(async {
             let metrics = StorageMetrics::unscraped()?;
             let tier = self.wrapped(strategy, settings, table, &stage_folder, &metrics).await?;
             let manner = PlayManner {
-                depth: settings.plan.depth,
+                depth,
                 longest: Duration::from_secs_f64(settings.plan.seconds),
                 mark_every: (rows.len() / MARKS).max(1),
                 stop: stop.clone(),
@@ -115,7 +127,7 @@ impl<'a> Placed<'a> {
                 origin_bytes: after.1 - before.1,
                 asked_bytes: lookups * table.row_bytes,
                 warm: warm_up(&played.marks),
-                min_hits: best(strategy, table, &rows[..played.latencies_us.len()]),
+                computed: None,
                 latencies_us: played.latencies_us,
             })
         });
@@ -123,7 +135,12 @@ impl<'a> Placed<'a> {
             let removed = std::fs::remove_dir_all(&stage_folder);
             removed.with_context(|| format!("cannot remove {}", stage_folder.display()))?;
         }
-        measured
+        let mut measured = measured?;
+        if let Strategy::Ram(ram) = strategy {
+            let rows = Arc::new(rows[..measured.lookups as usize].to_vec());
+            measured.computed = Some(computed(ram, table, &rows, stop)?);
+        }
+        Ok(measured)
     }
 
     /// Wraps the tier as a server with this strategy does: `cache(metered(staged(origin)))`.
@@ -154,11 +171,16 @@ impl<'a> Placed<'a> {
     }
 }
 
-/// Returns the hits of MIN in a cache of the same memory. Not defined over a staged copy, whose own misses count too.
-fn best(strategy: Strategy, table: &Table, rows: &[u32]) -> Option<u64> {
-    let Strategy::Ram(ram) = strategy else { return None };
-    let config = ram.config(table.bytes.len() as u64, table.row_bytes);
-    Some(min_hits(&units(&ram, table, rows), config.most_blocks()))
+fn computed(ram: Ram, table: &Table, rows: &Arc<Vec<u32>>, stop: &Stop) -> Result<ComputedHits> {
+    let entries = ram.config(table.bytes.len() as u64, table.row_bytes).most_blocks();
+    let keys = units(&ram, table, rows);
+    Ok(ComputedHits {
+        policy: match ram.policy {
+            Policy::Lru => StackDistances::of(&keys).hits(entries),
+            Policy::TinyLfu => through_the_cache(ram, table, rows, stop)?,
+        },
+        best: min_hits(&keys, entries),
+    })
 }
 
 /// Returns the units of the table that the rows of a trace fall on.

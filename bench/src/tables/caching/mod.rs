@@ -20,12 +20,12 @@ use crate::stop::Stop;
 use crate::tables::price::CachingPrices;
 use crate::tiers::{on_tiers, results_folder};
 use anyhow::Result;
-use measure::{CachingRepeat, Placed, through_the_cache, units};
+use measure::{CachePlace, CachingRepeat, Placed, through_the_cache, units};
 use plan::Settings;
 use play::Table;
 use policies::{StackDistances, min_hits};
 use serde::Serialize;
-use statements::{CachePlace, CachingStatement, Computed, at_most_one, mean, statements};
+use statements::{CachingStatement, Computed, at_most_one, mean, statements};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -111,10 +111,13 @@ impl fmt::Display for Step {
 fn steps(settings: &Settings, stations: &Stations) -> Vec<Step> {
     let mut steps = Vec::new();
     for (law, shown) in settings.plan.laws.iter().enumerate() {
-        for tier in stations.keys() {
+        for (tier, &depth) in stations
+            .keys()
+            .flat_map(|tier| settings.plan.depths().iter().map(move |at| (tier, at)))
+        {
             steps.extend(settings.strategies.iter().enumerate().map(|(at, strategy)| Step {
-                name: format!("{strategy} on {tier}, {shown}"),
-                task: Task::Measure((tier.clone(), law, at)),
+                name: format!("{strategy} on {tier}, {shown}, {depth} at a time"),
+                task: Task::Measure((tier.clone(), law, depth, at)),
             }));
         }
         steps.extend(settings.units.iter().enumerate().map(|(at, unit)| Step {
@@ -144,7 +147,7 @@ fn rounds(settings: &Settings, table: &Table, stations: &Stations, stop: &Stop) 
         match &step.task {
             Task::Measure(place) => {
                 let first = Arc::new(traces.1[place.1][..plan.lookups as usize].to_vec());
-                let one = placed[&place.0].measure(settings.strategies[place.2], settings, table, &first, stop)?;
+                let one = placed[&place.0].measure(place, settings, table, &first, stop)?;
                 // A repeat that an interrupt cut short says nothing.
                 if !stop.is_asked() {
                     measured.repeats.entry(place.clone()).or_default().push(one);

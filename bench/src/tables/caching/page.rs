@@ -2,7 +2,7 @@
 
 use super::CachingFigures;
 use super::plan::CachingPlan;
-use super::statements::{CachingStatement, Computed, findings, usd};
+use super::statements::{CachingStatement, Computed, findings, place, usd};
 use super::strategy::{Strategy, share_text};
 use crate::report::{Block, Page, Part, Ran, curves};
 use crate::tables::price::CachingPrices;
@@ -12,7 +12,9 @@ use tierlab_instrument::units::{NONE, bytes, digits3, latency};
 use tierlab_report::parts::{Axis, Chart, Figure, Line, Table, Unit};
 
 const NOTE: &str = "hits: look-ups that asked nothing of the origin, ± half of the 95 % interval over the repeats, which begin with nothing \
-                               cached; one that joins the fetch of another is a hit, though it waits for it. best: what Belady's MIN, which knows the \
+                               cached; one that joins the fetch of another is a hit, though it waits for it. computed: hits of the same policy over the \
+                               same look-ups, one after another; with many in flight, what is being fetched serves as further entries, and hits are \
+                               more. best: what Belady's MIN, which knows the \
                                future, would hit over the same look-ups in the same memory. p50, p99: of a look-up, service time at this depth, and the \
                                factor that its 95 % interval reaches up and down; n/a: too few. requests, bytes/byte: of the origin, for a look-up, and for a \
                                byte that was asked for. warm: look-ups and time until it hits within 5 % as often as in the last quarter; -: it never \
@@ -23,9 +25,10 @@ const COMPUTED_NOTE: &str = "The same traces, longer, one look-up after another.
                                         included, so that more than 100 % is needed to hold all of it.";
 
 /// The last column is of priced tiers alone.
-const MEASURED: [&str; 10] = [
+const MEASURED: [&str; 11] = [
     "strategy",
     "hits",
+    "computed",
     "best",
     "p50",
     "p99",
@@ -65,8 +68,8 @@ pub(super) fn page<'a>(ran: &'a Ran, plan: &CachingPlan, figures: &CachingFigure
 
 fn facts(ran: &Ran, plan: &CachingPlan, figures: &CachingFigures) -> Vec<String> {
     let mut facts = vec![format!(
-        "{} rows of {} bytes, {} rounds of {} look-ups, {} at a time; computed over {}",
-        plan.rows, plan.row_bytes.0, ran.repeats, plan.lookups, plan.depth, plan.trace_lookups
+        "{} rows of {} bytes, {} rounds of {} look-ups; computed over {}",
+        plan.rows, plan.row_bytes.0, ran.repeats, plan.lookups, plan.trace_lookups
     )];
     facts.extend(figures.prices.iter().map(|prices| {
         format!(
@@ -104,12 +107,12 @@ fn row(one: &CachingStatement, priced: bool) -> Vec<String> {
         }
         _ => "-".to_owned(),
     };
+    let computed = |of: Option<Interval>| of.map_or_else(String::new, |of| format!("{:.1} %", of.value * 100.0));
     let mut cells = vec![
         one.name.clone(),
         percent(&one.hit_ratio),
-        one.best_hit_ratio
-            .as_ref()
-            .map_or_else(String::new, |best| format!("{:.1} %", best.value * 100.0)),
+        computed(one.computed_hit_ratio),
+        computed(one.best_hit_ratio),
         time(one.p50_us.as_ref()),
         time(one.p99_us.as_ref()),
         digits3(one.origin_requests_per_lookup.value),
@@ -134,7 +137,7 @@ fn push(blocks: &mut Vec<Block>, title: &str, header: &[&str], row: Vec<String>)
     }
 }
 
-/// A table for each tier and law.
+/// A table for each tier, law and depth.
 fn measured(all: &[CachingStatement], prices: Option<&CachingPrices>) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     for one in all {
@@ -143,12 +146,7 @@ fn measured(all: &[CachingStatement], prices: Option<&CachingPrices>) -> Vec<Blo
             true => &MEASURED[..],
             false => &MEASURED[..MEASURED.len() - 1],
         };
-        push(
-            &mut blocks,
-            &format!("{}, {}", one.tier, one.law),
-            header,
-            row(one, is_priced),
-        );
+        push(&mut blocks, &place(one), header, row(one, is_priced));
     }
     blocks
 }

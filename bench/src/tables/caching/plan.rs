@@ -3,8 +3,8 @@
 use super::strategy::{Kind, Ram, Strategy, Unit};
 use super::trace::Law;
 use crate::plan::{
-    Common, Flags, RawTier, Size, Source, check_counts, check_list, check_name, check_table, check_within, hundredths,
-    number,
+    Common, Flags, RawTier, Several, Size, Source, check_counts, check_list, check_name, check_table, check_within,
+    hundredths, number,
 };
 use crate::tables::price::{CachingPrices, RawCachingPrice};
 use anyhow::Result;
@@ -56,9 +56,9 @@ pub(super) struct CachingPlan {
     /// Look-ups of the same traces that hit ratios are computed over; at least `lookups`.
     #[serde(default = "number::<_, 20000>")]
     pub(super) trace_lookups: u32,
-    /// Look-ups in flight.
-    #[serde(default = "number::<_, 32>")]
-    pub(super) depth: usize,
+    /// Look-ups in flight; each value of a list is measured.
+    #[serde(default = "depth")]
+    depth: Several<usize>,
     /// Seconds after which a repeat ends with the look-ups that it has.
     #[serde(default = "hundredths::<2000>")]
     pub(super) seconds: f64,
@@ -152,6 +152,11 @@ impl CachingPlan {
         u64::from(self.rows) * self.row_bytes.0
     }
 
+    /// Numbers of look-ups in flight.
+    pub(super) const fn depths(&self) -> &[usize] {
+        self.depth.values()
+    }
+
     fn check(&self) -> Result<Vec<Unit>, String> {
         check_name("name", &self.name)?;
         check_counts(&[
@@ -159,8 +164,11 @@ impl CachingPlan {
             ("rows", u64::from(self.rows), 1 << 24),
             ("lookups", u64::from(self.lookups), MOST_LOOKUPS),
             ("trace_lookups", u64::from(self.trace_lookups), MOST_LOOKUPS),
-            ("depth", self.depth as u64, 1024),
         ])?;
+        check_list("depth", self.depths())?;
+        for &depth in self.depths() {
+            check_within("depth", depth, 1, 1024)?;
+        }
         check_power("row_bytes", self.row_bytes.0, 512, 1 << 16)?;
         check_power("staged_block_bytes", self.staged_block_bytes.0, 64 << 10, 64 << 20)?;
         check_within("rows × row_bytes", self.table_bytes(), 1, MOST_TABLE_BYTES)?;
@@ -243,7 +251,7 @@ impl CachingPlan {
     }
 
     fn bound(&self, strategies: usize) -> Result<(), String> {
-        let measured = self.tiers.len() as u64 * strategies as u64;
+        let measured = (self.tiers.len() * self.depths().len() * strategies) as u64;
         let computed = self.shares.len() as u64 * self.units.len() as u64;
         let rounds = u64::from(self.repeats) * self.laws.len() as u64;
         let steps = rounds * (measured + computed);
@@ -282,6 +290,9 @@ fn unit_of(text: &str, row_bytes: u64) -> Result<Unit, String> {
 
 fn all() -> Vec<Kind> {
     vec![Kind::None, Kind::Ram, Kind::Staged, Kind::RamOverStaged]
+}
+fn depth() -> Several<usize> {
+    Several::One(32)
 }
 fn tenth() -> Vec<f64> {
     vec![0.1]

@@ -1,6 +1,6 @@
 //! Statements from repeats. In: the figures of each repeat. Out: figures with 95 % intervals over the repeats. Pure.
 
-use super::measure::CachingRepeat;
+use super::measure::{CachePlace, CachingRepeat};
 use super::plan::Settings;
 use super::strategy::{Ram, Strategy, share_text};
 use super::trace::Law;
@@ -15,6 +15,8 @@ use tierlab_analysis::record::{Interval, samples_needed};
 pub(super) struct CachingStatement {
     pub(super) tier: String,
     pub(super) law: Law,
+    /// Look-ups in flight.
+    pub(super) depth: usize,
     pub(super) strategy: Strategy,
     pub(super) name: String,
     pub(super) repeats: usize,
@@ -22,6 +24,8 @@ pub(super) struct CachingStatement {
     /// Look-ups for which there was no time.
     pub(super) left_out: u64,
     pub(super) hit_ratio: Interval,
+    /// Hit ratio of the policy over the same look-ups in order: LRU by stack distances, TinyLFU by the server's cache.
+    pub(super) computed_hit_ratio: Option<Interval>,
     /// Hit ratio of the best possible policy in the same memory, over the same look-ups.
     pub(super) best_hit_ratio: Option<Interval>,
     /// Latency of a look-up; `None` with too few look-ups.
@@ -53,9 +57,6 @@ pub(super) struct Computed {
     pub(super) min: Interval,
 }
 
-/// A tier by name; a law and a strategy by their numbers in the plan.
-pub(super) type CachePlace = (String, usize, usize);
-
 /// Returns everything that was measured: by tier, by law, by strategy.
 pub(super) fn statements(
     repeats: &BTreeMap<CachePlace, Vec<CachingRepeat>>,
@@ -64,9 +65,9 @@ pub(super) fn statements(
     let Settings { strategies, prices, .. } = settings;
     let none = strategies.iter().position(|one| *one == Strategy::None);
     let statement = |(place, own): (&CachePlace, &Vec<CachingRepeat>)| {
-        let (tier, law, at) = place;
+        let (tier, law, depth, at) = place;
         let strategy = strategies[*at];
-        let baseline = none.and_then(|none| repeats.get(&(tier.clone(), *law, none)));
+        let baseline = none.and_then(|none| repeats.get(&(tier.clone(), *law, *depth, none)));
         // Over a staged copy most savings are the copy's, and its disk has another price.
         let ram = strategy.ram().filter(|_| strategy.staged().is_none());
         let saved = ram.zip(baseline).and_then(|(ram, baseline)| {
@@ -78,15 +79,23 @@ pub(super) fn statements(
         CachingStatement {
             tier: tier.clone(),
             law: settings.plan.laws[*law],
+            depth: *depth,
             strategy,
             name: strategy.to_string(),
             repeats: own.len(),
             lookups: own.iter().map(|repeat| repeat.lookups).sum(),
             left_out: own.iter().map(|repeat| repeat.left_out).sum(),
             hit_ratio: share(own, |repeat| 1.0 - repeat.misses as f64 / asked(repeat)),
-            best_hit_ratio: own[0]
-                .min_hits
-                .map(|_| share(own, |repeat| repeat.min_hits.unwrap_or(0) as f64 / asked(repeat))),
+            computed_hit_ratio: own[0].computed.map(|_| {
+                share(own, |repeat| {
+                    repeat.computed.unwrap_or_default().policy as f64 / asked(repeat)
+                })
+            }),
+            best_hit_ratio: own[0].computed.map(|_| {
+                share(own, |repeat| {
+                    repeat.computed.unwrap_or_default().best as f64 / asked(repeat)
+                })
+            }),
             p50_us: quantile(own, 0.5),
             p99_us: quantile(own, 0.99),
             origin_requests_per_lookup: of(own, requests),
@@ -177,7 +186,7 @@ pub(super) fn findings(
     prices: Option<&CachingPrices>,
 ) -> Vec<String> {
     let gaps = computed.chunk_by(|a, b| a.law == b.law && a.ram.unit == b.ram.unit);
-    let places = measured.chunk_by(|a, b| a.tier == b.tier && a.law == b.law);
+    let places = measured.chunk_by(|a, b| place(a) == place(b));
     let of_places = places.flat_map(|here| of_place(here, prices));
     gaps.filter_map(largest_gap).chain(of_places).collect()
 }
@@ -200,10 +209,15 @@ fn largest_gap(computed: &[Computed]) -> Option<String> {
     })
 }
 
-/// Findings of one tier and law.
+/// Tier, law and depth of a statement, as people read them.
+pub(super) fn place(one: &CachingStatement) -> String {
+    format!("{}, {}, {} at a time", one.tier, one.law, one.depth)
+}
+
+/// Findings of one tier, law and depth.
 fn of_place(here: &[CachingStatement], prices: Option<&CachingPrices>) -> Vec<String> {
     let mut out = Vec::new();
-    let place = format!("{}, {}", here[0].tier, here[0].law);
+    let place = place(&here[0]);
     let saving = here.iter().filter_map(|one| Some((one.saved_usd_per_gb_month?, one)));
     if let Some(((saved, best), prices)) = saving.max_by(|a, b| a.0.total_cmp(&b.0)).zip(prices) {
         let memory = prices.usd_per_gb_month_of_memory().map_or_else(String::new, |memory| {

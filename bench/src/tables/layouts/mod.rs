@@ -36,7 +36,7 @@ pub(crate) fn run(options: &LayoutsOptions) -> Result<()> {
     let (common, plan) = LayoutsPlan::read(options)?;
     let stop = Stop::on_signal()?;
     let folder = results_folder(options.flags.out.as_deref(), &common.name)?;
-    let table = RowsFile::generate(TableKind::Ctr, plan.rows, common.seed)?;
+    let table = RowsFile::generate(&*TableKind::Ctr.source(common.seed)?, plan.rows, common.seed)?;
     let ((laid_out, repeats), ran) = on_tiers(&common, &stop, 0, |stations| {
         rounds(&common, &plan, &table, stations, &stop)
     })?;

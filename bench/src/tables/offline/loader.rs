@@ -130,10 +130,10 @@ impl RowSource {
             loaded.add(&rows, took);
             let mut working = Instant::now();
             for row in rows.rows {
-                let Some(row) = shuffle.push(row).filter(|_| taken) else {
-                    continue;
-                };
-                self.workload.add(&mut batch, &row)?;
+                shuffle.push(&row, |row| match taken {
+                    true => self.workload.add(&mut batch, row),
+                    false => Ok(()),
+                })?;
                 if batch.rows < self.workload.batch_rows {
                     continue;
                 }
@@ -158,14 +158,14 @@ async fn hand_over(reads: impl Stream<Item = Result<Piece, JoinError>>, send: Se
     }
 }
 
-/// Rows in the buffer.
-struct Shuffle<T> {
-    held: Vec<T>,
+/// Rows in the buffer, side by side: a row is copied in, so that it does not hold the memory of its whole piece.
+struct Shuffle {
+    held: Vec<u8>,
     most: usize,
     random: Random,
 }
 
-impl<T> Shuffle<T> {
+impl Shuffle {
     /// Creates a buffer of `most` rows; with 0, rows leave in order.
     const fn new(most: usize, seed: u64) -> Self {
         Self {
@@ -175,17 +175,20 @@ impl<T> Shuffle<T> {
         }
     }
 
-    /// Adds a row, and returns one if the buffer is full.
-    fn push(&mut self, row: T) -> Option<T> {
-        if self.held.len() < self.most {
-            self.held.push(row);
-            return None;
-        }
+    /// Adds a row of the same length as all others, and hands one to `leaves` if the buffer is full.
+    fn push(&mut self, row: &[u8], leaves: impl FnOnce(&[u8]) -> Result<()>) -> Result<()> {
         if self.most == 0 {
-            return Some(row);
+            return leaves(row);
+        }
+        if self.held.len() < self.most * row.len() {
+            self.held.extend_from_slice(row);
+            return Ok(());
         }
         let at = (self.random.share() * self.most as f64) as usize;
-        Some(std::mem::replace(&mut self.held[at], row))
+        let place = &mut self.held[at * row.len()..(at + 1) * row.len()];
+        leaves(place)?;
+        place.copy_from_slice(row);
+        Ok(())
     }
 }
 
@@ -207,16 +210,29 @@ mod tests {
         assert_eq!(all, pieces(&(5..105), 8, 3).take(26).collect::<Vec<_>>());
     }
 
+    /// Numbers that leave a buffer to which those below `rows` are added.
+    fn pushed(shuffle: &mut Shuffle, rows: usize) -> Vec<usize> {
+        let mut out = Vec::new();
+        for row in 0..rows {
+            let leaves = |row: &[u8]| {
+                out.push(usize::from_le_bytes(row.try_into()?));
+                Ok(())
+            };
+            shuffle.push(&row.to_le_bytes(), leaves).unwrap();
+        }
+        out
+    }
+
     proptest! {
         #[test]
         fn no_row_is_lost_or_made_twice(rows in 0_usize..500, most in 0_usize..64, seed: u64) {
             let mut shuffle = Shuffle::new(most, seed);
-            let mut out: Vec<usize> = (0..rows).filter_map(|row| shuffle.push(row)).collect();
+            let mut out = pushed(&mut shuffle, rows);
             prop_assert_eq!(out.len(), rows.saturating_sub(most));
             if most == 0 {
                 prop_assert!(out.is_sorted());
             }
-            out.extend(&shuffle.held);
+            out.extend(shuffle.held.as_chunks().0.iter().map(|row| usize::from_le_bytes(*row)));
             out.sort_unstable();
             prop_assert_eq!(out, (0..rows).collect::<Vec<_>>());
         }
@@ -225,7 +241,7 @@ mod tests {
     #[test]
     fn rows_leave_far_from_where_they_came() {
         let mut shuffle = Shuffle::new(1000, 7);
-        let out: Vec<usize> = (0..10_000).filter_map(|row| shuffle.push(row)).collect();
+        let out = pushed(&mut shuffle, 10_000);
         let apart: f64 = out.windows(2).map(|pair| pair[0].abs_diff(pair[1]) as f64).sum::<f64>() / out.len() as f64;
         // Two rows drawn from a thousand, with exponential waits: about a thousand apart.
         assert!((500.0..2000.0).contains(&apart), "{apart}");

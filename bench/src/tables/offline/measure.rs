@@ -2,7 +2,7 @@
 //! division of time.
 
 use super::loader::{Loaded, RowSource, pieces};
-use super::plan::OfflinePlan;
+use super::plan::{Accelerator, OfflinePlan};
 use super::ready::Ready;
 use super::workload::Batch;
 use crate::machine::{MachineUse, Watched};
@@ -11,6 +11,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use ort::session::Session;
 use procfs::process::Process;
 use std::borrow::Borrow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
@@ -59,6 +60,8 @@ pub(super) struct OfflineRepeat {
     pub(super) inference: StreamFigures,
     pub(super) both: StreamFigures,
     pub(super) naive: StreamFigures,
+    /// Loader and so many accelerators.
+    pub(super) fed: BTreeMap<u32, StreamFigures>,
 }
 
 impl StreamFigures {
@@ -94,7 +97,7 @@ struct Window {
     peak_bytes: u64,
 }
 
-/// Runs all four measurements once.
+/// Runs all measurements once.
 pub(super) fn measure(
     runtime: &Runtime,
     source: &RowSource,
@@ -106,16 +109,41 @@ pub(super) fn measure(
     let loader = streamed(runtime, source, nobody, plan, stop)?;
     let inference = alone(source, runners(source, sessions), plan, stop)?;
     let both = streamed(runtime, source, runners(source, sessions), plan, stop)?;
-    let naive = one_by_one(runtime, source, runners(source, &mut sessions[..1]), plan, stop)?;
+    let first = sessions.len().min(1);
+    let naive = one_by_one(runtime, source, runners(source, &mut sessions[..first]), plan, stop)?;
+    let mut fed = BTreeMap::new();
+    if let Some(accelerator) = &source.workload.accelerator {
+        for &count in &accelerator.count {
+            let consumers = accelerators(accelerator, count);
+            fed.insert(count, streamed(runtime, source, consumers, plan, stop)?);
+        }
+    }
     Ok(OfflineRepeat {
         loader,
         inference,
         both,
         naive,
+        fed,
     })
 }
 
+/// Accelerators that compute for a fixed time, whatever the batch.
+fn accelerators(of: &Accelerator, count: u32) -> Vec<Consumer<'static>> {
+    let one = |_| -> Consumer<'static> {
+        let compute = of.compute();
+        Box::new(move |_| {
+            std::thread::sleep(compute);
+            Ok(())
+        })
+    };
+    (0..count).map(one).collect()
+}
+
+/// The sessions, or an accelerator in their place.
 fn runners<'a>(source: &'a RowSource, sessions: &'a mut [Session]) -> Vec<Consumer<'a>> {
+    if let Some(accelerator) = &source.workload.accelerator {
+        return accelerators(accelerator, 1);
+    }
     let runner =
         |session: &'a mut Session| -> Consumer<'a> { Box::new(move |batch| source.workload.run(session, batch)) };
     sessions.iter_mut().map(runner).collect()

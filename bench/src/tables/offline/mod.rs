@@ -13,7 +13,7 @@ pub(crate) use plan::OfflineOptions;
 
 use super::places::{Place, measure_places};
 use crate::plan::{Common, bad_usage};
-use crate::report::{csv, finish};
+use crate::report::{Ran, csv, finish};
 use crate::station::{Stations, runtime};
 use crate::stop::Stop;
 use crate::tables::price::OfflinePrices;
@@ -32,8 +32,10 @@ use tierlab_instrument::units::bytes;
 use tierlab_models::import::load_onnxruntime;
 use workload::Workload;
 
-/// Measurements of a repeat.
+/// Measurements of a repeat, beside those of several accelerators.
 const MEASUREMENTS: u32 = 4;
+/// Least data of MLPerf Storage, in memories of the machine.
+const MEMORY_TIMES: u64 = 5;
 
 /// A place, read by one loader.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -71,13 +73,21 @@ struct Prepared {
 /// The plan is wrong, ONNX Runtime is missing, a table does not fill its model, a tier fails, or an interrupt.
 pub(crate) fn run(options: &OfflineOptions) -> Result<()> {
     let (common, plan, prices) = OfflinePlan::read(options)?;
-    let environment = load_onnxruntime(options.onnxruntime.as_deref());
-    let environment = environment.map_err(|e| bad_usage("--onnxruntime", &e.to_string()))?;
+    let needs_model = plan.workloads.values().any(|raw| raw.accelerator.is_none());
+    let environment = needs_model.then(|| load_onnxruntime(options.onnxruntime.as_deref()));
+    let environment = environment
+        .transpose()
+        .map_err(|e| bad_usage("--onnxruntime", &e.to_string()))?;
     let mut workloads: BTreeMap<String, Prepared> = BTreeMap::new();
     for (name, raw) in &plan.workloads {
         let workload = Workload::of(&options.flags.plan, name, raw, common.seed)?;
-        let session = |_| workload.session(&environment, plan.session_threads);
-        let sessions = (0..plan.sessions).map(session).collect::<Result<_>>()?;
+        let environment = environment.iter().filter(|_| workload.accelerator.is_none());
+        let session = |environment| workload.session(environment, plan.session_threads);
+        let sessions = environment
+            .cycle()
+            .take(plan.sessions)
+            .map(session)
+            .collect::<Result<_>>()?;
         let workload = Arc::new(workload);
         workloads.insert(name.clone(), Prepared { workload, sessions });
     }
@@ -90,11 +100,11 @@ pub(crate) fn run(options: &OfflineOptions) -> Result<()> {
     let failed = failed.into_iter().map(|(case, why)| format!("{case} failed: {why}"));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let figures = OfflineFigures {
-        statements: statements(&repeats, prices.as_ref(), cores),
+        statements: statements(&repeats, &demands(&workloads), prices.as_ref(), cores),
         prices,
         failed: failed.collect(),
     };
-    let page = page::page(&ran, facts(&plan, &workloads, &figures, ran.repeats), &figures);
+    let page = page::page(&ran, facts(&plan, &workloads, &figures, &ran), &figures);
     let table = ("offline.csv", csv(&figures.statements)?);
     finish(&folder, &page, (&plan, &figures), table, "")?;
     match figures.failed.as_slice() {
@@ -112,14 +122,24 @@ struct OfflineFigures {
     failed: Vec<String>,
 }
 
+/// Rows per second that one accelerator of each workload takes.
+fn demands(workloads: &BTreeMap<String, Prepared>) -> BTreeMap<String, f64> {
+    let demand = |(name, Prepared { workload, .. }): (&String, &Prepared)| {
+        let compute = workload.accelerator.as_ref()?.compute();
+        Some((name.clone(), workload.batch_rows as f64 / compute.as_secs_f64()))
+    };
+    workloads.iter().filter_map(demand).collect()
+}
+
 fn facts(
     plan: &OfflinePlan,
     workloads: &BTreeMap<String, Prepared>,
     figures: &OfflineFigures,
-    repeats: u32,
+    ran: &Ran,
 ) -> Vec<String> {
     let mut facts = vec![format!(
-        "{repeats} rounds of {} s; sessions: {}, threads of each: {}",
+        "{} rounds of {} s; sessions: {}, threads of each: {}",
+        ran.repeats,
         plan.window().as_secs_f64(),
         plan.sessions,
         plan.session_threads
@@ -132,6 +152,18 @@ fn facts(
             workload.batch_rows,
             workload.shuffle_rows
         )
+    }));
+    let memory = ran.environment.host.memory_bytes;
+    facts.extend(workloads.iter().filter_map(|(name, Prepared { workload, .. })| {
+        let data = workload.table.bytes.len() as u64;
+        (workload.accelerator.is_some() && data < MEMORY_TIMES * memory).then(|| {
+            format!(
+                "{name}: {} of data on a machine with {} of memory, where MLPerf Storage asks for {MEMORY_TIMES} times as much as memory: \
+                 what passes the page cache or a server's memory is not known to be the storage",
+                bytes(data),
+                bytes(memory)
+            )
+        })
     }));
     let prices = figures.prices.iter().flat_map(|prices| &prices.reads.sources);
     facts.extend(prices.map(|source| format!("price of {source}")));
@@ -151,7 +183,12 @@ fn rounds(
     for (depth, workers) in plan.loaders() {
         loaders.push((depth, workers, runtime(workers)?));
     }
-    let expected = (plan.window() + plan.warmup()) * MEASUREMENTS * loaders.len() as u32;
+    let counts = plan
+        .workloads
+        .values()
+        .filter_map(|raw| Some(raw.accelerator.as_ref()?.count.len()));
+    let measurements = MEASUREMENTS + counts.max().unwrap_or(0) as u32;
+    let expected = (plan.window() + plan.warmup()) * measurements * loaders.len() as u32;
     let layouts = (plan.layouts.as_slice(), plan.shard_bytes.0);
     let mut measured = MeasuredOffline::default();
     measure_places(

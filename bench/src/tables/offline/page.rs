@@ -56,6 +56,10 @@ fn row(one: &OfflineStatement) -> Vec<String> {
     ]
 }
 
+const FED: [&str; 4] = ["accelerators", "utilisation", "95 %", "rows/s"];
+const FED_NOTE: &str = "utilisation: rows that arrived over those that so many accelerators take which never wait. Accelerators are emulated: each \
+                        takes a batch of the loader and sleeps for `compute_ms_per_batch`, as DLIO does.";
+
 /// Dollars with two digits at least that are not zero: a million samples can cost far less than a cent.
 fn usd_text(usd: f64) -> String {
     let digits = match usd > 0.0 {
@@ -80,11 +84,33 @@ pub(super) fn page<'a>(ran: &'a Ran, facts: Vec<String>, figures: &OfflineFigure
         parts: vec![
             Part::List(
                 "Findings",
-                statements.map(finding).chain(figures.failed.clone()).collect(),
+                statements.clone().map(finding).chain(figures.failed.clone()).collect(),
             ),
+            Part::Tables("Accelerators", accelerators(statements), FED_NOTE),
             Part::Tables("Rows a second", vec![block], NOTE),
         ],
     }
+}
+
+/// A table of the accelerators that each place fed.
+fn accelerators<'a>(statements: impl Iterator<Item = &'a OfflineStatement>) -> Vec<Block> {
+    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+    let of = |one: &'a OfflineStatement| {
+        let rows = one.accelerators.iter().map(|fed| {
+            let utilisation = fed.utilisation;
+            vec![
+                fed.count.to_string(),
+                percent(utilisation.value),
+                format!("{} to {}", percent(utilisation.lo), percent(utilisation.hi)),
+                spread(&fed.rows_per_s),
+            ]
+        });
+        Block {
+            table: Table::of_rows(&one.case.to_string(), &FED, 0, rows),
+            bars: Vec::new(),
+        }
+    };
+    statements.filter(|one| !one.accelerators.is_empty()).map(of).collect()
 }
 
 /// The four rates of a place.

@@ -1,8 +1,8 @@
 //! The plan of an offline run. In: TOML, and flags over it. Out: settings, checked.
 
 use crate::plan::{
-    Common, Flags, RawTier, Size, Source, check_counts, check_list, check_name, check_table, check_within, hundredths,
-    mib, number,
+    Common, Flags, RawTier, Several, Size, Source, check_counts, check_list, check_name, check_table, check_within,
+    hundredths, mib, number,
 };
 use crate::tables::price::{OfflinePrices, RawOfflinePrice};
 use anyhow::Result;
@@ -84,23 +84,6 @@ pub(super) struct Loader {
     pub(super) ready_bytes: Size,
 }
 
-/// One value, or a list of them.
-#[derive(Debug, Deserialize, Serialize)]
-#[serde(untagged)]
-enum Several<T> {
-    One(T),
-    List(Vec<T>),
-}
-
-impl<T> Several<T> {
-    const fn values(&self) -> &[T] {
-        match self {
-            Self::One(value) => std::slice::from_ref(value),
-            Self::List(values) => values.as_slice(),
-        }
-    }
-}
-
 impl Default for Loader {
     fn default() -> Self {
         Self {
@@ -119,9 +102,15 @@ pub(super) struct RawWorkload {
     /// Model that is generated with its table: `ctr` or `vision`.
     #[serde(default)]
     pub(super) generate: Option<String>,
+    /// Bytes of a sample of a table that is generated for accelerators, without a model.
+    #[serde(default)]
+    pub(super) sample_bytes: Option<Size>,
     /// Rows of the generated table.
     #[serde(default)]
     pub(super) rows: Option<u64>,
+    /// Accelerators that are emulated in place of the model.
+    #[serde(default)]
+    pub(super) accelerator: Option<Accelerator>,
     /// Folder of a model in a repository, with its config and versions.
     #[serde(default)]
     pub(super) model: Option<PathBuf>,
@@ -133,6 +122,24 @@ pub(super) struct RawWorkload {
     /// Rows among which the next one is drawn; 0 keeps their order.
     #[serde(default)]
     pub(super) shuffle_rows: usize,
+}
+
+/// Accelerators that take the loader's batches and compute for a fixed time.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Accelerator {
+    /// Milliseconds of one of them for a batch of `batch_rows`.
+    compute_ms_per_batch: f64,
+    /// Numbers of accelerators that are measured.
+    #[serde(default = "counts")]
+    pub(super) count: Vec<u32>,
+}
+
+impl Accelerator {
+    /// Time of one of them for a batch.
+    pub(super) fn compute(&self) -> Duration {
+        Duration::from_secs_f64(self.compute_ms_per_batch / 1e3)
+    }
 }
 
 impl OfflinePlan {
@@ -211,19 +218,44 @@ impl RawWorkload {
     fn check(&self, name: &str) -> Result<(), String> {
         let key = format!("workloads.{name}");
         check_name(&key, name)?;
-        let is_whole = matches!(
-            (&self.generate, &self.rows, &self.model, &self.table),
-            (Some(_), Some(_), None, None) | (None, None, Some(_), Some(_))
-        );
+        let made = self.rows.is_some() && (self.generate.is_some() != self.sample_bytes.is_some());
+        let is_whole = match (&self.model, &self.table) {
+            (None, None) => made && (self.sample_bytes.is_none() || self.accelerator.is_some()),
+            (Some(_), Some(_)) => self.rows.is_none() && self.generate.is_none() && self.sample_bytes.is_none(),
+            _ => false,
+        };
         if !is_whole {
             return Err(format!(
-                "{key}: set either `generate` and `rows`, or `model` and `table`"
+                "{key}: set either `generate` and `rows`, or `model` and `table`, or `sample_bytes`, `rows` and `accelerator`"
             ));
         }
+        if let Some(accelerator) = &self.accelerator {
+            let of = |name: &str| format!("{key}: accelerator.{name}");
+            check_within(
+                &of("compute_ms_per_batch"),
+                accelerator.compute_ms_per_batch,
+                0.01,
+                60_000.0,
+            )?;
+            check_list(&of("count"), &accelerator.count)?;
+            for &count in &accelerator.count {
+                check_within(&of("count"), count, 1, 1024)?;
+            }
+        }
+        check_within(
+            &format!("{key}: sample_bytes"),
+            self.sample_bytes.as_ref().map_or(1, |size| size.0),
+            1,
+            63 << 20,
+        )?;
         check_within(&format!("{key}: batch_rows"), self.batch_rows, 1, 1 << 20)?;
         check_within(&format!("{key}: shuffle_rows"), self.shuffle_rows, 0, 1 << 24)?;
         check_within(&format!("{key}: rows"), self.rows.unwrap_or(1), 1, 1 << 28)
     }
+}
+
+fn counts() -> Vec<u32> {
+    vec![1, 2, 4, 8]
 }
 
 fn two_layouts() -> Vec<Layout> {

@@ -62,19 +62,62 @@ pub(super) struct OfflineStatement {
     pub(super) taken_share: f64,
     /// The same in both together, as a mean over the repeats.
     pub(super) both_taken_share: f64,
+    /// Numbers of accelerators that the loader fed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) accelerators: Vec<Fed>,
+    /// Highest of these numbers whose utilisation is at least 90 %, interval included.
+    pub(super) accelerators_at_90: Option<u32>,
     /// Diagnosis with advice.
     pub(super) diagnosis: Vec<String>,
+}
+
+/// Accelerators that were fed together.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Fed {
+    pub(super) count: u32,
+    /// Share of the rows that they would take if they never waited.
+    pub(super) utilisation: Interval,
+    pub(super) rows_per_s: Interval,
+}
+
+/// Utilisation that MLPerf Storage asks of an accelerator.
+const BUSY: f64 = 0.9;
+
+/// Figures of each number of accelerators, each of which takes `demand` rows per second.
+fn fed(own: &[OfflineRepeat], demand: f64) -> Vec<Fed> {
+    let counts = own.first().into_iter().flat_map(|one| one.fed.keys());
+    let of = |&count: &u32| {
+        let rates = own.iter().filter_map(|one| Some(one.fed.get(&count)?.rate()));
+        let rates: Vec<f64> = rates.collect();
+        let shares: Vec<f64> = rates
+            .iter()
+            .map(|rate| (rate / demand / f64::from(count)).min(1.0))
+            .collect();
+        Fed {
+            count,
+            utilisation: mean(&shares),
+            rows_per_s: mean(&rates),
+        }
+    };
+    counts.map(of).collect()
 }
 
 /// Returns everything that was measured, by name. `cores` is the number that the process may use.
 pub(super) fn statements(
     repeats: &BTreeMap<OfflineCase, Vec<OfflineRepeat>>,
+    demands: &BTreeMap<String, f64>,
     prices: Option<&OfflinePrices>,
     cores: usize,
 ) -> Vec<OfflineStatement> {
     repeats
         .iter()
-        .map(|(case, own)| statement(case, own, prices, cores))
+        .map(|(case, own)| {
+            let mut statement = statement(case, own, prices, cores);
+            if let Some(&demand) = demands.get(&case.place.table) {
+                statement.feeds(fed(own, demand), demand);
+            }
+            statement
+        })
         .collect()
 }
 
@@ -149,10 +192,41 @@ fn statement(
         both_taken_share: all(&|one| one.both.taken_share()) / own.len().max(1) as f64,
         naive_per_s: rate(|one| &one.naive),
         both_per_s,
+        accelerators: Vec::new(),
+        accelerators_at_90: None,
         diagnosis: Vec::new(),
     };
     statement.diagnosis = diagnosis(&statement, cores);
     statement
+}
+
+impl OfflineStatement {
+    /// Adds the accelerators that the loader feeds, each of which takes `demand` rows per second.
+    fn feeds(&mut self, fed: Vec<Fed>, demand: f64) {
+        let busy = fed.iter().filter(|fed| fed.utilisation.lo >= BUSY);
+        let best = busy.max_by_key(|fed| fed.count);
+        let most = (self.loader_per_s.value / (BUSY * demand)).floor();
+        let highest = fed.iter().map(|fed| fed.count).max();
+        self.diagnosis = vec![match best {
+            None => format!(
+                "it feeds none of the measured numbers of accelerators at 90 %; the rate of the loader alone would do for {most}"
+            ),
+            Some(fed) => format!(
+                "it feeds {} accelerators at 90 % or more ({:.1} % [{:.1}-{:.1}]){}; the rate of the loader alone would do for {most}",
+                fed.count,
+                fed.utilisation.value * 100.0,
+                fed.utilisation.lo * 100.0,
+                fed.utilisation.hi * 100.0,
+                if highest == Some(fed.count) {
+                    ", the most that were tried"
+                } else {
+                    ""
+                }
+            ),
+        }];
+        self.accelerators_at_90 = best.map(|fed| fed.count);
+        self.accelerators = fed;
+    }
 }
 
 /// Derives from the three rates the slower part, the advice, and the limit of an improvement.
@@ -295,11 +369,34 @@ mod tests {
 
     fn repeat(loader: f64, inference: f64, both: f64, cpu_us: [f64; 2]) -> OfflineRepeat {
         OfflineRepeat {
+            fed: BTreeMap::new(),
             loader: figures(loader, cpu_us[0], 0.0),
             inference: figures(inference, cpu_us[1], 0.0),
             both: figures(both, cpu_us[0] + cpu_us[1], 0.4),
             naive: figures(both / 2.0, 1.0, 0.5),
         }
+    }
+
+    #[test]
+    fn the_highest_number_of_busy_accelerators_is_found() {
+        // Each takes 100 rows a second, and the tier has 350.
+        let one = |scale: f64| OfflineRepeat {
+            fed: [1, 3, 4]
+                .map(|count| (count, figures(scale * (100.0 * f64::from(count)).min(350.0), 1.0, 0.5)))
+                .into(),
+            ..repeat(350.0, 100.0, 100.0, [1.0, 1.0])
+        };
+        let repeats = [one(1.0), one(0.999)];
+        let mut statement = of_repeats(&repeats, 2);
+        statement.feeds(fed(&repeats, 100.0), 100.0);
+        assert_eq!(statement.accelerators_at_90, Some(3));
+        assert!((statement.accelerators[2].utilisation.value - 0.875).abs() < 0.002);
+        assert!(
+            statement.diagnosis[0].contains("it feeds 3 accelerators"),
+            "{:?}",
+            statement.diagnosis
+        );
+        assert!(!statement.diagnosis[0].contains("most that were tried"));
     }
 
     fn of_repeats(repeats: &[OfflineRepeat], cores: usize) -> OfflineStatement {

@@ -1,7 +1,8 @@
 //! Model and its table, generated from a seed or given by the user. In: the plan. Out: the table in the rows format,
 //! the inputs with their columns, and sessions.
 
-use super::plan::RawWorkload;
+use super::plan::{Accelerator, RawWorkload};
+use crate::chance::Random;
 use crate::plan::bad_usage;
 use crate::tables::rows_file::RowsFile;
 use anyhow::{Context, Result, anyhow, bail};
@@ -11,18 +12,21 @@ use ort::session::{Session, SessionInputValue};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use tierlab_formats::model::{MODEL_FILE, ModelConfig, WarmupTensor};
-use tierlab_formats::table::Column;
+use tierlab_formats::table::{Column, TableSchema};
 use tierlab_models::generators::{ModelKind, Request, Size};
 use tierlab_models::import::session_value;
 use tierlab_models::onnx::write_model;
 use tierlab_models::repository::read_config;
-use tierlab_models::tables::TableKind;
+use tierlab_models::tables::{RowSource, TableKind};
+use tierlab_protocol::tensor::DataType;
 
 /// Model with its table.
 pub(super) struct Workload {
     pub(super) table: RowsFile,
     pub(super) batch_rows: usize,
     pub(super) shuffle_rows: usize,
+    /// Emulated in place of the model.
+    pub(super) accelerator: Option<Accelerator>,
     graph: Graph,
     filled: Vec<Filled>,
 }
@@ -31,6 +35,8 @@ enum Graph {
     Made(Vec<u8>),
     /// File with its weights beside it.
     File(PathBuf),
+    /// Accelerators alone.
+    None,
 }
 
 /// Input with the column that fills it.
@@ -48,8 +54,14 @@ pub(super) struct Batch {
 impl Workload {
     pub(super) fn of(plan: &Path, name: &str, raw: &RawWorkload, seed: u64) -> Result<Self> {
         let wrong = |what: String| bad_usage(&format!("{}: workloads.{name}", plan.display()), &what);
+        let rows = raw.rows.unwrap_or(1);
         let (graph, config, table) = match (&raw.generate, &raw.model, &raw.table) {
-            (Some(kind), ..) => made(kind, raw.rows.unwrap_or(1), seed, &wrong)?,
+            (None, None, None) if let Some(bytes) = &raw.sample_bytes => {
+                let samples = Samples::new(bytes.0, seed)?;
+                let table = RowsFile::generate(&samples, rows, seed).map_err(|e| wrong(format!("rows: {e}")))?;
+                return Ok(Self::of_samples(raw, table));
+            }
+            (Some(kind), ..) => made(kind, rows, seed, &wrong)?,
             (None, Some(model), Some(table)) => brought(model, table, &wrong)?,
             _ => return Err(wrong("`generate` and `rows`, or `model` and `table`".to_owned())),
         };
@@ -86,9 +98,26 @@ impl Workload {
             table,
             batch_rows: raw.batch_rows,
             shuffle_rows: raw.shuffle_rows,
+            accelerator: raw.accelerator.clone(),
             graph,
             filled,
         })
+    }
+
+    /// Samples that fill batches and no model.
+    fn of_samples(raw: &RawWorkload, table: RowsFile) -> Self {
+        let filled = table.header.schema.columns.iter().map(|column| Filled {
+            input: column.name.clone(),
+            column: column.clone(),
+        });
+        Self {
+            batch_rows: raw.batch_rows,
+            shuffle_rows: raw.shuffle_rows,
+            accelerator: raw.accelerator.clone(),
+            graph: Graph::None,
+            filled: filled.collect(),
+            table,
+        }
     }
 
     /// Opens a session, and checks that the table fills all of its inputs.
@@ -105,6 +134,7 @@ impl Workload {
         let session = match &self.graph {
             Graph::Made(onnx) => builder.commit_from_memory(onnx),
             Graph::File(path) => builder.commit_from_file(path),
+            Graph::None => bail!("samples without a model"),
         };
         let session = session.map_err(|e| anyhow!("ONNX Runtime does not take the graph: {e}"))?;
         for input in session.inputs() {
@@ -166,6 +196,37 @@ impl Workload {
     }
 }
 
+/// Samples of noise.
+struct Samples {
+    schema: TableSchema,
+    seed: u64,
+}
+
+impl Samples {
+    fn new(bytes: u64, seed: u64) -> Result<Self> {
+        let schema = TableSchema::lay_out("samples", &[("sample", DataType::Uint8, &[i64::try_from(bytes)?])])?;
+        Ok(Self { schema, seed })
+    }
+}
+
+impl RowSource for Samples {
+    fn schema(&self) -> &TableSchema {
+        &self.schema
+    }
+
+    fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    fn fill(&self, id: i64, row: &mut [u8]) {
+        let mut random = Random::new(self.seed, id.cast_unsigned());
+        let end = row.len() - 4;
+        for word in row[..end].as_chunks_mut::<8>().0 {
+            *word = random.next().to_le_bytes();
+        }
+    }
+}
+
 type Parts = (Graph, ModelConfig, RowsFile);
 
 fn made(kind: &str, rows: u64, seed: u64, wrong: &dyn Fn(String) -> anyhow::Error) -> Result<Parts> {
@@ -181,7 +242,7 @@ fn made(kind: &str, rows: u64, seed: u64, wrong: &dyn Fn(String) -> anyhow::Erro
     };
     let mut onnx = Vec::new();
     write_model(&request.build(), &mut onnx).context("cannot write the model")?;
-    let table = RowsFile::generate(table, rows, seed).map_err(|e| wrong(format!("rows: {e}")))?;
+    let table = RowsFile::generate(&*table.source(seed)?, rows, seed).map_err(|e| wrong(format!("rows: {e}")))?;
     Ok((Graph::Made(onnx), request.config(), table))
 }
 

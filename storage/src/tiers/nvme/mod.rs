@@ -49,6 +49,14 @@ const LARGEST_CHUNK: u32 = 1 << 30;
 /// Largest registered buffer that the kernel accepts: 1 GiB.
 const LARGEST_ARENA: u64 = 1 << 30;
 
+/// Sets up a ring and closes it: a seccomp filter may refuse what the kernel's switch allows.
+///
+/// # Errors
+/// The kernel's.
+pub fn try_ring() -> std::io::Result<()> {
+    io_uring::IoUring::new(2).map(drop)
+}
+
 /// Opens a config's tier: one folder, or several striped into one tier.
 ///
 /// # Errors

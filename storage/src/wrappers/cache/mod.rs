@@ -267,8 +267,8 @@ const LONGEST_TTL_MS: u64 = 365 * 24 * 3600 * 1000;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
-    /// Evicts rarely used parts: a scan does not displace popular parts, and a new part is admitted only if it was
-    /// requested more often than the part that it would replace.
+    /// Evicts rarely used parts: a scan does not displace popular parts. A fifth holds the newest parts; a part that
+    /// leaves it is kept only if it was requested more often than the part that it would replace.
     #[default]
     TinyLfu,
     /// Evicts the least recently used part.

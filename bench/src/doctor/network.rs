@@ -1,0 +1,164 @@
+//! Network below a tier, tried by connections to its address. In: a URL and the system's files. Out: findings.
+
+use super::finding::Finding;
+use super::tree::Tree;
+use nix::sys::socket::{getsockopt, sockopt::IpMtu};
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::time::{Duration, Instant};
+use tierlab_instrument::units::{bytes, digits3, latency};
+
+/// Connections whose median time is the round trip.
+const CONNECTIONS: usize = 5;
+const LIMIT: Duration = Duration::from_secs(3);
+/// Round trip from which the other side is not in this zone.
+const FAR: Duration = Duration::from_millis(2);
+/// MTU of Ethernet; below it lies a tunnel.
+const ETHERNET_MTU: i32 = 1500;
+/// Rate that one connection should reach, in bytes per second: 10 Gbit/s.
+const WANTED_RATE: f64 = 1.25e9;
+
+/// Round trips, in order, and the path's MTU as the kernel knows it.
+struct Path {
+    round_trips: Vec<Duration>,
+    mtu: Option<i32>,
+}
+
+/// Connects to the address of a URL.
+pub(super) fn findings(tree: &Tree, url: &str) -> Vec<Finding> {
+    let address = address(url);
+    match path(&address) {
+        Err(error) => vec![
+            Finding::warning("network", format!("{address} does not answer: {error}"))
+                .effect("nothing of the tier can be read")
+                .change("the address in the tier's TOML, DNS, routes and firewalls between"),
+        ],
+        Ok(path) => of(tree, &address, &path),
+    }
+}
+
+/// Host and port of a URL; the port is its scheme's if it names none.
+fn address(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+    let host = rest.split(['/', '?']).next().unwrap_or_default();
+    let port = match scheme {
+        "nfs" => 2049,
+        "http" | "grpc" => 80,
+        _ => 443,
+    };
+    // An IPv6 address has its colons in brackets.
+    match host.rsplit_once(':') {
+        Some((_, after)) if !after.contains(']') => host.to_owned(),
+        _ => format!("{host}:{port}"),
+    }
+}
+
+fn path(address: &str) -> io::Result<Path> {
+    let peer = address.to_socket_addrs()?.next();
+    let peer = peer.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+    let mut path = Path {
+        round_trips: Vec::new(),
+        mtu: None,
+    };
+    for _ in 0..CONNECTIONS {
+        let begun = Instant::now();
+        let connection = TcpStream::connect_timeout(&peer, LIMIT)?;
+        path.round_trips.push(begun.elapsed());
+        path.mtu = getsockopt(&connection, IpMtu).ok();
+    }
+    path.round_trips.sort();
+    Ok(path)
+}
+
+fn of(tree: &Tree, address: &str, path: &Path) -> Vec<Finding> {
+    let time = |of: Duration| latency(of.as_secs_f64() * 1e6);
+    let round_trip = path.round_trips[path.round_trips.len() / 2];
+    let longest = path.round_trips.last().copied().unwrap_or(round_trip);
+    let mut found = vec![
+        Finding::warning("round trip", format!("{} to {address}", time(round_trip)))
+            .effect("each read waits for it at least once, and sequential reads for one after another")
+            .change("a server in the zone of the storage, more reads in flight, or a cache")
+            .measured(format!(
+                "median of {CONNECTIONS} connections, the longest {}",
+                time(longest)
+            ))
+            .fine_if(round_trip < FAR),
+    ];
+    found.push(match path.mtu {
+        None => Finding::unknown("MTU", "not reported by the kernel"),
+        Some(mtu) => Finding::warning("MTU", mtu.to_string())
+            .effect("a tunnel lies between: more packets for the same bytes, and CPU for each")
+            .change("a network without a tunnel, or a larger MTU below it")
+            .measured(format!("{} packets for 1 MiB", (1 << 20) / (mtu - 40).max(1) + 1))
+            .fine_if(mtu >= ETHERNET_MTU),
+    });
+    found.push(buffers(tree, round_trip));
+    found
+}
+
+/// Rate that the kernel's largest receive buffer allows to one connection.
+fn buffers(tree: &Tree, round_trip: Duration) -> Finding {
+    let about = "TCP receive buffer";
+    let text = tree.text("proc/sys/net/ipv4/tcp_rmem").unwrap_or_default();
+    let Some(most) = text.split_whitespace().nth(2).and_then(|text| text.parse::<u64>().ok()) else {
+        return Finding::unknown(about, "/proc/sys/net/ipv4/tcp_rmem cannot be read");
+    };
+    let window = match tree.number("proc/sys/net/ipv4/tcp_window_scaling") {
+        Some(0) => most.min(64 << 10),
+        // The kernel keeps about half of a buffer for its own.
+        _ => most / 2,
+    };
+    let rate = window as f64 / round_trip.as_secs_f64().max(1e-6);
+    Finding::warning(about, format!("up to {}", bytes(most)))
+        .effect("one connection moves no more than a window each round trip; parallel reads are slowed less")
+        .change("sysctl net.ipv4.tcp_rmem='4096 131072 67108864' net.ipv4.tcp_window_scaling=1")
+        .measured(format!("at most {} MB/s for a connection", digits3(rate / 1e6)))
+        .times(WANTED_RATE / rate)
+        .fine_if(rate >= WANTED_RATE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::*;
+
+    #[test]
+    fn addresses_of_urls_have_a_port() {
+        for (url, want) in [
+            ("http://127.0.0.1:9000/a", "127.0.0.1:9000"),
+            ("https://s3.eu-west-1.amazonaws.com", "s3.eu-west-1.amazonaws.com:443"),
+            ("nfs://filer/export", "filer:2049"),
+            ("grpc://[::1]:8815", "[::1]:8815"),
+            ("http://[::1]/x", "[::1]:80"),
+        ] {
+            assert_eq!(address(url), want);
+        }
+    }
+
+    #[test]
+    fn a_connection_to_this_machine_is_tried_and_a_closed_port_is_a_warning() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("proc/sys/net/ipv4")).unwrap();
+        let tree = Tree::at(folder.path());
+        let rmem = |text: &str| std::fs::write(folder.path().join("proc/sys/net/ipv4/tcp_rmem"), text).unwrap();
+        rmem("4096 131072 67108864\n");
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let found = findings(&tree, &url);
+        let names: Vec<&str> = found.iter().map(|finding| finding.about.as_str()).collect();
+        assert_eq!(names, ["round trip", "MTU", "TCP receive buffer"]);
+        assert!(found.iter().all(|finding| finding.measured.is_some()), "{found:?}");
+        assert_eq!(
+            (found[0].level, found[1].level),
+            (Level::Fine, Level::Fine),
+            "{found:?}"
+        );
+        drop(listener);
+        assert!(findings(&tree, &url)[0].found.contains("does not answer"));
+        // A long way with a small buffer: 64 KiB in 50 ms are 1.31 MB/s.
+        rmem("4096 87380 131072\n");
+        let far = buffers(&tree, Duration::from_millis(50));
+        assert_eq!(far.level, Level::Warning);
+        assert!(far.measured.unwrap().contains("1.31 MB/s"));
+    }
+}
