@@ -83,17 +83,17 @@ async fn a_long_run_ends_with_its_deadline_and_the_next_request_is_answered() {
 async fn a_full_queue_refuses_at_once_and_waiting_in_it_has_a_limit() {
     let data = Data::generate(&[], 0);
     data.add_model("turns", &turns(0.0));
-    let policy = "default_timeout_microseconds: 300000 max_queue_size: 1 allow_timeout_override: true";
+    let policy = "default_timeout_microseconds: 2000000 max_queue_size: 1 allow_timeout_override: true";
     let config = format!("max_batch_size: 8 dynamic_batching {{ default_queue_policy {{ {policy} }} }}");
     std::fs::write(data.path("models/turns/config.pbtxt"), config).unwrap();
     let server = Server::start(&on_tier(&data, "memory"), &[]);
     let document = server.get("/v2/models/turns/config").await.json();
     assert_eq!(
         document["dynamic_batching"]["default_queue_policy"],
-        serde_json::json!({"default_timeout_microseconds": 300_000, "allow_timeout_override": true, "max_queue_size": 1})
+        serde_json::json!({"default_timeout_microseconds": 2_000_000, "allow_timeout_override": true, "max_queue_size": 1})
     );
     let ask = |value| server.infer("turns", number(&[1, 1], value));
-    let running = infer_within(&server, "turns", number(&[1, 1], ENDLESS), 4 * LIMIT);
+    let running = infer_within(&server, "turns", number(&[1, 1], ENDLESS), 10 * LIMIT);
     let others = async {
         server
             .metric_reaches("tierlab_batch_rows_count{model=\"turns\"}", 1.0)

@@ -45,7 +45,7 @@ impl Bucket {
             store,
             reads,
             policy: RetryPolicy::new(config),
-            hedging: Hedging::new(place.to_string(), config.hedge_after_quantile, config.hedge_max_share)?,
+            hedging: Hedging::new(&place.to_string(), config.hedge_after_quantile, config.hedge_max_share)?,
             unreported: Arc::default(),
             endpoint: config
                 .endpoint

@@ -38,14 +38,9 @@ pub(super) struct Hedging {
 
 impl Hedging {
     /// Hedging as configured; none without a quantile.
-    pub(super) fn new(bucket: String, quantile: Option<f64>, max_share: f64) -> Result<Option<Self>, StorageError> {
-        let invalid = |what: &str| {
-            StorageError::new(
-                ErrorKind::Invalid,
-                bucket.clone(),
-                format!("`{what}` must lie between 0 and 1"),
-            )
-        };
+    pub(super) fn new(bucket: &str, quantile: Option<f64>, max_share: f64) -> Result<Option<Self>, StorageError> {
+        let invalid =
+            |what: &str| StorageError::new(ErrorKind::Invalid, bucket, format!("`{what}` must lie between 0 and 1"));
         if !(0.0..=1.0).contains(&max_share) {
             return Err(invalid("hedge_max_share"));
         }
@@ -183,7 +178,7 @@ mod tests {
 
     #[test]
     fn the_delay_follows_the_quantile_of_the_recent_replies() {
-        let hedging = Hedging::new("b".to_owned(), Some(0.95), 1.0).unwrap().unwrap();
+        let hedging = Hedging::new("b", Some(0.95), 1.0).unwrap().unwrap();
         for ms in 1..32 {
             hedging.record(Duration::from_millis(ms));
             assert_eq!(hedging.begin(), None);
@@ -198,7 +193,7 @@ mod tests {
 
     #[test]
     fn second_gets_stay_within_their_share() {
-        let hedging = Hedging::new("b".to_owned(), Some(0.5), 0.1).unwrap().unwrap();
+        let hedging = Hedging::new("b", Some(0.5), 0.1).unwrap().unwrap();
         let mut allowed = 0;
         for _ in 0..1000 {
             hedging.begin();
@@ -216,10 +211,10 @@ mod tests {
             (None, -0.1, "hedge_max_share"),
             (Some(0.9), 1.1, "hedge_max_share"),
         ] {
-            let error = Hedging::new("b".to_owned(), quantile, share).unwrap_err();
+            let error = Hedging::new("b", quantile, share).unwrap_err();
             assert!(error.detail().contains(named), "{error}");
         }
-        assert!(Hedging::new("b".to_owned(), None, 0.05).unwrap().is_none());
+        assert!(Hedging::new("b", None, 0.05).unwrap().is_none());
     }
 }
 
