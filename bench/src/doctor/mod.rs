@@ -89,11 +89,12 @@ impl Subject {
                 url: nfs.url.clone(),
                 ..Self::default()
             },
-            TierConfig::S3(s3) => Self {
-                url: Some(s3.endpoint.clone().unwrap_or_else(|| {
-                    let region = s3.region.as_deref().unwrap_or("us-east-1");
-                    format!("https://s3.{region}.amazonaws.com")
-                })),
+            TierConfig::Object(bucket) => Self {
+                url: bucket.address(),
+                ..Self::default()
+            },
+            TierConfig::Redis(redis) => Self {
+                url: Some(redis.url.clone()),
                 ..Self::default()
             },
             TierConfig::Flight(flight) => Self {

@@ -43,6 +43,7 @@ fn address(url: &str) -> String {
     let host = rest.split(['/', '?']).next().unwrap_or_default();
     let port = match scheme {
         "nfs" => 2049,
+        "redis" | "rediss" => 6379,
         "http" | "grpc" => 80,
         _ => 443,
     };

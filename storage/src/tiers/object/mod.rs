@@ -366,6 +366,18 @@ pub struct BucketConfig {
 }
 
 impl BucketConfig {
+    /// URL of the server that answers for the bucket; `None` if only the environment names it.
+    #[must_use]
+    pub fn address(&self) -> Option<String> {
+        let region = self.region.as_deref().unwrap_or("us-east-1");
+        let own = || match service::Place::of(self).ok()?.service {
+            service::Service::S3 => Some(format!("https://s3.{region}.amazonaws.com")),
+            service::Service::Google => Some("https://storage.googleapis.com".to_owned()),
+            service::Service::Azure => Some(format!("https://{}.blob.core.windows.net", self.account.as_ref()?)),
+        };
+        self.endpoint.clone().or_else(own)
+    }
+
     /// Refuses keys that name no bucket, or that the bucket's service does not have.
     pub(crate) fn check(&self) -> Result<(), StorageError> {
         service::Place::of(self).map(drop)
