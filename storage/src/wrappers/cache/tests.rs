@@ -392,8 +392,8 @@ async fn what_is_too_old_is_read_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_policy_decides_what_leaves() {
-    // Room for 16 blocks. Ten are popular; then a scan of 100 others passes through. With fewer the library would not
-    // count requests yet: it begins once its cache is half full.
+    // Room for 16 blocks. Ten are popular; then a scan of 100 others passes through. The library counts requests once its
+    // cache is half full and knows of it, so the first ones are waited for.
     let mut read_again = Vec::new();
     for policy in [Policy::TinyLfu, Policy::Lru] {
         let config = CacheConfig {
@@ -402,13 +402,17 @@ async fn the_policy_decides_what_leaves() {
             ..CacheConfig::default()
         };
         let Bench {
-            gated, cache, object, ..
+            gated,
+            cache,
+            metrics,
+            object,
         } = bench_of(10_000, &config).await;
         let block = |i: u64| i * 4096..i * 4096 + 10;
         for _ in 0..20 {
             for i in 0..10 {
                 cache.read(&object, block(i)).await.unwrap();
             }
+            until(|| metrics.bytes.get().cast_unsigned() == 10 * (4096 + ENTRY_BYTES)).await;
         }
         for i in 100..200 {
             cache.read(&object, block(i)).await.unwrap();
