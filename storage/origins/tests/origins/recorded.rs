@@ -72,7 +72,7 @@ fn a_calibrated_bucket_is_replayed_without_it() {
         "--depth",
         "4",
         "--seconds",
-        "0.6",
+        "2",
         "--warmup",
         "0.1",
         "--json",
