@@ -246,7 +246,7 @@ ranges! {
     // Up to a week.
     SearchLimit: f64, 1.0, 604_800.0;
     Status: u16, 100, 599;
-    // Of a fleet.
+    // Limits that servers of a fleet share.
     SharedRequests: u32, 1, u32::MAX;
     SharedBytes: u64, 1, u64::MAX;
     EntityCount: u64, 1, 1_000_000_000_000_000;

@@ -158,7 +158,7 @@ impl Target {
     pub(super) fn new(route: &HttpRoute, limit: Limit, is_single_use: bool) -> Self {
         let mut headers = route.endpoint.request_headers();
         if is_single_use {
-            // The server closes first, so that its side keeps the closed connections, as with other clients.
+            // Asks the server to close first, so that closed connections wait on its side, as with other clients.
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         Self {
@@ -519,8 +519,8 @@ impl HttpReply {
 /// Value before a request is sent.
 const CLEAR: u64 = u64::MAX;
 
-/// Send time of the request in flight on one connection, and times of reads. The send time is unset before the first request, while the connection is
-/// opened.
+/// Send time of the request in flight on one connection, and times of reads. The send time is unset before the first
+/// request, while the connection is opened.
 #[derive(Debug)]
 pub(super) struct SendTime {
     clock: OnceLock<Clock>,
