@@ -3,8 +3,8 @@
 //! In: likelihoods of the steps at each rate ([`places`](super::places)). Out: the distribution of the highest rate.
 //! Knows nothing of other candidates, of costs and of the next measurement.
 //!
-//! The odds of a slow request rise with the rate: about as a power of it, above a floor that is slow at any rate
-//! (misses, for example). At the highest rate the odds are those of the limit; a candidate whose floor lies above the
+//! The odds of a slow request rise exponentially with the rate, as those of a long stay in an M/M/1 queue do, above a
+//! floor that is slow at any rate (misses, for example). At the highest rate the odds are those of the limit; a candidate whose floor lies above the
 //! limit has no highest rate. The steepness of the rise, the floor and the spread of repeats are unknown: the model
 //! averages over all of them, weighted by the likelihood of the steps. So a step at one rate is evidence for other
 //! rates, as far as a curve goes through all steps.
@@ -19,7 +19,7 @@ const STEP: f64 = 0.025;
 const BELOW: f64 = 1.4;
 /// Factor by which the grid ends above the highest rate that matters.
 const ABOVE: f64 = 1.4;
-/// Slopes of the log odds over the logarithm of the rate, and their probabilities. A queue of constant service times is
+/// Slopes of the log odds over the rate, in units of the highest rate, and their probabilities. A queue of constant service times is
 /// the steepest.
 const SLOPES: [f64; 5] = [4.0, 8.0, 16.0, 32.0, 64.0];
 const SLOPE_PRIOR: [f64; SLOPES.len()] = [0.225, 0.225, 0.225, 0.225, 0.1];
@@ -33,9 +33,10 @@ const SIGMA_BY_SLOPE: [[f64; SIGMAS.len()]; SLOPES.len()] = [
 ];
 /// Probability of each `σ` for candidates without a highest rate.
 const SIGMA_NEVER: [f64; SIGMAS.len()] = [0.8, 0.12, 0.06, 0.02];
-/// Floors as shares of the limit, for candidates with a highest rate, and their probabilities.
-const FLOORS: [f64; 3] = [0.0, 0.4, 0.75];
-const FLOOR_PRIOR: [f64; 3] = [0.7, 0.15, 0.15];
+/// Floors as shares of the limit with the index of their single slow requests, for candidates with a highest rate, and
+/// their probabilities. A floor is of misses, slow one by one, or of anything that comes in bursts at any rate.
+const FLOORS: [(f64, usize); 5] = [(0.0, 0), (0.4, 0), (0.75, 0), (0.4, 1), (0.75, 2)];
+const FLOOR_PRIOR: [f64; FLOORS.len()] = [0.7, 0.075, 0.075, 0.075, 0.075];
 /// Floors in log odds above the limit, for candidates without a highest rate.
 const NEVER: [f64; 5] = [0.35, 0.8, 1.5, 3.0, 6.0];
 /// Slope above the floor, and number of knees, for candidates without a highest rate.
@@ -114,6 +115,12 @@ impl Grid {
         (state < SHAPES * self.count()).then(|| state % self.count())
     }
 
+    /// Returns the index of a state's single slow requests.
+    fn singles(&self, state: usize) -> usize {
+        self.highest(state)
+            .map_or(0, |_| FLOORS[state / (SLOPES.len() * self.count())].1)
+    }
+
     /// Prior by `σ` and state.
     fn prior(&self) -> Prior {
         let states = self.state_prior();
@@ -156,7 +163,9 @@ fn odds_tables() -> &'static [Vec<f32>] {
         let table = |floor: f64, rising: f64, slope: f64| {
             let at = |index: i64| {
                 let x = (index - REACH) as f64 * 0.5 * STEP;
-                let theta = (floor + rising * (slope * x).min(700.0).exp()).max(1e-300).ln();
+                let theta = (floor + rising * (slope * x.exp_m1()).min(700.0).exp())
+                    .max(1e-300)
+                    .ln();
                 let most = (THETAS - 1) as f64;
                 // Leaves a whole step on the right for interpolation.
                 (theta / FINE + SIDE as f64).clamp(0.0, most - 1e-3) as f32
@@ -165,7 +174,7 @@ fn odds_tables() -> &'static [Vec<f32>] {
         };
         let with = FLOORS
             .iter()
-            .flat_map(|&floor| SLOPES.map(|slope| (floor, 1.0 - floor, slope)));
+            .flat_map(|&(floor, _)| SLOPES.map(|slope| (floor, 1.0 - floor, slope)));
         let without = NEVER.iter().map(|odds| (odds.exp(), 1.0, NEVER_SLOPE));
         with.chain(without)
             .map(|(floor, rising, slope)| table(floor, rising, slope))
@@ -187,8 +196,9 @@ impl Likely {
         for (rps, likelihood) in places {
             grid.odds(rps, |state, at| {
                 let (from, share) = (at as usize, f64::from(at.fract()));
+                let singles = grid.singles(state);
                 for (sigma, logs) in logs.iter_mut().enumerate() {
-                    let row = likelihood.row(sigma);
+                    let row = likelihood.row(singles, sigma);
                     logs[state] += row[from] + share * (row[from + 1] - row[from]);
                 }
             });

@@ -6,9 +6,10 @@
 //! Each repeat has a random effect that moves all of its requests: the log odds of being slow are normal about a
 //! centre, with a standard deviation of `σ`. `θ` is the log odds of the mean share over all possible repeats. It lies
 //! above the centre, because a few bad repeats make much of the mean. Given the odds of a repeat, slow requests come in
-//! bursts: at random, with geometric lengths. Their mean length is the dependence of all steps around the rate, because
-//! a step without a burst shows none. A small share of all steps is disturbed without being noticed. Such a step may
-//! show anything, so that no single step is certain evidence.
+//! bursts: at random, short or long, with geometric lengths. Their mean length is the dependence of all steps around the
+//! rate, because a step without a burst shows none. Single slow requests (misses of a cache, for example) come one by
+//! one and in every repeat alike; neither bursts nor the effect of a repeat move them. A small share of all steps is
+//! disturbed without being noticed. Such a step may show anything, so that no single step is certain evidence.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +18,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) const SIGMAS: [f64; 4] = [0.3, 0.8, 1.6, 3.2];
 /// Prior probability of each `σ`.
 pub(crate) const SIGMA_PRIOR: [f64; 4] = [0.7, 0.17, 0.09, 0.04];
+/// Shares of single slow requests, relative to the limit, and their probabilities.
+pub(crate) const SINGLES: [f64; 3] = [0.0, 0.4, 0.75];
+const SINGLES_PRIOR: [f64; SINGLES.len()] = [0.84, 0.08, 0.08];
 /// Step between log odds.
 pub(crate) const FINE: f64 = 0.5;
 /// Steps on either side of the limit, for the mean share.
@@ -25,7 +29,8 @@ pub(crate) const SIDE: usize = 16;
 const FAR_SIDE: usize = 28;
 /// Number of log odds of the mean share.
 pub(crate) const THETAS: usize = 2 * SIDE + 1;
-/// Number of log odds of a single repeat, rounded up to a multiple of [`LANES`]; the last entries have no probability.
+/// Number of log odds of a single repeat, without single slow requests; rounded up to a multiple of [`LANES`], the last
+/// entries have no probability.
 const ODDS: usize = (2 * FAR_SIDE + 1).next_multiple_of(LANES);
 /// Halvings in the search for the centre of a repeat's log odds.
 const CENTRE_HALVINGS: usize = 24;
@@ -33,13 +38,15 @@ const CENTRE_HALVINGS: usize = 24;
 const LANES: usize = 4;
 /// Share of steps that were disturbed without being noticed.
 const DISTURBED: f64 = 0.02;
+/// Mean lengths of short and long bursts, relative to that of all; half of the slow requests are in either. So the counts
+/// of an M/M/1 queue are met from no slow request to forty: its bursts vary more than geometric ones (Aldous,
+/// *Probability Approximations via the Poisson Clumping Heuristic*, 1989).
+const LENGTHS: [f64; 2] = [2.0 / 3.0, 2.0];
 /// Share of slow requests above which bursts cannot be told apart; requests then count by their dependence.
 const OFTEN: f64 = 0.2;
-/// Factor by which bursts above the limit are longer than the dependence of the slowest twentieth.
-const BURST: f64 = 1.2;
-/// Rise of that factor with the share of slow requests, because bursts then merge.
+/// Rise of a burst's length over the dependence with the share of slow requests, because bursts then merge.
 const MERGED: f64 = 10.0;
-/// Maximum of that factor.
+/// Maximum of that rise.
 const MOST_MERGED: f64 = 4.0;
 /// Maximum effective number of slow requests in a step; more would make the likelihood fall between [`FINE`] steps.
 const MOST_SURE: f64 = 8.0;
@@ -48,9 +55,9 @@ const MOST_COUNTED: f64 = 40.0;
 /// Maximum effective requests of a server that could not keep up, because all of its requests say the same.
 const SATURATED_COUNT: f64 = 50.0;
 
-/// Log likelihood of steps over `σ` and `θ`, the log odds less the log odds of the limit.
+/// Log likelihood of steps over the single slow requests, `σ` and `θ`, the log odds less the log odds of the limit.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Likelihood(Box<[[f64; THETAS]; SIGMAS.len()]>);
+pub(crate) struct Likelihood(Box<[[[f64; THETAS]; SIGMAS.len()]; SINGLES.len()]>);
 
 /// StepCounts of one step.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -66,8 +73,9 @@ pub(crate) struct StepCounts {
 }
 
 impl StepCounts {
-    /// Returns the likelihood at each log odds, and the effective requests and slow requests.
-    fn given(self, odds: impl Fn(usize) -> f64, limit: f64) -> ([f64; ODDS], f64, f64) {
+    /// Returns the likelihood at each log odds beside a share of single slow requests, and the effective requests and slow
+    /// requests.
+    fn given(self, odds: impl Fn(usize) -> f64, single: f64, limit: f64) -> ([f64; ODDS], f64, f64) {
         let dependence = self.dependence.max(1.0);
         let share = (self.slow / self.requests.max(1e-9)).clamp(0.0, 1.0);
         // A growing backlog with few slow requests may be a burst at the window's end.
@@ -76,7 +84,7 @@ impl StepCounts {
             let of = |odds: f64| {
                 let share = 1.0 / (1.0 + (-odds).exp());
                 let merged = (1.0 + MERGED * share).min(MOST_MERGED);
-                self.in_bursts(share, 1.0 + (dependence - 1.0) * BURST * merged)
+                self.in_bursts(share, single, 1.0 + (dependence - 1.0) * merged)
             };
             return (std::array::from_fn(|index| of(odds(index))), self.requests, self.slow);
         }
@@ -96,30 +104,44 @@ impl StepCounts {
         (std::array::from_fn(|index| of(odds(index))), count, slow)
     }
 
-    /// Returns the probability of this many slow requests at a share, in random bursts of geometric length
-    /// (Pólya-Aeppli distribution, by its recursion).
-    fn in_bursts(self, share: f64, dependence: f64) -> f64 {
+    /// Returns the probability of this many slow requests: some of them one by one at the share `single`, the others at
+    /// the share `share` in random bursts (compound Poisson distribution, by Panjer's recursion).
+    fn in_bursts(self, share: f64, single: f64, dependence: f64) -> f64 {
         // StepCounts are scaled down if there are many.
         let coarse = (MOST_COUNTED / self.slow.max(1.0)).min(1.0);
         let length = dependence.max(self.slow / MOST_SURE);
-        let (slow, mean) = ((self.slow * coarse).round() as u32, (length * coarse).max(1.0));
-        let bursts = self.requests * coarse * share / mean;
-        let longer = 1.0 - 1.0 / mean;
-        let (mut before, mut now) = (0.0, (-bursts).exp());
-        for count in 0..slow {
-            let count = f64::from(count);
-            let next = ((bursts / mean + 2.0 * longer * count) * now - longer * longer * (count - 1.0) * before)
-                / (count + 1.0);
-            (before, now) = (now, next.max(0.0));
+        let (slow, requests) = ((self.slow * coarse).round() as usize, self.requests * coarse);
+        // Expected number of events of each length, times the length.
+        let mut expected = [0.0; MOST_COUNTED as usize + 1];
+        expected[1] = requests * single;
+        let mut none = requests * single;
+        for of_mean in LENGTHS {
+            let mean = (of_mean * length * coarse).max(1.0);
+            let bursts = requests * share / (LENGTHS.len() as f64 * mean);
+            let longer = 1.0 - 1.0 / mean;
+            none += bursts;
+            let mut chance = bursts / mean;
+            for (length, expected) in expected.iter_mut().enumerate().take(slow + 1).skip(1) {
+                *expected += length as f64 * chance;
+                chance *= longer;
+            }
         }
-        now
+        let mut chances = [0.0; MOST_COUNTED as usize + 1];
+        chances[0] = (-none).exp();
+        for count in 1..=slow {
+            let sum: f64 = (1..=count)
+                .map(|length| expected[length] * chances[count - length])
+                .sum();
+            chances[count] = sum / count as f64;
+        }
+        chances[slow]
     }
 }
 
 impl Likelihood {
     /// Returns the likelihood of no steps.
     pub(crate) fn none() -> Self {
-        Self(Box::new([[0.0; THETAS]; SIGMAS.len()]))
+        Self(Box::new([[[0.0; THETAS]; SIGMAS.len()]; SINGLES.len()]))
     }
 
     /// Adds a step; `limit` is the allowed share of slow requests, above 0 and below 1.
@@ -129,40 +151,45 @@ impl Likelihood {
         }
         let of_limit = (limit / (1.0 - limit)).ln();
         let odds = |index: usize| of_limit + (index as f64 - FAR_SIDE as f64) * FINE;
-        let (given, count, slow) = counts.given(odds, limit);
-        let any = 1.0 / (count + 1.0);
-        // In half of the disturbed steps nearly all requests are slow.
-        let most = if slow > 0.8 * count {
-            1.0 / (0.2 * count + 1.0)
-        } else {
-            0.0
-        };
-        let disturbed = DISTURBED * 0.5 * (any + most);
         let kernels = Kernels::of(limit);
-        for (logs, kernels) in self.0.iter_mut().zip(&kernels.0) {
-            let row: [f64; THETAS] = std::array::from_fn(|theta| {
-                let kernel = &kernels[theta * ODDS..(theta + 1) * ODDS];
-                ((1.0 - DISTURBED) * dot(kernel, &given) + disturbed).ln()
-            });
-            for (log, more) in logs.iter_mut().zip(row) {
-                *log += more;
+        for ((logs, kernels), single) in self.0.iter_mut().zip(&kernels.0).zip(SINGLES) {
+            let (given, count, slow) = counts.given(odds, single * limit, limit);
+            let any = 1.0 / (count + 1.0);
+            // In half of the disturbed steps nearly all requests are slow.
+            let most = if slow > 0.8 * count {
+                1.0 / (0.2 * count + 1.0)
+            } else {
+                0.0
+            };
+            let disturbed = DISTURBED * 0.5 * (any + most);
+            for (logs, kernels) in logs.iter_mut().zip(kernels) {
+                for (theta, log) in logs.iter_mut().enumerate() {
+                    let kernel = &kernels[theta * ODDS..(theta + 1) * ODDS];
+                    *log += ((1.0 - DISTURBED) * dot(kernel, &given) + disturbed).ln();
+                }
             }
         }
     }
 
-    /// Log likelihoods over `θ`, for one `σ`.
-    pub(crate) fn row(&self, sigma: usize) -> &[f64; THETAS] {
-        &self.0[sigma]
+    /// Log likelihoods over `θ`, for one share of single slow requests and one `σ`, by their indices.
+    pub(crate) fn row(&self, singles: usize, sigma: usize) -> &[f64; THETAS] {
+        &self.0[singles][sigma]
     }
 
     /// Returns the mean log odds by likelihood, relative to the limit; below 0 the objective looks met.
     pub(crate) fn position(&self) -> f64 {
+        let theta = |index: usize| (index as f64 - SIDE as f64) * FINE;
         let over = || {
-            self.0.iter().zip(SIGMA_PRIOR).flat_map(|(logs, prior)| {
-                let theta = |index: usize| (index as f64 - SIDE as f64) * FINE;
-                logs.iter()
-                    .enumerate()
-                    .map(move |(index, log)| (prior.ln() + log, theta(index)))
+            let singles = SINGLES.into_iter().zip(SINGLES_PRIOR).zip(self.0.iter());
+            singles.flat_map(move |((single, of_single), by_sigma)| {
+                by_sigma.iter().zip(SIGMA_PRIOR).flat_map(move |(logs, of_sigma)| {
+                    let prior = (of_single * of_sigma).ln();
+                    let logs = logs
+                        .iter()
+                        .enumerate()
+                        .map(move |(index, log)| (prior + log, theta(index)));
+                    logs.filter(move |(_, theta)| theta.exp() > single)
+                })
             })
         };
         let greatest = over().map(|(log, _)| log).fold(f64::NEG_INFINITY, f64::max);
@@ -176,8 +203,9 @@ impl Likelihood {
     }
 }
 
-/// Probability of a single repeat's log odds, by `σ` and `θ`; `θ = 0` is a mean share of slow requests of `limit`.
-struct Kernels([Vec<f64>; SIGMAS.len()]);
+/// Probability of a repeat's log odds without single slow requests, by the share of these, `σ` and `θ`; `θ = 0` is a mean
+/// share of all slow requests of `limit`.
+struct Kernels([[Vec<f64>; SIGMAS.len()]; SINGLES.len()]);
 
 impl Kernels {
     /// Returns the kernels of a limit, computed once per limit.
@@ -191,9 +219,12 @@ impl Kernels {
         let of_limit = (limit / (1.0 - limit)).ln();
         let share = |odds: f64| 1.0 / (1.0 + (-of_limit - odds).exp());
         let shares: [f64; ODDS] = std::array::from_fn(|index| share(odds_at(index)));
-        Self(SIGMAS.map(|sigma| {
-            let row = |theta: usize| with_mean(sigma, share((theta as f64 - SIDE as f64) * FINE), &shares);
-            (0..THETAS).flat_map(row).collect()
+        Self(SINGLES.map(|single| {
+            let others = |theta: usize| (share((theta as f64 - SIDE as f64) * FINE) - single * limit).max(0.0);
+            SIGMAS.map(|sigma| {
+                let row = |theta: usize| with_mean(sigma, others(theta), &shares);
+                (0..THETAS).flat_map(row).collect()
+            })
         }))
     }
 }
@@ -266,7 +297,7 @@ mod tests {
     /// Returns the log likelihood ratio between the limit's odds and odds `steps` above it, for a small spread of
     /// repeats.
     fn below(likelihood: &Likelihood, steps: usize) -> f64 {
-        likelihood.row(0)[SIDE - steps] - likelihood.row(0)[SIDE + steps]
+        likelihood.row(0, 0)[SIDE - steps] - likelihood.row(0, 0)[SIDE + steps]
     }
 
     #[test]
@@ -275,9 +306,32 @@ mod tests {
         let (one, two) = (of(&[step(0.0)]), of(&[step(0.0); 2]));
         assert!(below(&one, 2) > 2.0 && below(&two, 2) > 1.9 * below(&one, 2));
         assert!(one.position() < -2.0 && of(&[step(100.0)]).position() > 1.0);
-        assert!(below(&of(&[step(27.0)]), 2) < -3.0);
+        assert!(below(&of(&[step(27.0)]), 2) < -2.0);
         // A single clean step among bad ones may be an unnoticed disturbance, and the reverse.
         assert!(below(&of(&[step(1_000.0)]), 8) > -6.0);
+    }
+
+    /// Half of the allowed share, never more than a few in a step: as bursts, they would be too many.
+    #[test]
+    fn single_slow_requests_are_not_taken_for_bursts() {
+        let steps = |slow: [f64; 10]| {
+            slow.map(|slow| StepCounts {
+                requests: 440.0,
+                dependence: 10.0,
+                ..step(slow)
+            })
+        };
+        let single = of(&steps([2.0, 3.0, 2.0, 1.0, 2.0, 4.0, 1.0, 2.0, 3.0, 2.0]));
+        let in_bursts = of(&steps([0.0, 0.0, 0.0, 22.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]));
+        let best = |likelihood: &Likelihood, singles: usize| {
+            likelihood
+                .row(singles, 0)
+                .iter()
+                .copied()
+                .fold(f64::NEG_INFINITY, f64::max)
+        };
+        assert!(best(&single, 1) > best(&single, 0) + 3.0 && best(&in_bursts, 0) > best(&in_bursts, 1) + 1.0);
+        assert!(single.position() < 0.0, "{}", single.position());
     }
 
     #[test]

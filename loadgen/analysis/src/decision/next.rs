@@ -118,7 +118,7 @@ impl Plan<'_> {
             let rps = self.lab.decisive_rps(best);
             let fresh = self.lab.confirmation(best, rps);
             if fresh.confirms() {
-                let shown = self.at_demand(best).or_else(|| self.pictured(best));
+                let shown = self.at_demand(best).or_else(|| self.pictured());
                 return shown.or(Some(Next::Stop(StopReason::Decided)));
             }
             if fresh.contradicted {
@@ -140,46 +140,27 @@ impl Plan<'_> {
     /// Returns fresh steps of the answer at the rate that each of its instances carries at the demand, until it is
     /// confirmed there and its p99 can be printed.
     fn at_demand(&self, best: usize) -> Option<Next> {
-        let for_p99 = steps_for_p99(&self.lab.candidates[best].steps, at_rps(self.lab, best)?);
-        let probes = self.missing_at_demand(best, for_p99.clamp(CONFIRM, AT_DEMAND), Purpose::Confirm);
-        self.block(Phase::AtDemand, probes, 0.0)
-    }
-
-    /// Returns the steps of the answer that its demand's rate lacks: fresh ones are counted alone, others with them.
-    fn missing_at_demand(&self, best: usize, wanted: u32, purpose: Purpose) -> Vec<Probe> {
         let lab = self.lab;
-        let of: fn(Purpose) -> bool = match purpose {
-            Purpose::Confirm => confirms,
-            _ => |_| true,
-        };
-        let Some(rps) = at_rps(lab, best).filter(|_| lab.question.demand.is_some()) else {
-            return Vec::new();
-        };
-        let places = gather(lab.question, &lab.candidates[best].steps, &lab.rates, of);
+        let rps = at_rps(lab, best).filter(|_| lab.question.demand.is_some())?;
+        let steps = &lab.candidates[best].steps;
+        let wanted = steps_for_p99(steps, rps).clamp(CONFIRM, AT_DEMAND);
+        let places = gather(lab.question, steps, &lab.rates, confirms);
         let is_near = |place: &&Place| place.rps >= rps * (1.0 - SAME) && place.rps <= rps * NEAR_DEMAND;
-        let shown = places.iter().filter(is_near).max_by_key(|place| place.usable);
-        let missing = match shown {
+        let missing = match places.iter().filter(is_near).max_by_key(|place| place.usable) {
             Some(place) if place.is_stuck() => 0,
             Some(place) => wanted.saturating_sub(place.usable),
             None => wanted,
         };
         let probe = Probe {
-            purpose,
+            purpose: Purpose::Confirm,
             ..self.explore(best, rps)
         };
-        vec![probe; missing as usize]
+        self.block(Phase::AtDemand, vec![probe; missing as usize], 0.0)
     }
 
-    /// Returns further steps of the answer at the demand's rate, and then steps that narrow intervals and steps that
-    /// show each variant, balanced by the time left. Highest rates are narrowed over all rates, even where the number
-    /// of instances does not change.
-    fn pictured(&self, best: usize) -> Option<Next> {
-        let mut probes = self.missing_at_demand(best, AT_DEMAND, Purpose::Explore);
-        probes.truncate(1);
-        if !probes.is_empty() {
-            probes.extend(self.control());
-            return self.block(Phase::Pictures, probes, 0.0);
-        }
+    /// Returns steps that narrow intervals, and with the rest of the time steps that show each variant. Highest rates
+    /// are narrowed over all rates, even where the number of instances does not change.
+    fn pictured(&self) -> Option<Next> {
         let wide = widened(self.lab.question, self.lab.candidates);
         let is_rate = self.lab.question.minimise != Minimise::P99;
         let plan = Plan {

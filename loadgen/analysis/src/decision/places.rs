@@ -12,9 +12,11 @@ pub(crate) const TRIES: u32 = 3;
 /// Failed requests below which any limit may be kept by coincidence.
 const FAILED: f64 = 2.0;
 /// Lower end of the rates that are pooled for the dependence at a rate, as a share of it.
-const DEPENDENCE_FROM: f64 = 0.65;
+const DEPENDENCE_FROM: f64 = 0.5;
 /// Upper end of the rates that are pooled for the dependence at a rate, as a share of it.
 const DEPENDENCE_TO: f64 = 1.1;
+/// Maximum load of a server in the estimate of a dependence.
+const MOST_LOADED: f64 = 0.9;
 /// Requests beyond a percentile from which it is printed and counts, less a margin for rounding.
 const BEYOND: f64 = 10.0 - 1e-5;
 /// Maximum steps for a p99; a tail that takes more does not fit in a lab, and is not begun.
@@ -129,10 +131,15 @@ pub(crate) fn gather(
             let is_near = step.rps >= DEPENDENCE_FROM * rps && step.rps <= DEPENDENCE_TO * rps && !step.saturated;
             (is_self || is_near) && !says_nothing(step)
         };
-        let (sum, count) = steps.iter().filter(told).fold((0.0, 0.0), |(sum, count), step| {
-            (sum + step.dependence.max(1.0), count + 1.0)
-        });
-        if count > 0.0 { sum / count } else { 1.0 }
+        // In a queue at a load of ρ, the requests of a burst are about 1 / (1 - ρ)²: a step shows its load, and the load at
+        // another rate.
+        let load = |step: &StepEvidence| rps / step.rps * (1.0 - 1.0 / step.dependence.max(1.0).sqrt());
+        let (sum, count) = steps
+            .iter()
+            .filter(told)
+            .fold((0.0, 0.0), |(sum, count), step| (sum + load(step), count + 1.0));
+        let load = if count > 0.0 { sum / count } else { 0.0 };
+        (1.0 - load.min(MOST_LOADED)).powi(-2)
     };
     for step in steps.iter().filter(|step| of(step.purpose)) {
         let rps = rates

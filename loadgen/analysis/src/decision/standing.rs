@@ -16,6 +16,9 @@ const BELOW: f64 = 1.0 - 1e-6;
 /// Share of the allowed error that the probabilities may use; the rest is a margin for errors of the curve model.
 const BY_CHANCE: f64 = 0.2;
 
+/// Share of the probability beside an interval that the curve model may leave out; the rest is a margin for its errors.
+const OF_MODEL: f64 = 0.8;
+
 /// State of one candidate. Lower scores are better.
 #[derive(Debug, Clone)]
 pub(crate) struct Standing {
@@ -219,7 +222,7 @@ impl<'a> Lab<'a> {
     /// Returns the interval of a candidate's highest rate. Its lower end is at most the highest measured rate; its upper
     /// end is infinite while every measured rate looks met.
     fn interval(&self, places: &[Place], curve: &HighestRate) -> (f64, f64) {
-        let (lo, hi) = curve.interval(&self.grid, self.side());
+        let (lo, hi) = curve.interval(&self.grid, OF_MODEL * self.side());
         let lo = lo.min(reached(places).unwrap_or(0.0)).min(self.question.highest_rps);
         let is_broken = usable(places).any(|place| !place.looks_met());
         (
