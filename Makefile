@@ -17,10 +17,10 @@ else
 RUN_TESTS := $(CARGO) test $(TESTS) --workspace --no-fail-fast --lib --bins --tests
 endif
 
-.PHONY: help lab lab-full test check setup build lint doc unit package fuzz selfcheck deny clean-data
+.PHONY: help lab lab-full test check setup build lint doc unit package check-package fuzz selfcheck deny clean-data
 
 help: ## list the targets
-	@awk -F' ## ' '/^[a-z-]+:.* ## / { name = $$1; sub(/:.*/, "", name); printf "%-12s%s\n", name, $$2 }' $(MAKEFILE_LIST)
+	@awk -F' ## ' '/^[a-z-]+:.* ## / { name = $$1; sub(/:.*/, "", name); printf "%-15s%s\n", name, $$2 }' $(MAKEFILE_LIST)
 	@echo "Benchmarks and slow checks: scripts/run lists them."
 
 # What `make lab` runs, without the tiers and the spans that its plan does not use: 25 crates fewer. Where everything has been
@@ -79,6 +79,9 @@ package: ## tarball, Debian package, wheel, list of parts and checksums in targe
 	TIERLAB_BUILD_COMMIT="$$(git rev-parse HEAD)$$(test -z "$$(git status --porcelain)" || echo -dirty)" $(CARGO) build --release --workspace --exclude tierlab-dev --bins --locked
 	scripts/package --bin $(BIN)
 	scripts/check-package
+
+check-package: package ## each package installed as a user who is not root, up to a first valid point
+	scripts/check-package --install
 
 fuzz: ## every decoder of bytes from outside, FUZZ_SECONDS (60) each, on stable Rust
 	scripts/fuzz

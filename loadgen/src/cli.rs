@@ -8,8 +8,10 @@ use crate::plan;
 use crate::runner::load_process;
 use crate::selfcheck::certificate::CertificateStore;
 use crate::selfcheck::{self, null_endpoint};
+use anyhow::Context as _;
 use clap::{Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use std::process::ExitCode;
 use tierlab_load::interrupt::Interrupt;
 
 /// Measures the effect of a storage tier on latency and cost.
@@ -29,7 +31,7 @@ use tierlab_load::interrupt::Interrupt;
         tierlab-loadgen compare results/before results/after\n  \
         tierlab-loadgen selfcheck"
 )]
-pub struct Cli {
+struct Cli {
     #[command(subcommand)]
     command: Command,
 }
@@ -141,17 +143,25 @@ enum Described {
     Plan,
 }
 
-impl Cli {
-    /// Runs the command, prints its error on stderr, and returns the exit code.
-    pub async fn run(self) -> u8 {
-        match self.command.run().await {
-            Ok(code) => code,
-            Err(error) => {
-                eprintln!("tierlab-loadgen: {error}");
-                error.exit_code()
-            }
-        }
+/// Runs the program with the arguments of the process. Part of the library, so that its futures are compiled once.
+///
+/// # Errors
+/// The runtime cannot start.
+pub fn main() -> anyhow::Result<ExitCode> {
+    tierlab_program::end_when_unread();
+    if let Some(code) = tierlab_program::describe::<Cli>() {
+        return Ok(code);
     }
+    let cli = Cli::parse();
+    tierlab_program::can_start_workers(0).context("tierlab-loadgen")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let code = runtime.block_on(cli.command.run()).unwrap_or_else(|error| {
+        eprintln!("tierlab-loadgen: {error}");
+        error.exit_code()
+    });
+    // Requests of a dropped step are not waited for.
+    runtime.shutdown_background();
+    Ok(ExitCode::from(code))
 }
 
 impl Command {

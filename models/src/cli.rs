@@ -1,7 +1,14 @@
 //! Command line: parses arguments and calls the command. Results go to stdout, progress to stderr.
 
+#[cfg(feature = "tables")]
 mod lay_out;
+#[cfg(any(test, not(feature = "tables")))]
+mod left_out;
+#[cfg(feature = "tables")]
 mod own_tables;
+
+#[cfg(not(feature = "tables"))]
+use left_out::{self as lay_out, self as own_tables};
 
 use crate::error::ModelsError;
 use crate::generators::{DEFAULT_SEED, ModelKind, Request, Size};
@@ -11,12 +18,17 @@ use crate::inspect;
 use crate::progress::human_bytes;
 use crate::publish::{self, Selection};
 use crate::repository::{self, Outcome};
-use crate::stop::Stop;
-use crate::tables::own::FEATURES;
-use crate::tables::{self, TableKind};
+use crate::stop::{self, Stop, Stopper};
+use crate::tables::{self, FEATURES, TableKind};
+use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use own_tables::{ExportTableArgs, ImportTableArgs};
 use std::path::PathBuf;
+use std::process::ExitCode;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Threads of the async runtime, which mostly waits for disks and networks.
+const WORKERS: usize = 2;
 
 const REPOSITORY: &str = "models/repository";
 
@@ -38,15 +50,13 @@ Exit codes: 0 success, 2 bad usage or config, 3 done with rows missing (import-t
 /// Generates, imports, checks and publishes models and feature tables.
 #[derive(Debug, Parser)]
 #[command(name = "tierlab-models", version = tierlab_program::version(None), after_help = EXAMPLES)]
-pub struct Cli {
-    /// Command to run.
+struct Cli {
     #[command(subcommand)]
-    pub command: Command,
+    command: Command,
 }
 
-/// Commands of the program.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+enum Command {
     /// Write models with seeded weights into a repository
     ///
     /// Each becomes NAME/1/model.onnx with NAME/config.toml and NAME/manifest.json. The same arguments give the same
@@ -93,9 +103,8 @@ pub enum Command {
     Inspect(InspectArgs),
 }
 
-/// Arguments of `generate`.
 #[derive(Debug, Args)]
-pub struct GenerateArgs {
+struct GenerateArgs {
     /// Model to write; may be repeated [default: all]
     #[arg(long, value_enum)]
     model: Vec<ModelKind>,
@@ -110,9 +119,8 @@ pub struct GenerateArgs {
     repository: PathBuf,
 }
 
-/// Arguments of `features`.
 #[derive(Debug, Args)]
-pub struct FeaturesArgs {
+struct FeaturesArgs {
     /// Table to write
     #[arg(long, value_enum)]
     table: TableKind,
@@ -127,9 +135,8 @@ pub struct FeaturesArgs {
     out: PathBuf,
 }
 
-/// Arguments of `import`.
 #[derive(Debug, Args)]
-pub struct ImportArgs {
+struct ImportArgs {
     #[command(flatten)]
     import: Import,
     /// Repository folder
@@ -137,9 +144,8 @@ pub struct ImportArgs {
     repository: PathBuf,
 }
 
-/// Arguments of `publish`.
 #[derive(Debug, Args)]
-pub struct PublishArgs {
+struct PublishArgs {
     #[command(flatten)]
     selection: Selection,
     /// Configuration of the tier, a TOML file
@@ -150,9 +156,8 @@ pub struct PublishArgs {
     set: Vec<String>,
 }
 
-/// Arguments of `inspect`.
 #[derive(Debug, Args)]
-pub struct InspectArgs {
+struct InspectArgs {
     /// Repositories, model folders, feature folders, .rows or .onnx files [default: models/repository models/features]
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
@@ -161,12 +166,64 @@ pub struct InspectArgs {
     verify: bool,
 }
 
-/// Runs a command.
-///
-/// # Errors
-/// The command's error, with its exit code.
-pub async fn run(cli: Cli, stop: &Stop) -> Result<(), ModelsError> {
-    match cli.command {
+/// Runs the program with the arguments of the process until its end or a stop. Part of the library, so that its futures
+/// are compiled once.
+#[must_use]
+pub fn main() -> ExitCode {
+    tierlab_program::end_when_unread();
+    if let Some(code) = tierlab_program::describe::<Cli>() {
+        return code;
+    }
+    let cli = Cli::parse();
+    tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_writer(std::io::stderr)
+        .init();
+    start(cli.command).unwrap_or_else(|e| {
+        eprintln!("tierlab-models: {e:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn start(command: Command) -> anyhow::Result<ExitCode> {
+    tierlab_program::can_start_workers(WORKERS).context("cannot start the runtime")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let (stopper, stop) = stop::pair();
+    let code = runtime.block_on(async {
+        let interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
+        let terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+        tokio::spawn(stop_on_signal(interrupt, terminate, stopper));
+        Ok(match run(command, &stop).await {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(e) => {
+                eprintln!("tierlab-models: {e}");
+                ExitCode::from(e.exit_code())
+            }
+        })
+    });
+    // After a stop, a thread may still wait for a disk.
+    runtime.shutdown_background();
+    code
+}
+
+/// Requests a stop at the first signal and ends the process at the second.
+async fn stop_on_signal(mut interrupt: Signal, mut terminate: Signal, stopper: Stopper) {
+    for _ in 0..2 {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        stopper.stop();
+    }
+    std::process::exit(1);
+}
+
+async fn run(command: Command, stop: &Stop) -> Result<(), ModelsError> {
+    match command {
         Command::Generate(args) => run_generate(&args, stop),
         Command::Features(args) => run_features(&args, stop),
         Command::Import(args) => run_import(&args, stop),

@@ -16,7 +16,7 @@ pub mod error;
 pub mod generators;
 pub mod import;
 pub mod inspect;
-#[cfg(feature = "layouts")]
+#[cfg(feature = "tables")]
 pub mod lay_out;
 pub mod onnx;
 pub mod progress;

@@ -2,8 +2,6 @@
 //! certificates and credentials: S3's come from the usual AWS environment and profile through `object_store`.
 
 use crate::config::TierConfig;
-#[cfg(not(all(feature = "flight", feature = "gds")))]
-use crate::error::ErrorKind;
 use crate::error::StorageError;
 use crate::tier::Tier;
 #[cfg(feature = "flight")]
@@ -12,6 +10,7 @@ use crate::tiers::flight::FlightTier;
 use crate::tiers::gds::GdsTier;
 use crate::tiers::memory::MemoryTier;
 use crate::tiers::object::BucketTier;
+#[cfg(feature = "redis")]
 use crate::tiers::redis::RedisTier;
 use crate::tiers::{nfs, nvme};
 use crate::wrappers::StorageMetrics;
@@ -46,30 +45,25 @@ async fn open_bare(config: &TierConfig, metrics: &StorageMetrics) -> Result<Arc<
         TierConfig::Nvme(config) => nvme::open(config).await?,
         TierConfig::Nfs(config) => nfs::open(config).await?,
         TierConfig::Object(config) => Arc::new(BucketTier::connect(config).await?),
+        #[cfg(feature = "redis")]
         TierConfig::Redis(config) => Arc::new(RedisTier::connect(config).await?),
         #[cfg(feature = "flight")]
         TierConfig::Flight(config) => Arc::new(FlightTier::connect(config).await?),
-        #[cfg(not(feature = "flight"))]
-        TierConfig::Flight(_) => return Err(left_out("flight")),
         #[cfg(feature = "gds")]
         TierConfig::Gds(config) => Arc::new(GdsTier::open_counted(config, metrics).await?),
-        #[cfg(not(feature = "gds"))]
-        TierConfig::Gds(_) => return Err(left_out("gds")),
         TierConfig::Wrapped(wrapped) => Box::pin(open_bare(&wrapped.tier, metrics)).await?,
+        #[cfg(not(all(feature = "flight", feature = "gds", feature = "redis")))]
+        left_out => {
+            let kind = left_out.kind();
+            let detail = format!("this build has no {kind} tier: run `make build`");
+            return Err(StorageError::new(crate::error::ErrorKind::Unsupported, kind, detail));
+        }
     })
-}
-
-/// The error of a tier that this build has not; its feature has the name of its kind.
-#[cfg(not(all(feature = "flight", feature = "gds")))]
-fn left_out(kind: &str) -> StorageError {
-    let detail = format!("this build has no {kind} tier: build it with `--features {kind}`");
-    StorageError::new(ErrorKind::Unsupported, kind, detail)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    #[cfg(all(feature = "flight", feature = "gds"))]
     use crate::error::ErrorKind;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,7 +10,7 @@
 //! - [`inputs`]: tensors of the bodies, by rule, from files or recorded; [`element`]: their elements
 //! - [`pacer`]: releases requests at their due times, from its own thread; [`tickets`]: the queue in which users wait
 //!   for them
-//! - [`driver`]: goose users, each with a connection and at most one request on it; [`grpc`]: the shared connections
+//! - [`driver`]: users, each with a connection and at most one request on it; [`grpc`]: the shared connections
 //!   over gRPC
 //! - [`endpoint`]: addresses and access; [`custom`]: requests to endpoints that do not speak the Open Inference
 //!   Protocol
@@ -18,7 +18,11 @@
 //! - [`reply`]: expectations for replies, and limits on their length
 //! - [`workers`]: load from several processes, each with its share of the schedule
 //! - [`live`], [`interrupt`]: live view of a step, and its interruption
+//! - [`null_endpoint`]: server that does nothing, for noise floors
 //! - `template`: text with places for values; [`redact`]: text without credentials
+
+// Closed loops and journeys are described in every build, and run by goose alone.
+#![cfg_attr(not(feature = "goose"), allow(dead_code, unused_imports))]
 
 pub mod arrivals;
 pub mod by_goose;
@@ -31,6 +35,7 @@ pub mod inputs;
 pub mod interrupt;
 pub mod keys;
 pub mod live;
+pub mod null_endpoint;
 pub mod pacer;
 pub mod payload;
 pub mod redact;

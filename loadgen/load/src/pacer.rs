@@ -1,4 +1,4 @@
-//! Releases tickets at their due times. In: a schedule. Out: tickets for goose users, and the pacer's observations.
+//! Releases tickets at their due times. In: a schedule. Out: tickets for users, and the pacer's observations.
 //!
 //! The pacer owns a named OS thread and sleeps to absolute deadlines with a timer slack of 1 ns. It wakes up a little
 //! before them, for at most a fiftieth of the time. It never blocks on users: if every user is busy, a ticket waits in

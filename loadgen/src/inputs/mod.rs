@@ -3,10 +3,14 @@
 //! In: a path from a plan. Out: records and recorded requests, or the unreadable part of the file. Files are bounded
 //! and validated. Knows no model: types are checked once one is known.
 
+#[cfg(feature = "parquet")]
 pub mod columns;
 pub mod lines;
 pub mod numpy;
 pub mod perf_data;
+
+#[cfg(not(feature = "parquet"))]
+pub use no_columns as columns;
 
 use std::fmt::Display;
 use std::fs::File;
@@ -56,4 +60,38 @@ pub fn short(path: &Path) -> String {
         .unwrap_or(path.as_os_str())
         .to_string_lossy()
         .into_owned()
+}
+
+/// Columns in a build without the feature `parquet`: every file is refused.
+#[cfg(any(test, not(feature = "parquet")))]
+pub mod no_columns {
+    pub use parquet as arrow;
+
+    use super::{InputError, of};
+    use std::path::Path;
+    use tierlab_load::inputs::Records;
+
+    /// Refuses a file.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn parquet(path: &Path, _column: &str) -> Result<Records, InputError> {
+        Err(of(path)("this build cannot read Parquet and Arrow: run `make build`"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_without_columns_names_the_file_and_the_remedy() {
+        for refuse in [no_columns::parquet, no_columns::arrow] {
+            let refused = refuse(Path::new("x.parquet"), "id").unwrap_err().to_string();
+            assert!(
+                refused.starts_with("x.parquet: ") && refused.contains("`make build`"),
+                "{refused}"
+            );
+        }
+    }
 }

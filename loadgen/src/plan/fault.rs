@@ -6,6 +6,7 @@ use serde_path_to_error::{Path, Segment};
 use std::fmt;
 use std::path::PathBuf;
 use tierlab_formats::model::is_plain_name;
+use tierlab_load::driver::DriverError;
 use toml::Spanned;
 use toml::de::DeTable;
 
@@ -125,6 +126,18 @@ pub(super) fn only_with(at: &str, owner: &str, keys: &[(&str, bool)]) -> Result<
         None => Ok(()),
         Some((key, _)) => misplaced(format!("{at}.{key}"), owner),
     }
+}
+
+/// Refuses a key of loads that goose sends, in a build without it.
+pub(super) fn by_goose(key: &str) -> Result<(), Fault> {
+    match cfg!(feature = "goose") {
+        true => Ok(()),
+        false => Err(without_goose(key)),
+    }
+}
+
+fn without_goose(key: &str) -> Fault {
+    Fault::new(key, DriverError::NoGoose.to_string())
 }
 
 /// Fault of a key, with a formatted message.
@@ -253,6 +266,15 @@ mod tests {
     const PLAN: &str = "name = \"t\"\n# rates = 3\n[keys]\ndistribution = \"zipf\"\n\n[[load]]\nmode = \"batch\"\nrates = [1]\n\
                         [[load]]\nrates = [-1]\n[lab]\ntiers = []\n[[lab.cache]]\nshare = 2\n[lab.cache.more]\nx = 1\n\
                         shape = { kind = \"ramp\", from = 1 }\n";
+
+    #[test]
+    fn a_build_without_goose_names_the_key_and_the_remedy() {
+        let refused = without_goose("journey[0]").to_string();
+        assert!(
+            refused.contains("journey[0]") && refused.contains("`make build`"),
+            "{refused}"
+        );
+    }
 
     #[test]
     fn keys_are_found_in_their_tables() {

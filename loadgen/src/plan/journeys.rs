@@ -3,7 +3,7 @@
 
 use super::check::Step;
 use super::fault::{
-    Fault, conflict, counted, distinct, duplicate, empty, fault, misplaced, missing, only_with, plain, refuse,
+    Fault, by_goose, conflict, counted, distinct, duplicate, empty, fault, misplaced, missing, only_with, plain, refuse,
 };
 use super::raw::{RawJourney, RawPlan, RawStep};
 use reqwest::Method;
@@ -161,6 +161,7 @@ pub(super) fn validate(plan: &RawPlan, lengths: Step) -> Result<Vec<JourneyPlan>
     let mut journeys: Vec<JourneyPlan> = Vec::new();
     for (index, raw) in plan.journey.iter().enumerate() {
         let at = format!("journey[{index}]");
+        by_goose(&at)?;
         let journey = journey(raw, &at, lengths, plan.protocol)?;
         if journeys.iter().any(|other| other.name == journey.name) {
             return duplicate(format!("{at}.name"), journey.name);

@@ -2,7 +2,7 @@
 //! plan's order.
 
 use super::check::Step;
-use super::fault::{Fault, duplicate, misplaced, missing, only_with, within};
+use super::fault::{Fault, by_goose, duplicate, misplaced, missing, only_with, within};
 use super::raw::{RawLoad, RawMode};
 use super::target::loads_of;
 use tierlab_analysis::record::{Driven, Mode};
@@ -115,6 +115,7 @@ pub(super) fn validate(raw: &[RawLoad], step: Step) -> Result<(Vec<Load>, Vec<Cl
 /// Adds the closed loops of one `[[load]]`, whose path is `at`.
 fn add_closed_loops(loops: &mut Vec<ClosedLoopPlan>, load: &RawLoad, at: &str) -> Result<(), Fault> {
     let key = |name: &str| format!("{at}.{name}");
+    by_goose(&key("mode"))?;
     if !load.rates.is_empty() {
         return misplaced(
             key("rates"),

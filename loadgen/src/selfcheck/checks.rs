@@ -12,7 +12,7 @@
 //! With S = 600 ms and T = 5.6 s: p50 = c, p95 = 320 ms, p99 = 544 ms. A generator that waits for replies before it
 //! sends again (coordinated omission), or that ignores the wait in its own queue, reports a p95 of c.
 
-use super::null_endpoint::{NullEndpoint, Stalls, outputs};
+use super::null_endpoint::NullEndpoint;
 use crate::error::RunError;
 use hdrhistogram::Histogram;
 use std::sync::Arc;
@@ -23,6 +23,7 @@ use tierlab_load::arrivals::Arrivals;
 use tierlab_load::driver::{self, Route, Step};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::live::Watch;
+use tierlab_load::null_endpoint::{Stalls, outputs};
 use tierlab_load::payload::Encoding;
 use tierlab_load::reply::{Expected, Limit};
 use tierlab_load::schedule::Schedule;

@@ -3,8 +3,8 @@
 //! In: a plan. Out: an [`Instrument`]. Independent of the measured servers.
 
 use super::certificate::{self, CertificateStore};
+use super::checks;
 use super::null_endpoint::NullEndpoint;
-use super::{checks, null_endpoint};
 use crate::error::RunError;
 use crate::plan::{JourneyPlan, Plan};
 use crate::runner::recorder::{self, Label};
@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use tierlab_analysis::record::{Mode, Percentile, Point};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::keys::{KeyDistribution, Population};
+use tierlab_load::null_endpoint;
 use tierlab_load::schedule::{Load, step_seed};
 
 /// Runs self-check and noise floor if the plan requires them; a resumed run uses its earlier ones. A self-check is

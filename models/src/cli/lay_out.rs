@@ -1,10 +1,14 @@
 //! `lay-out`: its arguments and output.
 
 use crate::error::ModelsError;
+use crate::lay_out::{self, LaidOutTable};
+use crate::progress::human_bytes;
+use crate::publish;
 use crate::stop::Stop;
-use crate::tables::own::FEATURES;
+use crate::tables::FEATURES;
 use clap::Args;
 use std::path::PathBuf;
+use tierlab_layouts::{Layout, Options};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -12,9 +16,8 @@ Examples:
   tierlab-models lay-out --layout tar --layout arrow --table ctr --to configs/tiers/s3.toml --set endpoint=http://127.0.0.1:9000
   tierlab-server --tier nvme --set features.layout=parquet";
 
-/// Arguments of `lay-out`.
 #[derive(Debug, Args)]
-pub struct LayOutArgs {
+pub(super) struct LayOutArgs {
     /// Layout: files, tar, tfrecord, parquet, parquet-snappy, parquet-lz4, parquet-zstd, arrow, arrow-lz4 or
     /// arrow-zstd; may be repeated
     #[arg(long, value_name = "LAYOUT", required = true)]
@@ -42,19 +45,7 @@ pub struct LayOutArgs {
     set: Vec<String>,
 }
 
-#[cfg(not(feature = "layouts"))]
-pub(super) async fn run(args: &LayOutArgs, _: &Stop) -> Result<(), ModelsError> {
-    let what = "this build has no feature `layouts`: build it with `cargo build --release -p tierlab-models`, or as `make build` does";
-    Err(ModelsError::bad(&args.to.display(), &what))
-}
-
-#[cfg(feature = "layouts")]
 pub(super) async fn run(args: &LayOutArgs, stop: &Stop) -> Result<(), ModelsError> {
-    use crate::lay_out::{self, LaidOutTable};
-    use crate::progress::human_bytes;
-    use crate::publish;
-    use tierlab_layouts::{Layout, Options};
-
     let layouts: Result<Vec<Layout>, String> = args.layout.iter().map(|name| name.parse()).collect();
     let layouts = layouts.map_err(|what| ModelsError::Usage(format!("--layout: {what}")))?;
     let tier = publish::open_tier(&args.to, &args.set).await?;

@@ -3,6 +3,7 @@
 use crate::error::ModelsError;
 use crate::progress::human_bytes;
 use crate::stop::Stop;
+use crate::tables::export::export;
 use crate::tables::own::{ImportedTable, Part, TableRequest, import_table};
 use clap::Args;
 use std::path::PathBuf;
@@ -19,9 +20,8 @@ Examples:
 
 In config.toml of a model, `[joined.dense]` with `table = \"users\"` has the server read the rows of `entity_id`.";
 
-/// Arguments of `import-table`.
 #[derive(Debug, Args)]
-pub struct ImportTableArgs {
+pub(super) struct ImportTableArgs {
     #[command(flatten)]
     request: TableRequest,
     /// Removed flag: every value is refused
@@ -29,9 +29,8 @@ pub struct ImportTableArgs {
     preset: Option<String>,
 }
 
-/// Arguments of `export-table`.
 #[derive(Debug, Args)]
-pub struct ExportTableArgs {
+pub(super) struct ExportTableArgs {
     /// Table to export
     #[arg(value_name = "TABLE.rows")]
     table: PathBuf,
@@ -113,15 +112,8 @@ fn print(imported: &ImportedTable, part: Option<Part>) {
     }
 }
 
-#[cfg(feature = "flight")]
 pub(super) fn run_export(args: &ExportTableArgs, stop: &Stop) -> Result<(), ModelsError> {
-    let (rows, bytes) = crate::tables::export::export(&args.table, &args.to, stop)?;
+    let (rows, bytes) = export(&args.table, &args.to, stop)?;
     println!("{}: {rows} rows, {}", args.to.display(), human_bytes(bytes));
     Ok(())
-}
-
-#[cfg(not(feature = "flight"))]
-pub(super) fn run_export(args: &ExportTableArgs, _: &Stop) -> Result<(), ModelsError> {
-    let what = "this build has no feature `flight`, whose columns Parquet gets";
-    Err(ModelsError::bad(&args.table.display(), &what))
 }

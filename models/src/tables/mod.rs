@@ -6,8 +6,9 @@
 
 pub mod check;
 pub mod ctr;
-#[cfg(feature = "flight")]
+#[cfg(feature = "tables")]
 pub mod export;
+#[cfg(feature = "tables")]
 pub mod own;
 pub mod vision;
 mod workers;
@@ -21,6 +22,9 @@ use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 use tierlab_formats::table::{EXTENSION, TableHeader, TableSchema};
 use workers::{Chunk, for_each_chunk};
+
+/// Default folder of feature tables.
+pub const FEATURES: &str = "models/features";
 
 /// Rows of an existing table that are generated again and compared before it counts as the requested one.
 const SAMPLED_ROWS: u64 = 64;

@@ -1,17 +1,49 @@
-//! One request of a goose user, whose reply is read to its last byte. In: a request. Out: the reply, and the time of
-//! goose's own clock. Knows nothing of schedules or of request contents.
+//! A run of goose, and one request of its users, whose reply is read to its last byte. In: a scenario; a request. Out:
+//! the reply, and the time of goose's own clock. Knows nothing of schedules or of request contents.
 
 use crate::custom::Success;
 use crate::driver::{DriverError, HttpReply, Reply};
-use crate::endpoint::Endpoint;
 use crate::grpc::GrpcReply;
 use crate::reply::{self, BodyError, Limit, NoReply};
-use goose::goose::{GooseMethod, GooseRequest, GooseUser};
-use reqwest::{Client, Method, Request, RequestBuilder, Url};
-use std::net::ToSocketAddrs as _;
+use goose::GooseAttack;
+use goose::client::GooseClientBuilder;
+use goose::config::GooseConfiguration;
+use goose::goose::{GooseMethod, GooseRequest, GooseUser, Scenario};
+use reqwest::{Method, Request, RequestBuilder};
 use std::sync::Arc;
-use std::time::Duration;
 use tierlab_analysis::record::Failure;
+
+/// Creates an attack without starting it. With `metrics` goose's own metrics count the requests that its client sends.
+pub(crate) fn attack(
+    host: String,
+    users: usize,
+    scenario: Scenario,
+    metrics: bool,
+) -> Result<GooseAttack, DriverError> {
+    // Field by field: some are private, so no struct expression can be written.
+    let mut configuration = GooseConfiguration::default();
+    configuration.host = Some(host);
+    configuration.users = Some(users);
+    configuration.increase_rate = Some("1000000".into());
+    configuration.quiet = 2;
+    configuration.no_metrics = !metrics;
+    // Its metrics are reset once all users are up: without that goose prints a line on stdout.
+    configuration.no_transaction_metrics = true;
+    configuration.no_scenario_metrics = true;
+    configuration.no_print_metrics = true;
+    configuration.no_error_summary = true;
+    configuration.no_telnet = true;
+    GooseAttack::initialize_with_config(configuration)
+        // Unused, but otherwise goose creates a client for each user.
+        .and_then(|attack| attack.set_client_builder_without_cookies(GooseClientBuilder::new().without_cookies()))
+        .map(|attack| attack.register_scenario(scenario))
+        .map_err(failed)
+}
+
+/// Error of goose.
+pub(crate) fn failed(error: goose::GooseError) -> DriverError {
+    DriverError::Goose(error.to_string())
+}
 
 /// Result of a request.
 pub(crate) struct Sent {
@@ -108,101 +140,5 @@ fn failure(error: &reqwest::Error) -> Failure {
         Failure::Connect
     } else {
         Failure::Broken
-    }
-}
-
-/// Client shared by all users, with a connection for each request in flight: no proxy, no redirects to other servers,
-/// and a limit from send to last byte.
-pub(crate) struct ServerClient {
-    pub(crate) client: Client,
-    /// Scheme, name and port of requests.
-    origin: String,
-}
-
-impl ServerClient {
-    /// Creates a client for a server.
-    ///
-    /// # Errors
-    /// A server that goose's client cannot reach: a certificate for an IP address other than the one connected to.
-    pub(crate) fn new(endpoint: &Endpoint, timeout: Duration) -> Result<Self, DriverError> {
-        let agent = concat!("tierlab-loadgen/", env!("CARGO_PKG_VERSION"));
-        let mut builder = Client::builder()
-            .user_agent(agent)
-            .timeout(timeout)
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none());
-        if let Some(config) = endpoint.tls_config() {
-            builder = builder.tls_backend_preconfigured(config.clone());
-        }
-        let address = endpoint.address();
-        // The certificate is checked against the address's name, so that name must resolve to the server.
-        if let Some(name) = endpoint.tls_name().filter(|name| *name != address.host) {
-            let found = (address.host.as_str(), address.port).to_socket_addrs();
-            let found = found.map_err(|error| DriverError::Client(format!("{}: {error}", address.host)))?;
-            builder = builder.resolve_to_addrs(&name, &found.collect::<Vec<_>>());
-        }
-        Ok(Self {
-            origin: origin(endpoint)?,
-            client: builder
-                .build()
-                .map_err(|error| DriverError::Client(error.to_string()))?,
-        })
-    }
-
-    /// Returns the URL of a path that has the server's prefix.
-    ///
-    /// # Errors
-    /// An invalid path.
-    pub(crate) fn url(&self, path: &str) -> Result<Url, DriverError> {
-        let url = format!("{}{path}", self.origin);
-        url.parse()
-            .map_err(|error| DriverError::Client(format!("{url}: {error}")))
-    }
-}
-
-/// Returns the origin that the client sends to. With TLS its name must be the certificate's.
-fn origin(endpoint: &Endpoint) -> Result<String, DriverError> {
-    let address = endpoint.address();
-    let host = match endpoint.tls_name().filter(|name| *name != address.host) {
-        Some(name) if name.parse::<std::net::IpAddr>().is_ok() => {
-            return Err(DriverError::Carried(format!(
-                "goose's client, which runs closed loops and journeys, connects to the address that the certificate names, and \
-                 `target.host` is the IP address {name}: give {}://{name}:{} as the server's address, or measure it in an open loop \
-                 (`[[load]]` with `rates`)",
-                address.scheme(),
-                address.port
-            )));
-        }
-        Some(name) => name,
-        None if address.host.contains(':') => format!("[{}]", address.host),
-        None => address.host.clone(),
-    };
-    Ok(format!("{}://{host}:{}", address.scheme(), address.port))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::endpoint::AccessSpec;
-
-    fn origin_of(url: &str, host: Option<&str>) -> Result<String, DriverError> {
-        let spec = AccessSpec {
-            host: host.map(str::to_owned),
-            ..AccessSpec::default()
-        };
-        let endpoint = Endpoint::new(url, &spec.open().unwrap()).map_err(DriverError::Client)?;
-        origin(&endpoint)
-    }
-
-    #[test]
-    fn a_server_is_called_by_the_name_in_its_certificate_over_tls_alone() {
-        assert_eq!(origin_of("http://[::1]:8000/p", None).unwrap(), "http://[::1]:8000");
-        assert_eq!(origin_of("http://h:1/p", Some("other")).unwrap(), "http://h:1");
-        // A system without roots supports TLS only with a given CA.
-        if let Ok(named) = origin_of("https://127.0.0.1:8443/p", Some("models.internal:9")) {
-            assert_eq!(named, "https://models.internal:8443");
-            let refused = origin_of("https://127.0.0.1:8443", Some("10.0.0.1")).unwrap_err();
-            assert!(refused.to_string().contains("https://10.0.0.1:8443"), "{refused}");
-        }
     }
 }

@@ -1,8 +1,7 @@
 //! One step against one server. In: a schedule, bodies and an address. Out: one sample per ticket, unsorted.
 //!
-//! goose provides the users at no cost per request: a user is one transaction that takes tickets until the last
-//! (`user`). goose's throttle, metrics, clock and client are not used: every request's times are read here, on the
-//! step's clock, with the end at the last byte of the body. Knows nothing of percentiles.
+//! A user is a task that takes tickets until the last (`user`). Every request's times are read here, on the step's
+//! clock, with the end at the last byte of the body. Knows nothing of percentiles.
 
 use crate::grpc::Connections;
 use crate::interrupt::Interrupt;
@@ -11,12 +10,11 @@ use crate::pacer::Observed;
 use crate::payload::Body;
 use crate::reply::{Expected, Limit};
 use crate::schedule::Schedule;
-use goose::GooseError;
-use goose::goose::{GooseUser, Scenario, Transaction, TransactionFunction, TransactionResult};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_analysis::record::{Failure, Sample, StreamSample};
+use tokio::task::JoinSet;
 use user::{Shared, User};
 
 mod http;
@@ -26,7 +24,7 @@ mod user;
 pub use http::HttpRoute;
 
 pub(crate) use http::HttpReply;
-pub(crate) use open_loop::{Examples, LEAD, OpenLoop, Users, attack, micros};
+pub(crate) use open_loop::{Examples, LEAD, OpenLoop, Users, micros};
 pub(crate) use user::{Reply, judge};
 
 /// Runs a step; `None` if it was interrupted.
@@ -47,11 +45,18 @@ pub async fn run_from<E: From<DriverError>>(
     start: impl Future<Output = Result<Instant, E>>,
     interrupt: &Interrupt,
 ) -> Result<Option<Finished>, E> {
-    let host = step.routes.first().ok_or(DriverError::NoServer)?.host();
+    if step.routes.is_empty() {
+        return Err(DriverError::NoServer.into());
+    }
     let shared = Arc::new(Shared::new(step));
-    let scenario = Scenario::new("tickets").register_transaction(transaction(&shared));
-    let attack = attack(host, shared.open_loop.users.count, scenario, false)?;
-    let ran = shared.open_loop.run(attack, start, interrupt).await?;
+    let users = async {
+        let count = shared.open_loop.users.count;
+        let mut users: JoinSet<()> = (0..count).map(|_| serve(Arc::clone(&shared))).collect();
+        // Users that panicked have not delivered, which ends the step.
+        while users.join_next().await.is_some() {}
+        Ok(())
+    };
+    let ran = shared.open_loop.run(users, start, interrupt).await?;
     Ok(ran.map(|(observed, window_began)| Finished {
         samples: std::mem::take(&mut shared.samples.lock().unwrap_or_else(PoisonError::into_inner)),
         streams: std::mem::take(&mut shared.streams.lock().unwrap_or_else(PoisonError::into_inner)),
@@ -61,22 +66,7 @@ pub async fn run_from<E: From<DriverError>>(
     }))
 }
 
-/// Creates the one transaction of a goose user, which takes tickets until the last.
-fn transaction(shared: &Arc<Shared>) -> Transaction {
-    let shared = Arc::clone(shared);
-    let function: TransactionFunction = Arc::new(move |user: &mut GooseUser| {
-        let shared = Arc::clone(&shared);
-        // The user's own copy: with iterations in the attack's configuration goose prints a line on stdout.
-        user.config.iterations = Some(1);
-        Box::pin(async move {
-            serve(shared).await;
-            TransactionResult::Ok(())
-        })
-    });
-    Transaction::new(function)
-}
-
-/// Runs a goose user.
+/// Runs one user of an open loop.
 async fn serve(shared: Arc<Shared>) {
     let user = Arc::new(User::new(Arc::clone(&shared)));
     user.warm().await;
@@ -144,7 +134,10 @@ pub struct Finished {
 pub enum DriverError {
     /// Error of goose.
     #[error("goose could not run the step: {0}")]
-    Goose(Box<GooseError>),
+    Goose(String),
+    /// Closed loop or journey in a build without goose.
+    #[error("closed loops and journeys need goose, which this build leaves out: run `make build`")]
+    NoGoose,
     /// goose's client cannot carry the requests.
     #[error("{0}")]
     Carried(String),
@@ -158,7 +151,7 @@ pub enum DriverError {
     #[error("there is no server to send to")]
     NoServer,
     /// Users that did not start, or did not end.
-    #[error("{0} of {1} goose users {2}")]
+    #[error("{0} of {1} users {2}")]
     Users(usize, usize, &'static str),
 }
 
@@ -176,16 +169,6 @@ impl Step {
             schedule: Arc::new(self.schedule.share(number, of)),
             users: self.users.div_ceil(of),
             ..self
-        }
-    }
-}
-
-impl Route {
-    /// Returns the server's address, which goose requires.
-    pub(crate) fn host(&self) -> String {
-        match self {
-            Self::Http(route) => route.endpoint().address().url(),
-            Self::Grpc(connections) => connections.endpoint().address().url(),
         }
     }
 }

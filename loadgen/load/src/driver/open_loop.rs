@@ -8,10 +8,6 @@ use crate::pacer::{self, Clock, Observed};
 use crate::schedule::Schedule;
 use crate::tickets::Tickets;
 use futures::FutureExt as _;
-use goose::client::GooseClientBuilder;
-use goose::config::GooseConfiguration;
-use goose::goose::Scenario;
-use goose::{GooseAttack, GooseError};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -20,7 +16,7 @@ use tokio::sync::Semaphore;
 
 /// Time between the last user's start and the step's zero.
 pub(crate) const LEAD: Duration = Duration::from_millis(10);
-/// Time limit for goose to start its users.
+/// Time limit for users to start.
 const START_LIMIT: Duration = Duration::from_secs(30);
 /// Time for users to finish after the drain limit.
 const DELIVERY_LIMIT: Duration = Duration::from_secs(10);
@@ -71,22 +67,22 @@ impl Users {
         }
     }
 
-    /// Conducts a step beside goose, which runs the users; returns goose's result too if it has ended already. `None` if
-    /// the step was interrupted.
+    /// Conducts a step beside the users' run; returns the run's result too if it has ended already. `None` if the step was
+    /// interrupted.
     pub(crate) async fn beside<T, M, E: From<DriverError>>(
         &self,
         conduct: impl Future<Output = Result<T, E>>,
-        goose: impl Future<Output = Result<M, GooseError>>,
+        run: impl Future<Output = Result<M, DriverError>>,
         interrupt: &Interrupt,
     ) -> Result<Option<(T, Option<M>)>, E> {
         let mut conduct = Box::pin(conduct);
         let ended = tokio::select! {
             biased;
             conducted = &mut conduct => return Ok(Some((conducted?, None))),
-            ended = goose => ended.map_err(|error| DriverError::Goose(Box::new(error)))?,
+            ended = run => ended?,
             () = interrupt.raised() => return Ok(None),
         };
-        // goose ends because its users have, so all their deliveries are there; they may have come after the last poll.
+        // The run ends because its users have, so all their deliveries are there; they may have come after the last poll.
         if let Some(conducted) = conduct.as_mut().now_or_never() {
             return Ok(Some((conducted?, Some(ended))));
         }
@@ -115,19 +111,19 @@ impl OpenLoop {
         }
     }
 
-    /// Runs the attack, whose clock starts at the time that `start` returns once every user is ready. Returns the
-    /// pacer's observations and the start of the window; `None` if it was interrupted.
-    pub(crate) async fn run<E: From<DriverError>>(
+    /// Conducts the step beside the users' run. Its clock starts at the time that `start` returns once every user is
+    /// ready. Returns the pacer's observations and the start of the window; `None` if it was interrupted.
+    pub(crate) async fn run<T, E: From<DriverError>>(
         &self,
-        attack: GooseAttack,
+        users: impl Future<Output = Result<T, DriverError>>,
         start: impl Future<Output = Result<Instant, E>>,
         interrupt: &Interrupt,
     ) -> Result<Option<(Observed, SystemTime)>, E> {
         // Ends pacer and users on every return.
         let _stop = Stop(&self.tickets);
         // Dropped, not awaited, once every user has delivered: goose checks for finished users only twice a second.
-        let mut goose = Box::pin(attack.execute());
-        let conducted = self.users.beside(self.conduct(start), &mut goose, interrupt).await?;
+        let mut users = Box::pin(users);
+        let conducted = self.users.beside(self.conduct(start), &mut users, interrupt).await?;
         Ok(conducted.map(|(ended, _)| ended))
     }
 
@@ -178,31 +174,4 @@ impl Examples {
 /// Converts a length of time, so that sums of some do not overflow.
 pub(crate) fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX / 4)
-}
-
-/// Creates an attack without starting it. With `metrics` goose's own metrics count the requests that its client sends.
-pub(crate) fn attack(
-    host: String,
-    users: usize,
-    scenario: Scenario,
-    metrics: bool,
-) -> Result<GooseAttack, DriverError> {
-    // Field by field: some are private, so no struct expression can be written.
-    let mut configuration = GooseConfiguration::default();
-    configuration.host = Some(host);
-    configuration.users = Some(users);
-    configuration.increase_rate = Some("1000000".into());
-    configuration.quiet = 2;
-    configuration.no_metrics = !metrics;
-    // Its metrics are reset once all users are up: without that goose prints a line on stdout.
-    configuration.no_transaction_metrics = true;
-    configuration.no_scenario_metrics = true;
-    configuration.no_print_metrics = true;
-    configuration.no_error_summary = true;
-    configuration.no_telnet = true;
-    GooseAttack::initialize_with_config(configuration)
-        // Unused, but otherwise goose creates a client for each user.
-        .and_then(|attack| attack.set_client_builder_without_cookies(GooseClientBuilder::new().without_cookies()))
-        .map(|attack| attack.register_scenario(scenario))
-        .map_err(|error| DriverError::Goose(Box::new(error)))
 }

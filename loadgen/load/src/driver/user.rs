@@ -1,4 +1,4 @@
-//! One goose user: at most one request in flight. In: tickets from the pacer. Out: a sample for each.
+//! One user: at most one request in flight. In: tickets from the pacer. Out: a sample for each.
 //!
 //! If the user's connection is open, the pacer writes a small request itself, on its own thread: its send lag is then
 //! the pacer's own, and the user's task wakes up only for the reply. The user's task does whatever takes longer (a new
@@ -182,7 +182,7 @@ impl User {
         }
     }
 
-    /// Runs a goose user; returns its samples of the step.
+    /// Runs the user; returns its samples of the step.
     pub(super) async fn serve(self: Arc<Self>) -> Vec<Sample> {
         let me: Arc<dyn Taker> = self.clone();
         let mut samples = Vec::with_capacity(64);

@@ -25,7 +25,7 @@ mod spill;
 mod text_types;
 
 pub use request::{
-    ColumnRequest, CsvOptions, DuplicateRule, FEATURES, HashedColumn, NullRule, Part, TableRequest, TypeOf, Vector,
+    ColumnRequest, CsvOptions, DuplicateRule, HashedColumn, NullRule, Part, TableRequest, TypeOf, Vector,
 };
 
 use crate::error::ModelsError;

@@ -1,6 +1,7 @@
 //! Request of an import: columns, keys and rules. In: arguments of the command line. Out: checked values, or an error
 //! that names the flag. Reads no file.
 
+use crate::tables::FEATURES;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, value_parser};
 use serde::{Deserialize, Serialize};
@@ -8,9 +9,6 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use tierlab_formats::table::{KeyKind, MAX_KEY_BYTES};
 use tierlab_protocol::tensor::DataType;
-
-/// Default folder of feature tables.
-pub const FEATURES: &str = "models/features";
 
 /// Request of an import: arguments of `import-table`.
 #[derive(Debug, Clone, PartialEq, Args)]

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use version::Version;
 
+mod access;
 mod config;
 mod link;
 mod put;

@@ -6,26 +6,20 @@
 //! closed loop does not show the waits of requests that were never sent: while the server stalls, its users stall with
 //! it. Knows nothing of percentiles.
 
+#[cfg(feature = "goose")]
+mod run;
 mod shared;
+#[cfg(feature = "goose")]
 mod user;
 
+#[cfg(feature = "goose")]
+pub use run::run;
 pub use shared::ClosedLoop;
 pub use shared::Think;
 
-use crate::driver::{DriverError, Finished, LEAD, attack};
-use crate::interrupt::Interrupt;
-use crate::pacer::{Clock, Observed};
+use crate::driver::Finished;
 use crate::schedule::Schedule;
-use goose::goose::{GooseUser, Scenario, Transaction, TransactionFunction};
-use goose::metrics::GooseMetrics;
-use shared::{LAST_BYTE, Shared, Turn};
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
-use tierlab_analysis::record::{ClosedLoopFigures, Sample};
-
-/// Time for users and goose to end after the last possible reply; goose checks for finished users twice a second.
-const END_LIMIT: Duration = Duration::from_secs(10);
+use tierlab_analysis::record::ClosedLoopFigures;
 
 /// Result of a closed loop.
 #[derive(Debug)]
@@ -42,149 +36,11 @@ pub struct Ran {
     pub goose_counted: u64,
 }
 
-/// Runs a closed loop; `None` if it was interrupted.
+/// Refuses a closed loop.
 ///
 /// # Errors
-/// See [`DriverError`]; if the server does not answer, its requests fail one by one without an error here.
-pub async fn run(step: ClosedLoop, interrupt: &Interrupt) -> Result<Option<Ran>, DriverError> {
-    let shared = Arc::new(Shared::new(step)?);
-    // Ends the users on every return.
-    let _stop = Stop(&shared);
-    let mut attack = Box::pin(scenario_of(&shared)?.execute());
-    let users = shared.step.users;
-    let conducted = shared.users.beside(conduct(&shared), &mut attack, interrupt).await?;
-    let Some((window_began, ended)) = conducted else {
-        return Ok(None);
-    };
-    let metrics = match ended {
-        Some(metrics) => metrics,
-        None => tokio::select! {
-            ended = tokio::time::timeout(END_LIMIT, attack) => match ended {
-                Ok(ended) => ended.map_err(|error| DriverError::Goose(Box::new(error)))?,
-                Err(_) => return Err(DriverError::Users(users, users, "ended, and goose did not")),
-            },
-            () = interrupt.raised() => return Ok(None),
-        },
-    };
-    Ok(Some(collect(&shared, window_began, &metrics)))
-}
-
-struct Stop<'a>(&'a Shared);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.stopped.store(true, Ordering::Relaxed);
-        // Releases users that wait for the start.
-        self.0.started.send_replace(true);
-    }
-}
-
-/// Waits for the users, starts their clock, and waits for their end.
-async fn conduct(shared: &Shared) -> Result<SystemTime, DriverError> {
-    shared.users.all_ready().await?;
-    let start = Instant::now() + LEAD;
-    let clock = *shared.users.clock.get_or_init(|| Clock::starting_at(start));
-    let window_began = SystemTime::now() + LEAD + shared.step.warmup;
-    shared.step.watch.closed_loop(shared.users.count, clock);
-    shared.started.send_replace(true);
-    let last = clock.at(shared.window_end_us) + shared.step.timeout;
-    let limit = last.saturating_duration_since(Instant::now()) + END_LIMIT;
-    shared.users.all_delivered(limit).await?;
-    Ok(window_began)
-}
-
-/// Creates a scenario of one transaction, which goose repeats.
-fn scenario_of(shared: &Arc<Shared>) -> Result<goose::GooseAttack, DriverError> {
-    let own = Arc::clone(shared);
-    let function: TransactionFunction = Arc::new(move |user: &mut GooseUser| {
-        let shared = Arc::clone(&own);
-        Box::pin(async move { user::turn(user, &shared).await })
-    });
-    let scenario = Scenario::new("closed loop").register_transaction(Transaction::new(function));
-    attack(shared.step.route.host(), shared.users.count, scenario, true)
-}
-
-fn collect(shared: &Shared, window_began: SystemTime, metrics: &GooseMetrics) -> Ran {
-    let mut turns = std::mem::take(&mut *shared.turns.lock().unwrap_or_else(PoisonError::into_inner));
-    turns.sort_unstable_by_key(|turn| turn.sample.sent_us);
-    let window_s = (shared.window_end_us - shared.window_start_us) as f64 / 1e6;
-    let samples: Vec<Sample> = turns.iter().map(|turn| turn.sample).collect();
-    let inside = |sample: &Sample| {
-        let from = sample.sent_us.max(shared.window_start_us);
-        sample.done_us.min(shared.window_end_us).saturating_sub(from)
-    };
-    let in_flight_us: u64 = samples.iter().map(inside).sum();
-    let counted = metrics.requests.iter();
-    let counted = counted.filter(|(name, _)| name.starts_with(LAST_BYTE));
-    Ran {
-        figures: figures(&turns, |us| shared.in_window(us), window_s),
-        goose_us: turns
-            .iter()
-            .filter(|turn| turn.sample.is_ok() && shared.in_window(turn.sample.sent_us))
-            .filter_map(|turn| turn.goose_us)
-            .collect(),
-        goose_counted: counted.map(|(_, request)| request.raw_data.counter as u64).sum(),
-        schedule: Schedule {
-            due_us: samples.iter().map(|sample| sample.sent_us).collect(),
-            window_start_us: shared.window_start_us,
-            window_end_us: shared.window_end_us,
-            window_requests: samples.iter().filter(|sample| shared.in_window(sample.sent_us)).count(),
-        },
-        finished: Finished {
-            streams: Vec::new(),
-            observed: Observed {
-                limit_hit: false,
-                mean_in_flight: in_flight_us as f64 / 1e6 / window_s,
-            },
-            samples,
-            window_began,
-            examples: shared.examples.take(),
-        },
-    }
-}
-
-/// Computes the terms of the law, over the cycles that ended in the window.
-fn figures(turns: &[Turn], in_window: impl Fn(u64) -> bool, window_s: f64) -> ClosedLoopFigures {
-    let ended: Vec<&Turn> = turns.iter().filter(|turn| in_window(turn.sample.done_us)).collect();
-    let paused: Vec<(u64, u64)> = ended
-        .iter()
-        .filter_map(|turn| Some((turn.pause_us?, turn.think_us)))
-        .collect();
-    let mean = |sum: u64, count: usize| sum as f64 / count.max(1) as f64;
-    ClosedLoopFigures {
-        ended_rps: ended.len() as f64 / window_s,
-        mean_response_us: mean(ended.iter().map(|turn| turn.sample.service_us()).sum(), ended.len()),
-        mean_pause_us: mean(paused.iter().map(|(pause_us, _)| pause_us).sum(), paused.len()),
-        mean_think_us: mean(paused.iter().map(|(_, think_us)| think_us).sum(), paused.len()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tierlab_analysis::record::Outcome;
-
-    #[test]
-    fn the_terms_of_the_law_are_of_the_cycles_that_end_in_the_window() {
-        let turn = |sent_us: u64, done_us: u64, pause_us| Turn {
-            sample: Sample {
-                due_us: sent_us,
-                sent_us,
-                done_us,
-                outcome: Outcome::Ok,
-                timings: None,
-            },
-            pause_us,
-            think_us: 1_000,
-            goose_us: None,
-        };
-        // One user: 4 ms per request, 1 ms of pause, from 0 to 100 ms; the window is the second half.
-        let turns: Vec<Turn> = (0..20)
-            .map(|i| turn(i * 5_000, i * 5_000 + 4_000, (i > 0).then_some(1_000)))
-            .collect();
-        let figures = figures(&turns, |us| (50_000..100_000).contains(&us), 0.05);
-        assert!((figures.ended_rps - 200.0).abs() < 1e-9);
-        assert!((figures.mean_response_us - 4_000.0).abs() < 1e-9);
-        assert!((figures.users_by_law() - 1.0).abs() < 1e-9, "{figures:?}");
-    }
+/// [`DriverError::NoGoose`](crate::driver::DriverError::NoGoose).
+#[cfg(not(feature = "goose"))]
+pub async fn run(_: ClosedLoop, _: &crate::interrupt::Interrupt) -> Result<Option<Ran>, crate::driver::DriverError> {
+    Err(crate::driver::DriverError::NoGoose)
 }

@@ -1,18 +1,17 @@
 //! State shared by the users of a closed loop, and their results. In: a step. Out: plain data, locked where users write.
 //! Independent of the transport.
 
-use crate::by_goose::send::{Sent, ServerClient, send};
+use crate::by_goose::client::ServerClient;
 use crate::driver::{DriverError, Examples, HttpRoute, Route, Users, micros};
 use crate::grpc::Connections;
 use crate::live::Watch;
 use crate::payload::Body;
 use crate::reply::{Expected, Limit};
-use goose::goose::GooseUser;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Exp1};
+use reqwest::Url;
 use reqwest::header::HeaderMap;
-use reqwest::{Request, Url};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -122,10 +121,10 @@ pub(super) enum Carrier {
 
 /// Route over HTTP, with the parts common to all requests.
 pub(super) struct Http {
-    client: ServerClient,
-    url: Url,
-    headers: HeaderMap,
-    route: HttpRoute,
+    pub(super) client: ServerClient,
+    pub(super) url: Url,
+    pub(super) headers: HeaderMap,
+    pub(super) route: HttpRoute,
 }
 
 impl Carrier {
@@ -141,29 +140,6 @@ impl Carrier {
             headers: route.endpoint().request_headers(),
             route,
         })))
-    }
-
-    /// Prepares a user's first request: sets the step's client, or opens a connection.
-    pub(super) async fn begin(&self, user: &mut GooseUser) {
-        match self {
-            Self::Http(http) => user.client = http.client.client.clone(),
-            Self::Grpc(connections, _) => connections.warm().await,
-        }
-    }
-
-    pub(super) async fn send(&self, user: &mut GooseUser, body: &Body, limit: &Limit) -> Sent {
-        match self {
-            Self::Http(http) => {
-                let mut request = Request::new(http.route.method().clone(), http.url.clone());
-                request.headers_mut().clone_from(&http.headers);
-                request.headers_mut().extend(http.route.headers(body));
-                *request.body_mut() = Some(body.bytes.clone().into());
-                send(user, "infer", request, http.route.success().cloned(), limit).await
-            }
-            Self::Grpc(connections, timeout) => {
-                Sent::by_grpc(connections.call_within(body.bytes.clone(), limit, *timeout).await)
-            }
-        }
     }
 }
 

@@ -1,10 +1,14 @@
 //! One goose user of a closed loop: a transaction is one request with the pause before it. In: the step's shared state.
 //! Out: a turn for each request, delivered after the window.
 
-use super::shared::{LAST_BYTE, Shared, Turn};
+use super::shared::{Carrier, LAST_BYTE, Shared, Turn};
+use crate::by_goose::send::{Sent, send};
 use crate::driver::judge;
 use crate::pacer::Clock;
+use crate::payload::Body;
+use crate::reply::Limit;
 use goose::goose::{GooseUser, TransactionResult};
+use reqwest::Request;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -55,6 +59,31 @@ impl State {
             turns: Vec::new(),
             last_done_us: None,
             next_think: 0,
+        }
+    }
+}
+
+impl Carrier {
+    /// Prepares a user's first request: sets the step's client, or opens a connection.
+    async fn begin(&self, user: &mut GooseUser) {
+        match self {
+            Self::Http(http) => user.client = http.client.client.clone(),
+            Self::Grpc(connections, _) => connections.warm().await,
+        }
+    }
+
+    async fn send(&self, user: &mut GooseUser, body: &Body, limit: &Limit) -> Sent {
+        match self {
+            Self::Http(http) => {
+                let mut request = Request::new(http.route.method().clone(), http.url.clone());
+                request.headers_mut().clone_from(&http.headers);
+                request.headers_mut().extend(http.route.headers(body));
+                *request.body_mut() = Some(body.bytes.clone().into());
+                send(user, "infer", request, http.route.success().cloned(), limit).await
+            }
+            Self::Grpc(connections, timeout) => {
+                Sent::by_grpc(connections.call_within(body.bytes.clone(), limit, *timeout).await)
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 //! Independent of the transport.
 
 use super::step::JourneyStep;
-use crate::by_goose::send::ServerClient;
+use crate::by_goose::client::ServerClient;
 use crate::driver::{DriverError, Examples, OpenLoop};
 use crate::endpoint::Endpoint;
 use crate::live::Watch;

@@ -5,9 +5,10 @@
 //! A version is the log from version 0, or from a checkpoint, which holds the state of its version: older logs may be
 //! removed.
 
+use super::super::read::unless_it_panics;
 use super::columns::{FileColumns, TableColumn, of_schema};
 use super::{Chosen, Listing, decoded};
-use crate::error::{ModelsError, unless_it_panics};
+use crate::error::ModelsError;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::Int32Type;
 use arrow_array::{Array, StructArray};

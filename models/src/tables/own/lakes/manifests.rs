@@ -1,6 +1,6 @@
 //! Manifests of Iceberg: Avro files that list manifests, and files of rows. In: their bytes. Out: their entries.
 
-use crate::error::unless_it_panics;
+use super::super::read::unless_it_panics;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{Array as _, RecordBatch, StringArray, StructArray};
