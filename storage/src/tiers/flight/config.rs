@@ -2,6 +2,8 @@
 
 #[cfg(feature = "flight")]
 use crate::error::{ErrorKind, StorageError};
+#[cfg(feature = "flight")]
+use crate::tiers::check_not_zero;
 use crate::tiers::number;
 use serde::{Deserialize, Serialize};
 
@@ -52,7 +54,7 @@ impl FlightConfig {
     /// The address as gRPC takes it. No key may be zero.
     pub(super) fn checked_address(&self) -> Result<String, StorageError> {
         let invalid = |what: String| StorageError::new(ErrorKind::Invalid, self.url.as_str(), what);
-        let zero = [
+        let keys = [
             ("connections", u64::from(self.connections)),
             ("concurrency", u64::from(self.concurrency)),
             ("ranges_per_request", u64::from(self.ranges_per_request)),
@@ -61,9 +63,7 @@ impl FlightConfig {
             ("timeout_ms", self.timeout_ms),
             ("attempt_ms", self.attempt_ms),
         ];
-        if let Some((key, _)) = zero.iter().find(|(_, value)| *value == 0) {
-            return Err(invalid(format!("`{key}` must be at least 1")));
-        }
+        check_not_zero(&self.url, &keys)?;
         if self.url.starts_with("grpc+tls://") {
             let what = "TLS is not spoken: put a proxy that ends it in front, and use grpc://host:port";
             return Err(invalid(what.into()));

@@ -14,7 +14,7 @@
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
 use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo};
-use crate::tiers::number;
+use crate::tiers::{check_not_zero, number};
 use crate::tiers::nvme::{LocalOptions, NvmeTier};
 use async_trait::async_trait;
 use mount::NfsUrl;
@@ -56,10 +56,7 @@ pub(crate) async fn open(config: &NfsConfig) -> Result<Arc<dyn Tier>, StorageErr
     match (&config.url, &config.path) {
         (Some(url), None) => {
             let url = NfsUrl::parse(url)?;
-            if config.connections == 0 {
-                let detail = "`connections` must be at least 1";
-                return Err(StorageError::new(ErrorKind::Invalid, url.to_string(), detail));
-            }
+            check_not_zero(&url.to_string(), &[("connections", u64::from(config.connections))])?;
             let tree = Arc::new(Tree::mount(url, config).await?);
             Ok(Arc::new(NfsTier { tree }))
         }

@@ -18,7 +18,7 @@ use crate::path::ObjectPath;
 use crate::ranges::{self, Span};
 use crate::tasks::at_once;
 use crate::tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo};
-use crate::tiers::number;
+use crate::tiers::{check_not_zero, number};
 use crate::unreported::PendingCost;
 use async_trait::async_trait;
 use bucket::Bucket;
@@ -62,17 +62,11 @@ impl BucketTier {
     /// # Errors
     /// Config that contradicts itself, a bucket that is not there, or an endpoint that does not answer.
     pub async fn connect(config: &BucketConfig) -> Result<Self, StorageError> {
-        let zero = [
+        let keys = [
             ("concurrency", u64::from(config.concurrency)),
             ("part_bytes", config.part_bytes),
         ];
-        if let Some((key, _)) = zero.iter().find(|(_, value)| *value == 0) {
-            return Err(StorageError::new(
-                ErrorKind::Invalid,
-                service::Place::of(config)?.to_string(),
-                format!("`{key}` must be at least 1"),
-            ));
-        }
+        check_not_zero(&service::Place::of(config)?.to_string(), &keys)?;
         let bucket = Bucket::new(config)?;
         let mut notes = Vec::new();
         if config.hedge_after_quantile.is_some() {
