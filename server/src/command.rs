@@ -1,13 +1,13 @@
 //! The `tierlab-server` command: flags to a configuration, a runtime, a listener, an exit code.
 
-use crate::config::{Config, ConfigError, Sources};
+use crate::config::{Config, ConfigError, Described, Sources};
 use crate::drain::leave;
 use crate::error::ServerError;
 use crate::front::connections::listen as listen_on;
 use crate::server::{Addresses, Listeners, run};
 use crate::telemetry::log::{self, LogFormat};
 use anyhow::{Context, Result};
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -32,6 +32,8 @@ const HARD_EXIT_AFTER: Duration = Duration::from_secs(10);
 #[derive(Parser, Debug)]
 #[command(name = "tierlab-server", version = tierlab_program::version(None), after_help = EXAMPLES)]
 struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// The configuration; tiers are read from the folder `tiers` beside it.
     #[arg(long, value_name = "FILE", default_value = "configs/server.toml")]
     config: PathBuf,
@@ -66,6 +68,13 @@ struct Args {
     exit_with_parent: bool,
 }
 
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Prints the JSON Schema of a file, for editors.
+    #[command(after_help = "Example:\n  tierlab-server schema server > server.schema.json")]
+    Schema { file: Described },
+}
+
 const EXAMPLES: &str = "\
 Examples:
   tierlab-server --tier nvme
@@ -95,6 +104,10 @@ pub fn main() -> ExitCode {
         }
         Err(error) => error.exit(),
     };
+    if let Some(Command::Schema { file }) = args.command {
+        println!("{:#}", file.schema().as_value());
+        return ExitCode::SUCCESS;
+    }
     let code = match start(args, &mut format) {
         Ok(()) => 0,
         Err(error) => {

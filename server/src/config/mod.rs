@@ -28,6 +28,7 @@ use crate::telemetry::log::LogFormat;
 use files::{cache_of, parse_tiers, read_table, read_tiers, tier_file};
 use listener::listener_config;
 use raw::{Raw, RawFeatures, RawRows};
+use schemars::Schema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,7 +36,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 use tierlab_formats::model::{ModelConfig, is_plain_name};
-use tierlab_storage::config::{overlay, takes_out};
+use tierlab_program::schema;
+use tierlab_storage::config::{WrappedConfig, overlay, takes_out};
 use tierlab_storage::wrappers::CacheConfig;
 use tierlab_storage::{StorageError, TierConfig};
 
@@ -57,6 +59,28 @@ const MAX_REVALIDATE_S: u64 = 86_400;
 const MAX_POLL_MS: u64 = 86_400_000;
 /// The prefix of environment variables that set keys.
 const ENV_PREFIX: &str = "TIERLAB_";
+
+/// File with a schema.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub(crate) enum Described {
+    /// The server's configuration
+    Server,
+    /// `tiers/NAME.toml` beside it
+    Tier,
+    /// `config.toml` of a model
+    Model,
+}
+
+impl Described {
+    /// JSON Schema of the file.
+    pub(crate) fn schema(self) -> Schema {
+        match self {
+            Self::Server => schema::of_toml::<Raw>(),
+            Self::Tier => schema::of_toml::<WrappedConfig>(),
+            Self::Model => schema::of_toml::<ModelConfig>(),
+        }
+    }
+}
 
 /// Raw settings from the command line and the environment.
 #[derive(Clone, Default)]

@@ -11,7 +11,7 @@ mod source;
 
 use crate::error::{ErrorKind, StorageError};
 
-/// Default of a key, for `#[serde(default = "number::<4, _>")]`.
+/// Default of a key, for `#[serde(default = "number::<4, u32>")]`.
 pub(crate) fn number<const N: u32, T: From<u32>>() -> T {
     N.into()
 }

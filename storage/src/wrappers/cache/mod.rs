@@ -18,6 +18,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use fetch::CachedExtents;
 use futures::future::try_join;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -264,7 +265,7 @@ const BLOCK_LIMITS: Range<u64> = 512..(1 << 20) + 1;
 const LONGEST_TTL_MS: u64 = 365 * 24 * 3600 * 1000;
 
 /// Eviction policy of a full cache.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
     /// Evicts rarely used parts: a scan does not displace popular parts. A fifth holds the newest parts; a part that
@@ -276,7 +277,7 @@ pub enum Policy {
 }
 
 /// Unit of caching.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Granularity {
     /// Blocks of `block_bytes`: neighbours of the requested bytes are cached too.
@@ -287,7 +288,7 @@ pub enum Granularity {
 }
 
 /// Cache settings: `[cache]` of the server's configuration, or of a tier's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CacheConfig {
     /// Maximum memory in bytes, including about 500 bytes of bookkeeping per part; 0 disables the cache.

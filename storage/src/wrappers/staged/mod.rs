@@ -26,6 +26,7 @@ use futures::future::try_join;
 pub use ledger::capacity_for;
 use ledger::{Ledger, Lookup};
 use neighbours::Neighbours;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stage::{Stage, Tally, WriterTask};
 use std::ops::Range;
@@ -301,7 +302,7 @@ mod tests;
 const BLOCK_LIMITS: Range<u64> = (64 << 10)..(64 << 20) + 1;
 
 /// Staging folder and limits: `[staged]` of a tier's TOML.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StagedConfig {
     /// Local folder, created if missing. Only one tier of one process at a time may use it, unless it is `shared`. A
@@ -317,10 +318,10 @@ pub struct StagedConfig {
     #[serde(default = "default_capacity_bytes")]
     pub capacity_bytes: u64,
     /// Block size in bytes, the unit of reads from the tier: a power of two from 64 KiB to 64 MiB.
-    #[serde(default = "number::<{ 1 << 20 }, _>")]
+    #[serde(default = "number::<{ 1 << 20 }, u64>")]
     pub block_bytes: u64,
     /// Maximum reads of the folder in flight.
-    #[serde(default = "number::<128, _>")]
+    #[serde(default = "number::<128, u32>")]
     pub queue_depth: u32,
     /// If true, reads the folder with `O_DIRECT`. Reads are buffered, and marked so, if the file system refuses.
     #[serde(default = "yes")]
