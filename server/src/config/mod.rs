@@ -83,23 +83,32 @@ impl Described {
 }
 
 /// Raw settings from the command line and the environment.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, clap::Args)]
 pub struct Sources {
-    /// `--config`: the path of `server.toml`; tiers lie in `tiers/` beside it.
+    /// The configuration; tiers are read from the folder `tiers` beside it.
+    #[arg(long, value_name = "FILE", default_value = "configs/server.toml")]
     pub config: PathBuf,
-    /// `--tier`: the tier of models and features.
+    /// The tier that models and features are read from: a name in `tiers/`.
+    #[arg(long, value_name = "KIND")]
     pub tier: Option<String>,
-    /// `--model-tier`, over `--tier`.
+    /// The tier of the models, over --tier.
+    #[arg(long, value_name = "KIND")]
     pub model_tier: Option<String>,
-    /// `--feature-tier`, over `--tier`.
+    /// The tier of the feature tables, over --tier.
+    #[arg(long, value_name = "KIND")]
     pub feature_tier: Option<String>,
-    /// `--listen`.
+    /// The address to listen on; port 0 takes a free one.
+    #[arg(long, value_name = "ADDR")]
     pub listen: Option<String>,
-    /// `--grpc-listen`.
+    /// The address to serve gRPC on; left out, gRPC is off.
+    #[arg(long, value_name = "ADDR")]
     pub grpc_listen: Option<String>,
-    /// `--set KEY=VALUE`, in order.
+    /// Sets one key of the configuration; may be given again. KEY= takes the key out, as if no file had it.
+    /// TIERLAB_A__B=VALUE in the environment does the same.
+    #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// The process's environment.
+    #[arg(skip)]
     pub environment: Vec<(String, String)>,
 }
 
