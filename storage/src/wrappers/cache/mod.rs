@@ -13,7 +13,7 @@ use crate::limits::{buffer_for, check_ranges};
 use crate::metrics::CacheMetrics;
 use crate::path::ObjectPath;
 use crate::ranges;
-use crate::tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo};
+use crate::tier::{Object, Read, ReadCost, ReadMany, Tier, TierInfo};
 use async_trait::async_trait;
 use bytes::Bytes;
 use fetch::CachedExtents;
@@ -25,7 +25,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierlab_protocol::via::{Via, ViaSet};
+use tierlab_protocol::via::Via;
 
 mod fetch;
 
@@ -223,12 +223,8 @@ impl Tier for Cache {
         Ok(ReadMany { parts, cost })
     }
 
-    fn shortfall(&self, took: ViaSet) -> Option<String> {
-        self.extents.inner().shortfall(took)
-    }
-
-    fn take_unreported(&self) -> Option<ReadCost> {
-        self.extents.inner().take_unreported()
+    fn inner(&self) -> Option<&dyn Tier> {
+        Some(&**self.extents.inner())
     }
 
     async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {
@@ -237,18 +233,6 @@ impl Tier for Cache {
             self.extents.forget(&version.extent(&extent)).await;
         }
         self.extents.inner().forget(object, ranges).await;
-    }
-
-    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
-        self.extents.inner().list(prefix).await
-    }
-
-    async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
-        self.extents.inner().put(path, body).await
-    }
-
-    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
-        self.extents.inner().delete(path).await
     }
 }
 

@@ -15,7 +15,7 @@ use crate::limits::{buffer_for, check_ranges};
 use crate::metrics::StagedMetrics;
 use crate::path::ObjectPath;
 use crate::tasks::blocking;
-use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo};
+use crate::tier::{Object, ReadCost, ReadMany, Tier, TierInfo};
 use crate::tiers::nvme::{LocalOptions, NvmeTier};
 use crate::tiers::{number, yes};
 use crate::unreported::UnreportedCost;
@@ -36,7 +36,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime};
-use tierlab_protocol::via::ViaSet;
 use tokio::sync::oneshot;
 use writer::Writer;
 
@@ -261,8 +260,8 @@ impl Tier for Staged {
         Ok(ReadMany { parts, cost })
     }
 
-    fn shortfall(&self, took: ViaSet) -> Option<String> {
-        self.stage.inner.shortfall(took)
+    fn inner(&self) -> Option<&dyn Tier> {
+        Some(&*self.stage.inner)
     }
 
     fn take_unreported(&self) -> Option<ReadCost> {
@@ -280,18 +279,6 @@ impl Tier for Staged {
     async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {
         self.stage.forget(object, ranges);
         self.stage.inner.forget(object, ranges).await;
-    }
-
-    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
-        self.stage.inner.list(prefix).await
-    }
-
-    async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
-        self.stage.inner.put(path, body).await
-    }
-
-    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
-        self.stage.inner.delete(path).await
     }
 }
 
