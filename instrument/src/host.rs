@@ -1,10 +1,10 @@
 //! The machine that measures: CPU, memory, kernel, and the file systems below folders. In: `/proc`. Out: facts, `unknown` where one cannot
 //! be found out.
 
-use crate::mounts::holding;
 use serde::Serialize;
 use std::fs;
 use std::path::Path;
+use tierlab_formats::mounts::holding;
 
 const UNKNOWN: &str = "unknown";
 

@@ -1,6 +1,6 @@
 //! Parts of an instrument that the load generator and the storage bench share.
 //!
-//! - [`host`]: the machine that measures; [`mounts`]: mounts as the kernel lists them
+//! - [`host`]: the machine that measures
 //! - [`journal`]: the finished entries of a run, which outlive a kill
 //! - [`machine`]: the machine beside a measurement
 //! - [`page_cache`]: files dropped from it
@@ -11,7 +11,6 @@
 pub mod host;
 pub mod journal;
 pub mod machine;
-pub mod mounts;
 pub mod page_cache;
 pub mod prices;
 pub mod progress;

@@ -12,6 +12,7 @@ use anyhow::Context as _;
 use clap::{Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use tierlab_analysis::record::Run;
 use tierlab_load::interrupt::Interrupt;
 
 /// Measures the effect of a storage tier on latency and cost.
@@ -141,6 +142,8 @@ enum Command {
 enum Described {
     /// Plan of a sweep or lab
     Plan,
+    /// `run.json` of a run's results
+    Run,
 }
 
 /// Runs the program with the arguments of the process. Part of the library, so that its futures are compiled once.
@@ -169,8 +172,12 @@ impl Command {
         match self {
             Self::Sweep(options) => Box::pin(sweep::run(&options, interrupt()?)).await,
             Self::Init(options) => init::run(&options).map(|()| 0),
-            Self::Schema { file: Described::Plan } => {
-                println!("{:#}", plan::schema().as_value());
+            Self::Schema { file } => {
+                let schema = match file {
+                    Described::Plan => plan::schema(),
+                    Described::Run => tierlab_program::schema::of_json::<Run>(),
+                };
+                println!("{:#}", schema.as_value());
                 Ok(0)
             }
             Self::Lab { options, judged } => {

@@ -6,6 +6,7 @@
 //! `extension_model_repository.md`. `batched`, `max_batch_size` and `joined` in the model metadata are Tierlab's own.
 
 use crate::tensor::{DataType, TensorSpec};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -129,7 +130,7 @@ pub struct LoadSeconds {
 }
 
 /// Which versions of a model are served at the same time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum VersionPolicy {
     /// The highest ones.

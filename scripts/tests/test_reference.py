@@ -1,4 +1,4 @@
-"""Tests of what scripts/reference reads from code and from comments."""
+"""Tests of what scripts/reference reads from schemas and from comments."""
 import importlib.machinery
 import importlib.util
 import sys
@@ -8,38 +8,6 @@ from pathlib import Path
 
 SCRIPTS = Path(__file__).resolve().parent.parent
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(SCRIPTS))
-from rustsource import comments  # noqa: E402
-from rustsource.shapes import UNKNOWN, Shapes  # noqa: E402
-
-CODE = """
-/// A plan.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Plan {
-    /// Its name,
-    /// in one word.
-    pub(super) name: String,
-    #[serde(default = "ten", rename = "times")]
-    repeats: u32,
-    #[serde(default)]
-    keys: BTreeMap<String, Vec<u8>>,
-    limit: Option<f64>,
-}
-#[derive(Deserialize)]
-#[serde(default)]
-struct Limits { most: usize, least: usize, hidden: u8 }
-impl Default for Limits {
-    fn default() -> Self {
-        Self { most: 64 << 20, least: Self::LEAST, ..Self::other() }
-    }
-}
-#[derive(Default, serde::Serialize)]
-enum Way { /// Fast.
-    #[default] Fast, Slow { by_ms: u64 }, Held(Box<Plan>) }
-struct NotSerdes { x: u8 }
-const fn ten() -> u32 { 10 }
-"""
 
 
 def loaded():
@@ -47,37 +15,6 @@ def loaded():
     reference = importlib.util.module_from_spec(importlib.util.spec_from_loader("reference_script", loader))
     loader.exec_module(reference)
     return reference
-
-
-class ShapesAreRead(unittest.TestCase):
-    def setUp(self):
-        kept = tempfile.TemporaryDirectory()
-        self.addCleanup(kept.cleanup)
-        (Path(kept.name) / "lib.rs").write_text(CODE, encoding="utf-8")
-        self.shapes = Shapes([Path(kept.name)])
-
-    def defaults(self, name):
-        shape = self.shapes.find(name)
-        return {key.name: self.shapes.default_of(shape, key) for key in shape.fields}
-
-    def test_fields_have_their_names_types_and_documentation(self):
-        plan = self.shapes.find("Plan")
-        self.assertEqual(plan.doc, "A plan.")
-        self.assertEqual([key.name for key in plan.fields], ["name", "times", "keys", "limit"])
-        self.assertEqual(plan.fields[0].doc, "Its name, in one word.")
-        self.assertEqual(plan.fields[2].type, "BTreeMap < String , Vec < u8 > >")
-        self.assertIsNone(self.shapes.find("NotSerdes"))
-
-    def test_defaults_come_from_functions_types_and_implementations(self):
-        self.assertEqual(self.defaults("Plan"), {"name": None, "times": "10", "keys": "", "limit": ""})
-        self.assertEqual(self.defaults("Limits"), {"most": "64 < < 20", "least": "Self::LEAST", "hidden": UNKNOWN})
-
-    def test_variants_have_their_fields(self):
-        way = self.shapes.find("Way")
-        self.assertEqual([variant.name for variant in way.fields], ["Fast", "Slow", "Held"])
-        self.assertIn("is_default", way.fields[0].serde)
-        self.assertEqual([key.name for key in way.fields[1].fields], ["by_ms"])
-        self.assertEqual(way.fields[2].type, "Box < Plan >")
 
 
 class LinksOfCommentsBecomeWords(unittest.TestCase):
@@ -99,23 +36,51 @@ class LinksOfCommentsBecomeWords(unittest.TestCase):
             self.assertEqual(found and found[1], stated)
 
 
+STEP = {"properties": {"take": {"type": "object", "additionalProperties": {"type": "string"}}, "again": {"$ref": "#/$defs/Step"}}}
+RATE = {"type": "number", "minimum": 0.5, "maximum": 20.0}
+ROOT = {
+    "properties": {"step": {"type": "array", "items": {"$ref": "#/$defs/Step"}}, "a": RATE, "z": {"enum": ["x", "y"]}},
+    "required": ["z"],
+    "$defs": {"Step": STEP | {"description": "One step."}},
+}
+
+
 class SchemasBecomeTables(unittest.TestCase):
     def test_tables_have_their_keys_with_required_ones_first(self):
         reference = loaded()
-        step = {"properties": {"take": {"type": "object", "additionalProperties": {"type": "string"}}, "again": {"$ref": "#/$defs/Step"}}}
-        rate = {"type": "number", "minimum": 0.5, "maximum": 20.0}
-        root = {
-            "properties": {"step": {"type": "array", "items": {"$ref": "#/$defs/Step"}}, "a": rate, "z": {"enum": ["x", "y"]}},
-            "required": ["z"],
-            "$defs": {"Step": step | {"description": "One step."}},
-        }
-        found = reference.schema_tables(root, root, "top")
-        self.assertEqual([name for name, *_ in found["top"][1]], ["z", "a"])
-        self.assertEqual(found["`[[step]]`"][0], "One step.")
-        self.assertEqual([name for name, *_ in found["`[[step]]`"][1]], ["again", "take"])
-        words = [reference.schema_in_words(root, key) for key in (rate, root["properties"]["z"], step["properties"]["take"], True)]
+        found = reference.toml_tables(ROOT, ROOT, "top")
+        self.assertEqual(list(found[""].keys), ["z", "a"])
+        self.assertEqual((found["step"].heading, found["step"].note, list(found["step"].keys)), ("`[[step]]`", "One step.", ["again", "take"]))
+        words = [reference.in_words(ROOT, key) for key in (RATE, ROOT["properties"]["z"], STEP["properties"]["take"], True)]
         self.assertEqual(words, ["number, 0.5 to 20", "`x` or `y`", "table of string", "any value"])
         self.assertEqual(reference.shown_default(None, False, "Time (default: 3 s)."), ("3 s", "Time."))
+
+    def test_a_shipped_file_decides_order_and_meaning_and_its_values_are_the_defaults(self):
+        reference = loaded()
+        root = {"properties": {"a": {"default": 1, "type": "integer"}, "b": {"default": 2, "type": "integer"}}}
+        tables = reference.toml_tables(root, root, "Top")
+        with tempfile.TemporaryDirectory() as folder:
+            reference.ROOT = Path(folder)
+            file = Path(folder, "x.toml")
+            file.write_text("# The b.\nb = 2\n# The a.\n# a = 7\n", encoding="utf-8")
+            page = reference.toml_page(root, tables, file)
+            self.assertEqual(page.splitlines()[-2:], ["| `b` | integer | `2` | The b. |", "| `a` | integer | `1` | The a. |"])
+            reference.check_values(tables, file)
+            self.assertEqual(reference.faults, [])
+            file.write_text("a = 7", encoding="utf-8")
+            reference.check_values(tables, file)
+        self.assertEqual(reference.faults, ["x.toml says .a = 7, and the code's default is 1"])
+        reference.toml_page(root, tables)
+        self.assertIn("`.b` is explained neither by the code nor by a shipped file", reference.faults)
+
+    def test_choices_are_named_by_their_tag_or_only_key(self):
+        reference = loaded()
+        tagged = {"properties": {"kind": {"const": "x"}, "n": {"type": "integer"}}}
+        outside = {"properties": {"after": {"$ref": "#/$defs/Step"}}}
+        found = reference.json_choices(ROOT, {"oneOf": [{"enum": ["p", "q"]}, tagged, outside]})
+        self.assertEqual([row[:2] for row in found], [("`p`", ""), ("`q`", ""), ('`{"kind": "x"}`', "`n`: integer"), ("`after`", "[Step](#step)")])
+        part = {"properties": {"b": {}, "a": {"default": 0}, "c": {}}, "required": ["a", "c"], "anyOf": [outside]}
+        self.assertEqual([(name, there) for name, _, there in reference.json_keys(part)], [("c", "yes"), ("b", "no"), ("a", "no"), ("after", "no")])
 
 
 class CommentsAreRead(unittest.TestCase):
@@ -130,14 +95,12 @@ b = 2 # beside
 c = 1
 # Commented out.
 # d = 2
+e = 3
 '''
-        known = {("", "a"), ("", "b"), ("t", "c"), ("t", "d")}
-        said = comments.read(text, known)
-        self.assertEqual(said.tables, {"t": "Above the table."})
-        self.assertEqual(said.keys[("", "a")], comments.Said("The first, a = b in prose.", '"x # y"', True))
-        self.assertEqual(said.keys[("", "b")].comment, "beside")
-        self.assertEqual(said.keys[("t", "c")].comment, "")
-        self.assertEqual(said.keys[("t", "d")], comments.Said("Commented out.", "2", False))
+        said = loaded().Commented(text, {("", "a"), ("", "b"), ("t", "c"), ("t", "d"), ("t", "e")})
+        self.assertEqual(said.tables, {"": "", "t": "Above the table."})
+        words = ["The first, a = b in prose.", "beside", "", "Commented out.", "See `d`."]
+        self.assertEqual(list(said.keys.values()), words)
 
 
 if __name__ == "__main__":

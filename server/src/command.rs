@@ -1,16 +1,15 @@
 //! The `tierlab-server` command: flags to a configuration, a runtime, a listener, an exit code.
 
-use crate::config::{Config, ConfigError, Sources};
+use crate::config::{Config, ConfigError, Described, Sources};
 use crate::drain::leave;
 use crate::error::ServerError;
 use crate::front::connections::listen as listen_on;
 use crate::server::{Addresses, Listeners, run};
 use crate::telemetry::log::{self, LogFormat};
 use anyhow::{Context, Result};
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -32,28 +31,10 @@ const HARD_EXIT_AFTER: Duration = Duration::from_secs(10);
 #[derive(Parser, Debug)]
 #[command(name = "tierlab-server", version = tierlab_program::version(None), after_help = EXAMPLES)]
 struct Args {
-    /// The configuration; tiers are read from the folder `tiers` beside it.
-    #[arg(long, value_name = "FILE", default_value = "configs/server.toml")]
-    config: PathBuf,
-    /// The tier that models and features are read from: a name in `tiers/`.
-    #[arg(long, value_name = "KIND")]
-    tier: Option<String>,
-    /// The tier of the models, over --tier.
-    #[arg(long, value_name = "KIND")]
-    model_tier: Option<String>,
-    /// The tier of the feature tables, over --tier.
-    #[arg(long, value_name = "KIND")]
-    feature_tier: Option<String>,
-    /// The address to listen on; port 0 takes a free one.
-    #[arg(long, value_name = "ADDR")]
-    listen: Option<String>,
-    /// The address to serve gRPC on; left out, gRPC is off.
-    #[arg(long, value_name = "ADDR")]
-    grpc_listen: Option<String>,
-    /// Sets one key of the configuration; may be given again. KEY= takes the key out, as if no file had it.
-    /// TIERLAB_A__B=VALUE in the environment does the same.
-    #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    sources: Sources,
     /// Log format (overrides `log.format`): lines for people, or one JSON object a line.
     #[arg(long, value_name = "FORMAT", value_enum)]
     log_format: Option<LogFormat>,
@@ -64,6 +45,13 @@ struct Args {
     /// Drains and exits when the process that started this one has ended.
     #[arg(long)]
     exit_with_parent: bool,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Prints the JSON Schema of a file, for editors.
+    #[command(after_help = "Example:\n  tierlab-server schema server > server.schema.json")]
+    Schema { file: Described },
 }
 
 const EXAMPLES: &str = "\
@@ -95,6 +83,10 @@ pub fn main() -> ExitCode {
         }
         Err(error) => error.exit(),
     };
+    if let Some(Command::Schema { file }) = args.command {
+        println!("{:#}", file.schema().as_value());
+        return ExitCode::SUCCESS;
+    }
     let code = match start(args, &mut format) {
         Ok(()) => 0,
         Err(error) => {
@@ -114,17 +106,12 @@ pub fn main() -> ExitCode {
 fn start(args: Args, format: &mut LogFormat) -> Result<()> {
     let exit_with_parent = args.exit_with_parent;
     let (log_format, log_level) = (args.log_format, args.log_level);
+    let environment = std::env::vars_os();
     let config = Config::read(&Sources {
-        config: args.config,
-        tier: args.tier,
-        model_tier: args.model_tier,
-        feature_tier: args.feature_tier,
-        listen: args.listen,
-        grpc_listen: args.grpc_listen,
-        set: args.set,
-        environment: std::env::vars_os()
+        environment: environment
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect(),
+        ..args.sources
     })?;
     *format = log_format.unwrap_or(config.log_format);
     let level = log_level.as_deref().filter(|level| !level.is_empty());

@@ -9,6 +9,7 @@ use crate::tiers::nvme::NvmeConfig;
 use crate::tiers::object::BucketConfig;
 use crate::tiers::redis::RedisConfig;
 use crate::wrappers::{CacheConfig, WrapperConfig};
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::PathBuf;
 
@@ -37,21 +38,26 @@ pub enum TierConfig {
     Wrapped(Box<WrappedConfig>),
 }
 
-/// A tier and its wrappers.
-#[derive(Debug, Clone, PartialEq)]
+/// A tier and its wrappers; its schema is that of a tier's TOML.
+#[derive(Debug, Clone, PartialEq, JsonSchema)]
+#[schemars(title = "Tierlab tier", deny_unknown_fields)]
 pub struct WrappedConfig {
     /// The tier itself.
+    #[schemars(flatten, with = "Kind")]
     pub tier: TierConfig,
     /// Wrappers around the tier.
+    #[schemars(flatten)]
     pub wrappers: WrapperConfig,
 }
 
 /// Serialised form of a kind's keys; the compiler keeps it equal to [`TierConfig`]. The tables of wrappers, which every
 /// kind may have, are removed before.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(remote = "TierConfig", tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 enum Kind {
+    /// In this process; filled from a directory at the start when `root` is given.
     Memory {
+        /// A directory whose files are loaded.
         root: Option<PathBuf>,
     },
     Nvme(NvmeConfig),

@@ -89,16 +89,20 @@ pub trait Tier: Send + Sync + 'static {
         Ok(read)
     }
 
+    /// Tier below a wrapper, which answers all that the wrapper leaves as it is; `None` for a tier itself.
+    fn inner(&self) -> Option<&dyn Tier> {
+        None
+    }
+
     /// Explains why reads that took these paths differ from the tier's configuration; `None` if they agree.
     fn shortfall(&self, took: ViaSet) -> Option<String> {
-        let _ = took;
-        None
+        self.inner()?.shortfall(took)
     }
 
     /// Cost of reads that failed or whose caller went away, since the last call. Used to count everything that reaches
     /// the tier. Tiers and wrappers that lose no cost, or cannot know it, return `None`.
     fn take_unreported(&self) -> Option<ReadCost> {
-        None
+        self.inner()?.take_unreported()
     }
 
     /// Reads into device memory; `None` if this tier has none.
@@ -109,17 +113,38 @@ pub trait Tier: Send + Sync + 'static {
     /// Drops wrappers' copies of these ranges of a version, because the bytes turned out to be damaged. The next read
     /// of these ranges reads from the tier itself. Does nothing for a tier without copies.
     async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {
-        let _ = (object, ranges);
+        if let Some(inner) = self.inner() {
+            inner.forget(object, ranges).await;
+        }
     }
 
     /// Lists the objects whose path begins with the segments of `prefix` (all of them for `None`), in order of path.
-    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError>;
+    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
+        let read_only = || read_only(prefix.map_or("", ObjectPath::as_str));
+        self.inner().ok_or_else(read_only)?.list(prefix).await
+    }
 
     /// Writes a whole object, replacing an existing one. Readers see the old version or the new version, never a mix.
-    async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError>;
+    async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
+        self.inner()
+            .ok_or_else(|| read_only(path.as_str()))?
+            .put(path, body)
+            .await
+    }
 
     /// Removes an object.
-    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError>;
+    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
+        self.inner().ok_or_else(|| read_only(path.as_str()))?.delete(path).await
+    }
+}
+
+/// Error of a tier that can only be read.
+fn read_only(object: &str) -> StorageError {
+    StorageError::new(
+        ErrorKind::Unsupported,
+        object,
+        "the tier lists, writes and removes no objects",
+    )
 }
 
 /// Refuses an object of another size than it must have.

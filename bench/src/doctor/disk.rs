@@ -2,7 +2,7 @@
 
 use super::finding::Finding;
 use super::tree::{Tree, bracketed};
-use tierlab_instrument::mounts::Mount;
+use tierlab_formats::mounts::Mount;
 
 /// Read-ahead in KiB from which a random read through the page cache fetches far more than requested.
 const MUCH_AHEAD_KB: u64 = 512;

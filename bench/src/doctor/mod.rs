@@ -24,7 +24,7 @@ use serde::Serialize;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use tierlab_instrument::mounts::holding;
+use tierlab_formats::mounts::holding;
 use tierlab_instrument::units::latency;
 use tierlab_storage::TierConfig;
 use tierlab_storage::tiers::nvme::try_ring;

@@ -2,7 +2,7 @@
 
 use super::finding::Finding;
 use super::tree::Tree;
-use tierlab_instrument::mounts::Mount;
+use tierlab_formats::mounts::Mount;
 use tierlab_instrument::units::bytes;
 
 /// Bytes that current servers return for one READ.

@@ -2,45 +2,17 @@
 
 use super::raw::RawPlan;
 use schemars::Schema;
-use schemars::generate::SchemaSettings;
-use schemars::transform::RecursiveTransform;
-use serde_json::{Value, json};
 
 /// JSON Schema of plans.
 #[must_use]
 pub fn schema() -> Schema {
-    let settings = SchemaSettings::draft2020_12().with_transform(RecursiveTransform(without_null));
-    settings.into_generator().into_root_schema_for::<RawPlan>()
-}
-
-/// Removes `null`, which TOML does not have, from the values of an optional key.
-fn without_null(schema: &mut Schema) {
-    for key in ["type", "enum", "anyOf"] {
-        let Some(Value::Array(values)) = schema.get_mut(key) else {
-            continue;
-        };
-        values.retain(|value| *value != "null" && !value.is_null() && *value != json!({ "type": "null" }));
-        match &values[..] {
-            [Value::Object(only)] => {
-                let only = only.clone();
-                schema.remove(key);
-                schema.ensure_object().extend(only);
-            }
-            [only] if key == "type" => {
-                let only = only.clone();
-                schema.insert(key.into(), only);
-            }
-            _ => {}
-        }
-    }
-    if schema.get("default").is_some_and(Value::is_null) {
-        schema.remove("default");
-    }
+    tierlab_program::schema::of_toml::<RawPlan>()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
     use std::path::Path;
 
     /// Keywords that only describe.

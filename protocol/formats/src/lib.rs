@@ -5,6 +5,7 @@
 //!
 //! - `arrow`, a feature: checks of Arrow IPC before its reader sees it
 //! - [`model`]: a model's `config.toml` and its manifest
+//! - [`mounts`]: the kernel's list of mounts
 //! - [`npy`]: NumPy arrays
 //! - [`onnx`]: the messages of a model's graph
 //! - [`pbtxt`]: the text format of protocol buffers, and Triton's `config.pbtxt` in it
@@ -14,6 +15,7 @@
 #[cfg(feature = "arrow")]
 pub mod arrow;
 pub mod model;
+pub mod mounts;
 pub mod npy;
 pub mod onnx;
 pub mod pbtxt;

@@ -1,7 +1,8 @@
-//! Start and end of every program: version and help output, search for ONNX Runtime, enough threads to start with, and a quiet
-//! exit when the reader of its output has gone. Independent of the programs' own work.
+//! Start and end of every program: version and help output, schemas of its files, search for ONNX Runtime, enough threads to
+//! start with, and a quiet exit when the reader of its output has gone. Independent of the programs' own work.
 
 pub mod onnxruntime;
+pub mod schema;
 
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;

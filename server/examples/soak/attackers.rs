@@ -40,7 +40,7 @@ type Attack = Box<dyn Fn(&AtomicBool) -> io::Result<String> + Send>;
 
 /// One who attacks.
 pub(crate) struct Attacker {
-    name: &'static str,
+    pub(crate) name: &'static str,
     attack: Attack,
 }
 

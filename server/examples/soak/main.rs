@@ -1,6 +1,6 @@
 //! Every known attack at once, while honest clients ask: does the server stay right, reachable and within its bounds?
 //!
-//! `soak [--binaries FOLDER] [--seconds N] [--factor F]` starts a server with small bounds and honest clients that compare each
+//! `soak [--binaries FOLDER] [--seconds N] [--factor F] [--without ATTACKER]...` starts a server with small bounds and honest clients that compare each
 //! answer with the one that they had before, then all attackers of `tests/attacks` at once, then none again. It prints a
 //! row for each third and what became of each attack. Exit code 1 where an answer was wrong, a client was locked out, memory
 //! went past its bound, or the honest p99 under attack went past the factor.
@@ -42,12 +42,16 @@ struct Options {
     /// Highest p99 under attack, as a multiple of the quiet p99
     #[arg(long, default_value_t = 50.0)]
     factor: f64,
+    /// Attacker to leave out, by its name; may be repeated. Shows the cost of each to honest clients
+    #[arg(long, value_name = "ATTACKER")]
+    without: Vec<String>,
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     let options = Options::parse();
     let bounds = Bounds::default();
     let served = Served::start(&options.binaries, &bounds)?;
+    let attackers = chosen(Attacker::all(&served), &options.without)?;
     let seconds = Duration::from_secs(options.seconds.max(8));
     println!(
         "{} s; at most {} MiB held by requests, {} connections\n",
@@ -59,7 +63,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let clients = honest::Clients::learn(&served.address)?;
     let quiet = clients.ask_for(seconds / 4)?;
     println!("{}", quiet.row("before"));
-    let (attacked, fates) = under_attack(&served, &clients, seconds / 2)?;
+    let (attacked, fates) = under_attack(attackers, &clients, seconds / 2)?;
     println!("{}", attacked.row("under attack"));
     let after = clients.ask_for(seconds / 4)?;
     println!("{}\n", after.row("after"));
@@ -101,11 +105,29 @@ fn main() -> anyhow::Result<ExitCode> {
     Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Removes the named attackers.
+fn chosen(mut attackers: Vec<Attacker>, without: &[String]) -> anyhow::Result<Vec<Attacker>> {
+    let names: Vec<_> = attackers.iter().map(|attacker| attacker.name).collect();
+    for name in without {
+        let known = names.join("`, `");
+        anyhow::ensure!(
+            names.contains(&name.as_str()),
+            "no attacker `{name}`: give --without one of `{known}`"
+        );
+    }
+    attackers.retain(|attacker| !without.iter().any(|name| name == attacker.name));
+    Ok(attackers)
+}
+
 /// Honest figures while all attackers are at it, and what became of these.
-fn under_attack(served: &Served, clients: &honest::Clients, time: Duration) -> anyhow::Result<(Figures, Vec<Fate>)> {
+fn under_attack(
+    attackers: Vec<Attacker>,
+    clients: &honest::Clients,
+    time: Duration,
+) -> anyhow::Result<(Figures, Vec<Fate>)> {
     let stop = Arc::new(AtomicBool::new(false));
     let until = Instant::now() + time;
-    let threads: Vec<_> = Attacker::all(served)
+    let threads: Vec<_> = attackers
         .into_iter()
         .map(|attacker| {
             let stop = Arc::clone(&stop);

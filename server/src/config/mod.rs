@@ -28,6 +28,7 @@ use crate::telemetry::log::LogFormat;
 use files::{cache_of, parse_tiers, read_table, read_tiers, tier_file};
 use listener::listener_config;
 use raw::{Raw, RawFeatures, RawRows};
+use schemars::Schema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,7 +36,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 use tierlab_formats::model::{ModelConfig, is_plain_name};
-use tierlab_storage::config::{overlay, takes_out};
+use tierlab_program::schema;
+use tierlab_storage::config::{WrappedConfig, overlay, takes_out};
 use tierlab_storage::wrappers::CacheConfig;
 use tierlab_storage::{StorageError, TierConfig};
 
@@ -58,24 +60,55 @@ const MAX_POLL_MS: u64 = 86_400_000;
 /// The prefix of environment variables that set keys.
 const ENV_PREFIX: &str = "TIERLAB_";
 
+/// File with a schema.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub(crate) enum Described {
+    /// The server's configuration
+    Server,
+    /// `tiers/NAME.toml` beside it
+    Tier,
+    /// `config.toml` of a model
+    Model,
+}
+
+impl Described {
+    /// JSON Schema of the file.
+    pub(crate) fn schema(self) -> Schema {
+        match self {
+            Self::Server => schema::of_toml::<Raw>(),
+            Self::Tier => schema::of_toml::<WrappedConfig>(),
+            Self::Model => schema::of_toml::<ModelConfig>(),
+        }
+    }
+}
+
 /// Raw settings from the command line and the environment.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, clap::Args)]
 pub struct Sources {
-    /// `--config`: the path of `server.toml`; tiers lie in `tiers/` beside it.
+    /// The configuration; tiers are read from the folder `tiers` beside it.
+    #[arg(long, value_name = "FILE", default_value = "configs/server.toml")]
     pub config: PathBuf,
-    /// `--tier`: the tier of models and features.
+    /// The tier that models and features are read from: a name in `tiers/`.
+    #[arg(long, value_name = "KIND")]
     pub tier: Option<String>,
-    /// `--model-tier`, over `--tier`.
+    /// The tier of the models, over --tier.
+    #[arg(long, value_name = "KIND")]
     pub model_tier: Option<String>,
-    /// `--feature-tier`, over `--tier`.
+    /// The tier of the feature tables, over --tier.
+    #[arg(long, value_name = "KIND")]
     pub feature_tier: Option<String>,
-    /// `--listen`.
+    /// The address to listen on; port 0 takes a free one.
+    #[arg(long, value_name = "ADDR")]
     pub listen: Option<String>,
-    /// `--grpc-listen`.
+    /// The address to serve gRPC on; left out, gRPC is off.
+    #[arg(long, value_name = "ADDR")]
     pub grpc_listen: Option<String>,
-    /// `--set KEY=VALUE`, in order.
+    /// Sets one key of the configuration; may be given again. KEY= takes the key out, as if no file had it.
+    /// TIERLAB_A__B=VALUE in the environment does the same.
+    #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// The process's environment.
+    #[arg(skip)]
     pub environment: Vec<(String, String)>,
 }
 

@@ -8,15 +8,17 @@ use crate::models::management::ControlMode;
 use crate::request::admission::Limits;
 use crate::telemetry::config::TelemetryConfig;
 use crate::telemetry::log::LogFormat;
-use crate::values::millis;
-use serde::Deserialize;
+use crate::values::Millis;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 use tierlab_storage::wrappers::CacheConfig;
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(title = "Tierlab server")]
 pub(super) struct Raw {
     pub(super) listen: Option<String>,
     pub(super) grpc_listen: Option<String>,
@@ -35,13 +37,14 @@ pub(super) struct Raw {
     pub(super) runtime: RawRuntime,
     pub(super) drain: RawDrain,
     pub(super) repository: RawRepository,
+    #[schemars(with = "BTreeMap<String, serde_json::Map<String, serde_json::Value>>")]
     pub(super) model_config: BTreeMap<String, toml::Table>,
     pub(super) admin: RawAdmin,
     pub(super) log: RawLog,
     pub(super) telemetry: TelemetryConfig,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawFeatures {
     pub(super) layout: String,
@@ -61,14 +64,14 @@ impl Default for RawFeatures {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum RawRows {
     Host,
     Device,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawAccess {
     pub(super) token_file: Option<PathBuf>,
@@ -76,7 +79,7 @@ pub(super) struct RawAccess {
     pub(super) allowed_hosts: Vec<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawRuntime {
     pub(super) library: Option<PathBuf>,
@@ -93,10 +96,10 @@ pub(super) struct RawRuntime {
     pub(super) instances: FitConfig,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawDrain {
-    #[serde(rename = "timeout_ms", deserialize_with = "millis")]
+    #[serde(rename = "timeout_ms", with = "Millis")]
     pub(super) timeout: Duration,
 }
 
@@ -108,11 +111,11 @@ impl Default for RawDrain {
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawRepository {
     pub(super) control: ControlMode,
-    #[serde(rename = "poll_interval_ms", deserialize_with = "millis")]
+    #[serde(rename = "poll_interval_ms", with = "Millis")]
     pub(super) poll_interval: Duration,
     pub(super) max_file_bytes: u64,
 }
@@ -127,13 +130,13 @@ impl Default for RawRepository {
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawAdmin {
     pub(super) enabled: bool,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawLog {
     pub(super) format: LogFormat,

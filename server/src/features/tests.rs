@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tierlab_formats::table::{TableHeader, TableSchema};
 use tierlab_protocol::tensor::DataType;
-use tierlab_storage::tier::{Body, ReadMany, TierInfo};
+use tierlab_storage::tier::{ReadMany, TierInfo};
 use tierlab_storage::wrappers::{CacheConfig, Role, StorageMetrics, compose};
 use tierlab_storage::{Object, Tier, TierConfig};
 
@@ -165,14 +165,8 @@ impl Tier for Flipping {
         }
         Ok(read)
     }
-    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
-        self.inner.list(prefix).await
-    }
-    async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
-        self.inner.put(path, body).await
-    }
-    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
-        self.inner.delete(path).await
+    fn inner(&self) -> Option<&dyn Tier> {
+        Some(&*self.inner)
     }
 }
 
@@ -288,16 +282,8 @@ impl Tier for SlowRow {
         self.inner.read_many(object, ranges).await
     }
 
-    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
-        self.inner.list(prefix).await
-    }
-
-    async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
-        self.inner.put(path, body).await
-    }
-
-    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
-        self.inner.delete(path).await
+    fn inner(&self) -> Option<&dyn Tier> {
+        Some(&*self.inner)
     }
 }
 

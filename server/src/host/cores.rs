@@ -9,6 +9,7 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use std::path::{Path, PathBuf};
 use std::{fmt, fs};
+use tierlab_formats::mounts::{self, Mount};
 
 /// Levels of control groups that are looked at, at most.
 const MAX_LEVELS: usize = 64;
@@ -84,15 +85,18 @@ fn quota(root: &Path) -> Option<f64> {
 /// but in tests.
 pub(super) fn least(root: &Path, controller: &str, read: impl Fn(Version, &Path) -> Option<f64>) -> Option<f64> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
-    let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
+    let mounted_hierarchies = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
     let mut least: Option<f64> = None;
-    for Mount { place, shown, version } in mounts.lines().filter_map(|line| Mount::parse(line, controller)) {
+    for mount in mounts::all(&mounted_hierarchies) {
+        let Some(version) = Version::of(&mount, controller) else {
+            continue;
+        };
         let Some(group) = groups.lines().find_map(|line| version.group(line, controller)) else {
             continue;
         };
-        let mounted = root.join(place.trim_start_matches('/'));
+        let mounted = root.join(mount.folder.strip_prefix("/").unwrap_or(&mount.folder));
         // A group that is not below what is mounted is seen as its top: so it is in a container without a namespace.
-        let below = Path::new(group).strip_prefix(shown).unwrap_or(Path::new(""));
+        let below = Path::new(group).strip_prefix(&mount.root).unwrap_or(Path::new(""));
         let below = below.strip_prefix("/").unwrap_or(below);
         let folder = if below
             .components()
@@ -117,32 +121,20 @@ pub(super) enum Version {
     V2,
 }
 
-/// A hierarchy that has the controller.
-#[derive(Debug, PartialEq, Eq)]
-struct Mount<'a> {
-    place: &'a str,
-    /// The group that is seen as the top of it.
-    shown: &'a str,
-    version: Version,
-}
-
-impl<'a> Mount<'a> {
-    /// A line of `mountinfo`, as proc_pid_mountinfo(5) has it: `36 35 98:0 ROOT PLACE OPTIONS [TAGS] - TYPE SOURCE SUPER`.
-    fn parse(line: &'a str, controller: &str) -> Option<Self> {
-        let (mount, file_system) = line.split_once(" - ")?;
-        let mut mount = mount.split(' ').skip(3);
-        let (shown, place) = (mount.next()?, mount.next()?);
-        let mut file_system = file_system.split(' ');
-        let version = match file_system.next()? {
-            "cgroup2" => Version::V2,
-            "cgroup" if file_system.nth(1)?.split(',').any(|option| option == controller) => Version::V1,
-            _ => return None,
-        };
-        Some(Self { place, shown, version })
-    }
-}
-
 impl Version {
+    /// Design of a mounted hierarchy that has the controller.
+    fn of(mount: &Mount, controller: &str) -> Option<Self> {
+        match mount.kind.as_str() {
+            "cgroup2" => Some(Self::V2),
+            "cgroup" => mount
+                .of_filesystem
+                .split(',')
+                .any(|option| option == controller)
+                .then_some(Self::V1),
+            _ => None,
+        }
+    }
+
     /// The group that a line of `/proc/self/cgroup` puts the process into: `0::GROUP`, or `4:cpu,cpuacct:GROUP`.
     fn group<'a>(self, line: &'a str, controller: &str) -> Option<&'a str> {
         let mut fields = line.splitn(3, ':');

@@ -9,9 +9,10 @@
 
 use crate::host::memory::has_room;
 use crate::request::refusal::{Reason, Refusal};
-use crate::values::millis;
+use crate::values::Millis;
 use bytes::Bytes;
 use prometheus::IntGauge;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -29,8 +30,8 @@ const HELD_BYTES: usize = 64 << 10;
 /// Bytes of a request after which each so many are asked of the allocator before they are taken.
 const LARGE_BYTES: usize = 1 << 20;
 
-/// `[admission]`: the bounds.
-#[derive(Debug, Clone, Copy, Deserialize)]
+/// Bounds on requests: their number, their bytes and their time.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Limits {
     /// Requests between admission and reply.
@@ -41,7 +42,7 @@ pub(crate) struct Limits {
     /// configuration, 0 stands for a share of the memory that there is.
     pub(crate) max_buffered_bytes: usize,
     /// The time of a request from its body to its reply, where it asks for no shorter one, and of a body to arrive.
-    #[serde(rename = "timeout_ms", deserialize_with = "millis")]
+    #[serde(rename = "timeout_ms", with = "Millis")]
     pub(crate) timeout: Duration,
 }
 

@@ -1,14 +1,15 @@
 //! Telemetry settings, and their checks: where spans go, how often GPUs are looked at.
 
 use crate::error::{ConfigError, fail};
-use crate::values::millis;
+use crate::values::Millis;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::time::Duration;
 use tierlab_formats::model::is_plain_name;
 
-/// `[telemetry]`: span export and sampling, and the interval of GPU measurements.
+/// Span export and sampling, and the interval of GPU measurements.
 #[cfg_attr(not(feature = "otlp"), allow(dead_code, reason = "only spans are made of it"))]
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TelemetryConfig {
     /// The URL that takes traces; none sends no spans. In the configuration, the path may be left out.
@@ -19,10 +20,10 @@ pub(crate) struct TelemetryConfig {
     /// Requests whose spans wait to be sent at most.
     pub(crate) queue_requests: usize,
     /// The time of one export.
-    #[serde(rename = "timeout_ms", deserialize_with = "millis")]
+    #[serde(rename = "timeout_ms", with = "Millis")]
     pub(crate) timeout: Duration,
     /// Between two looks at the machine's GPUs; zero for none.
-    #[serde(rename = "gpu_interval_ms", deserialize_with = "millis")]
+    #[serde(rename = "gpu_interval_ms", with = "Millis")]
     pub(crate) gpu_interval: Duration,
     /// The variant of a lab that this server is: a label of all of its metrics. None without one.
     pub(crate) variant: Option<String>,

@@ -92,6 +92,19 @@ fn help_is_complete() {
     assert_eq!(refused(&["--version".into()]).status.code(), Some(0));
 }
 
+#[test]
+fn schemas_of_files_are_printed() {
+    for (file, key) in [
+        ("server", "/properties/admission"),
+        ("tier", "/properties/staged"),
+        ("model", "/properties/batching"),
+    ] {
+        let output = refused(&["schema".into(), file.into()]);
+        let schema: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(output.status.success() && schema.pointer(key).is_some(), "{file}: {schema}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sigterm_under_load_loses_no_admitted_request() {
     let data = Data::generate(&[ModelKind::Mlp, ModelKind::Ctr], 1000);

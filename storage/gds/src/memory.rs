@@ -46,12 +46,6 @@ impl Stream {
         let done = unsafe { (self.gpu.driver.stream_wait)(self.at) };
         self.gpu.driver.check("cuStreamSynchronize", done)
     }
-
-    /// The driver's handle, for a library that works on the same stream.
-    #[must_use]
-    pub fn as_raw(&self) -> *mut std::ffi::c_void {
-        self.at.cast()
-    }
 }
 
 impl Drop for Stream {

@@ -1,11 +1,12 @@
 //! Paths from a file to device memory, and the shortfall if the best path was requested and not taken.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use tierlab_protocol::via::{Via, ViaSet};
 
 /// A way from a file to device memory, as `path` in a tier's TOML names it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DevicePath {
     /// GPUDirect Storage by cuFile: from the disk to the device without the host's memory. Reads by another path are

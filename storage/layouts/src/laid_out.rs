@@ -14,7 +14,6 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use tierlab_formats::table::{EXTENSION, TableHeader};
-use tierlab_protocol::via::ViaSet;
 use tierlab_storage::limits::check_ranges;
 use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 
@@ -279,12 +278,8 @@ impl Tier for LaidOut {
         self.of(object, folder).await?.read_many(&*self.inner, ranges).await
     }
 
-    fn shortfall(&self, took: ViaSet) -> Option<String> {
-        self.inner.shortfall(took)
-    }
-
-    fn take_unreported(&self) -> Option<ReadCost> {
-        self.inner.take_unreported()
+    fn inner(&self) -> Option<&dyn Tier> {
+        Some(&*self.inner)
     }
 
     async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {
@@ -298,11 +293,6 @@ impl Tier for LaidOut {
                 }
             }
         }
-    }
-
-    /// Lists the objects of the tier below, not the tables that this tier presents.
-    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
-        self.inner.list(prefix).await
     }
 
     async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {

@@ -10,6 +10,8 @@ pub mod object;
 pub mod redis;
 mod source;
 
+use crate::error::{ErrorKind, StorageError};
+
 /// Configuration of the tier over key-value stores, in builds without the feature `redis`.
 #[cfg(not(feature = "redis"))]
 pub mod redis {
@@ -18,9 +20,20 @@ pub mod redis {
     pub use config::RedisConfig;
 }
 
-/// Default of a key, for `#[serde(default = "number::<4, _>")]`.
+/// Default of a key, for `#[serde(default = "number::<4, u32>")]`.
 pub(crate) fn number<const N: u32, T: From<u32>>() -> T {
     N.into()
+}
+
+/// Refuses keys of `object` that are 0.
+pub(crate) fn check_not_zero(object: &str, keys: &[(&str, u64)]) -> Result<(), StorageError> {
+    match keys.iter().find(|(_, value)| *value == 0) {
+        Some((key, _)) => {
+            let detail = format!("`{key}` must be at least 1");
+            Err(StorageError::new(ErrorKind::Invalid, object, detail))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Default of a key that is true.

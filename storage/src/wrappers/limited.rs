@@ -4,11 +4,10 @@
 use crate::device::DeviceReads;
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
-use crate::tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo};
+use crate::tier::{Object, Read, ReadMany, Tier, TierInfo};
 use async_trait::async_trait;
 use std::ops::Range;
 use std::sync::Arc;
-use tierlab_protocol::via::ViaSet;
 
 /// Tier that refuses to look up objects above a size.
 pub struct Limited {
@@ -49,32 +48,12 @@ impl Tier for Limited {
         self.inner.read_many(object, ranges).await
     }
 
-    fn shortfall(&self, took: ViaSet) -> Option<String> {
-        self.inner.shortfall(took)
-    }
-
-    fn take_unreported(&self) -> Option<ReadCost> {
-        self.inner.take_unreported()
+    fn inner(&self) -> Option<&dyn Tier> {
+        Some(&*self.inner)
     }
 
     fn device(&self) -> Option<&dyn DeviceReads> {
         self.inner.device()
-    }
-
-    async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {
-        self.inner.forget(object, ranges).await;
-    }
-
-    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
-        self.inner.list(prefix).await
-    }
-
-    async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
-        self.inner.put(path, body).await
-    }
-
-    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
-        self.inner.delete(path).await
     }
 }
 

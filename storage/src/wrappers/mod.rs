@@ -13,6 +13,7 @@ pub use cache::{Cache, CacheConfig};
 pub use emulated::{Emulated, EmulatedConfig};
 pub use limited::Limited;
 pub use metered::Metered;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 pub use staged::{Staged, StagedConfig};
 use std::sync::Arc;
@@ -43,7 +44,7 @@ pub fn compose(
 }
 
 /// Wrappers around a tier.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WrapperConfig {
     /// A remote service emulated over the tier.

@@ -44,7 +44,7 @@ impl fmt::Display for PageCache {
 }
 
 /// Cold start of one server, or of several started together. Times are seconds from the due start of the first.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ColdStart {
     /// Tier of model and features.
     pub tier: String,

@@ -1,10 +1,11 @@
 //! Drifts of the latency in a summary. Plain data; `crate::validity::stationarity` finds them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Figure that drifted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DriftOf {
     /// The median.
@@ -14,7 +15,7 @@ pub enum DriftOf {
 }
 
 /// Form of a drift.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DriftHow {
     /// From begin to end of every repeat.
@@ -26,7 +27,7 @@ pub enum DriftHow {
 }
 
 /// Change of the latency that is significant and large enough to matter.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Drift {
     /// Drifting figure.
     pub of: DriftOf,

@@ -1,10 +1,11 @@
 //! Drivers of a step, and the figures that only one of them has.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Driver of a point that is not an open loop of single requests.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Driven {
     /// Closed loop: a number of users, each of which sends again after its reply and think time. Latency runs from the
@@ -54,7 +55,7 @@ impl fmt::Display for Driven {
 }
 
 /// Figures that only one kind of driver has, under their own keys of the repeat.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum DriverFigures {
     /// Closed loop of users.
@@ -127,7 +128,7 @@ impl DriverFigures {
 }
 
 /// Terms of the interactive response time law over a closed loop's window: `users = rate × (response + pause)`.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClosedLoopFigures {
     /// Requests that ended in the window per second, failed requests included.
     pub ended_rps: f64,
@@ -155,7 +156,7 @@ impl ClosedLoopFigures {
 }
 
 /// Number of journeys of a step, from its first to its last, warm-up included, as in the server's counters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct JourneyFigures {
     /// Completed journeys.
     pub completed: u64,
@@ -165,7 +166,7 @@ pub struct JourneyFigures {
 
 /// Times of goose's own clock for the same requests of the window: from its call to the reply's headers, without the
 /// body. For a journey the sum over its requests, without the time before and between them.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GooseFigures {
     /// Requests counted by goose's own metrics, warm-up included, since goose had started all users; absent if its
     /// metrics were off.
@@ -180,7 +181,7 @@ pub struct GooseFigures {
 }
 
 /// Shares of one part; those of all parts sum to 1.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MixShare {
     /// Share of the inferences.
     pub inferences: f64,
@@ -193,7 +194,7 @@ pub struct MixShare {
 }
 
 /// Figure that divides the hour of a mix, ordered so that the greater of two holds for both.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum HourBy {
     /// Time of requests in sessions, as their replies report it.
@@ -203,7 +204,7 @@ pub enum HourBy {
 }
 
 /// Agent of a step, with the error of its clock and its lateness.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AgentStart {
     /// Name and address of the agent.
     pub agent: String,

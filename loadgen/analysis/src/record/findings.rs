@@ -6,11 +6,12 @@
 
 use super::percentile::samples_needed;
 use super::{Factors, Interval, Percentile, StreamFigure};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Service-level objective, and the range in which the highest rate that meets it was searched.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Slo {
     /// Limit of the latency.
     pub objective: Objective,
@@ -25,7 +26,7 @@ pub struct Slo {
 }
 
 /// Service-level objective; shown as `p99 < 20 ms`.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Objective {
     // First, because `percentile` and `limit_us` alone are of the latency.
@@ -162,7 +163,7 @@ impl fmt::Display for Objective {
 }
 
 /// Finding of one curve: the points of one tier, cache state, mode and batch size over the rate.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
     /// Factors that the points share; `offered_rps` is 0.
     pub factors: Factors,
@@ -175,7 +176,7 @@ pub struct Finding {
 }
 
 /// Highest rate of a curve under an objective.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SloFinding {
     /// Outcome of the search.
     pub outcome: SloOutcome,
@@ -194,7 +195,7 @@ pub struct SloFinding {
 }
 
 /// Outcome of a search.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SloOutcome {
     /// A rate meets the objective, and a higher rate within the resolution misses it.
@@ -213,7 +214,7 @@ pub enum SloOutcome {
 }
 
 /// Rate that misses the objective, or is not known to meet it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NotMet {
     /// Requests per second.
     pub rps: f64,

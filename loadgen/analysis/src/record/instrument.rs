@@ -1,12 +1,13 @@
 //! Records of the instrument: its self-check with the certificate, and other activity of the machine during a step.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Days for which a certificate is valid.
 pub const VALID_DAYS: u64 = 7;
 
 /// Result of a self-check: time, program, machine, and every line with its verdict.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Certificate {
     /// Time of the self-check, UTC, RFC 3339.
     pub made_at: String,
@@ -19,7 +20,7 @@ pub struct Certificate {
 }
 
 /// Build of the load generator.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Program {
     /// Version of the load generator.
     pub version: String,
@@ -34,7 +35,7 @@ pub struct Program {
 }
 
 /// Properties of a machine that affect its timekeeping.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Machine {
     /// CPU model as the kernel names it.
     pub cpu: String,
@@ -49,7 +50,7 @@ pub struct Machine {
 }
 
 /// Latest certificate of a run's machine, with its validity for that run.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CarriedCertificate {
     /// Part of the run that it covers: the time of a resumption (`None`: the first part), or a host in runs merged by earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -71,7 +72,7 @@ impl CarriedCertificate {
 }
 
 /// One line of a self-check.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Check {
     /// Name of the check.
     pub name: String,
@@ -84,7 +85,7 @@ pub struct Check {
 }
 
 /// Activity of the machine between the start and the end of a step. Shares are of all cores' time.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct MachineUse {
     /// Number of readings during the step.
     pub samples: u32,

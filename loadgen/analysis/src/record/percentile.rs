@@ -1,10 +1,11 @@
 //! Estimates with intervals, and the percentiles of summaries with their grades.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 
 /// Estimate with its 95 % interval.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Interval {
     /// Estimated value.
     pub value: f64,
@@ -45,7 +46,7 @@ fn open_end<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
 const BEYOND: f64 = 10.0;
 
 /// Latency percentile that summaries have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Percentile {
     /// 50th percentile.
@@ -116,7 +117,7 @@ pub fn samples_needed(share: f64) -> u64 {
 }
 
 /// Trust in a percentile's interval.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Grade {
     /// The interval contains the true percentile in 95 % of all runs.

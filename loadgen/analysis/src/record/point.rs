@@ -30,7 +30,7 @@ impl fmt::Display for Mode {
 }
 
 /// Factors that identify a configuration.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Factors {
     /// Variant of a lab with several; empty if tier and cache identify the point.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -74,7 +74,7 @@ impl Factors {
 }
 
 /// Purpose of a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Purpose {
     /// Exploration: every step of a sweep, and the steps that a lab chooses by.
@@ -93,7 +93,7 @@ impl Purpose {
 }
 
 /// One configuration with its repeats.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Point {
     /// Measured configuration.
     pub factors: Factors,
@@ -104,7 +104,7 @@ pub struct Point {
 }
 
 /// One step: one configuration, one seed.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Repeat {
     /// Index of the repeat, from 0.
     pub index: u32,

@@ -1,10 +1,11 @@
 //! Prices of a run.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Prices of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Pricing {
     /// Instance chosen by the plan.
     pub instance: String,
@@ -40,7 +41,7 @@ pub struct Pricing {
 }
 
 /// Pricing inputs of variants.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct PricedVariants {
     /// Variants in the plan's order.
     pub variants: Vec<PricedVariant>,
@@ -49,7 +50,7 @@ pub struct PricedVariants {
 }
 
 /// Pricing inputs of one variant.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct PricedVariant {
     /// Name of the variant.
     pub name: String,
@@ -79,7 +80,7 @@ const fn is_zero(servers: &u32) -> bool {
 }
 
 /// Stored bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct StoredBytes {
     /// Bytes of the feature tables.
     pub table_bytes: u64,
@@ -100,7 +101,7 @@ impl Pricing {
 }
 
 /// Cost terms of a variant, except for the requests that one instance serves.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct CostTerms {
     /// Instance type with this price.
     pub instance: String,
@@ -121,7 +122,7 @@ pub struct CostTerms {
 }
 
 /// Monthly costs that depend on the feature table's size.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BySize {
     /// Bytes of the table in the storage's layout.
     pub table_bytes: u64,
@@ -173,7 +174,7 @@ fn along(curve: &[(f64, f64)], at: f64) -> f64 {
 }
 
 /// Price of an instance.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct InstancePrice {
     /// Name in the price file.
     pub name: String,

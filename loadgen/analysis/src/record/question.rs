@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Question to a lab: the variant that meets the objective at the demand at the lowest cost.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Question {
     /// Objectives, all of which must be met: `p99 < 50 ms`.
     pub objectives: Vec<Objective>,
@@ -37,7 +37,7 @@ pub struct Question {
 }
 
 /// Demand in requests per second over all instances.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Demand {
     /// Average over the month, which determines the cost of requests and bytes.
     pub average_rps: f64,
@@ -93,7 +93,7 @@ fn trim(value: f64) -> String {
 }
 
 /// Answer to a question, with its evidence.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Answer {
     /// Question being answered.
     pub question: Question,
@@ -123,7 +123,7 @@ pub struct Answer {
 }
 
 /// Outcome of a lab.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AnswerOutcome {
     /// One variant is best, or within the tie margin of the best, and steps that did not choose it confirm it.
@@ -135,7 +135,7 @@ pub enum AnswerOutcome {
 }
 
 /// Verdict on a variant at the demand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MeetsObjective {
     /// The variant meets the objective.
@@ -147,7 +147,7 @@ pub enum MeetsObjective {
 }
 
 /// One variant of a ranking. Latencies in microseconds, rates in requests per second of one instance.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Ranked {
     /// Name of the variant.
     pub variant: String,
@@ -207,7 +207,7 @@ pub struct Ranked {
 }
 
 /// Question that the lab left open.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OpenQuestion {
     /// Variants of the question: one whose objective is unknown, or two that could not be separated.
     pub variants: Vec<String>,
@@ -218,7 +218,7 @@ pub struct OpenQuestion {
 }
 
 /// One way to store models and features.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Variant {
     /// Name in results.
     pub name: String,
@@ -263,7 +263,7 @@ const fn is_one(servers: &u32) -> bool {
 }
 
 /// Content of a stage at the start of measuring.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StageState {
     /// Preparation before measuring.
     pub prepared: StageFill,
@@ -277,7 +277,7 @@ pub struct StageState {
 }
 
 /// Preparation of a stage before measuring.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StageFill {
     /// Empty stage.

@@ -1,9 +1,10 @@
 //! Requests of a step: number of different ones, sizes, shapes, and the meaning of a row.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Requests of a step, prepared before its clock started.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SentRequests {
     /// Number of different requests; they are sent in turn if the step has more.
     pub distinct: u64,
@@ -23,7 +24,7 @@ pub struct SentRequests {
 }
 
 /// One input of a step's requests.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SentInput {
     /// Name of the input.
     pub name: String,
@@ -40,7 +41,7 @@ pub struct SentInput {
 }
 
 /// Shape, with its share of the different requests.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ShapeShare {
     /// Dimensions; empty for a scalar.
     pub shape: Vec<u64>,
@@ -49,7 +50,7 @@ pub struct ShapeShare {
 }
 
 /// Smallest, median and largest value.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Spread {
     /// Smallest value.
     pub min: u64,
@@ -60,7 +61,7 @@ pub struct Spread {
 }
 
 /// Check of the replies' values.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ValueCheck {
     /// Share of the replies that were compared, from 0 to 1; the first of a step always is.
     pub share: f64,

@@ -1,6 +1,7 @@
 //! Format of `run.json`: a whole run with its environment, and its resumptions.
 
 use super::{Answer, CarriedCertificate, Check, ColdStart, Finding, Limits, Point, Pricing, Question, Slo, Variant};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use std::collections::BTreeMap;
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// A whole run: one sweep or one lab.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Run {
     /// Version of the shape of this document, now 1.
     pub schema_version: u32,
@@ -72,7 +73,7 @@ pub struct Run {
 }
 
 /// Resumption of a stopped run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Resumption {
     /// Time of the resumption, UTC, RFC 3339.
     pub at: String,
@@ -88,7 +89,7 @@ fn http() -> String {
 }
 
 /// Environment of a run.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Environment {
     /// CPU model as the kernel names it.
     pub cpu: String,

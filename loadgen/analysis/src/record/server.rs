@@ -1,10 +1,11 @@
 //! Server counters over a step, from `/metrics` before and after it, with those of its GPUs.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Server counters over a step.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ServerDelta {
     /// Inferred rows.
     pub inferences: f64,
@@ -44,7 +45,7 @@ pub struct ServerDelta {
 
 /// Mean stages of a request in a server with statistics, such as Triton, over all requests of a step, its warm-up
 /// included, in microseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ServerStages {
     /// Number of requests.
     pub requests: f64,
@@ -63,7 +64,7 @@ const fn is_none(count: &u32) -> bool {
 }
 
 /// Reads into device memory over a step, by the driver's own counters.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceReads {
     /// Requested path: `gds`, `compat`, `bounce`, `bounce-direct`, `pageable`.
     pub path: String,
@@ -82,7 +83,7 @@ pub struct DeviceReads {
 }
 
 /// One GPU over a step.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GpuUse {
     /// Number of the GPU on the server's machine.
     pub gpu: String,
@@ -133,7 +134,7 @@ impl DeviceReads {
 
 /// GPU time over the repeats of a point, as shares that sum to 1. Time that is neither a kernel nor a wait of a
 /// session's thread is time in which only the session ran: copies, launches, the host's part.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct IdleByCause {
     /// Share with a running kernel.
     pub busy: f64,

@@ -1,6 +1,7 @@
 //! Replies that stream: the times of one, and the figures of a point's.
 
 use super::{Interval, Percentile, Sample};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -39,7 +40,7 @@ impl StreamedReply {
 }
 
 /// Figure of replies that stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StreamFigure {
     /// Scheduled send to first byte, in microseconds.
@@ -118,7 +119,7 @@ impl fmt::Display for StreamFigure {
 }
 
 /// Distribution of one figure over a point's repeats.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StreamSummary {
     /// Mean over all values.
     pub mean: f64,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// Gap of a latency distribution that a percentile lies on: the percentile may belong to either side.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Gap {
     /// Percentile on the gap.
     pub percentile: Percentile,
@@ -21,7 +21,7 @@ pub struct Gap {
 }
 
 /// Combined result of a point's repeats.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
     /// Number of good replies, on which the percentiles are based.
     pub samples: u64,
@@ -114,7 +114,7 @@ pub struct Summary {
 }
 
 /// Grades of a point's latencies; absent if the figure is not shown, and in older results.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Grades {
     /// Grade of the p50.
@@ -172,7 +172,7 @@ impl Summary {
 }
 
 /// Verdict on a point, with the reason.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "verdict", content = "reasons", rename_all = "lowercase")]
 pub enum Verdict {
     /// Usable point.
@@ -194,7 +194,7 @@ impl fmt::Display for Verdict {
 }
 
 /// Fault found by a rule. Its cause, server or measurement, decides the use of the point as evidence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fault {
     /// Foreign activity disturbed the machine, and repeated measurements did not help.
@@ -286,7 +286,7 @@ impl Default for Limits {
 }
 
 /// Mean composition of the latency of requests between two percentiles.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Band {
     /// `p0-50`, `p50-90`, `p90-99`, `p99-100`.
     pub name: String,
@@ -305,7 +305,7 @@ pub struct Band {
 }
 
 /// The reads behind the requests of a band, as means per request that carried a server timing.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Reads {
     /// Time that the tier's longest read waited for a slot or a connection, in microseconds. Reads overlap, so the
     /// three parts need not sum to the tier stage.
@@ -323,7 +323,7 @@ pub struct Reads {
 }
 
 /// Dominant parts of a point's slowest requests.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Tail {
     /// Slowest band with requests: `p99-100`, unless there were too few for it.
     pub band: String,

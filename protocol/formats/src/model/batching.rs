@@ -2,13 +2,14 @@
 //! axis. A graph does not say whether its rows are independent of each other.
 
 use super::BadModelFile;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Preferred numbers of rows at most.
 pub const MAX_PREFERRED_ROWS: usize = 64;
 
 /// Batching settings, used if `max_batch_size` allows batches, request priorities and the limits of the queue.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BatchingConfig {
     /// The longest that a request waits for others while every session is busy or the batch is not full, in microseconds.

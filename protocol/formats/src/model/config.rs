@@ -5,6 +5,7 @@ use super::instances::InstanceConfig;
 use super::reshape::Reshape;
 use super::warmup::{self, WarmupSample};
 use super::{BadModelFile, is_plain_name};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tierlab_protocol::metadata::VersionPolicy;
@@ -14,7 +15,7 @@ use tierlab_protocol::tensor::DataType;
 pub const MAX_NAMED_VERSIONS: usize = 1024;
 
 /// Model settings: `NAME/config.toml`. Every key has a default.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelConfig {
     /// The most rows in one run of the session. 0, as without this key: the model is unbatched. Each request is a run of
@@ -43,7 +44,7 @@ pub struct ModelConfig {
 }
 
 /// An input that the server can read from a feature table.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JoinedInput {
     /// The table: `features/TABLE.rows` on the feature tier.
@@ -163,7 +164,7 @@ impl JoinedInput {
 }
 
 /// A tensor that the graph must have. Where the graph leaves a dimension free, a number here narrows it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeclaredTensor {
     /// Its name.

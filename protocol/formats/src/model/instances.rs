@@ -1,6 +1,7 @@
 //! Number, threads and device of a model's sessions.
 
 use super::BadModelFile;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Sessions of one model at most.
@@ -13,7 +14,7 @@ pub const MAX_MODEL_THREADS: u32 = 4096;
 pub const MAX_CPUS: usize = 4096;
 
 /// Number and threads of the sessions. Absent keys have the defaults shown; nothing is sized automatically.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct InstanceConfig {
     /// Sessions, each on a thread of its own; 1 to 256.
@@ -25,7 +26,7 @@ pub struct InstanceConfig {
     /// CPUs that the sessions' threads are pinned to: each session takes the next `intra_op_threads` of them, and the
     /// list begins again at its end. Empty leaves the threads to the system.
     pub cpus: Vec<u32>,
-    /// Device of the sessions.
+    /// Device of the sessions (default: `"auto"`).
     #[serde(skip_serializing_if = "InstanceKind::is_auto")]
     pub kind: InstanceKind,
 }
@@ -75,7 +76,7 @@ impl InstanceConfig {
 }
 
 /// Device of a model's sessions.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum InstanceKind {
     /// Device set by the server's `[runtime] device`.

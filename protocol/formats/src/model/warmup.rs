@@ -1,11 +1,12 @@
 //! Warm-up samples: a version's first runs.
 
 use super::{BadModelFile, is_plain_name};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Runs before a version takes requests. A version that fails one of them is refused.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WarmupSample {
     /// A name for messages.
@@ -23,7 +24,7 @@ pub struct WarmupSample {
 }
 
 /// One input of a [`WarmupSample`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WarmupInput {
     /// The dimensions of one row; left out, those of the graph with free ones as 1.
@@ -34,7 +35,7 @@ pub struct WarmupInput {
 }
 
 /// The elements of a [`WarmupInput`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WarmupData {
     /// Zeros; empty strings.

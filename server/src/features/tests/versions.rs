@@ -13,7 +13,7 @@ use tierlab_formats::table::{TableHeader, TableSchema};
 use tierlab_origins::flight::FlightOrigin;
 use tierlab_origins::nfs::NfsOrigin;
 use tierlab_origins::s3::S3Origin;
-use tierlab_storage::tier::{Body, ReadMany, TierInfo};
+use tierlab_storage::tier::{ReadMany, TierInfo};
 use tierlab_storage::wrappers::{CacheConfig, Role, StorageMetrics, compose};
 use tierlab_storage::{Object, Tier, TierConfig};
 use tokio::net::TcpListener;
@@ -166,14 +166,8 @@ impl Tier for Down {
         self.check()?;
         self.inner.read_many(object, ranges).await
     }
-    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
-        self.inner.list(prefix).await
-    }
-    async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
-        self.inner.put(path, body).await
-    }
-    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
-        self.inner.delete(path).await
+    fn inner(&self) -> Option<&dyn Tier> {
+        Some(&*self.inner)
     }
 }
 

@@ -3,8 +3,9 @@
 //! In: an address and how many may wait to be taken; the bounds of connections. Out: a listener; bounds that fit the
 //! process's limit of open files, which is raised as far as it goes.
 
-use crate::values::millis;
+use crate::values::Millis;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io;
 use std::net::SocketAddr;
@@ -88,8 +89,8 @@ fn fitting(bounds: Bounds, fronts: u64, limit: u64) -> Bounds {
     }
 }
 
-/// `[connections]`: the bounds of connections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+/// Bounds on connections, and on the time of slow clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Bounds {
     /// Open connections at most.
@@ -101,10 +102,10 @@ pub(crate) struct Bounds {
     /// Connections that may wait to be taken.
     pub(crate) backlog: u32,
     /// For a request's head to arrive; a connection without a request is closed after it.
-    #[serde(rename = "header_timeout_ms", deserialize_with = "millis")]
+    #[serde(rename = "header_timeout_ms", with = "Millis")]
     pub(crate) header_timeout: Duration,
     /// For a client to take the next part of a reply.
-    #[serde(rename = "write_timeout_ms", deserialize_with = "millis")]
+    #[serde(rename = "write_timeout_ms", with = "Millis")]
     pub(crate) write_timeout: Duration,
 }
 

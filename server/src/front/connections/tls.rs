@@ -5,6 +5,7 @@
 
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 
 /// `[tls]`: paths of the PEM files.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TlsFiles {
     /// The server's certificate, and those between it and its root.

@@ -7,6 +7,7 @@
 
 use nix::errno::Errno;
 use nix::sys::statvfs::statvfs;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -23,7 +24,7 @@ const PREFIX: &str = "tierlab-weights-";
 const MAX_ATTEMPTS: usize = 8;
 
 /// `[runtime.weights]`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct MappedConfig {
     /// Bytes of one tensor from which on a version's weights are mapped; at most [`NEVER_FROM_MEMORY_BYTES`].

@@ -6,13 +6,14 @@
 use ort::environment::Environment;
 use ort::ep::{self, ArbitrarilyConfigurableExecutionProvider, ExecutionProvider, ExecutionProviderDispatch};
 use ort::session::Session;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use tierlab_storage::device::{Search, device_nodes};
 
 /// Which provider runs the models.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Provider {
     /// CUDA where the library has it and it starts, else the CPU.
@@ -38,7 +39,7 @@ impl Provider {
 }
 
 /// Growth strategy of the device memory arena.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Arena {
     /// By powers of two.
@@ -49,7 +50,7 @@ pub(crate) enum Arena {
 }
 
 /// `[runtime.cuda]`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CudaOptions {
     /// The device.
@@ -76,7 +77,7 @@ impl Default for CudaOptions {
 }
 
 /// `[runtime.tensorrt]`; the device is that of `[runtime.cuda]`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TensorRtOptions {
     /// 16-bit floats where TensorRT finds them faster.

@@ -7,7 +7,8 @@
 //! that are worth their memory, and the queue picks by the number of requests.
 
 use crate::inference::runtime::Threads;
-use crate::values::millis;
+use crate::values::Millis;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fmt;
 use std::time::Duration;
@@ -23,13 +24,13 @@ const OUTSIDE_RUN: Duration = Duration::from_micros(50);
 const WORTH_PERCENT: u32 = 90;
 
 /// `[runtime.instances]`: limits for the sessions of models whose configs state none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct FitConfig {
     /// Cores to use; 0 for those that the process may use.
     pub(crate) cores: u32,
     /// Time for the runs that are measured for one model; none measures nothing.
-    #[serde(rename = "measure_ms", deserialize_with = "millis")]
+    #[serde(rename = "measure_ms", with = "Millis")]
     pub(crate) measure: Duration,
     /// Bytes at most that all sessions of one model hold of its weights together, beyond the first one's.
     pub(crate) max_weight_bytes: u64,

@@ -2,14 +2,17 @@
 
 #[cfg(feature = "flight")]
 use crate::error::{ErrorKind, StorageError};
+#[cfg(feature = "flight")]
+use crate::tiers::check_not_zero;
 use crate::tiers::number;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The column of ids.
 pub(super) const ID_COLUMN: &str = "entity_id";
 
 /// An Arrow Flight server.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FlightConfig {
     /// `grpc://host:port`.
@@ -18,28 +21,28 @@ pub struct FlightConfig {
     #[serde(default = "default_id_column")]
     pub id_column: String,
     /// Number of connections; each carries many calls.
-    #[serde(default = "number::<4, _>")]
+    #[serde(default = "number::<4, u32>")]
     pub connections: u32,
     /// Maximum DoGets in flight.
-    #[serde(default = "number::<64, _>")]
+    #[serde(default = "number::<64, u32>")]
     pub concurrency: u32,
     /// Maximum rows per DoGet; longer reads become several DoGets in flight together.
-    #[serde(default = "number::<4096, _>")]
+    #[serde(default = "number::<4096, u32>")]
     pub ranges_per_request: u32,
     /// Maximum bytes per DoGet; longer reads become several DoGets in flight together.
-    #[serde(default = "number::<{ 8 << 20 }, _>")]
+    #[serde(default = "number::<{ 8 << 20 }, u64>")]
     pub part_bytes: u64,
     /// Maximum accepted size of a message in bytes; a message holds one batch.
-    #[serde(default = "number::<{ 64 << 20 }, _>")]
+    #[serde(default = "number::<{ 64 << 20 }, u64>")]
     pub max_message_bytes: u64,
     /// Maximum retries of a call after a failure that may pass.
-    #[serde(default = "number::<5, _>")]
+    #[serde(default = "number::<5, u32>")]
     pub retries: u32,
     /// Time limit of a call with its retries, in milliseconds.
-    #[serde(default = "number::<5_000, _>")]
+    #[serde(default = "number::<5_000, u64>")]
     pub timeout_ms: u64,
     /// Maximum silence of a server, in milliseconds, before the call is retried over a new connection.
-    #[serde(default = "number::<1_000, _>")]
+    #[serde(default = "number::<1_000, u64>")]
     pub attempt_ms: u64,
 }
 
@@ -52,7 +55,7 @@ impl FlightConfig {
     /// The address as gRPC takes it. No key may be zero.
     pub(super) fn checked_address(&self) -> Result<String, StorageError> {
         let invalid = |what: String| StorageError::new(ErrorKind::Invalid, self.url.as_str(), what);
-        let zero = [
+        let keys = [
             ("connections", u64::from(self.connections)),
             ("concurrency", u64::from(self.concurrency)),
             ("ranges_per_request", u64::from(self.ranges_per_request)),
@@ -61,9 +64,7 @@ impl FlightConfig {
             ("timeout_ms", self.timeout_ms),
             ("attempt_ms", self.attempt_ms),
         ];
-        if let Some((key, _)) = zero.iter().find(|(_, value)| *value == 0) {
-            return Err(invalid(format!("`{key}` must be at least 1")));
-        }
+        check_not_zero(&self.url, &keys)?;
         if self.url.starts_with("grpc+tls://") {
             let what = "TLS is not spoken: put a proxy that ends it in front, and use grpc://host:port";
             return Err(invalid(what.into()));

@@ -11,6 +11,7 @@
 
 use crate::device::DevicePath;
 use crate::tiers::number;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 #[cfg(feature = "gds")]
@@ -22,7 +23,7 @@ mod engine;
 mod tier;
 
 /// Local files into device memory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GdsConfig {
     /// The directory.
@@ -34,16 +35,16 @@ pub struct GdsConfig {
     #[serde(default)]
     pub path: DevicePath,
     /// Maximum bytes of a cuFile read, or of a pinned buffer; longer ranges become several.
-    #[serde(default = "number::<{ 4 << 20 }, _>")]
+    #[serde(default = "number::<{ 4 << 20 }, u32>")]
     pub chunk_bytes: u32,
     /// Pinned host buffers of `chunk_bytes`, for `bounce` and `bounce-direct`.
-    #[serde(default = "number::<4, _>")]
+    #[serde(default = "number::<4, u32>")]
     pub pinned_buffers: u32,
     /// Threads that call cuFile, for `gds` and `compat`.
-    #[serde(default = "number::<4, _>")]
+    #[serde(default = "number::<4, u32>")]
     pub threads: u32,
     /// Maximum device memory for reads.
-    #[serde(default = "number::<{ 2 << 30 }, _>")]
+    #[serde(default = "number::<{ 2 << 30 }, u64>")]
     pub device_memory_bytes: u64,
     /// Folders searched first for NVIDIA's libraries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -3,6 +3,7 @@
 
 use crate::error::{ErrorKind, StorageError};
 use std::path::Path;
+use tierlab_formats::mounts::holding;
 
 /// Mount options that decide latency, as `key` or `key=value`.
 const NOTED: [&str; 14] = [
@@ -10,57 +11,8 @@ const NOTED: [&str; 14] = [
     "acdirmin", "acdirmax", "noac",
 ];
 
-/// A line of mountinfo, as far as it matters.
-#[derive(Debug, PartialEq, Eq)]
-struct Mount<'a> {
-    point: String,
-    kind: &'a str,
-    source: String,
-    options: &'a str,
-}
-
-/// `36 35 98:0 /root /mnt rw,noatime master:1 - nfs4 server:/x rw,vers=4.2`: see proc_pid_mountinfo(5).
-fn parse(line: &str) -> Option<Mount<'_>> {
-    let (before, after) = line.split_once(" - ")?;
-    let mut after = after.split(' ');
-    let (kind, source, options) = (after.next()?, after.next()?, after.next()?);
-    Some(Mount {
-        point: unescape(before.split(' ').nth(4)?),
-        kind,
-        source: unescape(source),
-        options,
-    })
-}
-
-/// Spaces and similar characters are written as three octal digits behind a backslash.
-fn unescape(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        let octal = after
-            .get(..3)
-            .filter(|_| byte == b'\\')
-            .and_then(|digits| std::str::from_utf8(digits).ok());
-        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(escaped) => {
-                bytes.push(escaped);
-                rest = &after[3..];
-            }
-            None => {
-                bytes.push(byte);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
 /// Notes on the NFS mount that holds `path`, an absolute path without links.
 pub(super) fn notes(path: &Path, mountinfo: &str) -> Result<Vec<String>, StorageError> {
-    let holds = |mount: &Mount<'_>| path.starts_with(&mount.point);
-    // The last mount on a point hides the others.
-    let mounts = mountinfo.lines().filter_map(parse).filter(holds);
-    let mount = mounts.max_by_key(|mount| mount.point.len());
     let refuse = |what: String| {
         let hint = "mount the export first, or use `url` (user space) or the tier kind `nvme` (a local disk)";
         Err(StorageError::new(
@@ -69,14 +21,14 @@ pub(super) fn notes(path: &Path, mountinfo: &str) -> Result<Vec<String>, Storage
             format!("{what}; {hint}"),
         ))
     };
-    let Some(mount) = mount else {
+    let Some(mount) = holding(mountinfo, path) else {
         return refuse("it lies on no known mount".to_owned());
     };
     if mount.kind != "nfs" && mount.kind != "nfs4" {
         return refuse(format!("it lies on {}, which is no NFS mount", mount.kind));
     }
     let noted = |option: &&str| NOTED.contains(&option.split('=').next().unwrap_or_default());
-    let options: Vec<&str> = mount.options.split(',').filter(noted).collect();
+    let options: Vec<&str> = mount.of_filesystem.split(',').filter(noted).collect();
     Ok(vec![format!(
         "kernel mount of {} ({}: {})",
         mount.source,

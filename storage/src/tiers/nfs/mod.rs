@@ -14,10 +14,11 @@
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
 use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo};
-use crate::tiers::number;
 use crate::tiers::nvme::{LocalOptions, NvmeTier};
+use crate::tiers::{check_not_zero, number};
 use async_trait::async_trait;
 use mount::NfsUrl;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -56,10 +57,7 @@ pub(crate) async fn open(config: &NfsConfig) -> Result<Arc<dyn Tier>, StorageErr
     match (&config.url, &config.path) {
         (Some(url), None) => {
             let url = NfsUrl::parse(url)?;
-            if config.connections == 0 {
-                let detail = "`connections` must be at least 1";
-                return Err(StorageError::new(ErrorKind::Invalid, url.to_string(), detail));
-            }
+            check_not_zero(&url.to_string(), &[("connections", u64::from(config.connections))])?;
             let tree = Arc::new(Tree::mount(url, config).await?);
             Ok(Arc::new(NfsTier { tree }))
         }
@@ -127,7 +125,7 @@ impl Tier for NfsTier {
 }
 
 /// An NFSv3 export, read in user space (`url`) or through a kernel mount (`path`): exactly one of the two.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NfsConfig {
     /// `nfs://host[:port]/export`; the port given serves NFS, and MOUNT unless `mount_port` says another; without one
@@ -138,11 +136,11 @@ pub struct NfsConfig {
     /// A kernel mount, instead of `url`.
     pub path: Option<PathBuf>,
     /// Connections in the pool; each has many calls under way.
-    #[serde(default = "number::<4, _>")]
+    #[serde(default = "number::<4, u32>")]
     pub connections: u32,
     /// Data asked for at once per connection by READs of more than 64 KiB; further ones wait their turn. More hides a
     /// longer way to the server, less keeps its buffers warm.
-    #[serde(default = "number::<{ 8 << 20 }, _>")]
+    #[serde(default = "number::<{ 8 << 20 }, u64>")]
     pub in_flight_bytes: u64,
     /// Ranges of one read that follow each other with no more than this between them are read as one; 0 joins those
     /// that touch.
@@ -153,6 +151,6 @@ pub struct NfsConfig {
     /// The group, likewise.
     pub gid: Option<u32>,
     /// The limit of one call with its repeats, in milliseconds.
-    #[serde(default = "number::<5_000, _>")]
+    #[serde(default = "number::<5_000, u64>")]
     pub timeout_ms: u64,
 }

@@ -19,6 +19,7 @@ use crate::error::{ErrorKind, StorageError};
 use crate::tasks::blocking;
 use crate::tier::Tier;
 use crate::tiers::{number, yes};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -87,7 +88,7 @@ pub(crate) async fn open(config: &NvmeConfig) -> Result<Arc<dyn Tier>, StorageEr
 }
 
 /// Local directories read through io_uring: one (`root`), or several with striped objects (`roots`).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NvmeConfig {
     /// The directory.
@@ -97,19 +98,19 @@ pub struct NvmeConfig {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roots: Vec<PathBuf>,
     /// Stripe size in bytes, for objects written from now on.
-    #[serde(default = "number::<{ 1 << 20 }, _>")]
+    #[serde(default = "number::<{ 1 << 20 }, u64>")]
     pub stripe_bytes: u64,
     /// Maximum reads in flight, per directory.
-    #[serde(default = "number::<128, _>")]
+    #[serde(default = "number::<128, u32>")]
     pub queue_depth: u32,
     /// If true, reads with `O_DIRECT`. Reads are buffered, and marked so, if the file system refuses (default: true).
     #[serde(default = "yes")]
     pub direct: bool,
     /// Maximum bytes per read; longer ranges become several reads that are in flight together.
-    #[serde(default = "number::<CHUNK_BYTES, _>")]
+    #[serde(default = "number::<CHUNK_BYTES, u32>")]
     pub chunk_bytes: u32,
     /// Memory registered with the kernel for reads to go into, in each directory's engine; 0 for none.
-    #[serde(default = "number::<REGISTERED_BUFFERS_BYTES, _>")]
+    #[serde(default = "number::<REGISTERED_BUFFERS_BYTES, u64>")]
     pub registered_buffers_bytes: u64,
     /// Task that submits reads and takes their completions: `runtime` (the tasks that read) or `thread` (a thread of
     /// the tier).
@@ -118,7 +119,7 @@ pub struct NvmeConfig {
 }
 
 /// Task that runs the engine.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Driver {
     /// The reading tasks, and one task of the runtime that opened the tier: the least delay. Readers on another runtime

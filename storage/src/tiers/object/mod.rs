@@ -18,7 +18,7 @@ use crate::path::ObjectPath;
 use crate::ranges::{self, Span};
 use crate::tasks::at_once;
 use crate::tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo};
-use crate::tiers::number;
+use crate::tiers::{check_not_zero, number};
 use crate::unreported::PendingCost;
 use async_trait::async_trait;
 use bucket::Bucket;
@@ -27,6 +27,7 @@ use fetch::Wanted;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as Key;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -62,17 +63,11 @@ impl BucketTier {
     /// # Errors
     /// Config that contradicts itself, a bucket that is not there, or an endpoint that does not answer.
     pub async fn connect(config: &BucketConfig) -> Result<Self, StorageError> {
-        let zero = [
+        let keys = [
             ("concurrency", u64::from(config.concurrency)),
             ("part_bytes", config.part_bytes),
         ];
-        if let Some((key, _)) = zero.iter().find(|(_, value)| *value == 0) {
-            return Err(StorageError::new(
-                ErrorKind::Invalid,
-                service::Place::of(config)?.to_string(),
-                format!("`{key}` must be at least 1"),
-            ));
-        }
+        check_not_zero(&service::Place::of(config)?.to_string(), &keys)?;
         let bucket = Bucket::new(config)?;
         let mut notes = Vec::new();
         if config.hedge_after_quantile.is_some() {
@@ -304,7 +299,7 @@ impl Tier for BucketTier {
 }
 
 /// A bucket of S3 or a server that speaks it, of Google Cloud Storage or of Azure Blob Storage.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BucketConfig {
     /// Bucket and prefix: `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX` or `az://CONTAINER/PREFIX`.
@@ -336,26 +331,26 @@ pub struct BucketConfig {
     #[serde(default)]
     pub allow_http: bool,
     /// Maximum range GETs in flight.
-    #[serde(default = "number::<32, _>")]
+    #[serde(default = "number::<32, u32>")]
     pub concurrency: u32,
     /// Bytes per range GET of a large object.
-    #[serde(default = "number::<{ 8 << 20 }, _>")]
+    #[serde(default = "number::<{ 8 << 20 }, u64>")]
     pub part_bytes: u64,
     /// Gaps up to this many bytes between two ranges are read over instead of making two requests.
-    #[serde(default = "number::<{ 64 << 10 }, _>")]
+    #[serde(default = "number::<{ 64 << 10 }, u64>")]
     pub coalesce_bytes: u64,
     /// Maximum retries of a request.
-    #[serde(default = "number::<3, _>")]
+    #[serde(default = "number::<3, u32>")]
     pub retries: u32,
     /// Time limit of a request with its retries, in milliseconds.
-    #[serde(default = "number::<5_000, _>")]
+    #[serde(default = "number::<5_000, u64>")]
     pub timeout_ms: u64,
     /// Time limit of an attempt at a GET, in milliseconds, plus the time of its bytes at `min_bytes_per_s`. At the
     /// limit the attempt ends, and the next attempt continues from the byte reached.
-    #[serde(default = "number::<1_000, _>")]
+    #[serde(default = "number::<1_000, u64>")]
     pub attempt_ms: u64,
     /// The speed below which an attempt is given up, in bytes per second.
-    #[serde(default = "number::<4_000_000, _>")]
+    #[serde(default = "number::<4_000_000, u64>")]
     pub min_bytes_per_s: u64,
     /// Quantile of recent reply times after which a GET is sent a second time; the first reply is read. Both count as
     /// requests (default: no hedging).

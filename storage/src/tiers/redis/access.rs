@@ -3,6 +3,7 @@
 
 use super::RedisConfig;
 use crate::error::{ErrorKind, StorageError};
+use crate::tiers::check_not_zero;
 use redis::{ProtocolVersion, RedisConnectionInfo};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
@@ -24,7 +25,7 @@ impl RedisConfig {
 
     /// The server's address, and true for TLS. No key may be zero.
     pub(super) fn checked_address(&self) -> Result<(String, bool), StorageError> {
-        let zero = [
+        let keys = [
             ("rows_per_key", u64::from(self.rows_per_key)),
             ("connections", u64::from(self.connections)),
             ("concurrency", u64::from(self.concurrency)),
@@ -32,9 +33,7 @@ impl RedisConfig {
             ("timeout_ms", self.timeout_ms),
             ("attempt_ms", self.attempt_ms),
         ];
-        if let Some((key, _)) = zero.iter().find(|(_, value)| *value == 0) {
-            return Err(self.invalid(format!("`{key}` must be at least 1")));
-        }
+        check_not_zero(self.url_without_secrets(), &keys)?;
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if self.prefix.is_empty() || self.prefix.len() > 64 || !self.prefix.chars().all(plain) {
             // A brace would put all keys of a cluster on one node.

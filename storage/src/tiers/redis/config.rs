@@ -1,11 +1,12 @@
 //! Keys of a key-value tier's TOML.
 
 use crate::tiers::number;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// A key-value store that speaks Redis' protocol.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RedisConfig {
     /// `redis://host:port`, or `rediss://host:port` for TLS. In a cluster, any node.
@@ -26,26 +27,26 @@ pub struct RedisConfig {
     pub prefix: String,
     /// Rows of a feature table under one key, as they are published. More rows save about 100 bytes of the store's memory
     /// a row, and each read brings all rows of its keys.
-    #[serde(default = "number::<1, _>")]
+    #[serde(default = "number::<1, u32>")]
     pub rows_per_key: u32,
     /// Number of connections to each node; each carries many requests.
-    #[serde(default = "number::<4, _>")]
+    #[serde(default = "number::<4, u32>")]
     pub connections: u32,
     /// Maximum requests in flight.
-    #[serde(default = "number::<64, _>")]
+    #[serde(default = "number::<64, u32>")]
     pub concurrency: u32,
     /// Maximum bytes per request; longer reads become several requests in flight together.
-    #[serde(default = "number::<{ 1 << 20 }, _>")]
+    #[serde(default = "number::<{ 1 << 20 }, u64>")]
     pub part_bytes: u64,
     /// Maximum retries of a call after a failure that may pass.
-    #[serde(default = "number::<5, _>")]
+    #[serde(default = "number::<5, u32>")]
     pub retries: u32,
     /// Time limit of a call with its retries, in milliseconds, plus the time of its bytes at 4 MB/s.
-    #[serde(default = "number::<5_000, _>")]
+    #[serde(default = "number::<5_000, u64>")]
     pub timeout_ms: u64,
     /// Time limit of a request, in milliseconds, plus the time of its bytes at 4 MB/s, before it is made over a new
     /// connection.
-    #[serde(default = "number::<1_000, _>")]
+    #[serde(default = "number::<1_000, u64>")]
     pub attempt_ms: u64,
 }
 

@@ -13,18 +13,19 @@ use crate::limits::{buffer_for, check_ranges};
 use crate::metrics::CacheMetrics;
 use crate::path::ObjectPath;
 use crate::ranges;
-use crate::tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo};
+use crate::tier::{Object, Read, ReadCost, ReadMany, Tier, TierInfo};
 use async_trait::async_trait;
 use bytes::Bytes;
 use fetch::CachedExtents;
 use futures::future::try_join;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierlab_protocol::via::{Via, ViaSet};
+use tierlab_protocol::via::Via;
 
 mod fetch;
 
@@ -222,12 +223,8 @@ impl Tier for Cache {
         Ok(ReadMany { parts, cost })
     }
 
-    fn shortfall(&self, took: ViaSet) -> Option<String> {
-        self.extents.inner().shortfall(took)
-    }
-
-    fn take_unreported(&self) -> Option<ReadCost> {
-        self.extents.inner().take_unreported()
+    fn inner(&self) -> Option<&dyn Tier> {
+        Some(&**self.extents.inner())
     }
 
     async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {
@@ -236,18 +233,6 @@ impl Tier for Cache {
             self.extents.forget(&version.extent(&extent)).await;
         }
         self.extents.inner().forget(object, ranges).await;
-    }
-
-    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
-        self.extents.inner().list(prefix).await
-    }
-
-    async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
-        self.extents.inner().put(path, body).await
-    }
-
-    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
-        self.extents.inner().delete(path).await
     }
 }
 
@@ -264,7 +249,7 @@ const BLOCK_LIMITS: Range<u64> = 512..(1 << 20) + 1;
 const LONGEST_TTL_MS: u64 = 365 * 24 * 3600 * 1000;
 
 /// Eviction policy of a full cache.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
     /// Evicts rarely used parts: a scan does not displace popular parts. A fifth holds the newest parts; a part that
@@ -276,7 +261,7 @@ pub enum Policy {
 }
 
 /// Unit of caching.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Granularity {
     /// Blocks of `block_bytes`: neighbours of the requested bytes are cached too.
@@ -287,7 +272,7 @@ pub enum Granularity {
 }
 
 /// Cache settings: `[cache]` of the server's configuration, or of a tier's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CacheConfig {
     /// Maximum memory in bytes, including about 500 bytes of bookkeeping per part; 0 disables the cache.

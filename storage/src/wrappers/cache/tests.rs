@@ -46,14 +46,8 @@ impl Tier for Gated {
         }
         self.inner.read_many(object, ranges).await
     }
-    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
-        self.inner.list(prefix).await
-    }
-    async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
-        self.inner.put(path, body).await
-    }
-    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
-        self.inner.delete(path).await
+    fn inner(&self) -> Option<&dyn Tier> {
+        Some(&self.inner)
     }
 }
 

@@ -5,6 +5,7 @@ use super::faults::{ErrorRule, InjectedError, faults, invalid};
 use super::latency::{Distribution, LatencyConfig};
 use super::recorded::{Law, Recorded};
 use crate::error::StorageError;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -58,7 +59,7 @@ const DEFAULT_SEED: u64 = 1;
 
 /// A remote service emulated over a tier: `[emulated]` of a tier's TOML. Keys override those of the profile; 0 removes
 /// a limit.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EmulatedConfig {
     /// Base profile: `s3-standard`, `s3-express`, `efs-nfs`, `efs-elastic`, `efs-one-zone`, `efs-max-io`,
@@ -96,7 +97,7 @@ pub struct EmulatedConfig {
 
 /// Periods without answers: the last `for_ms` of every `every_ms`, counted from when the tier was opened. Answers due
 /// in a period are sent at its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Stall {
     /// Milliseconds from the end of a stall to the end of the next stall.

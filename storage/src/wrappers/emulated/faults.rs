@@ -1,6 +1,7 @@
 //! Errors that requests end in. In: TOML. Out: validated rules. Draws nothing.
 
 use crate::error::{ErrorKind, StorageError};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ const KINDS: [ErrorKind; 6] = [
 const LONGEST_MS: u64 = 600_000;
 
 /// An error that some requests end in.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InjectedError {
     /// `unavailable`, `timeout`, `denied`, `not-found`, `changed` or `corrupt`.

@@ -4,6 +4,7 @@
 use crate::error::{ErrorKind, StorageError};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::Rng as _;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ const Z_99: f64 = 2.326_347_874_040_841;
 const LONGEST_US: f64 = 600e6;
 
 /// Latency distribution. All times in microseconds.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "distribution", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum LatencyConfig {
     /// Lognormal, given by its median and either its 99th percentile or the deviation of its logarithm.

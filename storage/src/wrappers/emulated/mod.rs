@@ -42,7 +42,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tierlab_protocol::via::ViaSet;
 use timer::Timer;
 
 /// The longest pause between two attempts at a request.
@@ -297,16 +296,8 @@ impl Tier for Emulated {
         })
     }
 
-    fn shortfall(&self, took: ViaSet) -> Option<String> {
-        self.inner.shortfall(took)
-    }
-
-    fn take_unreported(&self) -> Option<ReadCost> {
-        self.inner.take_unreported()
-    }
-
-    async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {
-        self.inner.forget(object, ranges).await;
+    fn inner(&self) -> Option<&dyn Tier> {
+        Some(&*self.inner)
     }
 
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {

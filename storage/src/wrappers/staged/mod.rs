@@ -15,7 +15,7 @@ use crate::limits::{buffer_for, check_ranges};
 use crate::metrics::StagedMetrics;
 use crate::path::ObjectPath;
 use crate::tasks::blocking;
-use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo};
+use crate::tier::{Object, ReadCost, ReadMany, Tier, TierInfo};
 use crate::tiers::nvme::{LocalOptions, NvmeTier};
 use crate::tiers::{number, yes};
 use crate::unreported::UnreportedCost;
@@ -26,6 +26,7 @@ use futures::future::try_join;
 pub use ledger::capacity_for;
 use ledger::{Ledger, Lookup};
 use neighbours::Neighbours;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stage::{Stage, Tally, WriterTask};
 use std::ops::Range;
@@ -35,7 +36,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime};
-use tierlab_protocol::via::ViaSet;
 use tokio::sync::oneshot;
 use writer::Writer;
 
@@ -260,8 +260,8 @@ impl Tier for Staged {
         Ok(ReadMany { parts, cost })
     }
 
-    fn shortfall(&self, took: ViaSet) -> Option<String> {
-        self.stage.inner.shortfall(took)
+    fn inner(&self) -> Option<&dyn Tier> {
+        Some(&*self.stage.inner)
     }
 
     fn take_unreported(&self) -> Option<ReadCost> {
@@ -280,18 +280,6 @@ impl Tier for Staged {
         self.stage.forget(object, ranges);
         self.stage.inner.forget(object, ranges).await;
     }
-
-    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
-        self.stage.inner.list(prefix).await
-    }
-
-    async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
-        self.stage.inner.put(path, body).await
-    }
-
-    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
-        self.stage.inner.delete(path).await
-    }
 }
 
 #[cfg(test)]
@@ -301,7 +289,7 @@ mod tests;
 const BLOCK_LIMITS: Range<u64> = (64 << 10)..(64 << 20) + 1;
 
 /// Staging folder and limits: `[staged]` of a tier's TOML.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StagedConfig {
     /// Local folder, created if missing. Only one tier of one process at a time may use it, unless it is `shared`. A
@@ -317,10 +305,10 @@ pub struct StagedConfig {
     #[serde(default = "default_capacity_bytes")]
     pub capacity_bytes: u64,
     /// Block size in bytes, the unit of reads from the tier: a power of two from 64 KiB to 64 MiB.
-    #[serde(default = "number::<{ 1 << 20 }, _>")]
+    #[serde(default = "number::<{ 1 << 20 }, u64>")]
     pub block_bytes: u64,
     /// Maximum reads of the folder in flight.
-    #[serde(default = "number::<128, _>")]
+    #[serde(default = "number::<128, u32>")]
     pub queue_depth: u32,
     /// If true, reads the folder with `O_DIRECT`. Reads are buffered, and marked so, if the file system refuses.
     #[serde(default = "yes")]

@@ -136,12 +136,6 @@ impl Tier for Origin {
             .map(|(_, object)| object.clone())
             .collect())
     }
-    async fn put(&self, path: &ObjectPath, _: Body) -> Result<Object, StorageError> {
-        Err(StorageError::new(ErrorKind::Unsupported, path.as_str(), "read only"))
-    }
-    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
-        Err(StorageError::new(ErrorKind::Unsupported, path.as_str(), "read only"))
-    }
 }
 
 fn config(root: &Path, capacity_bytes: u64) -> StagedConfig {

@@ -1,11 +1,15 @@
 //! Mounts as listed by the kernel. In: the text of `/proc/self/mountinfo`, and a folder. Out: the mount that holds it.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A mount (Linux, Documentation/filesystems/proc.rst, 3.5).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
+    /// Folder that it is mounted on.
+    pub folder: PathBuf,
+    /// Path of that folder in its file system.
+    pub root: String,
     /// `major:minor` of its device. File systems on a network or in memory have numbers that no disk has.
     pub device: String,
     /// Type of the file system.
@@ -21,23 +25,33 @@ pub struct Mount {
 /// The innermost mount that holds a folder. Of two on one folder it is the later one, which hides the other.
 #[must_use]
 pub fn holding(mountinfo: &str, folder: &Path) -> Option<Mount> {
-    let parsed = mountinfo.lines().filter_map(line);
-    let holding = parsed.filter(|(place, _)| folder.starts_with(place));
-    holding.max_by_key(|(place, _)| place.len()).map(|(_, mount)| mount)
+    let holding = all(mountinfo).filter(|mount| folder.starts_with(&mount.folder));
+    holding.max_by_key(|mount| mount.folder.as_os_str().len())
 }
 
-fn line(line: &str) -> Option<(String, Mount)> {
+/// All mounts, in their order; lines of another form are left out.
+pub fn all(mountinfo: &str) -> impl Iterator<Item = Mount> {
+    mountinfo.lines().filter_map(line)
+}
+
+fn line(line: &str) -> Option<Mount> {
     let (left, right) = line.split_once(" - ")?;
     let (left, right): (Vec<&str>, Vec<&str>) = (left.split(' ').collect(), right.split(' ').collect());
-    let mount = Mount {
+    Some(Mount {
+        folder: unescaped(left.get(4)?).into(),
+        root: unescaped(left.get(3)?),
         device: (*left.get(2)?).to_owned(),
         kind: (*right.first()?).to_owned(),
-        source: (*right.get(1)?).to_owned(),
+        source: unescaped(right.get(1)?),
         options: (*left.get(5)?).to_owned(),
         of_filesystem: right.get(2).copied().unwrap_or_default().to_owned(),
-    };
-    // Blanks of a path are in octal.
-    Some((left.get(4)?.replace("\\040", " "), mount))
+    })
+}
+
+/// Path whose blanks and backslashes are in octal, as the kernel writes it.
+fn unescaped(path: &str) -> String {
+    let blanks = path.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n");
+    blanks.replace("\\134", "\\")
 }
 
 /// `ext4 on /dev/vda (rw,relatime)`, with the options of the file system that the mount does not have.
