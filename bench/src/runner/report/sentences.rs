@@ -42,7 +42,7 @@ fn beside(summary: &Summary, name: &str, peer: &Peer) -> String {
 /// Sentence for each checkpoint and each restore.
 pub(super) fn checkpoints(points: &[Summary]) -> Vec<String> {
     let sentence = |summary: &Summary| {
-        let took = summary.took_s?;
+        let took = summary.took_s.filter(|_| summary.calls > 0)?;
         let all = summary.point.block_bytes * u64::from(summary.point.depth);
         Some(format!(
             "{}: {} in {} s [{}–{}], {} MB/s [{}–{}]",
