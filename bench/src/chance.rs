@@ -39,7 +39,7 @@ impl Picker {
         let block = point.block_bytes.min(file_bytes);
         // Whole blocks only: a short block at the end would have another size.
         let blocks_per_file = (file_bytes / block).max(1);
-        let blocks = blocks_per_file * u64::from(point.files);
+        let blocks = blocks_per_file * u64::from(point.objects());
         let zipf = match point.pattern {
             Pattern::Zipf => Some(Zipf::new(blocks, access.exponent)?),
             _ => None,
@@ -52,9 +52,9 @@ impl Picker {
             blocks,
             stride: u64::from(access.stride),
             write_share: match point.operation {
-                Operation::Read => 0.0,
-                Operation::Write => 1.0,
+                Operation::Write | Operation::Checkpoint => 1.0,
                 Operation::Mixed => access.write_share,
+                _ => 0.0,
             },
             zipf,
             next: AtomicU64::new(0),

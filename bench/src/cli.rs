@@ -27,6 +27,7 @@ repeats that are finished; `--resume` goes on with them.
 
 Examples:
   tierlab-storage-bench run configs/storage/local.toml --scratch /data
+  tierlab-storage-bench run configs/storage/objects.toml --scratch /data
   tierlab-storage-bench run configs/storage/emulated.toml --repeats 5 --out results/emulated
   tierlab-storage-bench run configs/storage/local.toml --resume results/local-20261123-101500
 

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tierlab_storage::conformance::content;
-use tierlab_storage::{Body, Object, ObjectPath, StorageError, Tier};
+use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, StorageError, Tier};
 
 /// Maximum objects written at the same time.
 const AT_A_TIME: usize = 16;
@@ -82,6 +82,14 @@ impl Data {
         }
     }
 
+    /// Returns the CRC-32C of a whole file.
+    pub(crate) fn sum(&self, file: u32) -> u32 {
+        let starts = (0..self.file_bytes).step_by(PIECE as usize);
+        starts.fold(0, |sum, at| {
+            crc32c::crc32c_append(sum, &self.bytes(file, at..(at + PIECE).min(self.file_bytes)))
+        })
+    }
+
     /// Checks what was read of a file: that `len` bytes came, and the first of them, as far as the content is known.
     ///
     /// # Errors
@@ -119,9 +127,15 @@ async fn write(tier: &Arc<dyn Tier>, path: &ObjectPath, seed: u64, bytes: u64) -
     put(Body::File(file.path().to_owned())).await
 }
 
-/// Removes objects from a tier. Tries all of them, and returns the first error.
+/// Removes objects from a tier, as far as they are still there. Tries all of them, and returns the first error.
 pub(crate) async fn remove(tier: &Arc<dyn Tier>, objects: impl IntoIterator<Item = Object>) -> Result<()> {
-    let delete = |object: Object| async move { patiently(async || tier.delete(&object.path).await).await };
+    let delete = |object: Object| async move {
+        let deleted = patiently(async || tier.delete(&object.path).await).await;
+        deleted.or_else(|error| match error.kind() {
+            ErrorKind::NotFound => Ok(()),
+            _ => Err(error),
+        })
+    };
     let gone = stream::iter(objects).map(delete).buffer_unordered(REMOVED_AT_A_TIME);
     let gone: Vec<_> = gone.collect().await;
     gone.into_iter()

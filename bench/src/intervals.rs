@@ -5,7 +5,8 @@ use tierlab_analysis::statistics::sections::mean_interval;
 
 /// Mean; 0 of no value.
 pub(crate) fn mean(values: &[f64]) -> Interval {
-    let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
+    // The sum of no numbers is -0.
+    let mean = values.iter().fold(0.0, |sum, value| sum + value) / values.len().max(1) as f64;
     mean_interval(values).unwrap_or(Interval {
         value: mean,
         lo: mean,
@@ -33,6 +34,11 @@ pub(crate) fn percentile(sorted: &[f64], share: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_value_is_zero_without_a_sign() {
+        assert!(mean(&[]).value.is_sign_positive());
+    }
 
     #[test]
     fn a_single_value_has_no_width() {

@@ -127,6 +127,7 @@ fn arguments(point: &Point, access: &Access, file: &Path) -> Option<Vec<String>>
         Operation::Read => ("read", Some("--readonly".to_owned())),
         Operation::Write => ("write", None),
         Operation::Mixed => ("rw", Some(format!("--rwmixwrite={:.0}", access.write_share * 100.0))),
+        _ => return None,
     };
     words.push(match point.pattern {
         Pattern::Sequential => format!("--rw={act}"),

@@ -4,7 +4,7 @@
 use crate::content::{Data, name_of_run, patiently, remove};
 use crate::drive::{Course, Driven, tasks, threads};
 use crate::machine::Watched;
-use crate::plan::{Access, CacheState, Operation, Point, Way, WriteSync};
+use crate::plan::{Access, CacheState, Operation, Point, Way, WriteSync, word};
 use crate::stop::Stop;
 use crate::ways::{LocalCaller, OWN_OBJECTS, ThroughTier, drop_cache, sync, warm};
 use anyhow::{Context, Result, bail};
@@ -34,16 +34,39 @@ struct Manner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Set {
     files: u32,
-    /// Bytes of the blocks that were written in place; 0 for data that is only read. A tier takes such data for another version of the
-    /// object, and refuses to read it; and a read of another size finds other bytes than it checks for.
-    written_blocks: u64,
+    /// `Read` for data that is only read, `Write` for blocks written in place: a tier takes such data for another version of the object,
+    /// and refuses to read it. Otherwise the operation for which the objects are there.
+    operation: Operation,
+    /// Bytes of the blocks that were written in place, as a read of another size finds other bytes than it checks for; those of an object
+    /// of other operations; 0 for data that is only read.
+    block: u64,
 }
 
 impl Set {
     fn of(point: &Point) -> Self {
+        let operation = match point.operation {
+            Operation::List => Operation::Stat,
+            Operation::Restore => Operation::Checkpoint,
+            other if other.takes_objects() => other,
+            _ if point.writes_in_place() => Operation::Write,
+            _ => Operation::Read,
+        };
         Self {
-            files: point.files,
-            written_blocks: if point.writes_in_place() { point.block_bytes } else { 0 },
+            files: point.objects(),
+            operation,
+            block: if operation == Operation::Read {
+                0
+            } else {
+                point.block_bytes
+            },
+        }
+    }
+
+    /// Bytes of all files, where those that are read in parts have `size`.
+    fn bytes(self, size: u64) -> u64 {
+        match self.operation.takes_objects() {
+            true => u64::from(self.files) * self.block,
+            false => size,
         }
     }
 }
@@ -99,10 +122,13 @@ impl Station {
             return 0;
         }
         let sets: BTreeSet<Set> = points.clone().map(Set::of).collect();
-        let copies = sets
-            .iter()
-            .map(|set| if set.written_blocks > 0 { 2 * size } else { size });
-        let objects = points.filter(|point| point.operation != Operation::Read && !point.way.is_peer());
+        // A checkpoint lies beside the one before until it is whole.
+        let copies = sets.iter().map(|set| match set.operation {
+            Operation::Write | Operation::Checkpoint => 2 * set.bytes(size),
+            _ => set.bytes(size),
+        });
+        let is_object = |point: &&Point| matches!(point.operation, Operation::Write | Operation::Mixed);
+        let objects = points.filter(|point| is_object(point) && !point.way.is_peer());
         let written = objects.map(|point| u64::from(point.depth) * OWN_OBJECTS * point.block_bytes);
         copies.sum::<u64>() + written.max().unwrap_or(0)
     }
@@ -132,19 +158,23 @@ impl Station {
             .collect()
     }
 
-    /// Writes the data that a point reads, if it is missing.
+    /// Writes the data that a point reads, if it is missing, and that which it removes.
     pub(crate) fn prepare(&mut self, point: &Point, access: &Access) -> Result<()> {
-        if self.data.contains_key(&Set::of(point)) {
+        let set = Set::of(point);
+        if self.data.contains_key(&set) && point.operation != Operation::Delete {
             return Ok(());
         }
-        let folder = match Set::of(point).written_blocks {
-            0 => format!("{}/{}-files", self.folder, point.files),
-            block => format!("{}/{}-files-written-{block}", self.folder, point.files),
-        };
+        let folder = format!(
+            "{}/{}-files-{}-{}",
+            self.folder,
+            set.files,
+            word(&set.operation),
+            set.block
+        );
         let opened = self.opened();
-        let write = Data::write(&opened.tier, &folder, point.files, access.size, access.seed);
+        let write = Data::write(&opened.tier, &folder, set.files, set.bytes(access.size), access.seed);
         let data = opened.runtime.block_on(write)?;
-        self.data.insert(Set::of(point), data);
+        self.data.insert(set, data);
         Ok(())
     }
 
@@ -190,15 +220,13 @@ impl Station {
             threads: point.threads,
             direct,
         };
-        let (folder, watched) = (self.folder.clone(), self.watched.clone());
+        let watched = self.watched.clone();
         let opened = self.open(manner)?;
-        let write_bytes = match point.operation {
-            Operation::Read => 0,
-            Operation::Write | Operation::Mixed => point.block_bytes,
-        };
-        let caller = |number| ThroughTier::new(opened.tier.clone(), data.clone(), &folder, number, write_bytes);
+        let caller = |number| ThroughTier::new(opened.tier.clone(), data.clone(), point, number);
+        // Before the clock: they make their content.
+        let callers = (0..point.depth).map(caller).collect::<Result<Vec<_>>>()?;
         let course = Arc::new(course(&data)?);
-        tasks(&opened.runtime, &course, (0..point.depth).map(caller), &watched)
+        tasks(&opened.runtime, &course, callers, &watched)
     }
 
     /// Checks that the bytes arrived as the tier was configured.

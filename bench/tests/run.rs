@@ -102,6 +102,54 @@ fn every_way_and_pattern_is_measured_and_nothing_is_left_behind() {
 }
 
 #[test]
+fn objects_are_looked_up_listed_removed_and_checkpoints_written_and_restored() {
+    let folder = folder();
+    plan(
+        folder.path(),
+        "[[cross]]\ntier = [\"disk\", \"memory\"]\noperation = [\"stat\", \"list\", \"delete\"]\nfiles = [40]\nblock = [512]\ndepth = [1, 4]\n\
+         [[cross]]\ntier = [\"disk\", \"memory\"]\noperation = [\"checkpoint\", \"restore\"]\nblock = [\"3MiB\"]\ndepth = [1, 2]\n",
+    );
+    let out = folder.path().join("out");
+    let output = run(folder.path(), &["--out", out.to_str().unwrap(), "--seconds", "0.2"]);
+    assert!(output.status.success(), "{}", told(&output));
+    let run: Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
+    let points = run["points"].as_array().unwrap();
+    assert_eq!(points.len(), 2 * (3 * 2 + 2 * 2));
+    for point in points {
+        let number = |key: &str| {
+            point[key]["value"]
+                .as_f64()
+                .unwrap_or_else(|| panic!("{key} in {point}"))
+        };
+        let calls = point["calls"].as_u64().unwrap();
+        assert_eq!(
+            (&point["verdict"], &point["repeats"]),
+            (&"valid".into(), &2.into()),
+            "{point}"
+        );
+        assert!(number("iops") > 0.0, "{point}");
+        match point["operation"].as_str().unwrap() {
+            "checkpoint" | "restore" => {
+                let depth = point["depth"].as_u64().unwrap();
+                assert_eq!(calls, 2 * depth, "{point}");
+                assert!(number("took_s") > 0.0 && number("mb_per_s") > 0.0, "{point}");
+            }
+            // All of them, or as many as a repeat has time for.
+            "delete" => assert!((1..=80).contains(&calls), "{point}"),
+            _ => assert!(calls > 0 && number("mb_per_s") == 0.0, "{point}"),
+        }
+    }
+    let report = std::fs::read_to_string(out.join("report.md")).unwrap();
+    for wanted in [
+        "disk by direct: checkpoint, 3 MiB, depth 2: 6 MiB in ",
+        "memory by tier: list, 40 files",
+    ] {
+        assert!(report.contains(wanted), "{wanted} in {report}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path().join("scratch")).unwrap().count(), 0);
+}
+
+#[test]
 fn an_open_loop_counts_from_due_times_and_a_rate_that_is_too_high_is_saturated() {
     let folder = folder();
     // A tier with one connection that takes 5 ms for each request: 200 a second and no more.

@@ -13,7 +13,7 @@ const UNKNOWN: &str = "unknown";
 pub struct Host {
     /// CPU model as the kernel names it.
     pub cpu: String,
-    /// Logical cores.
+    /// Logical cores of the machine; 0 if unknown.
     pub cores: u32,
     /// Memory in bytes; 0 if unknown.
     pub memory_bytes: u64,
@@ -27,13 +27,19 @@ impl Host {
     pub fn here() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let kernel = read("/proc/sys/kernel/osrelease").trim().to_owned();
+        let cpuinfo = read("/proc/cpuinfo");
         Self {
-            cpu: cpu_model(&read("/proc/cpuinfo")).unwrap_or_else(|| UNKNOWN.to_owned()),
-            cores: std::thread::available_parallelism().map_or(0, |cores| cores.get() as u32),
+            cpu: cpu_model(&cpuinfo).unwrap_or_else(|| UNKNOWN.to_owned()),
+            cores: cores(&cpuinfo),
             memory_bytes: memory_bytes(&read("/proc/meminfo")).unwrap_or_default(),
             kernel: if kernel.is_empty() { UNKNOWN.to_owned() } else { kernel },
         }
     }
+}
+
+/// All that are online: a control group or an affinity may allow this process fewer.
+fn cores(cpuinfo: &str) -> u32 {
+    cpuinfo.lines().filter(|line| line.starts_with("processor")).count() as u32
 }
 
 fn cpu_model(cpuinfo: &str) -> Option<String> {
@@ -72,6 +78,11 @@ mod tests {
         assert!(here.cores > 0 && here.memory_bytes > 1 << 20, "{here:?}");
         assert_ne!(here.kernel, UNKNOWN);
         assert_ne!(filesystem(Path::new("/")), UNKNOWN);
+    }
+
+    #[test]
+    fn cores_are_those_of_the_machine() {
+        assert_eq!(cores("processor : 0\nmodel name\t: A 1\n\nprocessor : 1\n"), 2);
     }
 
     #[test]

@@ -9,6 +9,10 @@ const MUCH_AHEAD_KB: u64 = 512;
 /// Read-ahead in KiB below which a sequential read is split into many small reads.
 const LITTLE_AHEAD_KB: u64 = 64;
 
+/// Effect of much read-ahead; that of little is on reads in order.
+pub(super) const FETCHES_MORE: &str =
+    "reads through the page cache and memory maps may fetch far more than they ask for";
+
 /// Checks the file system of a folder, and its device.
 pub(super) fn below(tree: &Tree, mount: &Mount) -> Vec<Finding> {
     let mut found = vec![filesystem(mount)];
@@ -98,9 +102,7 @@ fn read_ahead(tree: &Tree, disk: &str, queue: &str) -> Option<Finding> {
     let found = format!("{kb} KiB");
     let change = |to: u64| format!("echo {to} > /sys/block/{disk}/queue/read_ahead_kb; direct reads do not have any");
     Some(match kb {
-        MUCH_AHEAD_KB.. => Finding::warning(about, found)
-            .effect("reads through the page cache and memory maps may fetch far more than they ask for")
-            .change(change(128)),
+        MUCH_AHEAD_KB.. => Finding::warning(about, found).effect(FETCHES_MORE).change(change(128)),
         ..LITTLE_AHEAD_KB => Finding::warning(about, found)
             .effect("files that are read in order through the page cache wait for each small piece")
             .change(change(128)),

@@ -159,7 +159,6 @@ fn look(
     measure: impl Fn(&Path) -> Option<Result<Ways>>,
 ) -> Vec<Finding> {
     let mut found = kernel::findings(tree, subject.pinned_bytes, ring);
-    found.extend(groups::findings(tree, kernel::online(tree)));
     let mounts = tree.text("proc/self/mountinfo").unwrap_or_default();
     for folder in &subject.folders {
         // A missing folder lies on the file system of its parent.
@@ -185,6 +184,8 @@ fn look(
         }
         found.extend(own);
     }
+    // After the measurements: a limit shows in them.
+    found.extend(groups::findings(tree, kernel::online(tree)));
     found.extend(disk::nvme(tree));
     found.extend(gpu::findings(tree, subject.wants_gpu));
     found

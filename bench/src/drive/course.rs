@@ -2,7 +2,7 @@
 
 use super::tally::{Faults, Second, Tally};
 use crate::chance::{Pick, Picker, Random};
-use crate::plan::{Access, Arrivals, Point, WriteSync};
+use crate::plan::{Access, Arrivals, Point};
 use crate::stop::Stop;
 use anyhow::Result;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,6 +17,9 @@ const LEAD: Duration = Duration::from_millis(20);
 /// Maximum time for calls of an open loop after the last due time, in windows; at least [`LEAST_DRAIN`].
 const DRAIN_WINDOWS: u32 = 4;
 const LEAST_DRAIN: Duration = Duration::from_secs(2);
+
+/// Longest repeat that ends with its calls.
+const LONGEST: Duration = Duration::from_hours(24);
 
 /// Seconds of a window that are counted apart, which bounds their memory: two hours.
 const MOST_SECONDS: usize = 7200;
@@ -33,8 +36,10 @@ pub(crate) struct Course {
     most: Option<usize>,
     /// Time at which the data came to its end.
     ran_out: OnceLock<Instant>,
-    /// If true, the repeat ends once all that was written is durable.
-    pub(super) syncs_at_end: bool,
+    /// If true, the repeat ends with the last call, and once all that was written is durable.
+    pub(super) ends_with_calls: bool,
+    /// If true, each caller makes one call.
+    pub(super) is_once: bool,
     seed: u64,
     pub(super) begin: Instant,
     pub(crate) measure_from: Instant,
@@ -84,10 +89,14 @@ impl Course {
             0 => None,
             rate => Some(due_times(rate, access.arrivals, seed, warmup + access.window)?),
         };
-        let blocks = (file_bytes / point.block_bytes).max(1) as usize * point.files as usize;
+        let blocks = (file_bytes / point.block_bytes).max(1) as usize * point.objects() as usize;
         let most = point.ends_with_data().then_some(blocks);
         let begin = Instant::now() + LEAD;
-        let until = begin + warmup + access.window;
+        let window = match point.operation.is_once() {
+            true => LONGEST,
+            false => access.window,
+        };
+        let until = begin + warmup + window;
         let drain = (access.window * DRAIN_WINDOWS).max(LEAST_DRAIN);
         Ok(Self {
             picker,
@@ -95,7 +104,8 @@ impl Course {
             next: AtomicUsize::new(0),
             most,
             ran_out: OnceLock::new(),
-            syncs_at_end: point.sync == WriteSync::End,
+            ends_with_calls: point.ends_with_calls(),
+            is_once: point.operation.is_once(),
             seed,
             begin,
             measure_from: begin + warmup,
@@ -229,6 +239,7 @@ impl Course {
     /// Counts a call of the window: in a closed loop those that end in it, in an open loop those due in it.
     pub(super) fn count(&self, turn: Turn, call: &Call, tally: &mut Tally) {
         let Turn { pick, due, .. } = turn;
+        tally.last_end = Some(call.ended);
         let is_in_window = call.ended >= self.measure_from && call.ended < self.until;
         tally.sums.ended += u64::from(is_in_window);
         let from = due.unwrap_or(call.begun);

@@ -36,13 +36,14 @@ fn watch(course: &Course, watched: &Watched, join: impl FnOnce() -> Result<Tally
     let first = watched.look();
     wait(course, course.until);
     // In a closed loop the last calls end after the window: neither they nor their load on the machine count.
-    let at_end = (course.due().is_none() && !course.syncs_at_end).then(|| watched.look());
+    let at_end = (course.due().is_none() && !course.ends_with_calls).then(|| watched.look());
     let tally = join()?;
     let last = at_end.unwrap_or_else(|| watched.look());
     // Shorter after an interrupt, or where the data came to its end.
-    let end = match course.syncs_at_end {
-        true => last.at,
-        false => course.ran_out().unwrap_or_else(Instant::now).min(course.until),
+    let end = match (course.is_once, course.ends_with_calls) {
+        (true, _) => tally.last_end.unwrap_or(last.at),
+        (false, true) => last.at,
+        (false, false) => course.ran_out().unwrap_or_else(Instant::now).min(course.until),
     };
     let window = end.saturating_duration_since(course.measure_from);
     Ok(Driven {

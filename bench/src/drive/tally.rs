@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tierlab_protocol::via::ViaSet;
 use tierlab_storage::ReadCost;
 
@@ -21,6 +21,8 @@ pub(crate) struct Tally {
     pub(crate) via: ViaSet,
     /// Errors of calls of the window by kind, if a course tolerates them.
     pub(crate) faults: BTreeMap<&'static str, Faults>,
+    /// End of the last call.
+    pub(super) last_end: Option<Instant>,
     /// Number of the second of the window that the caller is in, and its calls so far.
     pub(super) second: (usize, Second),
 }
@@ -113,6 +115,7 @@ impl Default for Tally {
             sums: Sums::default(),
             via: ViaSet::default(),
             faults: BTreeMap::new(),
+            last_end: None,
             second: Default::default(),
         }
     }
@@ -153,6 +156,7 @@ impl Tally {
         let _ = self.late_ns.add(&other.late_ns);
         self.sums.add(&other.sums);
         self.via = self.via.union(other.via);
+        self.last_end = self.last_end.max(other.last_end);
         for (kind, faults) in &other.faults {
             self.faults.entry(*kind).or_default().add(faults);
         }

@@ -71,7 +71,7 @@ fn call(course: &Course, mut caller: impl Blocking, number: u32) -> Result<Tally
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Access, CacheState, Pattern, Point, WriteSync};
+    use crate::plan::{Access, CacheState, Operation, Pattern, Point, WriteSync};
     use crate::stop::Stop;
     use std::time::Duration;
 
@@ -124,6 +124,21 @@ mod tests {
         assert!(calls.len() == 2 && calls.iter().all(|calls| *calls > 50), "{calls:?}");
         assert_eq!(calls.iter().sum::<u64>(), driven.tally.sums.ended);
         assert!(run(&Point::reads("t", 4096), 0.05).seconds.is_empty());
+    }
+
+    #[test]
+    fn a_checkpoint_takes_until_every_caller_has_written_its_object() {
+        let point = Point {
+            operation: Operation::Checkpoint,
+            pattern: Pattern::Sequential,
+            depth: 2,
+            ..Point::reads("t", 1 << 20)
+        };
+        let access = Access::reads(1, Duration::from_millis(1), Duration::ZERO);
+        let course = Course::new(&point, &access, point.block_bytes, 0, &Stop::default()).unwrap();
+        let driven = threads(&course, vec![Slow, Slow], &Watched::default(), || Ok(())).unwrap();
+        assert_eq!((driven.tally.sums.calls, driven.tally.sums.ended), (2, 2));
+        assert!(driven.window >= Duration::from_millis(5), "{:?}", driven.window);
     }
 
     #[test]

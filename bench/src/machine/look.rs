@@ -77,10 +77,9 @@ impl Look {
         let own_cpu_s = (self.own_cpu_s - earlier.own_cpu_s).max(0.0);
         let passed = self.cpu.zip(earlier.cpu).map(|(now, then)| now.since(then));
         let shares = passed.filter(|passed| passed.all > 0).map(|passed| {
+            // In ticks of the whole machine, of which a control group or an affinity may allow this process a part.
             let all = passed.all as f64;
-            let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
-            let seconds = self.at.saturating_duration_since(earlier.at).as_secs_f64().max(1e-9);
-            let foreign = passed.busy as f64 / all - own_cpu_s / (seconds * cores);
+            let foreign = (passed.busy as f64 - own_cpu_s * procfs::ticks_per_second() as f64) / all;
             (foreign.clamp(0.0, 1.0), passed.steal as f64 / all)
         });
         MachineUse {
@@ -100,6 +99,22 @@ impl Look {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_are_of_the_whole_machine_and_not_of_the_cores_that_this_process_may_use() {
+        let look = |own_cpu_s: f64, busy_s: u64| Look {
+            own_cpu_s,
+            cpu: Some(CpuTicks {
+                busy: busy_s * procfs::ticks_per_second(),
+                steal: 0,
+                all: 2 * busy_s * procfs::ticks_per_second(),
+            }),
+            ..Watched::default().look()
+        };
+        // Half of the machine's time was work, and half of that this process's.
+        let used = look(32.0, 64).since(&look(0.0, 0));
+        assert!((used.foreign_cpu_share.unwrap() - 0.25).abs() < 1e-9, "{used:?}");
+    }
 
     #[test]
     fn work_of_its_own_is_not_foreign() {

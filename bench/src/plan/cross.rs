@@ -1,7 +1,7 @@
 //! Factors to points. In: a plan's tables, and the kind of each tier. Out: every point once, or a point that cannot be measured and why.
 //! Pure.
 
-use super::point::{CacheState, Operation, Point, Way, WriteSync};
+use super::point::{CacheState, Operation, Pattern, Point, Way, WriteSync, word};
 use super::raw::RawCross;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,10 +15,14 @@ pub(crate) enum TierPlace {
     },
     /// Any other tier.
     Elsewhere,
+    /// Tier without writes, of this kind.
+    ReadOnly(&'static str),
 }
 
 /// Most points: more come from a mistake in the plan.
 const MOST_POINTS: usize = 5000;
+/// Most objects of a point.
+const MOST_FILES: u32 = 1_000_000;
 
 /// Every combination. Combinations that are the same for their way or tier (an unused page cache, threads of a way without a runtime) become
 /// one.
@@ -86,13 +90,26 @@ fn settle(mut point: Point, places: &BTreeMap<String, TierPlace>) -> Result<Poin
             known.join(", ")
         ));
     };
+    let (way, operation) = (word(&point.way), word(&point.operation));
     match (place, point.way) {
+        (TierPlace::ReadOnly(kind), _) => {
+            return Err(format!(
+                "cross.tier: `{}` is a `{kind}` tier, which is read only, and this plan writes what it measures: measure an object of \
+                 it by flags, with --object",
+                point.tier
+            ));
+        }
         (TierPlace::Local { direct: true }, Way::Tier) => point.way = Way::Direct,
         (TierPlace::Local { direct: false }, Way::Tier) => point.way = Way::Buffered,
-        (TierPlace::Elsewhere, way) if way != Way::Tier => {
-            let (way, tier) = (super::point::word(&way), &point.tier);
+        (TierPlace::Elsewhere, other) if other != Way::Tier => {
+            let tier = &point.tier;
             return Err(format!(
                 "cross.way: `{way}` reads local files, and `{tier}` is no `nvme` tier with one root: use `tier`"
+            ));
+        }
+        (_, peer) if peer.is_peer() && point.operation.takes_objects() => {
+            return Err(format!(
+                "cross.operation: `{way}` has no `{operation}`, which is an operation of tiers: use the way `tier`"
             ));
         }
         _ => {}
@@ -101,10 +118,20 @@ fn settle(mut point: Point, places: &BTreeMap<String, TierPlace>) -> Result<Poin
         return Err("cross.cache: `cold` or `warm`".to_owned());
     }
     point.cache = match (place, point.way.is_direct()) {
-        (TierPlace::Elsewhere, _) => CacheState::AsIs,
+        (TierPlace::Elsewhere | TierPlace::ReadOnly(_), _) => CacheState::AsIs,
+        _ if point.operation.takes_objects() && !point.operation.reads() => CacheState::AsIs,
         (_, true) => CacheState::Bypassed,
         (_, false) => point.cache,
     };
+    if point.operation.takes_objects() {
+        point.pattern = match point.operation {
+            Operation::Stat | Operation::List => Pattern::Random,
+            _ => Pattern::Sequential,
+        };
+    }
+    if point.operation.is_once() {
+        point.files = 1;
+    }
     if point.way.is_peer() {
         point.threads = 0;
     }
@@ -116,14 +143,23 @@ fn settle(mut point: Point, places: &BTreeMap<String, TierPlace>) -> Result<Poin
 
 fn check(point: &Point, size: u64) -> Result<(), String> {
     let file_bytes = size / u64::from(point.files.max(1));
+    let takes_objects = point.operation.takes_objects();
     let is_aligned = point.block_bytes.is_multiple_of(4096) && file_bytes.is_multiple_of(4096);
     let why = match point {
         Point { depth: 0, .. } => "cross.depth: must be at least 1".to_owned(),
         Point { depth, .. } if *depth > 4096 => "cross.depth: at most 4096".to_owned(),
         Point { files: 0, .. } => "cross.files: must be at least 1".to_owned(),
+        Point { files, .. } if *files > MOST_FILES => format!("cross.files: at most {MOST_FILES}"),
         Point { block_bytes: 0, .. } => "cross.block: must be at least one byte".to_owned(),
-        Point { block_bytes, .. } if *block_bytes > size => "cross.block: larger than the data's `size`".to_owned(),
-        Point { files, .. } if file_bytes == 0 => format!("cross.files: {files} files of {size} bytes would be empty"),
+        Point { rate, .. } if *rate > 0 && takes_objects && point.ends_with_data() => {
+            "cross.rate: must be 0 where objects come to an end".to_owned()
+        }
+        Point { block_bytes, .. } if *block_bytes > size && !takes_objects => {
+            "cross.block: larger than the data's `size`".to_owned()
+        }
+        Point { files, .. } if file_bytes == 0 && !takes_objects => {
+            format!("cross.files: {files} files of {size} bytes would be empty")
+        }
         Point {
             way: Way::Mmap,
             operation,
@@ -146,6 +182,7 @@ mod tests {
         let places = [
             ("disk".to_owned(), TierPlace::Local { direct: true }),
             ("bucket".to_owned(), TierPlace::Elsewhere),
+            ("tables".to_owned(), TierPlace::ReadOnly("flight")),
         ];
         let points = points(&[table], &places.into(), 1 << 20)?;
         Ok(points.iter().map(ToString::to_string).collect())
@@ -186,9 +223,37 @@ mod tests {
     }
 
     #[test]
+    fn operations_on_objects_have_no_pattern_and_a_checkpoint_has_an_object_for_each_caller() {
+        let all = crossed(
+            "tier = [\"bucket\"]\npattern = [\"random\", \"zipf\"]\noperation = [\"stat\", \"list\", \"delete\"]\nblock = [4096]\nfiles = [100]",
+        );
+        let wanted =
+            ["stat", "list", "delete"].map(|word| format!("bucket by tier: {word}, 100 files, 4 KiB, depth 1"));
+        assert_eq!(all.unwrap(), wanted);
+        // Larger than `size`, which is that of data which is read in parts.
+        let all = crossed(
+            "tier = [\"disk\"]\nway = [\"buffered\"]\noperation = [\"checkpoint\", \"restore\"]\nblock = [\"2MiB\"]\ndepth = [4]",
+        );
+        let wanted = ["checkpoint", "restore, cold"].map(|text| format!("disk by buffered: {text}, 2 MiB, depth 4"));
+        assert_eq!(all.unwrap(), wanted);
+    }
+
+    #[test]
     fn what_cannot_be_measured_is_named() {
         for (text, named) in [
             ("tier = [\"x\"]\nblock = [1]", "no tier `x`: there are bucket, disk"),
+            (
+                "tier = [\"tables\"]\nblock = [1]",
+                "`tables` is a `flight` tier, which is read only",
+            ),
+            (
+                "tier = [\"disk\"]\nblock = [1]\nway = [\"pread\"]\noperation = [\"list\"]",
+                "`pread` has no `list`",
+            ),
+            (
+                "tier = [\"disk\"]\nblock = [1]\noperation = [\"delete\"]\nrate = [10]",
+                "cross.rate",
+            ),
             (
                 "tier = [\"bucket\"]\nblock = [1]\nway = [\"mmap\"]",
                 "`mmap` reads local files",

@@ -137,6 +137,7 @@ fn access(raw: &RawPlan) -> Result<Access, String> {
 /// Local files are those of an nvme tier with one root and nothing around it.
 fn place(config: &TierConfig) -> TierPlace {
     match config {
+        _ if config.kind() == "flight" => TierPlace::ReadOnly(config.kind()),
         TierConfig::Nvme(nvme) if nvme.roots.is_empty() => TierPlace::Local { direct: nvme.direct },
         _ => TierPlace::Elsewhere,
     }

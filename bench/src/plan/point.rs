@@ -62,6 +62,38 @@ pub(crate) enum Operation {
     Write,
     /// Both, `write_share` of them writes.
     Mixed,
+    /// Look-ups of random objects.
+    Stat,
+    /// Listings of all objects.
+    List,
+    /// Removals of one object after another, until none is left.
+    Delete,
+    /// Durable writes of large objects: each caller writes one.
+    Checkpoint,
+    /// Whole reads of such objects: each caller looks one up, reads it and computes its checksum.
+    Restore,
+}
+
+impl Operation {
+    /// True for calls on whole objects, `files` of them with `block` bytes each.
+    pub(crate) const fn takes_objects(self) -> bool {
+        !matches!(self, Self::Read | Self::Write | Self::Mixed)
+    }
+
+    /// True if each caller makes one call, and the repeat lasts until the last of them has ended.
+    pub(crate) const fn is_once(self) -> bool {
+        matches!(self, Self::Checkpoint | Self::Restore)
+    }
+
+    /// True if its calls read data, so that the state of the page cache matters.
+    pub(crate) const fn reads(self) -> bool {
+        matches!(self, Self::Read | Self::Restore)
+    }
+
+    /// True if its calls move bytes of objects.
+    pub(crate) const fn moves_bytes(self) -> bool {
+        !matches!(self, Self::Stat | Self::List | Self::Delete)
+    }
 }
 
 /// Time at which blocks written in place are made durable.
@@ -141,10 +173,22 @@ impl Point {
 
     /// Pattern and operation, and the number of files if there are several.
     pub(crate) fn access_text(&self) -> String {
-        let text = format!("{} {}", word(&self.pattern), word(&self.operation));
+        let operation = word(&self.operation);
+        let text = match self.operation.takes_objects() {
+            true => operation,
+            false => format!("{} {operation}", word(&self.pattern)),
+        };
         match self.files {
             0 | 1 => text,
             files => format!("{text}, {files} files"),
+        }
+    }
+
+    /// Number of objects: one for each caller where each makes one call.
+    pub(crate) fn objects(&self) -> u32 {
+        match self.operation.is_once() {
+            true => self.depth,
+            false => self.files,
         }
     }
 
@@ -153,15 +197,21 @@ impl Point {
         self.way.is_peer() && self.operation != Operation::Read
     }
 
-    /// True for reads in order of data that is cold: they end with the data, whose pages are warm from then on.
+    /// True for accesses that end with the data: reads in order of cold data, whose pages are warm from then on, and
+    /// operations for which an object is there once.
     pub(crate) fn ends_with_data(&self) -> bool {
         let in_order = matches!(self.pattern, Pattern::Sequential | Pattern::Strided);
-        in_order && self.cache == CacheState::Cold
+        in_order && (self.cache == CacheState::Cold || self.operation.takes_objects())
+    }
+
+    /// True if the end of the last call ends the repeat, rather than a time.
+    pub(crate) fn ends_with_calls(&self) -> bool {
+        self.sync == WriteSync::End || self.operation.is_once()
     }
 
     /// True if calls before the window would change what is measured in it.
     pub(crate) fn skips_warmup(&self) -> bool {
-        self.ends_with_data() || self.sync == WriteSync::End
+        self.ends_with_data() || self.ends_with_calls()
     }
 
     /// State of the page cache, durability of writes and number of threads, as far as they are chosen: `, cold, 2 threads`.

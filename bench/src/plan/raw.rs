@@ -72,10 +72,10 @@ pub(crate) struct RawCross {
     /// Patterns of the positions.
     #[serde(default = "only")]
     pub(crate) pattern: Vec<Pattern>,
-    /// Reads, writes, or both.
+    /// Reads, writes, or both; or operations on whole objects.
     #[serde(default = "only")]
     pub(crate) operation: Vec<Operation>,
-    /// Bytes of an access.
+    /// Bytes of an access; of operations on whole objects, those of each.
     pub(crate) block: Vec<Size>,
     /// Calls in flight.
     #[serde(default = "numbers::<_, 1>")]
@@ -89,7 +89,7 @@ pub(crate) struct RawCross {
     /// Durability of blocks written by `pread` and `pread-direct`; a tier's own writes have that of the tier.
     #[serde(default = "only")]
     pub(crate) sync: Vec<WriteSync>,
-    /// Files that the data is cut into.
+    /// Files that the data is cut into, or objects.
     #[serde(default = "numbers::<_, 1>")]
     pub(crate) files: Vec<u32>,
     /// Calls offered per second; 0 is a closed loop.

@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 use summary::{Summary, Verdict, summaries};
+use tierlab_instrument::host::Host;
 use tierlab_instrument::units::bytes;
 
 /// Time of a repeat beside its window: dropping or warming the page cache, starting callers.
@@ -81,8 +82,23 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
     }
 }
 
-/// Refuses a run whose data does not fit into its scratch folder, before anything is written. All local tiers lie in that folder.
+/// Refuses a run whose checkpoints do not fit into memory, or whose data does not fit into its scratch folder, before anything is
+/// written. All local tiers lie in that folder.
 fn check_space(plan: &Plan, stations: &Stations) -> Result<()> {
+    let checkpoints = plan
+        .points
+        .iter()
+        .filter(|point| point.operation == Operation::Checkpoint);
+    let held = checkpoints
+        .map(|point| u64::from(point.depth) * point.block_bytes)
+        .max();
+    let (held, memory) = (held.unwrap_or(0), Host::here().memory_bytes);
+    ensure!(
+        memory == 0 || held <= memory,
+        "cross.block: the writers of a checkpoint hold {} in memory, and this machine has {}: take a smaller `block` or `depth`",
+        bytes(held),
+        bytes(memory)
+    );
     let of = |(name, station): (&String, &Station)| {
         let points = plan.points.iter().filter(|point| point.tier == *name);
         station.local_bytes(points, plan.access.size)
@@ -123,7 +139,8 @@ struct PointSeconds {
 impl PointSeconds {
     fn of(entries: &[Entry]) -> Vec<Self> {
         let mut all: BTreeMap<&Point, BTreeMap<u32, Vec<SecondFigures>>> = BTreeMap::new();
-        for entry in entries {
+        // A call of a checkpoint lasts for seconds.
+        for entry in entries.iter().filter(|entry| !entry.point.operation.is_once()) {
             let seconds = entry.measured.iter().map(|one| one.seconds.clone());
             for seconds in seconds.filter(|seconds| !seconds.is_empty()) {
                 all.entry(&entry.point).or_default().insert(entry.repeat, seconds);
@@ -191,7 +208,7 @@ fn one(plan: &Plan, station: &mut Station, fio: &Fio, (point, repeat): (&Point, 
 
 /// Writes as a point does for the plan's time, so that a flash drive has no clean blocks left when it is measured.
 fn precondition(plan: &Plan, station: &mut Station, point: &Point, stop: &Stop) -> Result<()> {
-    if plan.precondition.is_zero() || point.operation == Operation::Read {
+    if plan.precondition.is_zero() || !matches!(point.operation, Operation::Write | Operation::Mixed) {
         return Ok(());
     }
     let access = Access {

@@ -5,7 +5,7 @@ use super::record::{Entry, MeasuredRepeat};
 use crate::intervals::{geometric_mean, mean};
 use crate::machine::Traffic;
 use crate::peers::PeerFigures;
-use crate::plan::{CacheState, Operation, Point};
+use crate::plan::{CacheState, Point};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use tierlab_analysis::latency_interval;
@@ -59,14 +59,19 @@ pub(crate) struct Summary {
     pub(crate) calls: u64,
     pub(crate) iops: Interval,
     pub(crate) mb_per_s: Interval,
+    /// Seconds from the first call to the end of the last, of a checkpoint and its restore.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) took_s: Option<Interval>,
     /// Latency percentile; `None` with fewer than 10 calls beyond it.
     pub(crate) p50_us: Option<Interval>,
     pub(crate) p95_us: Option<Interval>,
     pub(crate) p99_us: Option<Interval>,
     pub(crate) p999_us: Option<Interval>,
     pub(crate) late_p99_us: Option<f64>,
-    /// CPU seconds of the bench's own process per GB.
-    pub(crate) cpu_s_per_gb: Interval,
+    /// CPU seconds of the bench's own process per GB; `None` if no bytes are moved.
+    pub(crate) cpu_s_per_gb: Option<Interval>,
+    /// CPU time of the bench's own process per call, in microseconds.
+    pub(crate) cpu_us_per_call: Interval,
     /// Bytes moved by the tier per requested byte.
     pub(crate) over_read: Option<f64>,
     /// Bytes that the kernel fetched from storage for this process, per requested byte.
@@ -149,7 +154,8 @@ fn summary(point: &Point, entries: &[&Entry]) -> Summary {
     let sum = |of: fn(&MeasuredRepeat) -> u64| kept.iter().map(|one| of(one.measured)).sum::<u64>();
     let asked = sum(|m| m.sums.asked_bytes).max(1) as f64;
     let fetched: Option<u64> = kept.iter().map(|one| one.measured.machine.fetched_bytes).sum();
-    let fetched_share = fetched.map(|bytes| bytes as f64 / asked);
+    let moves_bytes = point.operation.moves_bytes();
+    let fetched_share = fetched.filter(|_| moves_bytes).map(|bytes| bytes as f64 / asked);
     let table = BlockTable::new(kept.iter().map(|one| one.repeat.histograms.latency.as_slice()));
     let percentile = |quantile: f64| {
         let is_printed = table.samples() >= samples_needed(quantile);
@@ -164,12 +170,14 @@ fn summary(point: &Point, entries: &[&Entry]) -> Summary {
         calls,
         iops: each(&|m| m.sums.ended as f64 / m.window_s),
         mb_per_s: each(&|m| m.sums.asked_bytes as f64 / 1e6 / m.window_s),
+        took_s: point.operation.is_once().then(|| each(&|m| m.window_s)),
         p50_us: percentile(0.5),
         p95_us: percentile(0.95),
         p99_us: percentile(0.99),
         p999_us: percentile(0.999),
         late_p99_us: kept.iter().filter_map(|one| one.measured.late_p99_us).reduce(f64::max),
-        cpu_s_per_gb: each(&|m| m.machine.own_cpu_s * 1e9 / m.sums.asked_bytes.max(1) as f64),
+        cpu_s_per_gb: moves_bytes.then(|| each(&|m| m.machine.own_cpu_s * 1e9 / m.sums.asked_bytes.max(1) as f64)),
+        cpu_us_per_call: each(&|m| m.machine.own_cpu_s * 1e6 / m.sums.ended.max(1) as f64),
         over_read: (requests > 0).then(|| sum(|m| m.sums.wire_bytes) as f64 / asked),
         fetched_share,
         requests_per_call: (requests > 0).then(|| requests as f64 / calls.max(1) as f64),
@@ -250,7 +258,7 @@ fn verdict(point: &Point, entries: &[&Entry], kept: &[&Measurement<'_>]) -> Verd
     }
     let share = |one: &&Measurement<'_>| Some(fetched_share(one.measured)?.min(1.0));
     let least = kept.iter().filter_map(share).fold(1.0, f64::min);
-    if point.cache == CacheState::Cold && point.operation == Operation::Read && least < FETCHED {
+    if point.cache == CacheState::Cold && point.operation.reads() && least < FETCHED {
         return Verdict::Unknown(format!(
             "not cold: in a repeat {:.0} % of what was read was fetched from storage, the rest came from memory; take a larger `size` or \
              fewer `seconds`, on a disk",

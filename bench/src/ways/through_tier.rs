@@ -1,91 +1,239 @@
-//! Accesses through a tier. In: a pick. Out: the bytes, checked, and their cost. A write is a whole object: tiers write nothing else.
+//! Calls through a tier. In: a pick. Out: the call, what came back checked, and its cost. A write is a whole object: tiers write nothing
+//! else.
 
 use super::local::range;
 use crate::chance::Pick;
 use crate::content::Data;
 use crate::drive::{Call, Caller};
-use anyhow::{Context, Result};
+use crate::plan::{Operation, Point};
+use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
+use crc32c::crc32c_append;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use std::sync::Arc;
 use std::time::Instant;
-use tierlab_storage::{Body, Object, ObjectPath, ReadCost, Tier};
+use tierlab_storage::{Body, Object, ObjectPath, ReadCost, StorageError, Tier};
 
 /// Objects of a caller, written in turn.
 pub(crate) const OWN_OBJECTS: u64 = 4;
+/// Bytes that a restore reads at a time, while it computes the checksum of those before.
+const RESTORED_BYTES: u64 = 64 << 20;
 
 /// One caller.
 pub(crate) struct ThroughTier {
     tier: Arc<dyn Tier>,
     data: Data,
-    folder: String,
+    /// Folder of the data.
+    folder: ObjectPath,
+    operation: Operation,
     caller: u32,
     written: u64,
-    /// Content of its writes, made before the first of them. Nobody reads what is written.
+    /// Content of its writes, made before the first of them.
     content: Bytes,
+    /// CRC-32C of what it restores.
+    sum: u32,
 }
 
 impl ThroughTier {
-    /// Creates a caller that writes at most `write_bytes` at a time.
-    pub(crate) fn new(tier: Arc<dyn Tier>, data: Data, folder: &str, caller: u32, write_bytes: u64) -> Self {
-        Self {
+    /// Creates a caller, with the content that it writes or expects.
+    ///
+    /// # Errors
+    /// Data without a folder.
+    pub(crate) fn new(tier: Arc<dyn Tier>, data: Data, point: &Point, caller: u32) -> Result<Self> {
+        let first = data.objects.first().map(|object| object.path.as_str());
+        let folder = first.and_then(|path| path.rsplit_once('/'));
+        let content = match point.operation {
+            Operation::Write | Operation::Mixed | Operation::Checkpoint => data.bytes(caller, 0..point.block_bytes),
+            _ => Vec::new(),
+        };
+        let sum = match point.operation {
+            Operation::Restore => data.sum(caller),
+            _ => 0,
+        };
+        Ok(Self {
+            folder: ObjectPath::new(folder.context("the data has no folder")?.0)?,
+            operation: point.operation,
+            content: content.into(),
+            sum,
             tier,
-            content: data.bytes(caller, 0..write_bytes).into(),
             data,
-            folder: folder.to_owned(),
             caller,
             written: 0,
-        }
+        })
+    }
+
+    fn object(&self, number: u32) -> &Object {
+        &self.data.objects[number as usize]
     }
 
     async fn read(&self, pick: Pick) -> Result<Call> {
-        let object: &Object = &self.data.objects[pick.file as usize];
         let range = range(pick);
-        let begun = Instant::now();
-        let read = self.tier.read(object, range.clone()).await;
-        let ended = Instant::now();
-        let read = read.context("a read failed")?;
+        let read = self.tier.read(self.object(pick.file), range.clone());
+        let (read, mut call) = timed("a read failed", pick.len, read).await?;
         self.data.check(pick.file, &range, &read.bytes, read.bytes.len())?;
-        Ok(Call {
-            begun,
-            ended,
-            bytes: pick.len,
-            cost: read.cost,
-        })
+        call.cost = read.cost;
+        Ok(call)
     }
 
     async fn put(&mut self, pick: Pick) -> Result<Call> {
-        let name = format!(
-            "{}/written/{}-{}.bin",
-            self.folder,
-            self.caller,
-            self.written % OWN_OBJECTS
-        );
+        let name = format!("written/{}-{}.bin", self.caller, self.written % OWN_OBJECTS);
         self.written += 1;
-        let path = ObjectPath::new(&name)?;
+        let path = self.folder.join(&name)?;
         let body = Body::Bytes(self.content.slice(..pick.len));
-        let begun = Instant::now();
-        self.tier.put(&path, body).await.context("a write failed")?;
-        let ended = Instant::now();
-        let cost = ReadCost {
-            device: ended - begun,
-            wire_bytes: pick.len as u64,
-            requests: 1,
-            ..ReadCost::default()
-        };
-        Ok(Call {
-            begun,
-            ended,
-            bytes: pick.len,
-            cost,
-        })
+        let put = self.tier.put(&path, body);
+        Ok(timed("a write failed", pick.len, put).await?.1)
     }
+
+    async fn stat(&self, pick: Pick) -> Result<Call> {
+        let path = &self.object(pick.file).path;
+        let (found, call) = timed("a look-up failed", 0, self.tier.stat(path)).await?;
+        let (found, wanted) = (found.size, self.data.file_bytes);
+        ensure!(found == wanted, "{path}: has {found} bytes and not {wanted}");
+        Ok(call)
+    }
+
+    async fn list(&self) -> Result<Call> {
+        let list = self.tier.list(Some(&self.folder));
+        let (found, call) = timed("a listing failed", 0, list).await?;
+        let (found, wanted) = (found.len(), self.data.objects.len());
+        ensure!(
+            found == wanted,
+            "{}: {found} objects are listed and not {wanted}",
+            self.folder
+        );
+        Ok(call)
+    }
+
+    async fn delete(&self, pick: Pick) -> Result<Call> {
+        let delete = self.tier.delete(&self.object(pick.file).path);
+        Ok(timed("a removal failed", 0, delete).await?.1)
+    }
+
+    async fn checkpoint(&self) -> Result<Call> {
+        let body = Body::Bytes(self.content.clone());
+        let put = self.tier.put(&self.object(self.caller).path, body);
+        Ok(timed("a write failed", self.content.len(), put).await?.1)
+    }
+
+    /// Looks the object up, as its last checkpoint is a version of its own, and reads it as a server loads a model.
+    async fn restore(&self) -> Result<Call> {
+        let path = &self.object(self.caller).path;
+        let read = async {
+            let object = self.tier.stat(path).await?;
+            let starts = (0..object.size).step_by(RESTORED_BYTES as usize);
+            let reads = starts.map(|at| self.tier.read(&object, at..(at + RESTORED_BYTES).min(object.size)));
+            let mut reads = stream::iter(reads).buffered(2);
+            let (mut sum, mut cost) = (0, ReadCost::default());
+            while let Some(read) = reads.try_next().await? {
+                sum = crc32c_append(sum, &read.bytes);
+                cost.merge(&read.cost);
+            }
+            Ok((object.size, sum, cost))
+        };
+        let bytes = self.data.file_bytes;
+        let ((found, sum, cost), mut call) = timed("a restore failed", bytes as usize, read).await?;
+        ensure!(
+            (found, sum) == (bytes, self.sum),
+            "{path}: its {found} bytes with checksum {sum:08x} are not the {bytes} with {:08x} that were written",
+            self.sum
+        );
+        call.cost = cost;
+        Ok(call)
+    }
+}
+
+/// Makes a call that moves so many bytes, with its time as cost.
+async fn timed<T>(
+    failed: &'static str,
+    bytes: usize,
+    act: impl Future<Output = Result<T, StorageError>>,
+) -> Result<(T, Call)> {
+    let begun = Instant::now();
+    let done = act.await;
+    let ended = Instant::now();
+    let cost = ReadCost {
+        device: ended - begun,
+        wire_bytes: bytes as u64,
+        requests: u32::from(bytes > 0),
+        ..ReadCost::default()
+    };
+    let call = Call {
+        begun,
+        ended,
+        bytes,
+        cost,
+    };
+    Ok((done.context(failed)?, call))
 }
 
 impl Caller for ThroughTier {
     async fn call(&mut self, pick: Pick) -> Result<Call> {
-        match pick.write {
-            true => self.put(pick).await,
-            false => self.read(pick).await,
+        match self.operation {
+            Operation::Stat => self.stat(pick).await,
+            Operation::List => self.list().await,
+            Operation::Delete => self.delete(pick).await,
+            Operation::Checkpoint => self.checkpoint().await,
+            Operation::Restore => self.restore().await,
+            _ if pick.write => self.put(pick).await,
+            _ => self.read(pick).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierlab_storage::tiers::memory::MemoryTier;
+
+    const PICK: Pick = Pick {
+        file: 0,
+        offset: 0,
+        len: 4096,
+        write: false,
+    };
+
+    async fn data(tier: &Arc<dyn Tier>) -> Data {
+        Data::write(tier, "bench/x", 2, 8192, 3).await.unwrap()
+    }
+
+    fn caller(tier: &Arc<dyn Tier>, data: &Data, operation: Operation) -> ThroughTier {
+        let point = Point {
+            operation,
+            ..Point::reads("memory", 4096)
+        };
+        ThroughTier::new(tier.clone(), data.clone(), &point, 1).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_restore_reads_what_the_checkpoint_wrote_and_nothing_else() {
+        let tier: Arc<dyn Tier> = Arc::new(MemoryTier::new());
+        let data = data(&tier).await;
+        let written = caller(&tier, &data, Operation::Checkpoint).call(PICK).await.unwrap();
+        let restored = caller(&tier, &data, Operation::Restore).call(PICK).await.unwrap();
+        assert_eq!((written.bytes, restored.bytes), (4096, 4096));
+        let mut bytes = data.bytes(1, 0..4096);
+        bytes[4095] ^= 1;
+        let path = &data.objects[1].path;
+        tier.put(path, Body::Bytes(bytes.into())).await.unwrap();
+        let error = caller(&tier, &data, Operation::Restore).call(PICK).await.unwrap_err();
+        assert!(error.to_string().contains("checksum"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn operations_on_objects_check_what_they_find() {
+        let tier: Arc<dyn Tier> = Arc::new(MemoryTier::new());
+        let data = data(&tier).await;
+        for operation in [Operation::Stat, Operation::List, Operation::Delete] {
+            let call = caller(&tier, &data, operation).call(PICK).await.unwrap();
+            assert_eq!((call.bytes, call.cost.requests), (0, 0));
+        }
+        // The removed object is missing from the next listing, and cannot be looked up.
+        for (operation, wanted) in [
+            (Operation::List, "1 objects are listed and not 2"),
+            (Operation::Stat, "look-up"),
+        ] {
+            let error = caller(&tier, &data, operation).call(PICK).await.unwrap_err();
+            assert!(error.to_string().contains(wanted), "{error}");
         }
     }
 }

@@ -12,13 +12,13 @@ use tierlab_analysis::record::Interval;
 use tierlab_instrument::units::{NONE, bytes, digits3, latency, spread};
 use tierlab_report::parts::{Cell, Table};
 
-const HEADER: [&str; 13] = [
-    "block", "depth", "calls/s", "MB/s", "of best", "p50", "p95", "p99", "p99.9", "CPU s/GB", "moved", "fetched",
-    "verdict",
+const HEADER: [&str; 14] = [
+    "block", "depth", "calls/s", "MB/s", "of best", "p50", "p95", "p99", "p99.9", "CPU s/GB", "CPU us", "moved",
+    "fetched", "verdict",
 ];
 const NOTE: &str = "calls/s, MB/s: means over the repeats ± half of their 95 % interval. of best: share of the best MB/s that any point \
                     reached on the tier in this run. Latencies: of all repeats; n/a: fewer than 10 calls lie beyond it. CPU: of the \
-                    bench's own process, for each GB read or written. moved: bytes that the tier moved for each byte asked. fetched: \
+                    bench's own process, for each GB read or written, and for each call. moved: bytes that the tier moved for each byte asked. fetched: \
                     bytes that the kernel fetched from storage for each byte asked.";
 
 /// Content of the report.
@@ -34,6 +34,7 @@ pub(super) fn page<'a>(ran: &'a Ran, access: &Access, figures: &Figures) -> Page
         badges: badges(points),
         parts: vec![
             Part::List("Beside fio", sentences::peers(points)),
+            Part::List("Checkpoints", sentences::checkpoints(points)),
             Part::Charts("Latency", curves),
             Part::Charts("Each second", seconds),
             Part::Tables("Every point", families.map(block).collect(), NOTE),
@@ -75,17 +76,22 @@ fn row(summary: &Summary) -> Vec<Cell> {
     let point = &summary.point;
     let time = |interval: &Option<Interval>| interval.map_or_else(|| NONE.to_owned(), |us| latency(us.value));
     let share = |share: Option<f64>| share.map_or_else(|| NONE.to_owned(), digits3);
+    let of_bytes = |text: String| match point.operation.moves_bytes() {
+        true => text,
+        false => NONE.to_owned(),
+    };
     let figures = [
         bytes(point.block_bytes),
         point.depth.to_string(),
         spread(&summary.iops),
-        spread(&summary.mb_per_s),
-        format!("{:.0} %", summary.share_of_best_mb * 100.0),
+        of_bytes(spread(&summary.mb_per_s)),
+        of_bytes(format!("{:.0} %", summary.share_of_best_mb * 100.0)),
         time(&summary.p50_us),
         time(&summary.p95_us),
         time(&summary.p99_us),
         time(&summary.p999_us),
-        digits3(summary.cpu_s_per_gb.value),
+        share(summary.cpu_s_per_gb.map(|cpu| cpu.value)),
+        digits3(summary.cpu_us_per_call.value),
         share(summary.over_read),
         share(summary.fetched_share),
     ];

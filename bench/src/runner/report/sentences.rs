@@ -39,6 +39,26 @@ fn beside(summary: &Summary, name: &str, peer: &Peer) -> String {
     text
 }
 
+/// Sentence for each checkpoint and each restore.
+pub(super) fn checkpoints(points: &[Summary]) -> Vec<String> {
+    let sentence = |summary: &Summary| {
+        let took = summary.took_s.filter(|_| summary.calls > 0)?;
+        let all = summary.point.block_bytes * u64::from(summary.point.depth);
+        Some(format!(
+            "{}: {} in {} s [{}–{}], {} MB/s [{}–{}]",
+            summary.point,
+            bytes(all),
+            digits3(took.value),
+            digits3(took.lo),
+            digits3(took.hi),
+            digits3(summary.mb_per_s.value),
+            digits3(summary.mb_per_s.lo),
+            digits3(summary.mb_per_s.hi)
+        ))
+    };
+    points.iter().filter_map(sentence).collect()
+}
+
 /// Commands of the other tools, one a line.
 pub(super) fn commands(points: &[Summary]) -> String {
     let peers = points.iter().flat_map(|point| point.peers.values());

@@ -66,7 +66,7 @@ impl Workload {
             _ => return Err(wrong("`generate` and `rows`, or `model` and `table`".to_owned())),
         };
         let most = config.max_batch_size as usize;
-        if raw.batch_rows > most.max(1) {
+        if raw.batch_rows > most.max(1) && raw.accelerator.is_none() {
             return Err(wrong(format!(
                 "batch_rows: {} rows, and the model's config allows {} in a run",
                 raw.batch_rows,
@@ -220,8 +220,9 @@ impl RowSource for Samples {
 
     fn fill(&self, id: i64, row: &mut [u8]) {
         let mut random = Random::new(self.seed, id.cast_unsigned());
-        let end = row.len() - 4;
-        for word in row[..end].as_chunks_mut::<8>().0 {
+        // Bytes behind the column stay 0: layouts of columns cannot keep them.
+        let sample = self.schema.columns.first().and_then(|column| column.of_row_mut(row));
+        for word in sample.unwrap_or_default().as_chunks_mut::<8>().0 {
             *word = random.next().to_le_bytes();
         }
     }
@@ -256,4 +257,35 @@ fn brought(model: &Path, table: &Path, wrong: &dyn Fn(String) -> anyhow::Error) 
     let graph = model.join(newest.to_string()).join(MODEL_FILE);
     let table = RowsFile::read(table).map_err(|e| wrong(format!("{e:#}")))?;
     Ok((Graph::File(graph), config, table))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::OfflinePlan;
+    use super::*;
+
+    #[test]
+    fn a_row_holds_its_sample_and_nothing_behind_it() {
+        let mut row = [0; 32];
+        Samples::new(13, 1).unwrap().fill(0, &mut row);
+        assert!(row[..8] != [0; 8] && row[13..] == [0; 19], "{row:?}");
+    }
+
+    #[test]
+    fn the_batches_of_an_accelerator_are_not_bounded_by_the_model_that_it_replaces() {
+        let plan = include_str!("../../../../configs/storage/accelerators.toml");
+        let plan: OfflinePlan = toml::from_str(plan).unwrap();
+        for (name, raw) in plan.workloads {
+            let raw = RawWorkload { rows: Some(3), ..raw };
+            Workload::of(Path::new("plan"), &name, &raw, 1).unwrap();
+            if raw.generate.is_some() {
+                let bounded = RawWorkload {
+                    accelerator: None,
+                    ..raw
+                };
+                let error = Workload::of(Path::new("plan"), &name, &bounded, 1).err().unwrap();
+                assert!(error.to_string().contains("batch_rows: 2048 rows"), "{error}");
+            }
+        }
+    }
 }
