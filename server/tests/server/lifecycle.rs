@@ -101,7 +101,10 @@ fn schemas_of_files_are_printed() {
     ] {
         let output = refused(&["schema".into(), file.into()]);
         let schema: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert!(output.status.success() && schema.pointer(key).is_some(), "{file}: {schema}");
+        assert!(
+            output.status.success() && schema.pointer(key).is_some(),
+            "{file}: {schema}"
+        );
     }
 }
 

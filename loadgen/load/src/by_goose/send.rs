@@ -37,12 +37,13 @@ pub(crate) fn attack(
         // Unused, but otherwise goose creates a client for each user.
         .and_then(|attack| attack.set_client_builder_without_cookies(GooseClientBuilder::new().without_cookies()))
         .map(|attack| attack.register_scenario(scenario))
-        .map_err(failed)
+        .map_err(DriverError::from)
 }
 
-/// Error of goose.
-pub(crate) fn failed(error: goose::GooseError) -> DriverError {
-    DriverError::Goose(error.to_string())
+impl From<goose::GooseError> for DriverError {
+    fn from(error: goose::GooseError) -> Self {
+        Self::Goose(error.to_string())
+    }
 }
 
 /// Result of a request.

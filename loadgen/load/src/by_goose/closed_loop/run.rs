@@ -2,7 +2,7 @@
 
 use super::shared::{LAST_BYTE, Shared, Turn};
 use super::{ClosedLoop, Ran, user};
-use crate::by_goose::send::{attack, failed};
+use crate::by_goose::send::attack;
 use crate::driver::{DriverError, Finished, LEAD, Route};
 use crate::interrupt::Interrupt;
 use crate::pacer::{Clock, Observed};
@@ -30,7 +30,7 @@ pub async fn run(step: ClosedLoop, interrupt: &Interrupt) -> Result<Option<Ran>,
     let users = shared.step.users;
     let conducted = shared
         .users
-        .beside(conduct(&shared), (&mut attack).map_err(failed), interrupt)
+        .beside(conduct(&shared), (&mut attack).map_err(DriverError::from), interrupt)
         .await?;
     let Some((window_began, ended)) = conducted else {
         return Ok(None);
@@ -39,7 +39,7 @@ pub async fn run(step: ClosedLoop, interrupt: &Interrupt) -> Result<Option<Ran>,
         Some(metrics) => metrics,
         None => tokio::select! {
             ended = tokio::time::timeout(END_LIMIT, attack) => match ended {
-                Ok(ended) => ended.map_err(failed)?,
+                Ok(ended) => ended.map_err(DriverError::from)?,
                 Err(_) => return Err(DriverError::Users(users, users, "ended, and goose did not")),
             },
             () = interrupt.raised() => return Ok(None),

@@ -2,7 +2,7 @@
 
 use super::shared::Shared;
 use super::{Journey, JourneyStep, Travelled, user};
-use crate::by_goose::send::{attack, failed};
+use crate::by_goose::send::attack;
 use crate::driver::{DriverError, Examples, LEAD};
 use crate::interrupt::Interrupt;
 use futures::TryFutureExt as _;
@@ -37,7 +37,7 @@ pub async fn run_from<E: From<DriverError>>(
     let attack = attack(host, shared.step.users, scenario_of(&shared), false)?;
     let ran = shared
         .open_loop
-        .run(attack.execute().map_err(failed), start, interrupt)
+        .run(Box::pin(attack.execute().map_err(DriverError::from)), start, interrupt)
         .await?;
     Ok(ran.map(|(observed, window_began)| {
         let done = std::mem::take(&mut *shared.done.lock().unwrap_or_else(PoisonError::into_inner));
