@@ -83,7 +83,8 @@ impl Users {
             () = interrupt.raised() => return Ok(None),
         };
         // The run ends because its users have, so all their deliveries are there; they may have come after the last poll.
-        if let Some(conducted) = conduct.as_mut().now_or_never() {
+        // Their ends may have used up what tokio lets a task do at a time, which this poll must not wait for.
+        if let Some(conducted) = tokio::task::unconstrained(conduct.as_mut()).now_or_never() {
             return Ok(Some((conducted?, Some(ended))));
         }
         // Returns its permits, so that the next line counts them.
@@ -121,7 +122,7 @@ impl OpenLoop {
     ) -> Result<Option<(Observed, SystemTime)>, E> {
         // Ends pacer and users on every return.
         let _stop = Stop(&self.tickets);
-        // Dropped, not awaited, once every user has delivered: goose checks for finished users only twice a second.
+        // Dropped, not awaited, once every user has delivered: goose, where it runs them, looks for ended users twice a second.
         let mut users = Box::pin(users);
         let conducted = self.users.beside(self.conduct(start), &mut users, interrupt).await?;
         Ok(conducted.map(|(ended, _)| ended))
@@ -174,4 +175,26 @@ impl Examples {
 /// Converts a length of time, so that sums of some do not overflow.
 pub(crate) fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::task::{consume_budget, coop};
+
+    /// Ends of many users take as much of the budget.
+    #[tokio::test]
+    async fn users_that_end_together_have_all_delivered() {
+        let users = Users::new(2);
+        let run = async {
+            while coop::has_budget_remaining() {
+                consume_budget().await;
+            }
+            users.delivered.add_permits(2);
+            Ok(())
+        };
+        let conduct = users.all_delivered(Duration::from_secs(60));
+        let ended: Result<_, DriverError> = users.beside(conduct, run, &Interrupt::never()).await;
+        assert!(matches!(ended, Ok(Some(((), Some(()))))), "{:?}", ended.map(|_| ()));
+    }
 }
