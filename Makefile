@@ -17,7 +17,7 @@ else
 RUN_TESTS := $(CARGO) test $(TESTS) --workspace --no-fail-fast --lib --bins --tests
 endif
 
-.PHONY: help lab lab-full test check setup build lint doc unit package check-package fuzz selfcheck deny clean-data
+.PHONY: help lab lab-full test check setup build lint doc unit package check-package fuzz selfcheck deny
 
 help: ## list the targets
 	@awk -F' ## ' '/^[a-z-]+:.* ## / { name = $$1; sub(/:.*/, "", name); printf "%-15s%s\n", name, $$2 }' $(MAKEFILE_LIST)
@@ -92,6 +92,3 @@ selfcheck: build ## prove the load generator: stall injection, pacing, histogram
 deny: ## licences, duplicate and banned crates, sources; not advisories (needs: cargo install --locked cargo-deny)
 	$(CARGO) deny --locked check bans licenses sources
 	$(CARGO) deny --locked --manifest-path fuzz/Cargo.toml --all-features --config deny.toml check bans licenses sources
-
-clean-data: ## remove generated models, tables and what was published from them
-	rm -rf models/repository models/features data
