@@ -318,7 +318,7 @@ mod tests {
         assert!(
             measured.contains("20.00 times") && measured.contains("8 KiB fetched") && measured.contains("1.11 times")
         );
-        // As slow by any read-ahead: by the page cache itself, or the layers below.
+        // Slow by any read-ahead: the page cache itself takes the time, or the layers below.
         assert_eq!(told(FETCHES_MORE, &ways(2000.0, 1.0, 300.0)).level, Level::Fine);
         assert_eq!(told(FETCHES_MORE, &ways(110.0, 2.0, 300.0)).level, Level::Fine);
         assert_eq!(told("small pieces", &ways(110.0, 1.0, 500.0)).times, Some(2.0));

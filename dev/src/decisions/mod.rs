@@ -28,7 +28,7 @@ const ABOUT: &str = "# Error rate of a lab's answer
 said that no variant meets the objective, although one does. `mean_steps`: of all labs, the undecided ones among them. If repeats
 differ, the truth is that of the long run. `eliminated_*`: elimination bisects the score with one step of each variant that is left; it
 states no confidence and confirms nothing; its error is of all labs. No constant of the rule was chosen by how labs of held-out families
-were decided, but for the length of bursts, which rests on queues with constant service too.
+were decided; those of the curve rest on the servers of `highest_rates`, some of them with constant service.
 
 ";
 

@@ -22,7 +22,10 @@
 //! - `template`: text with places for values; [`redact`]: text without credentials
 
 // Closed loops and journeys are described in every build, and run by goose alone.
-#![cfg_attr(not(feature = "goose"), allow(dead_code, unused_imports))]
+#![cfg_attr(
+    not(feature = "goose"),
+    allow(dead_code, unused_imports, reason = "only goose runs them")
+)]
 
 pub mod arrivals;
 pub mod by_goose;

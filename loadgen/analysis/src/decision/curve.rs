@@ -4,10 +4,10 @@
 //! Knows nothing of other candidates, of costs and of the next measurement.
 //!
 //! The odds of a slow request rise exponentially with the rate, as those of a long stay in an M/M/1 queue do, above a
-//! floor that is slow at any rate (misses, for example). At the highest rate the odds are those of the limit; a candidate whose floor lies above the
-//! limit has no highest rate. The steepness of the rise, the floor and the spread of repeats are unknown: the model
-//! averages over all of them, weighted by the likelihood of the steps. So a step at one rate is evidence for other
-//! rates, as far as a curve goes through all steps.
+//! floor that is slow at any rate (misses, for example). At the highest rate the odds are those of the limit; a
+//! candidate whose floor lies above the limit has no highest rate. The steepness of the rise, the floor and the spread
+//! of repeats are unknown: the model averages over all of them, weighted by the likelihood of the steps. So a step at
+//! one rate is evidence for other rates, as far as a curve goes through all steps.
 
 use super::likelihood::{FINE, Likelihood, SIDE, SIGMAS, THETAS};
 use super::places::Place;
@@ -19,8 +19,8 @@ const STEP: f64 = 0.025;
 const BELOW: f64 = 1.4;
 /// Factor by which the grid ends above the highest rate that matters.
 const ABOVE: f64 = 1.4;
-/// Slopes of the log odds over the rate, in units of the highest rate, and their probabilities. A queue of constant service times is
-/// the steepest.
+/// Slopes of the log odds over the rate, in units of the highest rate, and their probabilities. A queue of constant
+/// service times is the steepest.
 const SLOPES: [f64; 5] = [4.0, 8.0, 16.0, 32.0, 64.0];
 const SLOPE_PRIOR: [f64; SLOPES.len()] = [0.225, 0.225, 0.225, 0.225, 0.1];
 /// Probability of each `σ` by slope: a repeat that is 10 % slower has log odds higher by a tenth of the slope.

@@ -15,7 +15,6 @@ use std::cmp::Ordering;
 const BELOW: f64 = 1.0 - 1e-6;
 /// Share of the allowed error that the probabilities may use; the rest is a margin for errors of the curve model.
 const BY_CHANCE: f64 = 0.2;
-
 /// Share of the probability beside an interval that the curve model may leave out; the rest is a margin for its errors.
 const OF_MODEL: f64 = 0.8;
 
