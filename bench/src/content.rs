@@ -8,7 +8,7 @@ use std::io::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tierlab_storage::conformance::content;
+use tierlab_storage::content::content;
 use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, StorageError, Tier};
 
 /// Maximum objects written at the same time.

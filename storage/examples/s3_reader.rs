@@ -13,7 +13,7 @@ use std::io::{BufRead, Write};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
-use tierlab_storage::conformance::content;
+use tierlab_storage::content::content;
 use tierlab_storage::{Body, Object, ObjectPath, Tier, TierConfig, open};
 
 /// Seed of the object's content and of the rows' positions.

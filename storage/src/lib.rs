@@ -11,12 +11,12 @@
 //! - [`device`]: reads into the memory of a CUDA device
 //! - [`tiers`]: the tiers themselves
 //! - [`wrappers`]: `emulated`, `staged`, `metered` and `cache`
-//! - [`conformance`]: the suite
+//! - [`content`]: bytes for tests and measurements; the suite that each tier must pass is `tests/conformance/`
 //!
 //! The features `flight` and `gds` bring the tiers of these names with what they depend on; `full` is both.
 
 pub mod config;
-pub mod conformance;
+pub mod content;
 pub mod deadline;
 pub mod error;
 pub mod limits;
@@ -31,6 +31,13 @@ pub mod tier;
 pub mod tiers;
 mod unreported;
 pub mod wrappers;
+
+/// Its files name this crate as those of other crates' tests do.
+#[cfg(test)]
+#[path = "../tests/conformance/mod.rs"]
+mod conformance;
+#[cfg(test)]
+extern crate self as tierlab_storage;
 
 pub use config::TierConfig;
 pub use error::{ErrorKind, StorageError};

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use tierlab_storage::conformance::content;
+use tierlab_storage::content::content;
 use tierlab_storage::tiers::nvme::NvmeTier;
 use tierlab_storage::{Body, ErrorKind, ObjectPath, Tier};
 

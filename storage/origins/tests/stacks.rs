@@ -2,6 +2,10 @@
 //! does so alone, under a stage over an emulated service, and where files may not be read. Flight, which cannot be
 //! written to, has a table read instead.
 
+#[path = "../../tests/conformance/mod.rs"]
+mod conformance;
+
+use conformance::{Case, Reach, Suite};
 use prometheus::Registry;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -10,7 +14,6 @@ use tempfile::TempDir;
 use tierlab_formats::table::{TableHeader, TableSchema};
 use tierlab_origins::{flight::FlightOrigin, nfs::NfsOrigin, s3::S3Origin};
 use tierlab_protocol::tensor::DataType;
-use tierlab_storage::conformance::{Case, Reach, Suite};
 use tierlab_storage::wrappers::{CacheConfig, Role, StorageMetrics, compose};
 use tierlab_storage::{Object, ObjectPath, Tier, TierConfig, open, open_counted};
 use tokio::net::TcpListener;

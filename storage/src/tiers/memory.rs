@@ -210,3 +210,22 @@ impl Tier for MemoryTier {
             .ok_or_else(|| missing(path))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::Suite;
+    use std::sync::Arc;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn memory_conforms() {
+        let scratch = tempfile::tempdir().unwrap();
+        let suite = Suite {
+            tier: Arc::new(MemoryTier::new()),
+            folder: ObjectPath::new("suite").unwrap(),
+            scratch: scratch.path().to_owned(),
+            notices_changes: true,
+        };
+        suite.run().await.unwrap();
+    }
+}

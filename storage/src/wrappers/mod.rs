@@ -83,7 +83,8 @@ impl WrapperConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::{Suite, content};
+    use crate::conformance::Suite;
+    use crate::content::content;
     use crate::path::ObjectPath;
     use crate::tiers::memory::MemoryTier;
     use bytes::Bytes;

@@ -1,5 +1,7 @@
 //! Reads into device memory, run against a stand-in for NVIDIA's libraries: they prove nothing about hardware.
 
+#[path = "../conformance/mod.rs"]
+mod conformance;
 #[path = "../standin/mod.rs"]
 mod standin;
 

@@ -1,5 +1,6 @@
 //! Every way to device memory: the right bytes, the way named, everything given back; and the conformance suite.
 
+use crate::conformance::Suite;
 use crate::harness::{Harness, content, object, on_host, read};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -7,7 +8,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use tierlab_gds::routes::{Landing, Reader, RouteOptions, SourceFile, Stretch};
 use tierlab_protocol::via::{Via, ViaSet};
-use tierlab_storage::conformance::Suite;
 use tierlab_storage::device::nvml::Nvml;
 use tierlab_storage::device::{Column, DeviceErrorKind, DevicePath, DevicePool, Gpu, Search, Stream, gather};
 use tierlab_storage::{ObjectPath, Tier};

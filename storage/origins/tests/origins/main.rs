@@ -2,6 +2,8 @@
 //! them, and independent servers.
 
 mod binary;
+#[path = "../../../tests/conformance/mod.rs"]
+mod conformance;
 mod nfs;
 mod process;
 mod recorded;
@@ -33,7 +35,7 @@ mod object {
 
 use std::sync::Arc;
 use std::time::Duration;
-use tierlab_storage::conformance::content;
+use tierlab_storage::content::content;
 use tierlab_storage::{Body, Object, ObjectPath, Tier};
 
 fn path(path: &str) -> ObjectPath {

@@ -186,7 +186,7 @@ fn element_bytes(array: &ArrayRef) -> Result<Cow<'_, [u8]>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::content;
+    use crate::content::content;
     use crate::tiers::flight::config::ID_COLUMN;
     use crate::tiers::flight::schema::{of_table, to_table};
     use proptest::prelude::*;

@@ -1,5 +1,5 @@
 use super::{ENTRY_BYTES, *};
-use crate::conformance::content;
+use crate::content::content;
 use crate::tiers::memory::MemoryTier;
 use crate::wrappers::StorageMetrics;
 use futures::future::join_all;

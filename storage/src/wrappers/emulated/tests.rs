@@ -1,5 +1,6 @@
 use super::*;
-use crate::conformance::{Suite, content};
+use crate::conformance::Suite;
+use crate::content::content;
 use crate::error::ErrorKind;
 use crate::tiers::memory::MemoryTier;
 use crate::wrappers::StorageMetrics;

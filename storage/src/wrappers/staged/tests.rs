@@ -1,5 +1,5 @@
 use super::*;
-use crate::conformance::content;
+use crate::content::content;
 use crate::tier::ReadCost;
 use crate::wrappers::StorageMetrics;
 use futures::future::join_all;

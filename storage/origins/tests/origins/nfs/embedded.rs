@@ -1,5 +1,6 @@
 //! NFS tier over the embedded origin: the conformance suite, and the text of its errors.
 
+use crate::conformance::Suite;
 use crate::path;
 use crate::process::{Origin, text};
 use bytes::Bytes;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tierlab_origins::nfs::NfsOrigin;
 use tierlab_storage::config::TierConfig;
-use tierlab_storage::conformance::{Suite, content};
+use tierlab_storage::content::content;
 use tierlab_storage::{Body, ErrorKind, StorageError, Tier};
 use tokio::net::TcpListener;
 

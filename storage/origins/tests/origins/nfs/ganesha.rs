@@ -4,12 +4,13 @@
 
 use super::open;
 use super::readers::Readers;
+use crate::conformance::Suite;
 use crate::{path, put};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierlab_storage::conformance::{Suite, content};
+use tierlab_storage::content::content;
 use tierlab_storage::{Body, ErrorKind};
 
 /// Names the served folder for the test inside.

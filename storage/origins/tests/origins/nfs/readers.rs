@@ -4,7 +4,7 @@ use crate::wait;
 use futures::future::join_all;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use tierlab_storage::conformance::content;
+use tierlab_storage::content::content;
 use tierlab_storage::{Object, Tier};
 
 pub(crate) struct Readers {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tierlab_storage::ErrorKind;
-use tierlab_storage::conformance::content;
+use tierlab_storage::content::content;
 
 /// The result of a failed call: the status, and no attributes, of which procedures have up to two.
 fn failed(status: nfsstat3) -> Vec<u8> {

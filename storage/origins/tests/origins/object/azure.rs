@@ -2,10 +2,11 @@
 //! does.
 
 use super::peer::{Peer, run, runtime};
+use crate::conformance::Suite;
 use crate::{path, put};
 use std::process::Command;
 use std::sync::Arc;
-use tierlab_storage::conformance::{Suite, content};
+use tierlab_storage::content::content;
 use tierlab_storage::tiers::object::BucketTier;
 use tierlab_storage::{ErrorKind, StorageError, Tier, TierConfig};
 

@@ -1,5 +1,6 @@
 //! S3 tier over the embedded origin: the conformance suite, and the text of its errors.
 
+use crate::conformance::Suite;
 use crate::path;
 use crate::process::{Origin, text};
 use bytes::Bytes;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tierlab_origins::s3::S3Origin;
 use tierlab_storage::config::TierConfig;
-use tierlab_storage::conformance::{Suite, content};
+use tierlab_storage::content::content;
 use tierlab_storage::tiers::object::BucketTier;
 use tierlab_storage::{Body, ErrorKind, StorageError, Tier};
 use tokio::net::TcpListener;

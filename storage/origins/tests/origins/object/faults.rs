@@ -5,7 +5,7 @@ use super::harness::{Harness, put, rows};
 use crate::path;
 use std::ops::Range;
 use std::time::{Duration, Instant};
-use tierlab_storage::conformance::content;
+use tierlab_storage::content::content;
 use tierlab_storage::tiers::object::BucketTier;
 use tierlab_storage::{ErrorKind, Object, Read, Tier, deadline};
 

@@ -2,9 +2,9 @@
 //! and tokens are `object_store`'s and not tried here.
 
 use super::harness::Harness;
+use crate::conformance::Suite;
 use crate::path;
 use std::sync::Arc;
-use tierlab_storage::conformance::Suite;
 use tierlab_storage::tiers::object::BucketTier;
 use tierlab_storage::{Tier, TierConfig};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -4,7 +4,7 @@ use crate::path;
 use std::ops::Range;
 use tempfile::TempDir;
 use tierlab_origins::s3::{Faults, S3Origin};
-use tierlab_storage::conformance::content;
+use tierlab_storage::content::content;
 use tierlab_storage::tiers::object::BucketTier;
 use tierlab_storage::{Body, Object, StorageError, Tier, TierConfig};
 use tokio::net::TcpListener;

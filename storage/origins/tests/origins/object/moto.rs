@@ -2,11 +2,12 @@
 
 use super::harness::{connect, put};
 use super::peer::{Peer, python, run};
+use crate::conformance::Suite;
 use crate::path;
 use std::process::Command;
 use std::sync::Arc;
 use tempfile::TempDir;
-use tierlab_storage::conformance::{Suite, content};
+use tierlab_storage::content::content;
 use tierlab_storage::{ErrorKind, Tier};
 
 /// Makes a CA, and a certificate for loopback that it signed, in the folder of its argument.

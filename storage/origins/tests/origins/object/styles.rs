@@ -1,10 +1,10 @@
 //! Ways to address a bucket and to sign requests, against the embedded origin.
 
 use super::harness::{Harness, connect, put};
+use crate::conformance::Suite;
 use crate::path;
 use std::sync::Arc;
 use tierlab_origins::s3::{ACCESS_KEY, SECRET_KEY};
-use tierlab_storage::conformance::Suite;
 use tierlab_storage::{ErrorKind, Tier};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,7 +3,7 @@
 use super::{Store, conforms, free_port, open, try_open};
 use std::time::{Duration, Instant};
 use tierlab_storage::ErrorKind;
-use tierlab_storage::conformance::content;
+use tierlab_storage::content::content;
 
 /// Three nodes, each with a third of the slots.
 fn cluster() -> [Store; 3] {

@@ -6,13 +6,13 @@ mod faults;
 mod secure;
 mod uploads;
 
+use crate::conformance::Suite;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
-use tierlab_storage::conformance::Suite;
 use tierlab_storage::{StorageError, Tier, TierConfig};
 
 /// A redis-server on a free port of the loopback, without files.

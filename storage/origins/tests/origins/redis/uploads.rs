@@ -4,7 +4,7 @@ use super::{Store, open};
 use crate::path;
 use std::sync::Arc;
 use std::time::Duration;
-use tierlab_storage::conformance::content;
+use tierlab_storage::content::content;
 use tierlab_storage::{Body, ErrorKind, Tier};
 
 const SIZE: u64 = 48 << 20;

@@ -1,6 +1,7 @@
 use super::super::Driver;
 use super::*;
-use crate::conformance::{Suite, content};
+use crate::conformance::Suite;
+use crate::content::content;
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Waker};

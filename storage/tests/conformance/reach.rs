@@ -1,20 +1,21 @@
 //! Cases that change the storage behind the tier: links, permissions, damaged copies. In: a [`Reach`]. Out: unexpected
 //! results.
 
-use super::bench::{Bench, content, expect_kind};
-use crate::error::ErrorKind;
-use crate::tier::{Body, Object};
+use super::running::{Bench, expect_kind};
 use anyhow::{Result, ensure};
 use bytes::Bytes;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tierlab_storage::content::content;
+use tierlab_storage::error::ErrorKind;
+use tierlab_storage::tier::{Body, Object};
 
 /// Access to the storage behind a tier, past the tier (default: none). Cases that need it are skipped without it, as
 /// the table of this suite says.
 #[derive(Clone, Default)]
-pub struct Reach {
+pub(crate) struct Reach {
     folder: Option<PathBuf>,
     permissions: bool,
     damage: Option<Arc<dyn Fn() + Send + Sync>>,
@@ -22,8 +23,7 @@ pub struct Reach {
 
 impl Reach {
     /// Access to the local folder in which objects are stored under their own paths.
-    #[must_use]
-    pub fn folder(folder: &Path) -> Self {
+    pub(crate) fn folder(folder: &Path) -> Self {
         Self {
             folder: Some(folder.to_owned()),
             ..Self::default()
@@ -32,7 +32,7 @@ impl Reach {
 
     /// Declares that file permissions apply to this process, which they do not for root.
     #[must_use]
-    pub fn with_permissions(self) -> Self {
+    pub(crate) fn with_permissions(self) -> Self {
         Self {
             permissions: true,
             ..self
@@ -41,7 +41,7 @@ impl Reach {
 
     /// Action that damages every copy that the tier keeps with checksums.
     #[must_use]
-    pub fn with_damage(self, damage: impl Fn() + Send + Sync + 'static) -> Self {
+    pub(crate) fn with_damage(self, damage: impl Fn() + Send + Sync + 'static) -> Self {
         Self {
             damage: Some(Arc::new(damage)),
             ..self

@@ -1,12 +1,13 @@
 //! The cases in which objects change: replaced, removed, raced, listed, streamed.
 
-use super::bench::{Bench, content, expect_kind, expect_parts};
-use crate::error::ErrorKind;
-use crate::path::ObjectPath;
-use crate::tier::Body;
+use super::running::{Bench, expect_kind, expect_parts};
 use anyhow::{Context as _, Result, ensure};
 use futures::future::join_all;
 use std::collections::BTreeMap;
+use tierlab_storage::content::content;
+use tierlab_storage::error::ErrorKind;
+use tierlab_storage::path::ObjectPath;
+use tierlab_storage::tier::Body;
 
 impl Bench<'_> {
     pub(super) async fn changed(&self) -> Result<()> {

@@ -1,19 +1,20 @@
 //! Cases, and the implementation of those that only read. In: a suite. Out: results that break the trait's guarantees.
 
 use super::Suite;
-use super::bench::{Bench, expect_kind, expect_parts, mix};
 use super::reach::Reach;
-use crate::error::ErrorKind;
-use crate::tier::{Object, Read, ReadCost};
+use super::running::{Bench, expect_kind, expect_parts};
 use anyhow::{Result, ensure};
 use futures::future::join_all;
 use std::ops::Range;
 use std::time::Duration;
 use tierlab_protocol::via::Via;
+use tierlab_storage::content::mix;
+use tierlab_storage::error::ErrorKind;
+use tierlab_storage::tier::{Object, Read, ReadCost};
 
-/// A guarantee of the [`Tier`](crate::Tier) trait.
+/// A guarantee of the [`Tier`](tierlab_storage::Tier) trait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Case {
+pub(crate) enum Case {
     /// Stored objects are found with their size; others are not found.
     Stat,
     /// Ranges at the start, at the end, unaligned, across blocks, and the whole.
@@ -58,7 +59,7 @@ pub enum Case {
 
 impl Case {
     /// Every case, with its name in reports, which is also that of the folder that it writes.
-    pub const ALL: [(Self, &'static str); 20] = [
+    pub(crate) const ALL: [(Self, &'static str); 20] = [
         (Self::Stat, "stat"),
         (Self::Ranges, "ranges"),
         (Self::Empty, "empty"),
@@ -82,8 +83,7 @@ impl Case {
     ];
 
     /// Name in reports, and of the folder that the case writes.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         // The position of a case is its discriminant.
         Self::ALL[self as usize].1
     }

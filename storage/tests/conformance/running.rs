@@ -1,14 +1,15 @@
 //! A running case: its folder on the tier, its expectations, and contents whose every byte identifies its position.
 
 use super::Suite;
-use crate::error::{ErrorKind, StorageError};
-use crate::path::ObjectPath;
-use crate::tier::{Body, Object, Read, ReadMany, Tier};
 use anyhow::{Result, bail, ensure};
 use bytes::Bytes;
 use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
+use tierlab_storage::content::content;
+use tierlab_storage::error::{ErrorKind, StorageError};
+use tierlab_storage::path::ObjectPath;
+use tierlab_storage::tier::{Body, Object, Read, ReadMany, Tier};
 
 /// A running case, in its own folder.
 pub(super) struct Bench<'a> {
@@ -90,28 +91,4 @@ impl Bench<'_> {
             .map(|object| object.path.as_str().chars().skip(cut).collect())
             .collect())
     }
-}
-
-/// Bytes `range` of the endless content of `seed`: different positions and different seeds give different bytes.
-#[must_use]
-pub fn content(seed: u64, range: Range<u64>) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity((range.end - range.start) as usize);
-    let mut at = range.start;
-    while at < range.end {
-        let word = mix(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (at / 8)).to_le_bytes();
-        let from = (at % 8) as usize;
-        let take = (8 - from).min((range.end - at) as usize);
-        bytes.extend_from_slice(&word[from..from + take]);
-        at += take as u64;
-    }
-    bytes
-}
-
-/// A 64-bit finaliser (MurmurHash3's constants): a bijection in which each input bit reaches every output bit.
-pub(super) const fn mix(mut x: u64) -> u64 {
-    x ^= x >> 33;
-    x = x.wrapping_mul(0xFF51_AFD7_ED55_8CCD);
-    x ^= x >> 33;
-    x = x.wrapping_mul(0xC4CE_B9FE_1A85_EC53);
-    x ^ (x >> 33)
 }
