@@ -108,7 +108,6 @@ const MAX_KEY_PARTS: usize = 16;
 
 impl TierConfig {
     /// The kind, as `--tier` names it.
-    #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Memory { .. } => "memory",
@@ -123,7 +122,6 @@ impl TierConfig {
     }
 
     /// The tier's own `[cache]`, for whoever composes its cache; keys that it leaves out are the defaults.
-    #[must_use]
     pub fn cache(&self) -> Option<CacheConfig> {
         match self {
             Self::Wrapped(wrapped) => wrapped.wrappers.cache,
@@ -196,7 +194,6 @@ pub fn overlay(document: &mut toml::Table, setting: &str) -> Result<(), StorageE
 }
 
 /// Returns true if a setting of [`overlay`] removes its key.
-#[must_use]
 pub fn takes_out(setting: &str) -> bool {
     setting
         .split_once('=')

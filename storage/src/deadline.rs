@@ -18,13 +18,11 @@ pub fn within<F: Future>(deadline: Instant, future: F) -> TaskLocalFuture<Instan
 }
 
 /// Deadline of the calling task, if it has one.
-#[must_use]
 pub fn current() -> Option<Instant> {
     DEADLINE.try_get().ok()
 }
 
 /// Remaining time, at most `limit`.
-#[must_use]
 pub fn remaining(limit: Duration) -> Duration {
     current().map_or(limit, |deadline| {
         limit.min(deadline.saturating_duration_since(Instant::now()))

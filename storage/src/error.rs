@@ -47,19 +47,16 @@ pub(crate) const KINDS: [(ErrorKind, &str, &str); 9] = [
 
 impl ErrorKind {
     /// The name in metrics and messages.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         KINDS[self as usize].1
     }
 
     /// Text that anybody may read: it holds neither text nor addresses of the tier.
-    #[must_use]
     pub const fn words(self) -> &'static str {
         KINDS[self as usize].2
     }
 
     /// The kind of an error of the operating system.
-    #[must_use]
     pub(crate) const fn of_io(kind: io::ErrorKind) -> Self {
         match kind {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Self::NotFound,
@@ -72,7 +69,6 @@ impl ErrorKind {
     }
 
     /// True if the same read may succeed later without intervention.
-    #[must_use]
     pub const fn is_transient(self) -> bool {
         matches!(self, Self::Unavailable | Self::Timeout)
     }
@@ -102,7 +98,6 @@ struct Inner {
 impl StorageError {
     /// Creates an error about `object` (a path, an address or a config key); `detail` says what is wrong, and what to
     /// do.
-    #[must_use]
     pub fn new(kind: ErrorKind, object: impl Into<String>, detail: impl Into<String>) -> Self {
         Self(Arc::new(Inner {
             kind,
@@ -132,7 +127,6 @@ impl StorageError {
 
     /// Text that clients of a server may read: the kind, and the object's path below the tier's root if known.
     /// Everything else is for the operator's log: addresses, folders and text of the tier.
-    #[must_use]
     pub fn for_clients(&self) -> String {
         let kind = self.0.kind;
         let words = if self.0.told {
@@ -150,13 +144,11 @@ impl StorageError {
     }
 
     /// Converts an error of the operating system; its kind follows from the errno.
-    #[must_use]
     pub fn from_io(object: impl Into<String>, error: &io::Error) -> Self {
         Self::new(ErrorKind::of_io(error.kind()), object, error.to_string())
     }
 
     /// A device's error about `object`.
-    #[must_use]
     pub fn of_device(object: impl Into<String>, error: DeviceError) -> Self {
         let kind = match error.kind {
             DeviceErrorKind::Unsupported => ErrorKind::Unsupported,
@@ -171,19 +163,16 @@ impl StorageError {
     }
 
     /// Kind of the error.
-    #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
     /// The path, address or key that it is about.
-    #[must_use]
     pub fn object(&self) -> &str {
         &self.0.object
     }
 
     /// Description of the error.
-    #[must_use]
     pub fn detail(&self) -> &str {
         &self.0.detail
     }

@@ -27,7 +27,6 @@ pub enum Role {
 
 impl Role {
     /// The label's value.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Model => "model",
@@ -118,7 +117,6 @@ impl StorageMetrics {
     }
 
     /// Metrics of a tier in a role.
-    #[must_use]
     pub fn tier(&self, tier: &str, role: Role) -> TierMetrics {
         let labels = [tier, role.as_str()];
         TierMetrics {
@@ -133,7 +131,6 @@ impl StorageMetrics {
     }
 
     /// Metrics of the cache over a tier.
-    #[must_use]
     pub fn cache(&self, tier: &str) -> CacheMetrics {
         let of = &self.cache;
         CacheMetrics {
@@ -147,7 +144,6 @@ impl StorageMetrics {
     }
 
     /// Metrics of the stage of a tier.
-    #[must_use]
     pub fn staged(&self, tier: &str) -> StagedMetrics {
         let of = &self.staged;
         StagedMetrics {
@@ -165,7 +161,6 @@ impl StorageMetrics {
     }
 
     /// Metrics of the service emulated over a tier.
-    #[must_use]
     pub fn emulated(&self, tier: &str) -> EmulatedMetrics {
         EmulatedMetrics {
             faults: KINDS.map(|(_, kind, _)| self.emulated_faults.with_label_values(&[tier, kind])),
@@ -174,7 +169,6 @@ impl StorageMetrics {
 
     /// Metrics of a tier's reads into device memory over `path`. `missing` is the detected obstacle to GPUDirect
     /// Storage, and `counts` is true if cuFile reports the path of each read.
-    #[must_use]
     pub fn device(&self, tier: &str, path: &str, missing: &str, counts: bool) -> DeviceMetrics {
         self.device_path
             .with_label_values(&[tier, path, missing])
@@ -188,7 +182,6 @@ impl StorageMetrics {
     }
 
     /// Counters for the code that checks a tier's rows.
-    #[must_use]
     pub fn damaged_rows(&self, tier: &str) -> DamagedRows {
         DamagedRows {
             mended: self.damaged_rows.with_label_values(&[tier, "mended"]),

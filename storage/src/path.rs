@@ -40,13 +40,11 @@ impl ObjectPath {
     }
 
     /// The path as text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
     /// True if the path begins with all segments of `prefix`: it is below that folder, or is that object itself.
-    #[must_use]
     pub fn is_below(&self, prefix: &Self) -> bool {
         self.0
             .strip_prefix(&*prefix.0)

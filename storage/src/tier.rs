@@ -41,6 +41,18 @@ pub struct TierInfo {
     pub notes: Vec<String>,
 }
 
+impl TierInfo {
+    /// Description of a tier without wrappers.
+    pub(crate) fn new(kind: &'static str, location: impl Into<String>, notes: Vec<String>) -> Self {
+        Self {
+            kind,
+            location: location.into(),
+            wrappers: Vec::new(),
+            notes,
+        }
+    }
+}
+
 /// Content of a put.
 #[derive(Debug, Clone)]
 pub enum Body {

@@ -399,7 +399,6 @@ impl Reads {
     }
 
     /// Difference to an earlier snapshot; `None` if a counter decreased.
-    #[must_use]
     pub fn since(&self, before: &Self) -> Option<Self> {
         Some(Self {
             bytes: self.bytes.checked_sub(before.bytes)?,
@@ -412,7 +411,6 @@ impl Reads {
 
     /// True if these counts prove that exactly these `bytes` took only the direct path. Anything else, such as a
     /// concurrent read by another program, proves nothing.
-    #[must_use]
     pub fn prove_direct(&self, bytes: u64) -> bool {
         let direct = self.peer_to_peer.checked_add(self.nvidia_fs);
         self.total > 0 && self.bytes == bytes && direct == Some(self.total) && self.posix == 0

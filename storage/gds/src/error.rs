@@ -33,7 +33,6 @@ pub struct DeviceError {
 
 impl DeviceError {
     /// An error in these words.
-    #[must_use]
     pub fn new(kind: DeviceErrorKind, detail: impl Into<String>) -> Self {
         let detail = detail.into();
         Self { kind, detail }

@@ -28,7 +28,6 @@ pub struct Search {
 
 impl Search {
     /// Searches these folders first, then the paths of the system's loader.
-    #[must_use]
     pub fn in_folders(folders: &[PathBuf]) -> Self {
         Self {
             folders: folders.to_vec(),
@@ -68,7 +67,6 @@ impl Search {
     }
 
     /// Searches so far, one line each.
-    #[must_use]
     pub fn looked_for(&self) -> &[String] {
         &self.looked_for
     }
@@ -90,7 +88,6 @@ impl Search {
 }
 
 /// The device's nodes and the loader's path, a line each.
-#[must_use]
 pub fn device_nodes(device: u32) -> Vec<String> {
     let node = |node: String| {
         let there = if Path::new(&node).exists() {

@@ -4,7 +4,7 @@
 use super::cufile::{Counters, CuFile, Reads};
 use super::error::{DeviceError, DeviceErrorKind};
 use super::find::{CUDA, CUFILE, Search};
-use super::path::{DevicePath, WantsCuFile};
+use super::path::DevicePath;
 use cudarc::driver::sys::{
     self, CUDA_MEMCPY2D, CUcontext, CUdevice, CUdeviceptr, CUevent, CUevent_flags, CUresult, CUstream, CUstream_flags,
 };
@@ -43,7 +43,7 @@ impl Gpu {
     /// # Errors
     /// Names the missing library, with every file that was tried.
     pub fn open(search: Search, ordinal: u32) -> Result<Arc<Self>, DeviceError> {
-        Self::open_with(search, ordinal, WantsCuFile::No)
+        Self::open_with(search, ordinal, None)
     }
 
     /// Same as [`open`](Self::open), with cuFile if `path` needs it.
@@ -51,15 +51,13 @@ impl Gpu {
     /// # Errors
     /// Same as [`open`](Self::open); also fails if cuFile is missing or does not open.
     pub fn open_for(search: Search, ordinal: u32, path: DevicePath) -> Result<Arc<Self>, DeviceError> {
-        Self::open_with(search, ordinal, path.wants_cufile())
+        Self::open_with(search, ordinal, Some(path))
     }
 
-    fn open_with(mut search: Search, ordinal: u32, wants: WantsCuFile) -> Result<Arc<Self>, DeviceError> {
+    fn open_with(mut search: Search, ordinal: u32, path: Option<DevicePath>) -> Result<Arc<Self>, DeviceError> {
         let cuda = search.load(&CUDA);
-        let cufile = match wants {
-            WantsCuFile::No => None,
-            WantsCuFile::Yes | WantsCuFile::ForcedCompat => Some(search.load(&CUFILE)),
-        };
+        let by_cufile = matches!(path, Some(DevicePath::Gds | DevicePath::Compat));
+        let cufile = by_cufile.then(|| search.load(&CUFILE));
         let lacks = |what: &str| search.missing(ordinal, what);
         let (cuda, cufile) = match (cuda, cufile) {
             (Some(cuda), None) => (cuda, None),
@@ -76,9 +74,7 @@ impl Gpu {
         let mut gpu = Self::retain(driver, ordinal).map_err(refused)?;
         if let Some(cufile) = cufile {
             gpu.make_current().map_err(refused)?;
-            cufile
-                .open_driver(wants == WantsCuFile::ForcedCompat)
-                .map_err(refused)?;
+            cufile.open_driver(path == Some(DevicePath::Compat)).map_err(refused)?;
             gpu.cufile = Some(cufile);
         }
         Ok(Arc::new(gpu))
@@ -127,19 +123,16 @@ impl Gpu {
     }
 
     /// Number of the device.
-    #[must_use]
     pub fn ordinal(&self) -> u32 {
         self.ordinal
     }
 
     /// Name reported by the driver.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// True if cuFile reports the path of each read.
-    #[must_use]
     pub fn counts_reads(&self) -> bool {
         self.cufile.as_ref().is_some_and(CuFile::counts)
     }

@@ -146,14 +146,12 @@ impl Pinned {
     }
 
     /// Host view of the bytes.
-    #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: the memory is that long, initialised, and borrowed here.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.layout.size()) }
     }
 
     /// Writable host view of the bytes. Do not write while a copy from the buffer is in flight.
-    #[must_use]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: as above, and this is its only owner.
         unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.layout.size()) }

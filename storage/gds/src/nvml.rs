@@ -141,7 +141,6 @@ impl Nvml {
     }
 
     /// The GPUs, in NVML's order.
-    #[must_use]
     pub fn identities(&self) -> Vec<Identity> {
         let text = |fill: &dyn Fn(*mut c_char, c_uint) -> c_int| {
             let mut text: [c_char; TEXT] = [0; TEXT];
@@ -165,7 +164,6 @@ impl Nvml {
     }
 
     /// Samples every GPU, in the same order. Takes about 40 ms per GPU: NVML measures the bus during the call.
-    #[must_use]
     pub fn look(&self) -> Vec<Look> {
         self.devices.iter().map(|device| self.look_at(device.0)).collect()
     }

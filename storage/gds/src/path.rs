@@ -34,7 +34,6 @@ impl DevicePath {
     ];
 
     /// Name in configs.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Gds => "gds",
@@ -45,34 +44,13 @@ impl DevicePath {
         }
     }
 
-    pub(crate) const fn wants_cufile(self) -> WantsCuFile {
-        match self {
-            Self::Gds => WantsCuFile::Yes,
-            Self::Compat => WantsCuFile::ForcedCompat,
-            Self::Bounce | Self::BounceDirect | Self::Pageable => WantsCuFile::No,
-        }
-    }
-
     /// True if files are opened for direct reads where the file system supports them.
-    #[must_use]
     pub const fn opens_direct(self) -> bool {
         matches!(self, Self::Gds | Self::Compat | Self::BounceDirect)
     }
 }
 
-/// Use of cuFile by a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WantsCuFile {
-    /// Nothing: it need not be there.
-    No,
-    /// Reads by the best way that it has.
-    Yes,
-    /// Reads through POSIX only.
-    ForcedCompat,
-}
-
 /// Shortfall of a run's reads against the requested path: `None` if all reads took it, or if there were no reads.
-#[must_use]
 pub fn shortfall(asked: DevicePath, took: ViaSet, missing: &str) -> Option<String> {
     (asked == DevicePath::Gds && took.contains(Via::CufilePosix)).then(|| {
         format!(
@@ -83,7 +61,6 @@ pub fn shortfall(asked: DevicePath, took: ViaSet, missing: &str) -> Option<Strin
 
 /// Requirements of GPUDirect Storage that this machine or folder does not appear to meet. The text is for people; the
 /// proof is in cuFile's counters.
-#[must_use]
 pub fn missing_for_gds(counts_reads: bool, is_page_cache: bool) -> String {
     let mut missing = Vec::new();
     if !counts_reads {

@@ -56,13 +56,11 @@ fn rounded(len: usize) -> Option<usize> {
 
 impl DevicePool {
     /// Creates a pool of at most `limit_bytes` bytes.
-    #[must_use]
     pub fn new(gpu: &Arc<Gpu>, limit_bytes: usize) -> Arc<Self> {
         Self::with(gpu, limit_bytes, gpu.cufile.is_some())
     }
 
     /// A pool of memory that cuFile never reads into.
-    #[must_use]
     pub fn unregistered(gpu: &Arc<Gpu>, limit_bytes: usize) -> Arc<Self> {
         Self::with(gpu, limit_bytes, false)
     }
@@ -77,7 +75,6 @@ impl DevicePool {
     }
 
     /// The device.
-    #[must_use]
     pub fn gpu(&self) -> &Arc<Gpu> {
         &self.gpu
     }
@@ -162,25 +159,21 @@ impl Drop for DevicePool {
 
 impl DeviceBytes {
     /// Address on the device. The host cannot use it.
-    #[must_use]
     pub fn address(&self) -> u64 {
         self.block.at
     }
 
     /// Length in bytes.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// True if the length is 0.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// The device that it is on.
-    #[must_use]
     pub fn gpu(&self) -> &Arc<Gpu> {
         &self.pool.gpu
     }

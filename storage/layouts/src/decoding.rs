@@ -65,7 +65,6 @@ fn work_off(queue: &Mutex<Receiver<Job>>) {
 static STUCK: AtomicUsize = AtomicUsize::new(0);
 
 /// Number of decodes in this process that were given up and still run.
-#[must_use]
 pub fn stuck_decodes() -> usize {
     STUCK.load(Relaxed)
 }

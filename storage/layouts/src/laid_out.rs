@@ -40,7 +40,6 @@ struct Open {
 
 impl LaidOut {
     /// Wraps a tier. The layout `rows` has no folders here: their name would be that of the file `NAME.rows`.
-    #[must_use]
     pub fn new(inner: Arc<dyn Tier>, layout: Layout) -> Self {
         Self {
             inner,

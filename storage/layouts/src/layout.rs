@@ -56,7 +56,6 @@ impl Layout {
     }
 
     /// Name in manifests and on command lines.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         LAYOUTS[self as usize]
     }

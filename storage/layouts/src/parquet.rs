@@ -116,12 +116,7 @@ pub(crate) async fn footer(
         .with_column_index_policy(PageIndexPolicy::Skip)
         .with_offset_index_policy(PageIndexPolicy::Required);
     let metadata = reading.run(decoder, indexes, parts).await?;
-    let Reading {
-        decodes,
-        cost,
-        mut decoding,
-        ..
-    } = reading;
+    let (decodes, mut decoding) = (reading.decodes, reading.decoding);
     let began = Instant::now();
     let footer = guarded(|| {
         let pages = pages_of(&metadata)?;
@@ -136,7 +131,7 @@ pub(crate) async fn footer(
         })
     });
     decoding += began.elapsed();
-    Ok((footer.map_err(bad)?, cost, decoding))
+    Ok((footer.map_err(bad)?, reading.cost, decoding))
 }
 
 /// A footer that is being read.

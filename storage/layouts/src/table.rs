@@ -47,6 +47,14 @@ pub struct Rows {
     pub cost: Cost,
 }
 
+impl Rows {
+    fn decoded(rows: Vec<Bytes>, read: ReadCost, began: Instant) -> Self {
+        let decode = began.elapsed();
+        let cost = Cost { read, decode };
+        Self { rows, cost }
+    }
+}
+
 /// A table in a layout. Its rows are those of the manifest that it was opened with, or the read fails: never those of
 /// another version.
 pub struct Table {
@@ -81,7 +89,6 @@ impl Table {
     }
 
     /// Manifest of the table's folder.
-    #[must_use]
     pub const fn manifest(&self) -> &Manifest {
         &self.manifest
     }
@@ -149,7 +156,6 @@ impl Table {
     }
 
     /// All rows in order of id, in batches.
-    #[must_use]
     pub const fn scan(&self) -> Scan<'_> {
         let at = self.manifest.first_id;
         Scan { table: self, at }
@@ -198,13 +204,8 @@ impl Table {
             checked.map_err(|e| corrupt(&object.path, format!("row, offset {}: {e}", range.start)))?;
             Ok(row.clone())
         });
-        Ok(Rows {
-            rows: rows.collect::<Result<_, StorageError>>()?,
-            cost: Cost {
-                read,
-                decode: began.elapsed(),
-            },
-        })
+        let rows = rows.collect::<Result<_, StorageError>>()?;
+        Ok(Rows::decoded(rows, read, began))
     }
 
     /// Rows out of pages or batches: each is read once, however many of its rows are asked for.
@@ -241,14 +242,7 @@ impl Table {
         let began = Instant::now();
         let checked = self.header.check_row(id, &read.bytes);
         checked.map_err(|e| corrupt(&path, format!("row, offset 0: {e}; lay the table out again")))?;
-        let cost = Cost {
-            read: read.cost,
-            decode: began.elapsed(),
-        };
-        Ok(Rows {
-            rows: vec![read.bytes],
-            cost,
-        })
+        Ok(Rows::decoded(vec![read.bytes], read.cost, began))
     }
 
     /// Reads samples of a shard with one call of the tier, which joins ranges where that is cheaper.
@@ -285,11 +279,7 @@ impl Table {
                 row.map(Bytes::from).map_err(|e| corrupt(path, e))
             });
         let rows = rows.collect::<Result<_, _>>()?;
-        let cost = Cost {
-            read,
-            decode: began.elapsed(),
-        };
-        Ok(Rows { rows, cost })
+        Ok(Rows::decoded(rows, read, began))
     }
 
     /// Shard with the positions of its rows, from memory or from the tier.

@@ -1,15 +1,14 @@
 //! Command line of `tierlab-origin`. Parses flags, binds, prints one line, runs until told to stop.
 
-use crate::{
-    flight::FlightOrigin,
-    nfs::NfsOrigin,
-    s3::{FaultPlan, S3Origin},
-};
+use crate::nfs::NfsOrigin;
+use crate::s3::{FaultPlan, S3Origin};
 use anyhow::{Context, Result};
 use clap::Parser;
+use futures::FutureExt as _;
+use futures::future::{LocalBoxFuture, try_join_all};
 use std::io::Write;
 use std::net::{SocketAddr, SocketAddrV4};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -114,7 +113,6 @@ struct Ready {
 }
 
 /// Runs the program with the arguments of the process. Part of the library, so that its futures are compiled once.
-#[must_use]
 pub fn main() -> ExitCode {
     // Asked for first, so that a parent that ends during the start is noticed.
     let parent = std::os::unix::process::parent_id();
@@ -131,16 +129,12 @@ pub fn main() -> ExitCode {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .init();
-    let s3 = flags.s3_root.as_ref().map(|_| ("--s3-listen", flags.s3_listen));
-    let nfs = flags
-        .nfs_root
-        .as_ref()
-        .map(|_| ("--nfs-listen", SocketAddr::V4(flags.nfs_listen)));
-    let flight = flags
-        .flight_root
-        .as_ref()
-        .map(|_| ("--flight-listen", flags.flight_listen));
-    for (flag, address) in s3.into_iter().chain(nfs).chain(flight) {
+    // Without its folder, a server has no address but the default, which is a loopback.
+    for (flag, address) in [
+        ("--s3-listen", flags.s3_listen),
+        ("--nfs-listen", SocketAddr::V4(flags.nfs_listen)),
+        ("--flight-listen", flags.flight_listen),
+    ] {
         if !address.ip().is_loopback() && !flags.allow_remote {
             return refuse(&format!(
                 "{flag} {address} can be reached by other machines, and anyone there could read and write the folder; \
@@ -167,11 +161,17 @@ fn refuse(message: &str) -> ExitCode {
 }
 
 async fn run(flags: Flags, parent: u32) -> Result<()> {
-    let mut ready = Ready::default();
-    let s3 = bind_s3(&flags, &mut ready).await?;
-    let nfs = bind_nfs(&flags, &mut ready).await?;
-    let flight = bind_flight(&flags, &mut ready).await?;
     let (stop, stopped) = watch::channel(false);
+    let (mut ready, mut servers) = (Ready::default(), Vec::new());
+    if let Some(root) = &flags.s3_root {
+        servers.push(s3(root, &flags, &mut ready, wait(stopped.clone())).await?);
+    }
+    if let Some(root) = &flags.nfs_root {
+        servers.push(nfs(root, flags.nfs_listen, &mut ready, wait(stopped.clone())).await?);
+    }
+    if let Some(root) = &flags.flight_root {
+        servers.push(flight(root, flags.flight_listen, &mut ready, wait(stopped.clone())).await?);
+    }
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let told = async move {
         tokio::select! {
@@ -179,78 +179,83 @@ async fn run(flags: Flags, parent: u32) -> Result<()> {
             _ = interrupt.recv() => {}
             () = parent_ends(parent), if flags.exit_with_parent => {}
         }
-        // Received below for as long as the servers run.
+        // Received for as long as the servers run.
         let _ = stop.send(true);
         std::future::pending::<()>().await;
-    };
-    let wait = |mut stopped: watch::Receiver<bool>| async move {
-        let _ = stopped.wait_for(|stop| *stop).await;
     };
     let mut stdout = std::io::stdout();
     writeln!(stdout, "{}", serde_json::to_string(&ready)?)
         .and_then(|()| stdout.flush())
         .context("cannot write to stdout")?;
-    let s3 = async {
-        match s3 {
-            Some((origin, listener)) => origin.serve(listener, wait(stopped.clone())).await.context("S3 server"),
-            None => Ok(()),
-        }
-    };
-    let nfs = async {
-        match nfs {
-            Some(origin) => origin.serve(wait(stopped.clone())).await.context("NFS server"),
-            None => Ok(()),
-        }
-    };
-    let flight = async {
-        match flight {
-            Some((origin, listener)) => origin
-                .serve(listener, wait(stopped.clone()))
-                .await
-                .context("Flight server"),
-            None => Ok(()),
-        }
-    };
     tokio::select! {
-        served = async { tokio::try_join!(s3, nfs, flight) } => served.map(|_| ()),
+        served = try_join_all(servers) => served.map(drop),
         () = told => Ok(()),
     }
 }
 
-async fn bind_s3(flags: &Flags, ready: &mut Ready) -> Result<Option<(S3Origin, TcpListener)>> {
-    let Some(root) = &flags.s3_root else { return Ok(None) };
+async fn wait(mut stopped: watch::Receiver<bool>) {
+    let _ = stopped.wait_for(|stop| *stop).await;
+}
+
+/// A bound server, which runs until it is told to stop.
+type Serving = LocalBoxFuture<'static, Result<()>>;
+
+async fn listen(flag: &str, address: SocketAddr) -> Result<TcpListener> {
+    let bound = TcpListener::bind(address).await;
+    bound.with_context(|| format!("cannot listen on {flag} {address}"))
+}
+
+async fn s3(
+    root: &Path,
+    flags: &Flags,
+    ready: &mut Ready,
+    stopped: impl Future<Output = ()> + 'static,
+) -> Result<Serving> {
     let folder = || format!("cannot serve --s3-root {}", root.display());
     let origin = S3Origin::open(root).with_context(folder)?;
     origin
         .ensure_bucket(&flags.bucket)
         .with_context(|| format!("cannot make --bucket {}", flags.bucket))?;
     origin.faults().set(flags.s3_fault);
-    let bound = TcpListener::bind(flags.s3_listen).await;
-    let listener = bound.with_context(|| format!("cannot listen on --s3-listen {}", flags.s3_listen))?;
+    let listener = listen("--s3-listen", flags.s3_listen).await?;
     ready.s3 = Some(format!("http://{}", listener.local_addr()?));
     ready.bucket = Some(flags.bucket.clone());
-    Ok(Some((origin, listener)))
+    Ok(async move { origin.serve(listener, stopped).await.context("S3 server") }.boxed_local())
 }
 
-async fn bind_nfs(flags: &Flags, ready: &mut Ready) -> Result<Option<NfsOrigin>> {
-    let Some(root) = &flags.nfs_root else { return Ok(None) };
-    let (listen, shown) = (flags.nfs_listen, root.display());
+async fn nfs(
+    root: &Path,
+    listen: SocketAddrV4,
+    ready: &mut Ready,
+    stopped: impl Future<Output = ()> + 'static,
+) -> Result<Serving> {
+    let shown = root.display();
     let bound = NfsOrigin::bind(listen, root).await;
     let origin = bound.with_context(|| format!("cannot serve --nfs-root {shown} on --nfs-listen {listen}"))?;
     ready.nfs = Some(origin.url());
-    Ok(Some(origin))
+    Ok(async move { origin.serve(stopped).await.context("NFS server") }.boxed_local())
 }
 
-async fn bind_flight(flags: &Flags, ready: &mut Ready) -> Result<Option<(FlightOrigin, TcpListener)>> {
-    let Some(root) = &flags.flight_root else {
-        return Ok(None);
-    };
-    let opened = FlightOrigin::open(root).await;
+#[cfg(feature = "flight")]
+async fn flight(
+    root: &Path,
+    address: SocketAddr,
+    ready: &mut Ready,
+    stopped: impl Future<Output = ()> + 'static,
+) -> Result<Serving> {
+    let opened = crate::flight::FlightOrigin::open(root).await;
     let origin = opened.with_context(|| format!("cannot serve --flight-root {}", root.display()))?;
-    let bound = TcpListener::bind(flags.flight_listen).await;
-    let listener = bound.with_context(|| format!("cannot listen on --flight-listen {}", flags.flight_listen))?;
+    let listener = listen("--flight-listen", address).await?;
     ready.flight = Some(format!("grpc://{}", listener.local_addr()?));
-    Ok(Some((origin, listener)))
+    Ok(async move { origin.serve(listener, stopped).await.context("Flight server") }.boxed_local())
+}
+
+#[cfg(not(feature = "flight"))]
+async fn flight(root: &Path, _: SocketAddr, _: &mut Ready, _: impl Future<Output = ()>) -> Result<Serving> {
+    let shown = root.display();
+    anyhow::bail!(
+        "cannot serve --flight-root {shown}: this build has no Flight origin: build it with `--features flight`"
+    )
 }
 
 /// Resolves once the process has another parent than the one that started it.

@@ -45,7 +45,6 @@ impl Stored {
 
 impl MemoryTier {
     /// An empty tier.
-    #[must_use]
     pub fn new() -> Self {
         Self {
             location: "memory".to_owned(),
@@ -137,12 +136,7 @@ fn collect(folder: &Path, prefix: &str, files: &mut Vec<(ObjectPath, Bytes)>) ->
 #[async_trait]
 impl Tier for MemoryTier {
     fn info(&self) -> TierInfo {
-        TierInfo {
-            kind: "memory",
-            location: self.location.clone(),
-            wrappers: Vec::new(),
-            notes: Vec::new(),
-        }
+        TierInfo::new("memory", &self.location, Vec::new())
     }
 
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {

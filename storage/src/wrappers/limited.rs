@@ -18,7 +18,6 @@ pub struct Limited {
 
 impl Limited {
     /// Wraps a tier; `key` is the configuration's name of the limit, for the error.
-    #[must_use]
     pub fn new(inner: Arc<dyn Tier>, max_bytes: u64, key: &'static str) -> Self {
         Self { inner, max_bytes, key }
     }

@@ -22,7 +22,6 @@ pub struct Metered {
 
 impl Metered {
     /// Wraps a tier.
-    #[must_use]
     pub fn new(inner: Arc<dyn Tier>, metrics: TierMetrics) -> Self {
         Self { inner, metrics }
     }

@@ -93,7 +93,6 @@ pub struct Landing {
 
 impl Landing {
     /// Memory without a stretch yet.
-    #[must_use]
     pub fn new(bytes: DeviceBytes) -> Self {
         let pieces = Vec::new();
         Self { bytes, pieces }
@@ -104,20 +103,14 @@ impl Landing {
     /// # Errors
     /// [`DeviceErrorKind::OutOfRange`] if the memory has no room for it.
     pub fn ask(&mut self, file: Arc<dyn SourceFile>, stretch: Stretch) -> Result<(), DeviceError> {
-        let Stretch {
-            offset,
-            len,
-            wanted,
-            into,
-        } = stretch;
-        self.bytes.check(into, len)?;
+        self.bytes.check(stretch.into, stretch.len)?;
         self.pieces.push(Piece {
             file,
-            offset,
-            len,
-            wanted: wanted.min(len),
+            offset: stretch.offset,
+            len: stretch.len,
+            wanted: stretch.wanted.min(stretch.len),
             base: self.bytes.address(),
-            into,
+            into: stretch.into,
             came: 0,
             requests: 0,
             retries: 0,
@@ -131,7 +124,6 @@ impl Landing {
     }
 
     /// Bytes that arrived so far, including those of failed stretches.
-    #[must_use]
     pub fn bytes_read(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.came as u64).sum()
     }
@@ -154,7 +146,6 @@ impl Landing {
     }
 
     /// The memory.
-    #[must_use]
     pub fn into_bytes(self) -> DeviceBytes {
         self.bytes
     }

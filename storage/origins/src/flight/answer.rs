@@ -9,7 +9,6 @@ use arrow_flight::error::FlightError;
 use arrow_schema::Schema;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
-use std::ops::Range;
 use std::sync::Arc;
 use tierlab_storage::error::{ErrorKind, StorageError};
 use tierlab_storage::tier::Tier;
@@ -40,8 +39,12 @@ pub(super) fn rows(folder: &TableFolder, table: &Arc<Table>, ids: Option<Vec<i64
     }
     let per_message = (MESSAGE_BYTES / u64::from(table.header.stride)).max(1);
     let per_message = usize::try_from(per_message).unwrap_or(1).min(MESSAGE_ROWS);
+    let ids: Box<dyn Iterator<Item = i64> + Send> = match ids {
+        Some(ids) => Box::new(ids.into_iter()),
+        None => Box::new(have),
+    };
     let (tier, of_batches) = (Arc::clone(&folder.tier), Arc::clone(table));
-    let batches = stream::iter(chunks(ids, have, per_message)).map(move |chunk| {
+    let batches = stream::iter(chunks(ids, per_message)).map(move |chunk| {
         let (tier, table) = (Arc::clone(&tier), Arc::clone(&of_batches));
         async move { batch(&tier, &table, chunk).await }
     });
@@ -54,49 +57,22 @@ pub(super) fn rows(folder: &TableFolder, table: &Arc<Table>, ids: Option<Vec<i64
         .boxed())
 }
 
-/// Rows of a message.
-enum Chunk {
-    These(Vec<i64>),
-    From(Range<i64>),
+/// The ids of each message.
+fn chunks(mut ids: impl Iterator<Item = i64>, count: usize) -> impl Iterator<Item = Vec<i64>> {
+    std::iter::from_fn(move || {
+        let chunk: Vec<i64> = ids.by_ref().take(count).collect();
+        (!chunk.is_empty()).then_some(chunk)
+    })
 }
 
-fn chunks(ids: Option<Vec<i64>>, all: Range<i64>, count: usize) -> Box<dyn Iterator<Item = Chunk> + Send> {
-    match ids {
-        Some(ids) => {
-            let mut rest = ids.into_iter();
-            Box::new(std::iter::from_fn(move || {
-                let chunk: Vec<i64> = rest.by_ref().take(count).collect();
-                (!chunk.is_empty()).then_some(Chunk::These(chunk))
-            }))
-        }
-        None => {
-            let starts = all.clone().step_by(count);
-            let step = i64::try_from(count).unwrap_or(i64::MAX);
-            Box::new(starts.map(move |start| Chunk::From(start..start.saturating_add(step).min(all.end))))
-        }
-    }
-}
-
-async fn batch(tier: &NvmeTier, table: &Table, chunk: Chunk) -> Result<RecordBatch, FlightError> {
+async fn batch(tier: &NvmeTier, table: &Table, ids: Vec<i64>) -> Result<RecordBatch, FlightError> {
     let stride = u64::from(table.header.stride);
     let start = |id: i64| table.first_row + id.abs_diff(table.header.first_id) * stride;
-    let (ids, rows) = match chunk {
-        Chunk::These(ids) => {
-            let ranges: Vec<_> = ids.iter().map(|&id| start(id)..start(id) + stride).collect();
-            let read = tier.read_many(&table.object, &ranges).await.map_err(|e| failed(&e))?;
-            (ids, read.parts)
-        }
-        Chunk::From(ids) => {
-            let read = tier.read(&table.object, start(ids.start)..start(ids.end)).await;
-            let bytes = read.map_err(|e| failed(&e))?.bytes;
-            let at = |row: usize| row * table.header.stride as usize;
-            let rows = (0..bytes.len() / table.header.stride as usize).map(|row| bytes.slice(at(row)..at(row + 1)));
-            let rows: Vec<Bytes> = rows.collect();
-            (ids.collect(), rows)
-        }
-    };
+    // The tier reads rows that follow each other as one.
+    let ranges: Vec<_> = ids.iter().map(|&id| start(id)..start(id) + stride).collect();
+    let read = tier.read_many(&table.object, &ranges).await.map_err(|e| failed(&e))?;
     // A damaged row must not get a new checksum.
-    to_batch(&table.header, &table.schema, &ids, &rows).map_err(|what| {
+    to_batch(&table.header, &table.schema, &ids, &read.parts).map_err(|what| {
         let error = StorageError::new(ErrorKind::Corrupt, table.object.path.as_str(), what);
         failed(&error)
     })

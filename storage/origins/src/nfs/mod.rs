@@ -33,13 +33,11 @@ impl NfsOrigin {
     }
 
     /// The address in use.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         SocketAddr::new(self.listener.get_listen_ip(), self.listener.get_listen_port())
     }
 
     /// URL for clients: `nfs://127.0.0.1:PORT/export`.
-    #[must_use]
     pub fn url(&self) -> String {
         format!("nfs://{}{EXPORT}", self.address())
     }

@@ -3,11 +3,9 @@
 use super::body::{self, CHUNK_BYTES, FileStream, ReceiveError};
 use super::folder::{Condition, Folder, FolderError, Stored};
 use super::listing::Query;
-use bytes::Bytes;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::dto::{ETagCondition, Timestamp, *};
 use s3s::{Body, S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
-use std::fs::File;
 use std::io;
 use std::ops::Range as Span;
 use std::sync::Arc;
@@ -105,14 +103,6 @@ impl Backend {
     }
 }
 
-/// Result of opening an object on a blocking thread: its first chunk, and the file if more follows.
-struct Opened {
-    stored: Stored,
-    span: Span<u64>,
-    first: Bytes,
-    more: Option<File>,
-}
-
 #[async_trait::async_trait]
 impl S3 for Backend {
     async fn get_object(&self, req: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
@@ -135,12 +125,7 @@ impl S3 for Backend {
                 match body::read_version(&file, span.start..end, &stored) {
                     Ok(first) => {
                         let more = (end < span.end).then_some(file);
-                        return Ok(Opened {
-                            stored,
-                            span,
-                            first,
-                            more,
-                        });
+                        return Ok((stored, span, first, more));
                     }
                     // Written to meanwhile: its present version may not meet the conditions.
                     Err(e) if opened == OPENINGS => return Err(FolderError::Io(e).into()),
@@ -148,12 +133,8 @@ impl S3 for Backend {
                 }
             }
         });
-        let Opened {
-            stored,
-            span,
-            first,
-            more,
-        } = opened.await?;
+        // The first chunk, and the file if more follows.
+        let (stored, span, first, more) = opened.await?;
         let content_range = content_range(range.as_ref(), &span, stored.size);
         let content_length = length(span.end - span.start);
         let body = match more {
@@ -349,18 +330,12 @@ impl S3 for Backend {
     }
 
     async fn upload_part(&self, req: S3Request<UploadPartInput>) -> S3Result<S3Response<UploadPartOutput>> {
-        let UploadPartInput {
-            bucket,
-            key,
-            upload_id,
-            part_number,
-            body,
-            content_length,
-            content_md5,
-            ..
-        } = req.input;
-        let staged = body::receive(&self.folder, body, announced(content_length), content_md5.as_deref()).await?;
-        let keep = self.run(move |folder| Ok(folder.keep_part(&bucket, &key, &upload_id, part_number, staged)?));
+        let input = req.input;
+        let announced = announced(input.content_length);
+        let staged = body::receive(&self.folder, input.body, announced, input.content_md5.as_deref()).await?;
+        let keep = self.run(move |folder| {
+            Ok(folder.keep_part(&input.bucket, &input.key, &input.upload_id, input.part_number, staged)?)
+        });
         let stored = keep.await?;
         Ok(S3Response::new(UploadPartOutput {
             e_tag: etag(&stored),
@@ -407,10 +382,8 @@ impl S3 for Backend {
         &self,
         req: S3Request<AbortMultipartUploadInput>,
     ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
-        let AbortMultipartUploadInput {
-            bucket, key, upload_id, ..
-        } = req.input;
-        self.run(move |folder| Ok(folder.abort_upload(&bucket, &key, &upload_id)?))
+        let input = req.input;
+        self.run(move |folder| Ok(folder.abort_upload(&input.bucket, &input.key, &input.upload_id)?))
             .await?;
         Ok(S3Response::new(AbortMultipartUploadOutput::default()))
     }

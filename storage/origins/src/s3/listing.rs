@@ -1,6 +1,7 @@
 //! Pages of a bucket's keys. In: a prefix, a delimiter and a start. Out: a page, in byte order of the keys.
 
 use super::folder::{Folder, FolderError, Stored};
+use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
 use tierlab_storage::path::ObjectPath;
@@ -29,7 +30,7 @@ pub(super) struct Page {
 }
 
 /// An entry of a page.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum Entry {
     Key(String),
     Prefix(String),
@@ -37,20 +38,14 @@ enum Entry {
 
 impl Entry {
     fn token(&self) -> String {
-        match self {
-            Self::Key(key) => hex::encode(format!("k{key}")),
-            Self::Prefix(prefix) => hex::encode(format!("p{prefix}")),
-        }
+        // Never fails: it is text alone.
+        hex::encode(serde_json::to_string(self).unwrap_or_default())
     }
 
     fn from_token(token: &str) -> Result<Self, FolderError> {
-        let bad = || FolderError::BadKey("the continuation token is none of this origin's".to_owned());
-        let text = String::from_utf8(hex::decode(token).map_err(|_| bad())?).map_err(|_| bad())?;
-        match text.split_at_checked(1) {
-            Some(("k", key)) => Ok(Self::Key(key.to_owned())),
-            Some(("p", prefix)) => Ok(Self::Prefix(prefix.to_owned())),
-            _ => Err(bad()),
-        }
+        let text = hex::decode(token).ok();
+        let entry = text.and_then(|text| serde_json::from_slice(&text).ok());
+        entry.ok_or_else(|| FolderError::BadKey("the continuation token is none of this origin's".to_owned()))
     }
 
     fn is_past(&self, key: &str) -> bool {

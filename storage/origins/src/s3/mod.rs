@@ -65,7 +65,6 @@ impl S3Origin {
     }
 
     /// Faults of the origin (initially none); they can be set at any time.
-    #[must_use]
     pub fn faults(&self) -> &Faults {
         &self.faults
     }

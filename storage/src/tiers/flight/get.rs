@@ -37,7 +37,7 @@ pub(super) async fn get_rows(
         queue: sent - queued,
         ..ReadCost::default()
     };
-    let name = call.object().to_owned();
+    let name = call.object.clone();
     let mut laying = Laying {
         name: &name,
         table,
@@ -63,7 +63,7 @@ pub(super) async fn get_rows(
         let detail = format!("of {} rows asked for, {} did not come", ids.len(), laying.missing.len());
         return Err(StorageError::new(ErrorKind::Corrupt, name, detail));
     }
-    cost.retries = call.retries();
+    cost.retries = call.retries.made();
     cost.device = sent.elapsed();
     Ok((laying.rows, cost))
 }
@@ -118,9 +118,9 @@ async fn get(
 ) -> Result<(), StorageError> {
     let ticket = Ticket { ticket: ticket.into() };
     let reply = call.attempt(lease.client.do_get(ticket)).await?;
-    let reply = reply.map_err(|status| from_status(call.object(), &status))?;
+    let reply = reply.map_err(|status| from_status(&call.object, &status))?;
     let came = Arc::new(AtomicU64::new(0));
-    let (counter, object) = (Arc::clone(&came), call.object().to_owned());
+    let (counter, object) = (Arc::clone(&came), call.object.clone());
     let messages = reply.into_inner().map(move |message| {
         let message = message?;
         let bytes = message.data_header.len() + message.data_body.len() + message.app_metadata.len();
@@ -135,7 +135,7 @@ async fn get(
     let mut decoder = FlightDataDecoder::new(messages);
     let ended = async {
         while let Some(decoded) = call.attempt(decoder.next()).await? {
-            match decoded.map_err(|e| from_flight(call.object(), &e))?.payload {
+            match decoded.map_err(|e| from_flight(&call.object, &e))?.payload {
                 DecodedPayload::None => {}
                 DecodedPayload::Schema(schema) => laying.schema(&schema)?,
                 DecodedPayload::RecordBatch(batch) => laying.batch(&batch)?,

@@ -1,9 +1,10 @@
 //! Connections to a Flight server and retries of calls. In: a config. Out: clients to call with, within the limits of an
 //! attempt and of a call. A connection that failed or fell silent is replaced.
 
-use super::config::FlightConfig;
+use super::FlightConfig;
 use crate::error::{ErrorKind, StorageError};
 use crate::retry::{Backoff, Retries};
+use crate::tiers::check_not_zero;
 use arrow_flight::flight_service_client::FlightServiceClient;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -46,6 +47,36 @@ pub(super) struct Lease {
     connection: usize,
     generation: u64,
     pub(super) client: FlightServiceClient<Channel>,
+}
+
+impl FlightConfig {
+    /// The address as gRPC takes it. No key may be zero.
+    pub(super) fn checked_address(&self) -> Result<String, StorageError> {
+        let invalid = |what: String| StorageError::new(ErrorKind::Invalid, self.url.as_str(), what);
+        let keys = [
+            ("connections", u64::from(self.connections)),
+            ("concurrency", u64::from(self.concurrency)),
+            ("ranges_per_request", u64::from(self.ranges_per_request)),
+            ("part_bytes", self.part_bytes),
+            ("max_message_bytes", self.max_message_bytes),
+            ("timeout_ms", self.timeout_ms),
+            ("attempt_ms", self.attempt_ms),
+        ];
+        check_not_zero(&self.url, &keys)?;
+        if self.url.starts_with("grpc+tls://") {
+            let what = "TLS is not spoken: put a proxy that ends it in front, and use grpc://host:port";
+            return Err(invalid(what.into()));
+        }
+        let rest = self
+            .url
+            .strip_prefix("grpc://")
+            .or_else(|| self.url.strip_prefix("grpc+tcp://"));
+        let authority: Option<http::uri::Authority> = rest.and_then(|rest| rest.trim_end_matches('/').parse().ok());
+        match authority {
+            Some(authority) if authority.port().is_some() => Ok(format!("http://{authority}")),
+            _ => Err(invalid("`url` must be grpc://host:port".into())),
+        }
+    }
 }
 
 impl Link {
@@ -129,21 +160,12 @@ impl Link {
 #[derive(Debug)]
 pub(super) struct RetriedCall<'a> {
     link: &'a Link,
-    object: String,
-    retries: Retries,
+    /// The object's name in errors.
+    pub(super) object: String,
+    pub(super) retries: Retries,
 }
 
 impl RetriedCall<'_> {
-    /// The object's name in errors.
-    pub(super) fn object(&self) -> &str {
-        &self.object
-    }
-
-    /// Repeats so far.
-    pub(super) const fn retries(&self) -> u32 {
-        self.retries.made()
-    }
-
     /// A connection for the next attempt.
     pub(super) fn lease(&self) -> Lease {
         self.link.lease()
@@ -190,5 +212,42 @@ mod tests {
             assert!(least <= most && most <= Duration::from_millis(1200));
             assert!(least <= BACKOFF.wait(nth + 1, 0));
         }
+    }
+
+    fn config(text: &str) -> Result<FlightConfig, toml::de::Error> {
+        toml::from_str(text)
+    }
+
+    #[test]
+    fn addresses_are_checked() {
+        for (url, want) in [
+            ("grpc://127.0.0.1:8815", "http://127.0.0.1:8815"),
+            ("grpc+tcp://flight.example:1/", "http://flight.example:1"),
+            ("grpc://[::1]:8815", "http://[::1]:8815"),
+        ] {
+            assert_eq!(
+                config(&format!("url = \"{url}\"")).unwrap().checked_address().unwrap(),
+                want
+            );
+        }
+        for url in [
+            "",
+            "127.0.0.1:1",
+            "http://h:1",
+            "grpc://",
+            "grpc://h",
+            "grpc://h:1/x",
+            "grpc+tls://h:1",
+        ] {
+            let error = config(&format!("url = \"{url}\""))
+                .unwrap()
+                .checked_address()
+                .unwrap_err();
+            assert_eq!((error.kind(), error.object()), (ErrorKind::Invalid, url));
+        }
+        let zero = config("url = \"grpc://h:1\"\npart_bytes = 0").unwrap();
+        assert!(zero.checked_address().unwrap_err().detail().contains("part_bytes"));
+        let unknown = config("url = \"grpc://h:1\"\ndialect = \"sql\"").unwrap_err();
+        assert!(unknown.to_string().contains("dialect"), "{unknown}");
     }
 }

@@ -12,13 +12,16 @@
 //! Files: `ticket` has the JSON of tickets, `message` the checksums and bounds of messages, `rows`, `schema` and `status`
 //! the conversions of rows, tables and errors; a server needs these five as well. `link` has the connections and retries,
 //! `table` a table as it was looked up, `get` one DoGet, and `tier` combines them. Without the feature `flight` only
-//! `config` is built.
+//! the configuration is built.
 //!
 //! Costs: `requests` are DoGets, `wire_bytes` the messages with their Arrow heads, `queue` the wait for one of
 //! `concurrency` slots. `device` runs from sending the ticket to the last batch, including decoding, retries and
 //! backoff; `copy` is the joining of rows to the ranges.
 
-mod config;
+use crate::tiers::number;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 #[cfg(feature = "flight")]
 mod get;
 #[cfg(feature = "flight")]
@@ -38,6 +41,47 @@ pub mod ticket;
 #[cfg(feature = "flight")]
 mod tier;
 
-pub use config::FlightConfig;
 #[cfg(feature = "flight")]
 pub use tier::FlightTier;
+
+/// The column of ids.
+const ID_COLUMN: &str = "entity_id";
+
+/// An Arrow Flight server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FlightConfig {
+    /// `grpc://host:port`.
+    pub url: String,
+    /// Int64 column of entity ids.
+    #[serde(default = "default_id_column")]
+    pub id_column: String,
+    /// Number of connections; each carries many calls.
+    #[serde(default = "number::<4, u32>")]
+    pub connections: u32,
+    /// Maximum DoGets in flight.
+    #[serde(default = "number::<64, u32>")]
+    pub concurrency: u32,
+    /// Maximum rows per DoGet; longer reads become several DoGets in flight together.
+    #[serde(default = "number::<4096, u32>")]
+    pub ranges_per_request: u32,
+    /// Maximum bytes per DoGet; longer reads become several DoGets in flight together.
+    #[serde(default = "number::<{ 8 << 20 }, u64>")]
+    pub part_bytes: u64,
+    /// Maximum accepted size of a message in bytes; a message holds one batch.
+    #[serde(default = "number::<{ 64 << 20 }, u64>")]
+    pub max_message_bytes: u64,
+    /// Maximum retries of a call after a failure that may pass.
+    #[serde(default = "number::<5, u32>")]
+    pub retries: u32,
+    /// Time limit of a call with its retries, in milliseconds.
+    #[serde(default = "number::<5_000, u64>")]
+    pub timeout_ms: u64,
+    /// Maximum silence of a server, in milliseconds, before the call is retried over a new connection.
+    #[serde(default = "number::<1_000, u64>")]
+    pub attempt_ms: u64,
+}
+
+fn default_id_column() -> String {
+    ID_COLUMN.to_owned()
+}

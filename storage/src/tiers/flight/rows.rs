@@ -187,7 +187,7 @@ fn element_bytes(array: &ArrayRef) -> Result<Cow<'_, [u8]>, String> {
 mod tests {
     use super::*;
     use crate::content::content;
-    use crate::tiers::flight::config::ID_COLUMN;
+    use crate::tiers::flight::ID_COLUMN;
     use crate::tiers::flight::schema::{of_table, to_table};
     use proptest::prelude::*;
     use tierlab_formats::table::TableSchema;

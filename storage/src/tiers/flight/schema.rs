@@ -11,7 +11,7 @@
 //! | BF16, which Arrow has not | uint16, with `tierlab.dtype` = `BF16` in the field's metadata |
 //! | name, first id, rows, version | `table`, `first_id`, `rows`, `version` in the schema's metadata |
 
-use super::config::ID_COLUMN;
+use super::ID_COLUMN;
 use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
 use arrow_schema::{DataType as Arrow, Field, Schema};
 use std::collections::HashMap;

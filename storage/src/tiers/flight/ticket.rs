@@ -65,7 +65,6 @@ impl TableTicket {
     }
 
     /// Encodes the request as the bytes of a ticket.
-    #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         // Never fails: no maps with odd keys, no failing implementations.
         serde_json::to_vec(self).unwrap_or_default()
@@ -81,7 +80,6 @@ pub fn table_path(table: &str) -> Result<ObjectPath, String> {
 }
 
 /// Name of the table that an object is; `None` for other objects.
-#[must_use]
 pub fn table_name(path: &ObjectPath) -> Option<&str> {
     let file = path.as_str().strip_prefix(FEATURES_PREFIX)?.strip_prefix('/')?;
     let name = file.strip_suffix(EXTENSION)?.strip_suffix('.')?;

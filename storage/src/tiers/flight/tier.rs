@@ -1,7 +1,7 @@
 //! A Flight server as a tier. In: paths `features/NAME.rows` and ranges of them. Out: the bytes of the file that the table
 //! would be.
 
-use super::config::FlightConfig;
+use super::FlightConfig;
 use super::get::get_rows;
 use super::link::Link;
 use super::status::from_status;
@@ -84,7 +84,7 @@ impl FlightTier {
             let mut lease = call.lease();
             let told = async {
                 let info = call.attempt(lease.client.get_flight_info(descriptor.clone())).await?;
-                Ok(info.map_err(|status| from_status(call.object(), &status))?.into_inner())
+                Ok(info.map_err(|status| from_status(&call.object, &status))?.into_inner())
             };
             match told.await {
                 Ok(info) => break info,
@@ -138,12 +138,7 @@ impl Tier for FlightTier {
     fn info(&self) -> TierInfo {
         let note = "Flight: typed columns, read only; rows are laid out and sealed here, so their checksums do not reach back \
                     to the server, and a table replaced under an unchanged description is not noticed";
-        TierInfo {
-            kind: "flight",
-            location: self.link.url().to_owned(),
-            wrappers: Vec::new(),
-            notes: vec![note.to_owned()],
-        }
+        TierInfo::new("flight", self.link.url(), vec![note.to_owned()])
     }
 
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
@@ -193,10 +188,10 @@ impl Tier for FlightTier {
         let infos = loop {
             let mut lease = call.lease();
             let told = async {
-                let failed = |status| from_status(call.object(), &status);
+                let failed = |status| from_status(&call.object, &status);
                 let infos = call.attempt(lease.client.list_flights(Criteria::default())).await?;
                 let (mut infos, mut all) = (infos.map_err(failed)?.into_inner(), Vec::new());
-                let mut listing = Listing::of(call.object());
+                let mut listing = Listing::of(&call.object);
                 while let Some(info) = call.attempt(infos.message()).await?.map_err(failed)? {
                     listing.named(info.schema.len() + info.app_metadata.len())?;
                     // Everything else is dropped: a reply may hold any number of endpoints.

@@ -53,7 +53,6 @@ pub struct GdsConfig {
 
 impl GdsConfig {
     /// A folder on the first device, everything else as it is by default.
-    #[must_use]
     pub fn new(root: PathBuf, path: DevicePath) -> Self {
         Self {
             root,

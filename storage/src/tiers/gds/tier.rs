@@ -3,15 +3,14 @@
 use super::GdsConfig;
 use super::engine::{DeviceEngine, EngineOptions};
 use crate::device::{DevicePath, DeviceReads, Gpu, Landed, Search, missing_for_gds, shortfall};
-use crate::error::{ErrorKind, StorageError};
+use crate::error::StorageError;
 use crate::limits::check_ranges;
 use crate::metrics::StorageMetrics;
 use crate::path::ObjectPath;
 use crate::tasks::blocking;
 use crate::tier::{Body, Object, ReadMany, Tier, TierInfo};
-use crate::tiers::nvme::files::{OpenFile, OpenFiles};
+use crate::tiers::nvme::files::LocalFiles;
 use crate::tiers::nvme::root::Root;
-use crate::tiers::nvme::store;
 use async_trait::async_trait;
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,9 +19,8 @@ use tierlab_protocol::via::ViaSet;
 /// Local files into device memory. Writing, listing and looking up are plain file operations.
 #[derive(Debug)]
 pub struct GdsTier {
-    root: Arc<Root>,
+    files: LocalFiles,
     engine: DeviceEngine,
-    files: OpenFiles,
     gpu: Arc<Gpu>,
     path: DevicePath,
     /// Detected obstacles to GPUDirect Storage on this machine.
@@ -33,7 +31,7 @@ impl GdsTier {
     /// Opens a local folder and a CUDA device.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] without CUDA, cuFile or the device: one error that lists what was looked for and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) without CUDA, cuFile or the device: one error that lists what was looked for and
     /// says what to do. The folder is missing. A value that is out of range.
     pub async fn open(config: &GdsConfig) -> Result<Self, StorageError> {
         Self::open_counted(config, &StorageMetrics::unscraped()?).await
@@ -53,32 +51,14 @@ impl GdsTier {
             let metrics = metrics.device("gds", path.as_str(), &missing, gpu.counts_reads());
             let engine = DeviceEngine::start(Arc::clone(&root), Arc::clone(&gpu), options, metrics)?;
             Ok(Self {
-                root,
+                files: LocalFiles::new(root, path.opens_direct()),
                 engine,
-                files: OpenFiles::default(),
                 gpu,
                 path,
                 missing,
             })
         })
         .await
-    }
-
-    async fn open_file(&self, object: &Object) -> Result<Arc<OpenFile>, StorageError> {
-        let (root, direct) = (self.root.clone(), self.path.opens_direct());
-        self.files
-            .get_or_open(object, move |path| OpenFile::open(&root, path, direct))
-            .await
-    }
-
-    /// Closes a file that is no longer the version that was looked up.
-    fn noticed<T>(&self, object: &Object, read: Result<T, StorageError>) -> Result<T, StorageError> {
-        if let Err(e) = &read
-            && matches!(e.kind(), ErrorKind::Changed | ErrorKind::NotFound)
-        {
-            self.files.forget(&object.path);
-        }
-        read
     }
 }
 
@@ -90,8 +70,8 @@ impl DeviceReads for GdsTier {
 
     async fn read_to_device(&self, object: &Object, ranges: &[Range<u64>]) -> Result<Landed, StorageError> {
         check_ranges(object, ranges)?;
-        let file = self.open_file(object).await?;
-        self.noticed(object, self.engine.read(file, ranges).await)
+        let file = self.files.open(object).await?;
+        self.files.noticed(object, self.engine.read(file, ranges).await)
     }
 }
 
@@ -105,12 +85,7 @@ impl Tier for GdsTier {
         if self.path == DevicePath::Gds {
             notes.push(format!("GPUDirect Storage lacks: {}", self.missing));
         }
-        TierInfo {
-            kind: "gds",
-            location: self.root.location().display().to_string(),
-            wrappers: Vec::new(),
-            notes,
-        }
+        TierInfo::new("gds", self.files.root.location().display().to_string(), notes)
     }
 
     fn shortfall(&self, took: ViaSet) -> Option<String> {
@@ -122,30 +97,24 @@ impl Tier for GdsTier {
     }
 
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
-        let (root, of) = (self.root.clone(), path.clone());
-        blocking(path.as_str(), move || root.stat_file(&of).map(|id| id.describe(&of))).await
+        self.files.stat(path).await
     }
 
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
         check_ranges(object, ranges)?;
-        let file = self.open_file(object).await?;
-        self.noticed(object, self.engine.read_to_host(file, ranges).await)
+        let file = self.files.open(object).await?;
+        self.files.noticed(object, self.engine.read_to_host(file, ranges).await)
     }
 
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
-        let (root, prefix) = (self.root.clone(), prefix.cloned());
-        blocking("gds", move || store::list(&root, prefix.as_ref())).await
+        self.files.list(prefix).await
     }
 
     async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
-        let (root, of) = (self.root.clone(), path.clone());
-        blocking(path.as_str(), move || store::put(&root, &of, &body)).await
+        self.files.put(path, body).await
     }
 
     async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
-        let (root, of) = (self.root.clone(), path.clone());
-        let deleted = blocking(path.as_str(), move || store::delete(&root, &of)).await;
-        self.files.forget(path);
-        deleted
+        self.files.delete(path).await
     }
 }

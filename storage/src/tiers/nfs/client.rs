@@ -342,18 +342,14 @@ impl Client<'_> {
     }
 }
 
-/// The status that a result of NFSv3 begins with.
-fn status_of(result: &[u8]) -> Option<u32> {
-    word(result, 0)
-}
-
 fn is_put_off(reply: &Reply) -> bool {
-    status_of(&reply.body) == Some(nfsstat3::NFS3ERR_JUKEBOX as u32)
+    // A result begins with its status.
+    word(&reply.body, 0) == Some(nfsstat3::NFS3ERR_JUKEBOX as u32)
 }
 
 /// Finds the data in READ3res: behind status, attributes, count, end-of-file flag and the data's own length.
 fn find_read_data(result: &[u8]) -> Option<Bulk> {
-    if status_of(result)? != nfsstat3::NFS3_OK as u32 {
+    if word(result, 0)? != nfsstat3::NFS3_OK as u32 {
         return None;
     }
     let attributes = if word(result, 4)? == 0 { 0 } else { ATTRIBUTES_BYTES };

@@ -87,16 +87,12 @@ impl Connection {
             deadline: outgoing.deadline,
             _claim: claim,
         };
-        let ConnectionState {
-            stream,
-            outbox,
-            waiting,
-        } = &*self.shared;
-        let alone = waiting.add(outgoing.xid, waiter)?;
-        if let Err(error) = outbox.push(stream, outgoing, alone) {
-            drop(waiting.take(outgoing.xid));
+        let shared = &self.shared;
+        let alone = shared.waiting.add(outgoing.xid, waiter)?;
+        if let Err(error) = shared.outbox.push(&shared.stream, outgoing, alone) {
+            drop(shared.waiting.take(outgoing.xid));
             if matches!(error, CallError::Broken(_)) {
-                waiting.fail(&error);
+                shared.waiting.fail(&error);
             }
             return Err(error);
         }

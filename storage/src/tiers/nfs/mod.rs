@@ -23,11 +23,11 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tierlab_formats::mounts::holding;
 use tree::{Tree, describe};
 
 mod client;
 mod connection;
-mod kernel;
 mod moderation;
 mod mount;
 mod pool;
@@ -76,7 +76,7 @@ async fn open_mount(path: &Path) -> Result<NvmeTier, StorageError> {
     let mountinfo = tokio::fs::read_to_string("/proc/self/mountinfo")
         .await
         .map_err(|e| failed(&e))?;
-    let notes = kernel::notes(&root, &mountinfo)?;
+    let notes = mount_notes(&root, &mountinfo)?;
     NvmeTier::open_with(LocalOptions {
         kind: "nfs",
         notes,
@@ -85,19 +85,44 @@ async fn open_mount(path: &Path) -> Result<NvmeTier, StorageError> {
     .await
 }
 
+/// Mount options that decide latency, as `key` or `key=value`.
+const NOTED: [&str; 14] = [
+    "vers", "rsize", "wsize", "proto", "nconnect", "hard", "soft", "timeo", "retrans", "acregmin", "acregmax",
+    "acdirmin", "acdirmax", "noac",
+];
+
+/// Notes on the NFS mount that holds `path`, an absolute path without links.
+fn mount_notes(path: &Path, mountinfo: &str) -> Result<Vec<String>, StorageError> {
+    let refuse = |what: String| {
+        let hint = "mount the export first, or use `url` (user space) or the tier kind `nvme` (a local disk)";
+        Err(StorageError::new(
+            ErrorKind::Invalid,
+            path.display().to_string(),
+            format!("{what}; {hint}"),
+        ))
+    };
+    let Some(mount) = holding(mountinfo, path) else {
+        return refuse("it lies on no known mount".to_owned());
+    };
+    if mount.kind != "nfs" && mount.kind != "nfs4" {
+        return refuse(format!("it lies on {}, which is no NFS mount", mount.kind));
+    }
+    let noted = |option: &&str| NOTED.contains(&option.split('=').next().unwrap_or_default());
+    let options: Vec<&str> = mount.of_filesystem.split(',').filter(noted).collect();
+    Ok(vec![format!(
+        "kernel mount of {} ({}: {})",
+        mount.source,
+        mount.kind,
+        options.join(",")
+    )])
+}
+
 #[async_trait]
 impl Tier for NfsTier {
     fn info(&self) -> TierInfo {
-        let tree = &self.tree;
-        TierInfo {
-            kind: "nfs",
-            location: tree.url.to_string(),
-            wrappers: Vec::new(),
-            notes: vec![format!(
-                "user space, NFSv3: {} connections, READs of up to {} bytes",
-                tree.connections, tree.read_bytes
-            )],
-        }
+        let (connections, bytes) = (self.tree.connections, self.tree.read_bytes);
+        let note = format!("user space, NFSv3: {connections} connections, READs of up to {bytes} bytes");
+        TierInfo::new("nfs", self.tree.url.to_string(), vec![note])
     }
 
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
@@ -153,4 +178,41 @@ pub struct NfsConfig {
     /// The limit of one call with its repeats, in milliseconds.
     #[serde(default = "number::<5_000, u64>")]
     pub timeout_ms: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MOUNTINFO: &str = "\
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/root rw
+40 22 0:50 / /mnt/with\\040space rw,relatime shared:2 - nfs4 host:/export rw,vers=4.2,rsize=1048576,hard,proto=tcp,addr=10.0.0.1
+41 22 0:51 / /mnt/v3 rw - nfs host:/old rw,vers=3,rsize=32768,nolock,acregmin=3
+42 41 0:52 / /mnt/v3/tmp rw - tmpfs tmpfs rw";
+
+    #[test]
+    fn the_deepest_mount_counts_and_its_options_are_noted() {
+        let of = |path: &str| mount_notes(Path::new(path), MOUNTINFO);
+        assert_eq!(
+            of("/mnt/with space/features").unwrap(),
+            ["kernel mount of host:/export (nfs4: vers=4.2,rsize=1048576,hard,proto=tcp)"]
+        );
+        assert_eq!(
+            of("/mnt/v3/x").unwrap(),
+            ["kernel mount of host:/old (nfs: vers=3,rsize=32768,acregmin=3)"]
+        );
+        for (path, kind) in [("/mnt/v3/tmp/x", "tmpfs"), ("/srv", "ext4"), ("/mnt/v3x", "ext4")] {
+            let error = of(path).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            assert!(error.detail().contains(kind), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_taken(text in "[ -~\n]{0,200}") {
+            let _ = mount_notes(Path::new("/mnt"), &text);
+        }
+    }
 }

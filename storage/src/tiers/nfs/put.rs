@@ -30,12 +30,6 @@ fn tick() -> u64 {
     now.max(last.unwrap_or_default() + 1)
 }
 
-/// Outcome of an attempt that did not fail permanently.
-enum PutAttempt {
-    Done(Object),
-    Again,
-}
-
 pub(super) async fn put(tree: &Arc<Tree>, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
     if path
         .segments()
@@ -50,8 +44,8 @@ pub(super) async fn put(tree: &Arc<Tree>, path: &ObjectPath, body: Body) -> Resu
     for _ in 0..ATTEMPTS {
         let generation = tree.generation();
         match attempt(tree, path, &about, &source).await {
-            Ok(PutAttempt::Done(object)) => return Ok(object),
-            Ok(PutAttempt::Again) => {}
+            Ok(Some(object)) => return Ok(object),
+            Ok(None) => {}
             Err(fault) if fault.is_stale() => {
                 let mut cost = ReadCost::default();
                 let mut client = tree.client(&about, &mut cost);
@@ -74,24 +68,23 @@ pub(super) async fn put(tree: &Arc<Tree>, path: &ObjectPath, body: Body) -> Resu
     ))
 }
 
-async fn attempt(tree: &Arc<Tree>, path: &ObjectPath, about: &str, source: &Source) -> Result<PutAttempt, Fault> {
+/// Writes the object; `None` if the server lost some of it, and everything is to be written again.
+async fn attempt(tree: &Arc<Tree>, path: &ObjectPath, about: &str, source: &Source) -> Result<Option<Object>, Fault> {
     let mut cost = ReadCost::default();
     let mut client = tree.client(about, &mut cost);
     let (directory, name) = tree.parent(&mut client, path, true).await?;
     let stamp = tick();
+    let temporary = format!("{PARTIAL}{:x}-{stamp:x}", std::process::id());
     let mut partial = PartialFile {
         tree: Arc::clone(tree),
         directory: directory.clone(),
-        name: Some(format!("{PARTIAL}{:x}-{stamp:x}", std::process::id())),
-    };
-    let Some(temporary) = partial.name.clone() else {
-        return Ok(PutAttempt::Again);
+        name: Some(temporary.clone()),
     };
     let file = client.create(&directory, &temporary).await?;
     let written = write(tree, about, &file, source).await?;
     let committed = client.commit(&file).await?;
     if written.is_some_and(|written| written != committed) {
-        return Ok(PutAttempt::Again);
+        return Ok(None);
     }
     let mtime = nfstime3 {
         seconds: u32::try_from(stamp / 1_000_000_000).unwrap_or(u32::MAX),
@@ -122,7 +115,7 @@ async fn attempt(tree: &Arc<Tree>, path: &ObjectPath, about: &str, source: &Sour
         return Err(StorageError::new(ErrorKind::Corrupt, about, detail).into());
     }
     tree.keep(path, file, &attributes);
-    Ok(PutAttempt::Done(object))
+    Ok(Some(object))
 }
 
 /// Writes everything and returns the verifier. If the WRITEs' verifiers differ, returns a verifier that matches no

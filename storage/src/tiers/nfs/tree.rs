@@ -85,12 +85,7 @@ impl VersionMark {
 
 impl fmt::Display for VersionMark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            file,
-            size,
-            modified,
-            changed,
-        } = self;
+        let (file, size, modified, changed) = (self.file, self.size, self.modified, self.changed);
         write!(f, "{file:x}-{size:x}-{:x}.{:x}", modified.0, modified.1)?;
         write!(f, "-{:x}.{:x}", changed.0, changed.1)
     }

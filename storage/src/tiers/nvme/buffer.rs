@@ -213,18 +213,6 @@ impl Buffer {
     }
 }
 
-#[cfg(test)]
-impl Block {
-    /// In tests every returned buffer is poisoned, so that a later write shows here.
-    fn assert_untouched(&self) {
-        // SAFETY: the block is that many bytes, initialised, and this is its only owner.
-        let bytes = unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.layout.size()) };
-        let first = bytes[0];
-        let clean = (first == POISON || first == 0) && bytes.iter().all(|&b| b == first);
-        assert!(clean, "a buffer was written after it was given back");
-    }
-}
-
 impl AsRef<[u8]> for Buffer {
     fn as_ref(&self) -> &[u8] {
         match &self.block {
@@ -257,6 +245,17 @@ impl Drop for Buffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Block {
+        /// In tests every returned buffer is poisoned, so that a later write shows here.
+        pub(super) fn assert_untouched(&self) {
+            // SAFETY: the block is that many bytes, initialised, and this is its only owner.
+            let bytes = unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.layout.size()) };
+            let first = bytes[0];
+            let clean = (first == POISON || first == 0) && bytes.iter().all(|&b| b == first);
+            assert!(clean, "a buffer was written after it was given back");
+        }
+    }
 
     #[test]
     fn buffers_are_aligned_and_come_back() {

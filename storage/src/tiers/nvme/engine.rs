@@ -114,18 +114,6 @@ impl Engine {
     }
 }
 
-#[cfg(test)]
-impl Engine {
-    /// Substitutes `results` for those of the next completions, taken from the end.
-    pub(super) fn inject(&self, results: Vec<i32>) {
-        let signals = match &self.way {
-            EngineDriver::Thread(thread) => &thread.signals,
-            EngineDriver::Runtime(runtime) => runtime.signals(),
-        };
-        *signals.injected.lock() = results;
-    }
-}
-
 impl ThreadDriver {
     fn start(
         root: Arc<Root>,
@@ -207,4 +195,20 @@ fn unusable(error: &io::Error) -> StorageError {
         "io_uring",
         format!("cannot be used: {error}{advice}"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Engine {
+        /// Substitutes `results` for those of the next completions, taken from the end.
+        pub(in super::super) fn inject(&self, results: Vec<i32>) {
+            let signals = match &self.way {
+                EngineDriver::Thread(thread) => &thread.signals,
+                EngineDriver::Runtime(runtime) => runtime.signals(),
+            };
+            *signals.injected.lock() = results;
+        }
+    }
 }

@@ -3,10 +3,11 @@
 use super::buffer::BUFFER_ALIGN;
 use super::root::{DirectIo, FileId, Root, c_path, not_a_file, stat_fd};
 use super::signals::Signals;
+use super::store;
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
 use crate::tasks::blocking;
-use crate::tier::Object;
+use crate::tier::{Body, Object};
 use nix::fcntl::OFlag;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -70,7 +71,7 @@ impl Drop for Registration {
 
 impl OpenFile {
     /// Opens the file at a path. Blocks.
-    pub(crate) fn open(root: &Root, path: &ObjectPath, direct: bool) -> Result<Self, StorageError> {
+    fn open(root: &Root, path: &ObjectPath, direct: bool) -> Result<Self, StorageError> {
         // Asked first, because opening a pipe would wait for its writer.
         root.stat_file(path)?;
         let c_path = c_path(path);
@@ -166,7 +167,7 @@ fn usable(memory: u32, offset: u32) -> bool {
 /// Set of open files; the least recently used leaves first. An open version does not guarantee that the path still
 /// names it: each read checks that after its last byte.
 #[derive(Debug, Default)]
-pub(crate) struct OpenFiles(Mutex<RecentFiles>);
+struct OpenFiles(Mutex<RecentFiles>);
 
 #[derive(Debug, Default)]
 struct RecentFiles {
@@ -175,25 +176,6 @@ struct RecentFiles {
 }
 
 impl OpenFiles {
-    /// File of the version that was looked up; opened by `open` on a blocking thread if it is not in the set.
-    pub(crate) async fn get_or_open(
-        &self,
-        object: &Object,
-        open: impl FnOnce(&ObjectPath) -> Result<OpenFile, StorageError> + Send + 'static,
-    ) -> Result<Arc<OpenFile>, StorageError> {
-        if let Some(file) = self.get(object) {
-            return Ok(file);
-        }
-        let path = object.path.clone();
-        let file = blocking(object.path.as_str(), move || open(&path)).await?;
-        if !file.is_version_of(object) {
-            return Err(file.changed(object));
-        }
-        let file = Arc::new(file);
-        self.keep(file.clone());
-        Ok(file)
-    }
-
     /// The open file of this version.
     fn get(&self, object: &Object) -> Option<Arc<OpenFile>> {
         let mut kept = self.0.lock();
@@ -223,8 +205,84 @@ impl OpenFiles {
     }
 
     /// Closes the file of a path.
-    pub(crate) fn forget(&self, path: &ObjectPath) {
+    fn forget(&self, path: &ObjectPath) {
         self.0.lock().files.remove(path);
+    }
+}
+
+/// Files of a folder, some of them kept open.
+#[derive(Debug)]
+pub(crate) struct LocalFiles {
+    pub(crate) root: Arc<Root>,
+    /// If true, files are opened for direct reads where possible.
+    direct: bool,
+    open: OpenFiles,
+}
+
+impl LocalFiles {
+    pub(crate) fn new(root: Arc<Root>, direct: bool) -> Self {
+        let open = OpenFiles::default();
+        Self { root, direct, open }
+    }
+
+    /// File of the version that was looked up; opened on a blocking thread if it is not in the set.
+    pub(crate) async fn open(&self, object: &Object) -> Result<Arc<OpenFile>, StorageError> {
+        if let Some(file) = self.open.get(object) {
+            return Ok(file);
+        }
+        let (of, direct) = (object.path.clone(), self.direct);
+        let file = self
+            .run(&object.path, move |root| OpenFile::open(root, &of, direct))
+            .await?;
+        if !file.is_version_of(object) {
+            return Err(file.changed(object));
+        }
+        let file = Arc::new(file);
+        self.open.keep(file.clone());
+        Ok(file)
+    }
+
+    /// Closes a file that is no longer the version that was looked up.
+    pub(crate) fn noticed<T>(&self, object: &Object, read: Result<T, StorageError>) -> Result<T, StorageError> {
+        read.inspect_err(|e| {
+            if matches!(e.kind(), ErrorKind::Changed | ErrorKind::NotFound) {
+                self.open.forget(&object.path);
+            }
+        })
+    }
+
+    /// Runs work on the folder on a blocking thread.
+    async fn run<T: Send + 'static>(
+        &self,
+        about: impl AsRef<str>,
+        work: impl FnOnce(&Root) -> Result<T, StorageError> + Send + 'static,
+    ) -> Result<T, StorageError> {
+        let root = self.root.clone();
+        blocking(about.as_ref(), move || work(&root)).await
+    }
+
+    pub(crate) async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
+        let of = path.clone();
+        self.run(path, move |root| root.stat_file(&of).map(|id| id.describe(&of)))
+            .await
+    }
+
+    pub(crate) async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
+        let (prefix, location) = (prefix.cloned(), self.root.location().display().to_string());
+        self.run(location, move |root| store::list(root, prefix.as_ref())).await
+    }
+
+    pub(crate) async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
+        let of = path.clone();
+        self.run(path, move |root| store::put(root, &of, &body)).await
+    }
+
+    pub(crate) async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
+        let of = path.clone();
+        let deleted = self.run(path, move |root| store::delete(root, &of)).await;
+        // Its blocks are free once the ring has let go of it, too: soon, but not before this returns.
+        self.open.forget(path);
+        deleted
     }
 }
 

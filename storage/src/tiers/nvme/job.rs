@@ -7,8 +7,9 @@ use super::buffer::Buffer;
 use super::files::OpenFile;
 use super::plan::Segment;
 use crate::error::StorageError;
+use crate::tier::ReadCost;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 /// Reads of a call.
@@ -28,13 +29,9 @@ pub(super) struct Job {
 pub(super) struct Done {
     /// The segments and their filled buffers.
     pub(super) segments: Vec<(Segment, Buffer)>,
-    /// From the call to its first read's submission.
-    pub(super) queue: Duration,
-    /// From there to the last completion and the check of the version.
-    pub(super) device: Duration,
-    pub(super) wire_bytes: u64,
-    pub(super) requests: u32,
-    pub(super) retries: u32,
+    /// Its queue lasts from the call to the first read's submission, its device time from there to the last completion
+    /// and the check of the version.
+    pub(super) cost: ReadCost,
 }
 
 /// A job at work.
@@ -49,9 +46,8 @@ pub(super) struct Active {
     pub(super) pending: u32,
     pub(super) submitted: Option<Instant>,
     pub(super) error: Option<StorageError>,
-    pub(super) wire_bytes: u64,
-    pub(super) requests: u32,
-    pub(super) retries: u32,
+    /// Counts so far, without times.
+    pub(super) cost: ReadCost,
 }
 
 impl Active {
@@ -64,9 +60,7 @@ impl Active {
             pending: 0,
             submitted: None,
             error: None,
-            wire_bytes: 0,
-            requests: 0,
-            retries: 0,
+            cost: ReadCost::default(),
         }
     }
 

@@ -154,7 +154,6 @@ pub struct LocalOptions {
 
 impl LocalOptions {
     /// Options of kind `nvme`, without notes, read by the runtime's tasks.
-    #[must_use]
     pub fn new(root: &Path, queue_depth: u32, direct: bool) -> Self {
         Self {
             root: root.to_owned(),
@@ -169,7 +168,6 @@ impl LocalOptions {
     }
 
     /// Options of a folder read by its own thread, since the storage behind it may be slow to take reads.
-    #[must_use]
     pub fn on_thread(root: &Path, queue_depth: u32, direct: bool) -> Self {
         Self {
             driver: Driver::Thread,

@@ -65,13 +65,8 @@ pub(crate) struct FileStat {
 impl FileId {
     /// The version mark that readers see.
     pub(crate) fn version(&self) -> String {
-        let Self {
-            inode,
-            size,
-            modified_ns,
-            changed_ns,
-        } = self;
-        format!("{inode:x}-{size:x}-{modified_ns:x}-{changed_ns:x}")
+        let (modified, changed) = (self.modified_ns, self.changed_ns);
+        format!("{:x}-{:x}-{modified:x}-{changed:x}", self.inode, self.size)
     }
 
     pub(crate) fn describe(&self, path: &ObjectPath) -> Object {

@@ -53,13 +53,6 @@ impl RuntimeDriver {
     }
 }
 
-#[cfg(test)]
-impl RuntimeDriver {
-    pub(super) fn signals(&self) -> &Signals {
-        &self.core.signals
-    }
-}
-
 impl Drop for RuntimeDriver {
     fn drop(&mut self) {
         self.task.abort();
@@ -116,6 +109,17 @@ async fn take_completions(core: Arc<Core>, ring: AsyncFd<OwnedFd>) {
         }
         if !closing.0.drive(None) {
             return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl RuntimeDriver {
+        pub(in super::super) fn signals(&self) -> &Signals {
+            &self.core.signals
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Tier over a local folder. In: object paths and ranges. Out: bytes, and the cost of reading them.
 
+use super::LocalOptions;
 use super::buffer::{Arena, Buffer, BufferPool};
 use super::engine::Engine;
-use super::files::{self, OpenFile, OpenFiles};
+use super::files::{self, LocalFiles, OpenFile};
 use super::job::Done;
 use super::plan::{self, Plan, Segment};
 use super::root::Root;
-use super::{LocalOptions, store};
 use crate::error::{ErrorKind, StorageError};
 use crate::limits::check_ranges;
 use crate::path::ObjectPath;
@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tierlab_protocol::via::{Via, ViaSet};
 
 /// Most bytes that a caller copies out of the page cache itself: more of them would hold up the tasks behind it.
@@ -27,10 +27,9 @@ const CACHED_BYTES: u64 = 64 << 10;
 /// Local folder read through io_uring. Dropping it ends its engine, and joins the thread if a thread drives it.
 #[derive(Debug)]
 pub struct NvmeTier {
-    pub(super) root: Arc<Root>,
+    pub(super) files: LocalFiles,
     engine: Engine,
     pool: BufferPool,
-    files: OpenFiles,
     options: LocalOptions,
     /// Reason for buffered reads, set by the first such file.
     buffered: OnceLock<&'static str>,
@@ -71,10 +70,9 @@ impl NvmeTier {
                 let _ = buffered.set(files::PAGE_CACHE);
             }
             Ok(Self {
-                root,
+                files: LocalFiles::new(root, options.direct),
                 engine,
                 pool,
-                files: OpenFiles::default(),
                 options,
                 buffered,
             })
@@ -82,22 +80,12 @@ impl NvmeTier {
         .await
     }
 
-    /// Open file of the version that was looked up.
-    async fn open_file(&self, object: &Object) -> Result<Arc<OpenFile>, StorageError> {
-        let (root, direct) = (self.root.clone(), self.options.direct);
-        let file = self
-            .files
-            .get_or_open(object, move |path| OpenFile::open(&root, path, direct))
-            .await?;
+    async fn read_file(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+        let started = Instant::now();
+        let file = self.files.open(object).await?;
         if let Some(why) = file.refusal {
             self.buffered.get_or_init(|| why);
         }
-        Ok(file)
-    }
-
-    async fn read_file(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
-        let started = Instant::now();
-        let file = self.open_file(object).await?;
         let plan = Plan::new(ranges, file.direct_align.map_or(1, u64::from));
         if plan.segments.is_empty() {
             return Ok(ReadMany {
@@ -105,7 +93,7 @@ impl NvmeTier {
                 cost: ReadCost::default(),
             });
         }
-        let done = match self.read_cached(&file, &plan, started)? {
+        let Done { segments, mut cost } = match self.read_cached(&file, &plan, started)? {
             Some(done) => done,
             None => {
                 let place = self.engine.place(&file).await?;
@@ -113,7 +101,7 @@ impl NvmeTier {
                 self.engine.read(&file, segments, place, started).await?
             }
         };
-        let buffers = done.segments.into_iter().map(|(_, buffer)| buffer);
+        let buffers = segments.into_iter().map(|(_, buffer)| buffer);
         let whole: Vec<Bytes> = buffers.map(Bytes::from_owner).collect();
         let slice = |part: &plan::Part| match part.len {
             0 => Bytes::new(),
@@ -124,19 +112,9 @@ impl NvmeTier {
         } else {
             Via::PageCache
         };
-        let cost = ReadCost {
-            via: ViaSet::of(via),
-            queue: done.queue,
-            device: done.device,
-            wire_bytes: done.wire_bytes,
-            requests: done.requests,
-            retries: done.retries,
-            ..ReadCost::default()
-        };
-        Ok(ReadMany {
-            parts: plan.parts.iter().map(slice).collect(),
-            cost,
-        })
+        cost.via = ViaSet::of(via);
+        let parts = plan.parts.iter().map(slice).collect();
+        Ok(ReadMany { parts, cost })
     }
 
     fn with_buffers(&self, file: &OpenFile, plan: &Plan) -> Result<Vec<(Segment, Buffer)>, StorageError> {
@@ -163,15 +141,15 @@ impl NvmeTier {
         if !filled.all(|(segment, buffer)| buffer.fill_cached(file.fd.as_fd(), segment.start)) {
             return Ok(None);
         }
-        file.check_current(&self.root, &self.root.identity(&file.c_path))?;
-        Ok(Some(Done {
+        let root = &self.files.root;
+        file.check_current(root, &root.identity(&file.c_path))?;
+        let cost = ReadCost {
             requests: u32::try_from(segments.len()).unwrap_or(u32::MAX),
-            segments,
-            queue: Duration::ZERO,
             device: started.elapsed(),
             wire_bytes: bytes,
-            retries: 0,
-        }))
+            ..ReadCost::default()
+        };
+        Ok(Some(Done { segments, cost }))
     }
 }
 
@@ -196,48 +174,32 @@ impl Tier for NvmeTier {
             None if !self.options.direct => notes.push("buffered: configured".to_owned()),
             None => {}
         }
-        let location = self.root.location().display().to_string();
-        TierInfo {
-            kind: self.options.kind,
-            location,
-            wrappers: Vec::new(),
+        TierInfo::new(
+            self.options.kind,
+            self.files.root.location().display().to_string(),
             notes,
-        }
+        )
     }
 
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
-        let (root, of) = (self.root.clone(), path.clone());
-        blocking(path.as_str(), move || root.stat_file(&of).map(|id| id.describe(&of))).await
+        self.files.stat(path).await
     }
 
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
         check_ranges(object, ranges)?;
-        let read = self.read_file(object, ranges).await;
-        if let Err(e) = &read
-            && matches!(e.kind(), ErrorKind::Changed | ErrorKind::NotFound)
-        {
-            self.files.forget(&object.path);
-        }
-        read
+        self.files.noticed(object, self.read_file(object, ranges).await)
     }
 
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
-        let (root, prefix) = (self.root.clone(), prefix.cloned());
-        let location = self.root.location().display().to_string();
-        blocking(&location, move || store::list(&root, prefix.as_ref())).await
+        self.files.list(prefix).await
     }
 
     async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
-        let (root, of) = (self.root.clone(), path.clone());
-        blocking(path.as_str(), move || store::put(&root, &of, &body)).await
+        self.files.put(path, body).await
     }
 
     async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
-        let (root, of) = (self.root.clone(), path.clone());
-        let deleted = blocking(path.as_str(), move || store::delete(&root, &of)).await;
-        // Its blocks are free once the ring has let go of it, too: soon, but not before this returns.
-        self.files.forget(path);
-        deleted
+        self.files.delete(path).await
     }
 }
 

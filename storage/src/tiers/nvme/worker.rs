@@ -212,7 +212,7 @@ impl Worker {
             mark: slot as u64,
         };
         active.submitted.get_or_insert_with(Instant::now);
-        active.requests += 1;
+        active.cost.requests += 1;
         self.in_flight += 1;
         // SAFETY: `into .. into + len` lies inside a buffer that stays in `jobs`, unread and unmoved on the heap, until
         // this read has completed: a job leaves `jobs` only at `pending == 0`, and `drop` leaks the buffers
@@ -227,7 +227,7 @@ impl Worker {
         let align = active.job.file.direct_align.map_or(1, |align| align as usize);
         let outcome = match result {
             n if n >= 0 => {
-                active.wire_bytes += n as u64;
+                active.cost.wire_bytes += n as u64;
                 progress(op, n as usize, align)
             }
             // The kernel cancels reads when the thread that submitted them ends.
@@ -240,7 +240,7 @@ impl Worker {
         let gave_up = active.error.is_some() || active.job.reply.is_closed();
         match outcome {
             Progress::Again if !gave_up => {
-                active.retries += 1;
+                active.cost.retries += 1;
                 self.again.push_back(slot);
                 return;
             }
@@ -288,16 +288,11 @@ impl Worker {
                 Some(error) => Err(error),
                 None => self.still_current(&active.job.file, &mut looks),
             };
-            let job = active.job;
+            let (job, mut cost) = (active.job, active.cost);
             let submitted = active.submitted.unwrap_or(job.started);
-            let done = Done {
-                segments: job.segments,
-                queue: submitted - job.started,
-                device: submitted.elapsed(),
-                wire_bytes: active.wire_bytes,
-                requests: active.requests,
-                retries: active.retries,
-            };
+            (cost.queue, cost.device) = (submitted - job.started, submitted.elapsed());
+            let segments = job.segments;
+            let done = Done { segments, cost };
             // The receiver may be gone by now; then the buffers go back to the pool, with nothing in flight into them.
             let _ = job.reply.send(verdict.map(|()| done));
         }

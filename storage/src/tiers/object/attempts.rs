@@ -16,7 +16,6 @@ use object_store::{ClientConfigKey, ClientOptions};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 /// Maximum size of a reply other than an object's bytes. A page of a listing has 1,000 keys of at most 1,024 bytes,
@@ -26,92 +25,54 @@ const MAX_REPLY_BYTES: usize = 16 << 20;
 const MAX_ERROR_BYTES: usize = 64 << 10;
 
 /// Tally carried by the requests of a range.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Attempts(Arc<RequestTally>);
+pub(super) type Attempts = Arc<Mutex<RequestTally>>;
 
 /// Counts of a range. Dropped before a read has reported them, they are added to the unreported cost.
 #[derive(Debug, Default)]
-struct RequestTally {
+pub(super) struct RequestTally {
     unreported: Option<Arc<UnreportedCost>>,
-    reported: AtomicBool,
-    requests: AtomicU32,
-    hedges: AtomicU32,
-    lost_bytes: AtomicU64,
-    retry_after: Mutex<Option<Duration>>,
+    /// True if the read itself reports the counts.
+    pub(super) is_reported: bool,
+    /// Requests that went out.
+    pub(super) requests: u32,
+    /// Hedged requests among them.
+    pub(super) hedges: u32,
+    /// Bytes asked for by requests whose reply was not used.
+    pub(super) lost_bytes: u64,
+    /// Wait that the server asked for, until it is taken.
+    pub(super) retry_after: Option<Duration>,
 }
 
 impl Drop for RequestTally {
     fn drop(&mut self) {
-        let (requests, reported) = (*self.requests.get_mut(), *self.reported.get_mut());
-        if let Some(unreported) = self.unreported.as_ref().filter(|_| requests > 0 && !reported) {
-            let hedges = *self.hedges.get_mut();
+        if let Some(unreported) = self
+            .unreported
+            .as_ref()
+            .filter(|_| self.requests > 0 && !self.is_reported)
+        {
             unreported.add(&ReadCost {
-                requests,
-                retries: requests.saturating_sub(1 + hedges),
-                hedges,
-                wire_bytes: *self.lost_bytes.get_mut(),
+                requests: self.requests,
+                retries: self.requests.saturating_sub(1 + self.hedges),
+                hedges: self.hedges,
+                wire_bytes: self.lost_bytes,
                 ..ReadCost::default()
             });
         }
     }
 }
 
-impl Attempts {
-    /// A tally that goes to `unreported` unless it is reported.
-    pub(super) fn of_read(unreported: &Arc<UnreportedCost>) -> Self {
-        let mut tally = RequestTally::default();
-        tally.unreported = Some(Arc::clone(unreported));
-        Self(Arc::new(tally))
-    }
+/// A tally that goes to `unreported` unless it is reported.
+pub(super) fn of_read(unreported: &Arc<UnreportedCost>) -> Attempts {
+    let mut tally = RequestTally::default();
+    tally.unreported = Some(Arc::clone(unreported));
+    Arc::new(Mutex::new(tally))
+}
 
-    /// Marks the counts as reported by the read itself.
-    pub(super) fn report(&self) {
-        self.0.reported.store(true, Ordering::Relaxed);
-    }
-
-    /// Requests that went out.
-    pub(super) fn requests(&self) -> u32 {
-        self.0.requests.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn count_request(&self) {
-        self.0.requests.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Hedged requests among them.
-    pub(super) fn hedges(&self) -> u32 {
-        self.0.hedges.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn count_hedge(&self) {
-        self.0.hedges.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn uncount_hedge(&self) {
-        self.0.hedges.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Bytes asked for by requests whose reply was not used.
-    pub(super) fn lost_bytes(&self) -> u64 {
-        self.0.lost_bytes.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn count_lost(&self, bytes: u64) {
-        self.0.lost_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// Takes the wait that the server asked for since the last call, if any.
-    pub(super) fn take_retry_after(&self) -> Option<Duration> {
-        self.0.retry_after.lock().take()
-    }
-
-    fn see(&self, status: StatusCode, headers: &HeaderMap) {
-        if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
-            let asked = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-            let asked = asked.and_then(|text| retry_after(text, SystemTime::now()));
-            *self.0.retry_after.lock() = asked;
-        }
-    }
+/// Wait that a refusal for load asks for.
+fn asked_wait(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
+    let is_load = matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS);
+    let asked = headers.get(RETRY_AFTER).filter(|_| is_load)?;
+    retry_after(asked.to_str().ok()?, SystemTime::now())
 }
 
 /// Wait of a `Retry-After`: seconds, or a date (RFC 9110, 10.2.3). `None` for anything else.
@@ -167,12 +128,12 @@ impl HttpService for CountingService {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let attempts = request.extensions().get::<Attempts>().cloned();
         if let Some(attempts) = &attempts {
-            attempts.count_request();
+            attempts.lock().requests += 1;
         }
         let response = self.inner.execute(request).await?;
         let status = response.status();
-        if let Some(attempts) = &attempts {
-            attempts.see(status, response.headers());
+        if let Some((attempts, wait)) = attempts.as_ref().zip(asked_wait(status, response.headers())) {
+            attempts.lock().retry_after = Some(wait);
         }
         // A range's bytes are counted as they are taken; everything else is taken whole.
         match (status.is_success(), &attempts) {
@@ -230,11 +191,7 @@ mod tests {
     #[test]
     fn only_refusals_for_load_say_when_to_come_back() {
         let headers = HeaderMap::from_iter([(RETRY_AFTER, "7".parse().unwrap())]);
-        let seen = |status: u16, headers: &HeaderMap| {
-            let attempts = Attempts::default();
-            attempts.see(status.try_into().unwrap(), headers);
-            attempts.take_retry_after()
-        };
+        let seen = |status: u16, headers: &HeaderMap| asked_wait(status.try_into().unwrap(), headers);
         for (status, want) in [(503, Some(7)), (429, Some(7)), (500, None), (200, None)] {
             assert_eq!(seen(status, &headers), want.map(Duration::from_secs), "{status}");
         }

@@ -40,7 +40,8 @@ impl Bucket {
     /// Builds the client. Sends nothing.
     pub(super) fn new(config: &BucketConfig) -> Result<Self, StorageError> {
         let place = Place::of(config)?;
-        let Clients { store, reads } = service::build(config, &place)?;
+        let invalid = |what: String| StorageError::new(ErrorKind::Invalid, place.to_string(), what);
+        let Clients { store, reads } = service::build(config, &place).map_err(invalid)?;
         Ok(Self {
             store,
             reads,

@@ -3,7 +3,7 @@
 //! continues behind them under the same ETag. So no byte is requested twice, and no byte of another version is
 //! accepted. No attempt, and no wait between attempts, outlives the caller's deadline.
 
-use super::attempts::Attempts;
+use super::attempts::{self, Attempts};
 use super::bucket::Bucket;
 use super::hedge::reply;
 use super::service::Service;
@@ -46,7 +46,7 @@ impl Bucket {
         let limit = asker.map_or(self.policy.limit, |limit| limit.min(self.policy.limit));
         let mut retries = Retries::new(self.policy.backoff(), began, limit, self.policy.retries);
         let len = range.end - range.start;
-        let attempts = Attempts::of_read(&self.unreported);
+        let attempts = attempts::of_read(&self.unreported);
         loop {
             let rest = range.start + into.len() as u64..range.end;
             let missing = rest.end - rest.start;
@@ -59,23 +59,24 @@ impl Bucket {
             };
             // All bytes may have arrived before the failure.
             let Some(failure) = failure.filter(|_| (into.len() as u64) < len) else {
-                attempts.report();
+                let mut attempts = attempts.lock();
+                attempts.is_reported = true;
                 let cost = ReadCost {
-                    wire_bytes: into.len() as u64 + attempts.lost_bytes(),
-                    requests: attempts.requests(),
+                    wire_bytes: into.len() as u64 + attempts.lost_bytes,
+                    requests: attempts.requests,
                     retries: retries.made(),
-                    hedges: attempts.hedges(),
+                    hedges: attempts.hedges,
                     ..ReadCost::default()
                 };
                 return Ok((into, cost));
             };
-            let asked = attempts.take_retry_after();
+            let asked = attempts.lock().retry_after.take();
             let wait = match failure.kind().is_transient() {
                 true => retries.next(asked.unwrap_or_default()),
                 false => None,
             };
             let Some(wait) = wait else {
-                attempts.count_lost(into.len() as u64);
+                attempts.lock().lost_bytes += into.len() as u64;
                 if !failure.kind().is_transient() {
                     return Err(self.gone_or(key, failure).await);
                 }

@@ -146,21 +146,21 @@ fn send(store: &Arc<dyn ObjectStore>, key: &Key, options: GetOptions) -> Sent {
 async fn race(first: Sent, second: Sent, bytes: u64, attempts: &Attempts) -> object_store::Result<GetResult> {
     let hedge = attempts.clone();
     let second: Sent = Box::pin(async move {
-        hedge.count_hedge();
+        hedge.lock().hedges += 1;
         second.await
     });
-    let before = attempts.requests();
+    let before = attempts.lock().requests;
     // The second GET is polled first, so that it goes out whatever happens to the first meanwhile.
     let (reply, loser) = match select(second, first).await {
         Either::Left((Err(_), other)) | Either::Right((Err(_), other)) => return other.await,
         Either::Left((reply, loser)) | Either::Right((reply, loser)) => (reply, loser),
     };
     // A GET that never went out costs nothing, and does not go out any more.
-    if attempts.requests() == before {
-        attempts.uncount_hedge();
+    if attempts.lock().requests == before {
+        attempts.lock().hedges -= 1;
         return reply;
     }
-    attempts.count_lost(bytes);
+    attempts.lock().lost_bytes += bytes;
     if bytes <= DRAINED_BYTES {
         tokio::spawn(tokio::time::timeout(DRAIN_LIMIT, async move {
             if let Ok(reply) = loser.await {
@@ -255,20 +255,21 @@ mod reply_tests {
                 }
             };
             // The first GET went out before the race.
-            attempts.count_request();
+            attempts.lock().requests += 1;
             let (counted, reply) = (attempts.clone(), get(second == Second::Replied));
             let sent: Sent = Box::pin(async move {
                 if second == Second::HeldUp {
                     pending::<()>().await;
                 }
-                counted.count_request();
+                counted.lock().requests += 1;
                 reply.await
             });
             let reply = race(Box::pin(get(first_replies)), sent, 100, &attempts).await.unwrap();
             assert_eq!(reply.bytes().await.unwrap().len(), 100);
-            assert_eq!(attempts.lost_bytes(), lost);
-            assert_eq!(u64::from(attempts.requests()) * 100, 100 + lost);
-            assert_eq!(attempts.hedges(), attempts.requests() - 1);
+            let tally = attempts.lock();
+            assert_eq!(tally.lost_bytes, lost);
+            assert_eq!(u64::from(tally.requests) * 100, 100 + lost);
+            assert_eq!(tally.hedges, tally.requests - 1);
         }
     }
 }

@@ -120,12 +120,13 @@ impl BucketTier {
             let mut rest = buffer_for(&self.bucket.object(key), span.bytes.end - span.bytes.start)?;
             for range in ranges::pieces(&span.bytes, self.part_bytes) {
                 let into = split_front(&mut rest, length(key, &range)?);
-                gets.push(Get { of, range, into });
+                gets.push((of, range, into));
             }
         }
         // Taken here: the tasks below do not inherit it.
         let deadline = deadline::current();
-        let one = |get: Get| {
+        // Each with the index of its span.
+        let one = |(of, range, into): (usize, Range<u64>, BytesMut)| {
             let (bucket, slots) = (Arc::clone(&self.bucket), Arc::clone(&self.slots));
             let (key, version) = (key.clone(), Arc::clone(&version));
             async move {
@@ -133,67 +134,50 @@ impl BucketTier {
                     key: &key,
                     version: &version,
                     size,
-                    range: get.range.clone(),
+                    range,
                     deadline,
                 };
-                get.run(&bucket, &slots, wanted).await
+                let (bytes, cost) = get(&bucket, &slots, wanted, into).await?;
+                Ok::<_, StorageError>((of, bytes, cost))
             }
         };
         let mut cost = PendingCost::new(&self.bucket.unreported);
         let gets = gets.into_iter().map(one).collect();
-        let parts = at_once(key.as_ref(), gets, |part: &BucketPart| cost.add(&part.cost)).await?;
+        let parts = at_once(key.as_ref(), gets, |(_, _, of_get)| cost.add(of_get)).await?;
         let mut wholes: Vec<BytesMut> = spans.iter().map(|_| BytesMut::new()).collect();
-        for part in parts {
-            rejoin(&mut wholes[part.of], part.bytes);
+        for (of, bytes, _) in parts {
+            rejoin(&mut wholes[of], bytes);
         }
         Ok((wholes.into_iter().map(BytesMut::freeze).collect(), cost.report()))
     }
 }
 
-/// A GET to make.
-struct Get {
-    /// The index of its span.
-    of: usize,
-    range: Range<u64>,
-    /// Memory for exactly the range.
+/// Makes a GET once there is a slot. `into` is memory for exactly the range.
+async fn get(
+    bucket: &Bucket,
+    slots: &Semaphore,
+    wanted: Wanted<'_>,
     into: BytesMut,
-}
-
-/// Result of a GET.
-struct BucketPart {
-    /// The index of its span.
-    of: usize,
-    bytes: BytesMut,
-    cost: ReadCost,
-}
-
-impl Get {
-    /// Runs once there is a slot.
-    async fn run(self, bucket: &Bucket, slots: &Semaphore, wanted: Wanted<'_>) -> Result<BucketPart, StorageError> {
-        let queued = Instant::now();
-        // The semaphore is never closed.
-        let slot = match wanted.deadline {
-            None => slots.acquire().await,
-            Some(deadline) => {
-                let slot = tokio::time::timeout_at(deadline.into(), slots.acquire()).await;
-                slot.map_err(|_| bucket.busy(wanted.key))?
-            }
-        };
-        let sent = Instant::now();
-        let (bytes, of_get) = bucket.get(wanted, self.into).await?;
-        drop(slot);
-        let cost = ReadCost {
-            via: ViaSet::of(Via::Http),
-            queue: sent - queued,
-            device: sent.elapsed(),
-            ..of_get
-        };
-        Ok(BucketPart {
-            of: self.of,
-            bytes,
-            cost,
-        })
-    }
+) -> Result<(BytesMut, ReadCost), StorageError> {
+    let queued = Instant::now();
+    // The semaphore is never closed.
+    let slot = match wanted.deadline {
+        None => slots.acquire().await,
+        Some(deadline) => {
+            let slot = tokio::time::timeout_at(deadline.into(), slots.acquire()).await;
+            slot.map_err(|_| bucket.busy(wanted.key))?
+        }
+    };
+    let sent = Instant::now();
+    let (bytes, of_get) = bucket.get(wanted, into).await?;
+    drop(slot);
+    let cost = ReadCost {
+        via: ViaSet::of(Via::Http),
+        queue: sent - queued,
+        device: sent.elapsed(),
+        ..of_get
+    };
+    Ok((bytes, cost))
 }
 
 fn length(key: &Key, range: &Range<u64>) -> Result<usize, StorageError> {
@@ -213,12 +197,7 @@ fn cut(reply: &Bytes, at: Range<usize>) -> (Bytes, Duration) {
 #[async_trait]
 impl Tier for BucketTier {
     fn info(&self) -> TierInfo {
-        TierInfo {
-            kind: self.bucket.service().kind(),
-            location: self.bucket.location(),
-            wrappers: Vec::new(),
-            notes: self.notes.clone(),
-        }
+        TierInfo::new(self.bucket.service().kind(), self.bucket.location(), self.notes.clone())
     }
 
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
@@ -362,7 +341,6 @@ pub struct BucketConfig {
 
 impl BucketConfig {
     /// URL of the server that answers for the bucket; `None` if only the environment names it.
-    #[must_use]
     pub fn address(&self) -> Option<String> {
         let region = self.region.as_deref().unwrap_or("us-east-1");
         let own = || match service::Place::of(self).ok()?.service {

@@ -62,15 +62,9 @@ impl Upload {
     }
 
     async fn send(&mut self, source: &Source, part_bytes: u64, at_once: usize) -> Result<PutResult, StorageError> {
-        let gone = || {
-            StorageError::new(
-                ErrorKind::Unavailable,
-                self.key.as_ref(),
-                "the upload has ended already",
-            )
-        };
         let Some(upload) = self.inner.as_mut() else {
-            return Err(gone());
+            let what = "the upload has ended already";
+            return Err(StorageError::new(ErrorKind::Unavailable, self.key.as_ref(), what));
         };
         let mut flying = FuturesUnordered::new();
         let mut at = 0;

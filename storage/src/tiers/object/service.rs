@@ -145,12 +145,7 @@ pub(super) struct Clients {
 }
 
 /// Builds both clients.
-pub(super) fn build(config: &BucketConfig, place: &Place) -> Result<Clients, StorageError> {
-    let invalid = |what: String| StorageError::new(ErrorKind::Invalid, place.to_string(), what);
-    clients(config, place).map_err(invalid)
-}
-
-fn clients(config: &BucketConfig, place: &Place) -> Result<Clients, String> {
+pub(super) fn build(config: &BucketConfig, place: &Place) -> Result<Clients, String> {
     let limit = Duration::from_millis(config.timeout_ms.max(1));
     // The defaults of object_store, 10 retries within 180 s, are far past any request's deadline.
     let retry = RetryConfig {

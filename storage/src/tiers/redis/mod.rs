@@ -287,12 +287,7 @@ fn text(value: &Value) -> Option<&str> {
 #[async_trait]
 impl Tier for RedisTier {
     fn info(&self) -> TierInfo {
-        TierInfo {
-            kind: "redis",
-            location: format!("{}/{}", self.link.url(), self.prefix()),
-            wrappers: Vec::new(),
-            notes: Vec::new(),
-        }
+        TierInfo::new("redis", format!("{}/{}", self.link.url(), self.prefix()), Vec::new())
     }
 
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {

@@ -94,14 +94,8 @@ impl Record {
 
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            at,
-            done,
-            digest,
-            version,
-            path,
-        } = self;
-        write!(f, "{at} {done} {digest} {version} {path}")
+        let (at, done, version, path) = (self.at, self.done, &self.version, &self.path);
+        write!(f, "{at} {done} {} {version} {path}", self.digest)
     }
 }
 

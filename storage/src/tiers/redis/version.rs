@@ -119,13 +119,8 @@ impl Version {
 /// The mark: the upload's id, the size, the bytes of the rows and those of one chunk of them.
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            id,
-            size,
-            rows,
-            row_bytes,
-        } = self;
-        write!(f, "{id:016x}-{size}-{}-{}-{row_bytes}", rows.start, rows.end)
+        let (id, size, rows, bytes) = (self.id, self.size, &self.rows, self.row_bytes);
+        write!(f, "{id:016x}-{size}-{}-{}-{bytes}", rows.start, rows.end)
     }
 }
 

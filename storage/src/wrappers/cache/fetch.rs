@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tierlab_protocol::via::Via;
 
-/// Result of a fetch.
+/// Extents of a fetch or of a call, and their cost.
 #[derive(Debug, Default)]
 pub(super) struct FetchedExtents {
     pub(super) extents: HashMap<Range<u64>, Bytes>,

@@ -13,14 +13,13 @@ use crate::limits::{buffer_for, check_ranges};
 use crate::metrics::CacheMetrics;
 use crate::path::ObjectPath;
 use crate::ranges;
-use crate::tier::{Object, Read, ReadCost, ReadMany, Tier, TierInfo};
+use crate::tier::{Object, Read, ReadMany, Tier, TierInfo};
 use async_trait::async_trait;
 use bytes::Bytes;
-use fetch::CachedExtents;
+use fetch::{CachedExtents, FetchedExtents};
 use futures::future::try_join;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,13 +34,6 @@ pub const BYPASS_BLOCKS: u64 = 64;
 pub struct Cache {
     extents: Arc<CachedExtents>,
     config: CacheConfig,
-}
-
-/// Cached extents of a call.
-#[derive(Default)]
-struct Gathered {
-    extents: HashMap<Range<u64>, Bytes>,
-    cost: ReadCost,
 }
 
 impl Cache {
@@ -86,9 +78,9 @@ impl Cache {
     }
 
     /// The extents needed, from the cache and from the tier, and the time spent waiting for the tier.
-    async fn gather(&self, object: &Object, needed: &[Range<u64>]) -> Result<(Gathered, Duration), StorageError> {
+    async fn gather(&self, object: &Object, needed: &[Range<u64>]) -> Result<(FetchedExtents, Duration), StorageError> {
         let version = Version::of(object);
-        let mut gathered = Gathered::default();
+        let mut gathered = FetchedExtents::default();
         let mut missing: Vec<ExtentKey> = Vec::new();
         for extent in needed {
             let key = version.extent(extent);
@@ -126,7 +118,7 @@ impl Cache {
     }
 
     /// Cuts a range out of its extents: a slice if one extent holds it all, else a copy.
-    fn cut(&self, object: &Object, range: &Range<u64>, gathered: &Gathered) -> Result<Bytes, StorageError> {
+    fn cut(&self, object: &Object, range: &Range<u64>, gathered: &FetchedExtents) -> Result<Bytes, StorageError> {
         let lost = || StorageError::new(ErrorKind::Corrupt, object.path.as_str(), "a block came back too short");
         let piece = |extent: Range<u64>| {
             let from = range.start.max(extent.start) - extent.start;
@@ -290,7 +282,6 @@ pub struct CacheConfig {
 
 impl CacheConfig {
     /// No cache.
-    #[must_use]
     pub const fn off() -> Self {
         Self {
             capacity_bytes: 0,
@@ -302,7 +293,6 @@ impl CacheConfig {
     }
 
     /// Maximum number of blocks that fit.
-    #[must_use]
     pub const fn most_blocks(&self) -> u64 {
         self.capacity_bytes / (self.block_bytes + ENTRY_BYTES)
     }

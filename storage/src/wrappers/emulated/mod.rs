@@ -72,12 +72,6 @@ struct Drawn<'a> {
     fault: Option<&'a ErrorRule>,
 }
 
-/// Schedule and retries of a served call.
-struct Served {
-    plan: Schedule,
-    retries: u32,
-}
-
 impl Emulated {
     /// Wraps a tier.
     ///
@@ -151,28 +145,23 @@ impl Emulated {
         (fault.and_then(|fault| fault.after).unwrap_or(latency), fault)
     }
 
-    /// Waits for the service time. Returns the schedule, or the drawn error.
+    /// Waits for the service time. Returns the schedule and the retries, or the drawn error.
     async fn serve(
         &self,
         object: &str,
         arrival: &Arrival<'_>,
         bytes: impl Iterator<Item = u64>,
-    ) -> Result<Served, StorageError> {
+    ) -> Result<(Schedule, u32), StorageError> {
         let call = arrival.call;
-        let Drawn {
-            requests,
-            retries,
-            met,
-            fault,
-        } = self.draw(call, arrival.in_flight, bytes);
-        met.into_iter().for_each(|fault| self.metrics.count(fault));
+        let drawn = self.draw(call, arrival.in_flight, bytes);
+        drawn.met.iter().for_each(|fault| self.metrics.count(*fault));
         let now = Instant::now();
         let is_replayed = self.service.law.is_some();
         let since = if is_replayed { arrival.at } else { now };
         let arrived = since.saturating_duration_since(self.opened);
         let plan = {
             let mut model = self.model.lock();
-            model.admit(&self.service.table, arrived, &requests)
+            model.admit(&self.service.table, arrived, &drawn.requests)
         };
         let due = self.opened + arrived + plan.queue + plan.device;
         if is_replayed {
@@ -180,15 +169,13 @@ impl Emulated {
         } else {
             self.timer.until(due).await;
         }
-        match fault {
-            None => Ok(Served {
-                plan: Schedule {
-                    queue: plan.queue,
-                    // The tier below has counted its own time.
-                    device: now.elapsed().saturating_sub(plan.queue),
-                },
-                retries,
-            }),
+        match drawn.fault {
+            None => {
+                let queue = plan.queue;
+                // The tier below has counted its own time.
+                let device = now.elapsed().saturating_sub(queue);
+                Ok((Schedule { queue, device }, drawn.retries))
+            }
             Some(fault) => {
                 let detail = format!("emulated {} of call {call} ({})", fault.kind, self.service.label);
                 Err(StorageError::new(fault.kind, object, detail))
@@ -206,7 +193,7 @@ impl Emulated {
     ) -> Result<(), StorageError> {
         match read {
             Ok(cost) if cost.requests > 0 => {
-                let served = if self.service.law.is_some() {
+                let (plan, retries) = if self.service.law.is_some() {
                     // Independent of the tier's own requests: the recorded time is that of whole reads.
                     let asked = ranges.iter().map(|range| range.end - range.start);
                     self.serve(name, arrival, asked).await?
@@ -215,10 +202,10 @@ impl Emulated {
                     let share = |i| whole / count + u64::from(i < whole % count);
                     self.serve(name, arrival, (0..count).map(share)).await?
                 };
-                cost.queue += served.plan.queue;
-                cost.device += served.plan.device;
-                cost.requests += served.retries;
-                cost.retries += served.retries;
+                cost.queue += plan.queue;
+                cost.device += plan.device;
+                cost.requests += retries;
+                cost.retries += retries;
             }
             Ok(_) => {}
             Err(_) => {

@@ -183,14 +183,10 @@ impl Folder {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(e),
         };
-        let Some(Replayed {
-            header,
-            blocks,
-            whole_bytes,
-        }) = Replayed::of(&bytes)
-        else {
+        let Some(replayed) = Replayed::of(&bytes) else {
             return Ok(None);
         };
+        let (header, blocks) = (replayed.header, replayed.blocks);
         let data = match OpenOptions::new().write(true).open(self.path(id, DATA)) {
             Ok(data) => data,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -200,11 +196,11 @@ impl Folder {
         if blocks.is_empty() || header.block_bytes != block_bytes || meta.len() != data_bytes(&header) {
             return Ok(None);
         }
-        if whole_bytes < bytes.len() {
+        if replayed.whole_bytes < bytes.len() {
             OpenOptions::new()
                 .write(true)
                 .open(&path)?
-                .set_len(whole_bytes as u64)?;
+                .set_len(replayed.whole_bytes as u64)?;
         }
         // Blocks written but never recorded take untracked disk space.
         let staged: u64 = blocks.keys().map(|block| header.len_of(*block)).sum();
@@ -222,6 +218,7 @@ impl Folder {
 
     /// Makes the files of a new version.
     pub(super) fn create(&self, id: u64, header: &Header) -> io::Result<Files> {
+        #[cfg(test)]
         self.check_fault()?;
         let data = File::create(self.path(id, DATA))?;
         data.set_len(data_bytes(header))?;
@@ -270,18 +267,9 @@ impl Folder {
 
     /// Writes a block at its offset. Not durable before [`Files::sync`].
     pub(super) fn write_block(&self, files: &Files, at: u64, bytes: &[u8]) -> io::Result<()> {
+        #[cfg(test)]
         self.check_fault()?;
         files.data.write_all_at(bytes, at)
-    }
-
-    #[cfg(not(test))]
-    #[expect(
-        clippy::unused_self,
-        clippy::unnecessary_wraps,
-        reason = "tests make writes fail here"
-    )]
-    const fn check_fault(&self) -> io::Result<()> {
-        Ok(())
     }
 
     #[cfg(test)]

@@ -21,7 +21,6 @@ pub(super) const fn disk_bytes(len: u64) -> u64 {
 }
 
 /// Capacity at which a folder holds `blocks` blocks of one object, including their bookkeeping on disk.
-#[must_use]
 pub const fn capacity_for(blocks: u64, block_bytes: u64) -> u64 {
     FILE_BYTES + blocks * disk_bytes(block_bytes)
 }

@@ -56,12 +56,6 @@ pub struct Staged {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Part of a shared root that one process writes, and access to the other parts.
-struct Neighbourhood {
-    part: String,
-    neighbours: Neighbours,
-}
-
 /// Identity of this tier, which separates its objects from those of other tiers.
 fn origin_of(info: &TierInfo) -> String {
     static SERIAL: AtomicU64 = AtomicU64::new(0);
@@ -88,31 +82,33 @@ impl Staged {
         metrics: StagedMetrics,
     ) -> Result<Self, StorageError> {
         config.check()?;
-        let (root, block_bytes) = (config.root.clone(), config.block_bytes);
+        let (root, block_bytes, shared) = (config.root.clone(), config.block_bytes, config.shared);
         let name = root.display().to_string();
-        if !config.shared {
-            let (folder, found) = blocking(&name, move || Folder::open(&root, block_bytes)).await?;
-            return Self::with_folder(inner, config, metrics, (folder, found), None).await;
-        }
         let opened = blocking(&name, move || {
+            if !shared {
+                return Ok((Folder::open(&root, block_bytes)?, None));
+            }
             let (folder, found, part) = Folder::open_part(&root, block_bytes)?;
             let neighbours = Neighbours::open(&root, &part);
             let neighbours = neighbours.map_err(|e| StorageError::from_io(root.display().to_string(), &e))?;
-            Ok((folder, found, Neighbourhood { part, neighbours }))
+            Ok(((folder, found), Some((part, neighbours))))
         });
-        let (folder, found, neighbourhood) = opened.await?;
-        Self::with_folder(inner, config, metrics, (folder, found), Some(neighbourhood)).await
+        let (folder, neighbours) = opened.await?;
+        Self::with_folder(inner, config, metrics, folder, neighbours).await
     }
 
+    /// Opens a stage over its folder; of a shared root, the part that this process writes, and its neighbours.
     async fn with_folder(
         inner: Arc<dyn Tier>,
         config: &StagedConfig,
         metrics: StagedMetrics,
         (folder, found): (Folder, Vec<Found>),
-        neighbourhood: Option<Neighbourhood>,
+        neighbours: Option<(String, Neighbours)>,
     ) -> Result<Self, StorageError> {
-        let part = neighbourhood.as_ref().map(|of| of.part.as_str());
-        let root = part.map_or_else(|| config.root.clone(), |part| config.root.join(part));
+        let root = match &neighbours {
+            Some((part, _)) => config.root.join(part),
+            None => config.root.clone(),
+        };
         let options = LocalOptions::on_thread(&root, config.queue_depth, config.direct);
         let local = NvmeTier::open_with(options).await?;
         let ledger = Arc::new(Ledger::load(found));
@@ -128,7 +124,7 @@ impl Staged {
             origin: origin_of(&inner.info()),
             inner,
             local,
-            neighbours: neighbourhood.map(|of| Arc::new(of.neighbours)),
+            neighbours: neighbours.map(|(_, neighbours)| Arc::new(neighbours)),
             ledger,
             tally,
             flights: Arc::default(),
@@ -194,19 +190,15 @@ fn cut(object: &Object, range: &Range<u64>, sources: &[(Range<u64>, Bytes)]) -> 
 impl Tier for Staged {
     fn info(&self) -> TierInfo {
         let mut info = self.stage.inner.info();
-        let StagedConfig {
-            root,
-            capacity_bytes,
-            block_bytes,
-            shared,
-            ..
-        } = &self.config;
-        let root = root.display();
-        let whose = if *shared { ", shared with other processes" } else { "" };
-        info.wrappers.insert(
-            0,
-            format!("staged({root}, {capacity_bytes} bytes, blocks of {block_bytes}{whose})"),
-        );
+        let config = &self.config;
+        let (root, blocks) = (config.root.display(), config.block_bytes);
+        let whose = if config.shared {
+            ", shared with other processes"
+        } else {
+            ""
+        };
+        let limits = format!("{} bytes, blocks of {blocks}{whose}", config.capacity_bytes);
+        info.wrappers.insert(0, format!("staged({root}, {limits})"));
         let notes = self.stage.local.info().notes;
         info.notes
             .extend(notes.into_iter().map(|note| format!("staged: {note}")));

@@ -50,6 +50,16 @@ struct Manifest {
     set: String,
 }
 
+impl Manifest {
+    const fn layout(&self) -> Layout {
+        Layout {
+            size: self.size,
+            stripe_bytes: self.stripe_bytes,
+            parts: self.parts,
+        }
+    }
+}
+
 /// A striped object as it was looked up.
 #[derive(Debug)]
 pub(super) struct Striped {
@@ -127,11 +137,7 @@ fn read_manifest(roots: &[Arc<Root>], path: &ObjectPath) -> Result<(FileId, Mani
 
 /// The parts of a manifest. The object's version names all of theirs.
 fn gather(roots: &[Arc<Root>], path: &ObjectPath, id: FileId, manifest: &Manifest) -> Result<Striped, StorageError> {
-    let layout = Layout {
-        size: manifest.size,
-        stripe_bytes: manifest.stripe_bytes,
-        parts: roots.len(),
-    };
+    let layout = manifest.layout();
     let mut version = id.version();
     let mut parts = Vec::with_capacity(roots.len());
     for (part, root) in roots.iter().enumerate() {
@@ -166,11 +172,6 @@ pub(super) fn put(
     lock: &Mutex<()>,
 ) -> Result<Striped, StorageError> {
     check_path(path)?;
-    let layout = Layout {
-        size: source.size(),
-        stripe_bytes,
-        parts: roots.len(),
-    };
     let random = || RandomState::new().hash_one(path.as_str());
     let manifest = Manifest {
         tierlab_stripes: FORMAT,
@@ -181,7 +182,7 @@ pub(super) fn put(
     };
     let text = serde_json::to_vec(&manifest)
         .map_err(|e| StorageError::new(ErrorKind::Invalid, path.as_str(), format!("cannot be described: {e}")))?;
-    let placed = write_parts(roots, source, layout, &manifest.set).and_then(|()| {
+    let placed = write_parts(roots, source, manifest.layout(), &manifest.set).and_then(|()| {
         let _held = lock.lock();
         // An existing file is replaced even if it is not a manifest.
         let old = read_manifest(roots, path).ok().map(|(_, old)| old.set);

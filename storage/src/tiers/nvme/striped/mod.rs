@@ -51,7 +51,7 @@ impl StripedTier {
             let detail = format!("must be a multiple of {STRIPE_UNIT}, at most {LARGEST_STRIPE}, is {stripe_bytes}");
             return Err(StorageError::new(ErrorKind::Invalid, "stripe_bytes", detail));
         }
-        let roots: Vec<_> = tiers.iter().map(|tier| tier.root.clone()).collect();
+        let roots: Vec<_> = tiers.iter().map(|tier| tier.files.root.clone()).collect();
         for (i, root) in roots.iter().enumerate() {
             if roots[..i].iter().any(|other| other.location() == root.location()) {
                 let detail = format!("names {} twice", root.location().display());
@@ -179,12 +179,7 @@ impl Tier for StripedTier {
         for info in &infos {
             notes.extend(info.notes.iter().map(|note| format!("{}: {note}", info.location)));
         }
-        TierInfo {
-            kind: infos[0].kind,
-            location: locations.join(", "),
-            wrappers: Vec::new(),
-            notes,
-        }
+        TierInfo::new(infos[0].kind, locations.join(", "), notes)
     }
 
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {

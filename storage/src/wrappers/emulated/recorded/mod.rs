@@ -115,20 +115,12 @@ pub struct RecordedPoint {
 impl Recorded {
     /// Origin in one line: `recorded nfs of "office, 10 GbE", 2026-11-23`. The line says if the recorded tier was
     /// itself emulated or embedded.
-    #[must_use]
     pub fn label(&self) -> String {
-        let RecordedOrigin {
-            date,
-            place,
-            tier,
-            notes,
-            ..
-        } = &self.origin;
+        let (date, notes) = (&self.origin.date, self.origin.notes.iter());
         let day = date.get(..10).unwrap_or(date);
-        let unreal = notes
-            .iter()
-            .filter(|note| note.starts_with("emulated:") || note.contains("embedded"));
+        let unreal = notes.filter(|note| note.starts_with("emulated:") || note.contains("embedded"));
         let unreal: String = unreal.map(|note| format!(", itself {note}")).collect();
+        let RecordedOrigin { place, tier, .. } = &self.origin;
         format!("recorded {tier} of \"{place}\", {day}{unreal}")
     }
 }
