@@ -134,7 +134,7 @@ impl Zipf {
     pub(crate) fn new(blocks: u64, exponent: f64) -> Result<Self, StorageError> {
         if blocks == 0 || blocks > MOST_BLOCKS {
             let why = format!("zipf is for 1 to {MOST_BLOCKS} blocks, not {blocks}");
-            return Err(StorageError::new(ErrorKind::Invalid, "--pattern", why));
+            return Err(ErrorKind::Invalid.error("--pattern", why));
         }
         let mut sum = 0.0;
         let mut cumulative: Vec<f64> = (1..=blocks)

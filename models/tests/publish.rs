@@ -315,7 +315,7 @@ impl Tier for RecordingTier {
 
     async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
         if path.as_str() == self.refused {
-            return Err(StorageError::new(ErrorKind::Denied, path.as_str(), "read-only here"));
+            return Err(ErrorKind::Denied.error(path.as_str(), "read-only here"));
         }
         self.written.lock().unwrap().push(path.to_string());
         self.inner.put(path, body).await

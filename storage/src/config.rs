@@ -134,7 +134,7 @@ impl TierConfig {
     /// # Errors
     /// [`ErrorKind::Invalid`], naming `source` and the key, or the setting.
     pub fn parse_with<S: AsRef<str>>(source: &str, text: &str, settings: &[S]) -> Result<Self, StorageError> {
-        let invalid = |e: toml::de::Error| StorageError::new(ErrorKind::Invalid, source, e.to_string().trim_end());
+        let invalid = |e: toml::de::Error| ErrorKind::Invalid.error(source, e.to_string().trim_end());
         let mut document: toml::Table = text.parse().map_err(invalid)?;
         for setting in settings {
             overlay(&mut document, setting.as_ref())?;
@@ -159,10 +159,8 @@ impl TierConfig {
 /// [`ErrorKind::Invalid`]: no `=`, an empty or over-long key, a part of the key that holds something else, or a key to
 /// remove that does not exist.
 pub fn overlay(document: &mut toml::Table, setting: &str) -> Result<(), StorageError> {
-    let invalid = |why: &str| {
-        let detail = format!("{why}; write it as `key=value` or `table.key=value`");
-        StorageError::new(ErrorKind::Invalid, setting, detail)
-    };
+    let invalid =
+        |why: &str| ErrorKind::Invalid.error(setting, format!("{why}; write it as `key=value` or `table.key=value`"));
     let (key, value) = setting.split_once('=').ok_or_else(|| invalid("no `=`"))?;
     let value = value.trim();
     let parts: Vec<&str> = key.split('.').map(str::trim).collect();
@@ -204,7 +202,7 @@ fn not_there(setting: &str, part: &str) -> StorageError {
     let detail = format!(
         "nothing behind `=` takes a key out, and `{part}` is not set; an empty text is `key=\"\"`, in quotes for the shell"
     );
-    StorageError::new(ErrorKind::Invalid, setting, detail)
+    ErrorKind::Invalid.error(setting, detail)
 }
 
 #[cfg(test)]

@@ -68,6 +68,19 @@ impl ErrorKind {
         }
     }
 
+    /// Creates an error about `object` (a path, an address or a config key); `detail` says what is wrong, and what to
+    /// do.
+    #[must_use]
+    pub fn error(self, object: impl fmt::Display, detail: impl Into<String>) -> StorageError {
+        StorageError(Arc::new(Inner {
+            kind: self,
+            object: object.to_string(),
+            detail: detail.into(),
+            path: None,
+            told: false,
+        }))
+    }
+
     /// True if the same read may succeed later without intervention.
     pub const fn is_transient(self) -> bool {
         matches!(self, Self::Unavailable | Self::Timeout)
@@ -96,18 +109,6 @@ struct Inner {
 }
 
 impl StorageError {
-    /// Creates an error about `object` (a path, an address or a config key); `detail` says what is wrong, and what to
-    /// do.
-    pub fn new(kind: ErrorKind, object: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self(Arc::new(Inner {
-            kind,
-            object: object.into(),
-            detail: detail.into(),
-            path: None,
-            told: false,
-        }))
-    }
-
     /// The same, whose detail clients may read as well: nothing in it is of the tier.
     #[must_use]
     pub fn told_to_clients(self) -> Self {
@@ -144,12 +145,12 @@ impl StorageError {
     }
 
     /// Converts an error of the operating system; its kind follows from the errno.
-    pub fn from_io(object: impl Into<String>, error: &io::Error) -> Self {
-        Self::new(ErrorKind::of_io(error.kind()), object, error.to_string())
+    pub fn from_io(object: impl fmt::Display, error: &io::Error) -> Self {
+        ErrorKind::of_io(error.kind()).error(object, error.to_string())
     }
 
     /// A device's error about `object`.
-    pub fn of_device(object: impl Into<String>, error: DeviceError) -> Self {
+    pub fn of_device(object: impl fmt::Display, error: DeviceError) -> Self {
         let kind = match error.kind {
             DeviceErrorKind::Unsupported => ErrorKind::Unsupported,
             DeviceErrorKind::Unavailable => ErrorKind::Unavailable,
@@ -159,7 +160,7 @@ impl StorageError {
             DeviceErrorKind::Changed => ErrorKind::Changed,
             DeviceErrorKind::Io(kind) => ErrorKind::of_io(kind),
         };
-        Self::new(kind, object, error.detail)
+        kind.error(object, error.detail)
     }
 
     /// Kind of the error.
@@ -205,18 +206,14 @@ mod tests {
     #[test]
     fn clients_read_the_path_and_the_kind_and_no_more() {
         let path = ObjectPath::new("features/t.rows").unwrap();
-        let error = StorageError::new(
-            ErrorKind::Denied,
-            "s3://secret-bucket/prefix/features/t.rows",
-            "at 10.0.0.1: <X>",
-        );
+        let error = ErrorKind::Denied.error("s3://secret-bucket/prefix/features/t.rows", "at 10.0.0.1: <X>");
         assert_eq!(error.for_clients(), "the tier refuses access (denied)");
         let shared = error.clone();
         let error = error.about(&path);
         assert_eq!(error.for_clients(), "features/t.rows: the tier refuses access (denied)");
         assert!(error.to_string().contains("10.0.0.1"));
         assert!(!shared.for_clients().contains("features"));
-        let absolute = StorageError::new(ErrorKind::NotFound, "/srv/models/x", "No such file");
+        let absolute = ErrorKind::NotFound.error("/srv/models/x", "No such file");
         assert_eq!(absolute.for_clients(), "no such object (not-found)");
     }
 }

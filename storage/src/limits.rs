@@ -32,8 +32,7 @@ pub(crate) fn buffer(len: usize) -> Option<BytesMut> {
 /// Empty memory for a range of an object, or an error that names it.
 pub(crate) fn buffer_for(object: &str, len: u64) -> Result<BytesMut, StorageError> {
     usize::try_from(len).ok().and_then(buffer).ok_or_else(|| {
-        let detail = format!("no memory for {len} bytes; read it in smaller ranges");
-        StorageError::new(ErrorKind::Unavailable, object, detail)
+        ErrorKind::Unavailable.error(object, format!("no memory for {len} bytes; read it in smaller ranges"))
     })
 }
 
@@ -62,9 +61,8 @@ pub fn check_ranges(object: &Object, ranges: &[Range<u64>]) -> Result<(), Storag
     let mut sum = 0_u64;
     for range in ranges {
         if range.start > range.end || range.end > object.size {
-            return Err(StorageError::new(
-                ErrorKind::OutOfRange,
-                object.path.as_str(),
+            return Err(ErrorKind::OutOfRange.error(
+                &object.path,
                 format!("range {}..{} of {} bytes", range.start, range.end, object.size),
             ));
         }
@@ -72,7 +70,7 @@ pub fn check_ranges(object: &Object, ranges: &[Range<u64>]) -> Result<(), Storag
     }
     if sum > MAX_READ_BYTES {
         let what = format!("{sum} bytes in one call, of {MAX_READ_BYTES} at most: its size is not believed");
-        return Err(StorageError::new(ErrorKind::Invalid, object.path.as_str(), what).told_to_clients());
+        return Err(ErrorKind::Invalid.error(&object.path, what).told_to_clients());
     }
     Ok(())
 }
@@ -106,7 +104,7 @@ impl Listing {
     pub(crate) fn named(&mut self, bytes: usize) -> Result<(), StorageError> {
         self.words += 1;
         self.bytes += bytes;
-        let refuse = |kind, what: String| Err(StorageError::new(kind, self.about.as_str(), what));
+        let refuse = |kind: ErrorKind, what: String| Err(kind.error(&self.about, what));
         if self.words > MAX_LISTED || self.bytes > MAX_LISTED_BYTES {
             let what =
                 format!("a listing of more than {MAX_LISTED} objects or {MAX_LISTED_BYTES} bytes of their names");

@@ -112,8 +112,7 @@ impl StorageMetrics {
     /// # Errors
     /// None is known: the registry is new.
     pub fn unscraped() -> Result<Self, StorageError> {
-        Self::register(&Registry::new())
-            .map_err(|e| StorageError::new(ErrorKind::Invalid, "the storage metrics", e.to_string()))
+        Self::register(&Registry::new()).map_err(|e| ErrorKind::Invalid.error("the storage metrics", e.to_string()))
     }
 
     /// Metrics of a tier in a role.

@@ -56,7 +56,7 @@ async fn open_bare(config: &TierConfig, metrics: &StorageMetrics) -> Result<Arc<
         left_out => {
             let kind = left_out.kind();
             let detail = format!("this build has no {kind} tier: run `make build`");
-            return Err(StorageError::new(crate::error::ErrorKind::Unsupported, kind, detail));
+            return Err(crate::error::ErrorKind::Unsupported.error(kind, detail));
         }
     })
 }

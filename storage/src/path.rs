@@ -23,11 +23,7 @@ impl ObjectPath {
         if segments::are_plain(path) {
             Ok(Self(path.into()))
         } else {
-            Err(StorageError::new(
-                ErrorKind::Invalid,
-                format!("{path:?}"),
-                "not a relative path of plain segments",
-            ))
+            Err(ErrorKind::Invalid.error(format!("{path:?}"), "not a relative path of plain segments"))
         }
     }
 

@@ -10,10 +10,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
 ) -> Result<T, StorageError> {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
-        Err(e) => {
-            let detail = format!("a blocking call failed: {e}");
-            Err(StorageError::new(ErrorKind::Unavailable, object, detail))
-        }
+        Err(e) => Err(ErrorKind::Unavailable.error(object, format!("a blocking call failed: {e}"))),
     }
 }
 
@@ -38,7 +35,7 @@ pub(crate) async fn at_once<T: Send + 'static>(
         tasks.spawn(async move { one.await.map(|done| (place, done)) });
     }
     while let Some(ended) = tasks.join_next().await {
-        let broken = |e: tokio::task::JoinError| StorageError::new(ErrorKind::Unavailable, object, e.to_string());
+        let broken = |e: tokio::task::JoinError| ErrorKind::Unavailable.error(object, e.to_string());
         let (place, done) = ended.map_err(broken)??;
         on_done(&done);
         results.push((place, done));

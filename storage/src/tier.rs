@@ -152,11 +152,7 @@ pub trait Tier: Send + Sync + 'static {
 
 /// Error of a tier that can only be read.
 fn read_only(object: &str) -> StorageError {
-    StorageError::new(
-        ErrorKind::Unsupported,
-        object,
-        "the tier lists, writes and removes no objects",
-    )
+    ErrorKind::Unsupported.error(object, "the tier lists, writes and removes no objects")
 }
 
 /// Refuses an object of another size than it must have.
@@ -165,7 +161,7 @@ pub(crate) fn check_size(path: &ObjectPath, found: u64, wanted: u64) -> Result<(
         true => Ok(()),
         false => {
             let what = format!("has {found} bytes and not {wanted}: cut off, or another object");
-            Err(StorageError::new(ErrorKind::Corrupt, path.as_str(), what))
+            Err(ErrorKind::Corrupt.error(path, what))
         }
     }
 }

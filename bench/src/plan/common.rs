@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tierlab_instrument::prices::{ReadPrices, reads};
 use tierlab_instrument::units::parse_bytes;
-use tierlab_storage::{ErrorKind, StorageError, TierConfig};
+use tierlab_storage::{ErrorKind, TierConfig};
 
 /// Flags of every command that runs a plan.
 #[derive(Debug, Args)]
@@ -177,7 +177,7 @@ pub(crate) type PricedTiers = (BTreeMap<String, TierConfig>, BTreeMap<String, St
 
 /// Error of usage, which ends the program with code 2.
 pub(crate) fn bad_usage(what: &str, why: &str) -> anyhow::Error {
-    StorageError::new(ErrorKind::Invalid, what, why).into()
+    ErrorKind::Invalid.error(what, why).into()
 }
 
 /// Reads a tier's TOML.

@@ -53,7 +53,7 @@ impl<'a> Target<'a> {
             "{} of {bytes} bytes arrived: the file changed meanwhile; publish again",
             object.size
         );
-        Err(self.error(path, StorageError::new(ErrorKind::Changed, path.as_str(), what)))
+        Err(self.error(path, ErrorKind::Changed.error(path.as_str(), what)))
     }
 
     /// Removes an object.

@@ -54,7 +54,7 @@ impl Rows {
         }
         let device = tier.device().ok_or_else(|| {
             let what = "this tier does not read into device memory";
-            StorageError::new(ErrorKind::Unsupported, object.path.as_str(), what)
+            ErrorKind::Unsupported.error(object.path.as_str(), what)
         })?;
         let landed = device.read_to_device(object, ranges).await?;
         let cost = landed.cost;

@@ -13,10 +13,9 @@ use tierlab_storage::{ErrorKind, ObjectPath, StorageError, TierConfig, open};
 async fn main() -> Result<(), StorageError> {
     let mut arguments = std::env::args().skip(1);
     let (Some(config), Some(folder)) = (arguments.next(), arguments.next()) else {
-        let what = "name a tier's config and the folder of a table";
-        return Err(StorageError::new(ErrorKind::Invalid, "arguments", what));
+        return Err(ErrorKind::Invalid.error("arguments", "name a tier's config and the folder of a table"));
     };
-    let unreadable = |e: std::io::Error| StorageError::new(ErrorKind::Invalid, config.as_str(), e.to_string());
+    let unreadable = |e: std::io::Error| ErrorKind::Invalid.error(&config, e.to_string());
     let text = std::fs::read_to_string(&config).map_err(unreadable)?;
     let tier = open(&TierConfig::parse(&config, &text)?).await?;
     let table = Table::open(tier, ObjectPath::new(&folder)?).await?;
@@ -29,7 +28,7 @@ async fn main() -> Result<(), StorageError> {
     let seconds = began.elapsed().as_secs_f64();
     if rows != table.manifest().rows {
         let what = format!("{rows} rows, its manifest says {}", table.manifest().rows);
-        return Err(StorageError::new(ErrorKind::Corrupt, folder.as_str(), what));
+        return Err(ErrorKind::Corrupt.error(&folder, what));
     }
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status

@@ -86,7 +86,7 @@ impl Decodes {
         object: &ObjectPath,
         work: impl FnOnce() -> R + Send + 'static,
     ) -> Result<R, StorageError> {
-        let refuse = |what: String| StorageError::new(ErrorKind::Timeout, object.as_str(), what);
+        let refuse = |what: String| ErrorKind::Timeout.error(object, what);
         let stuck = self.stuck.load(Relaxed);
         if stuck >= MAX_STUCK_PER_SHARD {
             return Err(refuse(format!(
@@ -127,7 +127,7 @@ impl Decodes {
             ))
         })?;
         watch.ended = None;
-        let gave_up = |_| StorageError::new(ErrorKind::Corrupt, object.as_str(), "its reader gave up: it is damaged");
+        let gave_up = |_| ErrorKind::Corrupt.error(object, "its reader gave up: it is damaged");
         done.map_err(gave_up)
     }
 }

@@ -64,7 +64,7 @@ impl LaidOut {
         let manifest = Manifest::read(&*self.inner, &object).await?;
         if manifest.layout != self.layout {
             let what = format!("it holds the layout {}, not {}", manifest.layout, self.layout);
-            return Err(StorageError::new(ErrorKind::Corrupt, path.as_str(), what));
+            return Err(ErrorKind::Corrupt.error(path, what));
         }
         let version = format!("{} {}", manifest.version, object.version);
         let index = manifest.key_index(&folder)?;
@@ -104,7 +104,7 @@ impl LaidOut {
             return Ok(open);
         }
         let what = "the table was laid out again since it was looked up";
-        Err(StorageError::new(ErrorKind::Changed, file.path.as_str(), what))
+        Err(ErrorKind::Changed.error(&file.path, what))
     }
 
     fn not_laid_out(&self, file: &ObjectPath, error: StorageError) -> StorageError {
@@ -115,7 +115,7 @@ impl LaidOut {
         let what = format!(
             "no manifest of the layout {layout} ({error}): `tierlab-models lay-out --layout {layout}` writes it"
         );
-        StorageError::new(ErrorKind::NotFound, file.as_str(), what)
+        ErrorKind::NotFound.error(file, what)
     }
 
     fn refuse(&self, file: &ObjectPath) -> StorageError {
@@ -123,7 +123,7 @@ impl LaidOut {
             "tables lie in the layout {} here, and are not written as files",
             self.layout
         );
-        StorageError::new(ErrorKind::Unsupported, file.as_str(), what)
+        ErrorKind::Unsupported.error(file, what)
     }
 }
 
@@ -171,7 +171,7 @@ impl Open {
         let (found, meant) = (object.size, self.table.manifest().key_index_bytes);
         if found != meant {
             let what = format!("{found} bytes, its manifest says {meant}: lay the table out again");
-            return Err(StorageError::new(ErrorKind::Corrupt, self.index.as_str(), what));
+            return Err(ErrorKind::Corrupt.error(&self.index, what));
         }
         let of_object: Vec<Range<u64>> = wanted
             .iter()

@@ -49,7 +49,7 @@ impl Manifest {
     /// Reads and checks the version of a manifest that was looked up.
     pub(crate) async fn read(tier: &dyn Tier, object: &Object) -> Result<Self, StorageError> {
         let path = &object.path;
-        let bad = |what: String| StorageError::new(ErrorKind::Corrupt, path.as_str(), what);
+        let bad = |what: String| ErrorKind::Corrupt.error(path, what);
         if object.size > MAX_BYTES {
             return Err(bad(format!(
                 "{} bytes, of {MAX_BYTES} at most: no manifest",
@@ -74,8 +74,7 @@ impl Manifest {
 
     pub(crate) async fn store(&self, tier: &dyn Tier, folder: &ObjectPath) -> Result<(), StorageError> {
         let path = folder.join(NAME)?;
-        let text = serde_json::to_vec_pretty(self)
-            .map_err(|e| StorageError::new(ErrorKind::Invalid, path.as_str(), e.to_string()))?;
+        let text = serde_json::to_vec_pretty(self).map_err(|e| ErrorKind::Invalid.error(&path, e.to_string()))?;
         tier.put(&path, Body::Bytes(Bytes::from(text))).await.map(drop)
     }
 

@@ -21,7 +21,7 @@ impl<'a> Source<'a> {
         let len = header_len(&prelude.bytes).map_err(bad)?.min(object.size);
         let read = tier.read(&object, 0..len).await?;
         let header = TableHeader::decode(&read.bytes, object.size).map_err(bad)?;
-        let refuse = |what: &str| Err(StorageError::new(ErrorKind::Unsupported, path.as_str(), what));
+        let refuse = |what: &str| Err(ErrorKind::Unsupported.error(path, what));
         if header.rows_per_block == 0 {
             return refuse("it has no block checksums, so it was not written as a file: generate or import it again");
         }
@@ -59,7 +59,7 @@ impl<'a> Source<'a> {
 }
 
 pub(crate) fn corrupt(path: &ObjectPath, what: impl std::fmt::Display) -> StorageError {
-    StorageError::new(ErrorKind::Corrupt, path.as_str(), what.to_string())
+    ErrorKind::Corrupt.error(path, what.to_string())
 }
 
 /// Maximum bytes of a joined read.

@@ -164,7 +164,7 @@ impl Table {
     fn missing(&self, id: i64) -> StorageError {
         let ids = self.header.ids();
         let what = format!("no entity {id}: the table holds {} to {}", ids.start, ids.end - 1);
-        StorageError::new(ErrorKind::NotFound, self.folder.as_str(), what)
+        ErrorKind::NotFound.error(&self.folder, what)
     }
 
     async fn job(&self, shard: u64, members: &[usize], ids: &[i64]) -> Result<Rows, StorageError> {

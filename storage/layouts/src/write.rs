@@ -69,7 +69,7 @@ pub async fn lay_out(
                     Coding::Arrow(codec) => arrow::write(header, &rows, codec),
                     _ => Ok(rows.iter().flat_map(|(_, row)| row.iter().copied()).collect()),
                 };
-                let unfit = |what| StorageError::new(ErrorKind::Unsupported, from.as_str(), what);
+                let unfit = |what| ErrorKind::Unsupported.error(from, what);
                 let path = manifest.shard(folder, number)?;
                 let bytes = bytes.map_err(unfit)?;
                 manifest.bytes += bytes.len() as u64;
@@ -119,8 +119,7 @@ async fn rows_per_shard(source: &Source<'_>, options: Options) -> Result<u64, St
 }
 
 fn unfit(what: &tierlab_formats::shards::ShardError) -> StorageError {
-    let what = format!("the layout cannot hold it: {what}");
-    StorageError::new(ErrorKind::Unsupported, "the table", what)
+    ErrorKind::Unsupported.error("the table", format!("the layout cannot hold it: {what}"))
 }
 
 /// The ids of a shard, in pieces that are read at once.

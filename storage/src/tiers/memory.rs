@@ -64,7 +64,7 @@ impl MemoryTier {
             collect(&root, "", &mut files).map(|()| files)
         })
         .await
-        .map_err(|e| StorageError::new(ErrorKind::Unavailable, location.as_str(), e.to_string()))??;
+        .map_err(|e| ErrorKind::Unavailable.error(&location, e.to_string()))??;
         let mut state = Objects::default();
         for (path, bytes) in loaded {
             state.insert(&path, bytes);
@@ -100,23 +100,19 @@ impl Objects {
 }
 
 fn missing(path: &ObjectPath) -> StorageError {
-    StorageError::new(ErrorKind::NotFound, path.as_str(), "no such object in memory")
+    ErrorKind::NotFound.error(path, "no such object in memory")
 }
 
 /// Reads the regular files below a folder; symbolic links are not followed, so nothing outside is loaded.
 fn collect(folder: &Path, prefix: &str, files: &mut Vec<(ObjectPath, Bytes)>) -> Result<(), StorageError> {
-    let failed = |at: &Path, e: &std::io::Error| StorageError::from_io(at.display().to_string(), e);
+    let failed = |at: &Path, e: &std::io::Error| StorageError::from_io(at.display(), e);
     for entry in std::fs::read_dir(folder).map_err(|e| failed(folder, &e))? {
         let entry = entry.map_err(|e| failed(folder, &e))?;
         let at = entry.path();
         let kind = entry.file_type().map_err(|e| failed(&at, &e))?;
         let name = entry.file_name();
         let Some(name) = name.to_str() else {
-            return Err(StorageError::new(
-                ErrorKind::Invalid,
-                at.display().to_string(),
-                "the name is not UTF-8",
-            ));
+            return Err(ErrorKind::Invalid.error(at.display(), "the name is not UTF-8"));
         };
         let below = if prefix.is_empty() {
             name.to_owned()
@@ -150,7 +146,7 @@ impl Tier for MemoryTier {
         let now = stored.describe(&object.path);
         if now != *object {
             let detail = format!("was {} when looked up, is {} now", object.version, now.version);
-            return Err(StorageError::new(ErrorKind::Changed, object.path.as_str(), detail));
+            return Err(ErrorKind::Changed.error(&object.path, detail));
         }
         let mut read = ReadMany {
             parts: Vec::with_capacity(ranges.len()),
@@ -189,7 +185,7 @@ impl Tier for MemoryTier {
             Body::Bytes(bytes) => Bytes::copy_from_slice(&bytes),
             Body::File(file) => tokio::fs::read(&file)
                 .await
-                .map_err(|e| StorageError::from_io(file.display().to_string(), &e))?
+                .map_err(|e| StorageError::from_io(file.display(), &e))?
                 .into(),
         };
         Ok(self.state.write().insert(path, bytes))

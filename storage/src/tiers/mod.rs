@@ -28,10 +28,7 @@ pub(crate) fn number<const N: u32, T: From<u32>>() -> T {
 /// Refuses keys of `object` that are 0.
 pub(crate) fn check_not_zero(object: &str, keys: &[(&str, u64)]) -> Result<(), StorageError> {
     match keys.iter().find(|(_, value)| *value == 0) {
-        Some((key, _)) => {
-            let detail = format!("`{key}` must be at least 1");
-            Err(StorageError::new(ErrorKind::Invalid, object, detail))
-        }
+        Some((key, _)) => Err(ErrorKind::Invalid.error(object, format!("`{key}` must be at least 1"))),
         None => Ok(()),
     }
 }

@@ -34,7 +34,7 @@ impl Tier for Limited {
         if object.size > self.max_bytes {
             let (size, max, key) = (object.size, self.max_bytes, self.key);
             let detail = format!("the tier says that it has {size} bytes; `{key}` allows {max}");
-            return Err(StorageError::new(ErrorKind::Invalid, path.as_str(), detail).told_to_clients());
+            return Err(ErrorKind::Invalid.error(path, detail).told_to_clients());
         }
         Ok(object)
     }

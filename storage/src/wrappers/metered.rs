@@ -52,10 +52,10 @@ impl DeviceReads for Metered {
     }
 
     async fn read_to_device(&self, object: &Object, ranges: &[Range<u64>]) -> Result<Landed, StorageError> {
-        let below = self.inner.device().ok_or_else(|| {
-            let what = "this tier does not read into device memory";
-            StorageError::new(ErrorKind::Unsupported, object.path.as_str(), what)
-        })?;
+        let below = self
+            .inner
+            .device()
+            .ok_or_else(|| ErrorKind::Unsupported.error(&object.path, "this tier does not read into device memory"))?;
         let started = Instant::now();
         let read = below
             .read_to_device(object, ranges)

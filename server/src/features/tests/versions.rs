@@ -142,11 +142,7 @@ struct Down {
 impl Down {
     fn check(&self) -> Result<(), StorageError> {
         match self.down.load(Ordering::SeqCst) {
-            true => Err(StorageError::new(
-                ErrorKind::Unavailable,
-                "secret-host:1/t.rows",
-                "it is down",
-            )),
+            true => Err(ErrorKind::Unavailable.error("secret-host:1/t.rows", "it is down")),
             false => Ok(()),
         }
     }

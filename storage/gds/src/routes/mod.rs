@@ -6,7 +6,6 @@ use crate::gpu::Gpu;
 use crate::path::DevicePath;
 use landing::Piece;
 pub use landing::{Came, Landing, SourceFile, Stretch};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,12 +31,6 @@ pub struct RouteOptions {
 pub struct Reader {
     route: Box<dyn Route>,
     chunk_bytes: usize,
-}
-
-impl fmt::Debug for Reader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Reader")
-    }
 }
 
 impl Reader {

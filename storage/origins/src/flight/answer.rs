@@ -31,11 +31,7 @@ pub(super) fn rows(folder: &TableFolder, table: &Arc<Table>, ids: Option<Vec<i64
     let have = table.header.ids();
     if let Some(id) = ids.iter().flatten().find(|id| !have.contains(id)) {
         let detail = format!("no entity {id}: ids run from {} up to {}", have.start, have.end);
-        return Err(StorageError::new(
-            ErrorKind::NotFound,
-            table.object.path.as_str(),
-            detail,
-        ));
+        return Err(ErrorKind::NotFound.error(&table.object.path, detail));
     }
     let per_message = (MESSAGE_BYTES / u64::from(table.header.stride)).max(1);
     let per_message = usize::try_from(per_message).unwrap_or(1).min(MESSAGE_ROWS);
@@ -73,7 +69,7 @@ async fn batch(tier: &NvmeTier, table: &Table, ids: Vec<i64>) -> Result<RecordBa
     let read = tier.read_many(&table.object, &ranges).await.map_err(|e| failed(&e))?;
     // A damaged row must not get a new checksum.
     to_batch(&table.header, &table.schema, &ids, &read.parts).map_err(|what| {
-        let error = StorageError::new(ErrorKind::Corrupt, table.object.path.as_str(), what);
+        let error = ErrorKind::Corrupt.error(&table.object.path, what);
         failed(&error)
     })
 }
@@ -87,6 +83,6 @@ pub(super) fn encoded(schema: &Schema) -> Result<Bytes, StorageError> {
     use arrow_flight::{IpcMessage, SchemaAsIpc};
     let options = arrow_ipc::writer::IpcWriteOptions::default();
     let message: Result<IpcMessage, _> = SchemaAsIpc::new(schema, &options).try_into();
-    let message = message.map_err(|e| StorageError::new(ErrorKind::Corrupt, "schema", e.to_string()))?;
+    let message = message.map_err(|e| ErrorKind::Corrupt.error("schema", e.to_string()))?;
     Ok(message.0)
 }

@@ -39,12 +39,12 @@ pub(super) struct TableFolder {
 }
 
 fn corrupt(object: &Object, what: &impl ToString) -> StorageError {
-    StorageError::new(ErrorKind::Corrupt, object.path.as_str(), what.to_string())
+    ErrorKind::Corrupt.error(&object.path, what.to_string())
 }
 
 impl TableFolder {
     pub(super) async fn open(root: &Path) -> Result<Self, StorageError> {
-        let failed = |e: &std::io::Error| StorageError::from_io(root.display().to_string(), e);
+        let failed = |e: &std::io::Error| StorageError::from_io(root.display(), e);
         tokio::fs::create_dir_all(root).await.map_err(|e| failed(&e))?;
         let options = LocalOptions::on_thread(root, QUEUE_DEPTH, false);
         Ok(Self {
@@ -55,12 +55,12 @@ impl TableFolder {
 
     /// Opens a ticket's table, which must be of the ticket's version.
     pub(super) async fn table(&self, ticket: &TableTicket) -> Result<Arc<Table>, StorageError> {
-        let path = table_path(&ticket.table).map_err(|what| StorageError::new(ErrorKind::Invalid, "ticket", what))?;
+        let path = table_path(&ticket.table).map_err(|what| ErrorKind::Invalid.error("ticket", what))?;
         let object = self.tier.stat(&path).await?;
         match &ticket.version {
             Some(version) if *version != object.version => {
                 let detail = format!("it is version {} now, not {version}", object.version);
-                Err(StorageError::new(ErrorKind::Changed, path.as_str(), detail))
+                Err(ErrorKind::Changed.error(path, detail))
             }
             _ => self.table_of(object).await,
         }

@@ -53,11 +53,3 @@ impl NfsOrigin {
         }
     }
 }
-
-impl std::fmt::Debug for NfsOrigin {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("NfsOrigin")
-            .field("url", &self.url())
-            .finish_non_exhaustive()
-    }
-}

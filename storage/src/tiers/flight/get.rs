@@ -61,7 +61,7 @@ pub(super) async fn get_rows(
     }
     if !laying.missing.is_empty() {
         let detail = format!("of {} rows asked for, {} did not come", ids.len(), laying.missing.len());
-        return Err(StorageError::new(ErrorKind::Corrupt, name, detail));
+        return Err(ErrorKind::Corrupt.error(name, detail));
     }
     cost.retries = call.retries.made();
     cost.device = sent.elapsed();
@@ -83,21 +83,17 @@ impl Laying<'_> {
         let version = schema.metadata().get(VERSION_KEY);
         if version.is_some() && version != self.table.version.as_ref() {
             let what = format!("it was version {:?}, and is {version:?} now", self.table.version);
-            return Err(StorageError::new(ErrorKind::Changed, self.name, what));
+            return Err(ErrorKind::Changed.error(self.name, what));
         }
         let columns = |schema: &Schema| to_table(&self.table.name, self.id_column, schema).map(|told| told.schema);
         if columns(schema).as_ref() != Ok(&self.table.header.schema) {
-            return Err(StorageError::new(
-                ErrorKind::Changed,
-                self.name,
-                "its columns are others now",
-            ));
+            return Err(ErrorKind::Changed.error(self.name, "its columns are others now"));
         }
         Ok(())
     }
 
     fn batch(&mut self, batch: &RecordBatch) -> Result<(), StorageError> {
-        let corrupt = |what: String| StorageError::new(ErrorKind::Corrupt, self.name, what);
+        let corrupt = |what: String| ErrorKind::Corrupt.error(self.name, what);
         let Some((now, later)) = self.missing.split_at_checked(batch.num_rows()) else {
             return Err(corrupt("the server sent more rows than were asked for".into()));
         };
@@ -127,7 +123,7 @@ async fn get(
         counter.fetch_add(bytes as u64, Ordering::Relaxed);
         // Damage on the way may not be there the next time.
         message::check(&message).map_err(|what| {
-            let error = StorageError::new(ErrorKind::Unavailable, object.as_str(), what);
+            let error = ErrorKind::Unavailable.error(&object, what);
             FlightError::from_external_error(error.into())
         })?;
         Ok(message)

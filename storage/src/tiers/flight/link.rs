@@ -52,7 +52,7 @@ pub(super) struct Lease {
 impl FlightConfig {
     /// The address as gRPC takes it. No key may be zero.
     pub(super) fn checked_address(&self) -> Result<String, StorageError> {
-        let invalid = |what: String| StorageError::new(ErrorKind::Invalid, self.url.as_str(), what);
+        let invalid = |what: String| ErrorKind::Invalid.error(&self.url, what);
         let keys = [
             ("connections", u64::from(self.connections)),
             ("concurrency", u64::from(self.concurrency)),
@@ -83,7 +83,7 @@ impl Link {
     /// Prepares the connections; each is made when it is first used.
     pub(super) fn new(config: &FlightConfig) -> Result<Self, StorageError> {
         let endpoint = Endpoint::from_shared(config.checked_address()?)
-            .map_err(|e| StorageError::new(ErrorKind::Invalid, config.url.as_str(), e.to_string()))?
+            .map_err(|e| ErrorKind::Invalid.error(&config.url, e.to_string()))?
             .connect_timeout(CONNECT_LIMIT)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW);
@@ -174,7 +174,7 @@ impl RetriedCall<'_> {
     /// Waits for the server's next answer, within the limits of an attempt's silence and of the call. A stream that
     /// always has another message neither keeps the thread nor outlives the call.
     pub(super) async fn attempt<T>(&self, answer: impl Future<Output = T>) -> Result<T, StorageError> {
-        let late = |detail: String| StorageError::new(ErrorKind::Timeout, self.object.as_str(), detail);
+        let late = |detail: String| ErrorKind::Timeout.error(&self.object, detail);
         let left = self.retries.left();
         if left.is_zero() {
             return Err(late(format!("not finished within {} ms", self.link.limit.as_millis())));
@@ -193,7 +193,7 @@ impl RetriedCall<'_> {
         self.link.renew(lease);
         let Some(wait) = self.retries.next(Duration::ZERO) else {
             let detail = format!("{}; {}", failure.detail(), self.retries.given_up());
-            return Err(StorageError::new(failure.kind(), failure.object(), detail));
+            return Err(failure.kind().error(failure.object(), detail));
         };
         tracing::debug!("asked again in {} ms: {failure}", wait.as_millis());
         tokio::time::sleep(wait).await;

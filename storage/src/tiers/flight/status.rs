@@ -46,7 +46,7 @@ pub(super) fn from_status(object: &str, status: &Status) -> StorageError {
     if status.code() == Code::OutOfRange {
         detail.push_str("; raise `max_message_bytes`, or have the server send smaller batches");
     }
-    StorageError::new(kind, object, detail)
+    kind.error(object, detail)
 }
 
 /// Converts a decoder's error to an error about `object`.
@@ -55,9 +55,9 @@ pub(super) fn from_flight(object: &str, error: &FlightError) -> StorageError {
         FlightError::Tonic(status) => from_status(object, status),
         FlightError::ExternalError(source) => match source.downcast_ref::<StorageError>() {
             Some(error) => error.clone(),
-            None => StorageError::new(ErrorKind::Unavailable, object, source.to_string()),
+            None => ErrorKind::Unavailable.error(object, source.to_string()),
         },
-        other => StorageError::new(ErrorKind::Corrupt, object, format!("a reply that is no Arrow: {other}")),
+        other => ErrorKind::Corrupt.error(object, format!("a reply that is no Arrow: {other}")),
     }
 }
 
@@ -73,7 +73,7 @@ mod tests {
                 // The library's own code for a message above the limit.
                 continue;
             }
-            let status = to_status(&StorageError::new(kind, "a/b", "what happened"));
+            let status = to_status(&kind.error("a/b", "what happened"));
             let error = from_status("grpc://h/a/b", &status);
             assert_eq!((error.kind(), error.object()), (kind, "grpc://h/a/b"));
             assert!(error.detail().contains("what happened"));

@@ -73,7 +73,7 @@ impl Table {
             .and_then(|count| ids.try_reserve_exact(count).ok());
         reserved.ok_or_else(|| {
             let detail = format!("no memory for {count} ids; read it in smaller ranges");
-            StorageError::new(ErrorKind::Unavailable, self.object.path.as_str(), detail)
+            ErrorKind::Unavailable.error(&self.object.path, detail)
         })?;
         let id = |row: u64| self.header.first_id + row.cast_signed();
         ids.extend(rows.iter().cloned().flatten().map(id));

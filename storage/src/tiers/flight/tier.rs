@@ -64,7 +64,7 @@ impl FlightTier {
     }
 
     fn error(&self, kind: ErrorKind, path: &ObjectPath, what: impl Into<String>) -> StorageError {
-        StorageError::new(kind, self.link.name(path.as_str()), what)
+        kind.error(self.link.name(path.as_str()), what)
     }
 
     fn read_only(&self, path: &ObjectPath) -> StorageError {

@@ -104,7 +104,7 @@ impl DeviceEngine {
                 }
             }
         };
-        let unavailable = |what: String| StorageError::new(ErrorKind::Unavailable, "gds", what);
+        let unavailable = |what: String| ErrorKind::Unavailable.error("gds", what);
         let thread = std::thread::Builder::new().name("tierlab-gds".to_owned()).spawn(body);
         let thread = thread.map_err(|e| unavailable(format!("cannot start a thread: {e}")))?;
         match is_ready.recv() {
@@ -137,7 +137,7 @@ impl DeviceEngine {
         reply_as: impl FnOnce(oneshot::Sender<Result<T, StorageError>>) -> ReplyTo,
     ) -> Result<T, StorageError> {
         let name = file.path.clone();
-        let stopped = || StorageError::new(ErrorKind::Unavailable, name.as_str(), "the device's thread has stopped");
+        let stopped = || ErrorKind::Unavailable.error(&name, "the device's thread has stopped");
         let (reply, answer) = oneshot::channel();
         let job = ReadJob {
             file,
@@ -233,7 +233,7 @@ impl DeviceWorker {
                 }
                 Err(error) => {
                     let path = job.file.path.clone();
-                    let error = StorageError::of_device(path.as_str(), error);
+                    let error = StorageError::of_device(&path, error);
                     job.reply.send(Err(error), path.as_str());
                 }
             }
@@ -345,11 +345,7 @@ impl DeviceWorker {
         // Checked after the last byte, as in the nvme tier, so every byte was of the version looked up.
         match self.root.identity(&file.c_path) {
             Ok(id) if id == file.id => Ok(cost),
-            Ok(_) => Err(StorageError::new(
-                ErrorKind::Changed,
-                path,
-                "changed since it was looked up",
-            )),
+            Ok(_) => Err(ErrorKind::Changed.error(path, "changed since it was looked up")),
             Err(e) => Err(self.root.explain(path, &e)),
         }
     }
@@ -383,7 +379,7 @@ pub(super) struct EngineOptions {
 impl EngineOptions {
     /// The checked options of a config.
     pub(super) fn of(config: &GdsConfig) -> Result<Self, StorageError> {
-        let invalid = |key: &str, what: String| StorageError::new(ErrorKind::Invalid, key, what);
+        let invalid = |key: &str, what: String| ErrorKind::Invalid.error(key, what);
         let chunk = config.chunk_bytes;
         if chunk == 0 || !chunk.is_multiple_of(CHUNK_UNIT) || chunk > LARGEST_CHUNK {
             let what = format!("must be a multiple of {CHUNK_UNIT}, at most {LARGEST_CHUNK}, is {chunk}");

@@ -153,7 +153,7 @@ impl Client<'_> {
 
     fn garbled(&self, procedure: NFS_PROGRAM, error: &nfs3_types::xdr_codec::Error) -> Fault {
         let detail = format!("the reply to {procedure} is garbled: {error}");
-        StorageError::new(ErrorKind::Unavailable, self.about, detail).into()
+        ErrorKind::Unavailable.error(self.about, detail).into()
     }
 
     pub(super) async fn fsinfo(&mut self, root: &nfs_fh3) -> Result<FSINFO3resok, Fault> {
@@ -335,7 +335,7 @@ impl Client<'_> {
             (Some(cookie), false) => Some(PageStart { cookie, verifier }),
             (None, false) => {
                 let detail = "a page of a directory has neither names nor an end";
-                return Err(StorageError::new(ErrorKind::Unavailable, self.about, detail).into());
+                return Err(ErrorKind::Unavailable.error(self.about, detail).into());
             }
         };
         Ok(DirectoryPage { entries, next })
@@ -429,7 +429,7 @@ impl Fault {
             nfsstat3::NFS3ERR_NOTSUPP => ErrorKind::Unsupported,
             _ => ErrorKind::Unavailable,
         };
-        StorageError::new(kind, about, format!("the NFS server says {status}"))
+        kind.error(about, format!("the NFS server says {status}"))
     }
 }
 

@@ -64,14 +64,14 @@ pub(crate) async fn open(config: &NfsConfig) -> Result<Arc<dyn Tier>, StorageErr
         (None, Some(path)) => Ok(Arc::new(open_mount(path).await?)),
         _ => {
             let detail = "give exactly one of `url` (nfs://host[:port]/export) and `path` (a kernel mount)";
-            Err(StorageError::new(ErrorKind::Invalid, "nfs", detail))
+            Err(ErrorKind::Invalid.error("nfs", detail))
         }
     }
 }
 
 async fn open_mount(path: &Path) -> Result<NvmeTier, StorageError> {
     let given = path.display().to_string();
-    let failed = |e: &std::io::Error| StorageError::from_io(given.as_str(), e);
+    let failed = |e: &std::io::Error| StorageError::from_io(&given, e);
     let root = tokio::fs::canonicalize(path).await.map_err(|e| failed(&e))?;
     let mountinfo = tokio::fs::read_to_string("/proc/self/mountinfo")
         .await
@@ -95,11 +95,7 @@ const NOTED: [&str; 14] = [
 fn mount_notes(path: &Path, mountinfo: &str) -> Result<Vec<String>, StorageError> {
     let refuse = |what: String| {
         let hint = "mount the export first, or use `url` (user space) or the tier kind `nvme` (a local disk)";
-        Err(StorageError::new(
-            ErrorKind::Invalid,
-            path.display().to_string(),
-            format!("{what}; {hint}"),
-        ))
+        Err(ErrorKind::Invalid.error(path.display(), format!("{what}; {hint}")))
     };
     let Some(mount) = holding(mountinfo, path) else {
         return refuse("it lies on no known mount".to_owned());

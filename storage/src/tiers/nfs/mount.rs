@@ -49,13 +49,8 @@ impl Server {
     /// Resolves the host.
     pub(super) async fn find(url: &NfsUrl, config: &NfsConfig, limit: Duration) -> Result<Self, StorageError> {
         let about = url.to_string();
-        let unresolved = |what: String| {
-            StorageError::new(
-                ErrorKind::Unavailable,
-                about.as_str(),
-                format!("cannot resolve `{}`: {what}", url.host),
-            )
-        };
+        let unresolved =
+            |what: String| ErrorKind::Unavailable.error(&about, format!("cannot resolve `{}`: {what}", url.host));
         let port = url.port.unwrap_or(PMAP_PORT);
         let lookup = tokio::time::timeout(limit, tokio::net::lookup_host((url.host.as_str(), port))).await;
         let mut found = lookup
@@ -91,16 +86,6 @@ impl Server {
         Address::resolved(portmapper, self.limit).await
     }
 
-    /// Limits of the few calls before the first look-up.
-    fn limits(&self) -> Limits {
-        Limits {
-            connections: 1,
-            in_flight_bytes: 0,
-            call: self.limit,
-            privileged: self.privileged,
-        }
-    }
-
     fn mount_call(procedure: MOUNT_PROGRAM, arguments: Vec<u8>) -> Call {
         Call {
             program: mount::PROGRAM,
@@ -117,14 +102,14 @@ impl Server {
         // Asked for each time: that is rare, and a server that restarted may have another port.
         let address = self.program(MOUNT, self.mount_port).await?;
         let server = address.get();
-        let pool = Pool::new(address, &self.credential, &self.limits());
+        let pool = Pool::new(address, &self.credential, &Limits::few(self.limit, self.privileged));
         let path = pack(&dirpath(Opaque::borrowed(self.url.export.as_bytes())));
         let call = Self::mount_call(MOUNT_PROGRAM::MOUNTPROC3_MNT, path);
         let reply = pool
             .call(&about, &call, None, Repeat::Safe, &mut ReadCost::default())
             .await?;
         let mut cursor = Cursor::new(reply.body.as_ref());
-        let garbled = |_| StorageError::new(ErrorKind::Unavailable, about.as_str(), "the reply to MOUNT is garbled");
+        let garbled = |_| ErrorKind::Unavailable.error(&about, "the reply to MOUNT is garbled");
         let (status, _) = mountstat3::unpack(&mut cursor).map_err(garbled)?;
         let kind = match status {
             mountstat3::MNT3_OK => {
@@ -140,7 +125,7 @@ impl Server {
             None => "it does not tell its exports".to_owned(),
         };
         let detail = format!("{server} does not mount `{}` ({status}); {offered}", self.url.export);
-        Err(StorageError::new(kind, about, detail))
+        Err(kind.error(about, detail))
     }
 
     async fn exports(&self, pool: &Pool) -> Option<Vec<String>> {
@@ -195,12 +180,7 @@ impl Resolve for Portmapper {
     fn resolve(&self, limit: Duration) -> BoxFuture<'_, Result<SocketAddr, StorageError>> {
         async move {
             let Program { number, version, name } = self.program;
-            let limits = Limits {
-                connections: 1,
-                in_flight_bytes: 0,
-                call: limit,
-                privileged: false,
-            };
+            let limits = Limits::few(limit, false);
             let pool = Pool::new(self.address.into(), &opaque_auth::default(), &limits);
             let wanted = mapping {
                 prog: number,
@@ -220,7 +200,8 @@ impl Resolve for Portmapper {
                 .await
                 .map_err(|e| {
                     let hint = "if the server has no portmapper, give its NFS port in the URL";
-                    StorageError::new(e.kind(), e.object(), format!("portmapper: {}; {hint}", e.detail()))
+                    e.kind()
+                        .error(e.object(), format!("portmapper: {}; {hint}", e.detail()))
                 })?;
             let port = u32::unpack(&mut Cursor::new(asked.body.as_ref())).map_or(0, |(port, _)| port);
             let port = u16::try_from(port).ok().filter(|port| *port > 0).ok_or_else(|| {
@@ -228,7 +209,7 @@ impl Resolve for Portmapper {
                     "the portmapper at {} knows no {name} version {version} over TCP; is NFSv3 enabled?",
                     self.address
                 );
-                StorageError::new(ErrorKind::Unavailable, self.about.as_str(), detail)
+                ErrorKind::Unavailable.error(&self.about, detail)
             })?;
             let mut found = self.address;
             found.set_port(port);
@@ -251,13 +232,7 @@ pub(super) struct NfsUrl {
 
 impl NfsUrl {
     pub(super) fn parse(url: &str) -> Result<Self, StorageError> {
-        let bad = |what: &str| {
-            StorageError::new(
-                ErrorKind::Invalid,
-                url,
-                format!("{what}; an NFS URL is nfs://host[:port]/export"),
-            )
-        };
+        let bad = |what: &str| ErrorKind::Invalid.error(url, format!("{what}; an NFS URL is nfs://host[:port]/export"));
         let rest = url
             .strip_prefix("nfs://")
             .ok_or_else(|| bad("it does not begin with nfs://"))?;

@@ -52,6 +52,18 @@ pub(super) struct Limits {
     pub(super) privileged: bool,
 }
 
+impl Limits {
+    /// Those of a few small calls.
+    pub(super) const fn few(call: Duration, privileged: bool) -> Self {
+        Self {
+            connections: 1,
+            in_flight_bytes: 0,
+            call,
+            privileged,
+        }
+    }
+}
+
 /// Connections to one address.
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -140,7 +152,7 @@ impl Pool {
                 (ErrorKind::Unavailable, format!("NFS server {address}: {error}"))
             }
         };
-        Err(StorageError::new(kind, about, detail))
+        Err(kind.error(about, detail))
     }
 
     async fn attempts(

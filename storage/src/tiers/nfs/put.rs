@@ -37,7 +37,7 @@ pub(super) async fn put(tree: &Arc<Tree>, path: &ObjectPath, body: Body) -> Resu
         .is_some_and(|name| name.starts_with(PARTIAL))
     {
         let detail = format!("names that begin with {PARTIAL} are those of files under construction");
-        return Err(StorageError::new(ErrorKind::Invalid, path.as_str(), detail));
+        return Err(ErrorKind::Invalid.error(path, detail));
     }
     let source = Source::open(body).await?;
     let about = tree.name(path);
@@ -56,16 +56,12 @@ pub(super) async fn put(tree: &Arc<Tree>, path: &ObjectPath, body: Body) -> Resu
             // A leading part of the path is a file, or the path is a directory.
             Err(Fault::Status(status @ (nfsstat3::NFS3ERR_NOTDIR | nfsstat3::NFS3ERR_ISDIR))) => {
                 let detail = format!("the path is taken by a file above it or a directory at it ({status})");
-                return Err(StorageError::new(ErrorKind::Invalid, about, detail));
+                return Err(ErrorKind::Invalid.error(about, detail));
             }
             Err(fault) => return Err(fault.about(&about)),
         }
     }
-    Err(StorageError::new(
-        ErrorKind::Unavailable,
-        about,
-        format!("the server lost what was written {ATTEMPTS} times"),
-    ))
+    Err(ErrorKind::Unavailable.error(about, format!("the server lost what was written {ATTEMPTS} times")))
 }
 
 /// Writes the object; `None` if the server lost some of it, and everything is to be written again.
@@ -112,7 +108,7 @@ async fn attempt(tree: &Arc<Tree>, path: &ObjectPath, about: &str, source: &Sour
     let object = describe(path, &attributes);
     if object.size != source.size() {
         let detail = format!("{} bytes were written, the server has {}", source.size(), object.size);
-        return Err(StorageError::new(ErrorKind::Corrupt, about, detail).into());
+        return Err(ErrorKind::Corrupt.error(about, detail).into());
     }
     tree.keep(path, file, &attributes);
     Ok(Some(object))
@@ -152,7 +148,7 @@ async fn write_piece(
             .await?;
         if count == 0 || count as usize > bytes.len() - done {
             let detail = format!("the server answers WRITE with {count} bytes taken");
-            return Err(StorageError::new(ErrorKind::Unavailable, about, detail).into());
+            return Err(ErrorKind::Unavailable.error(about, detail).into());
         }
         done += count as usize;
         verifiers.push(verifier);

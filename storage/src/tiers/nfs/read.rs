@@ -71,11 +71,7 @@ pub(super) async fn read_many(tree: &Tree, object: &Object, ranges: &[Range<u64>
 }
 
 fn changed(about: &str, what: &str) -> StorageError {
-    StorageError::new(
-        ErrorKind::Changed,
-        about,
-        format!("no longer the version looked up: {what}"),
-    )
+    ErrorKind::Changed.error(about, format!("no longer the version looked up: {what}"))
 }
 
 impl Reading<'_> {
@@ -139,8 +135,7 @@ impl Reading<'_> {
     /// Reads a range longer than one READ: as many READs as needed, all at once, each into its part of one buffer.
     async fn parallel(&self, range: Range<u64>) -> Result<ReadBytes, Fault> {
         let step = u64::from(self.tree.read_bytes);
-        let invalid =
-            |e: std::num::TryFromIntError| StorageError::new(ErrorKind::Invalid, &self.known.name, e.to_string());
+        let invalid = |e: std::num::TryFromIntError| ErrorKind::Invalid.error(&self.known.name, e.to_string());
         let mut rest = buffer_for(&self.known.name, range.end - range.start)?;
         let mut chains = Vec::new();
         for piece in ranges::pieces(&range, step) {
@@ -186,8 +181,9 @@ impl Reading<'_> {
                 return Err(if reply.end_of_file {
                     changed(&self.known.name, "it is shorter").into()
                 } else {
-                    let detail = "the server answers READ with no bytes";
-                    StorageError::new(ErrorKind::Unavailable, &self.known.name, detail).into()
+                    ErrorKind::Unavailable
+                        .error(&self.known.name, "the server answers READ with no bytes")
+                        .into()
                 });
             }
             if whole.is_empty() {

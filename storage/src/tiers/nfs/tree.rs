@@ -272,10 +272,7 @@ impl Tree {
             (handle, attributes) if attributes.type_ == ftype3::NF3REG => {
                 Ok((self.keep(path, handle, &attributes), attributes))
             }
-            (_, attributes) => {
-                let detail = format!("no file but {}", attributes.type_);
-                Err(StorageError::new(ErrorKind::NotFound, about, detail))
-            }
+            (_, attributes) => Err(ErrorKind::NotFound.error(about, format!("no file but {}", attributes.type_))),
         }
     }
 

@@ -62,8 +62,7 @@ impl Engine {
     ) -> Result<(Self, bool), StorageError> {
         let depth = options.queue_depth;
         if depth == 0 || depth > LARGEST_DEPTH {
-            let detail = format!("must be 1 to {LARGEST_DEPTH}, is {depth}");
-            return Err(StorageError::new(ErrorKind::Invalid, "queue_depth", detail));
+            return Err(ErrorKind::Invalid.error("queue_depth", format!("must be 1 to {LARGEST_DEPTH}, is {depth}")));
         }
         let signals = Arc::new(Signals::new().map_err(|e| unusable(&e))?);
         let (way, has_arena) = match options.driver {
@@ -172,9 +171,7 @@ impl Drop for ThreadDriver {
 }
 
 fn stopped(file: &OpenFile) -> StorageError {
-    StorageError::new(
-        ErrorKind::Unavailable,
-        file.path.as_str(),
+    ErrorKind::Unavailable.error(&file.path,
         "the reading engine has stopped, with the runtime that opened this tier or after an error of io_uring; open the tier \
          again",
     )
@@ -190,11 +187,7 @@ fn unusable(error: &io::Error) -> StorageError {
         Some(libc::ENOMEM) => ": raise the limit of locked memory (`ulimit -l`), or lower `queue_depth`",
         _ => "",
     };
-    StorageError::new(
-        ErrorKind::Unsupported,
-        "io_uring",
-        format!("cannot be used: {error}{advice}"),
-    )
+    ErrorKind::Unsupported.error("io_uring", format!("cannot be used: {error}{advice}"))
 }
 
 #[cfg(test)]

@@ -136,7 +136,7 @@ impl OpenFile {
             Ok(id) if *id == self.id => Ok(()),
             Ok(id) => {
                 let detail = format!("was {} when looked up, is {} now", self.id.version(), id.version());
-                Err(StorageError::new(ErrorKind::Changed, self.path.as_str(), detail))
+                Err(ErrorKind::Changed.error(&self.path, detail))
             }
             Err(e) => Err(root.explain(self.path.as_str(), e)),
         }
@@ -145,7 +145,7 @@ impl OpenFile {
     /// Error of a reader that looked up another version.
     fn changed(&self, object: &Object) -> StorageError {
         let detail = format!("was {} when looked up, is {} now", object.version, self.version);
-        StorageError::new(ErrorKind::Changed, object.path.as_str(), detail)
+        ErrorKind::Changed.error(&object.path, detail)
     }
 }
 

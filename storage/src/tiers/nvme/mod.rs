@@ -82,7 +82,7 @@ pub(crate) async fn open(config: &NvmeConfig) -> Result<Arc<dyn Tier>, StorageEr
         }
         _ => {
             let detail = "set one of `root` (a folder) and `roots` (folders to stripe over)";
-            Err(StorageError::new(ErrorKind::Invalid, "root", detail))
+            Err(ErrorKind::Invalid.error("root", detail))
         }
     }
 }
@@ -186,6 +186,6 @@ impl LocalOptions {
         } else {
             return Ok(());
         };
-        Err(StorageError::new(ErrorKind::Invalid, key, detail))
+        Err(ErrorKind::Invalid.error(key, detail))
     }
 }

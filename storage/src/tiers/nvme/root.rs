@@ -93,11 +93,7 @@ impl Root {
     pub(crate) fn open(location: &Path) -> Result<Self, StorageError> {
         let failed = |e: &io::Error| {
             let what = format!("cannot use this folder as the root of a tier: {e}; create it, or set `root`");
-            StorageError::new(
-                StorageError::from_io("", e).kind(),
-                location.display().to_string(),
-                what,
-            )
+            (StorageError::from_io("", e).kind()).error(location.display(), what)
         };
         let options = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let root = Self {
@@ -176,16 +172,12 @@ impl Root {
                 (plain.kind(), error.to_string())
             }
         };
-        StorageError::new(kind, path, format!("{what}, below {}", self.location.display()))
+        kind.error(path, format!("{what}, below {}", self.location.display()))
     }
 }
 
 pub(crate) fn not_a_file(path: &ObjectPath) -> StorageError {
-    StorageError::new(
-        ErrorKind::NotFound,
-        path.as_str(),
-        "is a folder or a special file, not an object",
-    )
+    ErrorKind::NotFound.error(path, "is a folder or a special file, not an object")
 }
 
 /// Attributes of an open file.

@@ -87,9 +87,7 @@ pub(crate) fn put(root: &Root, path: &ObjectPath, body: &Body) -> Result<Object,
     // The source is opened first: when it is missing, nothing is made.
     let mut source: Box<dyn Read> = match body {
         Body::Bytes(bytes) => Box::new(&bytes[..]),
-        Body::File(file) => {
-            Box::new(File::open(file).map_err(|e| StorageError::from_io(file.display().to_string(), &e))?)
-        }
+        Body::File(file) => Box::new(File::open(file).map_err(|e| StorageError::from_io(file.display(), &e))?),
     };
     put_from(root, path, &mut *source)
 }

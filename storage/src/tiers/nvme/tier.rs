@@ -123,7 +123,7 @@ impl NvmeTier {
             let buffer = usize::try_from(len).ok().and_then(|len| self.pool.take(len));
             buffer.map(|buffer| (*segment, buffer)).ok_or_else(|| {
                 let detail = format!("no memory for {len} bytes; read it in smaller ranges");
-                StorageError::new(ErrorKind::Unavailable, file.path.as_str(), detail)
+                ErrorKind::Unavailable.error(&file.path, detail)
             })
         };
         plan.segments.iter().map(with_buffer).collect()
@@ -160,7 +160,7 @@ fn arena(bytes: u64) -> Result<Option<Arc<Arena>>, StorageError> {
     }
     let arena = usize::try_from(bytes).ok().and_then(Arena::new).ok_or_else(|| {
         let detail = format!("no memory for {bytes} bytes; lower it");
-        StorageError::new(ErrorKind::Unavailable, "registered_buffers_bytes", detail)
+        ErrorKind::Unavailable.error("registered_buffers_bytes", detail)
     })?;
     Ok(Some(Arc::new(arena)))
 }

@@ -332,5 +332,5 @@ fn truncated(job: &Job) -> StorageError {
         "ends before {} bytes, which it had when it was looked up",
         job.file.id.size()
     );
-    StorageError::new(ErrorKind::Changed, job.file.path.as_str(), detail)
+    ErrorKind::Changed.error(&job.file.path, detail)
 }

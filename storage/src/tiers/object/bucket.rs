@@ -4,17 +4,18 @@
 
 use super::BucketConfig;
 use super::hedge::Hedging;
-use super::policy::RetryPolicy;
 use super::service::{self, Clients, Place, Service};
 use crate::deadline;
 use crate::error::{ErrorKind, StorageError, with_causes};
 use crate::path::ObjectPath;
+use crate::retry::Backoff;
 use crate::unreported::UnreportedCost;
 use object_store::client::{HttpError, HttpErrorKind};
 use object_store::path::Path as Key;
 use object_store::{GetOptions, ObjectMeta, ObjectStore};
 use std::error::Error as StdError;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The longest key that S3, Google and Azure take (the S3 user guide, "Naming Amazon S3 objects").
 const MAX_KEY_BYTES: usize = 1024;
@@ -40,7 +41,7 @@ impl Bucket {
     /// Builds the client. Sends nothing.
     pub(super) fn new(config: &BucketConfig) -> Result<Self, StorageError> {
         let place = Place::of(config)?;
-        let invalid = |what: String| StorageError::new(ErrorKind::Invalid, place.to_string(), what);
+        let invalid = |what: String| ErrorKind::Invalid.error(&place, what);
         let Clients { store, reads } = service::build(config, &place).map_err(invalid)?;
         Ok(Self {
             store,
@@ -81,7 +82,7 @@ impl Bucket {
         } else {
             format!("{}/{path}", self.place.prefix)
         };
-        let refuse = |why: String| StorageError::new(ErrorKind::Invalid, path.as_str(), why);
+        let refuse = |why: String| ErrorKind::Invalid.error(path, why);
         if whole.len() > MAX_KEY_BYTES {
             return Err(refuse(format!(
                 "a key of {} bytes, prefix included; at most {MAX_KEY_BYTES} are taken",
@@ -107,7 +108,7 @@ impl Bucket {
             None if self.place.prefix.is_empty() => Ok(None),
             None => Key::parse(&self.place.prefix)
                 .map(Some)
-                .map_err(|e| StorageError::new(ErrorKind::Invalid, self.place.prefix.as_str(), e.to_string())),
+                .map_err(|e| ErrorKind::Invalid.error(&self.place.prefix, e.to_string())),
         }
     }
 
@@ -123,7 +124,7 @@ impl Bucket {
             Err(_) => {
                 let limit = limit.as_millis();
                 let detail = format!("{} did not answer within {limit} ms, retries included", self.endpoint);
-                Err(StorageError::new(ErrorKind::Timeout, self.object(key), detail))
+                Err(ErrorKind::Timeout.error(self.object(key), detail))
             }
         }
     }
@@ -191,7 +192,7 @@ impl Bucket {
             None if timed_out(error) => (ErrorKind::Timeout, without_body(&text)),
             _ => (ErrorKind::Unavailable, format!("{}{said}", without_body(&text))),
         };
-        StorageError::new(kind, self.object(key), format!("{}: {what}", self.endpoint))
+        kind.error(self.object(key), format!("{}: {what}", self.endpoint))
     }
 }
 
@@ -275,6 +276,52 @@ pub(super) fn without_secrets(text: &str) -> String {
     short.trim().to_owned()
 }
 
+/// The wait before the first retry; it doubles with each.
+const FIRST_BACKOFF: Duration = Duration::from_millis(20);
+/// Time is divided between attempts only down to this: below it a reply that is merely slow would be given up.
+const LEAST_ATTEMPT: Duration = Duration::from_millis(100);
+
+/// Retry policy of a GET: the time limit of an attempt, and the waits between attempts.
+#[derive(Debug)]
+pub(super) struct RetryPolicy {
+    /// Time limit of all attempts together.
+    pub(super) limit: Duration,
+    /// Time limit of an attempt, without the time for its bytes.
+    floor: Duration,
+    min_bytes_per_s: u64,
+    pub(super) retries: u32,
+}
+
+impl RetryPolicy {
+    pub(super) fn new(config: &BucketConfig) -> Self {
+        Self {
+            limit: Duration::from_millis(config.timeout_ms.max(1)),
+            floor: Duration::from_millis(config.attempt_ms.max(1)),
+            min_bytes_per_s: config.min_bytes_per_s.max(1),
+            retries: config.retries,
+        }
+    }
+
+    /// Time limit of an attempt at `bytes`, with `left` remaining of the whole limit and `retries` still possible. The
+    /// limit is the time of the bytes plus `attempt_ms`. While a retry may follow, it is at most half of `left`, so
+    /// that a stall leaves time for another attempt. It is never less than the time of the bytes, and never more than
+    /// `left`.
+    pub(super) fn of_attempt(&self, bytes: u64, left: Duration, retries: u32) -> Duration {
+        let moving = Duration::from_secs_f64(bytes as f64 / self.min_bytes_per_s as f64);
+        let fair = if retries == 0 || left < 2 * LEAST_ATTEMPT {
+            left
+        } else {
+            (left / 2).max(moving)
+        };
+        self.floor.saturating_add(moving).min(fair).min(left)
+    }
+
+    /// Waits before retries: at most a quarter of the limit, of which a random share of at least half is used.
+    pub(super) fn backoff(&self) -> Backoff {
+        Backoff::spread(FIRST_BACKOFF, self.limit / 4, 0.5, 1.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -304,6 +351,51 @@ mod tests {
             let told = code_and_message(&body).unwrap();
             prop_assert!(told.chars().count() <= CODE_CHARS + MESSAGE_CHARS + 4);
             prop_assert!(!told.contains(&secret));
+        }
+    }
+
+    fn policy(limit_ms: u64) -> RetryPolicy {
+        RetryPolicy {
+            limit: Duration::from_millis(limit_ms),
+            floor: Duration::from_millis(500),
+            min_bytes_per_s: 1_000_000,
+            retries: 3,
+        }
+    }
+
+    fn limit_ms(bytes: u64, left_ms: u64, retries: u32) -> u128 {
+        let left = Duration::from_millis(left_ms);
+        policy(5000).of_attempt(bytes, left, retries).as_millis()
+    }
+
+    #[test]
+    fn an_attempt_has_time_for_its_bytes() {
+        assert_eq!(limit_ms(0, 5000, 3), 500);
+        assert_eq!(limit_ms(2_000_000, 5000, 3), 2500);
+        assert_eq!(limit_ms(2_000_000, 3000, 3), 2000);
+        assert_eq!(limit_ms(2_000_000, 1000, 3), 1000);
+        assert_eq!(limit_ms(u64::MAX, 5000, 3), 5000);
+    }
+
+    #[test]
+    fn a_short_deadline_is_shared_between_attempts() {
+        assert_eq!(limit_ms(512, 600, 3), 300);
+        assert_eq!(limit_ms(512, 200, 3), 100);
+        // The last attempt may use everything, and the remaining time can be too short to divide.
+        assert_eq!(limit_ms(512, 200, 0), 200);
+        assert_eq!(limit_ms(512, 150, 3), 150);
+        assert_eq!(limit_ms(512, 60, 3), 60);
+        assert_eq!(limit_ms(512, 0, 3), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn backoff_grows_and_is_bounded(limit_ms in 1_u64..100_000, nth in 1_u32..40, random: u64) {
+            let policy = policy(limit_ms);
+            let wait = policy.backoff().wait(nth, random);
+            prop_assert!(wait <= policy.limit / 4);
+            prop_assert!(wait >= policy.backoff().wait(nth, 0));
+            prop_assert!(policy.backoff().wait(nth, u64::MAX) <= policy.backoff().wait(nth + 1, 0).max(policy.limit / 4) * 2);
         }
     }
 }

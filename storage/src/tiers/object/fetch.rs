@@ -85,7 +85,7 @@ impl Bucket {
                 });
                 let (said, tried, got) = (failure.detail(), retries.given_up(), into.len());
                 let detail = format!("{said}{asked}; {tried} with {got} of {len} bytes");
-                return Err(StorageError::new(failure.kind(), failure.object(), detail));
+                return Err(failure.kind().error(failure.object(), detail));
             };
             tracing::debug!("retried from byte {} on: {failure}", range.start + into.len() as u64);
             tokio::time::sleep(wait).await;
@@ -109,12 +109,12 @@ impl Bucket {
             "{}: no slot for a GET came free in time; see `concurrency`",
             self.endpoint()
         );
-        StorageError::new(ErrorKind::Timeout, self.object(key), detail)
+        ErrorKind::Timeout.error(self.object(key), detail)
     }
 
     fn stalled(&self, key: &Key, limit: Duration) -> StorageError {
         let detail = format!("{} did not finish within {} ms", self.endpoint(), limit.as_millis());
-        StorageError::new(ErrorKind::Timeout, self.object(key), detail)
+        ErrorKind::Timeout.error(self.object(key), detail)
     }
 
     /// Makes one GET of the missing bytes and appends them to `into` as they arrive.
@@ -139,27 +139,27 @@ impl Bucket {
         let result = result.map_err(|e| self.error(key, &e))?;
         if let Some(size) = size.filter(|size| *size != result.meta.size) {
             let detail = format!("{}: it has {} bytes and not {size}", self.endpoint(), result.meta.size);
-            return Err(StorageError::new(ErrorKind::Corrupt, self.object(key), detail));
+            return Err(ErrorKind::Corrupt.error(self.object(key), detail));
         }
         let found = self.version_of(&result.meta);
         let version = version.get_or_init(|| found.clone());
         if found != *version {
             let detail = format!("{} has version {found}, not {version}", self.endpoint());
-            return Err(StorageError::new(ErrorKind::Changed, self.object(key), detail));
+            return Err(ErrorKind::Changed.error(self.object(key), detail));
         }
         let mut body = result.into_stream();
         while let Some(chunk) = body.next().await {
             let chunk = chunk.map_err(|e| self.error(key, &e))?;
             let unexpected = || {
                 let detail = format!("{} sent more than was asked for", self.endpoint());
-                StorageError::new(ErrorKind::Unavailable, self.object(key), detail)
+                ErrorKind::Unavailable.error(self.object(key), detail)
             };
             missing = missing.checked_sub(chunk.len() as u64).ok_or_else(unexpected)?;
             into.extend_from_slice(&chunk);
         }
         if missing > 0 {
             let detail = format!("{} ended its reply {missing} bytes early", self.endpoint());
-            return Err(StorageError::new(ErrorKind::Unavailable, self.object(key), detail));
+            return Err(ErrorKind::Unavailable.error(self.object(key), detail));
         }
         Ok(())
     }

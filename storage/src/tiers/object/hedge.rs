@@ -39,8 +39,7 @@ pub(super) struct Hedging {
 impl Hedging {
     /// Hedging as configured; none without a quantile.
     pub(super) fn new(bucket: &str, quantile: Option<f64>, max_share: f64) -> Result<Option<Self>, StorageError> {
-        let invalid =
-            |what: &str| StorageError::new(ErrorKind::Invalid, bucket, format!("`{what}` must lie between 0 and 1"));
+        let invalid = |what: &str| ErrorKind::Invalid.error(bucket, format!("`{what}` must lie between 0 and 1"));
         if !(0.0..=1.0).contains(&max_share) {
             return Err(invalid("hedge_max_share"));
         }

@@ -41,7 +41,6 @@ mod bucket;
 mod client;
 mod fetch;
 mod hedge;
-mod policy;
 mod put;
 mod service;
 
@@ -181,8 +180,7 @@ async fn get(
 }
 
 fn length(key: &Key, range: &Range<u64>) -> Result<usize, StorageError> {
-    usize::try_from(range.end - range.start)
-        .map_err(|e| StorageError::new(ErrorKind::Invalid, key.as_ref(), e.to_string()))
+    usize::try_from(range.end - range.start).map_err(|e| ErrorKind::Invalid.error(key.as_ref(), e.to_string()))
 }
 
 /// A part of a reply. Small parts are copied, so that they do not hold the whole reply in memory.

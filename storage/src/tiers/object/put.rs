@@ -58,13 +58,12 @@ impl Upload {
         });
         begun
             .await
-            .map_err(|e| StorageError::new(ErrorKind::Unavailable, name, e.to_string()))?
+            .map_err(|e| ErrorKind::Unavailable.error(name, e.to_string()))?
     }
 
     async fn send(&mut self, source: &Source, part_bytes: u64, at_once: usize) -> Result<PutResult, StorageError> {
         let Some(upload) = self.inner.as_mut() else {
-            let what = "the upload has ended already";
-            return Err(StorageError::new(ErrorKind::Unavailable, self.key.as_ref(), what));
+            return Err(ErrorKind::Unavailable.error(self.key.as_ref(), "the upload has ended already"));
         };
         let mut flying = FuturesUnordered::new();
         let mut at = 0;

@@ -78,7 +78,7 @@ pub(super) struct Place {
 impl Place {
     /// Reads `url`, or `bucket` and `prefix`.
     pub(super) fn of(config: &BucketConfig) -> Result<Self, StorageError> {
-        let invalid = |what: String| Err(StorageError::new(ErrorKind::Invalid, "tier", what));
+        let invalid = |what: String| Err(ErrorKind::Invalid.error("tier", what));
         let (service, bucket, prefix) = match (&config.url, &config.bucket) {
             (None, Some(bucket)) => (
                 Service::S3,

@@ -15,7 +15,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 impl RedisConfig {
     fn invalid(&self, what: impl Into<String>) -> StorageError {
-        StorageError::new(ErrorKind::Invalid, self.url_without_secrets(), what)
+        ErrorKind::Invalid.error(self.url_without_secrets(), what)
     }
 
     /// The address for errors: all behind the last `@`, since a password may stand before it.
@@ -110,7 +110,7 @@ impl RedisConfig {
 
 fn at(file: &Path, key: &str, error: &dyn std::fmt::Display) -> StorageError {
     let what = format!("cannot use the file of {key}: {error}");
-    StorageError::new(ErrorKind::Invalid, file.display().to_string(), what)
+    ErrorKind::Invalid.error(file.display(), what)
 }
 
 #[cfg(test)]

@@ -164,8 +164,9 @@ impl Link {
                 Err(failure) => failure,
             };
             let Some(wait) = call.retries.next(Duration::ZERO) else {
-                let detail = format!("{}; {}", failure.detail(), call.retries.given_up());
-                return Err(StorageError::new(failure.kind(), object, detail));
+                return Err(failure
+                    .kind()
+                    .error(object, format!("{}; {}", failure.detail(), call.retries.given_up())));
             };
             tracing::debug!("asked again in {} ms: {failure}", wait.as_millis());
             tokio::time::sleep(wait).await;
@@ -192,7 +193,7 @@ impl Link {
             _ => failure = Some(error),
         };
         for (address, members, asked) in sent {
-            let broken = |e: JoinError| StorageError::new(ErrorKind::Unavailable, call.object, e.to_string());
+            let broken = |e: JoinError| ErrorKind::Unavailable.error(call.object, e.to_string());
             match asked.await.map_err(broken).flatten() {
                 Ok(values) => {
                     for (i, value) in members.into_iter().zip(values) {
@@ -234,7 +235,7 @@ impl Link {
                 "{}: no slot for a request came free in time; see `concurrency`",
                 self.url()
             );
-            StorageError::new(ErrorKind::Timeout, call.object, what)
+            ErrorKind::Timeout.error(call.object, what)
         })?;
         let queue = queued.elapsed();
         let (mut pipeline, mut most, mut bytes) = (Pipeline::new(), 0, 0);
@@ -271,7 +272,7 @@ impl Link {
             let at = owners.partition_point(|(_, last, _)| *last < command.slot);
             let Some((_, _, address)) = owners.get(at).filter(|(first, ..)| *first <= command.slot) else {
                 let what = format!("{}: no node of the cluster serves slot {}", self.url(), command.slot);
-                return Err(StorageError::new(ErrorKind::Unavailable, call.object, what));
+                return Err(ErrorKind::Unavailable.error(call.object, what));
             };
             let bytes = command.sends + command.brings;
             let address = address.as_str();
@@ -377,7 +378,7 @@ impl Link {
             }),
             Err(_) => {
                 let what = format!("{address} did not answer within {} ms", limit.as_millis());
-                Err(StorageError::new(ErrorKind::Timeout, object, what))
+                Err(ErrorKind::Timeout.error(object, what))
             }
         }
     }
@@ -478,7 +479,7 @@ impl Link {
             .collect();
         let code = code.unwrap_or_default();
         let detail = format!("{address}: {hint} ({})", format!("{code} {said}").trim().escape_debug());
-        StorageError::new(kind, object, detail)
+        kind.error(object, detail)
     }
 }
 

@@ -76,7 +76,7 @@ impl RedisTier {
     }
 
     fn error(&self, kind: ErrorKind, path: &ObjectPath, what: impl Into<String>) -> StorageError {
-        StorageError::new(kind, self.name(path), what)
+        kind.error(self.name(path), what)
     }
 
     /// A command about the hashes.
@@ -100,7 +100,7 @@ impl RedisTier {
     /// All entries of a hash.
     async fn scan(&self, hash: &str) -> Result<BTreeMap<String, String>, StorageError> {
         let about = format!("{} {hash}", self.link.url());
-        let odd = || StorageError::new(ErrorKind::Corrupt, about.as_str(), "the reply to HSCAN is none");
+        let odd = || ErrorKind::Corrupt.error(&about, "the reply to HSCAN is none");
         // Counts what arrives: an endless scan ends here.
         let mut bounds = Listing::of(about.as_str());
         let (mut entries, mut cursor) = (BTreeMap::new(), "0".to_owned());

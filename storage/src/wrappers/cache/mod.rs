@@ -119,7 +119,7 @@ impl Cache {
 
     /// Cuts a range out of its extents: a slice if one extent holds it all, else a copy.
     fn cut(&self, object: &Object, range: &Range<u64>, gathered: &FetchedExtents) -> Result<Bytes, StorageError> {
-        let lost = || StorageError::new(ErrorKind::Corrupt, object.path.as_str(), "a block came back too short");
+        let lost = || ErrorKind::Corrupt.error(&object.path, "a block came back too short");
         let piece = |extent: Range<u64>| {
             let from = range.start.max(extent.start) - extent.start;
             let to = range.end.min(extent.end) - extent.start;
@@ -298,7 +298,7 @@ impl CacheConfig {
     }
 
     fn check(&self) -> Result<(), StorageError> {
-        let refuse = |key, detail| Err(StorageError::new(ErrorKind::Invalid, key, detail));
+        let refuse = |key, detail| Err(ErrorKind::Invalid.error(key, detail));
         let (capacity, block) = (self.capacity_bytes, self.block_bytes);
         if !BLOCK_LIMITS.contains(&block) || !block.is_power_of_two() {
             let detail = format!("must be a power of two from 512 to 1048576, is {block}");

@@ -38,11 +38,7 @@ impl Tier for Gated {
         self.gate.acquire().await.unwrap().forget();
         if self.failures.load(Ordering::SeqCst) > 0 {
             self.failures.fetch_sub(1, Ordering::SeqCst);
-            return Err(StorageError::new(
-                ErrorKind::Unavailable,
-                object.path.as_str(),
-                "told to fail",
-            ));
+            return Err(ErrorKind::Unavailable.error(&object.path, "told to fail"));
         }
         self.inner.read_many(object, ranges).await
     }

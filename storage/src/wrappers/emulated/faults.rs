@@ -76,5 +76,5 @@ pub(super) fn faults(errors: &[InjectedError]) -> Result<Vec<ErrorRule>, Storage
 
 /// Error about a key of the table.
 pub(super) fn invalid(key: &str, detail: impl Into<String>) -> StorageError {
-    StorageError::new(ErrorKind::Invalid, format!("emulated.{key}"), detail)
+    ErrorKind::Invalid.error(format!("emulated.{key}"), detail)
 }

@@ -45,7 +45,7 @@ pub(crate) enum Distribution {
 }
 
 fn invalid(detail: impl Into<String>) -> StorageError {
-    StorageError::new(ErrorKind::Invalid, "emulated.latency", detail)
+    ErrorKind::Invalid.error("emulated.latency", detail)
 }
 
 fn is_time(us: f64) -> bool {

@@ -178,7 +178,7 @@ impl Emulated {
             }
             Some(fault) => {
                 let detail = format!("emulated {} of call {call} ({})", fault.kind, self.service.label);
-                Err(StorageError::new(fault.kind, object, detail))
+                Err(fault.kind.error(object, detail))
             }
         }
     }

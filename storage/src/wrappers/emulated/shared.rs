@@ -33,7 +33,7 @@ impl SharedService {
     pub(super) fn open(path: &Path) -> Result<Self, StorageError> {
         let wrong = |what: &str, error: &io::Error| {
             let detail = format!("{}: cannot be {what}: {error}", path.display());
-            StorageError::new(ErrorKind::Invalid, "emulated.shared", detail)
+            ErrorKind::Invalid.error("emulated.shared", detail)
         };
         let file = File::options()
             .read(true)

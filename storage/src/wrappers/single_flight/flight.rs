@@ -114,7 +114,7 @@ impl<V> FetchTicket<V> {
             .and_then(|outcome| outcome.clone());
         arrived.unwrap_or_else(|| {
             let detail = "the fetch ended without an answer: the tier panicked, or the process is ending";
-            Err(StorageError::new(ErrorKind::Unavailable, object.path.as_str(), detail))
+            Err(ErrorKind::Unavailable.error(&object.path, detail))
         })
     }
 }

@@ -179,7 +179,7 @@ impl Stage {
         let whole = |(run, bytes): (&Range<u64>, &Bytes)| bytes.len() as u64 == run.end - run.start;
         if parts.len() != runs.len() || !runs.iter().zip(&parts).all(whole) {
             let detail = "the tier returned fewer bytes than it was asked for";
-            return Err(StorageError::new(ErrorKind::Corrupt, object.path.as_str(), detail));
+            return Err(ErrorKind::Corrupt.error(&object.path, detail));
         }
         let parts = runs.into_iter().zip(parts).collect();
         Ok(Fetched { parts, cost })

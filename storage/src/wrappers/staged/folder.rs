@@ -97,11 +97,7 @@ impl Folder {
             None => {
                 let detail =
                     "another tier stages in this folder: give each its own `staged.root`, or set `staged.shared`";
-                Err(StorageError::new(
-                    ErrorKind::Invalid,
-                    root.display().to_string(),
-                    detail,
-                ))
+                Err(ErrorKind::Invalid.error(root.display(), detail))
             }
         }
     }
@@ -115,17 +111,13 @@ impl Folder {
             }
         }
         let detail = format!("{MOST_PARTS} processes stage in this folder already");
-        Err(StorageError::new(
-            ErrorKind::Invalid,
-            root.display().to_string(),
-            detail,
-        ))
+        Err(ErrorKind::Invalid.error(root.display(), detail))
     }
 
     fn open_unless_in_use(root: &Path, block_bytes: u64) -> Result<Option<(Self, Vec<Found>)>, StorageError> {
         let failed = |e: &io::Error| {
             let detail = format!("cannot stage in this folder: {e}; make it writable, or set `staged.root`");
-            StorageError::new(StorageError::from_io("", e).kind(), root.display().to_string(), detail)
+            (StorageError::from_io("", e).kind()).error(root.display(), detail)
         };
         fs::create_dir_all(root).map_err(|e| failed(&e))?;
         let lock = File::create(root.join(LOCK)).map_err(|e| failed(&e))?;

@@ -90,7 +90,7 @@ impl Staged {
             }
             let (folder, found, part) = Folder::open_part(&root, block_bytes)?;
             let neighbours = Neighbours::open(&root, &part);
-            let neighbours = neighbours.map_err(|e| StorageError::from_io(root.display().to_string(), &e))?;
+            let neighbours = neighbours.map_err(|e| StorageError::from_io(root.display(), &e))?;
             Ok(((folder, found), Some((part, neighbours))))
         });
         let (folder, neighbours) = opened.await?;
@@ -168,8 +168,7 @@ fn cut(object: &Object, range: &Range<u64>, sources: &[(Range<u64>, Bytes)]) -> 
         let before = sources.partition_point(|(extent, _)| extent.start <= at);
         let found = sources[..before].iter().rev().find(|(extent, _)| extent.end > at);
         let Some((extent, bytes)) = found else {
-            let detail = format!("no source for byte {at}");
-            return Err(StorageError::new(ErrorKind::Corrupt, object.path.as_str(), detail));
+            return Err(ErrorKind::Corrupt.error(&object.path, format!("no source for byte {at}")));
         };
         let to = extent.end.min(range.end);
         pieces.push(bytes.slice((at - extent.start) as usize..(to - extent.start) as usize));
@@ -313,7 +312,7 @@ const fn default_capacity_bytes() -> u64 {
 
 impl StagedConfig {
     fn check(&self) -> Result<(), StorageError> {
-        let refuse = |key, detail| Err(StorageError::new(ErrorKind::Invalid, key, detail));
+        let refuse = |key, detail| Err(ErrorKind::Invalid.error(key, detail));
         let (capacity, block) = (self.capacity_bytes, self.block_bytes);
         if !BLOCK_LIMITS.contains(&block) || !block.is_power_of_two() {
             let detail = format!("must be a power of two from 65536 to 67108864, is {block}");

@@ -113,7 +113,7 @@ impl Tier for Origin {
         self.gate.acquire().await.unwrap().forget();
         let (seed, now) = self.objects.lock().unwrap()[&object.path].clone();
         if now != *object {
-            return Err(StorageError::new(ErrorKind::Changed, object.path.as_str(), "changed"));
+            return Err(ErrorKind::Changed.error(&object.path, "changed"));
         }
         let mut cost = ReadCost {
             requests: ranges.len() as u32,

@@ -78,7 +78,7 @@ fn part_path(set: &str, part: usize) -> Result<ObjectPath, StorageError> {
 pub(super) fn check_path(path: &ObjectPath) -> Result<(), StorageError> {
     if path.segments().next() == Some(FOLDER) {
         let detail = "lies in the folder that holds the parts of striped objects";
-        return Err(StorageError::new(ErrorKind::NotFound, path.as_str(), detail));
+        return Err(ErrorKind::NotFound.error(path, detail));
     }
     Ok(())
 }
@@ -97,7 +97,7 @@ pub(super) fn look_up(roots: &[Arc<Root>], path: &ObjectPath) -> Result<Striped,
                     "a part is missing: {}; `roots` must be the same, in the same order, as when it was written",
                     e.detail()
                 );
-                return Err(StorageError::new(ErrorKind::Corrupt, path.as_str(), detail));
+                return Err(ErrorKind::Corrupt.error(path, detail));
             }
             result => return result,
         }
@@ -119,7 +119,7 @@ fn read_manifest(roots: &[Arc<Root>], path: &ObjectPath) -> Result<(FileId, Mani
             "is no manifest of a striped object in {}: {why}",
             root.location().display()
         );
-        StorageError::new(ErrorKind::Corrupt, path.as_str(), detail)
+        ErrorKind::Corrupt.error(path, detail)
     };
     let manifest: Manifest = serde_json::from_slice(&text).map_err(|e| corrupt(&e.to_string()))?;
     if manifest.tierlab_stripes != FORMAT || manifest.stripe_bytes == 0 {
@@ -150,7 +150,7 @@ fn gather(roots: &[Arc<Root>], path: &ObjectPath, id: FileId, manifest: &Manifes
                 found.size(),
                 layout.part_size(part)
             );
-            return Err(StorageError::new(ErrorKind::Corrupt, path.as_str(), detail));
+            return Err(ErrorKind::Corrupt.error(path, detail));
         }
         version = format!("{version}+{}", found.version());
         parts.push(found.describe(&part_path));
@@ -181,7 +181,7 @@ pub(super) fn put(
         set: format!("{:016x}{:016x}", random(), random()),
     };
     let text = serde_json::to_vec(&manifest)
-        .map_err(|e| StorageError::new(ErrorKind::Invalid, path.as_str(), format!("cannot be described: {e}")))?;
+        .map_err(|e| ErrorKind::Invalid.error(path, format!("cannot be described: {e}")))?;
     let placed = write_parts(roots, source, manifest.layout(), &manifest.set).and_then(|()| {
         let _held = lock.lock();
         // An existing file is replaced even if it is not a manifest.
@@ -195,7 +195,7 @@ pub(super) fn put(
         }
         Err(e) => {
             remove_set(roots, &manifest.set);
-            return Err(StorageError::new(e.kind(), path.as_str(), e.detail()));
+            return Err(e.kind().error(path, e.detail()));
         }
     }
     look_up(roots, path)
@@ -217,7 +217,7 @@ fn write_parts(roots: &[Arc<Root>], source: &Source, layout: Layout, set: &str) 
         let mut result = write(0);
         for writer in writers {
             let written = writer.join().unwrap_or_else(|_| {
-                let what = StorageError::new(ErrorKind::Unavailable, set, "the thread that wrote a part panicked");
+                let what = ErrorKind::Unavailable.error(set, "the thread that wrote a part panicked");
                 Err(what)
             });
             result = result.and(written);

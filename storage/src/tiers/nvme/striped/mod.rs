@@ -49,13 +49,12 @@ impl StripedTier {
     pub(super) fn new(tiers: Vec<NvmeTier>, stripe_bytes: u64) -> Result<Self, StorageError> {
         if stripe_bytes == 0 || !stripe_bytes.is_multiple_of(STRIPE_UNIT) || stripe_bytes > LARGEST_STRIPE {
             let detail = format!("must be a multiple of {STRIPE_UNIT}, at most {LARGEST_STRIPE}, is {stripe_bytes}");
-            return Err(StorageError::new(ErrorKind::Invalid, "stripe_bytes", detail));
+            return Err(ErrorKind::Invalid.error("stripe_bytes", detail));
         }
         let roots: Vec<_> = tiers.iter().map(|tier| tier.files.root.clone()).collect();
         for (i, root) in roots.iter().enumerate() {
             if roots[..i].iter().any(|other| other.location() == root.location()) {
-                let detail = format!("names {} twice", root.location().display());
-                return Err(StorageError::new(ErrorKind::Invalid, "roots", detail));
+                return Err(ErrorKind::Invalid.error("roots", format!("names {} twice", root.location().display())));
             }
         }
         disk::sweep(&roots)?;
@@ -105,7 +104,7 @@ impl StripedTier {
             "was {} when looked up, is {} now",
             object.version, striped.object.version
         );
-        Err(StorageError::new(ErrorKind::Changed, object.path.as_str(), detail))
+        Err(ErrorKind::Changed.error(&object.path, detail))
     }
 
     async fn read_parts(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
@@ -151,7 +150,7 @@ impl StripedTier {
     /// Converts an error about a part to an error about its object. A missing or changed part means a missing or
     /// changed object.
     async fn explain(&self, object: &Object, error: StorageError) -> StorageError {
-        let of_object = |kind, detail: &str| StorageError::new(kind, object.path.as_str(), detail);
+        let of_object = |kind: ErrorKind, detail: &str| kind.error(&object.path, detail);
         if !matches!(error.kind(), ErrorKind::Changed | ErrorKind::NotFound) {
             return of_object(error.kind(), error.detail());
         }

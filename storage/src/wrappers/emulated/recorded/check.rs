@@ -24,7 +24,7 @@ impl Recorded {
     /// [`ErrorKind::Invalid`], naming the file and the position in it.
     pub fn read(file: &Path) -> Result<Self, StorageError> {
         let source = file.display().to_string();
-        let refuse = |why: String| StorageError::new(ErrorKind::Invalid, source.as_str(), why);
+        let refuse = |why: String| ErrorKind::Invalid.error(&source, why);
         let cannot = |e: std::io::Error| refuse(format!("the recorded profile cannot be read: {e}"));
         // Asked before it is opened: opening a pipe would wait for a writer.
         if !std::fs::metadata(file).map_err(cannot)?.is_file() {
@@ -46,7 +46,7 @@ impl Recorded {
     /// # Errors
     /// Same as [`Recorded::read`].
     pub fn parse(source: &str, text: &str) -> Result<Self, StorageError> {
-        let refuse = |why: String| StorageError::new(ErrorKind::Invalid, source, why);
+        let refuse = |why: String| ErrorKind::Invalid.error(source, why);
         // The version is checked first: other keys of another version would be reported as unknown.
         let table: toml::Table = text.parse().map_err(|e: toml::de::Error| refuse(trimmed(&e)))?;
         match table.get("schema").and_then(toml::Value::as_integer) {
@@ -68,7 +68,7 @@ impl Recorded {
     /// # Errors
     /// [`ErrorKind::Invalid`]: it is no profile that could be read again.
     pub fn to_text(&self) -> Result<String, StorageError> {
-        let refuse = |why: String| StorageError::new(ErrorKind::Invalid, "recorded profile", why);
+        let refuse = |why: String| ErrorKind::Invalid.error("recorded profile", why);
         self.check().map_err(refuse)?;
         toml::to_string(self).map_err(|e| refuse(e.to_string()))
     }
