@@ -131,27 +131,22 @@ fn decode_footer(bytes: &[u8], header: &TableHeader, size: u64) -> Result<ArrowF
         return Err(format!("{} batches with {} checksums", blocks.len(), crcs.len()));
     }
     let batch = |(block, crc): (&Block, &[u8; 8])| {
-        let crc = std::str::from_utf8(crc)
-            .ok()
-            .and_then(|crc| u32::from_str_radix(crc, 16).ok());
-        let start = u64::try_from(block.offset()).ok();
-        let metadata = u64::try_from(block.metaDataLength()).ok();
-        let body = u64::try_from(block.bodyLength()).ok();
-        let range = start.zip(metadata).zip(body).and_then(|((start, metadata), body)| {
-            let end = start.checked_add(metadata)?.checked_add(body)?;
-            (end <= size).then_some(start..end)
-        });
-        let found = range.zip(crc).map(|(range, crc)| Batch {
+        let crc = u32::from_str_radix(std::str::from_utf8(crc).ok()?, 16).ok()?;
+        let start = u64::try_from(block.offset()).ok()?;
+        let metadata = u64::try_from(block.metaDataLength()).ok()?;
+        let body = u64::try_from(block.bodyLength()).ok()?;
+        let end = start.checked_add(metadata)?.checked_add(body)?;
+        (end <= size).then_some(Batch {
             block: *block,
-            range,
+            range: start..end,
             crc,
-        });
-        found.ok_or_else(|| "a batch that lies outside of the file, or a checksum that is none".to_owned())
+        })
     };
+    let batches: Option<Vec<Batch>> = blocks.iter().zip(crcs).map(batch).collect();
     Ok(ArrowFooter {
         schema: Arc::new(schema),
         version: footer.version(),
-        batches: blocks.iter().zip(crcs).map(batch).collect::<Result<_, _>>()?,
+        batches: batches.ok_or("a batch that lies outside of the file, or a checksum that is none")?,
     })
 }
 
@@ -183,13 +178,8 @@ pub(crate) async fn read(
     let (parts, cost) = rows::read(tier, object, &ranges).await?;
     let began = Instant::now();
     let size = parts.iter().map(Bytes::len).sum();
-    let rows = decoding::decode(size, || {
-        rows_of(
-            object,
-            (footer, header),
-            batches.into_iter().zip(parts).zip(wanted.values()),
-        )
-    })?;
+    let wanted = batches.into_iter().zip(parts).zip(wanted.values());
+    let rows = decoding::decode(size, || rows_of(object, (footer, header), wanted))?;
     Ok((rows, cost, began.elapsed()))
 }
 

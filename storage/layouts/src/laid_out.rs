@@ -173,10 +173,8 @@ impl Open {
             let what = format!("{found} bytes, its manifest says {meant}: lay the table out again");
             return Err(ErrorKind::Corrupt.error(&self.index, what));
         }
-        let of_object: Vec<Range<u64>> = wanted
-            .iter()
-            .map(|(_, range)| range.start - start..range.end - start)
-            .collect();
+        let of_object = wanted.iter().map(|(_, range)| range.start - start..range.end - start);
+        let of_object: Vec<Range<u64>> = of_object.collect();
         let mut read = tier.read_many(&object, &of_object).await?;
         // Look-up of the index.
         read.cost.requests += 1;

@@ -50,13 +50,11 @@ impl Manifest {
     pub(crate) async fn read(tier: &dyn Tier, object: &Object) -> Result<Self, StorageError> {
         let path = &object.path;
         let bad = |what: String| ErrorKind::Corrupt.error(path, what);
-        if object.size > MAX_BYTES {
-            return Err(bad(format!(
-                "{} bytes, of {MAX_BYTES} at most: no manifest",
-                object.size
-            )));
+        let size = object.size;
+        if size > MAX_BYTES {
+            return Err(bad(format!("{size} bytes, of {MAX_BYTES} at most: no manifest")));
         }
-        let read = tier.read(object, 0..object.size).await?;
+        let read = tier.read(object, 0..size).await?;
         let manifest: Self = serde_json::from_slice(&read.bytes)
             .map_err(|e| bad(format!("no manifest of a layout ({e}): lay the table out again")))?;
         manifest.header().map_err(|e| bad(e.to_string()))?;

@@ -118,9 +118,8 @@ pub(crate) fn check_locations(index: &[u8]) -> Result<(), String> {
         rest = rest.strip_prefix(&[STOP]).ok_or_else(bad)?;
     }
     // Behind the pages of texts comes the length of each, a list whose size the reader checks by itself.
-    (rest == [STOP] || rest.starts_with(&[FIRST_LIST]))
-        .then_some(())
-        .ok_or_else(bad)
+    let ends = rest == [STOP] || rest.starts_with(&[FIRST_LIST]);
+    ends.then_some(()).ok_or_else(bad)
 }
 
 /// Reads a number of at most `most` bytes, seven bits in each.

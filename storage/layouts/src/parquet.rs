@@ -189,9 +189,8 @@ impl Reading<'_> {
 fn index_ranges(metadata: &ParquetMetaData) -> Result<Vec<Range<u64>>, ParquetError> {
     let missing = || ParquetError::General("it has no page index: it was not laid out by this program".to_owned());
     let columns = metadata.row_groups().iter().flat_map(RowGroupMetaData::columns);
-    columns
-        .map(|column| column.offset_index_range().ok_or_else(missing))
-        .collect()
+    let ranges = columns.map(|column| column.offset_index_range().ok_or_else(missing));
+    ranges.collect()
 }
 
 /// Offsets of the pages of all columns, ascending, each with the bits of its repetition levels. The library panics on columns that begin before their file.
@@ -211,23 +210,18 @@ fn pages_of(metadata: &ParquetMetaData) -> Result<Vec<(u64, u8)>, ParquetError> 
                 _ => 0,
             } as u8;
             pages.push((start, level_bits));
-            let locations = index
-                .offset_index(at)
-                .ok_or_else(|| bad("it lacks a column"))?
-                .page_locations();
+            let locations = index.offset_index(at).ok_or_else(|| bad("it lacks a column"))?;
             let mut after = (None, start);
-            for page in locations {
+            for page in locations.page_locations() {
                 let offset = u64::try_from(page.offset).ok().filter(|&offset| offset >= after.1);
                 let end = offset.zip(u64::try_from(page.compressed_page_size).ok());
                 let (offset, bytes) = end.ok_or_else(|| bad("pages overlap"))?;
-                if after
-                    .0
-                    .map_or(page.first_row_index != 0, |row| page.first_row_index <= row)
-                    || page.first_row_index > group.num_rows()
-                {
+                let row = page.first_row_index;
+                let follows = after.0.map_or(row == 0, |before| row > before);
+                if !follows || row > group.num_rows() {
                     return Err(bad("rows of pages are not in order"));
                 }
-                after = (Some(page.first_row_index), offset.saturating_add(bytes));
+                after = (Some(row), offset.saturating_add(bytes));
                 pages.push((offset, level_bits));
             }
         }
@@ -264,10 +258,8 @@ pub(crate) async fn read(
     let bad = |e: ParquetError| corrupt(&object.path, e);
     let rows = usize::try_from(footer.metadata.metadata().file_metadata().num_rows()).unwrap_or(0);
     if numbers.last().is_some_and(|&last| last >= rows) {
-        return Err(corrupt(
-            &object.path,
-            format!("{rows} rows, and the manifest says more: lay the table out again"),
-        ));
+        let what = format!("{rows} rows, and the manifest says more: lay the table out again");
+        return Err(corrupt(&object.path, what));
     }
     let (mut cost, mut decoding) = (ReadCost::default(), Duration::ZERO);
     let mut out = Vec::with_capacity(ids.len() * header.stride as usize);
@@ -316,10 +308,8 @@ pub(crate) async fn read(
     }
     decoding += began.elapsed();
     if done != ids.len() {
-        return Err(corrupt(
-            &object.path,
-            format!("{done} rows, {} were asked for", ids.len()),
-        ));
+        let what = format!("{done} rows, {} were asked for", ids.len());
+        return Err(corrupt(&object.path, what));
     }
     Ok((out, cost, decoding))
 }

@@ -49,9 +49,8 @@ impl<'a> Source<'a> {
         let stride = self.header.stride as usize;
         let rows = ids.enumerate().map(|(i, id)| {
             let row = read.bytes.slice(i * stride..(i + 1) * stride);
-            self.header
-                .check_row(id, &row)
-                .map_err(|e| corrupt(&self.object.path, e))?;
+            let checked = self.header.check_row(id, &row);
+            checked.map_err(|e| corrupt(&self.object.path, e))?;
             Ok((id, row))
         });
         rows.collect()

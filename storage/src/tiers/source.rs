@@ -69,8 +69,8 @@ impl Source {
             Ok(buffer.into())
         });
         read.await.map_err(|e| match e.kind() {
-            io::ErrorKind::UnexpectedEof => ErrorKind::Changed.error(&name, "the file was cut short while it was read"),
-            _ => StorageError::from_io(&name, &e),
+            io::ErrorKind::UnexpectedEof => ErrorKind::Changed.error(name, "the file was cut short while it was read"),
+            _ => StorageError::from_io(name, &e),
         })
     }
 }

@@ -338,10 +338,8 @@ impl NfsFileSystem for Export {
             // The protocol wants the change durable before the reply.
             to.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
         });
-        renamed
-            .await
-            .map_err(|_| nfsstat3::NFS3ERR_SERVERFAULT)?
-            .map_err(|e| status_of(&e))
+        let renamed = renamed.await.map_err(|_| nfsstat3::NFS3ERR_SERVERFAULT)?;
+        renamed.map_err(|e| status_of(&e))
     }
 
     async fn symlink<'a>(

@@ -60,9 +60,8 @@ fn span(range: Option<&Range>, size: u64) -> S3Result<Span<u64>> {
 
 fn content_range(range: Option<&Range>, span: &Span<u64>, size: u64) -> Option<String> {
     // A suffix of an empty object is all of it.
-    range
-        .filter(|_| !span.is_empty())
-        .map(|_| format!("bytes {}-{}/{size}", span.start, span.end - 1))
+    let is_part = range.is_some() && !span.is_empty();
+    is_part.then(|| format!("bytes {}-{}/{size}", span.start, span.end - 1))
 }
 
 fn length(bytes: u64) -> Option<i64> {
@@ -244,10 +243,7 @@ impl S3 for Backend {
         };
         let bucket = input.bucket.clone();
         let page = self.run(move |folder| Ok(folder.list(&bucket, &query)?)).await?;
-        let encoded = input
-            .encoding_type
-            .as_ref()
-            .is_some_and(|kind| kind.as_str() == EncodingType::URL);
+        let encoded = input.encoding_type.as_ref().map(EncodingType::as_str) == Some(EncodingType::URL);
         let name = |key: &str| if encoded { url_encode(key) } else { key.to_owned() };
         let contents: Vec<Object> = page
             .objects
@@ -349,17 +345,10 @@ impl S3 for Backend {
     ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
         let input = req.input;
         let condition = write_condition(input.if_match.as_ref(), input.if_none_match.as_ref())?;
-        let listed = input
-            .multipart_upload
-            .and_then(|upload| upload.parts)
-            .unwrap_or_default();
+        let listed = input.multipart_upload.and_then(|upload| upload.parts);
         let named = |part: CompletedPart| Some((part.part_number?, part.e_tag?.into_value()));
-        let Some(parts) = listed
-            .into_iter()
-            .map(named)
-            .collect::<Option<Vec<_>>>()
-            .filter(|parts| !parts.is_empty())
-        else {
+        let parts: Option<Vec<_>> = listed.unwrap_or_default().into_iter().map(named).collect();
+        let Some(parts) = parts.filter(|parts| !parts.is_empty()) else {
             return Err(s3_error!(
                 MalformedXML,
                 "a list of parts, each with PartNumber and ETag, is needed"

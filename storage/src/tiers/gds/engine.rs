@@ -30,7 +30,7 @@ const MOST_TOGETHER: usize = 64;
 const MOST_BYTES_TOGETHER: u64 = 64 << 20;
 
 /// Destination of a job's bytes: device or host memory.
-enum ReplyTo {
+pub(super) enum ReplyTo {
     Device(oneshot::Sender<Result<Landed, StorageError>>),
     Host(oneshot::Sender<Result<ReadMany, StorageError>>),
 }
@@ -116,21 +116,7 @@ impl DeviceEngine {
         }
     }
 
-    /// Reads into device memory.
-    pub(super) async fn read(&self, file: Arc<OpenFile>, ranges: &[Range<u64>]) -> Result<Landed, StorageError> {
-        self.ask(file, ranges, ReplyTo::Device).await
-    }
-
-    /// Reads into device memory, and copies the requested ranges to the host.
-    pub(super) async fn read_to_host(
-        &self,
-        file: Arc<OpenFile>,
-        ranges: &[Range<u64>],
-    ) -> Result<ReadMany, StorageError> {
-        self.ask(file, ranges, ReplyTo::Host).await
-    }
-
-    async fn ask<T>(
+    pub(super) async fn ask<T>(
         &self,
         file: Arc<OpenFile>,
         ranges: &[Range<u64>],

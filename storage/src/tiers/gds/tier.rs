@@ -1,7 +1,7 @@
 //! A local folder and a CUDA device as a tier. In: object paths and ranges. Out: bytes, on the host or on the device.
 
 use super::GdsConfig;
-use super::engine::{DeviceEngine, EngineOptions};
+use super::engine::{DeviceEngine, EngineOptions, ReplyTo};
 use crate::device::{DevicePath, DeviceReads, Gpu, Landed, Search, missing_for_gds, shortfall};
 use crate::error::StorageError;
 use crate::limits::check_ranges;
@@ -71,7 +71,8 @@ impl DeviceReads for GdsTier {
     async fn read_to_device(&self, object: &Object, ranges: &[Range<u64>]) -> Result<Landed, StorageError> {
         check_ranges(object, ranges)?;
         let file = self.files.open(object).await?;
-        self.files.noticed(object, self.engine.read(file, ranges).await)
+        self.files
+            .noticed(object, self.engine.ask(file, ranges, ReplyTo::Device).await)
     }
 }
 
@@ -103,7 +104,8 @@ impl Tier for GdsTier {
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
         check_ranges(object, ranges)?;
         let file = self.files.open(object).await?;
-        self.files.noticed(object, self.engine.read_to_host(file, ranges).await)
+        self.files
+            .noticed(object, self.engine.ask(file, ranges, ReplyTo::Host).await)
     }
 
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {

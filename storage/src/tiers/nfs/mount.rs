@@ -4,10 +4,9 @@
 //! In: a URL. Out: the address of the NFS server and the handle of the export's root.
 
 use super::NfsConfig;
-use super::pool::{Address, Limits, Pool, Repeat, Resolve};
+use super::pool::{Address, Limits, Pool, Resolve};
 use super::rpc::{Call, pack};
 use crate::error::{ErrorKind, StorageError};
-use crate::tier::ReadCost;
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use nfs3_types::mount::{self, MOUNT_PROGRAM, dirpath, exports, mountstat3};
@@ -15,6 +14,7 @@ use nfs3_types::nfs3::{self, nfs_fh3};
 use nfs3_types::portmap::{self, IPPROTO_TCP, PMAP_PORT, PMAP_PROG, mapping};
 use nfs3_types::rpc::{auth_unix, opaque_auth};
 use nfs3_types::xdr_codec::{Opaque, Unpack};
+use std::borrow::Cow;
 use std::fmt;
 use std::io::Cursor;
 use std::net::SocketAddr;
@@ -105,9 +105,7 @@ impl Server {
         let pool = Pool::new(address, &self.credential, &Limits::few(self.limit, self.privileged));
         let path = pack(&dirpath(Opaque::borrowed(self.url.export.as_bytes())));
         let call = Self::mount_call(MOUNT_PROGRAM::MOUNTPROC3_MNT, path);
-        let reply = pool
-            .call(&about, &call, None, Repeat::Safe, &mut ReadCost::default())
-            .await?;
+        let reply = pool.ask(&about, &call).await?;
         let mut cursor = Cursor::new(reply.body.as_ref());
         let garbled = |_| ErrorKind::Unavailable.error(&about, "the reply to MOUNT is garbled");
         let (status, _) = mountstat3::unpack(&mut cursor).map_err(garbled)?;
@@ -130,18 +128,10 @@ impl Server {
 
     async fn exports(&self, pool: &Pool) -> Option<Vec<String>> {
         let call = Self::mount_call(MOUNT_PROGRAM::MOUNTPROC3_EXPORT, Vec::new());
-        let reply = pool
-            .call("", &call, None, Repeat::Safe, &mut ReadCost::default())
-            .await
-            .ok()?;
+        let reply = pool.ask("", &call).await.ok()?;
         let (listed, _) = exports::unpack(&mut Cursor::new(reply.body.as_ref())).ok()?;
-        Some(
-            listed
-                .0
-                .iter()
-                .map(|node| String::from_utf8_lossy(&node.ex_dir.0).into_owned())
-                .collect(),
-        )
+        let names = listed.0.iter().map(|node| String::from_utf8_lossy(&node.ex_dir.0));
+        Some(names.map(Cow::into_owned).collect())
     }
 }
 
@@ -195,14 +185,11 @@ impl Resolve for Portmapper {
                 arguments: pack(&wanted),
                 data: Bytes::new(),
             };
-            let asked = pool
-                .call(&self.about, &call, None, Repeat::Safe, &mut ReadCost::default())
-                .await
-                .map_err(|e| {
-                    let hint = "if the server has no portmapper, give its NFS port in the URL";
-                    e.kind()
-                        .error(e.object(), format!("portmapper: {}; {hint}", e.detail()))
-                })?;
+            let asked = pool.ask(&self.about, &call).await.map_err(|e| {
+                let hint = "if the server has no portmapper, give its NFS port in the URL";
+                let detail = format!("portmapper: {}; {hint}", e.detail());
+                e.kind().error(e.object(), detail)
+            })?;
             let port = u32::unpack(&mut Cursor::new(asked.body.as_ref())).map_or(0, |(port, _)| port);
             let port = u16::try_from(port).ok().filter(|port| *port > 0).ok_or_else(|| {
                 let detail = format!(
@@ -339,9 +326,7 @@ mod tests {
             arguments: Vec::new(),
             data: Bytes::new(),
         };
-        let reply = pool
-            .call("test", &call, None, Repeat::Safe, &mut ReadCost::default())
-            .await?;
+        let reply = pool.ask("test", &call).await?;
         Ok(u32::from_be_bytes(*reply.body.first_chunk().unwrap()))
     }
 

@@ -155,6 +155,12 @@ impl Pool {
         Err(kind.error(about, detail))
     }
 
+    /// Makes a call that may be repeated and lands nowhere; its cost is nobody's.
+    pub(super) async fn ask(&self, about: &str, call: &Call) -> Result<Reply, StorageError> {
+        let mut cost = ReadCost::default();
+        self.call(about, call, None, Repeat::Safe, &mut cost).await
+    }
+
     async fn attempts(
         &self,
         call: &Call,
@@ -181,10 +187,8 @@ impl Pool {
         let mut retries = Retries::new(BACKOFF, at, self.limit, u32::MAX);
         let result = loop {
             of_call.requests += 1;
-            let (error, repeatable) = match self
-                .attempt(&outgoing, permit.take(), landing.take(), at, &mut of_call)
-                .await
-            {
+            let attempt = self.attempt(&outgoing, permit.take(), landing.take(), at, &mut of_call);
+            let (error, repeatable) = match attempt.await {
                 Attempt::Done(reply) => {
                     of_call.wire_bytes += reply.wire_bytes;
                     break Ok(reply);
@@ -297,10 +301,8 @@ impl Pool {
             *slot.connection.lock() = Some(Arc::clone(&connection));
             Ok(connection)
         };
-        match tokio::time::timeout_at(deadline.into(), open).await {
-            Ok(opened) => opened,
-            Err(_) => Err(CallError::Late),
-        }
+        let opened = tokio::time::timeout_at(deadline.into(), open).await;
+        opened.unwrap_or(Err(CallError::Late))
     }
 }
 

@@ -31,11 +31,8 @@ fn tick() -> u64 {
 }
 
 pub(super) async fn put(tree: &Arc<Tree>, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
-    if path
-        .segments()
-        .next_back()
-        .is_some_and(|name| name.starts_with(PARTIAL))
-    {
+    let name = path.segments().next_back();
+    if name.is_some_and(|name| name.starts_with(PARTIAL)) {
         let detail = format!("names that begin with {PARTIAL} are those of files under construction");
         return Err(ErrorKind::Invalid.error(path, detail));
     }
@@ -49,9 +46,8 @@ pub(super) async fn put(tree: &Arc<Tree>, path: &ObjectPath, body: Body) -> Resu
             Err(fault) if fault.is_stale() => {
                 let mut cost = ReadCost::default();
                 let mut client = tree.client(&about, &mut cost);
-                tree.refresh(&mut client, generation)
-                    .await
-                    .map_err(|fault| fault.about(&about))?;
+                let refreshed = tree.refresh(&mut client, generation).await;
+                refreshed.map_err(|fault| fault.about(&about))?;
             }
             // A leading part of the path is a file, or the path is a directory.
             Err(Fault::Status(status @ (nfsstat3::NFS3ERR_NOTDIR | nfsstat3::NFS3ERR_ISDIR))) => {

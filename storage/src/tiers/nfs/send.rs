@@ -112,11 +112,8 @@ impl Outbox {
                 return Ok(());
             }
             while !segments.is_empty() {
-                let slices: Vec<IoSlice<'_>> = segments
-                    .iter()
-                    .take(MAX_SEGMENTS)
-                    .map(|segment| IoSlice::new(segment))
-                    .collect();
+                let first = segments.iter().take(MAX_SEGMENTS);
+                let slices: Vec<IoSlice<'_>> = first.map(|segment| IoSlice::new(segment)).collect();
                 match stream.try_write_vectored(&slices) {
                     Ok(sent) => advance(&mut segments, sent),
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => stream.writable().await?,

@@ -172,15 +172,12 @@ impl Tree {
         }
         self.directories.lock().clear();
         self.files.lock().clear();
-        let root = self.root();
-        match client.getattr(&root).await {
-            Err(fault) if fault.is_stale() => {
-                let mounted = self.server.mount().await?;
-                *self.root.lock() = mounted;
-            }
-            other => {
-                other?;
-            }
+        let known = client.getattr(&self.root()).await;
+        if matches!(&known, Err(fault) if fault.is_stale()) {
+            let mounted = self.server.mount().await?;
+            *self.root.lock() = mounted;
+        } else {
+            known?;
         }
         self.generation.fetch_add(1, Ordering::Release);
         Ok(())
@@ -188,14 +185,13 @@ impl Tree {
 
     fn trusted(&self, path: &str) -> Option<nfs_fh3> {
         let mut directories = self.directories.lock();
-        match directories.get(path) {
-            Some((handle, seen)) if seen.elapsed() < DIRECTORY_TRUST => Some(handle.clone()),
-            Some(_) => {
-                directories.remove(path);
-                None
-            }
-            None => None,
+        if let Some((handle, seen)) = directories.get(path)
+            && seen.elapsed() < DIRECTORY_TRUST
+        {
+            return Some(handle.clone());
         }
+        directories.remove(path);
+        None
     }
 
     fn trust(&self, path: String, handle: nfs_fh3) {
@@ -321,9 +317,8 @@ impl Tree {
         let generation = self.generation();
         let mut listed = self.list_once(&mut client, prefix).await;
         if matches!(&listed, Err(fault) if fault.is_stale()) {
-            self.refresh(&mut client, generation)
-                .await
-                .map_err(|fault| fault.about(&about))?;
+            let refreshed = self.refresh(&mut client, generation).await;
+            refreshed.map_err(|fault| fault.about(&about))?;
             listed = self.list_once(&mut client, prefix).await;
         }
         listed.map_err(|fault| fault.about(&about))

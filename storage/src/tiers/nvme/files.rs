@@ -193,12 +193,8 @@ impl OpenFiles {
         let now = kept.uses;
         kept.files.insert(file.path.clone(), (file, now));
         if kept.files.len() > KEPT_OPEN {
-            let oldest = kept
-                .files
-                .iter()
-                .min_by_key(|(_, (_, used))| *used)
-                .map(|(path, _)| path.clone());
-            if let Some(oldest) = oldest {
+            let oldest = kept.files.iter().min_by_key(|(_, (_, used))| *used);
+            if let Some(oldest) = oldest.map(|(path, _)| path.clone()) {
                 kept.files.remove(&oldest);
             }
         }

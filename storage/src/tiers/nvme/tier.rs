@@ -174,11 +174,8 @@ impl Tier for NvmeTier {
             None if !self.options.direct => notes.push("buffered: configured".to_owned()),
             None => {}
         }
-        TierInfo::new(
-            self.options.kind,
-            self.files.root.location().display().to_string(),
-            notes,
-        )
+        let location = self.files.root.location().display().to_string();
+        TierInfo::new(self.options.kind, location, notes)
     }
 
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {

@@ -45,11 +45,10 @@ pub(super) struct RequestTally {
 
 impl Drop for RequestTally {
     fn drop(&mut self) {
-        if let Some(unreported) = self
-            .unreported
-            .as_ref()
-            .filter(|_| self.requests > 0 && !self.is_reported)
-        {
+        if self.requests == 0 || self.is_reported {
+            return;
+        }
+        if let Some(unreported) = &self.unreported {
             unreported.add(&ReadCost {
                 requests: self.requests,
                 retries: self.requests.saturating_sub(1 + self.hedges),
@@ -77,15 +76,11 @@ fn asked_wait(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
 
 /// Wait of a `Retry-After`: seconds, or a date (RFC 9110, 10.2.3). `None` for anything else.
 fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
-    match text.trim().parse() {
-        Ok(seconds) => Some(Duration::from_secs(seconds)),
-        Err(_) => Some(
-            httpdate::parse_http_date(text)
-                .ok()?
-                .duration_since(now)
-                .unwrap_or_default(),
-        ),
+    if let Ok(seconds) = text.trim().parse() {
+        return Some(Duration::from_secs(seconds));
     }
+    let at = httpdate::parse_http_date(text).ok()?;
+    Some(at.duration_since(now).unwrap_or_default())
 }
 
 /// Hands out the same counting HTTP client to all callers, so that they share its connections, and another to callers that

@@ -42,6 +42,7 @@ impl Bucket {
     pub(super) fn new(config: &BucketConfig) -> Result<Self, StorageError> {
         let place = Place::of(config)?;
         let invalid = |what: String| ErrorKind::Invalid.error(&place, what);
+        let endpoint = config.endpoint.clone();
         let Clients { store, reads } = service::build(config, &place).map_err(invalid)?;
         Ok(Self {
             store,
@@ -49,10 +50,7 @@ impl Bucket {
             policy: RetryPolicy::new(config),
             hedging: Hedging::new(&place.to_string(), config.hedge_after_quantile, config.hedge_max_share)?,
             unreported: Arc::default(),
-            endpoint: config
-                .endpoint
-                .clone()
-                .unwrap_or_else(|| place.service.endpoint().to_owned()),
+            endpoint: endpoint.unwrap_or_else(|| place.service.endpoint().to_owned()),
             place,
         })
     }
@@ -153,12 +151,10 @@ impl Bucket {
         let text = with_causes(error.to_string(), error);
         let status = status(error, &text);
         let said = code_and_message(&text).map_or_else(String::new, |said| format!("; the server says {said}"));
+        // The address of a cloud machine's own credentials, asked when there are no others.
+        let of_machine = ["169.254.16", "metadata.google.internal"];
         let (kind, what) = match status {
-            // The address of a cloud machine's own credentials, asked when there are no others.
-            _ if ["169.254.16", "metadata.google.internal"]
-                .iter()
-                .any(|at| text.contains(at)) =>
-            {
+            _ if of_machine.iter().any(|at| text.contains(at)) => {
                 (ErrorKind::Denied, self.place.service.credentials().to_owned())
             }
             None if text.contains("invalid peer certificate") => {
@@ -217,14 +213,9 @@ fn timed_out(error: &(dyn StdError + 'static)) -> bool {
 fn without_body(text: &str) -> String {
     let status = text.find(STATUS).map(|at| at + STATUS.len() + 3);
     let ends = [text.find('<'), text.find("error response: "), status];
-    let end = ends
-        .into_iter()
-        .flatten()
-        .filter(|&end| text.is_char_boundary(end))
-        .min();
-    text[..end.unwrap_or(text.len())]
-        .trim_end_matches([' ', ':'])
-        .to_owned()
+    let ends = ends.into_iter().flatten().filter(|&end| text.is_char_boundary(end));
+    let end = ends.min().unwrap_or(text.len());
+    text[..end].trim_end_matches([' ', ':']).to_owned()
 }
 
 /// The longest code and message that are repeated, in characters.

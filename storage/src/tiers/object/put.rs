@@ -33,9 +33,8 @@ pub(super) async fn put(
         bucket.within(key, bucket.store.put(key, payload)).await?
     } else {
         let mut upload = Upload::begin(Arc::clone(bucket), key.clone()).await?;
-        upload
-            .send(&source, part_bytes, concurrency.min(PARTS_IN_FLIGHT))
-            .await?
+        let at_once = concurrency.min(PARTS_IN_FLIGHT);
+        upload.send(&source, part_bytes, at_once).await?
     };
     Ok((size, result.e_tag))
 }
@@ -70,10 +69,8 @@ impl Upload {
         while at < source.size() {
             let bytes = source.piece(at, part_bytes).await?;
             at += bytes.len() as u64;
-            flying.push(
-                self.bucket
-                    .within(&self.key, upload.put_part(PutPayload::from_bytes(bytes))),
-            );
+            let part = upload.put_part(PutPayload::from_bytes(bytes));
+            flying.push(self.bucket.within(&self.key, part));
             if flying.len() >= at_once.max(1)
                 && let Some(done) = flying.next().await
             {

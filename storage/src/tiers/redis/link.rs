@@ -164,9 +164,8 @@ impl Link {
                 Err(failure) => failure,
             };
             let Some(wait) = call.retries.next(Duration::ZERO) else {
-                return Err(failure
-                    .kind()
-                    .error(object, format!("{}; {}", failure.detail(), call.retries.given_up())));
+                let detail = format!("{}; {}", failure.detail(), call.retries.given_up());
+                return Err(failure.kind().error(object, detail));
             };
             tracing::debug!("asked again in {} ms: {failure}", wait.as_millis());
             tokio::time::sleep(wait).await;
@@ -199,8 +198,7 @@ impl Link {
                     for (i, value) in members.into_iter().zip(values) {
                         if let Value::ServerError(error) = value {
                             call.missing.push(i);
-                            let said = error.details().unwrap_or_default();
-                            fails(self.failed(call.object, &address, Some(error.code()), said));
+                            fails(self.refused(call.object, &address, &error));
                         } else {
                             call.replies[i] = value;
                         }
@@ -303,20 +301,10 @@ impl Link {
         pipeline.cmd("CLUSTER").arg("SLOTS");
         let mut failure = None;
         for address in std::iter::once(self.seed.clone()).chain(addresses) {
-            let asked = self.ask(
-                object,
-                &address,
-                &pipeline,
-                CLUSTER_BYTES,
-                deadline::remaining(self.attempt()),
-            );
+            let limit = deadline::remaining(self.attempt());
+            let asked = self.ask(object, &address, &pipeline, CLUSTER_BYTES, limit);
             let error = match asked.await.map(|mut values| values.pop()) {
-                Ok(Some(Value::ServerError(error))) => self.failed(
-                    object,
-                    &address,
-                    Some(error.code()),
-                    error.details().unwrap_or_default(),
-                ),
+                Ok(Some(Value::ServerError(error))) => self.refused(object, &address, &error),
                 Ok(reply) => match owners(&reply.unwrap_or(Value::Nil), host(&address)) {
                     Some(owners) => {
                         let is_known = |at: &str| at == self.seed || owners.iter().any(|(_, _, owner)| owner == at);
@@ -346,22 +334,13 @@ impl Link {
             let connection = self.connection(address).await?;
             // Dropped before the replies have arrived, it spoils the connection.
             let expected = connection.allowance.expect(most);
-            let values = connection
-                .inner
-                .clone()
-                .send_packed_commands(commands, 0, commands.len())
-                .await;
+            let mut inner = connection.inner.clone();
+            let values = inner.send_packed_commands(commands, 0, commands.len()).await;
             let values = values.map_err(|error| connection.allowance.overrun().map_or(error, Into::into))?;
-            let passes = |error: &ServerError| {
-                self.failed(object, address, Some(error.code()), "")
-                    .kind()
-                    .is_transient()
-            };
+            let passes = |error: &ServerError| self.refused(object, address, error).kind().is_transient();
+            let passing = |value: &Value| matches!(value, Value::ServerError(error) if passes(error));
             // A node that was replaced, say, is another one when its name is looked up again.
-            if !values
-                .iter()
-                .any(|value| matches!(value, Value::ServerError(error) if passes(error)))
-            {
+            if !values.iter().any(passing) {
                 expected.arrived();
             }
             Ok(values)
@@ -385,15 +364,10 @@ impl Link {
 
     /// The next connection to a node, made if there is none, or if it broke.
     async fn connection(&self, address: &str) -> Result<Arc<Connection>, RedisError> {
-        let places = Arc::clone(
-            self.nodes
-                .lock()
-                .entry(address.to_owned())
-                .or_insert_with(|| (0..self.config.connections).map(|_| Place::default()).collect()),
-        );
-        let mut place = places[self.next.fetch_add(1, Ordering::Relaxed) % places.len()]
-            .lock()
-            .await;
+        let unused = || (0..self.config.connections).map(|_| Place::default()).collect();
+        let places = Arc::clone(self.nodes.lock().entry(address.to_owned()).or_insert_with(unused));
+        let turn = self.next.fetch_add(1, Ordering::Relaxed) % places.len();
+        let mut place = places[turn].lock().await;
         match &*place {
             Some(connection) if !connection.allowance.is_spoiled() => Ok(Arc::clone(connection)),
             _ => Ok(Arc::clone(place.insert(Arc::new(self.connect(address).await?)))),
@@ -435,6 +409,11 @@ impl Link {
         })
     }
 
+    /// The error of a command that a node refused.
+    fn refused(&self, object: &str, address: &str, error: &ServerError) -> StorageError {
+        self.failed(object, address, Some(error.code()), error.details().unwrap_or_default())
+    }
+
     /// The error of a node: the code and text of its own, or the text of a broken connection.
     fn failed(&self, object: &str, address: &str, code: Option<&str>, said: &str) -> StorageError {
         let (kind, hint) = match code {
@@ -470,13 +449,8 @@ impl Link {
             _ => (ErrorKind::Unavailable, "the store does not answer now"),
         };
         // Arguments of a command may be rows.
-        let said: String = said
-            .split(", with args")
-            .next()
-            .unwrap_or_default()
-            .chars()
-            .take(160)
-            .collect();
+        let said = said.split(", with args").next().unwrap_or_default();
+        let said: String = said.chars().take(160).collect();
         let code = code.unwrap_or_default();
         let detail = format!("{address}: {hint} ({})", format!("{code} {said}").trim().escape_debug());
         kind.error(object, detail)
@@ -517,11 +491,8 @@ fn owners(reply: &Value, asked: &str) -> Option<Owners> {
             host if host.contains(':') => format!("[{host}]"),
             host => host.to_owned(),
         };
-        owners.push((
-            slot(first)?,
-            slot(last)?,
-            format!("{host}:{}", u16::try_from(port).ok()?),
-        ));
+        let port = u16::try_from(port).ok()?;
+        owners.push((slot(first)?, slot(last)?, format!("{host}:{port}")));
     }
     owners.sort_unstable_by_key(|(first, ..)| *first);
     Some(owners)

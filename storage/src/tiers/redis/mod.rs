@@ -137,10 +137,8 @@ impl RedisTier {
             let key = format!("{stem}{number:x}");
             let slot = self.link.slot(key.as_bytes());
             let at = open.entry(slot).or_insert(usize::MAX);
-            if commands
-                .get(*at)
-                .is_none_or(|command| command.brings + command.sends >= self.link.config.part_bytes)
-            {
+            let is_full = |command: &Command| command.brings + command.sends >= self.link.config.part_bytes;
+            if commands.get(*at).is_none_or(is_full) {
                 *at = commands.len();
                 commands.push(command(name, slot, 0));
                 members.push(Vec::new());
@@ -312,13 +310,8 @@ impl Tier for RedisTier {
             let at = numbers.partition_point(|number| *number < wanted.start);
             // In memory, and all chunks of the range follow each other.
             let count = (wanted.end - wanted.start) as usize;
-            join(
-                object.path.as_str(),
-                range,
-                &version,
-                wanted.start,
-                &chunks[at..at + count],
-            )
+            let held = &chunks[at..at + count];
+            join(object.path.as_str(), range, &version, wanted.start, held)
         });
         let parts = parts.collect::<Result<_, _>>()?;
         cost.add(&ReadCost {

@@ -158,21 +158,14 @@ impl RedisTier {
     /// Clears work away that was given up, and returns the unfinished upload of these bytes.
     async fn clear(&self, wanted: Option<(&ObjectPath, &str)>) -> Result<Option<Record>, StorageError> {
         let mut same = None;
-        for record in self
-            .scan(&hashes(self.prefix()).1)
-            .await?
-            .values()
-            .filter_map(|text| Record::parse(text))
-        {
+        let unfinished = self.scan(&hashes(self.prefix()).1).await?;
+        for record in unfinished.values().filter_map(|text| Record::parse(text)) {
             if wanted == Some((&record.path, &record.digest)) {
                 same = Some(record);
             } else if record.at.saturating_add(GIVEN_UP_S) < now() {
                 let mine = Record::removal(record.version.clone(), &record.path, now());
-                if self
-                    .change(&record, &record.to_string(), &mine.to_string())
-                    .await
-                    .is_ok()
-                {
+                let taken = self.change(&record, &record.to_string(), &mine.to_string()).await;
+                if taken.is_ok() {
                     self.remove_chunks(&mine).await?;
                 }
             }
@@ -250,13 +243,8 @@ impl RedisTier {
     async fn change(&self, record: &Record, was: &str, becomes: &str) -> Result<(), StorageError> {
         let mut eval = self.of_hashes("EVAL", ENTRY_BYTES);
         let id = format!("{:016x}", record.version.id);
-        eval.cmd
-            .arg(CHANGE)
-            .arg(1)
-            .arg(hashes(self.prefix()).1)
-            .arg(id)
-            .arg(was)
-            .arg(becomes);
+        eval.cmd.arg(CHANGE).arg(1).arg(hashes(self.prefix()).1);
+        eval.cmd.arg(id).arg(was).arg(becomes);
         match self.one(&self.name(&record.path), eval).await? {
             Value::Int(1) => Ok(()),
             _ => Err(self.taken(&record.path)),
@@ -274,10 +262,9 @@ impl RedisTier {
         eval.cmd.arg(SWAP).arg(2).arg(objects).arg(unfinished);
         eval.cmd.arg(path.as_str()).arg(mark).arg(id).arg(record).arg(at);
         let reply = self.one(&self.name(path), eval).await?;
-        let parts = if let Value::Array(parts) = &reply {
-            &parts[..]
-        } else {
-            &[]
+        let parts = match &reply {
+            Value::Array(parts) => &parts[..],
+            _ => &[],
         };
         let done = parts.first() == Some(&Value::Int(1));
         let old = parts.get(1).and_then(text).and_then(Version::parse);

@@ -53,13 +53,11 @@ impl Allowance {
 
     fn take(&self, bytes: u64) -> io::Result<()> {
         let mut allowed = self.0.lock();
-        match allowed.left.checked_sub(bytes) {
-            Some(left) => allowed.left = left,
-            None => {
-                (allowed.is_spoiled, allowed.is_overrun) = (true, true);
-                return Err(too_much());
-            }
-        }
+        let Some(left) = allowed.left.checked_sub(bytes) else {
+            (allowed.is_spoiled, allowed.is_overrun) = (true, true);
+            return Err(too_much());
+        };
+        allowed.left = left;
         Ok(())
     }
 }

@@ -58,15 +58,14 @@ pub(super) struct CachedExtents {
 impl CachedExtents {
     pub(super) fn new(inner: Arc<dyn Tier>, config: &CacheConfig, metrics: CacheMetrics) -> Self {
         let ttl = config.ttl_ms.map(Duration::from_millis);
-        let window = match config.policy {
-            Policy::TinyLfu => (config.capacity_bytes / WINDOW_PART).max(config.block_bytes + ENTRY_BYTES),
-            Policy::Lru => 0,
+        let (window, policy) = match config.policy {
+            Policy::TinyLfu => {
+                let window = (config.capacity_bytes / WINDOW_PART).max(config.block_bytes + ENTRY_BYTES);
+                (window, EvictionPolicy::tiny_lfu())
+            }
+            Policy::Lru => (0, EvictionPolicy::lru()),
         };
         let evictions = metrics.evictions.clone();
-        let policy = match config.policy {
-            Policy::TinyLfu => EvictionPolicy::tiny_lfu(),
-            Policy::Lru => EvictionPolicy::lru(),
-        };
         let mut extents = vec![
             extents_within(config.capacity_bytes - window, ttl)
                 .eviction_policy(policy)
@@ -226,9 +225,8 @@ fn extents_within(capacity: u64, ttl: Option<Duration>) -> CacheBuilder<ExtentKe
 
 impl Drop for CachedExtents {
     fn drop(&mut self) {
-        self.metrics
-            .bytes
-            .sub(self.reported_bytes.load(Ordering::Relaxed).cast_signed());
+        let reported = self.reported_bytes.load(Ordering::Relaxed);
+        self.metrics.bytes.sub(reported.cast_signed());
         self.metrics.capacity_bytes.sub(self.capacity_bytes.cast_signed());
     }
 }

@@ -105,9 +105,8 @@ impl Cache {
         let waiting = Instant::now();
         for ticket in &boarded.tickets {
             let landed = ticket.landed(object).await?;
-            gathered
-                .cost
-                .merge(&share_of(&landed.cost, ticket.is_led(), waiting.elapsed()));
+            let share = share_of(&landed.cost, ticket.is_led(), waiting.elapsed());
+            gathered.cost.merge(&share);
             for extent in needed {
                 if let Some(bytes) = landed.extents.get(extent) {
                     gathered.extents.insert(extent.clone(), bytes.clone());

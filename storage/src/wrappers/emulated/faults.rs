@@ -66,10 +66,8 @@ pub(super) fn faults(errors: &[InjectedError]) -> Result<Vec<ErrorRule>, Storage
     let faults: Vec<ErrorRule> = errors.iter().map(fault).collect::<Result<_, _>>()?;
     let all: f64 = faults.iter().map(|fault| fault.rate).sum();
     if all > 1.0 {
-        return Err(invalid(
-            "errors.rate",
-            format!("the rates add up to {all}: more than 1"),
-        ));
+        let detail = format!("the rates add up to {all}: more than 1");
+        return Err(invalid("errors.rate", detail));
     }
     Ok(faults)
 }

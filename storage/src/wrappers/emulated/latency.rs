@@ -83,14 +83,9 @@ fn lognormal(median_us: f64, p99_us: Option<f64>, sigma: Option<f64>) -> Result<
 }
 
 fn is_curve(quantiles: &[(f64, f64)]) -> bool {
-    let points = quantiles
-        .iter()
-        .all(|(share, us)| (0.0..=1.0).contains(share) && is_time(*us));
-    points
-        && !quantiles.is_empty()
-        && quantiles
-            .windows(2)
-            .all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1)
+    let is_point = |(share, us): &(f64, f64)| (0.0..=1.0).contains(share) && is_time(*us);
+    let ascends = |pair: &[(f64, f64)]| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1;
+    !quantiles.is_empty() && quantiles.iter().all(is_point) && quantiles.windows(2).all(ascends)
 }
 
 /// A number in (0, 1], from 53 random bits.

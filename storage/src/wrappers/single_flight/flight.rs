@@ -107,12 +107,8 @@ impl<V> FetchTicket<V> {
     /// Waits for the fetch.
     pub(in crate::wrappers) async fn landed(&self, object: &Object) -> Result<Arc<V>, StorageError> {
         let mut outcome = self.outcome.clone();
-        let arrived = outcome
-            .wait_for(Option::is_some)
-            .await
-            .ok()
-            .and_then(|outcome| outcome.clone());
-        arrived.unwrap_or_else(|| {
+        let arrived = outcome.wait_for(Option::is_some).await.ok();
+        arrived.and_then(|outcome| outcome.clone()).unwrap_or_else(|| {
             let detail = "the fetch ended without an answer: the tier panicked, or the process is ending";
             Err(ErrorKind::Unavailable.error(&object.path, detail))
         })

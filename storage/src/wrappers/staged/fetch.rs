@@ -40,10 +40,7 @@ impl Drop for Caller {
 impl Stage {
     /// Fetches blocks from the tier: joins fetches in flight, and begins one for the other blocks.
     pub(super) async fn fetch(self: &Arc<Self>, object: &Object, blocks: &[u64]) -> Result<Fetched, StorageError> {
-        let mut landed = Fetched {
-            parts: Vec::new(),
-            cost: ReadCost::default(),
-        };
+        let mut landed = Fetched::default();
         if blocks.is_empty() {
             return Ok(landed);
         }
@@ -125,10 +122,7 @@ impl Stage {
         let staged = self.read_staged(object, &held, &lookup).await;
         let mut missing = [lookup.missing, staged.broken].concat();
         missing.sort_unstable();
-        let mut landed = Fetched {
-            parts: staged.parts,
-            cost: staged.cost,
-        };
+        let mut landed = staged.landed;
         let claim = self.ask_neighbours(object, &mut missing, &mut landed).await;
         if !missing.is_empty() {
             let fetched = self.fetch_from_tier(object, &missing).await?;

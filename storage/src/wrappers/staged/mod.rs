@@ -23,8 +23,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use folder::{Folder, Found};
 use futures::future::try_join;
+use ledger::Ledger;
 pub use ledger::capacity_for;
-use ledger::{Ledger, Lookup};
 use neighbours::Neighbours;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -218,25 +218,18 @@ impl Tier for Staged {
         let stage = &self.stage;
         let blocks = stage.blocks_of(ranges);
         let lookup = stage.ledger.find(&stage.header(object), &blocks);
-        let Lookup { missing, .. } = &lookup;
+        let missing = &lookup.missing;
         let (staged, landed) = try_join(
             async { Ok(stage.read_staged(object, ranges, &lookup).await) },
             stage.fetch(object, missing),
         )
         .await?;
-        let mut cost = staged.cost;
+        let mut cost = staged.landed.cost;
         cost.merge(&landed.cost);
-        stage
-            .tally
-            .metrics
-            .misses
-            .inc_by((lookup.missing.len() + staged.broken.len()) as u64);
-        stage
-            .tally
-            .metrics
-            .hits
-            .inc_by((lookup.held.len() - staged.broken.len()) as u64);
-        let mut sources = staged.parts;
+        let (metrics, broken) = (&stage.tally.metrics, staged.broken.len());
+        metrics.misses.inc_by((missing.len() + broken) as u64);
+        metrics.hits.inc_by((lookup.held.len() - broken) as u64);
+        let mut sources = staged.landed.parts;
         sources.extend(landed.parts);
         if !staged.broken.is_empty() {
             let again = stage.fetch(object, &staged.broken).await?;

@@ -65,8 +65,6 @@ struct Holding {
 pub(super) struct Claim {
     file: Arc<File>,
     held: Vec<Range<u64>>,
-    /// True if another process held some of the blocks before.
-    pub(super) has_waited: bool,
 }
 
 impl Neighbours {
@@ -109,14 +107,12 @@ impl Neighbours {
         }
         let mut read = Vec::new();
         for Holding { data, blocks } in self.holdings(header, &wanted) {
-            for (block, checks) in blocks
-                .iter()
-                .filter(|(block, _)| wanted.contains(block))
-                .collect::<Vec<_>>()
-            {
-                if let Some(bytes) = whole_block(&data, header, *block, checks) {
-                    read.push((*block, bytes));
-                    wanted.retain(|wanted| wanted != block);
+            for (block, checks) in blocks {
+                if wanted.contains(&block)
+                    && let Some(bytes) = whole_block(&data, header, block, &checks)
+                {
+                    read.push((block, bytes));
+                    wanted.retain(|wanted| *wanted != block);
                 }
             }
         }
@@ -195,16 +191,10 @@ impl Neighbours {
         let mut claim = Claim {
             file: self.claims.clone(),
             held: Vec::new(),
-            has_waited: false,
         };
+        let bytes = blocks.iter().map(|block| byte_of(header, *block));
         // In the order of the file, so that no two wait for each other.
-        for run in ranges::merged(
-            blocks
-                .iter()
-                .map(|block| byte_of(header, *block))
-                .map(|at| at..at + 1)
-                .collect(),
-        ) {
+        for run in ranges::merged(bytes.map(|at| at..at + 1).collect()) {
             let mut wait = FIRST_WAIT;
             loop {
                 match lock_bytes(&self.claims, &run, libc::F_WRLCK) {
@@ -213,7 +203,6 @@ impl Neighbours {
                         break;
                     }
                     Err(Errno::EAGAIN | Errno::EACCES) => {
-                        claim.has_waited = true;
                         tokio::time::sleep(wait).await;
                         wait = (2 * wait).min(LONGEST_WAIT);
                     }

@@ -4,7 +4,7 @@
 use super::folder::data_name;
 use super::journal::PAGE_BYTES;
 use super::ledger::{Lookup, StagedBlock};
-use super::stage::{Stage, WriterTask};
+use super::stage::{Fetched, Stage, WriterTask};
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
 use crate::ranges;
@@ -21,8 +21,7 @@ const LOOK_UPS: usize = 4;
 /// Result of a read of the folder.
 #[derive(Debug, Default)]
 pub(super) struct FromFolder {
-    pub(super) parts: Vec<(Range<u64>, Bytes)>,
-    pub(super) cost: ReadCost,
+    pub(super) landed: Fetched,
     /// Blocks to be read from the tier after all, in order.
     pub(super) broken: Vec<u64>,
 }
@@ -71,14 +70,12 @@ impl Stage {
             hedges: 0,
             ..read.cost
         };
-        let mut from_folder = FromFolder {
-            cost,
-            ..FromFolder::default()
-        };
+        let mut from_folder = FromFolder::default();
+        from_folder.landed.cost = cost;
         for (extent, bytes) in extents.into_iter().zip(read.parts) {
             self.check(object, &held, extent, &bytes, &mut from_folder);
         }
-        from_folder.cost.copy += checking.elapsed();
+        from_folder.landed.cost.copy += checking.elapsed();
         from_folder.broken.dedup();
         for held in from_folder.broken.iter().filter_map(|block| held.get(block)) {
             self.reject(lookup.id, held);
@@ -138,11 +135,11 @@ impl Stage {
                 (None, true) => whole = Some(start..end),
                 (_, false) => {
                     into.broken.push(block);
-                    into.parts.extend(whole.take().map(take));
+                    into.landed.parts.extend(whole.take().map(take));
                 }
             }
         }
-        into.parts.extend(whole.map(take));
+        into.landed.parts.extend(whole.map(take));
     }
 
     /// Removes the blocks of these ranges, because their bytes are damaged although they fit their checksums: so the

@@ -62,7 +62,7 @@ impl Stage {
 /// Maximum bytes waiting to be written; a single read may exceed it.
 pub(super) const PENDING_BYTES: u64 = 64 << 20;
 /// Result of a fetch: the bytes of joined blocks, in order.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Fetched {
     pub(super) parts: Vec<(Range<u64>, Bytes)>,
     pub(super) cost: ReadCost,

@@ -55,7 +55,6 @@ impl Writer {
         // The bound may be lower than it was when this was staged.
         self.make_room(0, None);
         self.flush();
-        self.tally.tell_bytes(self.ledger.bytes());
         while let Ok(job) = jobs.recv() {
             let (mut leads, mut bytes, mut next) = (Vec::new(), 0, Some(job));
             while let Some(job) = next.take() {
@@ -79,7 +78,6 @@ impl Writer {
                     WriterTask::Forget { header, blocks } => self.forget(&header, &blocks),
                     WriterTask::Settle(done) => {
                         self.flush();
-                        self.tally.tell_bytes(self.ledger.bytes());
                         leads.clear();
                         let _ = done.send(());
                     }
@@ -90,7 +88,6 @@ impl Writer {
                 }
             }
             self.flush();
-            self.tally.tell_bytes(self.ledger.bytes());
             // Only now: until a block is staged, its fetch answers for it, and no other process makes another.
             drop(leads);
         }
@@ -191,12 +188,10 @@ impl Writer {
             .iter()
             .map(|(id, records)| self.queued_bytes(*id, records))
             .sum();
-        let Some(keep) = self.capacity_bytes.checked_sub(bytes + queued) else {
+        let keep = self.capacity_bytes.checked_sub(bytes + queued).unwrap_or_else(|| {
             self.flush();
-            let keep = self.capacity_bytes.saturating_sub(bytes);
-            self.shrink(keep, writing);
-            return self.ledger.bytes() <= keep;
-        };
+            self.capacity_bytes.saturating_sub(bytes)
+        });
         self.shrink(keep, writing);
         self.ledger.bytes() <= keep
     }
@@ -291,14 +286,12 @@ impl Writer {
             }
             self.remove_if_empty(id);
         }
+        self.tally.tell_bytes(self.ledger.bytes());
     }
 
     /// Rewrites a journal that is much longer than its state needs.
     fn compact(&mut self, id: u64) {
-        let Some(files) = self.open.get(&id) else {
-            return;
-        };
-        let Some(header) = self.ledger.header(id) else {
+        let (Some(files), Some(header)) = (self.open.get(&id), self.ledger.header(id)) else {
             return;
         };
         if files.journal_bytes() <= 2 * self.ledger.journal_bytes(id) + SLACK_BYTES {

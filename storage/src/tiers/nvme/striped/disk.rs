@@ -126,11 +126,8 @@ fn read_manifest(roots: &[Arc<Root>], path: &ObjectPath) -> Result<(FileId, Mani
         return Err(corrupt("its format is another one"));
     }
     if manifest.parts != roots.len() {
-        return Err(corrupt(&format!(
-            "it has {} parts, `roots` has {}",
-            manifest.parts,
-            roots.len()
-        )));
+        let why = format!("it has {} parts, `roots` has {}", manifest.parts, roots.len());
+        return Err(corrupt(&why));
     }
     Ok((id, manifest))
 }
@@ -143,13 +140,10 @@ fn gather(roots: &[Arc<Root>], path: &ObjectPath, id: FileId, manifest: &Manifes
     for (part, root) in roots.iter().enumerate() {
         let part_path = part_path(&manifest.set, part)?;
         let found = root.stat_file(&part_path)?;
-        if found.size() != layout.part_size(part) {
-            let detail = format!(
-                "its part {part} in {} has {} bytes, not {}",
-                root.location().display(),
-                found.size(),
-                layout.part_size(part)
-            );
+        let (has, wanted) = (found.size(), layout.part_size(part));
+        if has != wanted {
+            let place = root.location().display();
+            let detail = format!("its part {part} in {place} has {has} bytes, not {wanted}");
             return Err(ErrorKind::Corrupt.error(path, detail));
         }
         version = format!("{version}+{}", found.version());
@@ -189,14 +183,12 @@ pub(super) fn put(
         store::put(&roots[0], path, &Body::Bytes(text.into()))?;
         Ok(old)
     });
-    match placed {
-        Ok(old) => {
-            old.inspect(|set| remove_set(roots, set));
-        }
-        Err(e) => {
-            remove_set(roots, &manifest.set);
-            return Err(e.kind().error(path, e.detail()));
-        }
+    let old = placed.map_err(|e| {
+        remove_set(roots, &manifest.set);
+        e.kind().error(path, e.detail())
+    })?;
+    if let Some(set) = old {
+        remove_set(roots, &set);
     }
     look_up(roots, path)
 }
@@ -216,11 +208,8 @@ fn write_parts(roots: &[Arc<Root>], source: &Source, layout: Layout, set: &str) 
         let writers: Vec<_> = (1..roots.len()).map(|part| scope.spawn(move || write(part))).collect();
         let mut result = write(0);
         for writer in writers {
-            let written = writer.join().unwrap_or_else(|_| {
-                let what = ErrorKind::Unavailable.error(set, "the thread that wrote a part panicked");
-                Err(what)
-            });
-            result = result.and(written);
+            let panicked = |_| Err(ErrorKind::Unavailable.error(set, "the thread that wrote a part panicked"));
+            result = result.and(writer.join().unwrap_or_else(panicked));
         }
         result
     })
@@ -245,11 +234,10 @@ pub(super) fn delete(roots: &[Arc<Root>], path: &ObjectPath, lock: &Mutex<()>) -
 fn remove_set(roots: &[Arc<Root>], set: &str) {
     for (part, root) in roots.iter().enumerate() {
         let removed = part_path(set, part).and_then(|path| store::delete(root, &path));
-        match removed {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                tracing::warn!(%error, "a part of a striped object that is gone could not be removed");
-            }
-            _ => {}
+        if let Err(error) = removed
+            && error.kind() != ErrorKind::NotFound
+        {
+            tracing::warn!(%error, "a part of a striped object that is gone could not be removed");
         }
     }
 }
