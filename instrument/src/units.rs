@@ -51,20 +51,18 @@ pub fn latency(us: f64) -> String {
 /// A latency with its interval, all in the unit of the latency: `1.24 ms [1.20–1.31]`; `~1.24 ms [≥ 1.20]` for a rough one.
 #[must_use]
 pub fn latency_interval(interval: Option<&Interval>) -> String {
-    interval.map_or_else(
-        || NONE.to_owned(),
-        |interval| {
-            let (size, name) = unit(interval.value);
-            let [value, lo, hi] = [interval.value, interval.lo, interval.hi].map(|us| digits3(us / size));
-            if interval.hi.is_finite() {
-                format!("{value} {name} [{lo}–{hi}]")
-            } else if interval.lo > 0.0 {
-                format!("~{value} {name} [≥ {lo}]")
-            } else {
-                format!("~{value} {name}")
-            }
-        },
-    )
+    let Some(interval) = interval else {
+        return NONE.to_owned();
+    };
+    let (size, name) = unit(interval.value);
+    let [value, lo, hi] = [interval.value, interval.lo, interval.hi].map(|us| digits3(us / size));
+    if interval.hi.is_finite() {
+        format!("{value} {name} [{lo}–{hi}]")
+    } else if interval.lo > 0.0 {
+        format!("~{value} {name} [≥ {lo}]")
+    } else {
+        format!("~{value} {name}")
+    }
 }
 
 /// A rate per second, without its unit.

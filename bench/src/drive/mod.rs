@@ -11,7 +11,7 @@ pub(crate) use tally::{Second, Sums, Tally};
 pub(crate) use tasks::tasks;
 pub(crate) use threads::{Blocking, threads};
 
-use crate::machine::{Look, Watched};
+use crate::machine::{MachineUse, Watched};
 use anyhow::Result;
 use std::time::{Duration, Instant};
 
@@ -23,8 +23,8 @@ pub(crate) struct Driven {
     pub(crate) seconds: Vec<Second>,
     /// Length of the window that calls are counted in.
     pub(crate) window: Duration,
-    /// The machine at the begin of the window, and at its end or at that of the last call of an open loop.
-    pub(crate) looks: (Look, Look),
+    /// The machine from the begin of the window to its end, or to that of the last call of an open loop.
+    pub(crate) machine: MachineUse,
 }
 
 /// Time between checks of who waits.
@@ -50,7 +50,7 @@ fn watch(course: &Course, watched: &Watched, join: impl FnOnce() -> Result<Tally
         tally,
         seconds: course.seconds(window),
         window,
-        looks: (first, last),
+        machine: last.since(&first),
     })
 }
 

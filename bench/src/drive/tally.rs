@@ -128,18 +128,17 @@ impl Tally {
         self.via = self.via.union(cost.via);
         self.sums.add(&Sums {
             calls: 1,
-            ended: 0,
             writes: u64::from(is_write),
             asked_bytes: bytes as u64,
             wire_bytes: cost.wire_bytes,
             requests: u64::from(cost.requests),
             retries: u64::from(cost.retries),
-            unfinished: 0,
             cache_hits: u64::from(cost.cache_hits),
             cache_misses: u64::from(cost.cache_misses),
             queue: cost.queue,
             device: cost.device,
             copy: cost.copy,
+            ..Sums::default()
         });
     }
 

@@ -85,14 +85,10 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
 /// Refuses a run whose checkpoints do not fit into memory, or whose data does not fit into its scratch folder, before anything is
 /// written. All local tiers lie in that folder.
 fn check_space(plan: &Plan, stations: &Stations) -> Result<()> {
-    let checkpoints = plan
-        .points
-        .iter()
-        .filter(|point| point.operation == Operation::Checkpoint);
-    let held = checkpoints
-        .map(|point| u64::from(point.depth) * point.block_bytes)
-        .max();
-    let (held, memory) = (held.unwrap_or(0), Host::here().memory_bytes);
+    let points = plan.points.iter();
+    let checkpoints = points.filter(|point| point.operation == Operation::Checkpoint);
+    let held = checkpoints.map(|point| u64::from(point.depth) * point.block_bytes);
+    let (held, memory) = (held.max().unwrap_or(0), Host::here().memory_bytes);
     ensure!(
         memory == 0 || held <= memory,
         "cross.block: the writers of a checkpoint hold {} in memory, and this machine has {}: take a smaller `block` or `depth`",
@@ -177,10 +173,7 @@ fn one(plan: &Plan, station: &mut Station, fio: &Fio, (point, repeat): (&Point, 
     let mut entry = Entry {
         point: point.clone(),
         repeat,
-        measured: None,
-        failed: None,
-        peers: BTreeMap::new(),
-        peer_faults: Vec::new(),
+        ..Entry::default()
     };
     if let Err(error) = station.prepare(point, &plan.access) {
         entry.failed = Some(format!("{error:#}"));

@@ -9,7 +9,7 @@ use procfs::{Current, Meminfo, ProcError};
 use std::collections::{HashMap, HashSet};
 
 /// The processes of this machine, as far as they are known.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Processes {
     roots: Vec<i32>,
     own: HashMap<i32, Own>,
@@ -56,15 +56,7 @@ impl Processes {
     pub(super) fn below(roots: Vec<i32>) -> Self {
         Self {
             roots,
-            own: HashMap::new(),
-            kernel: HashMap::new(),
-            others: HashSet::new(),
-            scanned: false,
-            own_ticks: 0,
-            kernel_ticks: 0,
-            moved: Moved::default(),
-            own_resident_bytes: 0,
-            is_hidden: false,
+            ..Self::default()
         }
     }
 

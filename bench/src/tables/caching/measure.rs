@@ -2,7 +2,7 @@
 //! empty caches, and every row of which was compared with the table.
 
 use super::plan::Settings;
-use super::play::{PlayManner, Table, play, warm_up};
+use super::play::{PlayManner, Played, Table, play};
 use super::policies::{StackDistances, min_hits};
 use super::strategy::{Ram, Strategy, Unit};
 use crate::station::{Station, folder_in};
@@ -11,7 +11,6 @@ use crate::ways::{Counted, Counts};
 use anyhow::{Context, Result};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tierlab_storage::wrappers::CacheConfig;
 use tierlab_storage::wrappers::cache::Policy;
@@ -50,20 +49,15 @@ pub(super) struct ComputedHits {
 }
 
 /// Figures of a strategy in one repeat.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct CachingRepeat {
+    pub(super) played: Played,
     pub(super) lookups: u64,
     /// Look-ups of the trace for which there was no time.
     pub(super) left_out: u64,
-    pub(super) elapsed_s: f64,
-    pub(super) latencies_us: Vec<f64>,
-    /// Look-ups that reached the origin.
-    pub(super) misses: u64,
     pub(super) origin_requests: u64,
     pub(super) origin_bytes: u64,
     pub(super) asked_bytes: u64,
-    /// Look-ups and seconds until it was warm; `None` if it never was.
-    pub(super) warm: Option<(u64, f64)>,
     /// For a cache in memory only: over a staged copy, whose own misses count too, they are not defined.
     pub(super) computed: Option<ComputedHits>,
 }
@@ -106,29 +100,19 @@ impl<'a> Placed<'a> {
                 mark_every: (rows.len() / MARKS).max(1),
                 stop: stop.clone(),
             };
-            let load = || {
-                let of = &self.counts;
-                (
-                    of.requests.load(Ordering::Relaxed),
-                    of.wire_bytes.load(Ordering::Relaxed),
-                )
-            };
-            let before = load();
+            let before = self.counts.load();
             let place = (tier, self.object.clone());
             let played = play(place, table, rows.clone(), &manner, &self.counts).await?;
-            let after = load();
+            let after = self.counts.load();
             let lookups = played.latencies_us.len() as u64;
             anyhow::Ok(CachingRepeat {
+                played,
                 lookups,
                 left_out: rows.len() as u64 - lookups,
-                elapsed_s: played.elapsed_s,
-                misses: played.misses.min(lookups),
                 origin_requests: after.0 - before.0,
                 origin_bytes: after.1 - before.1,
                 asked_bytes: lookups * table.row_bytes,
-                warm: warm_up(&played.marks),
                 computed: None,
-                latencies_us: played.latencies_us,
             })
         });
         if stage_folder.exists() {

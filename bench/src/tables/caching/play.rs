@@ -57,7 +57,7 @@ pub(super) struct PlayManner {
 }
 
 /// State at one moment.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Mark {
     /// Look-ups begun; calls to the origin are counted when they begin too.
     pub(super) lookups: u64,
@@ -203,12 +203,7 @@ pub(super) fn warm_up(marks: &[Mark]) -> Option<(u64, f64)> {
     if marks.len() < 4 {
         return None;
     }
-    let zero = Mark {
-        lookups: 0,
-        elapsed_s: 0.0,
-        misses: 0,
-    };
-    let all: Vec<Mark> = std::iter::once(zero).chain(marks.iter().copied()).collect();
+    let all = [&[Mark::default()], marks].concat();
     let (last, quarter) = (all[all.len() - 1], all[(all.len() - 1) * 3 / 4]);
     let final_hit_ratio = ratio(&quarter, &last).clamp(0.0, 1.0);
     let near = |at: &usize| ratio(&all[at.saturating_sub(2)], &all[*at]) >= final_hit_ratio * (1.0 - NEAR);
