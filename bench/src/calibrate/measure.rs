@@ -6,7 +6,7 @@ use crate::drive::{Driven, Tally};
 use crate::plan::{CacheState, Point};
 use crate::rounds::{Rounds, order};
 use crate::station::Station;
-use crate::stop::Stop;
+use crate::stop::{Stop, sleep_until};
 use anyhow::{Result, bail};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -115,7 +115,7 @@ pub(super) fn rounds(
     let expected = access.warmup + access.window + BESIDE;
     Rounds::new(options.rounds, stop, order.len(), expected).measure(&order, |round, point| {
         if rounds_at_s.len() as u32 == round {
-            pause(begun + options.every * round, stop);
+            sleep_until(begun + options.every * round, WAKE, || stop.is_asked());
             if stop.is_asked() {
                 return Ok(());
             }
@@ -167,16 +167,6 @@ fn point(block_bytes: u64, depth: u32, direct: bool) -> Point {
         cache: if direct { CacheState::Bypassed } else { CacheState::AsIs },
         depth,
         ..Point::reads("calibrate", block_bytes)
-    }
-}
-
-fn pause(until: Instant, stop: &Stop) {
-    while !stop.is_asked() {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return;
-        }
-        std::thread::sleep(left.min(WAKE));
     }
 }
 

@@ -28,17 +28,13 @@ fn texts(tree: &Tree, groups: &str, controller: &str, file: &str) -> Vec<String>
         let mut parts = line.splitn(3, ':').skip(1);
         Some((parts.next()?.to_owned(), parts.next()?.to_owned()))
     };
-    let own = groups
-        .lines()
-        .filter_map(line)
-        .find(|(names, _)| names.split(',').any(|name| name == controller));
-    let base = if controller.is_empty() {
-        ROOT.to_owned()
-    } else {
-        format!("{ROOT}/{controller}")
-    };
-    let Some((_, path)) = own else {
+    let mut lines = groups.lines().filter_map(line);
+    let Some((_, path)) = lines.find(|(names, _)| names.split(',').any(|name| name == controller)) else {
         return Vec::new();
+    };
+    let base = match controller {
+        "" => ROOT.to_owned(),
+        controller => format!("{ROOT}/{controller}"),
     };
     let mut folder = path.trim_matches('/').to_owned();
     let mut found = Vec::new();

@@ -12,6 +12,7 @@ pub(crate) use tasks::tasks;
 pub(crate) use threads::{Blocking, threads};
 
 use crate::machine::{MachineUse, Watched};
+use crate::stop::sleep_until;
 use anyhow::Result;
 use std::time::{Duration, Instant};
 
@@ -32,9 +33,10 @@ const WAKE: Duration = Duration::from_millis(5);
 
 /// Watches callers until their repeat is over. `join` waits for them, and returns their results.
 fn watch(course: &Course, watched: &Watched, join: impl FnOnce() -> Result<Tally>) -> Result<Driven> {
-    wait(course, course.measure_from);
+    let wait = |until| sleep_until(until, WAKE, || course.is_over());
+    wait(course.measure_from);
     let first = watched.look();
-    wait(course, course.until);
+    wait(course.until);
     // In a closed loop the last calls end after the window: neither they nor their load on the machine count.
     let at_end = (course.due().is_none() && !course.ends_with_calls).then(|| watched.look());
     let tally = join()?;
@@ -52,14 +54,4 @@ fn watch(course: &Course, watched: &Watched, join: impl FnOnce() -> Result<Tally
         window,
         machine: last.since(&first),
     })
-}
-
-fn wait(course: &Course, until: Instant) {
-    while !course.is_over() {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return;
-        }
-        std::thread::sleep(left.min(WAKE));
-    }
 }

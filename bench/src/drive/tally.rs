@@ -124,7 +124,7 @@ impl Default for Tally {
 impl Tally {
     /// Adds a call of so many nanoseconds.
     pub(crate) fn call(&mut self, ns: u128, bytes: usize, is_write: bool, cost: &ReadCost) {
-        self.latency(ns);
+        record(&mut self.latency_ns, ns);
         self.via = self.via.union(cost.via);
         self.sums.add(&Sums {
             calls: 1,
@@ -142,14 +142,6 @@ impl Tally {
         });
     }
 
-    pub(crate) fn latency(&mut self, ns: u128) {
-        record(&mut self.latency_ns, ns);
-    }
-
-    pub(crate) fn late(&mut self, ns: u128) {
-        record(&mut self.late_ns, ns);
-    }
-
     pub(crate) fn add(&mut self, other: &Self) {
         let _ = self.latency_ns.add(&other.latency_ns);
         let _ = self.late_ns.add(&other.late_ns);
@@ -162,7 +154,7 @@ impl Tally {
     }
 }
 
-fn record(histogram: &mut Histogram<u64>, ns: u128) {
+pub(super) fn record(histogram: &mut Histogram<u64>, ns: u128) {
     let ns = u64::try_from(ns).unwrap_or(LONGEST_NS);
     let _ = histogram.record(ns.clamp(1, LONGEST_NS));
 }

@@ -92,14 +92,12 @@ impl Look {
             let foreign = (passed.busy as f64 - own_cpu_s * procfs::ticks_per_second() as f64) / all;
             (foreign.clamp(0.0, 1.0), passed.steal as f64 / all)
         });
+        let fetched = self.fetched_bytes.zip(earlier.fetched_bytes);
         MachineUse {
             own_cpu_s,
             foreign_cpu_share: shares.map(|(foreign, _)| foreign),
             steal_share: shares.map(|(_, stolen)| stolen),
-            fetched_bytes: self
-                .fetched_bytes
-                .zip(earlier.fetched_bytes)
-                .map(|(now, then)| now.saturating_sub(then)),
+            fetched_bytes: fetched.map(|(now, then)| now.saturating_sub(then)),
             disk: self.disk.zip(earlier.disk).map(|(now, then)| now.since(then)),
             nfs: self.nfs.zip(earlier.nfs).map(|(now, then)| now.since(then)),
         }

@@ -168,35 +168,34 @@ fn rounds(plan: &Plan, stations: &mut Stations, fio: &Fio, journal: &mut Journal
     })
 }
 
-/// One repeat with fio beside it. The bench and fio take turns in beginning.
+/// One repeat with fio beside it.
 fn one(plan: &Plan, station: &mut Station, fio: &Fio, (point, repeat): (&Point, u32), stop: &Stop) -> Entry {
     let mut entry = Entry {
         point: point.clone(),
         repeat,
         ..Entry::default()
     };
-    if let Err(error) = station.prepare(point, &plan.access) {
-        entry.failed = Some(format!("{error:#}"));
-        return entry;
-    }
-    if repeat == 0
-        && let Err(error) = precondition(plan, station, point, stop)
-    {
-        entry.failed = Some(format!("preconditioning: {error:#}"));
-        return entry;
-    }
-    if repeat % 2 == 1 {
-        beside(plan, station, fio, &mut entry, stop);
-    }
-    let driven = station.measure(point, &plan.access, repeat, stop);
-    match driven.and_then(|driven| MeasuredRepeat::of(&driven, &plan.limits)) {
+    match measured(plan, station, fio, &mut entry, stop) {
         Ok(measured) => entry.measured = Some(measured),
         Err(error) => entry.failed = Some(format!("{error:#}")),
     }
-    if repeat % 2 == 0 {
-        beside(plan, station, fio, &mut entry, stop);
-    }
     entry
+}
+
+/// Measures a repeat. The bench and fio take turns in beginning.
+fn measured(plan: &Plan, station: &mut Station, fio: &Fio, entry: &mut Entry, stop: &Stop) -> Result<MeasuredRepeat> {
+    station.prepare(&entry.point, &plan.access)?;
+    if entry.repeat == 0 {
+        precondition(plan, station, &entry.point, stop).context("preconditioning")?;
+    }
+    if entry.repeat % 2 == 1 {
+        beside(plan, station, fio, entry, stop);
+    }
+    let driven = station.measure(&entry.point, &plan.access, entry.repeat, stop);
+    if entry.repeat.is_multiple_of(2) {
+        beside(plan, station, fio, entry, stop);
+    }
+    MeasuredRepeat::of(&driven?, &plan.limits)
 }
 
 /// Writes as a point does for the plan's time, so that a flash drive has no clean blocks left when it is measured.

@@ -263,10 +263,8 @@ fn verdict(point: &Point, entries: &[&Entry], kept: &[&Measurement<'_>]) -> Verd
 fn peers(kept: &[&Measurement<'_>]) -> BTreeMap<String, Peer> {
     let tools: BTreeSet<&String> = kept.iter().flat_map(|one| one.peers.keys()).collect();
     let peer = |tool: &String| {
-        let pairs: Vec<(&Measurement<'_>, &PeerFigures)> = kept
-            .iter()
-            .filter_map(|one| Some((*one, one.peers.get(tool)?)))
-            .collect();
+        let pairs = kept.iter().filter_map(|one| Some((*one, one.peers.get(tool)?)));
+        let pairs: Vec<(&Measurement<'_>, &PeerFigures)> = pairs.collect();
         let each = |of: &dyn Fn(&Measurement<'_>, &PeerFigures) -> Option<f64>| -> Vec<f64> {
             pairs.iter().filter_map(|(one, figures)| of(one, figures)).collect()
         };

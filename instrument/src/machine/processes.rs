@@ -105,11 +105,8 @@ impl Processes {
                 *before = seen.ticks;
             }
         }
-        let new: Vec<Seen> = there
-            .iter()
-            .filter(|pid| !self.is_known(**pid))
-            .filter_map(|pid| see(*pid))
-            .collect();
+        let unknown = there.iter().filter(|pid| !self.is_known(**pid));
+        let new: Vec<Seen> = unknown.filter_map(|pid| see(*pid)).collect();
         let is_root = |pid: i32| self.roots.contains(&pid) || self.own.contains_key(&pid);
         let own = descendants(&new, is_root);
         for seen in new {

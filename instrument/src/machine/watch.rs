@@ -73,10 +73,8 @@ impl MachineWatch {
             looks.extend(Look::thorough(&mut processes));
             SeenLooks { looks, server_is_known }
         };
-        let thread = std::thread::Builder::new()
-            .name("machine-watch".into())
-            .spawn(look)
-            .ok()?;
+        let thread = std::thread::Builder::new().name("machine-watch".into());
+        let thread = thread.spawn(look).ok()?;
         Some(Self { stop, thread, began })
     }
 

@@ -123,21 +123,21 @@ impl PriceFile {
         path.clone_into(&mut file.path);
         let whole = toml::from_str(&text).unwrap_or_default();
         if let Some((key, value)) = negative("", &toml::Value::Table(whole)) {
-            return Err(file.invalid(format!(
+            return Err(file.invalid(&format!(
                 "{key} is {value}: a price must be a finite number, zero or above"
             )));
         }
         let mut entries = file.storage.iter();
         match entries.find_map(|(name, entry)| Some((name, entry.price.unpriced()?))) {
             None => Ok(file),
-            Some((name, (key, missing))) => Err(file.invalid(format!(
+            Some((name, (key, missing))) => Err(file.invalid(&format!(
                 "storage.{name}.{key} is more than what is included, and there is no {missing}"
             ))),
         }
     }
 
     /// Error of a price that is wrong or missing.
-    pub(super) fn invalid(&self, what: String) -> PricingError {
+    pub(super) fn invalid(&self, what: &str) -> PricingError {
         PricingError::Invalid(format!("prices {}: {what}", self.path.display()))
     }
 
@@ -153,7 +153,7 @@ impl PriceFile {
     pub(super) fn instance(&self, name: &str) -> Result<&Priced<Instance>, PricingError> {
         self.instances.get(name).ok_or_else(|| {
             let known = names(&self.instances);
-            self.invalid(format!(
+            self.invalid(&format!(
                 "no [instances.\"{name}\"]; it has {known}. Add it, or choose one of these"
             ))
         })
@@ -197,7 +197,7 @@ impl PriceFile {
             (None, Some(tier)) => {
                 let named = self.tiers.get(tier).ok_or_else(|| {
                     let known = names(&self.storage);
-                    self.invalid(format!(
+                    self.invalid(&format!(
                         "[tiers] does not say what tier `{tier}` costs. Add `{tier} = \"{INCLUDED}\"` if the instance's price covers \
                          it, or name one of [storage]: {known}"
                     ))
@@ -215,7 +215,7 @@ impl PriceFile {
     pub(super) fn storage_entry(&self, user: &str, name: &str) -> Result<&Storage, PricingError> {
         self.storage.get(name).map(|entry| &entry.price).ok_or_else(|| {
             let known = names(&self.storage);
-            self.invalid(format!(
+            self.invalid(&format!(
                 "{user} `{name}`, but there is no [storage.{name}]; it has {known}, and `{INCLUDED}`"
             ))
         })

@@ -129,13 +129,10 @@ impl Storage {
         let table_gb = table_bytes as f64 / BYTES_PER_GB;
         let times = |gb: f64| (gb - other_bytes as f64 / BYTES_PER_GB) / table_gb;
         let steps = (1..=MAX_STEPS).map(|nodes| f64::from(nodes) * self.node_gb);
-        let mut bends: Vec<f64> = [self.minimum_gb, self.gb_with_mbps()]
-            .into_iter()
-            .chain(steps.flat_map(|gb| [gb * (1.0 - STEP_WIDTH), gb * (1.0 + STEP_WIDTH)]))
-            .map(times)
-            .filter(|times| *times > 0.0)
-            .collect();
-        bends.extend([0.0, 1.0]);
+        let steps = steps.flat_map(|gb| [gb * (1.0 - STEP_WIDTH), gb * (1.0 + STEP_WIDTH)]);
+        let sizes = steps.chain([self.minimum_gb, self.gb_with_mbps()]);
+        let mut bends = vec![0.0, 1.0];
+        bends.extend(sizes.map(times).filter(|times| *times > 0.0));
         bends.sort_by(f64::total_cmp);
         bends.dedup();
         // A point after the last bend gives the slope there.

@@ -118,7 +118,7 @@ impl<'a> Found<'a> {
             return Ok(None);
         }
         let staging = self.file.staging.as_ref().ok_or_else(|| {
-            self.file.invalid(format!(
+            self.file.invalid(&format!(
                 "variant `{}` keeps a copy on a disk, which {} has not, and [staging] does not say what one costs; add it with \
                  `usd_per_gb_month`, or choose an instance with `local_disk = true`",
                 self.variant.name, self.instance_name

@@ -130,7 +130,7 @@ fn rounds(settings: &Settings, table: &Table, stations: &Stations, stop: &Stop) 
     let Settings { common, plan, .. } = settings;
     let mut placed = BTreeMap::new();
     for (name, station) in stations {
-        placed.insert(name, Placed::put(name, station, settings, table)?);
+        placed.insert(name, Placed::put(name, station, settings, table, stop)?);
     }
     let steps = steps(settings, stations);
     let order = order(common.seed, common.repeats, &steps);
@@ -145,7 +145,7 @@ fn rounds(settings: &Settings, table: &Table, stations: &Stations, stop: &Stop) 
         match &step.task {
             Task::Measure(place) => {
                 let first = Arc::new(traces.1[place.1][..plan.lookups as usize].to_vec());
-                let one = placed[&place.0].measure(place, settings, table, &first, stop)?;
+                let one = placed[&place.0].measure(place, &first)?;
                 // A repeat that an interrupt cut short says nothing.
                 if !stop.is_asked() {
                     measured.repeats.entry(place.clone()).or_default().push(one);

@@ -6,7 +6,7 @@ use super::plan::{Accelerator, OfflinePlan};
 use super::ready::Ready;
 use super::workload::Batch;
 use crate::machine::{MachineUse, Watched};
-use crate::stop::Stop;
+use crate::stop::{Stop, sleep_until};
 use anyhow::{Context, Result, anyhow, bail};
 use ort::session::Session;
 use procfs::process::Process;
@@ -249,12 +249,7 @@ impl Case<'_> {
     /// Waits for the warm-up and the window, longer if few batches end, or until the measurement is over or interrupted.
     fn wait(&self, ended: &AtomicUsize, is_over: impl Fn() -> bool) -> Window {
         let is_over = || self.interrupt.is_asked() || is_over();
-        let sleep = |time: Duration| {
-            let end = Instant::now() + time;
-            while Instant::now() < end && !is_over() {
-                std::thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
-            }
-        };
+        let sleep = |time: Duration| sleep_until(Instant::now() + time, LOOK, is_over);
         sleep(self.plan.warmup());
         let before = ended.load(Ordering::Relaxed);
         // Resets the kernel's count of peak memory.

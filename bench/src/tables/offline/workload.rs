@@ -230,7 +230,7 @@ fn filled(config: &ModelConfig, table: &RowsFile, raw: &RawWorkload, wrong: Wron
 /// Error of a workload in the plan.
 type Wrong<'a> = &'a dyn Fn(String) -> anyhow::Error;
 
-/// What is run, the model's config if there is one, and the table.
+/// Graph, config of its model if there is one, and table.
 type Parts = (Graph, Option<ModelConfig>, RowsFile);
 
 fn made(kind: &str, rows: u64, seed: u64, wrong: Wrong<'_>) -> Result<Parts> {
