@@ -1,12 +1,15 @@
 //! fio as a comparison. In: a point and its file. Out: the equivalent command, and its figures. Sources: fio's HOWTO (fio.readthedocs.io).
 
 use crate::plan::{Access, CacheState, Operation, Pattern, Point, Way, WriteSync};
-use anyhow::{Context, Result, bail, ensure};
+use crate::station::runtime;
+use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::process::Command;
+use tokio::time::timeout;
 
 /// Name of the tool in results.
 pub(crate) const FIO: &str = "fio";
@@ -67,30 +70,15 @@ impl Fio {
 fn output(program: &Path, arguments: &[String], limit: Duration) -> Result<String> {
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
     let program = program.canonicalize().context("the tool is gone")?;
-    let (out, err) = (folder.path().join("out"), folder.path().join("err"));
-    let mut child = Command::new(program)
-        .args(arguments)
-        .current_dir(folder.path())
-        .stdin(Stdio::null())
-        .stdout(std::fs::File::create(&out)?)
-        .stderr(std::fs::File::create(&err)?)
-        .spawn()
-        .context("cannot be started")?;
-    let until = Instant::now() + limit;
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break status;
-        }
-        if Instant::now() > until {
-            let _ = child.kill();
-            let _ = child.wait();
-            bail!("not done after {} s", limit.as_secs());
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    };
-    let said = std::fs::read_to_string(&err).unwrap_or_default();
-    ensure!(status.success(), "{status}: {}", said.trim());
-    Ok(std::fs::read_to_string(&out)?)
+    let mut command = Command::new(program);
+    let command = command.args(arguments).current_dir(folder.path());
+    let ended = command.stdin(Stdio::null()).kill_on_drop(true).output();
+    let ended = runtime(1)?.block_on(async { timeout(limit, ended).await });
+    let output = ended.with_context(|| format!("not done after {} s", limit.as_secs()))?;
+    let output = output.context("cannot be started")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}: {}", output.status, said.trim());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Arguments of the job equivalent to a point; `None` if fio has none.
@@ -123,18 +111,7 @@ fn arguments(point: &Point, access: &Access, file: &Path) -> Option<Vec<String>>
         "--fadvise_hint=0".to_owned(),
         format!("--invalidate={}", u8::from(point.cache != CacheState::Warm)),
     ];
-    let (act, writes) = match point.operation {
-        Operation::Read => ("read", Some("--readonly".to_owned())),
-        Operation::Write => ("write", None),
-        Operation::Mixed => ("rw", Some(format!("--rwmixwrite={:.0}", access.write_share * 100.0))),
-        _ => return None,
-    };
-    words.push(match point.pattern {
-        Pattern::Sequential => format!("--rw={act}"),
-        Pattern::Strided => format!("--rw={act}:{}", point.block_bytes * u64::from(access.stride - 1)),
-        Pattern::Random | Pattern::Zipf => format!("--rw=rand{act}"),
-    });
-    words.extend(writes);
+    words.extend(order_and_kind(point, access)?);
     words.extend(match point.sync {
         WriteSync::None => None,
         WriteSync::Each => Some("--sync=dsync".to_owned()),
@@ -151,11 +128,8 @@ fn arguments(point: &Point, access: &Access, file: &Path) -> Option<Vec<String>>
     }
     if point.pattern == Pattern::Zipf {
         // fio does not accept an exponent of exactly 1.
-        let exponent = if (access.exponent - 1.0).abs() < 1e-3 {
-            1.001
-        } else {
-            access.exponent
-        };
+        let is_one = (access.exponent - 1.0).abs() < 1e-3;
+        let exponent = if is_one { 1.001 } else { access.exponent };
         words.push(format!("--random_distribution=zipf:{exponent}"));
     }
     if point.way.is_peer() {
@@ -174,6 +148,22 @@ fn arguments(point: &Point, access: &Access, file: &Path) -> Option<Vec<String>>
     ];
     words.extend(rest.map(str::to_owned));
     Some(words)
+}
+
+/// Arguments for the order of accesses, and for reads and writes; `None` for operations on objects.
+fn order_and_kind(point: &Point, access: &Access) -> Option<Vec<String>> {
+    let (act, writes) = match point.operation {
+        Operation::Read => ("read", Some("--readonly".to_owned())),
+        Operation::Write => ("write", None),
+        Operation::Mixed => ("rw", Some(format!("--rwmixwrite={:.0}", access.write_share * 100.0))),
+        _ => return None,
+    };
+    let order = match point.pattern {
+        Pattern::Sequential => format!("--rw={act}"),
+        Pattern::Strided => format!("--rw={act}:{}", point.block_bytes * u64::from(access.stride - 1)),
+        Pattern::Random | Pattern::Zipf => format!("--rw=rand{act}"),
+    };
+    Some(std::iter::once(order).chain(writes).collect())
 }
 
 /// Returns its figures. Warnings may precede the JSON.
@@ -196,7 +186,6 @@ fn figures(output: &str) -> Result<PeerFigures> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     fn words_of(point: &Point) -> Option<String> {
         let (window, warmup) = (Duration::from_secs(2), Duration::from_millis(250));

@@ -21,20 +21,33 @@ pub(crate) fn order<P>(seed: u64, rounds: u32, places: &[P]) -> Vec<(u32, &P)> {
     all
 }
 
-/// The rounds of a run.
+/// The rounds of a run, with their progress.
 pub(crate) struct Rounds<'a> {
     count: u32,
     stop: &'a Stop,
-    progress: Progress,
+    bar: Option<ProgressBar>,
+    started: Instant,
+    expected: Duration,
+    todo: u32,
+    done: u32,
 }
 
 impl<'a> Rounds<'a> {
     /// `count` rounds with so many `steps` in all, preparations included. A step is expected to take so long before one has ended.
     pub(crate) fn new(count: u32, stop: &'a Stop, steps: usize, expected: Duration) -> Self {
+        let todo = u32::try_from(steps).unwrap_or(u32::MAX);
+        let bar = bar(todo);
+        if bar.is_none() {
+            eprintln!("{todo} repeats, about {}", wait(expected.saturating_mul(todo)));
+        }
         Self {
             count,
             stop,
-            progress: Progress::new(steps, expected),
+            bar,
+            started: Instant::now(),
+            expected,
+            todo,
+            done: 0,
         }
     }
 
@@ -47,12 +60,8 @@ impl<'a> Rounds<'a> {
         places: &[P],
         mut prepare: impl FnMut(&P) -> Result<()>,
     ) -> Result<()> {
-        for place in places.iter().take_while(|_| !self.stop.is_asked()) {
-            self.progress.begin(&format!("preparing {place}"));
-            prepare(place).with_context(|| place.to_string())?;
-            self.progress.end();
-        }
-        Ok(())
+        let mut each = places.iter();
+        each.try_for_each(|place| self.step(&format!("preparing {place}"), place, || prepare(place)))
     }
 
     /// Measures places in their [`order`].
@@ -64,47 +73,21 @@ impl<'a> Rounds<'a> {
         order: &[(u32, &P)],
         mut measure: impl FnMut(u32, &P) -> Result<()>,
     ) -> Result<()> {
-        for (round, place) in order.iter().take_while(|_| !self.stop.is_asked()) {
-            self.progress
-                .begin(&format!("round {} of {}, {place}", round + 1, self.count));
-            measure(*round, place).with_context(|| place.to_string())?;
-            self.progress.end();
-        }
-        Ok(())
-    }
-}
-
-struct Progress {
-    bar: Option<ProgressBar>,
-    started: Instant,
-    expected: Duration,
-    todo: u32,
-    done: u32,
-}
-
-impl Progress {
-    fn new(todo: usize, expected: Duration) -> Self {
-        let todo = u32::try_from(todo).unwrap_or(u32::MAX);
-        let bar = bar(todo);
-        if bar.is_none() {
-            eprintln!("{todo} repeats, about {}", wait(expected.saturating_mul(todo)));
-        }
-        Self {
-            bar,
-            started: Instant::now(),
-            expected,
-            todo,
-            done: 0,
-        }
+        order.iter().try_for_each(|&(round, place)| {
+            let what = format!("round {} of {}, {place}", round + 1, self.count);
+            self.step(&what, place, || measure(round, place))
+        })
     }
 
-    fn begin(&self, step: &str) {
+    /// Takes a step, unless it is interrupted.
+    fn step(&mut self, what: &str, place: &impl Display, act: impl FnOnce() -> Result<()>) -> Result<()> {
+        if self.stop.is_asked() {
+            return Ok(());
+        }
         if let Some(bar) = &self.bar {
-            bar.set_message(format!("{}  {step}", self.eta()));
+            bar.set_message(format!("{}  {what}", self.eta()));
         }
-    }
-
-    fn end(&mut self) {
+        act().with_context(|| place.to_string())?;
         self.done += 1;
         // Without a terminal a line now and then.
         match &self.bar {
@@ -114,6 +97,7 @@ impl Progress {
             }
             None => {}
         }
+        Ok(())
     }
 
     fn eta(&self) -> String {
@@ -122,7 +106,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for Rounds<'_> {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

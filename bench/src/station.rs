@@ -152,10 +152,8 @@ impl Station {
         let (Some(root), Some(data)) = (self.root(), self.data.get(&Set::of(point))) else {
             return Vec::new();
         };
-        data.objects
-            .iter()
-            .map(|object| root.join(object.path.as_str()))
-            .collect()
+        let objects = data.objects.iter();
+        objects.map(|object| root.join(object.path.as_str())).collect()
     }
 
     /// Writes the data that a point reads, if it is missing, and that which it removes.
@@ -164,13 +162,12 @@ impl Station {
         if self.data.contains_key(&set) && point.operation != Operation::Delete {
             return Ok(());
         }
-        let folder = format!(
-            "{}/{}-files-{}-{}",
-            self.folder,
-            set.files,
-            word(&set.operation),
-            set.block
-        );
+        let Set {
+            files,
+            operation,
+            block,
+        } = set;
+        let folder = format!("{}/{files}-files-{}-{block}", self.folder, word(&operation));
         let opened = self.opened();
         let write = Data::write(&opened.tier, &folder, set.files, set.bytes(access.size), access.seed);
         let data = opened.runtime.block_on(write)?;
@@ -211,14 +208,13 @@ impl Station {
                 WriteSync::None | WriteSync::Each => Ok(()),
             });
         }
-        let direct = match point.way {
-            Way::Direct => Some(true),
-            Way::Buffered => Some(false),
-            _ => None,
-        };
         let manner = Manner {
             threads: point.threads,
-            direct,
+            direct: match point.way {
+                Way::Direct => Some(true),
+                Way::Buffered => Some(false),
+                _ => None,
+            },
         };
         let watched = self.watched.clone();
         let opened = self.open(manner)?;
@@ -311,15 +307,14 @@ pub(crate) fn runtime(threads: u16) -> Result<Runtime> {
 
 /// Makes a folder of the run the root of a tier of local files. `None` for other tiers.
 fn local_root(name: &str, config: &mut TierConfig, scratch: Option<&Path>) -> Result<Option<tempfile::TempDir>> {
-    let TierConfig::Nvme(nvme) = config else {
-        return Ok(None);
-    };
-    if !nvme.roots.is_empty() {
-        return Ok(None);
+    match config {
+        TierConfig::Nvme(nvme) if nvme.roots.is_empty() => {
+            let root = folder_in(scratch, name)?;
+            nvme.root = Some(root.path().to_owned());
+            Ok(Some(root))
+        }
+        _ => Ok(None),
     }
-    let root = folder_in(scratch, name)?;
-    nvme.root = Some(root.path().to_owned());
-    Ok(Some(root))
 }
 
 /// Notes of a tier about itself, and whether its origin only stands in on this machine.

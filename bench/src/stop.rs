@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// Flag set by a request to stop.
 #[derive(Debug, Clone, Default)]
@@ -25,5 +26,16 @@ impl Stop {
 
     pub(crate) fn is_asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Sleeps until a time. Ends early once `is_over`, which is checked every `wake`.
+pub(crate) fn sleep_until(until: Instant, wake: Duration, is_over: impl Fn() -> bool) {
+    while !is_over() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        std::thread::sleep(left.min(wake));
     }
 }

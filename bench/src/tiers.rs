@@ -28,15 +28,13 @@ pub(crate) fn on_tiers<T>(
     let roots = tiers.values().filter_map(|tier| tier.root().map(Path::to_owned));
     let environment = Environment::here(&roots.collect::<Vec<_>>());
     let measured = measure(&mut tiers);
+    let notes = tiers.iter().map(|(name, tier)| (name.clone(), tier.notes.clone()));
     let ran = Ran {
         schema_version: 1,
         name: common.name.clone(),
         interrupted: stop.is_asked(),
         environment,
-        tiers: tiers
-            .iter()
-            .map(|(name, tier)| (name.clone(), tier.notes.clone()))
-            .collect(),
+        tiers: notes.collect(),
         repeats: common.repeats,
         plan: common.text.clone(),
     };

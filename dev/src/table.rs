@@ -38,11 +38,8 @@ impl Row {
 }
 
 fn columns(rows: &[Row]) -> Vec<&'static str> {
-    rows.iter()
-        .take(1)
-        .flat_map(|row| &row.cells)
-        .map(|(column, _)| *column)
-        .collect()
+    let cells = rows.first().into_iter().flat_map(|row| &row.cells);
+    cells.map(|(column, _)| *column).collect()
 }
 
 /// Markdown table below some text; rows that do not hold are in bold.

@@ -43,13 +43,11 @@ fn cores(cpuinfo: &str) -> u32 {
 }
 
 fn cpu_model(cpuinfo: &str) -> Option<String> {
-    ["model name", "Model", "Hardware", "Processor"].iter().find_map(|key| {
-        cpuinfo
-            .lines()
-            .filter_map(|line| line.split_once(':'))
-            .find(|(name, _)| name.trim() == *key)
-            .map(|(_, value)| value.trim().to_owned())
-    })
+    let fields = || cpuinfo.lines().filter_map(|line| line.split_once(':'));
+    let value = |key: &str| fields().find(|(name, _)| name.trim() == key);
+    let keys = ["model name", "Model", "Hardware", "Processor"];
+    let (_, model) = keys.into_iter().find_map(value)?;
+    Some(model.trim().to_owned())
 }
 
 /// Total memory in bytes, of the text of `/proc/meminfo`.

@@ -13,27 +13,21 @@ use std::path::{Path, PathBuf};
 /// File name of a journal in the folder of its run.
 pub const FILE: &str = "journal.jsonl";
 
-/// Reason why a journal cannot be read or written.
+/// A journal that cannot be read or written, or a damaged line before its last.
 #[derive(Debug, thiserror::Error)]
-pub enum JournalError {
-    /// Error of the file system.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// The journal.
-        path: PathBuf,
-        /// System error.
-        source: io::Error,
-    },
-    /// Damaged line before the last.
-    #[error("{}: entry {entry}: {what}; restore the file, or measure again", path.display())]
-    Entry {
-        /// The journal.
-        path: PathBuf,
-        /// Number of the line, from 1.
-        entry: usize,
-        /// Error of the JSON parser.
-        what: String,
-    },
+#[error("{}: {what}", path.display())]
+pub struct JournalError {
+    path: PathBuf,
+    what: String,
+}
+
+impl JournalError {
+    fn io(path: &Path, error: &io::Error) -> Self {
+        Self {
+            path: path.to_owned(),
+            what: error.to_string(),
+        }
+    }
 }
 
 /// An open journal.
@@ -56,10 +50,8 @@ impl Journal {
             file.set_len(whole)?;
             Ok(file)
         };
-        match open() {
-            Ok(file) => Ok((Self { path, file }, entries)),
-            Err(source) => Err(JournalError::Io { path, source }),
-        }
+        let file = open().map_err(|error| JournalError::io(&path, &error))?;
+        Ok((Self { path, file }, entries))
     }
 
     /// Appends an entry and syncs the file.
@@ -72,10 +64,7 @@ impl Journal {
             self.file.write_all(&line)?;
             self.file.sync_data()
         });
-        written.map_err(|source| JournalError::Io {
-            path: self.path.clone(),
-            source,
-        })
+        written.map_err(|error| JournalError::io(&self.path, &error))
     }
 
     /// Removes the file.
@@ -83,8 +72,7 @@ impl Journal {
     /// # Errors
     /// The file cannot be removed.
     pub fn remove(self) -> Result<(), JournalError> {
-        let Self { path, .. } = self;
-        std::fs::remove_file(&path).map_err(|source| JournalError::Io { path, source })
+        std::fs::remove_file(&self.path).map_err(|error| JournalError::io(&self.path, &error))
     }
 }
 
@@ -101,20 +89,14 @@ fn read_whole<T: DeserializeOwned>(path: &Path) -> Result<(Vec<T>, u64), Journal
     let text = match std::fs::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Vec::new(), 0)),
-        Err(source) => {
-            return Err(JournalError::Io {
-                path: path.to_owned(),
-                source,
-            });
-        }
+        Err(error) => return Err(JournalError::io(path, &error)),
     };
     let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     let lines = text[..whole].split(|byte| *byte == b'\n').enumerate();
     let entries = lines.filter(|(_, line)| !line.is_empty()).map(|(number, line)| {
-        serde_json::from_slice(line).map_err(|error| JournalError::Entry {
+        serde_json::from_slice(line).map_err(|error| JournalError {
             path: path.to_owned(),
-            entry: number + 1,
-            what: error.to_string(),
+            what: format!("entry {}: {error}; restore the file, or measure again", number + 1),
         })
     });
     Ok((entries.collect::<Result<_, _>>()?, whole as u64))

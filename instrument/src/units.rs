@@ -13,32 +13,25 @@ const UNITS: [(f64, &str); 3] = [(1.0, "µs"), (1e3, "ms"), (1e6, "s")];
 
 fn unit(us: f64) -> (f64, &'static str) {
     // 999.5 of a unit would be printed as 1000 of it.
-    UNITS
-        .into_iter()
-        .rev()
-        .find(|(size, _)| us.abs() >= 0.9995 * size)
-        .unwrap_or(UNITS[0])
+    let mut largest = UNITS.into_iter().rev();
+    largest.find(|(size, _)| us.abs() >= 0.9995 * size).unwrap_or(UNITS[0])
 }
 
 /// A number with three significant digits and no exponent.
 #[must_use]
 pub fn digits3(value: f64) -> String {
-    if value == 0.0 || !value.is_finite() {
-        return if value == 0.0 { "0".to_owned() } else { NONE.to_owned() };
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    if !value.is_finite() {
+        return NONE.to_owned();
     }
     // The exponent of the number as rounded, so that 9.996 becomes 10.0 and not 10.00.
     let rounded = format!("{value:.2e}");
-    let exponent: i32 = rounded
-        .split('e')
-        .nth(1)
-        .and_then(|exponent| exponent.parse().ok())
-        .unwrap_or(0);
-    let decimals = usize::try_from((2 - exponent).max(0)).unwrap_or(0);
-    if exponent > 2 {
-        format!("{value:.0}")
-    } else {
-        format!("{value:.decimals$}")
-    }
+    let (_, exponent) = rounded.split_once('e').unwrap_or_default();
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let decimals = usize::try_from(2 - exponent).unwrap_or(0);
+    format!("{value:.decimals$}")
 }
 
 /// A latency: `850 µs`, `1.24 ms`, `12.3 s`.
@@ -51,20 +44,18 @@ pub fn latency(us: f64) -> String {
 /// A latency with its interval, all in the unit of the latency: `1.24 ms [1.20–1.31]`; `~1.24 ms [≥ 1.20]` for a rough one.
 #[must_use]
 pub fn latency_interval(interval: Option<&Interval>) -> String {
-    interval.map_or_else(
-        || NONE.to_owned(),
-        |interval| {
-            let (size, name) = unit(interval.value);
-            let [value, lo, hi] = [interval.value, interval.lo, interval.hi].map(|us| digits3(us / size));
-            if interval.hi.is_finite() {
-                format!("{value} {name} [{lo}–{hi}]")
-            } else if interval.lo > 0.0 {
-                format!("~{value} {name} [≥ {lo}]")
-            } else {
-                format!("~{value} {name}")
-            }
-        },
-    )
+    let Some(interval) = interval else {
+        return NONE.to_owned();
+    };
+    let (size, name) = unit(interval.value);
+    let [value, lo, hi] = [interval.value, interval.lo, interval.hi].map(|us| digits3(us / size));
+    if interval.hi.is_finite() {
+        format!("{value} {name} [{lo}–{hi}]")
+    } else if interval.lo > 0.0 {
+        format!("~{value} {name} [≥ {lo}]")
+    } else {
+        format!("~{value} {name}")
+    }
 }
 
 /// A rate per second, without its unit.

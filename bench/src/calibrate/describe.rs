@@ -1,6 +1,7 @@
 //! Profile from measurements. In: counts and histograms. Out: quantiles, rates, limits, errors and drift. Pure.
 
 use super::measure::{Calibrated, Cell};
+use crate::intervals::geometric_mean;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tierlab_storage::wrappers::emulated::{
@@ -67,28 +68,22 @@ fn median_s(cell: &Cell) -> f64 {
 
 fn limits(cells: &[Cell]) -> RecordedLimits {
     let most = |of: &dyn Fn(&Cell) -> f64| cells.iter().map(of).fold(0.0, f64::max) as u64;
-    let (smallest, largest) = (
-        cells.iter().map(|cell| cell.bytes).min(),
-        cells.iter().map(|cell| cell.bytes).max(),
-    );
+    let sizes = || cells.iter().map(|cell| cell.bytes);
     RecordedLimits {
         connection_bytes_per_s: connection(cells),
         total_bytes_per_s: most(&|cell| rate(cell) * cell.bytes as f64),
-        total_is_limit: largest.is_some_and(|bytes| at_limit(cells, bytes)),
+        total_is_limit: sizes().max().is_some_and(|bytes| at_limit(cells, bytes)),
         requests_per_s: most(&rate),
-        requests_is_limit: smallest.is_some_and(|bytes| at_limit(cells, bytes)),
+        requests_is_limit: sizes().min().is_some_and(|bytes| at_limit(cells, bytes)),
     }
 }
 
 /// True if the last increase in depth brought no more reads of a size.
 fn at_limit(cells: &[Cell], bytes: u64) -> bool {
-    let mut by_depth: Vec<(u32, f64)> = cells
-        .iter()
-        .filter(|cell| cell.bytes == bytes)
-        .map(|cell| (cell.depth, rate(cell)))
-        .collect();
-    by_depth.sort_by_key(|(depth, _)| *depth);
-    matches!(by_depth.as_slice(), [.., (_, before), (_, last)] if *last < before * AT_LIMIT)
+    let of_size = cells.iter().filter(|cell| cell.bytes == bytes);
+    let by_depth: BTreeMap<u32, f64> = of_size.map(|cell| (cell.depth, rate(cell))).collect();
+    let rates: Vec<f64> = by_depth.into_values().collect();
+    matches!(rates.as_slice(), [.., before, last] if *last < before * AT_LIMIT)
 }
 
 /// Returns the bytes per second of one connection, from the additional time of the largest reads over the next smaller
@@ -112,29 +107,22 @@ fn errors(cells: &[Cell]) -> Vec<InjectedError> {
         *sum = (sum.0 + faults.calls, sum.1 + faults.took);
     }
     let failed: u64 = kinds.values().map(|(failed, _)| failed).sum();
-    kinds
-        .into_iter()
-        .map(|(kind, (count, took))| InjectedError {
-            kind: kind.to_owned(),
-            rate: count as f64 / (calls + failed) as f64,
-            after_ms: u64::try_from(took.as_millis() / u128::from(count.max(1))).ok(),
-        })
-        .collect()
+    let error = |(kind, (count, took)): (&str, (u64, Duration))| InjectedError {
+        kind: kind.to_owned(),
+        rate: count as f64 / (calls + failed) as f64,
+        after_ms: u64::try_from(took.as_millis() / u128::from(count.max(1))).ok(),
+    };
+    kinds.into_iter().map(error).collect()
 }
 
 /// Compares each round with all rounds: the geometric mean over the points, so that fast and slow points count alike.
 fn rounds(measured: &Calibrated) -> Vec<RecordedRound> {
     let ratio = |round: usize, share: f64, of: fn((u64, u64)) -> u64| {
-        let logs: Vec<f64> = measured
-            .cells
-            .iter()
-            .filter_map(|cell| {
-                let own = of(cell.by_round.get(round).copied().flatten()?).max(1) as f64;
-                Some((own / cell.tally.latency_ns.value_at_quantile(share).max(1) as f64).ln())
-            })
-            .collect();
-        let mean = (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp();
-        (mean * 1e4).round() / 1e4
+        let ratio = |cell: &Cell| {
+            let own = of(cell.by_round.get(round).copied().flatten()?).max(1) as f64;
+            Some(own / cell.tally.latency_ns.value_at_quantile(share).max(1) as f64)
+        };
+        (geometric_mean(measured.cells.iter().filter_map(ratio)).value * 1e4).round() / 1e4
     };
     let round = |(index, at_s): (usize, &f64)| RecordedRound {
         at_s: (at_s * 10.0).round() / 10.0,

@@ -6,12 +6,11 @@ use crate::drive::{Driven, Tally};
 use crate::plan::{CacheState, Point};
 use crate::rounds::{Rounds, order};
 use crate::station::Station;
-use crate::stop::Stop;
+use crate::stop::{Stop, sleep_until};
 use anyhow::{Result, bail};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tierlab_analysis::record::Limits;
-use tierlab_instrument::machine::disturbance::cpu_disturbances;
 use tierlab_instrument::units::bytes;
 
 /// Time of a step beside its window.
@@ -116,7 +115,7 @@ pub(super) fn rounds(
     let expected = access.warmup + access.window + BESIDE;
     Rounds::new(options.rounds, stop, order.len(), expected).measure(&order, |round, point| {
         if rounds_at_s.len() as u32 == round {
-            pause(begun + options.every * round, stop);
+            sleep_until(begun + options.every * round, WAKE, || stop.is_asked());
             if stop.is_asked() {
                 return Ok(());
             }
@@ -125,9 +124,7 @@ pub(super) fn rounds(
         station.prepare(point, &access)?;
         let driven = station.measure(point, &access, round, stop)?;
         if !stop.is_asked() {
-            let machine = driven.looks.1.since(&driven.looks.0);
-            let disturbed = cpu_disturbances(machine.foreign_cpu_share, machine.steal_share, &Limits::default());
-            let disturbed = (!disturbed.is_empty()).then(|| disturbed.join(", "));
+            let disturbed = driven.machine.disturbed(&Limits::default());
             steps.entry(point.clone()).or_default().push(Step { driven, disturbed });
         }
         Ok(())
@@ -173,33 +170,22 @@ fn point(block_bytes: u64, depth: u32, direct: bool) -> Point {
     }
 }
 
-fn pause(until: Instant, stop: &Stop) {
-    while !stop.is_asked() {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return;
-        }
-        std::thread::sleep(left.min(WAKE));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Watched;
+    use crate::machine::MachineUse;
 
     #[test]
     fn steps_beside_other_work_are_left_out_and_named() {
         let step = |ns: u64, why: Option<&str>| {
             let mut tally = Tally::default();
             tally.call(ns.into(), 4096, false, &tierlab_storage::ReadCost::default());
-            let look = Watched::default().look();
             Step {
                 driven: Driven {
                     seconds: Vec::new(),
                     tally,
                     window: Duration::from_secs(1),
-                    looks: (look.clone(), look),
+                    machine: MachineUse::default(),
                 },
                 disturbed: why.map(str::to_owned),
             }

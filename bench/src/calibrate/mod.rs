@@ -76,8 +76,9 @@ fn origin(options: &CalibrateOptions, config: &TierConfig, station: &Station) ->
     };
     let folders: Vec<PathBuf> = mount.into_iter().collect();
     let here = Environment::here(&folders);
+    let filesystem = here.filesystems.values().next();
     RecordedOrigin {
-        date: here.date,
+        date: here.date.clone(),
         place: options.place.trim().to_owned(),
         tier: config.kind().to_owned(),
         // The first note is the tier's address, which may be private.
@@ -88,12 +89,7 @@ fn origin(options: &CalibrateOptions, config: &TierConfig, station: &Station) ->
             cpus: here.host.cores,
             memory_bytes: here.host.memory_bytes,
             client: format!("tierlab-storage-bench {}", tierlab_program::version(None)),
-            filesystem: here
-                .filesystems
-                .into_values()
-                .next()
-                .map(|text| plain(&text))
-                .unwrap_or_default(),
+            filesystem: filesystem.map_or_else(String::new, |text| plain(text)),
         },
     }
 }

@@ -62,33 +62,29 @@ impl CalibrateOptions {
     /// The flag, and its allowed values.
     pub(super) fn check(&self) -> Result<()> {
         let (blocks, depths) = (self.blocks(), self.depths());
-        if blocks.len() > MOST_LEVELS || depths.len() > MOST_LEVELS {
-            return Err(bad_usage(
+        let exists = format!("{} exists and is not overwritten: choose another", self.out.display());
+        let is_line = (1..=200).contains(&self.place.trim().chars().count()) && !self.place.contains(char::is_control);
+        let is_toml = self.out.extension().is_some_and(|ending| ending == "toml");
+        let in_data = !blocks.contains(&0) && blocks.iter().all(|block| *block <= self.size);
+        let (levels, toml) = (
+            format!("{MOST_LEVELS} of each at most"),
+            "must end in .toml: so `emulated.profile` knows a file from a name",
+        );
+        let checks = [
+            (
+                blocks.len().max(depths.len()) <= MOST_LEVELS,
                 "--blocks, --depths",
-                &format!("{MOST_LEVELS} of each at most"),
-            ));
-        }
-        let largest = blocks.last().copied().unwrap_or_default();
-        if blocks.contains(&0) || largest > self.size {
-            return Err(bad_usage("--blocks", "each at least one byte and at most --size"));
-        }
-        if self.out.extension().is_none_or(|ending| ending != "toml") {
-            return Err(bad_usage(
-                "--out",
-                "must end in .toml: so `emulated.profile` knows a file from a name",
-            ));
-        }
-        if self.out.exists() {
-            let what = format!("{} exists and is not overwritten: choose another", self.out.display());
-            return Err(bad_usage("--out", &what));
-        }
-        let place = self.place.trim();
-        if place.is_empty() || self.place.chars().count() > 200 || self.place.chars().any(char::is_control) {
-            return Err(bad_usage("--place", "one line of at most 200 characters"));
-        }
-        match self.every > LONGEST_PAUSE {
-            true => Err(bad_usage("--every", "at most a day")),
-            false => Ok(()),
+                levels.as_str(),
+            ),
+            (in_data, "--blocks", "each at least one byte and at most --size"),
+            (is_toml, "--out", toml),
+            (!self.out.exists(), "--out", &exists),
+            (is_line, "--place", "one line of at most 200 characters"),
+            (self.every <= LONGEST_PAUSE, "--every", "at most a day"),
+        ];
+        match checks.into_iter().find(|(is_right, ..)| !is_right) {
+            Some((_, flag, why)) => Err(bad_usage(flag, why)),
+            None => Ok(()),
         }
     }
 

@@ -28,10 +28,9 @@ fn has_p99(point: &RecordedPoint) -> bool {
 
 fn row(profile: &Recorded, point: &RecordedPoint) -> Vec<String> {
     let at = |share: f64| {
-        let index = profile.shares.iter().position(|known| *known >= share);
-        index
-            .and_then(|index| point.latency_us.get(index))
-            .map_or_else(|| NONE.to_owned(), |us| latency(*us))
+        let mut known = profile.shares.iter().zip(&point.latency_us);
+        let us = known.find(|(known, _)| **known >= share);
+        us.map_or_else(|| NONE.to_owned(), |(_, us)| latency(*us))
     };
     vec![
         bytes(point.bytes),
@@ -55,12 +54,9 @@ fn sentences(profile: &Recorded) -> Vec<String> {
     if let Some(bytes) = limits.connection_bytes_per_s {
         said.push(format!("one read: {} MB/s after its first byte", mb(bytes)));
     }
-    let seen = |is_limit: bool| {
-        if is_limit {
-            "a limit: more depth brought no more"
-        } else {
-            "no limit was seen"
-        }
+    let seen = |is_limit: bool| match is_limit {
+        true => "a limit: more depth brought no more",
+        false => "no limit was seen",
     };
     said.push(format!(
         "all reads: {} MB/s ({}), {} reads/s ({})",
@@ -69,13 +65,10 @@ fn sentences(profile: &Recorded) -> Vec<String> {
         limits.requests_per_s,
         seen(limits.requests_is_limit)
     ));
-    for error in &profile.errors {
-        said.push(format!(
-            "errors: {} in {:.3} % of the reads",
-            error.kind,
-            error.rate * 100.0
-        ));
-    }
+    said.extend(profile.errors.iter().map(|error| {
+        let percent = error.rate * 100.0;
+        format!("errors: {} in {percent:.3} % of the reads", error.kind)
+    }));
     let disturbed = |note: &&String| note.starts_with("disturbed: ");
     said.extend(profile.origin.notes.iter().filter(disturbed).cloned());
     let medians = || profile.rounds.iter().map(|round| round.p50_ratio);

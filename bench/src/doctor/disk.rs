@@ -33,10 +33,8 @@ fn disk(tree: &Tree, device: &str) -> Option<String> {
     if !tree.has(format!("{folder}/partition")) {
         return Some(name);
     }
-    let disks = tree.names("sys/block");
-    disks
-        .into_iter()
-        .find(|disk| tree.has(format!("sys/block/{disk}/{name}")))
+    let mut disks = tree.names("sys/block").into_iter();
+    disks.find(|disk| tree.has(format!("sys/block/{disk}/{name}")))
 }
 
 fn filesystem(mount: &Mount) -> Finding {
@@ -131,23 +129,20 @@ fn layers(tree: &Tree, disk: &str) -> Option<Finding> {
 
 /// Checks the links of all NVMe devices.
 pub(super) fn nvme(tree: &Tree) -> Vec<Finding> {
-    let devices = tree.names("sys/class/nvme");
-    devices
-        .iter()
-        .map(|name| link(tree, name, &format!("sys/class/nvme/{name}/device"), false))
-        .collect()
-}
-
-/// Parses a speed such as `8.0 GT/s PCIe`.
-fn speed(text: &str) -> Option<f64> {
-    text.split(' ').next()?.parse().ok()
+    let devices = tree.names("sys/class/nvme").into_iter();
+    let link = |name: String| link(tree, &name, &format!("sys/class/nvme/{name}/device"), false);
+    devices.map(link).collect()
 }
 
 /// Checks the link of one device. For a device that lowers its speed while idle, only the width is checked.
 pub(super) fn link(tree: &Tree, about: &str, folder: &str, slows_when_idle: bool) -> Finding {
-    let text = |name: &str| tree.text(format!("{folder}/{name}"));
     let about = format!("PCIe link of {about}");
-    let number = |name: &str| text(name).as_deref().and_then(speed).filter(|number| *number > 0.0);
+    // A speed is such as `8.0 GT/s PCIe`.
+    let number = |name: &str| {
+        let text = tree.text(format!("{folder}/{name}"))?;
+        let number: f64 = text.split(' ').next()?.parse().ok()?;
+        (number > 0.0).then_some(number)
+    };
     let speeds = number("current_link_speed").zip(number("max_link_speed"));
     let widths = number("current_link_width").zip(number("max_link_width"));
     let (Some((speed, most_speed)), Some((width, most_width))) = (speeds, widths) else {

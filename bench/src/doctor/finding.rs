@@ -4,7 +4,6 @@ use crate::machine::Environment;
 use serde::Serialize;
 use std::cmp::Ordering;
 use std::fmt::Write as _;
-use tierlab_instrument::host::Host;
 use tierlab_instrument::units::bytes;
 
 /// Levels of findings.
@@ -107,25 +106,15 @@ impl Finding {
 
 /// Text of all findings, warnings first.
 pub(super) fn text(machine: &Environment, tier: Option<&str>, findings: &[Finding]) -> String {
-    let Host {
-        cpu,
-        cores,
-        memory_bytes,
-        kernel,
-    } = &machine.host;
-    let mut out = format!(
-        "{cores} x {cpu}, {}, Linux {kernel}, tierlab {}\n",
-        bytes(*memory_bytes),
-        machine.version
-    );
+    let host = &machine.host;
+    let (cores, cpu, memory) = (host.cores, &host.cpu, bytes(host.memory_bytes));
+    let (kernel, version) = (&host.kernel, &machine.version);
+    let mut out = format!("{cores} x {cpu}, {memory}, Linux {kernel}, tierlab {version}\n");
     if let Some(tier) = tier {
         let _ = writeln!(out, "tier {tier}");
     }
-    let warnings = findings
-        .iter()
-        .filter(|finding| finding.level == Level::Warning)
-        .count();
-    let _ = match warnings {
+    let warnings = findings.iter().filter(|finding| finding.level == Level::Warning);
+    let _ = match warnings.count() {
         0 => writeln!(out, "nothing was found that would slow a run"),
         1 => writeln!(out, "one thing would slow a run"),
         count => writeln!(out, "{count} things would slow a run"),
@@ -142,23 +131,15 @@ fn one(out: &mut String, finding: &Finding) {
         Level::Unknown => "unknown",
         Level::Fine => "fine",
     };
-    let Finding {
-        about,
-        found,
-        effect,
-        measured,
-        change,
-        ..
-    } = finding;
-    let _ = writeln!(out, "{word:<9}{about}: {found}");
-    if let Some(effect) = effect {
+    let _ = writeln!(out, "{word:<9}{}: {}", finding.about, finding.found);
+    if let Some(effect) = &finding.effect {
         let _ = writeln!(out, "{:9}effect:   {effect}", "");
-        let how = measured.as_deref().unwrap_or("not measured");
+        let how = finding.measured.as_deref().unwrap_or("not measured");
         let _ = writeln!(out, "{:9}by how much: {how}", "");
-    } else if let Some(measured) = measured {
+    } else if let Some(measured) = &finding.measured {
         let _ = writeln!(out, "{:9}measured: {measured}", "");
     }
-    if let Some(change) = change {
+    if let Some(change) = &finding.change {
         let _ = writeln!(out, "{:9}change:   {change}", "");
     }
 }

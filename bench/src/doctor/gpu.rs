@@ -28,10 +28,8 @@ pub(super) fn findings(tree: &Tree, wanted: bool) -> Vec<Finding> {
             .change("a machine or a container with one (`--gpus all`)");
         return wanted.then_some(none).into_iter().collect();
     }
-    let mut found: Vec<Finding> = gpus
-        .iter()
-        .map(|name| link(tree, &format!("GPU {name}"), &format!("{DEVICES}/{name}"), true))
-        .collect();
+    let link = |name: &String| link(tree, &format!("GPU {name}"), &format!("{DEVICES}/{name}"), true);
+    let mut found: Vec<Finding> = gpus.iter().map(link).collect();
     found.push(driver(tree));
     found.extend([nvidia_fs(tree), cufile(tree)]);
     found.extend(iommu(tree));

@@ -14,11 +14,8 @@ pub(super) fn findings(tree: &Tree, cores: usize) -> Vec<Finding> {
     let Some(groups) = tree.text("proc/self/cgroup") else {
         return vec![Finding::unknown("control group", "/proc/self/cgroup cannot be read")];
     };
-    let mut found: Vec<Finding> = [cpu(tree, &groups, cores), memory(tree, &groups)]
-        .into_iter()
-        .flatten()
-        .collect();
-    found.extend(io(tree, &groups));
+    let found = [cpu(tree, &groups, cores), memory(tree, &groups), io(tree, &groups)];
+    let mut found: Vec<Finding> = found.into_iter().flatten().collect();
     if found.is_empty() {
         found.push(Finding::fine("control group", "no limit of CPU, memory or I/O"));
     }
@@ -31,17 +28,13 @@ fn texts(tree: &Tree, groups: &str, controller: &str, file: &str) -> Vec<String>
         let mut parts = line.splitn(3, ':').skip(1);
         Some((parts.next()?.to_owned(), parts.next()?.to_owned()))
     };
-    let own = groups
-        .lines()
-        .filter_map(line)
-        .find(|(names, _)| names.split(',').any(|name| name == controller));
-    let base = if controller.is_empty() {
-        ROOT.to_owned()
-    } else {
-        format!("{ROOT}/{controller}")
-    };
-    let Some((_, path)) = own else {
+    let mut lines = groups.lines().filter_map(line);
+    let Some((_, path)) = lines.find(|(names, _)| names.split(',').any(|name| name == controller)) else {
         return Vec::new();
+    };
+    let base = match controller {
+        "" => ROOT.to_owned(),
+        controller => format!("{ROOT}/{controller}"),
     };
     let mut folder = path.trim_matches('/').to_owned();
     let mut found = Vec::new();
@@ -53,6 +46,13 @@ fn texts(tree: &Tree, groups: &str, controller: &str, file: &str) -> Vec<String>
             None => folder.clear(),
         }
     }
+}
+
+/// Texts of a file in both versions of control groups: of the one hierarchy, then of a controller's own.
+fn both(tree: &Tree, groups: &str, file: &str, (controller, own): (&str, &str)) -> Vec<String> {
+    let mut found = texts(tree, groups, "", file);
+    found.extend(texts(tree, groups, controller, own));
+    found
 }
 
 fn cpu(tree: &Tree, groups: &str, cores: usize) -> Option<Finding> {
@@ -82,29 +82,27 @@ fn cpu(tree: &Tree, groups: &str, cores: usize) -> Option<Finding> {
 
 /// Periods in which the group ran out of its share, of the group nearest to the process that counts them.
 fn throttled(tree: &Tree, groups: &str) -> Option<String> {
-    let mut stats = texts(tree, groups, "", "cpu.stat");
-    stats.extend(texts(tree, groups, "cpu", "cpu.stat"));
-    stats.iter().find_map(|text| {
-        let value = |name: &str| {
-            text.lines()
-                .find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
-        };
-        Some(format!(
-            "made to wait in {} of {} periods so far",
-            value("nr_throttled ")?,
-            value("nr_periods ")?
-        ))
-    })
+    both(tree, groups, "cpu.stat", ("cpu", "cpu.stat"))
+        .iter()
+        .find_map(|text| {
+            let value = |name: &str| {
+                text.lines()
+                    .find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
+            };
+            Some(format!(
+                "made to wait in {} of {} periods so far",
+                value("nr_throttled ")?,
+                value("nr_periods ")?
+            ))
+        })
 }
 
 fn memory(tree: &Tree, groups: &str) -> Option<Finding> {
-    let two = texts(tree, groups, "", "memory.max");
-    let one = texts(tree, groups, "memory", "memory.limit_in_bytes");
-    let limits = two.iter().chain(&one).filter_map(|text| text.parse::<u64>().ok());
+    let limits = both(tree, groups, "memory.max", ("memory", "memory.limit_in_bytes"));
+    let limits = limits.iter().filter_map(|text| text.parse::<u64>().ok());
     let least = limits.filter(|bytes| *bytes < NO_LIMIT).min()?;
     let all = memory_bytes(&tree.text("proc/meminfo")?)?;
-    let mut used = texts(tree, groups, "", "memory.current");
-    used.extend(texts(tree, groups, "memory", "memory.usage_in_bytes"));
+    let used = both(tree, groups, "memory.current", ("memory", "memory.usage_in_bytes"));
     let used = used.first().and_then(|text| text.parse().ok()).map(bytes);
     (least < all).then(|| {
         Finding::warning(

@@ -53,9 +53,6 @@ fn affinity(tree: &Tree, cores: usize) -> Option<Finding> {
 
 fn io_uring(tree: &Tree, ring: &io::Result<()>) -> Finding {
     let about = "io_uring";
-    let change = "sysctl kernel.io_uring_disabled=0; in a container a seccomp profile that permits io_uring_setup, \
-                  io_uring_enter and io_uring_register";
-    let effect = "the nvme tier does not open; without it local files are read by blocking calls";
     let Err(error) = ring else {
         return Finding::fine(about, "a ring was set up");
     };
@@ -66,8 +63,11 @@ fn io_uring(tree: &Tree, ring: &io::Result<()>) -> Finding {
         _ => "",
     };
     Finding::warning(about, format!("refused, {error}{why}"))
-        .effect(effect)
-        .change(change)
+        .effect("the nvme tier does not open; without it local files are read by blocking calls")
+        .change(
+            "sysctl kernel.io_uring_disabled=0; in a container a seccomp profile that permits io_uring_setup, io_uring_enter and \
+             io_uring_register",
+        )
         .times(f64::INFINITY)
 }
 
@@ -80,11 +80,10 @@ fn limit(text: &str, name: &str) -> Option<u64> {
     }
 }
 
-fn amount(bytes: u64) -> String {
-    if bytes == u64::MAX {
-        "unlimited".to_owned()
-    } else {
-        units::bytes(bytes)
+fn amount(limit: u64, text: fn(u64) -> String) -> String {
+    match limit {
+        u64::MAX => "unlimited".to_owned(),
+        limit => text(limit),
     }
 }
 
@@ -97,7 +96,7 @@ fn limits(tree: &Tree, pinned_bytes: u64) -> Vec<Finding> {
     };
     let mut found = Vec::new();
     if let Some(locked) = limit(&text, "Max locked memory") {
-        let (about, is) = ("locked memory (RLIMIT_MEMLOCK)", amount(locked));
+        let (about, is) = ("locked memory (RLIMIT_MEMLOCK)", amount(locked, units::bytes));
         found.push(if locked < pinned_bytes {
             Finding::warning(
                 about,
@@ -110,11 +109,7 @@ fn limits(tree: &Tree, pinned_bytes: u64) -> Vec<Finding> {
         });
     }
     if let Some(files) = limit(&text, "Max open files") {
-        let shown = match files {
-            u64::MAX => "unlimited".to_owned(),
-            files => files.to_string(),
-        };
-        let finding = Finding::warning("open files (RLIMIT_NOFILE)", shown)
+        let finding = Finding::warning("open files (RLIMIT_NOFILE)", amount(files, |files| files.to_string()))
             .effect("a run with many connections or files ends in errors")
             .change("ulimit -n 65536, or LimitNOFILE=65536 of the service");
         found.push(finding.fine_if(files >= ENOUGH_FILES));
@@ -146,8 +141,7 @@ fn huge_pages(tree: &Tree) -> Finding {
     let events = tree.text("proc/vmstat").unwrap_or_default();
     let stalls = events.lines().find_map(|line| line.strip_prefix("compact_stall "));
     let stalls = stalls.unwrap_or("an unknown number of");
-    let chosen = bracketed(&text);
-    match chosen {
+    match bracketed(&text) {
         Some("always") => Finding::warning(about, "always")
             .effect("memory is compacted while requests wait for it, which shows in the tail")
             .change("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled")
@@ -159,18 +153,13 @@ fn huge_pages(tree: &Tree) -> Finding {
 
 fn numa(tree: &Tree) -> Finding {
     let names = tree.names("sys/devices/system/node");
-    let is_node = |name: &&String| {
-        name.strip_prefix("node")
-            .is_some_and(|number| number.parse::<u32>().is_ok())
-    };
-    let nodes = names.iter().filter(is_node).count();
-    match nodes {
+    let number = |name: &String| name.strip_prefix("node")?.parse::<u32>().ok();
+    match names.iter().filter_map(number).count() {
         0 => Finding::unknown("NUMA", "not to be seen"),
         1 => Finding::fine("NUMA", "one node"),
         nodes => Finding::warning("NUMA", format!("{nodes} nodes"))
             .effect(
-                "threads and memory away from the device's node make each read longer, and differently so from run to \
-                 run",
+                "threads and memory away from the device's node make each read longer, and differently from run to run",
             )
             .change("numactl --cpunodebind=N --membind=N, N being numa_node of the device"),
     }

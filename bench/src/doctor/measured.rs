@@ -58,7 +58,7 @@ pub(super) fn ways(folder: &Path, stop: &Stop) -> Result<Ways> {
         toml::Table::from_iter([("kind", "nvme"), ("root", root)].map(|(key, value)| (key.to_owned(), value.into())));
     let config = TierConfig::parse("tier", &toml.to_string())?;
     let mut station = Station::new("doctor", &config, Some(folder), 0)?;
-    let mut of = |pattern, block, way| one(&mut station, &point(pattern, block, way), stop);
+    let mut of = |pattern, block, way| one(&mut station, &point(pattern, block, way), FILE_BYTES, stop);
     let ways = Ways {
         small_direct: of(Pattern::Random, SMALL, Way::PreadDirect),
         small_buffered: of(Pattern::Random, SMALL, Way::Pread),
@@ -82,8 +82,9 @@ fn point(pattern: Pattern, block_bytes: u64, way: Way) -> Point {
     }
 }
 
-fn one(station: &mut Station, point: &Point, stop: &Stop) -> Result<Shown> {
-    let access = Access::reads(FILE_BYTES, WINDOW, WARMUP);
+/// Measures reads of so many bytes of data.
+fn one(station: &mut Station, point: &Point, bytes: u64, stop: &Stop) -> Result<Shown> {
+    let access = Access::reads(bytes, WINDOW, WARMUP);
     station.prepare(point, &access)?;
     shown(&station.measure(point, &access, 0, stop)?)
 }
@@ -93,12 +94,11 @@ fn shown(driven: &Driven) -> Result<Shown> {
     if tally.sums.calls == 0 {
         bail!("no read ended in {:.1} s", driven.window.as_secs_f64());
     }
-    let machine = driven.looks.1.since(&driven.looks.0);
     let asked = tally.sums.asked_bytes as f64;
     Ok(Shown {
         p50_us: tally.latency_ns.value_at_quantile(0.5) as f64 / 1e3,
         mb_per_s: asked / 1e6 / driven.window.as_secs_f64(),
-        fetched_share: machine.fetched_bytes.map(|bytes| bytes as f64 / asked),
+        fetched_share: driven.machine.fetched_bytes.map(|bytes| bytes as f64 / asked),
     })
 }
 
@@ -144,11 +144,7 @@ pub(super) fn through(config: &TierConfig, stop: &Stop) -> Finding {
     let about = "reads through the tier";
     let reads = || {
         let mut station = Station::new("doctor", config, None, 0)?;
-        let access = Access::reads(REMOTE_BYTES, WINDOW, WARMUP);
-        let mut of = |point: &Point| {
-            station.prepare(point, &access)?;
-            shown(&station.measure(point, &access, 0, stop)?)
-        };
+        let mut of = |point: &Point| one(&mut station, point, REMOTE_BYTES, stop);
         let small = of(&Point::reads("doctor", SMALL));
         let large = of(&Point {
             pattern: Pattern::Sequential,

@@ -76,35 +76,28 @@ struct Subject {
 
 impl Subject {
     fn of(config: &TierConfig) -> Self {
+        let of_folders = |folders| Self {
+            folders,
+            ..Self::default()
+        };
+        let at = |url| Self { url, ..Self::default() };
         match config {
             TierConfig::Wrapped(wrapped) => Self::of(&wrapped.tier),
             TierConfig::Nvme(nvme) => Self {
-                folders: nvme.root.iter().chain(&nvme.roots).cloned().collect(),
                 pinned_bytes: nvme.registered_buffers_bytes,
                 direct: Some(nvme.direct),
-                ..Self::default()
+                ..of_folders(nvme.root.iter().chain(&nvme.roots).cloned().collect())
             },
             TierConfig::Nfs(nfs) => Self {
-                folders: nfs.path.iter().cloned().collect(),
                 url: nfs.url.clone(),
-                ..Self::default()
+                ..of_folders(nfs.path.iter().cloned().collect())
             },
-            TierConfig::Object(bucket) => Self {
-                url: bucket.address(),
-                ..Self::default()
-            },
-            TierConfig::Redis(redis) => Self {
-                url: Some(redis.url.clone()),
-                ..Self::default()
-            },
-            TierConfig::Flight(flight) => Self {
-                url: Some(flight.url.clone()),
-                ..Self::default()
-            },
+            TierConfig::Object(bucket) => at(bucket.address()),
+            TierConfig::Redis(redis) => at(Some(redis.url.clone())),
+            TierConfig::Flight(flight) => at(Some(flight.url.clone())),
             TierConfig::Gds(gds) => Self {
-                folders: vec![gds.root.clone()],
                 wants_gpu: true,
-                ..Self::default()
+                ..of_folders(vec![gds.root.clone()])
             },
             _ => Self::default(),
         }
@@ -116,11 +109,8 @@ impl Subject {
 /// # Errors
 /// Invalid flags or tier configuration. Findings are no errors.
 pub(crate) fn call(options: &DoctorOptions) -> Result<()> {
-    let config = options
-        .tier
-        .as_deref()
-        .map(|file| tier_config(file, &options.set))
-        .transpose()?;
+    let file = options.tier.as_deref();
+    let config = file.map(|file| tier_config(file, &options.set)).transpose()?;
     let subject = config.as_ref().map(Subject::of).unwrap_or_default();
     let machine = Environment::here(&subject.folders);
     let stop = Stop::on_signal()?;

@@ -60,10 +60,8 @@ fn attributes(mount: &Mount) -> Finding {
             .effect("every open asks the server for the file's attributes, and waits")
             .change("mount without noac and actimeo=0; data that never changes does well with actimeo=600");
     }
-    let kept = mount
-        .option("actimeo")
-        .or_else(|| mount.option("acregmax"))
-        .unwrap_or("60");
+    let kept = mount.option("actimeo").or_else(|| mount.option("acregmax"));
+    let kept = kept.unwrap_or("60");
     Finding::fine("attribute cache (actimeo)", format!("up to {kept} s"))
 }
 

@@ -18,14 +18,10 @@ impl Tree {
         Self(root.into())
     }
 
-    fn path(&self, path: impl AsRef<Path>) -> PathBuf {
-        self.0.join(path)
-    }
-
     /// Text of a file without blanks at its ends; `None` if it cannot be read.
     pub(super) fn text(&self, path: impl AsRef<Path>) -> Option<String> {
         let mut text = String::new();
-        let file = std::fs::File::open(self.path(path)).ok()?;
+        let file = std::fs::File::open(self.0.join(path)).ok()?;
         file.take(MOST).read_to_string(&mut text).ok()?;
         Some(text.trim().to_owned())
     }
@@ -37,7 +33,7 @@ impl Tree {
 
     /// Names in a folder, in order; empty if it cannot be read.
     pub(super) fn names(&self, path: impl AsRef<Path>) -> Vec<String> {
-        let Ok(entries) = std::fs::read_dir(self.path(path)) else {
+        let Ok(entries) = std::fs::read_dir(self.0.join(path)) else {
             return Vec::new();
         };
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -47,12 +43,12 @@ impl Tree {
     }
 
     pub(super) fn has(&self, path: impl AsRef<Path>) -> bool {
-        self.path(path).exists()
+        self.0.join(path).exists()
     }
 
     /// Last part of a link's target.
     pub(super) fn link_name(&self, path: impl AsRef<Path>) -> Option<String> {
-        let to = std::fs::read_link(self.path(path)).ok()?;
+        let to = std::fs::read_link(self.0.join(path)).ok()?;
         Some(to.file_name()?.to_str()?.to_owned())
     }
 }

@@ -1,6 +1,6 @@
 //! State shared by the callers of a repeat: its begin and end, the next call, the calls that count. Knows nothing of how a call is made.
 
-use super::tally::{Faults, Second, Tally};
+use super::tally::{Faults, Second, Tally, record};
 use crate::chance::{Pick, Picker, Random};
 use crate::plan::{Access, Arrivals, Point};
 use crate::stop::Stop;
@@ -206,23 +206,17 @@ impl Course {
             self.ran_out.get_or_init(|| now);
             return None;
         }
-        let Some(due) = &self.due else {
-            return (now < self.until).then(|| Turn {
-                pick: self.picker.pick(random),
-                due: None,
-                at: now,
-            });
+        let due = match &self.due {
+            None if now >= self.until => return None,
+            None => None,
+            Some(due) => Some(self.begin + *due.get(number)?),
         };
-        let due = self.begin + *due.get(number)?;
-        if now >= self.drained {
+        if let Some(due) = due.filter(|_| now >= self.drained) {
             self.give_up(due, tally);
             return None;
         }
-        Some(Turn {
-            pick: self.picker.pick(random),
-            due: Some(due),
-            at: now,
-        })
+        let pick = self.picker.pick(random);
+        Some(Turn { pick, due, at: now })
     }
 
     /// Counts this call of an open loop, and all calls not yet begun, as unfinished.
@@ -231,7 +225,7 @@ impl Course {
         let rest = self.next.swap(due.len(), Ordering::Relaxed).min(due.len());
         let left = due[rest..].iter().map(|at| self.begin + *at);
         for at in std::iter::once(first).chain(left).filter(|at| *at >= self.measure_from) {
-            tally.latency((self.drained - at).as_nanos());
+            record(&mut tally.latency_ns, (self.drained - at).as_nanos());
             tally.sums.unfinished += 1;
         }
     }
@@ -255,7 +249,7 @@ impl Course {
             None if is_in_window => add(call.begun),
             Some(due) if due >= self.measure_from => {
                 add(due);
-                tally.late(call.begun.saturating_duration_since(due).as_nanos());
+                record(&mut tally.late_ns, call.begun.saturating_duration_since(due).as_nanos());
             }
             _ => {}
         }

@@ -11,7 +11,8 @@ pub(crate) use tally::{Second, Sums, Tally};
 pub(crate) use tasks::tasks;
 pub(crate) use threads::{Blocking, threads};
 
-use crate::machine::{Look, Watched};
+use crate::machine::{MachineUse, Watched};
+use crate::stop::sleep_until;
 use anyhow::Result;
 use std::time::{Duration, Instant};
 
@@ -23,8 +24,8 @@ pub(crate) struct Driven {
     pub(crate) seconds: Vec<Second>,
     /// Length of the window that calls are counted in.
     pub(crate) window: Duration,
-    /// The machine at the begin of the window, and at its end or at that of the last call of an open loop.
-    pub(crate) looks: (Look, Look),
+    /// The machine from the begin of the window to its end, or to that of the last call of an open loop.
+    pub(crate) machine: MachineUse,
 }
 
 /// Time between checks of who waits.
@@ -32,9 +33,10 @@ const WAKE: Duration = Duration::from_millis(5);
 
 /// Watches callers until their repeat is over. `join` waits for them, and returns their results.
 fn watch(course: &Course, watched: &Watched, join: impl FnOnce() -> Result<Tally>) -> Result<Driven> {
-    wait(course, course.measure_from);
+    let wait = |until| sleep_until(until, WAKE, || course.is_over());
+    wait(course.measure_from);
     let first = watched.look();
-    wait(course, course.until);
+    wait(course.until);
     // In a closed loop the last calls end after the window: neither they nor their load on the machine count.
     let at_end = (course.due().is_none() && !course.ends_with_calls).then(|| watched.look());
     let tally = join()?;
@@ -50,16 +52,6 @@ fn watch(course: &Course, watched: &Watched, join: impl FnOnce() -> Result<Tally
         tally,
         seconds: course.seconds(window),
         window,
-        looks: (first, last),
+        machine: last.since(&first),
     })
-}
-
-fn wait(course: &Course, until: Instant) {
-    while !course.is_over() {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return;
-        }
-        std::thread::sleep(left.min(WAKE));
-    }
 }

@@ -124,31 +124,22 @@ impl Default for Tally {
 impl Tally {
     /// Adds a call of so many nanoseconds.
     pub(crate) fn call(&mut self, ns: u128, bytes: usize, is_write: bool, cost: &ReadCost) {
-        self.latency(ns);
+        record(&mut self.latency_ns, ns);
         self.via = self.via.union(cost.via);
         self.sums.add(&Sums {
             calls: 1,
-            ended: 0,
             writes: u64::from(is_write),
             asked_bytes: bytes as u64,
             wire_bytes: cost.wire_bytes,
             requests: u64::from(cost.requests),
             retries: u64::from(cost.retries),
-            unfinished: 0,
             cache_hits: u64::from(cost.cache_hits),
             cache_misses: u64::from(cost.cache_misses),
             queue: cost.queue,
             device: cost.device,
             copy: cost.copy,
+            ..Sums::default()
         });
-    }
-
-    pub(crate) fn latency(&mut self, ns: u128) {
-        record(&mut self.latency_ns, ns);
-    }
-
-    pub(crate) fn late(&mut self, ns: u128) {
-        record(&mut self.late_ns, ns);
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
@@ -163,7 +154,7 @@ impl Tally {
     }
 }
 
-fn record(histogram: &mut Histogram<u64>, ns: u128) {
+pub(super) fn record(histogram: &mut Histogram<u64>, ns: u128) {
     let ns = u64::try_from(ns).unwrap_or(LONGEST_NS);
     let _ = histogram.record(ns.clamp(1, LONGEST_NS));
 }

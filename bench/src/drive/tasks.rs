@@ -4,9 +4,10 @@
 use super::course::Caller;
 use super::{Course, Driven, Tally, watch};
 use crate::machine::Watched;
+use crate::stop::sleep_until;
 use anyhow::{Context, Result};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 
@@ -48,10 +49,7 @@ fn pace(course: Arc<Course>, tickets: Arc<Semaphore>) -> Result<std::thread::Joi
     let run = move || {
         let _ = nix::sys::prctl::set_timerslack(1);
         for due in course.due().unwrap_or_default() {
-            let at = course.begin + *due;
-            while !course.is_over() && Instant::now() < at {
-                std::thread::sleep(at.saturating_duration_since(Instant::now()).min(WAKE));
-            }
+            sleep_until(course.begin + *due, WAKE, || course.is_over());
             tickets.add_permits(1);
         }
         // Wakes all callers to find no calls left.

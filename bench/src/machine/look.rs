@@ -7,7 +7,9 @@ use procfs::process::Process;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+use tierlab_analysis::record::Limits;
 use tierlab_instrument::machine::CpuTicks;
+use tierlab_instrument::machine::disturbance::cpu_disturbances;
 
 /// Watched parts: always the CPUs; disk and mount if a folder is given.
 #[derive(Debug, Clone, Default)]
@@ -17,7 +19,7 @@ pub(crate) struct Watched {
 }
 
 /// Counters at one moment.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Look {
     pub(crate) at: Instant,
     own_cpu_s: f64,
@@ -42,6 +44,14 @@ pub(crate) struct MachineUse {
     pub(crate) disk: Option<Traffic>,
     /// NFS mount below a tier.
     pub(crate) nfs: Option<Traffic>,
+}
+
+impl MachineUse {
+    /// Use of the CPUs by others above the limits, in words.
+    pub(crate) fn disturbed(&self, limits: &Limits) -> Option<String> {
+        let found = cpu_disturbances(self.foreign_cpu_share, self.steal_share, limits);
+        (!found.is_empty()).then(|| found.join(", "))
+    }
 }
 
 impl Watched {
@@ -82,14 +92,12 @@ impl Look {
             let foreign = (passed.busy as f64 - own_cpu_s * procfs::ticks_per_second() as f64) / all;
             (foreign.clamp(0.0, 1.0), passed.steal as f64 / all)
         });
+        let fetched = self.fetched_bytes.zip(earlier.fetched_bytes);
         MachineUse {
             own_cpu_s,
             foreign_cpu_share: shares.map(|(foreign, _)| foreign),
             steal_share: shares.map(|(_, stolen)| stolen),
-            fetched_bytes: self
-                .fetched_bytes
-                .zip(earlier.fetched_bytes)
-                .map(|(now, then)| now.saturating_sub(then)),
+            fetched_bytes: fetched.map(|(now, then)| now.saturating_sub(then)),
             disk: self.disk.zip(earlier.disk).map(|(now, then)| now.since(then)),
             nfs: self.nfs.zip(earlier.nfs).map(|(now, then)| now.since(then)),
         }

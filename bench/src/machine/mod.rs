@@ -3,7 +3,7 @@
 mod look;
 mod traffic;
 
-pub(crate) use look::{Look, MachineUse, Watched, own_cpu_s};
+pub(crate) use look::{MachineUse, Watched, own_cpu_s};
 pub(crate) use traffic::Traffic;
 
 use serde::Serialize;

@@ -234,10 +234,8 @@ pub(crate) fn check_table<T>(key: &str, all: &BTreeMap<String, T>) -> Result<(),
 
 /// Parses a time in seconds, at most a day.
 pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let time = text
-        .parse()
-        .ok()
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let seconds = text.parse().ok();
+    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let time = time.filter(|time| *time <= Duration::from_secs(86_400));
     time.ok_or_else(|| "must be from 0 to 86400 seconds".to_owned())
 }

@@ -145,32 +145,40 @@ fn check(point: &Point, size: u64) -> Result<(), String> {
     let file_bytes = size / u64::from(point.files.max(1));
     let takes_objects = point.operation.takes_objects();
     let is_aligned = point.block_bytes.is_multiple_of(4096) && file_bytes.is_multiple_of(4096);
-    let why = match point {
-        Point { depth: 0, .. } => "cross.depth: must be at least 1".to_owned(),
-        Point { depth, .. } if *depth > 4096 => "cross.depth: at most 4096".to_owned(),
-        Point { files: 0, .. } => "cross.files: must be at least 1".to_owned(),
-        Point { files, .. } if *files > MOST_FILES => format!("cross.files: at most {MOST_FILES}"),
-        Point { block_bytes: 0, .. } => "cross.block: must be at least one byte".to_owned(),
-        Point { rate, .. } if *rate > 0 && takes_objects && point.ends_with_data() => {
-            "cross.rate: must be 0 where objects come to an end".to_owned()
-        }
-        Point { block_bytes, .. } if *block_bytes > size && !takes_objects => {
-            "cross.block: larger than the data's `size`".to_owned()
-        }
-        Point { files, .. } if file_bytes == 0 && !takes_objects => {
-            format!("cross.files: {files} files of {size} bytes would be empty")
-        }
-        Point {
-            way: Way::Mmap,
-            operation,
-            ..
-        } if *operation != Operation::Read => "cross.operation: `mmap` reads; write by `pread`".to_owned(),
-        Point {
-            way: Way::PreadDirect, ..
-        } if !is_aligned => "cross.block: `pread-direct` reads multiples of 4 KiB, of files that are".to_owned(),
-        _ => return Ok(()),
-    };
-    Err(format!("{why} ({point})"))
+    let (block_bytes, files) = (point.block_bytes, point.files);
+    let ends = takes_objects && point.ends_with_data();
+    let writes = point.operation != Operation::Read;
+    let faults = [
+        (point.depth == 0, "cross.depth: must be at least 1"),
+        (point.depth > 4096, "cross.depth: at most 4096"),
+        (files == 0, "cross.files: must be at least 1"),
+        (files > MOST_FILES, "cross.files: at most 1000000"),
+        (block_bytes == 0, "cross.block: must be at least one byte"),
+        (
+            point.rate > 0 && ends,
+            "cross.rate: must be 0 where objects come to an end",
+        ),
+        (
+            block_bytes > size && !takes_objects,
+            "cross.block: larger than the data's `size`",
+        ),
+        (
+            file_bytes == 0 && !takes_objects,
+            "cross.files: more than the bytes of `size`, so that files would be empty",
+        ),
+        (
+            point.way == Way::Mmap && writes,
+            "cross.operation: `mmap` reads; write by `pread`",
+        ),
+        (
+            point.way == Way::PreadDirect && !is_aligned,
+            "cross.block: `pread-direct` reads multiples of 4 KiB, of files that are",
+        ),
+    ];
+    match faults.into_iter().find(|(is_wrong, _)| *is_wrong) {
+        None => Ok(()),
+        Some((_, why)) => Err(format!("{why} ({point})")),
+    }
 }
 
 #[cfg(test)]

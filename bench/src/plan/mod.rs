@@ -37,7 +37,7 @@ pub(crate) struct Plan {
 }
 
 /// Settings of accesses, the same for all points.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(crate) struct Access {
     pub(crate) seed: u64,
     /// Bytes of all files together.
@@ -65,9 +65,7 @@ impl Access {
             warmup,
             exponent: 1.0,
             stride: 1,
-            write_share: 0.0,
-            arrivals: Arrivals::default(),
-            tolerates_faults: false,
+            ..Self::default()
         }
     }
 }
@@ -81,10 +79,8 @@ impl Plan {
         let (mut source, mut raw) = Source::read::<RawPlan>(&flags.plan)?;
         raw.seconds = seconds.unwrap_or(raw.seconds);
         let mut tiers = source.tiers(&raw.tiers)?;
-        let places = tiers
-            .iter()
-            .map(|(name, config)| (name.clone(), place(config)))
-            .collect();
+        let places = tiers.iter().map(|(name, config)| (name.clone(), place(config)));
+        let places = places.collect();
         let access = access(&raw).map_err(|why| source.wrong(why))?;
         let points = cross::points(&raw.cross, &places, access.size).map_err(|why| source.wrong(why))?;
         tiers.retain(|name, _| points.iter().any(|point| point.tier == *name));

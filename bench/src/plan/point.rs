@@ -125,7 +125,7 @@ pub(crate) enum CacheState {
 }
 
 /// A point. Its order is that in which reports show it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Point {
     pub(crate) tier: String,
     pub(crate) operation: Operation,
@@ -158,26 +158,20 @@ impl Point {
     pub(crate) fn reads(tier: &str, block_bytes: u64) -> Self {
         Self {
             tier: tier.to_owned(),
-            operation: Operation::Read,
-            pattern: Pattern::Random,
             files: 1,
-            way: Way::Tier,
             cache: CacheState::AsIs,
-            sync: WriteSync::None,
-            threads: 0,
-            rate: 0,
             block_bytes,
             depth: 1,
+            ..Self::default()
         }
     }
 
     /// Pattern and operation, and the number of files if there are several.
     pub(crate) fn access_text(&self) -> String {
-        let operation = word(&self.operation);
-        let text = match self.operation.takes_objects() {
-            true => operation,
-            false => format!("{} {operation}", word(&self.pattern)),
-        };
+        let mut text = word(&self.operation);
+        if !self.operation.takes_objects() {
+            text = format!("{} {text}", word(&self.pattern));
+        }
         match self.files {
             0 | 1 => text,
             files => format!("{text}, {files} files"),

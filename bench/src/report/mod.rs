@@ -4,7 +4,7 @@ mod csv;
 mod page;
 
 pub(crate) use csv::{columns, csv};
-pub(crate) use page::{Bars, Block, Page, Part, Ran, under};
+pub(crate) use page::{Bars, Block, Column, Page, Part, Ran, under};
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
@@ -74,17 +74,10 @@ pub(crate) fn curves(
     places.dedup();
     Some(Chart {
         title,
-        x: Axis {
-            name,
-            unit,
-            log: true,
-            range: (places.first()? / 1.15, places.last()? * 1.15),
-        },
+        x: Axis::logarithmic(name, unit, (places.first()? / 1.15, places.last()? * 1.15)),
         y,
         lines,
-        limits: Vec::new(),
-        here: None,
-        crosses: Vec::new(),
         rows: (places, 0.0),
+        ..Chart::default()
     })
 }

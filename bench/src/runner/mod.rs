@@ -85,14 +85,10 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
 /// Refuses a run whose checkpoints do not fit into memory, or whose data does not fit into its scratch folder, before anything is
 /// written. All local tiers lie in that folder.
 fn check_space(plan: &Plan, stations: &Stations) -> Result<()> {
-    let checkpoints = plan
-        .points
-        .iter()
-        .filter(|point| point.operation == Operation::Checkpoint);
-    let held = checkpoints
-        .map(|point| u64::from(point.depth) * point.block_bytes)
-        .max();
-    let (held, memory) = (held.unwrap_or(0), Host::here().memory_bytes);
+    let points = plan.points.iter();
+    let checkpoints = points.filter(|point| point.operation == Operation::Checkpoint);
+    let held = checkpoints.map(|point| u64::from(point.depth) * point.block_bytes);
+    let (held, memory) = (held.max().unwrap_or(0), Host::here().memory_bytes);
     ensure!(
         memory == 0 || held <= memory,
         "cross.block: the writers of a checkpoint hold {} in memory, and this machine has {}: take a smaller `block` or `depth`",
@@ -172,38 +168,34 @@ fn rounds(plan: &Plan, stations: &mut Stations, fio: &Fio, journal: &mut Journal
     })
 }
 
-/// One repeat with fio beside it. The bench and fio take turns in beginning.
+/// One repeat with fio beside it.
 fn one(plan: &Plan, station: &mut Station, fio: &Fio, (point, repeat): (&Point, u32), stop: &Stop) -> Entry {
     let mut entry = Entry {
         point: point.clone(),
         repeat,
-        measured: None,
-        failed: None,
-        peers: BTreeMap::new(),
-        peer_faults: Vec::new(),
+        ..Entry::default()
     };
-    if let Err(error) = station.prepare(point, &plan.access) {
-        entry.failed = Some(format!("{error:#}"));
-        return entry;
-    }
-    if repeat == 0
-        && let Err(error) = precondition(plan, station, point, stop)
-    {
-        entry.failed = Some(format!("preconditioning: {error:#}"));
-        return entry;
-    }
-    if repeat % 2 == 1 {
-        beside(plan, station, fio, &mut entry, stop);
-    }
-    let driven = station.measure(point, &plan.access, repeat, stop);
-    match driven.and_then(|driven| MeasuredRepeat::of(&driven, &plan.limits)) {
+    match measured(plan, station, fio, &mut entry, stop) {
         Ok(measured) => entry.measured = Some(measured),
         Err(error) => entry.failed = Some(format!("{error:#}")),
     }
-    if repeat % 2 == 0 {
-        beside(plan, station, fio, &mut entry, stop);
-    }
     entry
+}
+
+/// Measures a repeat. The bench and fio take turns in beginning.
+fn measured(plan: &Plan, station: &mut Station, fio: &Fio, entry: &mut Entry, stop: &Stop) -> Result<MeasuredRepeat> {
+    station.prepare(&entry.point, &plan.access)?;
+    if entry.repeat == 0 {
+        precondition(plan, station, &entry.point, stop).context("preconditioning")?;
+    }
+    if entry.repeat % 2 == 1 {
+        beside(plan, station, fio, entry, stop);
+    }
+    let driven = station.measure(&entry.point, &plan.access, entry.repeat, stop);
+    if entry.repeat.is_multiple_of(2) {
+        beside(plan, station, fio, entry, stop);
+    }
+    MeasuredRepeat::of(&driven?, &plan.limits)
 }
 
 /// Writes as a point does for the plan's time, so that a flash drive has no clean blocks left when it is measured.

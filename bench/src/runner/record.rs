@@ -15,10 +15,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use tierlab_analysis::record::{Limits, samples_needed};
 use tierlab_instrument::journal::{self as lines, FILE};
-use tierlab_instrument::machine::disturbance::cpu_disturbances;
 
 /// One repeat of a point.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub(crate) point: Point,
     pub(crate) repeat: u32,
@@ -83,8 +82,6 @@ impl MeasuredRepeat {
     /// Figures of a repeat, with the limits on the use of the CPUs by others.
     pub(crate) fn of(driven: &Driven, limits: &Limits) -> Result<Self> {
         let tally = &driven.tally;
-        let machine = driven.looks.1.since(&driven.looks.0);
-        let disturbances = cpu_disturbances(machine.foreign_cpu_share, machine.steal_share, limits);
         let late = &tally.late_ns;
         Ok(Self {
             latency_hdr: encode(&tally.latency_ns)?,
@@ -96,8 +93,8 @@ impl MeasuredRepeat {
             },
             sums: tally.sums,
             via: tally.via.to_string(),
-            disturbed: (!disturbances.is_empty()).then(|| disturbances.join(", ")),
-            machine,
+            machine: driven.machine.clone(),
+            disturbed: driven.machine.disturbed(limits),
         })
     }
 

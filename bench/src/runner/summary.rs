@@ -3,7 +3,7 @@
 
 use super::record::{Entry, MeasuredRepeat};
 use crate::intervals::{geometric_mean, mean};
-use crate::machine::Traffic;
+use crate::machine::{MachineUse, Traffic};
 use crate::peers::PeerFigures;
 use crate::plan::{CacheState, Point};
 use serde::Serialize;
@@ -12,6 +12,7 @@ use tierlab_analysis::latency_interval;
 use tierlab_analysis::record::{Drift, DriftHow, Interval, Repeat, counted, samples_needed};
 use tierlab_analysis::statistics::percentile::BlockTable;
 use tierlab_analysis::validity::stationarity::drifts;
+use tierlab_instrument::units::latency;
 
 /// Share of the due calls that must end in an open loop's window; with less, the queue grows and the point is
 /// saturated.
@@ -88,7 +89,7 @@ pub(crate) struct Summary {
     pub(crate) peers: BTreeMap<String, Peer>,
     /// Drifts of the latency, in words.
     pub(crate) drift: Vec<String>,
-    pub(crate) peer_faults: Vec<String>,
+    pub(crate) peer_faults: BTreeSet<String>,
 }
 
 impl Summary {
@@ -122,10 +123,8 @@ pub(crate) fn summaries(entries: &[Entry]) -> Vec<Summary> {
     for entry in entries {
         by_point.entry(&entry.point).or_default().push(entry);
     }
-    let mut all: Vec<Summary> = by_point
-        .into_iter()
-        .map(|(point, entries)| summary(point, &entries))
-        .collect();
+    let all = by_point.into_iter().map(|(point, entries)| summary(point, &entries));
+    let mut all: Vec<Summary> = all.collect();
     let mut best: BTreeMap<String, f64> = BTreeMap::new();
     for one in &all {
         let best = best.entry(one.point.tier.clone()).or_default();
@@ -150,7 +149,7 @@ fn summary(point: &Point, entries: &[&Entry]) -> Summary {
     let repeats: Vec<Repeat> = all.iter().map(|one| one.repeat.clone()).collect();
     let kept: BTreeSet<u32> = counted(&repeats).iter().map(|repeat| repeat.index).collect();
     let kept: Vec<&Measurement<'_>> = all.iter().filter(|one| kept.contains(&one.repeat.index)).collect();
-    let each = |of: &dyn Fn(&MeasuredRepeat) -> f64| mean(&kept.iter().map(|one| of(one.measured)).collect::<Vec<_>>());
+    let each = |of: &dyn Fn(&MeasuredRepeat) -> f64| mean(kept.iter().map(|one| of(one.measured)));
     let sum = |of: fn(&MeasuredRepeat) -> u64| kept.iter().map(|one| of(one.measured)).sum::<u64>();
     let asked = sum(|m| m.sums.asked_bytes).max(1) as f64;
     let fetched: Option<u64> = kept.iter().map(|one| one.measured.machine.fetched_bytes).sum();
@@ -161,6 +160,11 @@ fn summary(point: &Point, entries: &[&Entry]) -> Summary {
         let is_printed = table.samples() >= samples_needed(quantile);
         is_printed.then(|| quantile_us(&table, quantile)).flatten()
     };
+    let traffic = |of: fn(&MachineUse) -> Option<Traffic>| {
+        let each = kept.iter().filter_map(|one| of(&one.measured.machine));
+        each.reduce(Traffic::plus)
+    };
+    let via = kept.iter().map(|one| one.measured.via.clone());
     let requests = sum(|m| m.sums.requests);
     let calls = sum(|m| m.sums.calls);
     Summary {
@@ -183,28 +187,13 @@ fn summary(point: &Point, entries: &[&Entry]) -> Summary {
         requests_per_call: (requests > 0).then(|| requests as f64 / calls.max(1) as f64),
         retries: sum(|m| m.sums.retries),
         unfinished: sum(|m| m.sums.unfinished),
-        via: kept
-            .iter()
-            .map(|one| one.measured.via.clone())
-            .filter(|via| !via.is_empty())
-            .collect(),
-        disk: kept
-            .iter()
-            .filter_map(|one| one.measured.machine.disk)
-            .reduce(Traffic::plus),
-        nfs: kept
-            .iter()
-            .filter_map(|one| one.measured.machine.nfs)
-            .reduce(Traffic::plus),
+        via: via.filter(|via| !via.is_empty()).collect(),
+        disk: traffic(|machine| machine.disk),
+        nfs: traffic(|machine| machine.nfs),
         share_of_best_mb: 0.0,
         peers: peers(&kept),
         drift: drifts(&repeats).iter().map(drift_text).collect(),
-        peer_faults: entries
-            .iter()
-            .flat_map(|entry| entry.peer_faults.clone())
-            .collect::<BTreeSet<_>>()
-            .into_iter()
-            .collect(),
+        peer_faults: entries.iter().flat_map(|entry| entry.peer_faults.clone()).collect(),
         point: point.clone(),
     }
 }
@@ -235,15 +224,11 @@ fn measurement(entry: &Entry) -> Option<Measurement<'_>> {
 /// Returns a percentile in microseconds, of latencies in nanoseconds; for a single repeat the value alone.
 fn quantile_us(table: &BlockTable, quantile: f64) -> Option<Interval> {
     let ns = latency_interval(table, quantile)?;
-    let (lo, hi) = match ns.hi.is_finite() {
-        true => (ns.lo, ns.hi),
-        false => (ns.value, ns.value),
+    let ns = match ns.hi.is_finite() {
+        true => ns,
+        false => Interval::exact(ns.value),
     };
-    Some(Interval {
-        value: ns.value / 1e3,
-        lo: lo / 1e3,
-        hi: hi / 1e3,
-    })
+    Some(ns.map(|ns| ns / 1e3))
 }
 
 fn verdict(point: &Point, entries: &[&Entry], kept: &[&Measurement<'_>]) -> Verdict {
@@ -278,32 +263,25 @@ fn verdict(point: &Point, entries: &[&Entry], kept: &[&Measurement<'_>]) -> Verd
 fn peers(kept: &[&Measurement<'_>]) -> BTreeMap<String, Peer> {
     let tools: BTreeSet<&String> = kept.iter().flat_map(|one| one.peers.keys()).collect();
     let peer = |tool: &String| {
-        let pairs: Vec<(&Measurement<'_>, &PeerFigures)> = kept
-            .iter()
-            .filter_map(|one| Some((*one, one.peers.get(tool)?)))
-            .collect();
+        let pairs = kept.iter().filter_map(|one| Some((*one, one.peers.get(tool)?)));
+        let pairs: Vec<(&Measurement<'_>, &PeerFigures)> = pairs.collect();
         let each = |of: &dyn Fn(&Measurement<'_>, &PeerFigures) -> Option<f64>| -> Vec<f64> {
             pairs.iter().filter_map(|(one, figures)| of(one, figures)).collect()
         };
         let rate = |one: &Measurement<'_>| one.measured.sums.ended as f64 / one.measured.window_s;
         let median = |one: &Measurement<'_>| {
-            one.repeat
-                .histograms
-                .latency
-                .first()
-                .map(|h| h.value_at_quantile(0.5) as f64 / 1e3)
+            let latency = one.repeat.histograms.latency.first();
+            latency.map(|h| h.value_at_quantile(0.5) as f64 / 1e3)
         };
         let apart = each(&|one, figures| Some(median(one)? - figures.p50_us?));
-        let some = |values: Vec<f64>| (!values.is_empty()).then(|| mean(&values));
+        let some = |values: Vec<f64>| (!values.is_empty()).then(|| mean(values));
         Peer {
-            command: pairs
-                .first()
-                .map_or_else(String::new, |(_, figures)| figures.command.clone()),
-            iops: mean(&each(&|_, figures| Some(figures.iops))),
-            mb_per_s: mean(&each(&|_, figures| Some(figures.mb_per_s))),
+            command: pairs[0].1.command.clone(),
+            iops: mean(each(&|_, figures| Some(figures.iops))),
+            mb_per_s: mean(each(&|_, figures| Some(figures.mb_per_s))),
             p50_us: some(each(&|_, figures| figures.p50_us)).map(|mean| mean.value),
             p99_us: some(each(&|_, figures| figures.p99_us)).map(|mean| mean.value),
-            ratio: geometric_mean(&each(&|one, figures| Some(rate(one) / figures.iops))),
+            ratio: geometric_mean(each(&|one, figures| Some(rate(one) / figures.iops))),
             p50_apart_us: some(apart),
         }
     };
@@ -317,13 +295,8 @@ fn drift_text(drift: &Drift) -> String {
         DriftHow::Across => "from the first repeat to the last".to_owned(),
         DriftHow::After(count) => format!("after repeat {count}"),
     };
-    let time = |ns: f64| tierlab_instrument::units::latency(ns / 1e3);
-    format!(
-        "{} moved from {} to {} {when}",
-        drift.of,
-        time(drift.from_us),
-        time(drift.to_us)
-    )
+    let [from, to] = [drift.from_us, drift.to_us].map(|ns| latency(ns / 1e3));
+    format!("{} moved from {from} to {to} {when}", drift.of)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::machine::Watched;
 use crate::plan::{Access, Point};
 use crate::stop::Stop;
 use anyhow::{Context, Result, ensure};
+use procfs::process::{Process, Task};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -123,25 +124,15 @@ pub(super) fn idle_cpu_share(span: Duration) -> Result<f64> {
     std::thread::sleep(span);
     let elapsed = begun.elapsed();
     // Threads that ended meanwhile were idle threads of the runtime.
-    let used = |(thread, ns): (&u32, &u64)| ns - before.get(thread).unwrap_or(&0);
+    let used = |(thread, ns): (&i32, &u64)| ns - before.get(thread).unwrap_or(&0);
     let used: u64 = cpu_ns()?.iter().map(used).sum();
     Ok(used as f64 / elapsed.as_nanos() as f64)
 }
 
 /// Returns the CPU time of each thread so far, in nanoseconds.
-fn cpu_ns() -> Result<HashMap<u32, u64>> {
-    let mut threads = HashMap::new();
-    for task in std::fs::read_dir("/proc/self/task")? {
-        let task = task?;
-        let file = task.path().join("schedstat");
-        // A thread may end meanwhile.
-        let Ok(text) = std::fs::read_to_string(&file) else {
-            continue;
-        };
-        let strange = || format!("cannot read {}", file.display());
-        let first = text.split_whitespace().next().with_context(strange)?;
-        let thread = task.file_name().to_string_lossy().parse().with_context(strange)?;
-        threads.insert(thread, first.parse().with_context(strange)?);
-    }
-    Ok(threads)
+fn cpu_ns() -> Result<HashMap<i32, u64>> {
+    let tasks = Process::myself().and_then(|own| own.tasks())?;
+    // A thread may end meanwhile.
+    let used = |task: Task| Some((task.tid, task.schedstat().ok()?.sum_exec_runtime));
+    Ok(tasks.flatten().filter_map(used).collect())
 }

@@ -38,15 +38,13 @@ fn run(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
     let tier = runtime.block_on(tierlab_storage::open(&config));
     let tier = tier.context("cannot open the tier")?;
     let cache = options.cache_config(config.cache());
-    let mut counter = None;
-    let tier: Arc<dyn Tier> = match &cache {
-        None => tier,
+    let (tier, counter): (Arc<dyn Tier>, _) = match &cache {
+        None => (tier, None),
         Some(cache) => {
             let counted = Counted::new(tier);
-            counter = Some(Arc::clone(&counted.counts));
-            let tier = Arc::new(counted);
-            let metrics = StorageMetrics::unscraped()?;
-            Arc::new(Cache::new(tier, cache, metrics.cache(config.kind()))?)
+            let counter = Arc::clone(&counted.counts);
+            let metrics = StorageMetrics::unscraped()?.cache(config.kind());
+            (Arc::new(Cache::new(Arc::new(counted), cache, metrics)?), Some(counter))
         }
     };
     if options.into == options::Into::Device && tier.device().is_none() {

@@ -5,8 +5,7 @@ use async_trait::async_trait;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tierlab_protocol::via::ViaSet;
-use tierlab_storage::{Body, Object, ObjectPath, Read, ReadCost, ReadMany, StorageError, Tier, TierInfo};
+use tierlab_storage::{Object, ObjectPath, Read, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 
 /// Counters of a tier.
 #[derive(Debug, Default)]
@@ -14,15 +13,21 @@ pub(crate) struct Counts {
     /// Read calls.
     pub(crate) calls: AtomicU64,
     /// Requests of the tier to its device or server.
-    pub(crate) requests: AtomicU64,
+    requests: AtomicU64,
     /// Bytes received, over-read included.
-    pub(crate) wire_bytes: AtomicU64,
+    wire_bytes: AtomicU64,
 }
 
 impl Counts {
     fn add(&self, cost: &ReadCost) {
         self.requests.fetch_add(u64::from(cost.requests), Ordering::Relaxed);
         self.wire_bytes.fetch_add(cost.wire_bytes, Ordering::Relaxed);
+    }
+
+    /// Requests and bytes so far.
+    pub(crate) fn load(&self) -> (u64, u64) {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (load(&self.requests), load(&self.wire_bytes))
     }
 }
 
@@ -66,23 +71,7 @@ impl Tier for Counted {
         Ok(read)
     }
 
-    fn shortfall(&self, took: ViaSet) -> Option<String> {
-        self.tier.shortfall(took)
-    }
-
-    async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {
-        self.tier.forget(object, ranges).await;
-    }
-
-    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
-        self.tier.list(prefix).await
-    }
-
-    async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
-        self.tier.put(path, body).await
-    }
-
-    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
-        self.tier.delete(path).await
+    fn inner(&self) -> Option<&dyn Tier> {
+        Some(&*self.tier)
     }
 }

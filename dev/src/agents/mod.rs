@@ -23,10 +23,8 @@ const OPEN_FILES: u32 = 1_024;
 pub(crate) fn run(world: &World) -> Result<()> {
     let few = ASKED_AT_ONCE as u32;
     let as_real = SIZES.map(|agents| (agents, few));
-    let at_once = SIZES
-        .into_iter()
-        .filter(|&agents| agents > few)
-        .map(|agents| (agents, agents));
+    let many = SIZES.into_iter().filter(|&agents| agents > few);
+    let at_once = many.map(|agents| (agents, agents));
     let rows = as_real.into_iter().chain(at_once).map(|(agents, asked_at_once)| {
         let took = simulate(world, agents, asked_at_once)?;
         let mut cells = vec![cell("agents", agents), cell("asked_at_once", asked_at_once)];

@@ -126,6 +126,7 @@ impl Figure {
     /// upper bound.
     fn row(mut self, setting: CoverageSetting, what: &str, trials: usize) -> Row {
         self.off.sort_by(f64::total_cmp);
+        let median_off = self.off.get(self.off.len() / 2).copied().unwrap_or(0.0);
         let solid = self.solid;
         let coverage = share(solid.covered, solid.count);
         let (least, most) = WANTED;
@@ -147,11 +148,7 @@ impl Figure {
                 fixed("solid_width", 4, solid.widths / solid.count.max(1) as f64),
                 cell("rough", self.rough),
                 cell("rough_lower_bound_holds", self.rough_holds),
-                fixed(
-                    "median_off",
-                    4,
-                    self.off.get(self.off.len() / 2).copied().unwrap_or(0.0),
-                ),
+                fixed("median_off", 4, median_off),
             ],
         }
     }
@@ -200,10 +197,8 @@ pub(super) fn rows(setting: CoverageSetting, trials: usize, seed: u64) -> Vec<Ro
     let mut paired = Figure::default();
     for seed in seeds(trials, seed) {
         let mut rng = rng(seed);
-        let factors: Vec<f64> = drifts
-            .iter()
-            .map(|drift| drift * weather(&mut rng, setting.spread))
-            .collect();
+        let factors = drifts.iter().map(|drift| drift * weather(&mut rng, setting.spread));
+        let factors: Vec<f64> = factors.collect();
         let table = point(setting, &factors, &mut rng);
         let queueing = queueing(setting, table.mean().unwrap_or(0.0), &mut rng);
         for ((figure, &quantile), &truth) in figures.iter_mut().zip(&quantiles).zip(&truths) {
@@ -245,29 +240,24 @@ fn in_short(rows: &[Row]) -> Vec<Row> {
     let in_short = figures.map(|what| {
         let of_figure = || rows.iter().filter(|row| row.cells.contains(&cell("what", what)));
         let sum = |column: &str| of_figure().map(|row| row.number(column)).sum::<f64>();
-        let covered: f64 = of_figure()
-            .map(|row| row.number("solid") * row.number("solid_coverage"))
-            .sum();
+        let covered = of_figure().map(|row| row.number("solid") * row.number("solid_coverage"));
         // Coverage says little for rows with fewer solid trials.
         let mostly_solid = of_figure().filter(|row| 2.0 * row.number("solid") >= row.number("trials"));
         let coverages: Vec<f64> = mostly_solid.map(|row| row.number("solid_coverage")).collect();
         let end = |column: &'static str, of: fn(f64, f64) -> f64| -> Cell {
             fixed(column, 4, coverages.iter().copied().reduce(of).unwrap_or(f64::NAN))
         };
+        let bound_holds = sum("rough_lower_bound_holds") / sum("rough");
         let cells = vec![
             cell("what", what),
             cell("rows", of_figure().count()),
             cell("rows_that_hold", of_figure().filter(|row| row.holds).count()),
-            fixed("solid_coverage", 4, covered / sum("solid")),
+            fixed("solid_coverage", 4, covered.sum::<f64>() / sum("solid")),
             end("lowest", f64::min),
             end("highest", f64::max),
             fixed("printed", 4, sum("printed") / sum("trials")),
             fixed("solid", 4, sum("solid") / sum("trials")),
-            fixed(
-                "rough_lower_bound_holds",
-                4,
-                sum("rough_lower_bound_holds") / sum("rough"),
-            ),
+            fixed("rough_lower_bound_holds", 4, bound_holds),
         ];
         Row { holds: true, cells }
     });

@@ -149,11 +149,8 @@ impl Law {
         };
         let weights: f64 = factors.iter().map(|(_, weight)| weight).sum();
         let share = |us: f64| {
-            factors
-                .iter()
-                .map(|(factor, weight)| weight * cdf(us / factor))
-                .sum::<f64>()
-                / weights
+            let each = factors.iter().map(|(factor, weight)| weight * cdf(us / factor));
+            each.sum::<f64>() / weights
         };
         let at = |quantile: &f64| {
             let (mut low, mut high) = (1.0_f64, 1e9);

@@ -82,10 +82,9 @@ impl SearchedServer {
     fn sample(self, rng: &mut ChaCha8Rng, rps: f64, factor: f64) -> Vec<Sample> {
         // The stationary wait: none with a probability of 1 - load, else exponential.
         let is_busy = rng.random_bool((rps / CAPACITY_RPS).min(0.999));
-        let mut wait_s = if is_busy {
-            exponential(rng) / (CAPACITY_RPS - rps).max(0.4)
-        } else {
-            0.0
+        let mut wait_s = match is_busy {
+            true => exponential(rng) / (CAPACITY_RPS - rps).max(0.4),
+            false => 0.0,
         };
         let mut due_s = 0.0;
         let sample = |_| {

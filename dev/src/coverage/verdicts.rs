@@ -104,13 +104,9 @@ fn repeat(setting: VerdictSetting, index: u32, seed: u64) -> Repeat {
     let schedule = Schedule::new(&Arrivals::default(), RPS, window.mul_f64(WARMUP), window, seed);
     let mut rng = rng(seed);
     let service_us = 1e6 * setting.utilisation / RPS;
-    let served = served(&schedule, || {
-        service_us
-            * if setting.is_constant {
-                1.0
-            } else {
-                exponential(&mut rng)
-            }
+    let served = served(&schedule, || match setting.is_constant {
+        true => service_us,
+        false => service_us * exponential(&mut rng),
     });
     let samples: Vec<Sample> = served
         .map(|(due_us, done_us)| Sample {

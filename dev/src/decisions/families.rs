@@ -65,20 +65,14 @@ impl Family {
             name += &format!(", second {:.0} % worse", 100.0 * self.gap);
         }
         name += if self.demand { ", $ a month" } else { ", highest rate" };
-        let Weather {
-            spread,
-            lasting,
-            disturbed,
-            ..
-        } = self.weather;
-        if spread > 0.0 {
-            name += &format!(", repeats differ by {:.0} %", 100.0 * spread);
+        if self.weather.spread > 0.0 {
+            name += &format!(", repeats differ by {:.0} %", 100.0 * self.weather.spread);
         }
-        if lasting > 0.0 {
+        if self.weather.lasting > 0.0 {
             name += " and neighbours by less";
         }
-        if disturbed > 0.0 {
-            name += &format!(", {:.0} % disturbed", 100.0 * disturbed);
+        if self.weather.disturbed > 0.0 {
+            name += &format!(", {:.0} % disturbed", 100.0 * self.weather.disturbed);
         }
         name
     }
@@ -242,10 +236,9 @@ fn apart(values: &mut [f64], gap: f64, rng: &mut ChaCha8Rng, further: impl Fn(f6
         return;
     };
     for (index, other) in others.iter_mut().enumerate() {
-        let more = if index == 0 {
-            gap
-        } else {
-            gap.max(0.1) + rng.random_range(0.0..1.0)
+        let more = match index {
+            0 => gap,
+            _ => gap.max(0.1) + rng.random_range(0.0..1.0),
         };
         *other = further(*best, 1.0 + more);
     }
@@ -284,11 +277,7 @@ pub(super) fn question(peak_rps: Option<f64>) -> Question {
             average_rps: peak_rps / 2.0,
             peak_rps,
         }),
-        minimise: if peak_rps.is_some() {
-            Minimise::UsdPerMonth
-        } else {
-            Minimise::Instances
-        },
+        minimise: peak_rps.map_or(Minimise::Instances, |_| Minimise::UsdPerMonth),
         mode: Mode::Realtime,
         batch_size: 1,
         budget_s: f64::from(BUDGET) * STEP_S,

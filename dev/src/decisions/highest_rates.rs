@@ -122,11 +122,8 @@ fn printed(setting: &RateSetting, seed: u64) -> Vec<[f64; 3]> {
         let truth = servers[index].long_run_rps(highest[index], setting.spread);
         [reach.estimate.unwrap_or(0.0), reach.lo, reach.hi].map(|rps| rps / truth)
     };
-    reaches(&Lab::new(&question, &candidates))
-        .into_iter()
-        .enumerate()
-        .map(shares)
-        .collect()
+    let reaches = reaches(&Lab::new(&question, &candidates));
+    reaches.into_iter().enumerate().map(shares).collect()
 }
 
 fn width([_, lo, hi]: &[f64; 3]) -> f64 {
@@ -143,6 +140,7 @@ pub(super) fn row(setting: RateSetting, labs: usize, seed: u64) -> Row {
         values.sort_by(f64::total_cmp);
         values[values.len() / 2]
     };
+    let off: f64 = all.iter().map(|[value, ..]| value - 1.0).sum();
     Row {
         holds: true,
         cells: vec![
@@ -154,11 +152,7 @@ pub(super) fn row(setting: RateSetting, labs: usize, seed: u64) -> Row {
             fixed("closed", 4, share(|one| width(one).is_finite())),
             fixed("wide", 4, share(|one| width(one) > WIDE)),
             fixed("median_width", 3, median(width)),
-            fixed(
-                "mean_off",
-                4,
-                all.iter().map(|[value, ..]| value - 1.0).sum::<f64>() / count,
-            ),
+            fixed("mean_off", 4, off / count),
             fixed("median_off", 4, median(|[value, ..]| value - 1.0)),
         ],
     }

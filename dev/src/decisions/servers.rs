@@ -156,10 +156,8 @@ impl Server {
         let weathers = weathers(spread);
         let weights: f64 = weathers.iter().map(|(_, weight)| weight).sum();
         let slow = |rps: f64| {
-            let slow = weathers
-                .iter()
-                .map(|(factor, weight)| weight * (-fall * left(rps, *factor)).min(0.0).exp());
-            slow.sum::<f64>() / weights
+            let slow = |(factor, weight): &(f64, f64)| weight * (-fall * left(rps, *factor)).min(0.0).exp();
+            weathers.iter().map(slow).sum::<f64>() / weights
         };
         let (mut low, mut high) = (0.0, typical_rps);
         for _ in 0..40 {
@@ -185,10 +183,9 @@ impl Server {
             } else {
                 free.serve(now, factor * self.mean_s * self.service.unit(rng))
             };
-            let miss = if self.misses > 0.0 && rng.random_bool(self.misses) {
-                LIMIT_S * rng.random_range(1.2..2.0)
-            } else {
-                0.0
+            let miss = match self.misses > 0.0 && rng.random_bool(self.misses) {
+                true => LIMIT_S * rng.random_range(1.2..2.0),
+                false => 0.0,
             };
             schedule.in_window(due_us).then_some(done - now + miss)
         };
@@ -212,6 +209,7 @@ impl Server {
         let mut sorted = us.clone();
         sorted.sort_unstable();
         let rank = ((1.0 - SLOW) * sorted.len() as f64).ceil() as usize;
+        let quantile_us = sorted.get(rank.saturating_sub(1)).into_iter();
         StepEvidence {
             rps,
             purpose,
@@ -223,11 +221,7 @@ impl Server {
             saturated: is_growing(&latencies),
             tier_requests_per_inference: Some(1.0),
             tier_bytes_per_inference: Some(1_024.0),
-            quantile_us: sorted
-                .get(rank.saturating_sub(1))
-                .map(|us| *us as f64)
-                .into_iter()
-                .collect(),
+            quantile_us: quantile_us.map(|us| *us as f64).collect(),
             block: 0,
         }
     }
@@ -279,9 +273,8 @@ fn tabled_mean(service: Service, highest_rps: f64) -> f64 {
 /// Loads with the percentile of each, in mean service times.
 fn loads(service: Service) -> Vec<(f64, f64)> {
     let load = |index: usize| service.servers() * 0.97 * (index as f64 + 1.0) / LOADS as f64;
-    (0..LOADS)
-        .map(|index| (load(index), long_percentile(service, load(index), index as u64)))
-        .collect()
+    let of = |index| (load(index), long_percentile(service, load(index), index as u64));
+    (0..LOADS).map(of).collect()
 }
 
 fn long_percentile(service: Service, load: f64, seed: u64) -> f64 {

@@ -9,43 +9,32 @@ use std::time::Instant;
 use tierlab_analysis::record::MachineUse;
 
 /// A look that took everything.
-struct Thorough<'a> {
-    look: &'a Look,
-    more: &'a More,
-}
+type Thorough<'a> = (&'a Look, &'a More);
 
 /// Use of the machine in a window, by the looks around it; `None` with fewer than two looks.
 pub(super) fn machine_use(looks: &[Look], window: &Range<Instant>) -> Option<MachineUse> {
     let around = around(looks, |look| look.at, window)?;
-    let thorough: Vec<Thorough<'_>> = looks
-        .iter()
-        .filter_map(|look| {
-            Some(Thorough {
-                look,
-                more: look.more.as_ref()?,
-            })
-        })
-        .collect();
-    let thorough = self::around(&thorough, |one| one.look.at, window)?;
+    let thorough = looks.iter().filter_map(|look| Some((look, look.more.as_ref()?)));
+    let thorough: Vec<Thorough<'_>> = thorough.collect();
+    let thorough = self::around(&thorough, |(look, _)| look.at, window)?;
     let (first, last) = (around.first()?, around.last()?);
-    let (began, ended) = (thorough.first()?, thorough.last()?);
+    let (&(began_look, began), &(ended_look, ended)) = (thorough.first()?, thorough.last()?);
     let seconds = last.at.duration_since(first.at).as_secs_f64();
-    let slow_seconds = ended.look.at.duration_since(began.look.at).as_secs_f64();
+    let slow_seconds = ended_look.at.duration_since(began_look.at).as_secs_f64();
     if ticks(first, last, |look| look.cpu.all) == 0.0 || seconds <= 0.0 || slow_seconds <= 0.0 {
         return None;
     }
-    let foreign_cpu_share = foreign_share(first, last, kernel_share(began, ended));
+    let foreign_cpu_share = foreign_share(first, last, kernel_share(thorough[0], thorough[thorough.len() - 1]));
     let periods = thorough.windows(2);
-    let of_periods = periods.map(|pair| foreign_share(pair[0].look, pair[1].look, kernel_share(&pair[0], &pair[1])));
+    let of_periods = periods.map(|pair| foreign_share(pair[0].0, pair[1].0, kernel_share(pair[0], pair[1])));
     let [cpu_pressure, memory_pressure, io_pressure] = [0, 1, 2].map(|what| {
-        let (before, after) = (began.more.waited_us[what]?, ended.more.waited_us[what]?);
+        let (before, after) = (began.waited_us[what]?, ended.waited_us[what]?);
         Some(after.saturating_sub(before) as f64 / 1e6 / slow_seconds)
     });
-    let mhz: Vec<f64> = thorough.iter().filter_map(|one| one.more.cpu_mhz).collect();
-    let rate =
-        |of: fn(&More) -> Option<u64>| Some(of(ended.more)?.saturating_sub(of(began.more)?) as f64 / slow_seconds);
-    let foreign_disk = foreign_disk(began.more, ended.more);
-    let has_own_network = thorough.iter().any(|one| one.more.has_own_network);
+    let mhz: Vec<f64> = thorough.iter().filter_map(|(_, more)| more.cpu_mhz).collect();
+    let rate = |of: fn(&More) -> Option<u64>| Some(of(ended)?.saturating_sub(of(began)?) as f64 / slow_seconds);
+    let foreign_disk = foreign_disk(began, ended);
+    let has_own_network = thorough.iter().any(|(_, more)| more.has_own_network);
     let mut machine = MachineUse {
         samples: u32::try_from(around.len()).unwrap_or(u32::MAX),
         foreign_cpu_share,
@@ -64,7 +53,7 @@ pub(super) fn machine_use(looks: &[Look], window: &Range<Instant>) -> Option<Mac
         foreign_io_pressure: io_pressure
             .zip(foreign_disk)
             .map(|(all, foreign)| all * foreign.share_of_pressure(slow_seconds)),
-        foreign_memory_pressure: memory_pressure.map(|all| all * (1.0 - ended.more.own_memory_share)),
+        foreign_memory_pressure: memory_pressure.map(|all| all * (1.0 - ended.own_memory_share)),
         unseen: Vec::new(),
     };
     machine.unseen = unseen(&machine);
@@ -138,9 +127,9 @@ fn share(first: &Look, last: &Look, of: impl Fn(&Look) -> u64) -> f64 {
     ticks(first, last, of) / ticks(first, last, |look| look.cpu.all).max(1.0)
 }
 
-fn kernel_share(first: &Thorough<'_>, last: &Thorough<'_>) -> f64 {
-    let ticks = last.more.kernel.saturating_sub(first.more.kernel) as f64;
-    ticks / self::ticks(first.look, last.look, |look| look.cpu.all).max(1.0)
+fn kernel_share(first: Thorough<'_>, last: Thorough<'_>) -> f64 {
+    let kernel = last.1.kernel.saturating_sub(first.1.kernel) as f64;
+    kernel / ticks(first.0, last.0, |look| look.cpu.all).max(1.0)
 }
 
 /// Busy share of the CPUs without the lab's own processes and kernel threads. The kernel samples the one at its ticks and

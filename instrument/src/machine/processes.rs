@@ -9,7 +9,7 @@ use procfs::{Current, Meminfo, ProcError};
 use std::collections::{HashMap, HashSet};
 
 /// The processes of this machine, as far as they are known.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Processes {
     roots: Vec<i32>,
     own: HashMap<i32, Own>,
@@ -56,15 +56,7 @@ impl Processes {
     pub(super) fn below(roots: Vec<i32>) -> Self {
         Self {
             roots,
-            own: HashMap::new(),
-            kernel: HashMap::new(),
-            others: HashSet::new(),
-            scanned: false,
-            own_ticks: 0,
-            kernel_ticks: 0,
-            moved: Moved::default(),
-            own_resident_bytes: 0,
-            is_hidden: false,
+            ..Self::default()
         }
     }
 
@@ -113,11 +105,8 @@ impl Processes {
                 *before = seen.ticks;
             }
         }
-        let new: Vec<Seen> = there
-            .iter()
-            .filter(|pid| !self.is_known(**pid))
-            .filter_map(|pid| see(*pid))
-            .collect();
+        let unknown = there.iter().filter(|pid| !self.is_known(**pid));
+        let new: Vec<Seen> = unknown.filter_map(|pid| see(*pid)).collect();
         let is_root = |pid: i32| self.roots.contains(&pid) || self.own.contains_key(&pid);
         let own = descendants(&new, is_root);
         for seen in new {

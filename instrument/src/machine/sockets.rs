@@ -15,56 +15,35 @@ const PASS_ON: [&str; 4] = ["docker-proxy", "rootlessport", "slirp4netns", "past
 /// The kernel's own mounts have connections that no process holds.
 const NFS_PORT: u16 = 2_049;
 
-/// Server of an address.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Server {
-    /// Another machine, or none that the address names.
-    Elsewhere,
-    /// These processes of this machine.
-    Here(Vec<i32>),
-    /// This machine, in processes that this user may not inspect.
-    Hidden,
-}
-
-/// Server of several addresses: all processes found here, unless some are hidden.
-pub(super) fn servers_at(urls: &[String]) -> Server {
+/// Processes of this machine that serve some addresses; empty if all are served by other machines, or name none. `None` if this user
+/// may not inspect a server that is here.
+pub(super) fn servers_at(urls: &[String]) -> Option<Vec<i32>> {
     let mut here = Vec::new();
     for url in urls {
-        match server_at(url) {
-            Server::Elsewhere => {}
-            Server::Here(found) => here.extend(found),
-            Server::Hidden => return Server::Hidden,
-        }
+        here.extend(server_at(url)?);
     }
     here.sort_unstable();
     here.dedup();
-    if here.is_empty() {
-        Server::Elsewhere
-    } else {
-        Server::Here(here)
-    }
+    Some(here)
 }
 
-/// Server of one address.
-fn server_at(url: &str) -> Server {
-    let Some((host, port)) = Url::parse(url).ok().and_then(|url| {
-        Some((
-            url.host_str()?.trim_matches(['[', ']']).to_owned(),
-            url.port_or_known_default()?,
-        ))
-    }) else {
-        return Server::Elsewhere;
+/// Like [`servers_at`], of one address.
+fn server_at(url: &str) -> Option<Vec<i32>> {
+    let address = |url: Url| {
+        let host = url.host_str()?.trim_matches(['[', ']']).to_owned();
+        Some((host, url.port_or_known_default()?))
+    };
+    let Some((host, port)) = Url::parse(url).ok().and_then(address) else {
+        return Some(Vec::new());
     };
     let addresses = (host.as_str(), port).to_socket_addrs();
     let is_here = addresses.is_ok_and(|mut all| all.any(|address| is_of_this_machine(address.ip())));
     if !is_here {
-        return Server::Elsewhere;
+        return Some(Vec::new());
     }
     let found = listeners(port);
-    if found.is_empty() || found.iter().any(passes_on) {
-        return Server::Hidden;
-    }
-    Server::Here(found.iter().map(Process::pid).collect())
+    let is_hidden = found.is_empty() || found.iter().any(passes_on);
+    (!is_hidden).then(|| found.iter().map(Process::pid).collect())
 }
 
 /// Only an address of the machine itself can be bound.
@@ -84,10 +63,8 @@ fn listeners(port: u16) -> Vec<Process> {
         return Vec::new();
     }
     let has_one = |process: &Process| {
-        let files = process.fd().into_iter().flatten().flatten();
-        files
-            .into_iter()
-            .any(|file| matches!(file.target, FDTarget::Socket(inode) if sockets.contains(&inode)))
+        let mut files = process.fd().into_iter().flatten().flatten();
+        files.any(|file| matches!(file.target, FDTarget::Socket(inode) if sockets.contains(&inode)))
     };
     let all = all_processes().into_iter().flatten().flatten();
     all.filter(has_one).collect()
@@ -135,17 +112,17 @@ mod tests {
             format!("http://127.0.0.1:{port}"),
             format!("http://localhost:{port}/v2"),
         ] {
-            assert_eq!(server_at(&url), Server::Here(vec![me]), "{url}");
+            assert_eq!(server_at(&url), Some(vec![me]), "{url}");
         }
         drop(socket);
-        assert_eq!(server_at(&format!("http://127.0.0.1:{port}")), Server::Hidden);
+        assert_eq!(server_at(&format!("http://127.0.0.1:{port}")), None);
     }
 
     #[test]
     fn an_address_of_another_machine_is_elsewhere() {
         // RFC 5737: for documentation only.
-        assert_eq!(server_at("http://192.0.2.1:8000"), Server::Elsewhere);
-        assert_eq!(server_at("nonsense"), Server::Elsewhere);
+        assert_eq!(server_at("http://192.0.2.1:8000"), Some(Vec::new()));
+        assert_eq!(server_at("nonsense"), Some(Vec::new()));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use super::between::machine_use;
 use super::look::Look;
 use super::processes::Processes;
-use super::sockets::{Server, servers_at};
+use super::sockets::servers_at;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
@@ -55,10 +55,8 @@ impl MachineWatch {
         let look = move || {
             let mut roots = vec![i32::try_from(std::process::id()).unwrap_or(0)];
             let server = servers_at(&servers);
-            let server_is_known = server != Server::Hidden;
-            if let Server::Here(processes) = server {
-                roots.extend(processes);
-            }
+            let server_is_known = server.is_some();
+            roots.extend(server.into_iter().flatten());
             let mut processes = Processes::below(roots);
             let mut looks = Vec::new();
             for number in 0..=MOST_LOOKS {
@@ -75,10 +73,8 @@ impl MachineWatch {
             looks.extend(Look::thorough(&mut processes));
             SeenLooks { looks, server_is_known }
         };
-        let thread = std::thread::Builder::new()
-            .name("machine-watch".into())
-            .spawn(look)
-            .ok()?;
+        let thread = std::thread::Builder::new().name("machine-watch".into());
+        let thread = thread.spawn(look).ok()?;
         Some(Self { stop, thread, began })
     }
 

@@ -2,20 +2,33 @@
 //!
 //! In: TOML. Out: its checked entries, each also as a line of text. Knows nothing of plans.
 
-use super::error::PricingError;
 use super::storage::Storage;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tierlab_analysis::record::InstancePrice;
 
 /// Value in `[tiers]` for a tier without costs beyond the instance.
 pub const INCLUDED: &str = "included";
 
+/// Reason why prices cannot be had, with the file, the key and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum PricingError {
+    /// The file cannot be read or parsed, or a price is wrong or missing.
+    #[error("{0}")]
+    Invalid(String),
+    /// A variant cannot run on its instance.
+    #[error("{0}")]
+    Impossible(String),
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PriceFile {
+    /// Path of the file, as errors name it.
+    #[serde(skip)]
+    path: PathBuf,
     pub(super) instances: BTreeMap<String, Priced<Instance>>,
     pub(super) memory: Option<Priced<Memory>>,
     #[serde(default)]
@@ -32,16 +45,6 @@ pub(super) struct PriceFile {
 pub(super) enum Need {
     LocalDisk,
     Gpu,
-}
-
-impl Need {
-    /// Key in the file.
-    pub(super) const fn key(self) -> &'static str {
-        match self {
-            Self::LocalDisk => "local-disk",
-            Self::Gpu => "gpu",
-        }
-    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -101,13 +104,10 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for Priced<T> {
         let (provenance, price): (toml::Table, toml::Table) = toml::Table::deserialize(deserializer)?
             .into_iter()
             .partition(|(key, _)| OF_PROVENANCE.contains(&key.as_str()));
+        let wrong = |error: toml::de::Error| D::Error::custom(error.message());
         Ok(Self {
-            price: price
-                .try_into()
-                .map_err(|error: toml::de::Error| D::Error::custom(error.message()))?,
-            provenance: provenance
-                .try_into()
-                .map_err(|error: toml::de::Error| D::Error::custom(error.message()))?,
+            price: price.try_into().map_err(wrong)?,
+            provenance: provenance.try_into().map_err(wrong)?,
         })
     }
 }
@@ -115,110 +115,110 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for Priced<T> {
 impl PriceFile {
     /// Reads and checks the file.
     pub(super) fn read(path: &Path) -> Result<Self, PricingError> {
-        let text = std::fs::read_to_string(path).map_err(|source| PricingError::Read {
-            path: path.to_owned(),
-            source,
-        })?;
-        let file: Self = toml::from_str(&text).map_err(|source| PricingError::Parse {
-            path: path.to_owned(),
-            source: Box::new(source),
-        })?;
+        let shown = path.display();
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| PricingError::Invalid(format!("cannot read prices {shown}: {error}")))?;
+        let mut file: Self =
+            toml::from_str(&text).map_err(|error| PricingError::Invalid(format!("prices {shown}: {error}")))?;
+        path.clone_into(&mut file.path);
         let whole = toml::from_str(&text).unwrap_or_default();
         if let Some((key, value)) = negative("", &toml::Value::Table(whole)) {
-            let what = format!("{key} is {value}: a price must be a finite number, zero or above");
-            return Err(PricingError::invalid(path, what));
+            return Err(file.invalid(&format!(
+                "{key} is {value}: a price must be a finite number, zero or above"
+            )));
         }
         let mut entries = file.storage.iter();
         match entries.find_map(|(name, entry)| Some((name, entry.price.unpriced()?))) {
             None => Ok(file),
-            Some((name, (key, missing))) => {
-                let what = format!("storage.{name}.{key} is more than what is included, and there is no {missing}");
-                Err(PricingError::invalid(path, what))
-            }
+            Some((name, (key, missing))) => Err(file.invalid(&format!(
+                "storage.{name}.{key} is more than what is included, and there is no {missing}"
+            ))),
         }
     }
 
+    /// Error of a price that is wrong or missing.
+    pub(super) fn invalid(&self, what: &str) -> PricingError {
+        PricingError::Invalid(format!("prices {}: {what}", self.path.display()))
+    }
+
+    /// Error of a variant that lacks a property of its instance, or does not fit on it.
+    pub(super) fn impossible(&self, variant: &str, what: &str) -> PricingError {
+        let (path, known) = (self.path.display(), names(&self.instances));
+        PricingError::Impossible(format!(
+            "prices {path}: variant `{variant}`: {what}; choose another `instance` for it: {known}"
+        ))
+    }
+
     /// Returns the instance with a name.
-    pub(super) fn instance(&self, path: &Path, name: &str) -> Result<&Priced<Instance>, PricingError> {
+    pub(super) fn instance(&self, name: &str) -> Result<&Priced<Instance>, PricingError> {
         self.instances.get(name).ok_or_else(|| {
             let known = names(&self.instances);
-            let what = format!("no [instances.\"{name}\"]; it has {known}. Add it, or choose one of these");
-            PricingError::invalid(path, what)
+            self.invalid(&format!(
+                "no [instances.\"{name}\"]; it has {known}. Add it, or choose one of these"
+            ))
         })
     }
 
-    /// Returns the feature that a tier needs and an instance lacks. Paid storage replaces a local disk.
-    pub(super) fn lacks(&self, instance: &Instance, tier: &str, is_paid: bool) -> Option<Need> {
-        let needs = self.needs.get(tier).map_or(&[][..], Vec::as_slice);
-        let has = |need: &Need| match need {
-            Need::LocalDisk => instance.local_disk || is_paid,
-            Need::Gpu => instance.gpus > 0,
-        };
-        needs.iter().find(|need| !has(need)).copied()
+    /// Returns the key of the feature that a tier needs and an instance lacks. Paid storage replaces a local disk.
+    pub(super) fn lacks(&self, instance: &Instance, tier: &str, is_paid: bool) -> Option<&'static str> {
+        let needs = self.needs.get(tier).into_iter().flatten();
+        let mut keys = needs.map(|need| match need {
+            Need::LocalDisk => ("local-disk", instance.local_disk || is_paid),
+            Need::Gpu => ("gpu", instance.gpus > 0),
+        });
+        keys.find(|(_, is_there)| !is_there).map(|(key, _)| key)
     }
 
-    /// Returns the bytes of the instance's own disk, if an unpaid tier lies on it; `None` if it lies elsewhere, or the
-    /// size is unknown.
-    pub(super) fn own_disk_bytes(&self, instance: &Instance, tier: &str, is_paid: bool) -> Option<f64> {
-        let needs_disk = self
-            .needs
+    /// True if a tier lies on a local disk.
+    pub(super) fn needs_disk(&self, tier: &str) -> bool {
+        self.needs
             .get(tier)
-            .is_some_and(|needs| needs.contains(&Need::LocalDisk));
-        (needs_disk && !is_paid && instance.local_disk_gb > 0.0).then_some(instance.local_disk_gb * 1e9)
+            .is_some_and(|needs| needs.contains(&Need::LocalDisk))
     }
 
     /// Returns the instances that support a tier.
     pub(super) fn instances_for(&self, tier: &str, is_paid: bool) -> Vec<String> {
-        self.instances
-            .iter()
-            .filter(|(_, entry)| self.lacks(&entry.price, tier, is_paid).is_none())
-            .map(|(name, _)| name.clone())
-            .collect()
+        let is_enough = |instance: &Instance| self.lacks(instance, tier, is_paid).is_none();
+        let instances = self.instances.iter().filter(|(_, entry)| is_enough(&entry.price));
+        instances.map(|(name, _)| name.clone()).collect()
     }
 
     /// Returns the entry of `[storage]` that a user named `label` pays: `price` if it names one, else that of its tier. `None` if the
     /// instance's price includes it.
     pub(super) fn storage_price<'a>(
         &'a self,
-        path: &Path,
         label: &str,
         price: Option<&'a str>,
         tier: Option<&str>,
     ) -> Result<Option<&'a str>, PricingError> {
-        match (price, tier) {
-            (Some(INCLUDED), _) | (None, None) => Ok(None),
-            (Some(name), _) => self.storage_entry(path, label, name).map(Some),
-            (None, Some(tier)) => self.storage_of(path, tier),
-        }
-    }
-
-    /// Returns an entry of `[storage]` by its name; `label` names the user of the entry in errors.
-    pub(super) fn storage_entry<'a>(&self, path: &Path, label: &str, name: &'a str) -> Result<&'a str, PricingError> {
-        if self.storage.contains_key(name) {
-            return Ok(name);
-        }
-        let known = names(&self.storage);
-        let what = format!(
-            "`{label}` is priced as `{name}`, but there is no [storage.{name}]; it has {known}, and `{INCLUDED}`"
-        );
-        Err(PricingError::invalid(path, what))
-    }
-
-    /// Returns the storage price of a tier; `None` if the instance's price includes it.
-    fn storage_of(&self, path: &Path, tier: &str) -> Result<Option<&str>, PricingError> {
-        let known = names(&self.storage);
-        let what = match self.tiers.get(tier).map(String::as_str) {
-            Some(INCLUDED) => return Ok(None),
-            Some(storage) if self.storage.contains_key(storage) => return Ok(Some(storage)),
-            Some(storage) => {
-                format!("tiers.{tier} names `{storage}`, but there is no [storage.{storage}]; it has {known}")
+        let (name, user) = match (price, tier) {
+            (None, None) => return Ok(None),
+            (Some(name), _) => (name, format!("`{label}` is priced as")),
+            (None, Some(tier)) => {
+                let named = self.tiers.get(tier).ok_or_else(|| {
+                    let known = names(&self.storage);
+                    self.invalid(&format!(
+                        "[tiers] does not say what tier `{tier}` costs. Add `{tier} = \"{INCLUDED}\"` if the instance's price covers \
+                         it, or name one of [storage]: {known}"
+                    ))
+                })?;
+                (named.as_str(), format!("tiers.{tier} names"))
             }
-            None => format!(
-                "[tiers] does not say what tier `{tier}` costs. Add `{tier} = \"{INCLUDED}\"` if the instance's price covers it, or \
-                 name one of [storage]: {known}"
-            ),
         };
-        Err(PricingError::invalid(path, what))
+        match name {
+            INCLUDED => Ok(None),
+            _ => self.storage_entry(&user, name).map(|_| Some(name)),
+        }
+    }
+
+    /// Returns an entry of `[storage]` by its name; `user` is the part of an error that says who names it.
+    pub(super) fn storage_entry(&self, user: &str, name: &str) -> Result<&Storage, PricingError> {
+        self.storage.get(name).map(|entry| &entry.price).ok_or_else(|| {
+            let known = names(&self.storage);
+            self.invalid(&format!(
+                "{user} `{name}`, but there is no [storage.{name}]; it has {known}, and `{INCLUDED}`"
+            ))
+        })
     }
 }
 
@@ -243,16 +243,14 @@ fn negative(at: &str, value: &toml::Value) -> Option<(String, f64)> {
 impl<T> Priced<T> {
     /// Describes a price in words, with its place, date and source.
     pub(super) fn line(&self, name: &str, price: &str) -> String {
-        let Provenance {
-            provider,
-            region,
-            as_of,
-            checked,
-            source,
-            ..
-        } = &self.provenance;
-        let note = if *checked { "" } else { " (from memory, not checked)" };
-        format!("{name}: {price}, {provider} {region}, as of {as_of}{note}, {source}")
+        let from = &self.provenance;
+        let note = if from.checked {
+            ""
+        } else {
+            " (from memory, not checked)"
+        };
+        let (place, as_of, source) = (format!("{} {}", from.provider, from.region), &from.as_of, &from.source);
+        format!("{name}: {price}, {place}, as of {as_of}{note}, {source}")
     }
 }
 

@@ -3,23 +3,21 @@
 //! In: the file, and the instance and the tiers of a plan, or the variants of a lab. Out: [`Pricing`], or an error that says
 //! which key is missing or wrong. Knows nothing of measurements.
 //!
-//! - `file`: the file as it is written; `storage`: charges of a service, and a month of them; `error`: errors of the file
+//! - `file`: the file as it is written; `storage`: charges of a service, and a month of them
 //! - [`add_variants`]: costs of each variant of a lab
 //! - [`reads`]: prices of reads alone
 
-mod error;
 mod file;
 mod reads;
 mod storage;
 mod variants;
 
-pub use error::PricingError;
 pub use reads::{ReadPrice, ReadPrices, reads};
 pub use storage::{BYTES_PER_GB, HOURS_PER_MONTH};
 pub use variants::{add_variants, grown};
 
-pub use file::INCLUDED;
 use file::PriceFile;
+pub use file::{INCLUDED, PricingError};
 use std::collections::BTreeMap;
 use std::path::Path;
 use tierlab_analysis::record::Pricing;
@@ -30,17 +28,17 @@ use tierlab_analysis::record::Pricing;
 /// The file cannot be read or parsed, holds an unknown key or a negative price, or has no price for the instance or
 /// for a tier.
 pub fn load(path: &Path, instance: &str, tiers: &[String]) -> Result<Pricing, PricingError> {
-    let file = PriceFile::read(path)?;
-    let priced = file.instance(path, instance)?;
+    load_file(&PriceFile::read(path)?, instance, tiers)
+}
+
+fn load_file(file: &PriceFile, instance: &str, tiers: &[String]) -> Result<Pricing, PricingError> {
+    let priced = file.instance(instance)?;
+    let instances = file.instances.iter().map(|(name, instance)| instance.named(name));
     let mut pricing = Pricing {
         instance: instance.to_owned(),
         usd_per_hour: priced.price.usd_per_hour,
         usd_per_gib_hour: file.memory.as_ref().map_or(0.0, |memory| memory.price.usd_per_gib_hour),
-        instances: file
-            .instances
-            .iter()
-            .map(|(name, instance)| instance.named(name))
-            .collect(),
+        instances: instances.collect(),
         instances_by_tier: BTreeMap::new(),
         usd_per_hour_by_tier: BTreeMap::new(),
         servers_by_variant: BTreeMap::new(),
@@ -52,8 +50,8 @@ pub fn load(path: &Path, instance: &str, tiers: &[String]) -> Result<Pricing, Pr
     };
     pricing.sources.extend(file.memory_line());
     for tier in tiers {
-        let storage = file.storage_price(path, tier, None, Some(tier))?;
-        add_tier(&mut pricing, &file, tier, storage);
+        let storage = file.storage_price(tier, None, Some(tier))?;
+        add_tier(&mut pricing, file, tier, storage);
     }
     Ok(pricing)
 }
@@ -70,9 +68,9 @@ pub fn load_server(
     price: Option<&str>,
     label: &str,
 ) -> Result<Pricing, PricingError> {
-    let mut pricing = load(path, instance, &[])?;
     let file = PriceFile::read(path)?;
-    let storage = file.storage_price(path, label, price, tier)?;
+    let mut pricing = load_file(&file, instance, &[])?;
+    let storage = file.storage_price(label, price, tier)?;
     add_tier(&mut pricing, &file, label, storage);
     Ok(pricing)
 }
@@ -83,16 +81,28 @@ fn add_tier(pricing: &mut Pricing, file: &PriceFile, tier: &str, storage: Option
     pricing.instances_by_tier.insert(tier.to_owned(), instances);
     let Some(storage) = storage else { return };
     let entry = &file.storage[storage].price;
-    for (prices, price) in [
-        (&mut pricing.usd_per_hour_by_tier, entry.hourly(0)),
-        (&mut pricing.usd_per_request, entry.usd_per_request()),
-        (&mut pricing.usd_per_byte, entry.usd_per_byte()),
+    add_prices(
+        pricing,
+        tier,
+        [entry.hourly(0), entry.usd_per_request(), entry.usd_per_byte()],
+    );
+    add_source(pricing, file.storage_line(tier, storage));
+}
+
+/// Adds the dollars per hour, request and byte of a tier or variant, as far as there are any.
+fn add_prices(pricing: &mut Pricing, name: &str, [per_hour, per_request, per_byte]: [f64; 3]) {
+    for (prices, usd) in [
+        (&mut pricing.usd_per_hour_by_tier, per_hour),
+        (&mut pricing.usd_per_request, per_request),
+        (&mut pricing.usd_per_byte, per_byte),
     ] {
-        if price > 0.0 {
-            prices.insert(tier.to_owned(), price);
+        if usd > 0.0 {
+            prices.insert(name.to_owned(), usd);
         }
     }
-    let source = file.storage_line(tier, storage);
+}
+
+fn add_source(pricing: &mut Pricing, source: String) {
     if !pricing.sources.contains(&source) {
         pricing.sources.push(source);
     }
@@ -183,7 +193,7 @@ mod tests {
         assert!(error.to_string().contains("it has other"), "{error}");
         assert!(matches!(
             load(Path::new("/no/such"), "box", &[]),
-            Err(PricingError::Read { .. })
+            Err(PricingError::Invalid(_))
         ));
     }
 

@@ -2,8 +2,7 @@
 //!
 //! In: the prices' file, and the entries that tiers name. Out: dollars by tier, memory and instance, with their sources.
 
-use super::error::PricingError;
-use super::file::PriceFile;
+use super::file::{PriceFile, PricingError};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -42,8 +41,7 @@ pub fn reads(
     let file = PriceFile::read(path)?;
     let (mut tiers, mut sources) = (BTreeMap::new(), Vec::new());
     for (tier, entry) in entries {
-        let entry = file.storage_entry(path, tier, entry)?;
-        let price = &file.storage[entry].price;
+        let price = file.storage_entry(&format!("`{tier}` is priced as"), entry)?;
         let price = ReadPrice {
             usd_per_request: price.usd_per_request(),
             usd_per_byte: price.usd_per_byte(),
@@ -54,7 +52,7 @@ pub fn reads(
     let mut usd_per_hour = None;
     match instance {
         Some(name) => {
-            let priced = file.instance(path, name)?;
+            let priced = file.instance(name)?;
             usd_per_hour = Some(priced.price.usd_per_hour);
             sources.push(priced.instance_line(name));
         }

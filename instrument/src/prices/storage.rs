@@ -66,13 +66,19 @@ impl Storage {
     /// Returns the billed GB for stored GB: at least the minimum size, and enough for the required throughput if that
     /// comes only with stored bytes.
     fn billed_gb(&self, stored_gb: f64) -> f64 {
-        let wanted = (self.mbps - self.included_mbps).max(0.0);
-        let padded = if self.usd_per_provisioned_mbps_month == 0.0 && self.mbps_per_stored_gb > 0.0 {
-            wanted / self.mbps_per_stored_gb
-        } else {
-            0.0
+        let padded = match self.usd_per_provisioned_mbps_month == 0.0 {
+            true => self.gb_with_mbps(),
+            false => 0.0,
         };
         stored_gb.max(self.minimum_gb).max(padded)
+    }
+
+    /// Returns the stored GB with which the required throughput comes; 0 if it does not come with stored bytes.
+    fn gb_with_mbps(&self) -> f64 {
+        match self.mbps_per_stored_gb > 0.0 {
+            true => (self.mbps - self.included_mbps).max(0.0) / self.mbps_per_stored_gb,
+            false => 0.0,
+        }
     }
 
     /// Returns the monthly cost independent of reads.
@@ -120,32 +126,20 @@ impl Storage {
     /// Returns the monthly cost over the size of a table of `table_bytes`, as multiples of it, with `other_bytes`
     /// stored beside it. In dollars, linear between two points and after the last.
     pub(super) fn month_by_size(&self, table_bytes: u64, other_bytes: u64) -> Vec<(f64, f64)> {
-        let wanted = (self.mbps - self.included_mbps).max(0.0);
-        let comes_with_gb = if self.mbps_per_stored_gb > 0.0 {
-            wanted / self.mbps_per_stored_gb
-        } else {
-            0.0
-        };
         let table_gb = table_bytes as f64 / BYTES_PER_GB;
         let times = |gb: f64| (gb - other_bytes as f64 / BYTES_PER_GB) / table_gb;
         let steps = (1..=MAX_STEPS).map(|nodes| f64::from(nodes) * self.node_gb);
-        let mut bends: Vec<f64> = [self.minimum_gb, comes_with_gb]
-            .into_iter()
-            .chain(steps.flat_map(|gb| [gb * (1.0 - STEP_WIDTH), gb * (1.0 + STEP_WIDTH)]))
-            .map(times)
-            .filter(|times| *times > 0.0)
-            .collect();
-        bends.extend([0.0, 1.0]);
+        let steps = steps.flat_map(|gb| [gb * (1.0 - STEP_WIDTH), gb * (1.0 + STEP_WIDTH)]);
+        let sizes = steps.chain([self.minimum_gb, self.gb_with_mbps()]);
+        let mut bends = vec![0.0, 1.0];
+        bends.extend(sizes.map(times).filter(|times| *times > 0.0));
         bends.sort_by(f64::total_cmp);
         bends.dedup();
         // A point after the last bend gives the slope there.
         bends.extend(bends.last().map(|last| 2.0 * last + 1.0));
         let usd = |times: f64| {
-            self.month_of_gb(times * table_gb + other_bytes as f64 / BYTES_PER_GB)
-                .iter()
-                .map(|(_, usd)| usd)
-                .sum::<f64>()
-                + 0.0
+            let month = self.month_of_gb(times * table_gb + other_bytes as f64 / BYTES_PER_GB);
+            month.iter().map(|(_, usd)| usd).sum::<f64>() + 0.0
         };
         bends.into_iter().map(|times| (times, usd(times))).collect()
     }

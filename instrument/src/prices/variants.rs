@@ -3,19 +3,23 @@
 //! In: the price file, the variants, and the stored bytes. Out: the terms of each, and the source of every price. Knows
 //! nothing of rates: `tierlab-analysis` computes a month at a demand.
 
-use super::error::PricingError;
-use super::file::{Instance, PriceFile, Priced, names};
+use super::file::{Instance, PriceFile, Priced, PricingError};
 use super::storage::{BYTES_PER_GB, Storage};
+use super::{add_prices, add_source};
 use std::path::Path;
 use tierlab_analysis::record::{BySize, CostTerms, PricedVariant, PricedVariants, Pricing, StoredBytes};
 
 /// Variant with its pricing inputs.
 struct Found<'a> {
+    file: &'a PriceFile,
     variant: &'a PricedVariant,
     instance_name: &'a str,
     instance: &'a Priced<Instance>,
     /// Entry of `[storage]`; `None` if the instance's price covers it.
-    storage: Option<(&'a str, &'a Priced<Storage>)>,
+    storage: Option<(&'a str, &'a Storage)>,
+    servers: f64,
+    table_bytes: u64,
+    model_bytes: u64,
 }
 
 /// Adds the terms of every variant to the prices of a run, with the run's instance as default. Adds for each variant
@@ -34,38 +38,26 @@ pub fn add_variants(
     let file = PriceFile::read(path)?;
     let default_instance = pricing.instance.clone();
     for variant in variants {
-        let found = find(&file, path, variant, &default_instance)?;
-        fits(&file, path, &found, data)?;
-        let terms = terms_of(&file, path, &found, data)?;
+        let found = Found::find(&file, variant, &default_instance, data)?;
+        found.fits()?;
+        let terms = found.terms()?;
         let name = &variant.name;
         if variant.servers > 1 {
             pricing.servers_by_variant.insert(name.clone(), variant.servers);
         }
-        let is_paid = found.storage.is_some();
-        let instances = file.instances_for(&variant.tier, is_paid);
+        let instances = file.instances_for(&variant.tier, found.storage.is_some());
         pricing.instances_by_tier.insert(name.clone(), instances);
-        let hourly = found.storage.map_or(0.0, |(_, storage)| {
-            storage.price.hourly(table_bytes(variant, data) + data.model_bytes)
-        });
-        for (prices, usd) in [
-            (&mut pricing.usd_per_hour_by_tier, hourly),
-            (&mut pricing.usd_per_request, terms.usd_per_request),
-            (&mut pricing.usd_per_byte, terms.usd_per_byte),
-        ] {
-            if usd > 0.0 {
-                prices.insert(name.clone(), usd);
-            }
+        let hourly = found
+            .storage
+            .map_or(0.0, |(_, price)| price.hourly(found.stored_bytes()));
+        add_prices(pricing, name, [hourly, terms.usd_per_request, terms.usd_per_byte]);
+        add_source(pricing, found.instance.instance_line(found.instance_name));
+        if let Some((entry, _)) = found.storage {
+            add_source(pricing, file.storage_line(&variant.tier, entry));
         }
-        let mut sources = vec![found.instance.instance_line(found.instance_name)];
-        let storage = found.storage.iter();
-        sources.extend(storage.map(|(entry, _)| file.storage_line(&variant.tier, entry)));
-        if terms.usd_per_instance_month > 0.0 && variant.staged_bytes > 0 {
-            sources.extend(file.staging_line());
-        }
-        for source in sources {
-            if !pricing.sources.contains(&source) {
-                pricing.sources.push(source);
-            }
+        let staging = file.staging_line().filter(|_| terms.usd_per_instance_month > 0.0);
+        if let Some(staging) = staging.filter(|_| variant.staged_bytes > 0) {
+            add_source(pricing, staging);
         }
         pricing.terms_by_variant.insert(name.clone(), terms);
     }
@@ -76,139 +68,152 @@ pub fn add_variants(
     Ok(())
 }
 
-fn find<'a>(
-    file: &'a PriceFile,
-    path: &Path,
-    variant: &'a PricedVariant,
-    default_instance: &'a str,
-) -> Result<Found<'a>, PricingError> {
-    let instance_name = variant.instance.as_deref().unwrap_or(default_instance);
-    let instance = file.instance(path, instance_name)?;
-    let storage = file.storage_price(path, &variant.name, variant.price.as_deref(), Some(&variant.tier))?;
-    let storage = storage.map(|name| (name, &file.storage[name]));
-    let impossible = |what| impossible(file, path, variant, what);
-    if let Some(need) = file.lacks(&instance.price, &variant.tier, storage.is_some()) {
-        let (tier, need) = (&variant.tier, need.key());
-        return Err(impossible(format!(
-            "tier {tier} needs {need}, which {instance_name} has not"
-        )));
+impl<'a> Found<'a> {
+    fn find(
+        file: &'a PriceFile,
+        variant: &'a PricedVariant,
+        default_instance: &'a str,
+        data: StoredBytes,
+    ) -> Result<Self, PricingError> {
+        let instance_name = variant.instance.as_deref().unwrap_or(default_instance);
+        let instance = file.instance(instance_name)?;
+        let storage = file.storage_price(&variant.name, variant.price.as_deref(), Some(&variant.tier))?;
+        let found = Self {
+            file,
+            variant,
+            instance_name,
+            instance,
+            storage: storage.map(|name| (name, &file.storage[name].price)),
+            servers: f64::from(variant.servers.max(1)),
+            table_bytes: variant.laid_out_bytes.unwrap_or(data.table_bytes),
+            model_bytes: data.model_bytes,
+        };
+        if let Some(need) = file.lacks(&instance.price, &variant.tier, storage.is_some()) {
+            let what = format!("tier {} needs {need}, which {instance_name} has not", variant.tier);
+            return Err(file.impossible(&variant.name, &what));
+        }
+        let memory_gib = instance.price.memory_gib;
+        let cache_gib = variant.cache_bytes as f64 / BYTES_PER_GB;
+        if memory_gib > 0.0 && cache_gib > memory_gib {
+            let what =
+                format!("its cache of {cache_gib:.1} GiB does not fit into the {memory_gib} GiB of {instance_name}");
+            return Err(file.impossible(&variant.name, &what));
+        }
+        Ok(found)
     }
-    let memory_gib = instance.price.memory_gib;
-    let cache_gib = variant.cache_bytes as f64 / BYTES_PER_GB;
-    if memory_gib > 0.0 && cache_gib > memory_gib {
-        return Err(impossible(format!(
-            "its cache of {cache_gib:.1} GiB does not fit into the {memory_gib} GiB of {instance_name}"
-        )));
+
+    fn stored_bytes(&self) -> u64 {
+        self.table_bytes + self.model_bytes
     }
-    Ok(Found {
-        variant,
-        instance_name,
-        instance,
-        storage,
-    })
-}
 
-/// Checks that a variant's data fits on its instance's own disk, if the disk's size is known.
-fn fits(file: &PriceFile, path: &Path, found: &Found<'_>, data: StoredBytes) -> Result<(), PricingError> {
-    let Found { variant, instance, .. } = found;
-    let of_tier = file
-        .own_disk_bytes(&instance.price, &variant.tier, found.storage.is_some())
-        .map(|_| table_bytes(variant, data) + data.model_bytes);
-    let kept = of_tier.unwrap_or(0) + variant.staged_bytes;
-    let disk_gb = instance.price.local_disk_gb;
-    if disk_gb == 0.0 || kept as f64 <= disk_gb * 1e9 {
-        return Ok(());
+    /// True if the table lies on the instance's own disk, whose size is known.
+    fn is_on_own_disk(&self) -> bool {
+        let is_unpaid = self.file.needs_disk(&self.variant.tier) && self.storage.is_none();
+        is_unpaid && self.instance.price.local_disk_gb > 0.0
     }
-    let (kept_gb, instance) = (kept as f64 / 1e9, found.instance_name);
-    let what =
-        format!("{kept_gb:.1} GB that it keeps on the instance's disk do not fit into the {disk_gb} GB of {instance}");
-    Err(impossible(file, path, variant, what))
-}
 
-fn impossible(file: &PriceFile, path: &Path, variant: &PricedVariant, what: String) -> PricingError {
-    PricingError::Impossible {
-        path: path.to_owned(),
-        variant: variant.name.clone(),
-        what,
-        known: names(&file.instances),
+    /// Price of the disk for the copy, for a GB and month, if there is a copy and the instance has no disk of its own.
+    fn copy_price(&self) -> Result<Option<f64>, PricingError> {
+        if self.variant.staged_bytes == 0 || self.instance.price.local_disk {
+            return Ok(None);
+        }
+        let staging = self.file.staging.as_ref().ok_or_else(|| {
+            self.file.invalid(&format!(
+                "variant `{}` keeps a copy on a disk, which {} has not, and [staging] does not say what one costs; add it with \
+                 `usd_per_gb_month`, or choose an instance with `local_disk = true`",
+                self.variant.name, self.instance_name
+            ))
+        })?;
+        Ok(Some(staging.price.usd_per_gb_month))
     }
-}
 
-fn table_bytes(variant: &PricedVariant, data: StoredBytes) -> u64 {
-    variant.laid_out_bytes.unwrap_or(data.table_bytes)
-}
-
-/// Returns the terms that depend on the table's size; `None` without a table. A copy and a cache keep their share of
-/// it.
-fn by_size(file: &PriceFile, found: &Found<'_>, data: StoredBytes) -> Option<BySize> {
-    let Found { variant, instance, .. } = found;
-    let table_bytes = table_bytes(variant, data);
-    if table_bytes == 0 {
-        return None;
+    /// Checks that a variant's data fits on its instance's own disk, if the disk's size is known.
+    fn fits(&self) -> Result<(), PricingError> {
+        let of_tier = if self.is_on_own_disk() { self.stored_bytes() } else { 0 };
+        let kept_gb = (of_tier + self.variant.staged_bytes) as f64 / 1e9;
+        let (disk_gb, instance) = (self.instance.price.local_disk_gb, self.instance_name);
+        if disk_gb == 0.0 || kept_gb <= disk_gb {
+            return Ok(());
+        }
+        let what = format!(
+            "{kept_gb:.1} GB that it keeps on the instance's disk do not fit into the {disk_gb} GB of {instance}"
+        );
+        Err(self.file.impossible(&self.variant.name, &what))
     }
-    let servers = f64::from(variant.servers.max(1));
-    let price = found.storage.map(|(_, Priced { price, .. })| price);
-    let per_instance = price.is_some_and(|price| price.per_instance);
-    let times_paid = if per_instance { servers } else { 1.0 };
-    let month = price.map_or_else(Vec::new, |price| price.month_by_size(table_bytes, data.model_bytes));
-    Some(BySize {
-        table_bytes,
-        usd_per_month: month
-            .into_iter()
-            .map(|(times, usd)| (times, times_paid * usd))
-            .collect(),
-        per_instance,
-        copy_usd_per_month: copy_by_size(file, found, table_bytes as f64, servers),
-        largest_times: largest_times(file, found, data, &instance.price),
-    })
-}
 
-/// Returns the largest table that an instance holds, as a multiple of the measured table.
-fn largest_times(file: &PriceFile, found: &Found<'_>, data: StoredBytes, instance: &Instance) -> Option<f64> {
-    let Found { variant, .. } = found;
-    let table_bytes = table_bytes(variant, data) as f64;
-    let own_disk = file.own_disk_bytes(instance, &variant.tier, found.storage.is_some());
-    // The table, if it lies on the disk, and the copy's share of it.
-    let mut on_disk = own_disk.map_or(0.0, |_| table_bytes);
-    if instance.local_disk {
-        on_disk += (variant.staged_bytes as f64).min(table_bytes);
-    }
-    let models = own_disk.map_or(0.0, |_| data.model_bytes as f64);
-    let by_disk = (instance.local_disk_gb * 1e9 - models) / on_disk;
-    let by_memory = instance.memory_gib * BYTES_PER_GB / variant.cache_bytes as f64;
-    // Unknown or unused capacities are no bound.
-    [(instance.local_disk_gb, by_disk), (instance.memory_gib, by_memory)]
-        .into_iter()
-        .filter(|(size, times)| *size > 0.0 && times.is_finite())
-        .map(|(_, times)| times)
-        .reduce(f64::min)
-}
-
-/// Returns the cost of the instances' copy disks over the table's size, if the instance has no disk of its own. A disk is
-/// as large as the copy ([`grown`]).
-fn copy_by_size(file: &PriceFile, found: &Found<'_>, table_bytes: f64, servers: f64) -> Vec<(f64, f64)> {
-    let Found { variant, instance, .. } = found;
-    let staging = file
-        .staging
-        .as_ref()
-        .filter(|_| variant.staged_bytes > 0 && !instance.price.local_disk);
-    let Some(staging) = staging else {
-        return Vec::new();
-    };
-    let usd = |times: f64| {
-        let bytes = grown(variant.staged_bytes, table_bytes, times);
-        (times, servers * bytes / BYTES_PER_GB * staging.price.usd_per_gb_month)
-    };
-    let bend = (variant.staged_bytes as f64 / table_bytes).max(1.0);
-    [0.0, 1.0, bend, 2.0 * bend]
-        .map(usd)
-        .into_iter()
-        .fold(Vec::new(), |mut curve, point| {
-            if curve.last().is_none_or(|(times, _)| *times < point.0) {
-                curve.push(point);
+    fn terms(&self) -> Result<CostTerms, PricingError> {
+        let copy_price = self.copy_price()?;
+        let mut terms = CostTerms {
+            instance: self.instance_name.to_owned(),
+            usd_per_instance_hour: self.servers * self.instance.price.usd_per_hour,
+            by_size: self.by_size(copy_price),
+            ..CostTerms::default()
+        };
+        let copy_gb = self.variant.staged_bytes as f64 / BYTES_PER_GB;
+        let mut usd_per_instance_month = copy_price.map_or(0.0, |usd| copy_gb * usd);
+        if let Some((_, price)) = self.storage {
+            let month = price.month(self.stored_bytes());
+            if price.per_instance {
+                usd_per_instance_month += month.iter().map(|(_, usd)| usd).sum::<f64>();
+            } else {
+                let month = month.into_iter().map(|(name, usd)| (name.to_owned(), usd));
+                terms.fixed_usd_per_month = month.collect();
             }
-            curve
+            (terms.usd_per_request, terms.usd_per_byte) = (price.usd_per_request(), price.usd_per_byte());
+        }
+        terms.usd_per_instance_month = self.servers * usd_per_instance_month;
+        Ok(terms)
+    }
+
+    /// Returns the terms that depend on the table's size; `None` without a table. A copy and a cache keep their share of
+    /// it.
+    fn by_size(&self, copy_price: Option<f64>) -> Option<BySize> {
+        let table_bytes = Some(self.table_bytes).filter(|bytes| *bytes > 0)?;
+        let price = self.storage.map(|(_, price)| price);
+        let per_instance = price.is_some_and(|price| price.per_instance);
+        let times_paid = if per_instance { self.servers } else { 1.0 };
+        let month = price.map(|price| price.month_by_size(table_bytes, self.model_bytes));
+        let month = month.into_iter().flatten();
+        Some(BySize {
+            table_bytes,
+            usd_per_month: month.map(|(times, usd)| (times, times_paid * usd)).collect(),
+            per_instance,
+            copy_usd_per_month: copy_price.map_or_else(Vec::new, |usd| self.copy_by_size(usd)),
+            largest_times: self.largest_times(),
         })
+    }
+
+    /// Returns the largest table that an instance holds, as a multiple of the measured table.
+    fn largest_times(&self) -> Option<f64> {
+        let (instance, variant, table_bytes) = (&self.instance.price, self.variant, self.table_bytes as f64);
+        // The table, if it lies on the disk, and the copy's share of it.
+        let (mut on_disk, models) = match self.is_on_own_disk() {
+            true => (table_bytes, self.model_bytes as f64),
+            false => (0.0, 0.0),
+        };
+        if instance.local_disk {
+            on_disk += (variant.staged_bytes as f64).min(table_bytes);
+        }
+        let by_disk = (instance.local_disk_gb * 1e9 - models) / on_disk;
+        let by_memory = instance.memory_gib * BYTES_PER_GB / variant.cache_bytes as f64;
+        // Unknown or unused capacities are no bound.
+        let bounds = [(instance.local_disk_gb, by_disk), (instance.memory_gib, by_memory)].into_iter();
+        let known = bounds.filter(|(size, times)| *size > 0.0 && times.is_finite());
+        known.map(|(_, times)| times).reduce(f64::min)
+    }
+
+    /// Returns the cost of the instances' copy disks over the table's size. A disk is as large as the copy ([`grown`]).
+    fn copy_by_size(&self, usd_per_gb_month: f64) -> Vec<(f64, f64)> {
+        let (staged_bytes, table_bytes) = (self.variant.staged_bytes, self.table_bytes as f64);
+        let usd = |times: f64| {
+            let bytes = grown(staged_bytes, table_bytes, times);
+            (times, self.servers * bytes / BYTES_PER_GB * usd_per_gb_month)
+        };
+        let bend = (staged_bytes as f64 / table_bytes).max(1.0);
+        let mut curve = [0.0, 1.0, bend, 2.0 * bend].map(usd).to_vec();
+        curve.dedup_by_key(|(times, _)| *times);
+        curve
+    }
 }
 
 /// Returns the bytes of a copy that keeps its share of a table `times` as large; a copy with room beyond the table
@@ -221,43 +226,6 @@ pub fn grown(staged_bytes: u64, table_bytes: f64, times: f64) -> f64 {
     } else {
         staged.max(table_bytes * times)
     }
-}
-
-fn terms_of(file: &PriceFile, path: &Path, found: &Found<'_>, data: StoredBytes) -> Result<CostTerms, PricingError> {
-    let Found { variant, instance, .. } = found;
-    let servers = f64::from(variant.servers.max(1));
-    let mut usd_per_instance_month = 0.0;
-    if variant.staged_bytes > 0 && !instance.price.local_disk {
-        let Some(staging) = &file.staging else {
-            let what = format!(
-                "variant `{}` keeps a copy on a disk, which {} has not, and [staging] does not say what one costs; add it with \
-                 `usd_per_gb_month`, or choose an instance with `local_disk = true`",
-                variant.name, found.instance_name
-            );
-            return Err(PricingError::invalid(path, what));
-        };
-        usd_per_instance_month += variant.staged_bytes as f64 / BYTES_PER_GB * staging.price.usd_per_gb_month;
-    }
-    let mut fixed_usd_per_month = Vec::new();
-    let (mut usd_per_request, mut usd_per_byte) = (0.0, 0.0);
-    if let Some((_, Priced { price, .. })) = found.storage {
-        let month = price.month(table_bytes(variant, data) + data.model_bytes);
-        if price.per_instance {
-            usd_per_instance_month += month.iter().map(|(_, usd)| usd).sum::<f64>();
-        } else {
-            fixed_usd_per_month.extend(month.into_iter().map(|(name, usd)| (name.to_owned(), usd)));
-        }
-        (usd_per_request, usd_per_byte) = (price.usd_per_request(), price.usd_per_byte());
-    }
-    Ok(CostTerms {
-        instance: found.instance_name.to_owned(),
-        usd_per_instance_hour: servers * instance.price.usd_per_hour,
-        usd_per_instance_month: servers * usd_per_instance_month,
-        fixed_usd_per_month,
-        usd_per_request,
-        usd_per_byte,
-        by_size: by_size(file, found, data),
-    })
 }
 
 #[cfg(test)]

@@ -56,6 +56,21 @@ pub(crate) struct Block {
     pub(crate) table: Table,
 }
 
+/// Column of a table: its heading, and the text of a row.
+pub(crate) type Column<R> = (&'static str, fn(&R) -> String);
+
+impl Block {
+    /// A table without charts. The columns after the first `words` hold figures.
+    pub(crate) fn of<R>(title: &str, columns: &[Column<R>], words: usize, rows: &[R]) -> Self {
+        let header: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
+        let cells = |row: &R| -> Vec<String> { columns.iter().map(|(_, text)| text(row)).collect() };
+        Self {
+            bars: Vec::new(),
+            table: Table::of_rows(title, &header, words, rows.iter().map(cells)),
+        }
+    }
+}
+
 /// A chart of bars, from zero to the largest.
 pub(crate) struct Bars {
     pub(crate) title: String,

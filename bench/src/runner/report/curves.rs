@@ -30,22 +30,17 @@ pub(super) fn seconds(points: &[PointSeconds]) -> Vec<(String, Markup)> {
     let name = |of: &PointSeconds| heading(&of.point);
     let figure = |here: &[PointSeconds]| {
         let rate = |second: &SecondFigures| Some(second.calls as f64);
+        let bytes = |second: &SecondFigures| Some(second.mb_per_s);
+        let tail = |second: &SecondFigures| second.p99_us;
         let charts = [
             by_second("calls ended each second", ("calls", Unit::Rate), here, rate),
-            by_second("MB each second", ("MB/s", Unit::Rate), here, |second| {
-                Some(second.mb_per_s)
-            }),
-            by_second("p99 of each second", ("latency", Unit::Latency), here, |second| {
-                second.p99_us
-            }),
+            by_second("MB each second", ("MB/s", Unit::Rate), here, bytes),
+            by_second("p99 of each second", ("latency", Unit::Latency), here, tail),
         ];
-        let names = here
-            .iter()
-            .map(|of| format!("{}, depth {}", series(&of.point), of.point.depth));
-        (
-            name(&here[0]),
-            Figure::of_names(names, charts.into_iter().flatten().collect(), SECONDS).html(),
-        )
+        let series = |of: &PointSeconds| format!("{}, depth {}", series(&of.point), of.point.depth);
+        let charts = charts.into_iter().flatten().collect();
+        let figure = Figure::of_names(here.iter().map(series), charts, SECONDS);
+        (name(&here[0]), figure.html())
     };
     points.chunk_by(|a, b| name(a) == name(b)).map(figure).collect()
 }
@@ -54,7 +49,7 @@ fn by_second(
     title: &str,
     (name, unit): (&'static str, Unit),
     here: &[PointSeconds],
-    value: impl Fn(&SecondFigures) -> Option<f64>,
+    value: fn(&SecondFigures) -> Option<f64>,
 ) -> Option<Chart> {
     let line = |(series, of): (usize, &PointSeconds)| {
         let mut line = Line {
@@ -70,12 +65,7 @@ fn by_second(
     };
     let lines: Vec<Line> = here.iter().enumerate().map(line).collect();
     let highest = lines.iter().flat_map(|line| &line.y).copied().fold(0.0, f64::max);
-    let y = Axis {
-        name,
-        unit,
-        log: false,
-        range: (0.0, highest * 1.1),
-    };
+    let y = Axis::linear(name, unit, (0.0, highest * 1.1));
     let mut chart = curves(title.to_owned(), ("second", Unit::Count), y, lines)?;
     (chart.x.log, chart.x.range.0) = (false, 0.0);
     Some(chart)
@@ -85,11 +75,9 @@ fn by_second(
 pub(super) fn figures(points: &[Summary]) -> Vec<(String, Markup)> {
     let mut groups: BTreeMap<(bool, u64, String), Vec<&Summary>> = BTreeMap::new();
     for summary in points {
-        let is_open = summary.point.rate > 0;
-        groups
-            .entry((is_open, summary.point.block_bytes, heading(&summary.point)))
-            .or_default()
-            .push(summary);
+        let point = &summary.point;
+        let group = (point.rate > 0, point.block_bytes, heading(point));
+        groups.entry(group).or_default().push(summary);
     }
     let figure = |((is_open, _, name), points): ((bool, u64, String), Vec<&Summary>)| {
         let html = if is_open { open(&points) } else { closed(&points) };
@@ -126,13 +114,9 @@ fn closed(points: &[&Summary]) -> Markup {
     }
     let axis = ("calls in flight", Unit::Count);
     let mut charts = percentiles("depth", axis, &all, depth);
-    charts.extend(chart(
-        "p50 against what was reached",
-        ("calls per second", Unit::Rate),
-        &all,
-        |summary| summary.iops.value,
-        PERCENTILES[0].1,
-    ));
+    let (reached, iops): (_, Coordinate) = (("calls per second", Unit::Rate), |summary| summary.iops.value);
+    let (_, p50) = PERCENTILES[0];
+    charts.extend(chart("p50 against what was reached", reached, &all, iops, p50));
     Figure::of_names(all.into_keys(), charts, CLOSED).html()
 }
 
@@ -175,11 +159,6 @@ fn chart(title: &str, axis: (&'static str, Unit), all: &Series<'_>, x: Coordinat
     let lines: Vec<Line> = all.values().enumerate().map(line).collect();
     let values = || lines.iter().flat_map(|line| &line.y).copied();
     let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
-    let y = Axis {
-        name: "latency",
-        unit: Unit::Latency,
-        log: true,
-        range: (low / 1.3, high * 1.3),
-    };
+    let y = Axis::logarithmic("latency", Unit::Latency, (low / 1.3, high * 1.3));
     curves(title.to_owned(), axis, y, lines)
 }

@@ -5,6 +5,7 @@ use crate::report::Ran;
 use crate::runner::Figures;
 use crate::runner::summary::{Peer, Summary, Verdict};
 use std::collections::BTreeSet;
+use tierlab_analysis::record::Interval;
 use tierlab_instrument::units::{bytes, digits3, latency};
 
 /// Sentence for each peer of each point.
@@ -17,15 +18,9 @@ pub(super) fn peers(points: &[Summary]) -> Vec<String> {
 }
 
 fn beside(summary: &Summary, name: &str, peer: &Peer) -> String {
-    let mut text = format!(
-        "{}: {} of {name}'s rate [{}–{}], {} beside {} calls/s",
-        summary.point,
-        digits3(peer.ratio.value),
-        digits3(peer.ratio.lo),
-        digits3(peer.ratio.hi),
-        digits3(summary.iops.value),
-        digits3(peer.iops.value)
-    );
+    let ratio = with_ends(peer.ratio, &format!("of {name}'s rate"));
+    let [own, theirs] = [summary.iops.value, peer.iops.value].map(digits3);
+    let mut text = format!("{}: {ratio}, {own} beside {theirs} calls/s", summary.point);
     if let (Some(apart), Some(theirs)) = (peer.p50_apart_us, peer.p50_us) {
         let where_to = if apart.value < 0.0 { "below" } else { "above" };
         text += &format!(
@@ -39,22 +34,20 @@ fn beside(summary: &Summary, name: &str, peer: &Peer) -> String {
     text
 }
 
+/// Value with its unit and the ends of its interval.
+fn with_ends(of: Interval, unit: &str) -> String {
+    let [value, lo, hi] = [of.value, of.lo, of.hi].map(digits3);
+    format!("{value} {unit} [{lo}–{hi}]")
+}
+
 /// Sentence for each checkpoint and each restore.
 pub(super) fn checkpoints(points: &[Summary]) -> Vec<String> {
     let sentence = |summary: &Summary| {
         let took = summary.took_s.filter(|_| summary.calls > 0)?;
         let all = summary.point.block_bytes * u64::from(summary.point.depth);
-        Some(format!(
-            "{}: {} in {} s [{}–{}], {} MB/s [{}–{}]",
-            summary.point,
-            bytes(all),
-            digits3(took.value),
-            digits3(took.lo),
-            digits3(took.hi),
-            digits3(summary.mb_per_s.value),
-            digits3(summary.mb_per_s.lo),
-            digits3(summary.mb_per_s.hi)
-        ))
+        let (point, all) = (&summary.point, bytes(all));
+        let [took, rate] = [(took, "s"), (summary.mb_per_s, "MB/s")].map(|(of, unit)| with_ends(of, unit));
+        Some(format!("{point}: {all} in {took}, {rate}"))
     };
     points.iter().filter_map(sentence).collect()
 }

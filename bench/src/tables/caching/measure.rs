@@ -2,7 +2,7 @@
 //! empty caches, and every row of which was compared with the table.
 
 use super::plan::Settings;
-use super::play::{PlayManner, Table, play, warm_up};
+use super::play::{Playback, Played, Table};
 use super::policies::{StackDistances, min_hits};
 use super::strategy::{Ram, Strategy, Unit};
 use crate::station::{Station, folder_in};
@@ -11,7 +11,6 @@ use crate::ways::{Counted, Counts};
 use anyhow::{Context, Result};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tierlab_storage::wrappers::CacheConfig;
 use tierlab_storage::wrappers::cache::Policy;
@@ -34,6 +33,9 @@ pub(super) type CachePlace = (String, usize, usize, usize);
 
 /// Table on a tier.
 pub(super) struct Placed<'a> {
+    settings: &'a Settings,
+    table: &'a Table,
+    stop: &'a Stop,
     station: &'a Station,
     origin: Arc<dyn Tier>,
     counts: Arc<Counts>,
@@ -50,27 +52,28 @@ pub(super) struct ComputedHits {
 }
 
 /// Figures of a strategy in one repeat.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct CachingRepeat {
+    pub(super) played: Played,
     pub(super) lookups: u64,
     /// Look-ups of the trace for which there was no time.
     pub(super) left_out: u64,
-    pub(super) elapsed_s: f64,
-    pub(super) latencies_us: Vec<f64>,
-    /// Look-ups that reached the origin.
-    pub(super) misses: u64,
     pub(super) origin_requests: u64,
     pub(super) origin_bytes: u64,
     pub(super) asked_bytes: u64,
-    /// Look-ups and seconds until it was warm; `None` if it never was.
-    pub(super) warm: Option<(u64, f64)>,
     /// For a cache in memory only: over a staged copy, whose own misses count too, they are not defined.
     pub(super) computed: Option<ComputedHits>,
 }
 
 impl<'a> Placed<'a> {
     /// Writes the table.
-    pub(super) fn put(name: &str, station: &'a Station, settings: &Settings, table: &Table) -> Result<Self> {
+    pub(super) fn put(
+        name: &str,
+        station: &'a Station,
+        settings: &'a Settings,
+        table: &'a Table,
+        stop: &'a Stop,
+    ) -> Result<Self> {
         let stages = folder_in(settings.common.scratch.as_deref(), "stages")?;
         let path = ObjectPath::new(&format!("{}/table", station.folder))?;
         let put = station.opened().tier.put(&path, Body::Bytes(table.bytes.clone()));
@@ -78,6 +81,9 @@ impl<'a> Placed<'a> {
         let object = object.with_context(|| format!("tier `{name}`: cannot write the table"))?;
         let counted = Counted::new(station.opened().tier.clone());
         Ok(Self {
+            settings,
+            table,
+            stop,
             station,
             counts: Arc::clone(&counted.counts),
             origin: Arc::new(counted),
@@ -87,48 +93,34 @@ impl<'a> Placed<'a> {
     }
 
     /// Plays a trace through a strategy that begins empty.
-    pub(super) fn measure(
-        &self,
-        &(_, _, depth, strategy): &CachePlace,
-        settings: &Settings,
-        table: &Table,
-        rows: &Arc<Vec<u32>>,
-        stop: &Stop,
-    ) -> Result<CachingRepeat> {
-        let strategy = settings.strategies[strategy];
+    pub(super) fn measure(&self, &(_, _, depth, strategy): &CachePlace, rows: &Arc<Vec<u32>>) -> Result<CachingRepeat> {
+        let strategy = self.settings.strategies[strategy];
         let stage_folder = self.stages.path().join("stage");
         let measured = self.station.opened().runtime.block_on(async {
             let metrics = StorageMetrics::unscraped()?;
-            let tier = self.wrapped(strategy, settings, table, &stage_folder, &metrics).await?;
-            let manner = PlayManner {
+            let playback = Playback {
+                tier: self.wrapped(strategy, &stage_folder, &metrics).await?,
+                object: self.object.clone(),
+                table: self.table.clone(),
+                rows: rows.clone(),
+                origin: self.counts.clone(),
                 depth,
-                longest: Duration::from_secs_f64(settings.plan.seconds),
+                longest: Duration::from_secs_f64(self.settings.plan.seconds),
                 mark_every: (rows.len() / MARKS).max(1),
-                stop: stop.clone(),
+                stop: self.stop.clone(),
             };
-            let load = || {
-                let of = &self.counts;
-                (
-                    of.requests.load(Ordering::Relaxed),
-                    of.wire_bytes.load(Ordering::Relaxed),
-                )
-            };
-            let before = load();
-            let place = (tier, self.object.clone());
-            let played = play(place, table, rows.clone(), &manner, &self.counts).await?;
-            let after = load();
+            let before = self.counts.load();
+            let played = playback.play().await?;
+            let after = self.counts.load();
             let lookups = played.latencies_us.len() as u64;
             anyhow::Ok(CachingRepeat {
+                played,
                 lookups,
                 left_out: rows.len() as u64 - lookups,
-                elapsed_s: played.elapsed_s,
-                misses: played.misses.min(lookups),
                 origin_requests: after.0 - before.0,
                 origin_bytes: after.1 - before.1,
-                asked_bytes: lookups * table.row_bytes,
-                warm: warm_up(&played.marks),
+                asked_bytes: lookups * self.table.row_bytes,
                 computed: None,
-                latencies_us: played.latencies_us,
             })
         });
         if stage_folder.exists() {
@@ -138,35 +130,29 @@ impl<'a> Placed<'a> {
         let mut measured = measured?;
         if let Strategy::Ram(ram) = strategy {
             let rows = Arc::new(rows[..measured.lookups as usize].to_vec());
-            measured.computed = Some(computed(ram, table, &rows, stop)?);
+            measured.computed = Some(computed(ram, self.table, &rows, self.stop)?);
         }
         Ok(measured)
     }
 
     /// Wraps the tier as a server with this strategy does: `cache(metered(staged(origin)))`.
-    async fn wrapped(
-        &self,
-        strategy: Strategy,
-        settings: &Settings,
-        table: &Table,
-        folder: &Path,
-        metrics: &StorageMetrics,
-    ) -> Result<Arc<dyn Tier>> {
-        let table_bytes = table.bytes.len() as u64;
+    async fn wrapped(&self, strategy: Strategy, folder: &Path, metrics: &StorageMetrics) -> Result<Arc<dyn Tier>> {
+        let table_bytes = self.table.bytes.len() as u64;
+        let block_bytes = self.settings.plan.staged_block_bytes.0;
         let mut tier = self.origin.clone();
         if let Some(share) = strategy.staged() {
             let config = StagedConfig {
                 root: folder.to_owned(),
                 shared: false,
-                capacity_bytes: staged_capacity(share, table_bytes, settings.plan.staged_block_bytes.0),
-                block_bytes: settings.plan.staged_block_bytes.0,
+                capacity_bytes: staged_capacity(share, table_bytes, block_bytes),
+                block_bytes,
                 queue_depth: 128,
                 direct: true,
             };
             tier = Arc::new(Staged::open(tier, &config, metrics.staged(self.origin.info().kind)).await?);
         }
         let cache = strategy.ram();
-        let cache = cache.map_or_else(CacheConfig::off, |ram| ram.config(table_bytes, table.row_bytes));
+        let cache = cache.map_or_else(CacheConfig::off, |ram| ram.config(table_bytes, self.table.row_bytes));
         Ok(compose(tier, Role::Feature, &cache, metrics)?)
     }
 }
@@ -200,21 +186,23 @@ pub(super) fn through_the_cache(ram: Ram, table: &Table, rows: &Arc<Vec<u32>>, s
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let memory = tierlab_storage::open(&TierConfig::Memory { root: None }).await?;
-        let object = memory
-            .put(&ObjectPath::new("table")?, Body::Bytes(table.bytes.clone()))
-            .await?;
+        let path = ObjectPath::new("table")?;
+        let object = memory.put(&path, Body::Bytes(table.bytes.clone())).await?;
         let config = ram.config(table.bytes.len() as u64, table.row_bytes);
         let memory = Counted::new(memory);
-        let counts = Arc::clone(&memory.counts);
-        let tier = compose(Arc::new(memory), Role::Feature, &config, &StorageMetrics::unscraped()?)?;
-        // One look-up after another: the cache sees the order of the trace.
-        let manner = PlayManner {
+        let playback = Playback {
+            origin: Arc::clone(&memory.counts),
+            tier: compose(Arc::new(memory), Role::Feature, &config, &StorageMetrics::unscraped()?)?,
+            object,
+            table: table.clone(),
+            rows: rows.clone(),
+            // One look-up after another: the cache sees the order of the trace.
             depth: 1,
             longest: Duration::from_secs(600),
             mark_every: rows.len().max(1),
             stop: stop.clone(),
         };
-        let played = play((tier, object), table, rows.clone(), &manner, &counts).await?;
+        let played = playback.play().await?;
         Ok(played.latencies_us.len() as u64 - played.misses)
     })
 }

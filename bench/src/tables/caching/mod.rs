@@ -111,10 +111,8 @@ impl fmt::Display for Step {
 fn steps(settings: &Settings, stations: &Stations) -> Vec<Step> {
     let mut steps = Vec::new();
     for (law, shown) in settings.plan.laws.iter().enumerate() {
-        for (tier, &depth) in stations
-            .keys()
-            .flat_map(|tier| settings.plan.depths().iter().map(move |at| (tier, at)))
-        {
+        let depths = settings.plan.depths();
+        for (tier, &depth) in stations.keys().flat_map(|tier| depths.iter().map(move |at| (tier, at))) {
             steps.extend(settings.strategies.iter().enumerate().map(|(at, strategy)| Step {
                 name: format!("{strategy} on {tier}, {shown}, {depth} at a time"),
                 task: Task::Measure((tier.clone(), law, depth, at)),
@@ -132,7 +130,7 @@ fn rounds(settings: &Settings, table: &Table, stations: &Stations, stop: &Stop) 
     let Settings { common, plan, .. } = settings;
     let mut placed = BTreeMap::new();
     for (name, station) in stations {
-        placed.insert(name, Placed::put(name, station, settings, table)?);
+        placed.insert(name, Placed::put(name, station, settings, table, stop)?);
     }
     let steps = steps(settings, stations);
     let order = order(common.seed, common.repeats, &steps);
@@ -147,7 +145,7 @@ fn rounds(settings: &Settings, table: &Table, stations: &Stations, stop: &Stop) 
         match &step.task {
             Task::Measure(place) => {
                 let first = Arc::new(traces.1[place.1][..plan.lookups as usize].to_vec());
-                let one = placed[&place.0].measure(place, settings, table, &first, stop)?;
+                let one = placed[&place.0].measure(place, &first)?;
                 // A repeat that an interrupt cut short says nothing.
                 if !stop.is_asked() {
                     measured.repeats.entry(place.clone()).or_default().push(one);
@@ -196,7 +194,7 @@ fn compute(settings: &Settings, table: &Table, trace: &Arc<Vec<u32>>, unit: usiz
 
 fn computed(settings: &Settings, ratios: &BTreeMap<(usize, usize, usize), Vec<Ratios>>) -> Vec<Computed> {
     let of = |(&(law, unit, size), rounds): (&(usize, usize, usize), &Vec<Ratios>)| {
-        let each = |value: fn(&Ratios) -> f64| mean(&rounds.iter().map(value).collect::<Vec<_>>());
+        let each = |value: fn(&Ratios) -> f64| mean(rounds.iter().map(value));
         let share = |value| at_most_one(each(value));
         Computed {
             law: settings.plan.laws[law],

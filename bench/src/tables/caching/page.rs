@@ -4,12 +4,12 @@ use super::CachingFigures;
 use super::plan::CachingPlan;
 use super::statements::{CachingStatement, Computed, findings, place, usd};
 use super::strategy::{Strategy, share_text};
-use crate::report::{Block, Page, Part, Ran, curves};
+use crate::report::{Block, Column, Page, Part, Ran, curves};
 use crate::tables::price::CachingPrices;
 use maud::Markup;
 use tierlab_analysis::record::Interval;
 use tierlab_instrument::units::{NONE, bytes, digits3, latency};
-use tierlab_report::parts::{Axis, Chart, Figure, Line, Table, Unit};
+use tierlab_report::parts::{Axis, Chart, Figure, Line, Unit};
 
 const NOTE: &str = "hits: look-ups that asked nothing of the origin, ± half of the 95 % interval over the repeats, which begin with nothing \
                                cached; one that joins the fetch of another is a hit, though it waits for it. computed: hits of the same policy over the \
@@ -25,21 +25,32 @@ const COMPUTED_NOTE: &str = "The same traces, longer, one look-up after another.
                                         included, so that more than 100 % is needed to hold all of it.";
 
 /// The last column is of priced tiers alone.
-const MEASURED: [&str; 11] = [
-    "strategy",
-    "hits",
-    "computed",
-    "best",
-    "p50",
-    "p99",
-    "requests",
-    "bytes/byte",
-    "warm",
-    "took",
-    "saves/GB·month",
+const MEASURED: [Column<CachingStatement>; 11] = [
+    ("strategy", |one| one.name.clone()),
+    ("hits", |one| percent(&one.hit_ratio)),
+    ("computed", |one| computed_percent(one.computed_hit_ratio)),
+    ("best", |one| computed_percent(one.best_hit_ratio)),
+    ("p50", |one| time(one.p50_us)),
+    ("p99", |one| time(one.p99_us)),
+    ("requests", |one| digits3(one.origin_requests_per_lookup.value)),
+    ("bytes/byte", |one| digits3(one.origin_bytes_per_byte.value)),
+    ("warm", warm),
+    ("took", |one| latency(one.seconds.value * 1e6)),
+    ("saves/GB·month", |one| {
+        one.saved_usd_per_gb_month.map_or_else(String::new, usd)
+    }),
 ];
-const COMPUTED: [&str; 6] = ["memory", "entries", "LRU", "TinyLFU", "MIN", "of MIN"];
-
+const COMPUTED: [Column<Computed>; 6] = [
+    ("memory", |one| share_text(one.ram.share)),
+    ("entries", |one| one.entries.to_string()),
+    ("LRU", |one| percent(&one.lru)),
+    ("TinyLFU", |one| percent(&one.tiny_lfu)),
+    ("MIN", |one| percent(&one.min)),
+    ("of MIN", |one| match one.min.value > 0.0 {
+        true => format!("{:.1} %", one.tiny_lfu.value / one.min.value * 100.0),
+        false => String::new(),
+    }),
+];
 type RatioOf = fn(&Computed) -> Interval;
 
 const POLICIES: [(&str, RatioOf); 3] = [
@@ -91,7 +102,7 @@ fn percent(of: &Interval) -> String {
     }
 }
 
-fn time(of: Option<&Interval>) -> String {
+fn time(of: Option<Interval>) -> String {
     let Some(of) = of else { return NONE.to_owned() };
     match of.hi / of.value {
         factor if factor < 1.005 => latency(of.value),
@@ -100,76 +111,33 @@ fn time(of: Option<&Interval>) -> String {
     }
 }
 
-fn row(one: &CachingStatement, priced: bool) -> Vec<String> {
-    let warm = match (one.warm_after_lookups, one.warm_after_s) {
+fn computed_percent(of: Option<Interval>) -> String {
+    of.map_or_else(String::new, |of| format!("{:.1} %", of.value * 100.0))
+}
+
+fn warm(one: &CachingStatement) -> String {
+    match (one.warm_after_lookups, one.warm_after_s) {
         (Some(lookups), Some(seconds)) if one.strategy != Strategy::None => {
             format!("{lookups:.0}, {}", latency(seconds * 1e6))
         }
         _ => "-".to_owned(),
-    };
-    let computed = |of: Option<Interval>| of.map_or_else(String::new, |of| format!("{:.1} %", of.value * 100.0));
-    let mut cells = vec![
-        one.name.clone(),
-        percent(&one.hit_ratio),
-        computed(one.computed_hit_ratio),
-        computed(one.best_hit_ratio),
-        time(one.p50_us.as_ref()),
-        time(one.p99_us.as_ref()),
-        digits3(one.origin_requests_per_lookup.value),
-        digits3(one.origin_bytes_per_byte.value),
-        warm,
-        latency(one.seconds.value * 1e6),
-    ];
-    if priced {
-        cells.push(one.saved_usd_per_gb_month.map_or_else(String::new, usd));
-    }
-    cells
-}
-
-/// Adds a row to the table of this title, which is the last one, or a new one.
-fn push(blocks: &mut Vec<Block>, title: &str, header: &[&str], row: Vec<String>) {
-    match blocks.last_mut() {
-        Some(block) if block.table.title() == title => block.table.push(row),
-        _ => blocks.push(Block {
-            bars: Vec::new(),
-            table: Table::of_rows(title, header, 1, [row]),
-        }),
     }
 }
 
 /// A table for each tier, law and depth.
 fn measured(all: &[CachingStatement], prices: Option<&CachingPrices>) -> Vec<Block> {
-    let mut blocks: Vec<Block> = Vec::new();
-    for one in all {
-        let is_priced = prices.is_some_and(|prices| prices.reads.tiers.contains_key(&one.tier));
-        let header = match is_priced {
-            true => &MEASURED[..],
-            false => &MEASURED[..MEASURED.len() - 1],
-        };
-        push(&mut blocks, &place(one), header, row(one, is_priced));
-    }
-    blocks
+    let block = |here: &[CachingStatement]| {
+        let is_priced = prices.is_some_and(|prices| prices.reads.tiers.contains_key(&here[0].tier));
+        let columns = MEASURED.len() - usize::from(!is_priced);
+        Block::of(&place(&here[0]), &MEASURED[..columns], 1, here)
+    };
+    all.chunk_by(|a, b| place(a) == place(b)).map(block).collect()
 }
 
 /// A table for each law and unit.
 fn computed(all: &[Computed]) -> Vec<Block> {
-    let mut blocks: Vec<Block> = Vec::new();
-    for one in all {
-        let of_min = match one.min.value > 0.0 {
-            true => format!("{:.1} %", one.tiny_lfu.value / one.min.value * 100.0),
-            false => String::new(),
-        };
-        let row = vec![
-            share_text(one.ram.share),
-            one.entries.to_string(),
-            percent(&one.lru),
-            percent(&one.tiny_lfu),
-            percent(&one.min),
-            of_min,
-        ];
-        push(&mut blocks, &title(one), &COMPUTED, row);
-    }
-    blocks
+    let block = |here: &[Computed]| Block::of(&title(&here[0]), &COMPUTED, 1, here);
+    all.chunk_by(|a, b| title(a) == title(b)).map(block).collect()
 }
 
 fn title(one: &Computed) -> String {
@@ -178,17 +146,13 @@ fn title(one: &Computed) -> String {
 
 /// A chart for each law and unit, with one legend.
 fn figure(computed: &[Computed]) -> Markup {
-    let mut titles: Vec<String> = computed.iter().map(title).collect();
-    titles.dedup();
-    let charts = titles.into_iter().filter_map(|name| {
-        let points: Vec<&Computed> = computed.iter().filter(|one| title(one) == name).collect();
-        chart(name, points)
-    });
+    let charts = computed.chunk_by(|a, b| title(a) == title(b)).filter_map(chart);
     let names = POLICIES.iter().map(|(name, _)| (*name).to_owned());
     Figure::of_names(names, charts.collect(), CAPTION).html()
 }
 
-fn chart(title: String, mut points: Vec<&Computed>) -> Option<Chart> {
+fn chart(here: &[Computed]) -> Option<Chart> {
+    let mut points: Vec<&Computed> = here.iter().collect();
     points.sort_by(|a, b| a.ram.share.total_cmp(&b.ram.share));
     let line = |(series, (_, of)): (usize, &(&str, RatioOf))| {
         let mut line = Line {
@@ -203,12 +167,7 @@ fn chart(title: String, mut points: Vec<&Computed>) -> Option<Chart> {
         }
         line
     };
-    let y = Axis {
-        name: "hits",
-        unit: Unit::Share,
-        log: false,
-        range: (0.0, 1.0),
-    };
+    let y = Axis::linear("hits", Unit::Share, (0.0, 1.0));
     let lines = POLICIES.iter().enumerate().map(line).collect();
-    curves(title, ("memory, of the table's bytes", Unit::Share), y, lines)
+    curves(title(&here[0]), ("memory, of the table's bytes", Unit::Share), y, lines)
 }

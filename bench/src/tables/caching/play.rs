@@ -44,20 +44,8 @@ impl Table {
     }
 }
 
-/// Settings of a playback.
-#[derive(Clone)]
-pub(super) struct PlayManner {
-    /// Number of callers.
-    pub(super) depth: usize,
-    /// Time after which no look-up begins.
-    pub(super) longest: Duration,
-    /// Look-ups from one mark to the next.
-    pub(super) mark_every: usize,
-    pub(super) stop: Stop,
-}
-
 /// State at one moment.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Mark {
     /// Look-ups begun; calls to the origin are counted when they begin too.
     pub(super) lookups: u64,
@@ -75,51 +63,64 @@ pub(super) struct Played {
     pub(super) marks: Vec<Mark>,
 }
 
+/// Trace to play through a tier.
+pub(super) struct Playback {
+    pub(super) tier: Arc<dyn Tier>,
+    pub(super) object: Object,
+    pub(super) table: Table,
+    pub(super) rows: Arc<Vec<u32>>,
+    /// Counts the calls that reach the origin. Each look-up lies within one entry of any cache, so a call there is a miss. A look-up that
+    /// joins another's fetch is no miss, though it waits.
+    pub(super) origin: Arc<Counts>,
+    /// Number of callers.
+    pub(super) depth: usize,
+    /// Time after which no look-up begins.
+    pub(super) longest: Duration,
+    /// Look-ups from one mark to the next.
+    pub(super) mark_every: usize,
+    pub(super) stop: Stop,
+}
+
 /// State shared by the callers.
-struct Playback {
-    tier: Arc<dyn Tier>,
-    object: Object,
-    table: Table,
-    rows: Arc<Vec<u32>>,
-    manner: PlayManner,
+struct RunningPlayback {
+    of: Playback,
     began: Instant,
     next: AtomicUsize,
     ended: AtomicUsize,
-    origin: Arc<Counts>,
     /// Calls of the origin before this trace.
     calls_before: u64,
     failed: AtomicBool,
     marks: Mutex<Vec<Mark>>,
 }
 
-impl Playback {
+impl RunningPlayback {
     fn misses(&self) -> u64 {
-        self.origin.calls.load(Ordering::Relaxed) - self.calls_before
+        self.of.origin.calls.load(Ordering::Relaxed) - self.calls_before
     }
 
     async fn call(&self) -> Result<Vec<f64>> {
+        let of = &self.of;
         let mut latencies = Vec::new();
         loop {
-            let over = self.manner.stop.is_asked()
-                || self.failed.load(Ordering::Relaxed)
-                || self.began.elapsed() >= self.manner.longest;
+            let is_ended = of.stop.is_asked() || self.failed.load(Ordering::Relaxed);
+            let over = is_ended || self.began.elapsed() >= of.longest;
             let next = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(&row) = self.rows.get(next).filter(|_| !over) else {
+            let Some(&row) = of.rows.get(next).filter(|_| !over) else {
                 return Ok(latencies);
             };
             let asked = Instant::now();
-            let read = self.tier.read(&self.object, self.table.range(row)).await;
+            let read = of.tier.read(&of.object, of.table.range(row)).await;
             let took = asked.elapsed();
             let read = read.inspect_err(|_| self.failed.store(true, Ordering::Relaxed))?;
-            if read.bytes != self.table.row(row) {
+            if read.bytes != of.table.row(row) {
                 self.failed.store(true, Ordering::Relaxed);
                 anyhow::bail!("row {row}: other bytes than were written");
             }
             latencies.push(took.as_secs_f64() * 1e6);
             let ended = self.ended.fetch_add(1, Ordering::Relaxed) + 1;
-            if ended.is_multiple_of(self.manner.mark_every) {
+            if ended.is_multiple_of(of.mark_every) {
                 let mark = Mark {
-                    lookups: self.next.load(Ordering::Relaxed).min(self.rows.len()) as u64,
+                    lookups: self.next.load(Ordering::Relaxed).min(of.rows.len()) as u64,
                     elapsed_s: self.began.elapsed().as_secs_f64(),
                     misses: self.misses(),
                 };
@@ -129,63 +130,49 @@ impl Playback {
     }
 }
 
-/// Plays a trace through a tier. `origin` counts the calls that reach the origin. Each look-up lies within one entry of
-/// any cache, so a call there is a miss. A look-up that joins another's fetch is no miss, though it waits.
-///
-/// # Errors
-/// A read that fails, wrong bytes, or no look-up at all in the time.
-pub(super) async fn play(
-    (tier, object): (Arc<dyn Tier>, Object),
-    table: &Table,
-    rows: Arc<Vec<u32>>,
-    manner: &PlayManner,
-    origin: &Arc<Counts>,
-) -> Result<Played> {
-    let course = Arc::new(Playback {
-        tier,
-        object,
-        table: table.clone(),
-        rows,
-        manner: manner.clone(),
-        began: Instant::now(),
-        next: AtomicUsize::new(0),
-        ended: AtomicUsize::new(0),
-        origin: origin.clone(),
-        calls_before: origin.calls.load(Ordering::Relaxed),
-        failed: AtomicBool::new(false),
-        marks: Mutex::default(),
-    });
-    let callers: Vec<_> = (0..manner.depth)
-        .map(|_| {
-            let course = course.clone();
-            tokio::spawn(async move { course.call().await })
-        })
-        .collect();
-    let mut latencies_us = Vec::new();
-    let mut failure = None;
-    for caller in callers {
-        match caller.await.context("a caller panicked")? {
-            Ok(own) => latencies_us.extend(own),
-            Err(error) => failure = Some(error),
+impl Playback {
+    /// Plays the trace.
+    ///
+    /// # Errors
+    /// A read that fails, wrong bytes, or no look-up at all in the time.
+    pub(super) async fn play(self) -> Result<Played> {
+        let course = Arc::new(RunningPlayback {
+            began: Instant::now(),
+            next: AtomicUsize::new(0),
+            ended: AtomicUsize::new(0),
+            calls_before: self.origin.calls.load(Ordering::Relaxed),
+            failed: AtomicBool::new(false),
+            marks: Mutex::default(),
+            of: self,
+        });
+        let call = |course: Arc<RunningPlayback>| tokio::spawn(async move { course.call().await });
+        let callers: Vec<_> = (0..course.of.depth).map(|_| call(course.clone())).collect();
+        let mut latencies_us = Vec::new();
+        let mut failure = None;
+        for caller in callers {
+            match caller.await.context("a caller panicked")? {
+                Ok(own) => latencies_us.extend(own),
+                Err(error) => failure = Some(error),
+            }
         }
+        let elapsed_s = course.began.elapsed().as_secs_f64();
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        ensure!(
+            !latencies_us.is_empty() || course.of.stop.is_asked(),
+            "not one look-up ended in {:.0} s",
+            course.of.longest.as_secs_f64()
+        );
+        let mut marks = course.marks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        marks.sort_by_key(|mark| mark.lookups);
+        Ok(Played {
+            latencies_us,
+            elapsed_s,
+            misses: course.misses(),
+            marks,
+        })
     }
-    let elapsed_s = course.began.elapsed().as_secs_f64();
-    if let Some(error) = failure {
-        return Err(error);
-    }
-    ensure!(
-        !latencies_us.is_empty() || manner.stop.is_asked(),
-        "not one look-up ended in {:.0} s",
-        manner.longest.as_secs_f64()
-    );
-    let mut marks = course.marks.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    marks.sort_by_key(|mark| mark.lookups);
-    Ok(Played {
-        latencies_us,
-        elapsed_s,
-        misses: course.misses(),
-        marks,
-    })
 }
 
 /// Distance from the final hit ratio at which the cache is warm, as a share of it.
@@ -203,12 +190,7 @@ pub(super) fn warm_up(marks: &[Mark]) -> Option<(u64, f64)> {
     if marks.len() < 4 {
         return None;
     }
-    let zero = Mark {
-        lookups: 0,
-        elapsed_s: 0.0,
-        misses: 0,
-    };
-    let all: Vec<Mark> = std::iter::once(zero).chain(marks.iter().copied()).collect();
+    let all = [&[Mark::default()], marks].concat();
     let (last, quarter) = (all[all.len() - 1], all[(all.len() - 1) * 3 / 4]);
     let final_hit_ratio = ratio(&quarter, &last).clamp(0.0, 1.0);
     let near = |at: &usize| ratio(&all[at.saturating_sub(2)], &all[*at]) >= final_hit_ratio * (1.0 - NEAR);

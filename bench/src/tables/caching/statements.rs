@@ -1,7 +1,8 @@
 //! Statements from repeats. In: the figures of each repeat. Out: figures with 95 % intervals over the repeats. Pure.
 
-use super::measure::{CachePlace, CachingRepeat};
+use super::measure::{CachePlace, CachingRepeat, ComputedHits};
 use super::plan::Settings;
+use super::play::warm_up;
 use super::strategy::{Ram, Strategy, share_text};
 use super::trace::Law;
 use crate::intervals;
@@ -71,11 +72,15 @@ pub(super) fn statements(
         // Over a staged copy most savings are the copy's, and its disk has another price.
         let ram = strategy.ram().filter(|_| strategy.staged().is_none());
         let saved = ram.zip(baseline).and_then(|(ram, baseline)| {
-            let requests = (value(baseline, requests), value(own, requests));
-            let bytes = (value(baseline, bytes), value(own, bytes));
+            let requests = (of(baseline, requests).value, of(own, requests).value);
+            let bytes = (of(baseline, bytes).value, of(own, bytes).value);
             prices.as_ref()?.saved(tier, ram.share, requests, bytes)
         });
-        let warm: Vec<(u64, f64)> = own.iter().filter_map(|repeat| repeat.warm).collect();
+        let warm: Vec<(u64, f64)> = own.iter().filter_map(|repeat| warm_up(&repeat.played.marks)).collect();
+        let computed = |hits: fn(ComputedHits) -> u64| {
+            let share = |repeat: &CachingRepeat| hits(repeat.computed.unwrap_or_default()) as f64 / asked(repeat);
+            own[0].computed.map(|_| at_most_one(of(own, share)))
+        };
         CachingStatement {
             tier: tier.clone(),
             law: settings.plan.laws[*law],
@@ -85,17 +90,11 @@ pub(super) fn statements(
             repeats: own.len(),
             lookups: own.iter().map(|repeat| repeat.lookups).sum(),
             left_out: own.iter().map(|repeat| repeat.left_out).sum(),
-            hit_ratio: share(own, |repeat| 1.0 - repeat.misses as f64 / asked(repeat)),
-            computed_hit_ratio: own[0].computed.map(|_| {
-                share(own, |repeat| {
-                    repeat.computed.unwrap_or_default().policy as f64 / asked(repeat)
-                })
-            }),
-            best_hit_ratio: own[0].computed.map(|_| {
-                share(own, |repeat| {
-                    repeat.computed.unwrap_or_default().best as f64 / asked(repeat)
-                })
-            }),
+            hit_ratio: at_most_one(of(own, |repeat| {
+                1.0 - repeat.played.misses.min(repeat.lookups) as f64 / asked(repeat)
+            })),
+            computed_hit_ratio: computed(|hits| hits.policy),
+            best_hit_ratio: computed(|hits| hits.best),
             p50_us: quantile(own, 0.5),
             p99_us: quantile(own, 0.99),
             origin_requests_per_lookup: of(own, requests),
@@ -105,7 +104,7 @@ pub(super) fn statements(
             }),
             warm_after_lookups: median(warm.iter().map(|warm| warm.0 as f64).collect()),
             warm_after_s: median(warm.iter().map(|warm| warm.1).collect()),
-            seconds: of(own, |repeat| repeat.elapsed_s),
+            seconds: of(own, |repeat| repeat.played.elapsed_s),
             saved_usd_per_gb_month: saved,
         }
     };
@@ -124,17 +123,8 @@ fn bytes(repeat: &CachingRepeat) -> f64 {
     repeat.origin_bytes as f64 / asked(repeat)
 }
 
-fn value(repeats: &[CachingRepeat], value: fn(&CachingRepeat) -> f64) -> f64 {
-    of(repeats, value).value
-}
-
 fn of(repeats: &[CachingRepeat], value: impl Fn(&CachingRepeat) -> f64) -> Interval {
-    mean(&repeats.iter().map(value).collect::<Vec<_>>())
-}
-
-/// Returns the mean of a share, which is at most 1.
-fn share(repeats: &[CachingRepeat], value: impl Fn(&CachingRepeat) -> f64) -> Interval {
-    at_most_one(of(repeats, value))
+    mean(repeats.iter().map(value))
 }
 
 /// Limits an interval to 1, which Student's t does not know of.
@@ -146,7 +136,7 @@ pub(super) fn at_most_one(of: Interval) -> Interval {
 }
 
 /// Returns the mean of values that are never below 0.
-pub(super) fn mean(values: &[f64]) -> Interval {
+pub(super) fn mean(values: impl IntoIterator<Item = f64>) -> Interval {
     let of = intervals::mean(values);
     Interval {
         lo: of.lo.max(0.0),
@@ -156,27 +146,17 @@ pub(super) fn mean(values: &[f64]) -> Interval {
 
 fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
-    let (low, high) = (
-        values.get(values.len().saturating_sub(1) / 2)?,
-        values.get(values.len() / 2)?,
-    );
-    Some(f64::midpoint(*low, *high))
+    let low = values.get(values.len().saturating_sub(1) / 2)?;
+    Some(f64::midpoint(*low, values[values.len() / 2]))
 }
 
 /// Returns the geometric mean of the repeats' percentiles with its interval, because repeats differ by factors. `None`
 /// if all of them together have too few look-ups for the percentile.
 fn quantile(repeats: &[CachingRepeat], quantile: f64) -> Option<Interval> {
-    let samples: usize = repeats.iter().map(|repeat| repeat.latencies_us.len()).sum();
-    if (samples as u64) < samples_needed(quantile) {
-        return None;
-    }
-    let of_one = |repeat: &CachingRepeat| {
-        let mut sorted = repeat.latencies_us.clone();
-        sorted.sort_by(f64::total_cmp);
-        Some(intervals::percentile(&sorted, quantile)?.max(1e-3))
-    };
-    let of_each: Vec<f64> = repeats.iter().filter_map(of_one).collect();
-    Some(intervals::geometric_mean(&of_each))
+    let samples: u64 = repeats.iter().map(|repeat| repeat.lookups).sum();
+    let of_one =
+        |repeat: &CachingRepeat| Some(intervals::percentile(repeat.played.latencies_us.clone(), quantile)?.max(1e-3));
+    (samples >= samples_needed(quantile)).then(|| intervals::geometric_mean(repeats.iter().filter_map(of_one)))
 }
 
 /// Findings in sentences.

@@ -1,5 +1,6 @@
 //! Caches between a look-up and the table. Names and sizes only.
 
+use crate::plan::word;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use tierlab_instrument::units::{self, digits3};
@@ -85,25 +86,11 @@ impl fmt::Display for Strategy {
                 None => out.write_str("no cache"),
             };
         };
-        write!(
-            out,
-            "RAM {} {}, {}",
-            share_text(ram.share),
-            policy_name(ram.policy),
-            ram.unit
-        )?;
+        write!(out, "RAM {} {}, {}", share_text(ram.share), word(&ram.policy), ram.unit)?;
         match self.staged() {
             Some(share) => write!(out, ", over staged {}", share_text(share)),
             None => Ok(()),
         }
-    }
-}
-
-/// Name in plans.
-pub(super) const fn policy_name(policy: Policy) -> &'static str {
-    match policy {
-        Policy::TinyLfu => "tiny-lfu",
-        Policy::Lru => "lru",
     }
 }
 

@@ -18,13 +18,18 @@ pub(super) enum Law {
 }
 
 impl Law {
+    /// Exponent, and look-ups after which ranks are assigned anew.
+    const fn terms(&self) -> (f64, u32) {
+        match *self {
+            Self::Scan {} => (0.0, u32::MAX),
+            Self::Zipf { exponent } => (exponent, u32::MAX),
+            Self::Shifting { exponent, every } => (exponent, every),
+        }
+    }
+
     /// Checks the parameters.
     pub(super) fn check(&self) -> Result<(), String> {
-        let (exponent, every) = match *self {
-            Self::Scan {} => (0.0, 1),
-            Self::Zipf { exponent } => (exponent, 1),
-            Self::Shifting { exponent, every } => (exponent, every),
-        };
+        let (exponent, every) = self.terms();
         if !(0.0..=10.0).contains(&exponent) {
             return Err(format!("laws.exponent: from 0 (uniform) to 10, not {exponent}"));
         }
@@ -41,15 +46,12 @@ impl Law {
     pub(super) fn trace(&self, rows: u32, lookups: u32, seed: u64) -> Result<Vec<u32>> {
         let mut random = Random::new(seed, 0x7ace);
         let rows64 = u64::from(rows);
-        let (exponent, every) = match *self {
-            Self::Scan {} => {
-                let first = random.next() % rows64;
-                let row = |at: u32| ((first + u64::from(at)) % rows64) as u32;
-                return Ok((0..lookups).map(row).collect());
-            }
-            Self::Zipf { exponent } => (exponent, u32::MAX),
-            Self::Shifting { exponent, every } => (exponent, every),
-        };
+        if matches!(self, Self::Scan {}) {
+            let first = random.next() % rows64;
+            let row = |at: u32| ((first + u64::from(at)) % rows64) as u32;
+            return Ok((0..lookups).map(row).collect());
+        }
+        let (exponent, every) = self.terms();
         let zipf = Zipf::new(rows64, exponent)?;
         let row = |at: u32| {
             // Current place of the most popular row; the others follow it.

@@ -68,40 +68,29 @@ pub(super) fn measure(
     let batches: Vec<Vec<i64>> = (0..plan.batches).map(|_| draw(plan.batch_rows)).collect();
     let scanned = plan.scan_rows.min(plan.rows);
     let start = (random.share() * (plan.rows - scanned + 1) as f64) as i64;
+    let end = start + scanned.cast_signed();
+    let pieces = (start..end).step_by(PIECE_ROWS as usize);
+    let pieces = pieces.map(|start| (start..end.min(start + PIECE_ROWS.cast_signed())).collect());
     station.opened().runtime.block_on(async {
-        let one_by_one = async |calls: &[Vec<i64>]| -> Result<AccessCost> {
-            let mut figures = AccessCost::default();
-            let (began, cpu) = (Instant::now(), own_cpu_s());
-            for ids in calls {
-                let asked = Instant::now();
-                let rows = table.look_up(ids).await?;
-                figures.add(&rows.cost, ids.len(), asked.elapsed());
-                right(source, ids, &rows)?;
-            }
-            (figures.elapsed_s, figures.cpu_s) = (began.elapsed().as_secs_f64(), own_cpu_s() - cpu);
-            Ok(figures)
-        };
         Ok(LayoutRepeat {
-            point: one_by_one(&singles).await?,
-            batch: one_by_one(&batches).await?,
-            scan: scan(table, source, start..start + scanned.cast_signed(), plan.scan_depth).await?,
+            point: look_up(table, source, singles, 1).await?,
+            batch: look_up(table, source, batches, 1).await?,
+            scan: look_up(table, source, pieces.collect(), plan.scan_depth).await?,
         })
     })
 }
 
-async fn scan(table: &Table, source: &RowsFile, ids: std::ops::Range<i64>, depth: usize) -> Result<AccessCost> {
+/// Looks up the entities of each call, `depth` calls at a time.
+async fn look_up(table: &Table, source: &RowsFile, calls: Vec<Vec<i64>>, depth: usize) -> Result<AccessCost> {
     let mut figures = AccessCost::default();
     let (began, cpu) = (Instant::now(), own_cpu_s());
-    let pieces = ids.clone().step_by(PIECE_ROWS as usize).map(|start| {
-        let ids: Vec<i64> = (start..ids.end.min(start + PIECE_ROWS.cast_signed())).collect();
-        async move {
-            let asked = Instant::now();
-            let rows = table.look_up(&ids).await?;
-            Ok::<_, anyhow::Error>((ids, rows, asked.elapsed()))
-        }
+    let calls = calls.into_iter().map(|ids| async move {
+        let asked = Instant::now();
+        let rows = table.look_up(&ids).await?;
+        anyhow::Ok((ids, rows, asked.elapsed()))
     });
-    let mut pieces = stream::iter(pieces).buffered(depth);
-    while let Some((ids, rows, took)) = pieces.try_next().await? {
+    let mut calls = stream::iter(calls).buffered(depth);
+    while let Some((ids, rows, took)) = calls.try_next().await? {
         figures.add(&rows.cost, ids.len(), took);
         right(source, &ids, &rows)?;
     }

@@ -2,26 +2,25 @@
 
 use super::plan::LayoutsPlan;
 use super::statements::{LayoutStatement, findings};
-use crate::report::{Bars, Block, Page, Part, Ran};
+use crate::report::{Bars, Block, Column, Page, Part, Ran};
 use tierlab_analysis::record::Interval;
-use tierlab_instrument::units::{bytes, digits3, latency, spread};
-use tierlab_report::parts::Table;
+use tierlab_instrument::units::{NONE, bytes, digits3, latency, spread};
 
-const HEADER: [&str; 14] = [
-    "layout",
-    "stored",
-    "objects",
-    "open",
-    "one p50",
-    "one p95",
-    "requests",
-    "batch p50",
-    "requests/row",
-    "scan rows/s",
-    "of files",
-    "bytes/row",
-    "decode/row",
-    "CPU/row",
+const COLUMNS: [Column<LayoutStatement>; 14] = [
+    ("layout", |one| one.place.layout.to_string()),
+    ("stored", |one| bytes(one.stored.stored_bytes)),
+    ("objects", |one| one.stored.objects.to_string()),
+    ("open", |one| latency(one.stored.open_ms * 1e3)),
+    ("one p50", |one| time(one.point.p50_us)),
+    ("one p95", |one| time(one.point.p95_us)),
+    ("requests", |one| digits3(one.point.requests_per_sample)),
+    ("batch p50", |one| time(one.batch.p50_us)),
+    ("requests/row", |one| digits3(one.batch.requests_per_sample)),
+    ("scan rows/s", |one| spread(&one.scan.samples_per_s)),
+    ("of files", |one| one.scan.of_files.map_or_else(String::new, ratio)),
+    ("bytes/row", |one| digits3(one.scan.bytes_per_sample)),
+    ("decode/row", |one| latency(one.scan.decode_us_per_sample)),
+    ("CPU/row", |one| latency(one.scan.cpu_us_per_sample)),
 ];
 const NOTE: &str = "stored: all objects, indexes among them. open: until every index or footer was read, which lies in memory from then on. one: \
                     a single entity, in a call of its own, one after another, and its requests; batch: likewise, a call for all of its entities. scan: rows \
@@ -29,25 +28,12 @@ const NOTE: &str = "stored: all objects, indexes among them. open: until every i
                     checked row, and CPU of the whole process. of files: rows a second over those of a file for each entity in the same repeat. n/a: too few \
                     calls.";
 
-fn row(one: &LayoutStatement) -> Vec<String> {
-    let time = |us: Option<f64>| us.map_or_else(|| "n/a".to_owned(), latency);
-    let ratio = |of: Option<Interval>| of.map_or_else(String::new, |of| format!("{}x", digits3(of.value)));
-    vec![
-        one.place.layout.to_string(),
-        bytes(one.stored.stored_bytes),
-        one.stored.objects.to_string(),
-        latency(one.stored.open_ms * 1e3),
-        time(one.point.p50_us),
-        time(one.point.p95_us),
-        digits3(one.point.requests_per_sample),
-        time(one.batch.p50_us),
-        digits3(one.batch.requests_per_sample),
-        spread(&one.scan.samples_per_s),
-        ratio(one.scan.of_files),
-        digits3(one.scan.bytes_per_sample),
-        latency(one.scan.decode_us_per_sample),
-        latency(one.scan.cpu_us_per_sample),
-    ]
+fn time(us: Option<f64>) -> String {
+    us.map_or_else(|| NONE.to_owned(), latency)
+}
+
+fn ratio(of: Interval) -> String {
+    format!("{}x", digits3(of.value))
 }
 
 /// A table for each tier.
@@ -77,7 +63,6 @@ fn block(here: &[LayoutStatement]) -> Block {
         text,
     };
     Block {
-        table: Table::of_rows(&here[0].place.tier, &HEADER, 1, here.iter().map(row)),
         bars: vec![
             bars("One entity, p50 (less is better)", |one| one.point.p50_us, latency),
             bars("A batch, p50 (less is better)", |one| one.batch.p50_us, latency),
@@ -87,5 +72,6 @@ fn block(here: &[LayoutStatement]) -> Block {
                 digits3,
             ),
         ],
+        ..Block::of(&here[0].place.tier, &COLUMNS, 1, here)
     }
 }

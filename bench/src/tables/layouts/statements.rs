@@ -72,36 +72,26 @@ pub(super) fn statements(
 fn access(own: &[LayoutRepeat], files: Option<&[LayoutRepeat]>, of: AccessOf) -> AccessStatement {
     let rate = |repeat: &LayoutRepeat| of(repeat).samples as f64 / of(repeat).elapsed_s.max(1e-9);
     let samples = own.iter().map(|repeat| of(repeat).samples).sum::<u64>().max(1) as f64;
-    let each = |of_one: &dyn Fn(&AccessCost) -> f64| own.iter().map(|repeat| of_one(of(repeat))).sum::<f64>() / samples;
-    let sorted = |mut latencies: Vec<f64>| {
-        latencies.sort_by(f64::total_cmp);
-        latencies
-    };
-    let medians = own.iter().map(|repeat| {
-        let latencies = sorted(of(repeat).latencies_us.clone());
-        percentile(&latencies, 0.5).unwrap_or_default()
-    });
-    let call_us = mean(&medians.collect::<Vec<_>>());
-    let latencies = own.iter().flat_map(|repeat| of(repeat).latencies_us.iter().copied());
-    let latencies = sorted(latencies.collect());
+    let each = |of_one: fn(&AccessCost) -> f64| own.iter().map(|repeat| of_one(of(repeat))).sum::<f64>() / samples;
+    let medians = own
+        .iter()
+        .map(|repeat| percentile(of(repeat).latencies_us.clone(), 0.5).unwrap_or_default());
+    let latencies: Vec<f64> = own.iter().flat_map(|repeat| of(repeat).latencies_us.clone()).collect();
     let quantile = |quantile| {
         let is_enough = latencies.len() as u64 >= samples_needed(quantile);
-        percentile(&latencies, quantile).filter(|_| is_enough)
+        percentile(latencies.clone(), quantile).filter(|_| is_enough)
     };
-    let of_files = files.map(|files| {
-        let pairs = own.iter().zip(files);
-        geometric_mean(&pairs.map(|(own, files)| rate(own) / rate(files)).collect::<Vec<_>>())
-    });
+    let ratio = |(own, files): (&LayoutRepeat, &LayoutRepeat)| rate(own) / rate(files);
     AccessStatement {
-        call_us,
-        samples_per_s: mean(&own.iter().map(rate).collect::<Vec<_>>()),
+        call_us: mean(medians),
+        samples_per_s: mean(own.iter().map(rate)),
         p50_us: quantile(0.5),
         p95_us: quantile(0.95),
-        requests_per_sample: each(&|figures| figures.requests as f64),
-        bytes_per_sample: each(&|figures| figures.wire_bytes as f64),
-        decode_us_per_sample: each(&|figures| figures.decode_s * 1e6),
-        cpu_us_per_sample: each(&|figures| figures.cpu_s * 1e6),
-        of_files,
+        requests_per_sample: each(|figures| figures.requests as f64),
+        bytes_per_sample: each(|figures| figures.wire_bytes as f64),
+        decode_us_per_sample: each(|figures| figures.decode_s * 1e6),
+        cpu_us_per_sample: each(|figures| figures.cpu_s * 1e6),
+        of_files: files.map(|files| geometric_mean(own.iter().zip(files).map(ratio))),
     }
 }
 

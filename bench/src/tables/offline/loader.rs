@@ -9,7 +9,7 @@ use super::ready::Ready;
 use super::workload::{Batch, Workload};
 use crate::chance::Random;
 use anyhow::Result;
-use futures::{Stream, StreamExt as _, stream};
+use futures::{StreamExt as _, stream};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,8 +17,7 @@ use std::time::{Duration, Instant};
 use tierlab_layouts::{Rows, Table};
 use tierlab_storage::StorageError;
 use tokio::runtime::Runtime;
-use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::task::JoinError;
+use tokio::sync::mpsc::{Receiver, channel};
 
 /// Figures of a loader.
 #[derive(Debug, Clone, Copy, Default)]
@@ -101,9 +100,13 @@ impl RowSource {
                 })
             });
             let reads = stream::iter(reads);
-            match in_order {
-                true => hand_over(reads.buffered(depth), send).await,
-                false => hand_over(reads.buffer_unordered(depth), send).await,
+            let mut reads = match in_order {
+                true => reads.buffered(depth).left_stream(),
+                false => reads.buffer_unordered(depth).right_stream(),
+            };
+            // A task that panicked ends the pieces.
+            while let Some(Ok(piece)) = reads.next().await {
+                let _ = send.send(piece).await;
             }
         });
         receive
@@ -145,16 +148,6 @@ impl RowSource {
             }
             loaded.batching_s += working.elapsed().as_secs_f64();
         }
-    }
-}
-
-/// Passes pieces on as they arrive.
-async fn hand_over(reads: impl Stream<Item = Result<Piece, JoinError>>, send: Sender<Piece>) {
-    let mut reads = std::pin::pin!(reads);
-    while let Some(piece) = reads.next().await {
-        // A task that panicked ends the pieces.
-        let Ok(piece) = piece else { return };
-        let _ = send.send(piece).await;
     }
 }
 

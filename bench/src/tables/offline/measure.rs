@@ -6,7 +6,7 @@ use super::plan::{Accelerator, OfflinePlan};
 use super::ready::Ready;
 use super::workload::Batch;
 use crate::machine::{MachineUse, Watched};
-use crate::stop::Stop;
+use crate::stop::{Stop, sleep_until};
 use anyhow::{Context, Result, anyhow, bail};
 use ort::session::Session;
 use procfs::process::Process;
@@ -51,6 +51,12 @@ impl StreamFigures {
     pub(super) fn rate(&self) -> f64 {
         self.rows as f64 / self.elapsed_s.max(1e-9)
     }
+
+    /// Share of all cores that others used.
+    pub(super) fn taken_share(&self) -> f64 {
+        let machine = &self.machine;
+        machine.foreign_cpu_share.unwrap_or(0.0) + machine.steal_share.unwrap_or(0.0)
+    }
 }
 
 /// One repeat of the four measurements.
@@ -62,14 +68,6 @@ pub(super) struct OfflineRepeat {
     pub(super) naive: StreamFigures,
     /// Loader and so many accelerators.
     pub(super) fed: BTreeMap<u32, StreamFigures>,
-}
-
-impl StreamFigures {
-    /// Share of all cores that others used.
-    pub(super) fn taken_share(&self) -> f64 {
-        let machine = &self.machine;
-        machine.foreign_cpu_share.unwrap_or(0.0) + machine.steal_share.unwrap_or(0.0)
-    }
 }
 
 impl OfflineRepeat {
@@ -97,34 +95,12 @@ struct Window {
     peak_bytes: u64,
 }
 
-/// Runs all measurements once.
-pub(super) fn measure(
-    runtime: &Runtime,
-    source: &RowSource,
-    sessions: &mut [Session],
-    plan: &OfflinePlan,
-    stop: &Stop,
-) -> Result<OfflineRepeat> {
-    let nobody: Vec<Consumer<'_>> = vec![Box::new(|_| Ok(()))];
-    let loader = streamed(runtime, source, nobody, plan, stop)?;
-    let inference = alone(source, runners(source, sessions), plan, stop)?;
-    let both = streamed(runtime, source, runners(source, sessions), plan, stop)?;
-    let first = sessions.len().min(1);
-    let naive = one_by_one(runtime, source, runners(source, &mut sessions[..first]), plan, stop)?;
-    let mut fed = BTreeMap::new();
-    if let Some(accelerator) = &source.workload.accelerator {
-        for &count in &accelerator.count {
-            let consumers = accelerators(accelerator, count);
-            fed.insert(count, streamed(runtime, source, consumers, plan, stop)?);
-        }
-    }
-    Ok(OfflineRepeat {
-        loader,
-        inference,
-        both,
-        naive,
-        fed,
-    })
+/// Measured case, with the runtime of its loader.
+pub(super) struct Case<'a> {
+    pub(super) runtime: &'a Runtime,
+    pub(super) source: RowSource,
+    pub(super) plan: &'a OfflinePlan,
+    pub(super) interrupt: &'a Stop,
 }
 
 /// Accelerators that compute for a fixed time, whatever the batch.
@@ -139,127 +115,161 @@ fn accelerators(of: &Accelerator, count: u32) -> Vec<Consumer<'static>> {
     (0..count).map(one).collect()
 }
 
-/// The sessions, or an accelerator in their place.
-fn runners<'a>(source: &'a RowSource, sessions: &'a mut [Session]) -> Vec<Consumer<'a>> {
-    if let Some(accelerator) = &source.workload.accelerator {
-        return accelerators(accelerator, 1);
-    }
-    let runner =
-        |session: &'a mut Session| -> Consumer<'a> { Box::new(move |batch| source.workload.run(session, batch)) };
-    sessions.iter_mut().map(runner).collect()
-}
-
-/// Measures batches from the loader.
-fn streamed(
-    runtime: &Runtime,
-    source: &RowSource,
-    consumers: Vec<Consumer<'_>>,
-    plan: &OfflinePlan,
-    interrupt: &Stop,
-) -> Result<StreamFigures> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let ready = Ready::new(source.workload.batches_in(plan.loader.ready_bytes.0));
-    std::thread::scope(|scope| {
-        let loading = {
-            let (ready, stop) = (&ready, Arc::clone(&stop));
-            scope.spawn(move || {
-                let _ends = ready.ends_with();
-                source.load(runtime, ready, &stop)
-            })
-        };
-        let feeds = consumers.into_iter().map(|consumer| (|| ready.take(), consumer));
-        let fed = feed(feeds.collect(), (plan, interrupt), &stop, || loading.is_finished());
-        // After a session failed, the loader must not wait for it.
-        while ready.take().is_some() {}
-        let loaded = loading.join().map_err(|_| anyhow!("the loader panicked"))??;
-        let (done, window) = fed?;
-        figures(done, &window, loaded)
-    })
-}
-
-/// Measures batches that are in memory.
-fn alone(
-    source: &RowSource,
-    consumers: Vec<Consumer<'_>>,
-    plan: &OfflinePlan,
-    interrupt: &Stop,
-) -> Result<StreamFigures> {
-    let workload = &source.workload;
-    let mut rows = workload.table.rows().cycle();
-    let mut batches = Vec::new();
-    for _ in 0..workload.batches_in(MADE_BYTES) {
-        let mut batch = workload.batch();
-        while batch.rows < workload.batch_rows {
-            workload.add(&mut batch, rows.next().context("the table has no rows")?)?;
+impl Case<'_> {
+    /// Runs all measurements once.
+    pub(super) fn measure(&self, sessions: &mut [Session]) -> Result<OfflineRepeat> {
+        let loader = self.streamed(vec![Box::new(|_| Ok(()))])?;
+        let inference = self.alone(self.runners(sessions))?;
+        let both = self.streamed(self.runners(sessions))?;
+        let first = sessions.len().min(1);
+        let naive = self.one_by_one(self.runners(&mut sessions[..first]))?;
+        let mut fed = BTreeMap::new();
+        if let Some(accelerator) = &self.source.workload.accelerator {
+            for &count in &accelerator.count {
+                fed.insert(count, self.streamed(accelerators(accelerator, count))?);
+            }
         }
-        batches.push(batch);
+        Ok(OfflineRepeat {
+            loader,
+            inference,
+            both,
+            naive,
+            fed,
+        })
     }
-    let stop = AtomicBool::new(false);
-    let feeds = consumers.into_iter().map(|consumer| {
-        let (mut ring, stop) = (batches.iter().cycle(), &stop);
-        let next = move || ring.next().filter(|_| !stop.load(Ordering::Acquire));
-        (next, consumer)
-    });
-    let (done, window) = feed(feeds.collect(), (plan, interrupt), &stop, || false)?;
-    figures(done, &window, Loaded::default())
-}
 
-/// Measures one read, then its batch, then the next read.
-fn one_by_one(
-    runtime: &Runtime,
-    source: &RowSource,
-    consumers: Vec<Consumer<'_>>,
-    plan: &OfflinePlan,
-    interrupt: &Stop,
-) -> Result<StreamFigures> {
-    let workload = &source.workload;
-    let stop = AtomicBool::new(false);
-    let (mut loaded, mut failed) = (Loaded::default(), None);
-    let mut pieces = pieces(&workload.table.header.ids(), workload.batch_rows as u64, source.seed);
-    let next = || {
-        let ids = pieces.next().filter(|_| !stop.load(Ordering::Acquire))?;
-        let began = Instant::now();
-        let read = runtime.block_on(source.table.look_up(&ids));
-        let batch = read.map_err(anyhow::Error::from).and_then(|rows| {
-            loaded.add(&rows, began.elapsed());
+    /// The sessions, or an accelerator in their place.
+    fn runners<'s>(&'s self, sessions: &'s mut [Session]) -> Vec<Consumer<'s>> {
+        let workload = &self.source.workload;
+        if let Some(accelerator) = &workload.accelerator {
+            return accelerators(accelerator, 1);
+        }
+        let runner = |session: &'s mut Session| -> Consumer<'s> { Box::new(move |batch| workload.run(session, batch)) };
+        sessions.iter_mut().map(runner).collect()
+    }
+
+    /// Measures batches from the loader.
+    fn streamed(&self, consumers: Vec<Consumer<'_>>) -> Result<StreamFigures> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let ready = Ready::new(self.source.workload.batches_in(self.plan.loader.ready_bytes.0));
+        std::thread::scope(|scope| {
+            let loading = {
+                let (ready, stop) = (&ready, Arc::clone(&stop));
+                scope.spawn(move || {
+                    let _ends = ready.ends_with();
+                    self.source.load(self.runtime, ready, &stop)
+                })
+            };
+            let feeds = consumers.into_iter().map(|consumer| (|| ready.take(), consumer));
+            let fed = self.feed(feeds.collect(), &stop, || loading.is_finished());
+            // After a session failed, the loader must not wait for it.
+            while ready.take().is_some() {}
+            let loaded = loading.join().map_err(|_| anyhow!("the loader panicked"))??;
+            let (done, window) = fed?;
+            figures(done, window, loaded)
+        })
+    }
+
+    /// Measures batches that are in memory.
+    fn alone(&self, consumers: Vec<Consumer<'_>>) -> Result<StreamFigures> {
+        let workload = &self.source.workload;
+        let mut rows = workload.table.rows().cycle();
+        let mut batches = Vec::new();
+        for _ in 0..workload.batches_in(MADE_BYTES) {
             let mut batch = workload.batch();
-            rows.rows.iter().try_for_each(|row| workload.add(&mut batch, row))?;
-            Ok(batch)
-        });
-        batch.map_err(|error| failed = Some(error)).ok()
-    };
-    let feeds = std::iter::once(next).zip(consumers).collect();
-    let (done, window) = feed(feeds, (plan, interrupt), &stop, || false)?;
-    match failed {
-        Some(error) => Err(error),
-        None => figures(done, &window, loaded),
-    }
-}
-
-/// Feeds each consumer on a thread of its own for the time of a measurement, then sets `stop`, which ends the feeds. Ends early if a
-/// consumer does, or once `is_over`.
-fn feed<B: Borrow<Batch>>(
-    feeds: Vec<(impl FnMut() -> Option<B> + Send, Consumer<'_>)>,
-    (plan, interrupt): (&OfflinePlan, &Stop),
-    stop: &AtomicBool,
-    is_over: impl Fn() -> bool,
-) -> Result<(Vec<Done>, Window)> {
-    let ended = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        let spawn = |(next, mut consumer)| {
-            let ended = &ended;
-            scope.spawn(move || take(next, &mut consumer, ended))
-        };
-        let takers: Vec<ScopedJoinHandle<'_, _>> = feeds.into_iter().map(spawn).collect();
-        let is_over = || is_over() || takers.iter().any(ScopedJoinHandle::is_finished);
-        let window = wait(plan, interrupt, &ended, is_over);
-        stop.store(true, Ordering::Release);
-        let mut done = Vec::new();
-        for taker in takers {
-            done.extend(taker.join().map_err(|_| anyhow!("a session's thread panicked"))??);
+            while batch.rows < workload.batch_rows {
+                workload.add(&mut batch, rows.next().context("the table has no rows")?)?;
+            }
+            batches.push(batch);
         }
-        Ok((done, window))
-    })
+        let stop = AtomicBool::new(false);
+        let feeds = consumers.into_iter().map(|consumer| {
+            let (mut ring, stop) = (batches.iter().cycle(), &stop);
+            let next = move || ring.next().filter(|_| !stop.load(Ordering::Acquire));
+            (next, consumer)
+        });
+        let (done, window) = self.feed(feeds.collect(), &stop, || false)?;
+        figures(done, window, Loaded::default())
+    }
+
+    /// Measures one read, then its batch, then the next read.
+    fn one_by_one(&self, consumers: Vec<Consumer<'_>>) -> Result<StreamFigures> {
+        let RowSource {
+            table, workload, seed, ..
+        } = &self.source;
+        let stop = AtomicBool::new(false);
+        let (mut loaded, mut failed) = (Loaded::default(), None);
+        let mut pieces = pieces(&workload.table.header.ids(), workload.batch_rows as u64, *seed);
+        let next = || {
+            let ids = pieces.next().filter(|_| !stop.load(Ordering::Acquire))?;
+            let began = Instant::now();
+            let read = self.runtime.block_on(table.look_up(&ids));
+            let batch = read.map_err(anyhow::Error::from).and_then(|rows| {
+                loaded.add(&rows, began.elapsed());
+                let mut batch = workload.batch();
+                rows.rows.iter().try_for_each(|row| workload.add(&mut batch, row))?;
+                Ok(batch)
+            });
+            batch.map_err(|error| failed = Some(error)).ok()
+        };
+        let feeds = std::iter::once(next).zip(consumers).collect();
+        let (done, window) = self.feed(feeds, &stop, || false)?;
+        match failed {
+            Some(error) => Err(error),
+            None => figures(done, window, loaded),
+        }
+    }
+
+    /// Feeds each consumer on a thread of its own for the time of a measurement, then sets `stop`, which ends the feeds. Ends early if a
+    /// consumer does, or once `is_over`.
+    fn feed<B: Borrow<Batch>>(
+        &self,
+        feeds: Vec<(impl FnMut() -> Option<B> + Send, Consumer<'_>)>,
+        stop: &AtomicBool,
+        is_over: impl Fn() -> bool,
+    ) -> Result<(Vec<Done>, Window)> {
+        let ended = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            let spawn = |(next, mut consumer)| {
+                let ended = &ended;
+                scope.spawn(move || take(next, &mut consumer, ended))
+            };
+            let takers: Vec<ScopedJoinHandle<'_, _>> = feeds.into_iter().map(spawn).collect();
+            let is_over = || is_over() || takers.iter().any(ScopedJoinHandle::is_finished);
+            let window = self.wait(&ended, is_over);
+            stop.store(true, Ordering::Release);
+            let mut done = Vec::new();
+            for taker in takers {
+                done.extend(taker.join().map_err(|_| anyhow!("a session's thread panicked"))??);
+            }
+            Ok((done, window))
+        })
+    }
+
+    /// Waits for the warm-up and the window, longer if few batches end, or until the measurement is over or interrupted.
+    fn wait(&self, ended: &AtomicUsize, is_over: impl Fn() -> bool) -> Window {
+        let is_over = || self.interrupt.is_asked() || is_over();
+        let sleep = |time: Duration| sleep_until(Instant::now() + time, LOOK, is_over);
+        sleep(self.plan.warmup());
+        let before = ended.load(Ordering::Relaxed);
+        // Resets the kernel's count of peak memory.
+        let _ = std::fs::write("/proc/self/clear_refs", "5");
+        let (window, watched) = (self.plan.window(), Watched::default());
+        let (began, first) = (Instant::now(), watched.look());
+        sleep(window);
+        let is_thin = || ended.load(Ordering::Relaxed) - before < LEAST_BATCHES;
+        while is_thin() && began.elapsed() < window * LONGEST_WINDOWS && !is_over() {
+            sleep(LOOK);
+        }
+        let (ended, last) = (Instant::now(), watched.look());
+        let status = Process::myself().and_then(|own| own.status()).ok();
+        Window {
+            began,
+            ended,
+            machine: last.since(&first),
+            peak_bytes: status.and_then(|status| status.vmhwm).unwrap_or(0) * 1024,
+        }
+    }
 }
 
 /// Consumes batches until there are no more.
@@ -285,41 +295,9 @@ fn take<B: Borrow<Batch>>(
     }
 }
 
-/// Waits for the warm-up and the window, longer if few batches end, or until the measurement is over or interrupted.
-fn wait(plan: &OfflinePlan, interrupt: &Stop, ended: &AtomicUsize, is_over: impl Fn() -> bool) -> Window {
-    let sleep = |time: Duration| {
-        let end = Instant::now() + time;
-        while Instant::now() < end && !interrupt.is_asked() && !is_over() {
-            std::thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
-        }
-    };
-    sleep(plan.warmup());
-    let before = ended.load(Ordering::Relaxed);
-    // Resets the kernel's count of peak memory.
-    let _ = std::fs::write("/proc/self/clear_refs", "5");
-    let watched = Watched::default();
-    let (began, first) = (Instant::now(), watched.look());
-    sleep(plan.window());
-    let is_thin = || ended.load(Ordering::Relaxed) - before < LEAST_BATCHES;
-    while is_thin() && began.elapsed() < plan.window() * LONGEST_WINDOWS && !interrupt.is_asked() && !is_over() {
-        sleep(LOOK);
-    }
-    Window {
-        began,
-        ended: Instant::now(),
-        machine: watched.look().since(&first),
-        peak_bytes: peak_bytes(),
-    }
-}
-
-fn peak_bytes() -> u64 {
-    let status = Process::myself().and_then(|own| own.status()).ok();
-    status.and_then(|status| status.vmhwm).unwrap_or(0) * 1024
-}
-
 /// Computes the figures of the batches that ended in the window. The first of them starts the clock, so that batches
 /// under way at either end do not count.
-fn figures(mut done: Vec<Done>, window: &Window, loaded: Loaded) -> Result<StreamFigures> {
+fn figures(mut done: Vec<Done>, window: Window, loaded: Loaded) -> Result<StreamFigures> {
     done.retain(|one| (window.began..=window.ended).contains(&one.at));
     done.sort_unstable_by_key(|one| one.at);
     let (Some(first), Some(last)) = (done.first(), done.last()) else {
@@ -339,7 +317,7 @@ fn figures(mut done: Vec<Done>, window: &Window, loaded: Loaded) -> Result<Strea
         elapsed_s,
         running_s: sum(|one| one.ran),
         waiting_s: sum(|one| one.waited),
-        machine: window.machine.clone(),
+        machine: window.machine,
         window_s: (window.ended - window.began).as_secs_f64(),
         peak_bytes: window.peak_bytes,
         loaded,

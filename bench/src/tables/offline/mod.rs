@@ -20,7 +20,7 @@ use crate::tables::price::OfflinePrices;
 use crate::tiers::{on_tiers, results_folder};
 use anyhow::{Context, Result, bail};
 use loader::RowSource;
-use measure::{OfflineRepeat, measure};
+use measure::{Case, OfflineRepeat};
 use ort::session::Session;
 use plan::OfflinePlan;
 use serde::Serialize;
@@ -75,21 +75,19 @@ pub(crate) fn run(options: &OfflineOptions) -> Result<()> {
     let (common, plan, prices) = OfflinePlan::read(options)?;
     let needs_model = plan.workloads.values().any(|raw| raw.accelerator.is_none());
     let environment = needs_model.then(|| load_onnxruntime(options.onnxruntime.as_deref()));
-    let environment = environment
-        .transpose()
-        .map_err(|e| bad_usage("--onnxruntime", &e.to_string()))?;
+    let environment = environment.transpose();
+    let environment = environment.map_err(|e| bad_usage("--onnxruntime", &e.to_string()))?;
     let mut workloads: BTreeMap<String, Prepared> = BTreeMap::new();
     for (name, raw) in &plan.workloads {
         let workload = Workload::of(&options.flags.plan, name, raw, common.seed)?;
         let environment = environment.iter().filter(|_| workload.accelerator.is_none());
         let session = |environment| workload.session(environment, plan.session_threads);
-        let sessions = environment
-            .cycle()
-            .take(plan.sessions)
-            .map(session)
-            .collect::<Result<_>>()?;
-        let workload = Arc::new(workload);
-        workloads.insert(name.clone(), Prepared { workload, sessions });
+        let sessions = environment.cycle().take(plan.sessions).map(session);
+        let prepared = Prepared {
+            sessions: sessions.collect::<Result<_>>()?,
+            workload: Arc::new(workload),
+        };
+        workloads.insert(name.clone(), prepared);
     }
     let stop = Stop::on_signal()?;
     let folder = results_folder(options.flags.out.as_deref(), &common.name)?;
@@ -183,10 +181,8 @@ fn rounds(
     for (depth, workers) in plan.loaders() {
         loaders.push((depth, workers, runtime(workers)?));
     }
-    let counts = plan
-        .workloads
-        .values()
-        .filter_map(|raw| Some(raw.accelerator.as_ref()?.count.len()));
+    let accelerators = plan.workloads.values().filter_map(|raw| raw.accelerator.as_ref());
+    let counts = accelerators.map(|accelerator| accelerator.count.len());
     let measurements = MEASUREMENTS + counts.max().unwrap_or(0) as u32;
     let expected = (plan.window() + plan.warmup()) * measurements * loaders.len() as u32;
     let layouts = (plan.layouts.as_slice(), plan.shard_bytes.0);
@@ -211,14 +207,19 @@ fn rounds(
                 if measured.failed.contains_key(&case) {
                     continue;
                 }
-                let source = RowSource {
-                    table: Arc::clone(&laid_out.table),
-                    workload: Arc::clone(workload),
-                    seed: common.seed ^ (u64::from(round) << 32),
-                    depth,
-                    piece_bytes: plan.loader.piece_bytes.0,
+                let one = Case {
+                    runtime,
+                    plan,
+                    interrupt: stop,
+                    source: RowSource {
+                        table: Arc::clone(&laid_out.table),
+                        workload: Arc::clone(workload),
+                        seed: common.seed ^ (u64::from(round) << 32),
+                        depth,
+                        piece_bytes: plan.loader.piece_bytes.0,
+                    },
                 };
-                match measure(runtime, &source, sessions, plan, stop) {
+                match one.measure(sessions) {
                     // A repeat that an interrupt cut short is dropped.
                     _ if stop.is_asked() => {}
                     Ok(one) => measured.repeats.entry(case).or_default().push(one),

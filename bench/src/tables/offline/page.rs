@@ -1,27 +1,28 @@
 //! The report of an offline run.
 
 use super::OfflineFigures;
-use super::statements::OfflineStatement;
-use crate::report::{Bars, Block, Page, Part, Ran};
-use tierlab_instrument::units::{bytes, digits3, latency, spread};
-use tierlab_report::parts::Table;
+use super::statements::{Fed, OfflineStatement};
+use crate::report::{Bars, Block, Column, Page, Part, Ran};
+use tierlab_instrument::units::{NONE, bytes, digits3, latency, spread};
 
-const HEADER: [&str; 15] = [
-    "tier",
-    "layout",
-    "workload",
-    "depth",
-    "workers",
-    "loader rows/s",
-    "model rows/s",
-    "both rows/s",
-    "one by one rows/s",
-    "of the slower",
-    "idle",
-    "for reads, decoding, batching",
-    "CPU/row",
-    "peak memory",
-    "$/million",
+const COLUMNS: [Column<OfflineStatement>; 15] = [
+    ("tier", |one| one.case.place.tier.clone()),
+    ("layout", |one| one.case.place.layout.to_string()),
+    ("workload", |one| one.case.place.table.clone()),
+    ("depth", |one| one.case.depth.to_string()),
+    ("workers", |one| one.case.workers.to_string()),
+    ("loader rows/s", |one| spread(&one.loader_per_s)),
+    ("model rows/s", |one| spread(&one.inference_per_s)),
+    ("both rows/s", |one| spread(&one.both_per_s)),
+    ("one by one rows/s", |one| spread(&one.naive_per_s)),
+    ("of the slower", |one| percent(one.of_slower.value)),
+    ("idle", |one| percent(one.idle_share)),
+    ("for reads, decoding, batching", idle_causes),
+    ("CPU/row", |one| latency(one.both_cpu_us)),
+    ("peak memory", |one| bytes(one.peak_bytes)),
+    ("$/million", |one| {
+        one.usd_per_million.map_or_else(|| NONE.to_owned(), usd_text)
+    }),
 ];
 const NOTE: &str = "loader: rows read, decoded, shuffled and put together as batches that nobody takes; model: the same batches from memory; both: the \
                     batches of the loader through the model; one by one: one read, its batch through the model, then the next read. ± is half of the 95 % \
@@ -29,34 +30,29 @@ const NOTE: &str = "loader: rows read, decoded, shuffled and put together as bat
                     for a batch in both, and what for: while the thread that makes batches waits for a piece, its time is split as the pieces' own between \
                     reading and decoding. CPU: of the whole process, in both. $: the instance for as long as it takes, and what the tier charges.";
 
-fn row(one: &OfflineStatement) -> Vec<String> {
-    let percent = |share: f64| format!("{:.0} %", 100.0 * share);
-    let usd = |usd: Option<f64>| usd.map_or_else(|| "n/a".to_owned(), usd_text);
-    vec![
-        one.case.place.tier.clone(),
-        one.case.place.layout.to_string(),
-        one.case.place.table.clone(),
-        one.case.depth.to_string(),
-        one.case.workers.to_string(),
-        spread(&one.loader_per_s),
-        spread(&one.inference_per_s),
-        spread(&one.both_per_s),
-        spread(&one.naive_per_s),
-        percent(one.of_slower.value),
-        percent(one.idle_share),
-        format!(
-            "{}, {}, {}",
-            percent(one.idle_reading_share),
-            percent(one.idle_decoding_share),
-            percent(one.idle_batching_share)
-        ),
-        latency(one.both_cpu_us),
-        bytes(one.peak_bytes),
-        usd(one.usd_per_million),
-    ]
+fn percent(share: f64) -> String {
+    format!("{:.0} %", 100.0 * share)
 }
 
-const FED: [&str; 4] = ["accelerators", "utilisation", "95 %", "rows/s"];
+fn idle_causes(one: &OfflineStatement) -> String {
+    let causes = [one.idle_reading_share, one.idle_decoding_share, one.idle_batching_share];
+    causes.map(percent).join(", ")
+}
+
+const FED: [Column<Fed>; 4] = [
+    ("accelerators", |fed| fed.count.to_string()),
+    ("utilisation", |fed| tenths(fed.utilisation.value)),
+    ("95 %", |fed| {
+        format!("{} to {}", tenths(fed.utilisation.lo), tenths(fed.utilisation.hi))
+    }),
+    ("rows/s", |fed| spread(&fed.rows_per_s)),
+];
+
+/// Percent with a digit after the point.
+fn tenths(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
 const FED_NOTE: &str = "utilisation: rows that arrived over those that so many accelerators take which never wait. Accelerators are emulated: each \
                         takes a batch of the loader and sleeps for `compute_ms_per_batch`, as DLIO does.";
 
@@ -72,45 +68,25 @@ fn usd_text(usd: f64) -> String {
 /// A table of all places.
 pub(super) fn page<'a>(ran: &'a Ran, facts: Vec<String>, figures: &OfflineFigures) -> Page<'a> {
     let finding = |one: &OfflineStatement| format!("{}: {}", one.case, one.diagnosis.join("; "));
-    let statements = figures.statements.iter();
+    let statements = &figures.statements;
     let block = Block {
-        table: Table::of_rows("", &HEADER, 3, statements.clone().map(row)),
-        bars: statements.clone().map(bars).collect(),
+        bars: statements.iter().map(bars).collect(),
+        ..Block::of("", &COLUMNS, 3, statements)
     };
+    // A table of the accelerators that each place fed.
+    let fed = statements.iter().filter(|one| !one.accelerators.is_empty());
+    let fed = fed.map(|one| Block::of(&one.case.to_string(), &FED, 0, &one.accelerators));
+    let findings = statements.iter().map(finding).chain(figures.failed.clone());
     Page {
         ran,
         facts,
         badges: Vec::new(),
         parts: vec![
-            Part::List(
-                "Findings",
-                statements.clone().map(finding).chain(figures.failed.clone()).collect(),
-            ),
-            Part::Tables("Accelerators", accelerators(statements), FED_NOTE),
+            Part::List("Findings", findings.collect()),
+            Part::Tables("Accelerators", fed.collect(), FED_NOTE),
             Part::Tables("Rows a second", vec![block], NOTE),
         ],
     }
-}
-
-/// A table of the accelerators that each place fed.
-fn accelerators<'a>(statements: impl Iterator<Item = &'a OfflineStatement>) -> Vec<Block> {
-    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
-    let of = |one: &'a OfflineStatement| {
-        let rows = one.accelerators.iter().map(|fed| {
-            let utilisation = fed.utilisation;
-            vec![
-                fed.count.to_string(),
-                percent(utilisation.value),
-                format!("{} to {}", percent(utilisation.lo), percent(utilisation.hi)),
-                spread(&fed.rows_per_s),
-            ]
-        });
-        Block {
-            table: Table::of_rows(&one.case.to_string(), &FED, 0, rows),
-            bars: Vec::new(),
-        }
-    };
-    statements.filter(|one| !one.accelerators.is_empty()).map(of).collect()
 }
 
 /// The four rates of a place.
@@ -123,10 +99,7 @@ fn bars(one: &OfflineStatement) -> Bars {
     ];
     Bars {
         title: one.case.to_string(),
-        bars: rates
-            .into_iter()
-            .map(|(name, rate)| (name.to_owned(), Some(rate.value)))
-            .collect(),
+        bars: rates.map(|(name, rate)| (name.to_owned(), Some(rate.value))).into(),
         text: digits3,
     }
 }

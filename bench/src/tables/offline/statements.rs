@@ -87,16 +87,11 @@ const BUSY: f64 = 0.9;
 fn fed(own: &[OfflineRepeat], demand: f64) -> Vec<Fed> {
     let counts = own.first().into_iter().flat_map(|one| one.fed.keys());
     let of = |&count: &u32| {
-        let rates = own.iter().filter_map(|one| Some(one.fed.get(&count)?.rate()));
-        let rates: Vec<f64> = rates.collect();
-        let shares: Vec<f64> = rates
-            .iter()
-            .map(|rate| (rate / demand / f64::from(count)).min(1.0))
-            .collect();
+        let rates = || own.iter().filter_map(|one| Some(one.fed.get(&count)?.rate()));
         Fed {
             count,
-            utilisation: mean(&shares),
-            rows_per_s: mean(&rates),
+            utilisation: mean(rates().map(|rate| (rate / demand / f64::from(count)).min(1.0))),
+            rows_per_s: mean(rates()),
         }
     };
     counts.map(of).collect()
@@ -109,16 +104,35 @@ pub(super) fn statements(
     prices: Option<&OfflinePrices>,
     cores: usize,
 ) -> Vec<OfflineStatement> {
-    repeats
-        .iter()
-        .map(|(case, own)| {
-            let mut statement = statement(case, own, prices, cores);
-            if let Some(&demand) = demands.get(&case.place.table) {
-                statement.feeds(fed(own, demand), demand);
-            }
-            statement
-        })
-        .collect()
+    let of_case = |(case, own): (&OfflineCase, &Vec<OfflineRepeat>)| {
+        let mut statement = statement(case, own, prices, cores);
+        if let Some(&demand) = demands.get(&case.place.table) {
+            statement.feeds(fed(own, demand), demand);
+        }
+        statement
+    };
+    repeats.iter().map(of_case).collect()
+}
+
+/// One of the four measurements of a repeat.
+type Of = fn(&OfflineRepeat) -> &StreamFigures;
+
+fn share(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+/// Time of one of several reads at once over that of a read by itself, and of as many bytes if it is larger.
+fn read_slowdown(own: &[OfflineRepeat]) -> f64 {
+    let all = |of: &dyn Fn(&OfflineRepeat) -> f64| own.iter().map(of).sum::<f64>();
+    // Time and bytes of a read, without its decoding.
+    let read = |of: Of| {
+        let reads = all(&|one| of(one).loaded.reads as f64).max(1.0);
+        let time = all(&|one| of(one).loaded.reading_s - of(one).loaded.decoding_s);
+        (time / reads, all(&|one| of(one).loaded.wire_bytes as f64) / reads)
+    };
+    let (ahead, alone) = (read(|one| &one.loader), read(|one| &one.naive));
+    let larger = share(ahead.1, alone.1).max(1.0);
+    share(ahead.0, alone.0 * larger)
 }
 
 fn statement(
@@ -127,30 +141,20 @@ fn statement(
     prices: Option<&OfflinePrices>,
     cores: usize,
 ) -> OfflineStatement {
-    let rate =
-        |of: fn(&OfflineRepeat) -> &StreamFigures| mean(&own.iter().map(|one| of(one).rate()).collect::<Vec<_>>());
-    let ratio = |of: fn(&OfflineRepeat) -> f64| geometric_mean(&own.iter().map(of).collect::<Vec<_>>());
+    let rate = |of: Of| mean(own.iter().map(|one| of(one).rate()));
+    let ratio = |of: fn(&OfflineRepeat) -> f64| geometric_mean(own.iter().map(of));
     let all = |of: &dyn Fn(&OfflineRepeat) -> f64| own.iter().map(of).sum::<f64>();
-    let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
-    let idle = |of: fn(&OfflineRepeat) -> &StreamFigures| {
+    let idle = |of: Of| {
         let waiting = all(&|one| of(one).waiting_s);
         share(waiting, waiting + all(&|one| of(one).running_s))
     };
-    let cpu_us = |of: fn(&OfflineRepeat) -> &StreamFigures| {
+    let cpu_us = |of: Of| {
         let per_row = |one: &OfflineRepeat| {
             let figures = of(one);
             1e6 * figures.machine.own_cpu_s / (figures.rate() * figures.window_s).max(1.0)
         };
         all(&per_row) / own.len().max(1) as f64
     };
-    // Time and bytes of a read, without its decoding.
-    let read = |of: fn(&OfflineRepeat) -> &StreamFigures| {
-        let reads = all(&|one| of(one).loaded.reads as f64).max(1.0);
-        let time = all(&|one| of(one).loaded.reading_s - of(one).loaded.decoding_s);
-        (time / reads, all(&|one| of(one).loaded.wire_bytes as f64) / reads)
-    };
-    let (ahead, alone) = (read(|one| &one.loader), read(|one| &one.naive));
-    let larger = share(ahead.1, alone.1).max(1.0);
     let loaded = |of: fn(&super::loader::Loaded) -> f64| all(&|one| of(&one.both.loaded));
     let rows = loaded(|loaded| loaded.rows as f64).max(1.0);
     let idle_share = idle(|one| &one.both);
@@ -158,11 +162,10 @@ fn statement(
     let (starved, batching) = (loaded(|one| one.starved_s), loaded(|one| one.batching_s));
     let for_pieces = idle_share * share(starved, starved + batching);
     let decoding = for_pieces * share(loaded(|one| one.decoding_s), loaded(|one| one.reading_s));
-    let (requests_per_row, bytes_per_row) = (
-        loaded(|one| one.requests as f64) / rows,
-        loaded(|one| one.wire_bytes as f64) / rows,
-    );
+    let requests_per_row = loaded(|one| one.requests as f64) / rows;
+    let bytes_per_row = loaded(|one| one.wire_bytes as f64) / rows;
     let both_per_s = rate(|one| &one.both);
+    let taken = own.iter().flat_map(OfflineRepeat::all);
     let mut statement = OfflineStatement {
         case: case.clone(),
         repeats: own.len(),
@@ -175,7 +178,7 @@ fn statement(
         idle_decoding_share: decoding,
         idle_batching_share: idle_share - for_pieces,
         naive_idle_share: idle(|one| &one.naive),
-        read_slowdown: share(ahead.0, alone.0 * larger),
+        read_slowdown: read_slowdown(own),
         requests_per_row,
         bytes_per_row,
         loader_cpu_us: cpu_us(|one| &one.loader),
@@ -184,11 +187,7 @@ fn statement(
         peak_bytes: own.iter().map(|one| one.both.peak_bytes).max().unwrap_or(0),
         usd_per_million: prices
             .and_then(|prices| prices.per_million(&case.place.tier, both_per_s.value, requests_per_row, bytes_per_row)),
-        taken_share: own
-            .iter()
-            .flat_map(OfflineRepeat::all)
-            .map(StreamFigures::taken_share)
-            .fold(0.0, f64::max),
+        taken_share: taken.map(StreamFigures::taken_share).fold(0.0, f64::max),
         both_taken_share: all(&|one| one.both.taken_share()) / own.len().max(1) as f64,
         naive_per_s: rate(|one| &one.naive),
         both_per_s,
@@ -207,23 +206,22 @@ impl OfflineStatement {
         let best = busy.max_by_key(|fed| fed.count);
         let most = (self.loader_per_s.value / (BUSY * demand)).floor();
         let highest = fed.iter().map(|fed| fed.count).max();
-        self.diagnosis = vec![match best {
-            None => format!(
-                "it feeds none of the measured numbers of accelerators at 90 %; the rate of the loader alone would do for {most}"
-            ),
-            Some(fed) => format!(
-                "it feeds {} accelerators at 90 % or more ({:.1} % [{:.1}-{:.1}]){}; the rate of the loader alone would do for {most}",
-                fed.count,
-                fed.utilisation.value * 100.0,
-                fed.utilisation.lo * 100.0,
-                fed.utilisation.hi * 100.0,
-                if highest == Some(fed.count) {
-                    ", the most that were tried"
-                } else {
-                    ""
-                }
-            ),
-        }];
+        let what = match best {
+            None => "none of the measured numbers of accelerators at 90 %".to_owned(),
+            Some(fed) => {
+                let [value, lo, hi] =
+                    [fed.utilisation.value, fed.utilisation.lo, fed.utilisation.hi].map(|u| 100.0 * u);
+                let tried = match highest == Some(fed.count) {
+                    true => ", the most that were tried",
+                    false => "",
+                };
+                let count = fed.count;
+                format!("{count} accelerators at 90 % or more ({value:.1} % [{lo:.1}-{hi:.1}]){tried}")
+            }
+        };
+        self.diagnosis = vec![format!(
+            "it feeds {what}; the rate of the loader alone would do for {most}"
+        )];
         self.accelerators_at_90 = best.map(|fed| fed.count);
         self.accelerators = fed;
     }
@@ -278,17 +276,12 @@ fn slower_part(one: &OfflineStatement) -> String {
         );
     }
     let are_alike = loader.value.min(inference.value) >= ALIKE * loader.value.max(inference.value);
-    format!(
-        "loader and model {}, {} and {} rows a second: {}",
-        if are_alike { "are alike" } else { "cannot be told apart" },
-        spread(&loader),
-        spread(&inference),
-        if are_alike {
-            "to go faster both must"
-        } else {
-            "measure more rounds"
-        }
-    )
+    let (what, advice) = match are_alike {
+        true => ("are alike", "to go faster both must"),
+        false => ("cannot be told apart", "measure more rounds"),
+    };
+    let (loader, inference) = (spread(&loader), spread(&inference));
+    format!("loader and model {what}, {loader} and {inference} rows a second: {advice}")
 }
 
 fn loader_advice(one: &OfflineStatement) -> String {

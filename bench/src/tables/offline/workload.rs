@@ -11,7 +11,7 @@ use ort::session::builder::SessionBuilder;
 use ort::session::{Session, SessionInputValue};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
-use tierlab_formats::model::{MODEL_FILE, ModelConfig, WarmupTensor};
+use tierlab_formats::model::{JoinedInput, MODEL_FILE, ModelConfig, WarmupTensor};
 use tierlab_formats::table::{Column, TableSchema};
 use tierlab_models::generators::{ModelKind, Request, Size};
 use tierlab_models::import::session_value;
@@ -55,45 +55,28 @@ impl Workload {
     pub(super) fn of(plan: &Path, name: &str, raw: &RawWorkload, seed: u64) -> Result<Self> {
         let wrong = |what: String| bad_usage(&format!("{}: workloads.{name}", plan.display()), &what);
         let rows = raw.rows.unwrap_or(1);
-        let (graph, config, table) = match (&raw.generate, &raw.model, &raw.table) {
-            (None, None, None) if let Some(bytes) = &raw.sample_bytes => {
+        let (graph, config, table) = match (&raw.generate, &raw.sample_bytes, &raw.model, &raw.table) {
+            (None, Some(bytes), None, None) => {
                 let samples = Samples::new(bytes.0, seed)?;
                 let table = RowsFile::generate(&samples, rows, seed).map_err(|e| wrong(format!("rows: {e}")))?;
-                return Ok(Self::of_samples(raw, table));
+                (Graph::None, None, table)
             }
             (Some(kind), ..) => made(kind, rows, seed, &wrong)?,
-            (None, Some(model), Some(table)) => brought(model, table, &wrong)?,
+            (None, _, Some(model), Some(table)) => brought(model, table, &wrong)?,
             _ => return Err(wrong("`generate` and `rows`, or `model` and `table`".to_owned())),
         };
-        let most = config.max_batch_size as usize;
-        if raw.batch_rows > most.max(1) && raw.accelerator.is_none() {
-            return Err(wrong(format!(
-                "batch_rows: {} rows, and the model's config allows {} in a run",
-                raw.batch_rows,
-                most.max(1)
-            )));
-        }
-        let mut filled = Vec::new();
-        for (input, joined) in &config.joined {
-            let column = joined.column.as_deref().unwrap_or(input);
-            let found = table.header.schema.columns.iter().find(|of| of.name == column);
-            let column = found.cloned().ok_or_else(|| {
-                let names: Vec<&str> = table.header.schema.columns.iter().map(|of| of.name.as_str()).collect();
-                wrong(format!(
-                    "input `{input}` is to be filled by column `{column}`; the table has {}",
-                    names.join(", ")
-                ))
-            })?;
-            filled.push(Filled {
-                input: input.clone(),
-                column,
-            });
-        }
-        if filled.is_empty() {
-            return Err(wrong(
-                "the model's config has no table [joined]: no input is filled by the table".to_owned(),
-            ));
-        }
+        let filled = match config {
+            Some(config) => filled(&config, &table, raw, &wrong)?,
+            // Samples fill batches and no model.
+            None => {
+                let columns = table.header.schema.columns.iter().cloned();
+                let fill = |column: Column| Filled {
+                    input: column.name.clone(),
+                    column,
+                };
+                columns.map(fill).collect()
+            }
+        };
         Ok(Self {
             table,
             batch_rows: raw.batch_rows,
@@ -102,22 +85,6 @@ impl Workload {
             graph,
             filled,
         })
-    }
-
-    /// Samples that fill batches and no model.
-    fn of_samples(raw: &RawWorkload, table: RowsFile) -> Self {
-        let filled = table.header.schema.columns.iter().map(|column| Filled {
-            input: column.name.clone(),
-            column: column.clone(),
-        });
-        Self {
-            batch_rows: raw.batch_rows,
-            shuffle_rows: raw.shuffle_rows,
-            accelerator: raw.accelerator.clone(),
-            graph: Graph::None,
-            filled: filled.collect(),
-            table,
-        }
     }
 
     /// Opens a session, and checks that the table fills all of its inputs.
@@ -228,9 +195,45 @@ impl RowSource for Samples {
     }
 }
 
-type Parts = (Graph, ModelConfig, RowsFile);
+/// The inputs of a model that columns of the table fill.
+fn filled(config: &ModelConfig, table: &RowsFile, raw: &RawWorkload, wrong: Wrong<'_>) -> Result<Vec<Filled>> {
+    let most = (config.max_batch_size as usize).max(1);
+    if raw.batch_rows > most && raw.accelerator.is_none() {
+        let rows = raw.batch_rows;
+        return Err(wrong(format!(
+            "batch_rows: {rows} rows, and the model's config allows {most} in a run"
+        )));
+    }
+    let columns = &table.header.schema.columns;
+    let fill = |(input, joined): (&String, &JoinedInput)| {
+        let name = joined.column.as_deref().unwrap_or(input);
+        let column = columns.iter().find(|of| of.name == name).cloned().ok_or_else(|| {
+            let names: Vec<&str> = columns.iter().map(|of| of.name.as_str()).collect();
+            wrong(format!(
+                "input `{input}` is to be filled by column `{name}`; the table has {}",
+                names.join(", ")
+            ))
+        })?;
+        anyhow::Ok(Filled {
+            input: input.clone(),
+            column,
+        })
+    };
+    match config.joined.is_empty() {
+        false => config.joined.iter().map(fill).collect(),
+        true => Err(wrong(
+            "the model's config has no table [joined]: no input is filled by the table".to_owned(),
+        )),
+    }
+}
 
-fn made(kind: &str, rows: u64, seed: u64, wrong: &dyn Fn(String) -> anyhow::Error) -> Result<Parts> {
+/// Error of a workload in the plan.
+type Wrong<'a> = &'a dyn Fn(String) -> anyhow::Error;
+
+/// Graph, config of its model if there is one, and table.
+type Parts = (Graph, Option<ModelConfig>, RowsFile);
+
+fn made(kind: &str, rows: u64, seed: u64, wrong: Wrong<'_>) -> Result<Parts> {
     let (model, table) = match kind {
         "ctr" => (ModelKind::Ctr, TableKind::Ctr),
         "vision" => (ModelKind::Vision, TableKind::Vision),
@@ -244,10 +247,10 @@ fn made(kind: &str, rows: u64, seed: u64, wrong: &dyn Fn(String) -> anyhow::Erro
     let mut onnx = Vec::new();
     write_model(&request.build(), &mut onnx).context("cannot write the model")?;
     let table = RowsFile::generate(&*table.source(seed)?, rows, seed).map_err(|e| wrong(format!("rows: {e}")))?;
-    Ok((Graph::Made(onnx), request.config(), table))
+    Ok((Graph::Made(onnx), Some(request.config()), table))
 }
 
-fn brought(model: &Path, table: &Path, wrong: &dyn Fn(String) -> anyhow::Error) -> Result<Parts> {
+fn brought(model: &Path, table: &Path, wrong: Wrong<'_>) -> Result<Parts> {
     let config = read_config(model)?.ok_or_else(|| wrong(format!("{} has no config.toml", model.display())))?;
     let read = std::fs::read_dir(model).with_context(|| format!("cannot read {}", model.display()))?;
     let versions = read.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u64>().ok());
@@ -256,7 +259,7 @@ fn brought(model: &Path, table: &Path, wrong: &dyn Fn(String) -> anyhow::Error) 
         .ok_or_else(|| wrong(format!("{} has no version", model.display())))?;
     let graph = model.join(newest.to_string()).join(MODEL_FILE);
     let table = RowsFile::read(table).map_err(|e| wrong(format!("{e:#}")))?;
-    Ok((Graph::File(graph), config, table))
+    Ok((Graph::File(graph), Some(config), table))
 }
 
 #[cfg(test)]

@@ -79,12 +79,16 @@ pub enum Unit {
 }
 
 impl Axis {
-    pub(super) const fn linear(name: &'static str, unit: Unit, range: (f64, f64)) -> Self {
+    /// Linear axis between two ends.
+    #[must_use]
+    pub const fn linear(name: &'static str, unit: Unit, range: (f64, f64)) -> Self {
         let log = false;
         Self { name, unit, log, range }
     }
 
-    pub(super) const fn logarithmic(name: &'static str, unit: Unit, range: (f64, f64)) -> Self {
+    /// Logarithmic axis between two ends above zero.
+    #[must_use]
+    pub const fn logarithmic(name: &'static str, unit: Unit, range: (f64, f64)) -> Self {
         let log = true;
         Self { name, unit, log, range }
     }

@@ -90,7 +90,7 @@ pub(in crate::commands) fn resize(
     for variant in &priced.variants {
         match prices::add_variants(pricing, file, std::slice::from_ref(variant), priced.stored) {
             // The other variants can still be compared.
-            Err(error @ PricingError::Impossible { .. }) => eprintln!("{error}"),
+            Err(error @ PricingError::Impossible(_)) => eprintln!("{error}"),
             other => other?,
         }
     }
