@@ -17,7 +17,7 @@ use crate::import::{Import, ImportedModel, import};
 use crate::inspect;
 use crate::progress::human_bytes;
 use crate::publish::{self, Selection};
-use crate::repository::{self, Outcome};
+use crate::repository;
 use crate::stop::{self, Stop, Stopper};
 use crate::tables::{self, FEATURES, TableKind};
 use anyhow::Context as _;
@@ -236,14 +236,8 @@ async fn run(command: Command, stop: &Stop) -> Result<(), ModelsError> {
 }
 
 fn run_generate(args: &GenerateArgs, stop: &Stop) -> Result<(), ModelsError> {
-    let mut kinds = if args.model.is_empty() {
-        ModelKind::ALL.to_vec()
-    } else {
-        args.model.clone()
-    };
-    kinds.sort();
-    kinds.dedup();
-    for kind in kinds {
+    let is_wanted = |kind: &ModelKind| args.model.is_empty() || args.model.contains(kind);
+    for kind in ModelKind::ALL.into_iter().filter(is_wanted) {
         let request = Request {
             kind,
             size: args.size,
@@ -252,10 +246,7 @@ fn run_generate(args: &GenerateArgs, stop: &Stop) -> Result<(), ModelsError> {
         let generated = repository::write_generated(&args.repository, &request, stop)?;
         let folder = args.repository.join(kind.name());
         let bytes = human_bytes(generated.manifest.files.iter().map(|file| file.bytes).sum());
-        match generated.outcome {
-            Outcome::Written => println!("{}: written, {bytes}", folder.display()),
-            Outcome::UpToDate => println!("{}: already there and undamaged, {bytes}", folder.display()),
-        }
+        println!("{}: {}, {bytes}", folder.display(), generated.outcome);
         if generated.config_kept {
             println!("{}: kept its edited config.toml", folder.display());
         }
@@ -266,13 +257,10 @@ fn run_generate(args: &GenerateArgs, stop: &Stop) -> Result<(), ModelsError> {
 fn run_features(args: &FeaturesArgs, stop: &Stop) -> Result<(), ModelsError> {
     let table = tables::generate(args.table, args.rows, args.seed, &args.out, stop)?;
     let bytes = table.header.file_len();
-    let what = match table.outcome {
-        Outcome::Written => "written",
-        Outcome::UpToDate => "already there and undamaged",
-    };
     println!(
-        "{}: {what}, {} rows of {} bytes, {} in {:.1} s ({:.0} MB/s)",
+        "{}: {}, {} rows of {} bytes, {} in {:.1} s ({:.0} MB/s)",
         table.path.display(),
+        table.outcome,
         table.header.rows,
         table.header.stride,
         human_bytes(bytes),

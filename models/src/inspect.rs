@@ -2,7 +2,6 @@
 
 use crate::error::ModelsError;
 use crate::onnx::Interface;
-use crate::onnx::interface::decode;
 use crate::progress::{Progress, human_bytes};
 use crate::repository;
 use crate::stop::Stop;
@@ -10,7 +9,8 @@ use crate::tables::check;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tierlab_formats::model::{MANIFEST_FILE, Manifest, ModelConfig};
+use tierlab_formats::model::{MANIFEST_FILE, Manifest};
+use tierlab_formats::onnx::decode;
 use tierlab_formats::table::{EXTENSION, TableHeader};
 use tierlab_protocol::tensor::TensorSpec;
 
@@ -21,19 +21,14 @@ use tierlab_protocol::tensor::TensorSpec;
 pub fn inspect(paths: &[PathBuf], verify: bool, stop: &Stop, print: &mut dyn FnMut(&str)) -> Result<(), ModelsError> {
     let mut damaged = Vec::new();
     for path in paths {
-        for artifact in artifacts_at(path)? {
+        for (artifact, describe) in artifacts_at(path)? {
             stop.check()?;
-            let text = match &artifact {
-                Artifact::Model(folder) => describe_model(folder, verify, stop),
-                Artifact::Table(file) => describe_table(file, verify, stop),
-                Artifact::Graph(file) => describe_graph(file),
-            };
-            match text {
+            match describe(&artifact, verify, stop) {
                 Ok(text) => print(&text),
                 Err(ModelsError::Interrupted) => return Err(ModelsError::Interrupted),
                 Err(e) => {
                     print(&format!("DAMAGED {e}\n"));
-                    damaged.push(artifact.path().display().to_string());
+                    damaged.push(artifact.display().to_string());
                 }
             }
         }
@@ -47,45 +42,33 @@ pub fn inspect(paths: &[PathBuf], verify: bool, stop: &Stop, print: &mut dyn FnM
     ))
 }
 
-/// Kind of a path.
-enum Artifact {
-    Model(PathBuf),
-    Table(PathBuf),
-    Graph(PathBuf),
-}
-
-impl Artifact {
-    fn path(&self) -> &Path {
-        match self {
-            Self::Model(path) | Self::Table(path) | Self::Graph(path) => path,
-        }
-    }
-}
+/// Model folder, table or graph, with the description of its kind.
+type Artifact = (PathBuf, Describe);
+type Describe = fn(&Path, bool, &Stop) -> Result<String, ModelsError>;
 
 fn artifacts_at(path: &Path) -> Result<Vec<Artifact>, ModelsError> {
     let is_table = |path: &Path| path.extension().is_some_and(|extension| extension == EXTENSION);
     if path.is_file() {
-        let artifact = if is_table(path) {
-            Artifact::Table
+        let describe: Describe = if is_table(path) {
+            describe_table
         } else {
-            Artifact::Graph
+            |file, _, _| describe_graph(file)
         };
-        return Ok(vec![artifact(path.to_owned())]);
+        return Ok(vec![(path.to_owned(), describe)]);
     }
     let files = repository::entries(path)?;
-    if path.join(MANIFEST_FILE).is_file() || !repository::versions(path)?.is_empty() {
-        return Ok(vec![Artifact::Model(path.to_owned())]);
-    }
-    let hidden = |file: &Path| {
-        file.file_name()
-            .is_some_and(|name| name.to_string_lossy().starts_with('.'))
+    let is_model = |folder: &Path| -> Result<bool, ModelsError> {
+        Ok(folder.join(MANIFEST_FILE).is_file() || !repository::versions(folder)?.is_empty())
     };
-    let mut artifacts = Vec::new();
-    for file in files.into_iter().filter(|file| !hidden(file)) {
+    if is_model(path)? {
+        return Ok(vec![(path.to_owned(), describe_model as Describe)]);
+    }
+    let mut artifacts: Vec<Artifact> = Vec::new();
+    for file in files.into_iter().filter(|file| !repository::is_hidden(file)) {
         if file.is_file() && is_table(&file) {
-            artifacts.push(Artifact::Table(file));
-        } else if file.is_dir() && (file.join(MANIFEST_FILE).is_file() || !repository::versions(&file)?.is_empty()) {
-            artifacts.push(Artifact::Model(file));
+            artifacts.push((file, describe_table));
+        } else if file.is_dir() && is_model(&file)? {
+            artifacts.push((file, describe_model));
         }
     }
     if artifacts.is_empty() {
@@ -116,7 +99,11 @@ fn describe_model(folder: &Path, verify: bool, stop: &Stop) -> Result<String, Mo
         0 => "unbatched, each request a run of its own".to_owned(),
         rows => format!("in batches up to {rows} rows"),
     };
-    let _ = writeln!(text, "  served {batches}, {}", sessions(&config));
+    let sessions = match &config.instances {
+        Some(stated) => format!("{} session(s) of {} thread(s)", stated.count, stated.intra_op_threads),
+        None => "sessions and threads fitted to the server's cores".to_owned(),
+    };
+    let _ = writeln!(text, "  served {batches}, {sessions}");
     for (input, joined) in &config.joined {
         let _ = writeln!(
             text,
@@ -126,13 +113,6 @@ fn describe_model(folder: &Path, verify: bool, stop: &Stop) -> Result<String, Mo
         );
     }
     Ok(text)
-}
-
-fn sessions(config: &ModelConfig) -> String {
-    match &config.instances {
-        Some(stated) => format!("{} session(s) of {} thread(s)", stated.count, stated.intra_op_threads),
-        None => "sessions and threads fitted to the server's cores".to_owned(),
-    }
 }
 
 /// Formats a manifest as indented lines.
@@ -171,8 +151,7 @@ fn describe_graph(file: &Path) -> Result<String, ModelsError> {
 
 fn describe_table(file: &Path, verify: bool, stop: &Stop) -> Result<String, ModelsError> {
     let header = check::read_header(file)?;
-    let mut text = format!("table {}\n", file.display());
-    describe_header(&mut text, &header);
+    let mut text = format!("table {}\n{}", file.display(), describe_columns(&header));
     if verify {
         let mut progress = Progress::bytes(&format!("checking {}", file.display()), header.file_len());
         check::verify(file, &mut progress, stop)?;
@@ -184,20 +163,13 @@ fn describe_table(file: &Path, verify: bool, stop: &Stop) -> Result<String, Mode
 /// Formats a table's keys and columns as indented lines.
 #[must_use]
 pub fn describe_columns(header: &TableHeader) -> String {
-    let mut text = String::new();
-    describe_header(&mut text, header);
-    text
-}
-
-fn describe_header(text: &mut String, header: &TableHeader) {
     let ids = header.ids();
     let entities = match &header.schema.key {
         None => format!("ids {}..{}, seed {}", ids.start, ids.end, header.seed),
         Some(key) => format!("{} keys of `{}`", key.kind.as_str(), key.name),
     };
-    let _ = writeln!(
-        text,
-        "  {} {} rows of {} bytes, {entities}, {} blocks of {} rows",
+    let mut text = format!(
+        "  {} {} rows of {} bytes, {entities}, {} blocks of {} rows\n",
         human_bytes(header.file_len()),
         header.rows,
         header.stride,
@@ -221,4 +193,5 @@ fn describe_header(text: &mut String, header: &TableHeader) {
             column.name, column.dtype, column.shape, column.offset
         );
     }
+    text
 }

@@ -9,6 +9,7 @@ use crate::onnx::{Interface, write_model};
 use crate::staged::{StagedFile, write_whole};
 use crate::stop::Stop;
 use sha2::{Digest as _, Sha256};
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read as _, Write};
 use std::path::{Path, PathBuf};
@@ -29,6 +30,15 @@ pub enum Outcome {
     Written,
     /// Identical, undamaged files existed already.
     UpToDate,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Written => "written",
+            Self::UpToDate => "already there and undamaged",
+        })
+    }
 }
 
 /// Result of [`write_generated`].
@@ -119,12 +129,8 @@ fn write_config(folder: &Path, request: &Request) -> Result<bool, ModelsError> {
 
 /// True if a config is the generator's default for this model at some size.
 fn is_default_config(request: &Request, found: &str) -> Result<bool, ModelsError> {
-    for size in [Size::Small, Size::Full] {
-        if config_text(&Request { size, ..*request })? == found {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    let at = |size| config_text(&Request { size, ..*request });
+    Ok(at(Size::Small)? == found || at(Size::Full)? == found)
 }
 
 fn config_text(request: &Request) -> Result<String, ModelsError> {
@@ -159,12 +165,8 @@ pub fn read_manifest(folder: &Path) -> Result<Option<Manifest>, ModelsError> {
     };
     let manifest = Manifest::parse(&text).map_err(|e| ModelsError::bad(&path.display(), &e))?;
     for file in &manifest.files {
-        ObjectPath::new(&file.path).map_err(|_| {
-            ModelsError::bad(
-                &path.display(),
-                &format!("`{}` is no path in the model's folder", file.path),
-            )
-        })?;
+        let what = format!("`{}` is no path in the model's folder", file.path);
+        ObjectPath::new(&file.path).map_err(|_| ModelsError::bad(&path.display(), &what))?;
     }
     Ok(Some(manifest))
 }
@@ -204,10 +206,8 @@ pub(crate) fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, ModelsError>
 /// # Errors
 /// The first file that is missing or damaged; a stop.
 pub fn check_files(folder: &Path, manifest: &Manifest, stop: &Stop) -> Result<(), ModelsError> {
-    manifest
-        .files
-        .iter()
-        .try_for_each(|file| check_file(folder, file, stop))
+    let mut files = manifest.files.iter();
+    files.try_for_each(|file| check_file(folder, file, stop))
 }
 
 /// Checks one file against its manifest entry.
@@ -217,21 +217,15 @@ pub fn check_files(folder: &Path, manifest: &Manifest, stop: &Stop) -> Result<()
 pub fn check_file(folder: &Path, expected: &ManifestFile, stop: &Stop) -> Result<(), ModelsError> {
     let path = folder.join(&expected.path);
     let (bytes, sha256) = copy_hashed(&path, (io::sink(), &path), stop)?;
-    if bytes != expected.bytes {
-        let what = format!(
-            "{bytes} bytes, its manifest says {}: generate or import it again",
-            expected.bytes
-        );
-        return Err(ModelsError::bad(&path.display(), &what));
-    }
-    if sha256 != expected.sha256 {
-        let what = format!(
-            "SHA-256 {sha256}, its manifest says {}: generate or import it again",
-            expected.sha256
-        );
-        return Err(ModelsError::bad(&path.display(), &what));
-    }
-    Ok(())
+    let what = if bytes != expected.bytes {
+        format!("{bytes} bytes, its manifest says {}", expected.bytes)
+    } else if sha256 != expected.sha256 {
+        format!("SHA-256 {sha256}, its manifest says {}", expected.sha256)
+    } else {
+        return Ok(());
+    };
+    let what = format!("{what}: generate or import it again");
+    Err(ModelsError::bad(&path.display(), &what))
 }
 
 /// Copies a file into a writer, whose path is for errors; returns the length and the SHA-256.
@@ -298,6 +292,12 @@ pub(crate) fn entries(folder: &Path) -> Result<Vec<PathBuf>, ModelsError> {
     Ok(paths)
 }
 
+/// True if a file's or folder's name begins with a dot.
+pub(crate) fn is_hidden(path: &Path) -> bool {
+    path.file_name()
+        .is_some_and(|name| name.to_string_lossy().starts_with('.'))
+}
+
 /// Returns every file in a model's folder except hidden ones, relative to it, sorted: the files to publish of a model
 /// without a manifest.
 ///
@@ -308,10 +308,7 @@ pub(crate) fn all_files(folder: &Path) -> Result<Vec<String>, ModelsError> {
     let mut open: Vec<PathBuf> = vec![folder.to_owned()];
     while let Some(at) = open.pop() {
         for path in entries(&at)? {
-            let hidden = path
-                .file_name()
-                .is_some_and(|name| name.to_string_lossy().starts_with('.'));
-            if hidden {
+            if is_hidden(&path) {
                 continue;
             }
             let whole = check_inside(folder, &path)?;

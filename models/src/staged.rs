@@ -38,10 +38,8 @@ impl StagedFile {
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => {
-                    return Err(ModelsError::bad(
-                        &target.display(),
-                        &"another process is writing it; wait for that one, or stop it",
-                    ));
+                    let what = "another process is writing it; wait for that one, or stop it";
+                    return Err(ModelsError::bad(&target.display(), &what));
                 }
                 Err(TryLockError::Error(e)) => return Err(ModelsError::io("lock", &partial)(e)),
             }

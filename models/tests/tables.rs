@@ -110,17 +110,13 @@ fn the_same_table_is_left_alone_and_any_other_is_written() {
 
 /// Requests a stop in the middle of the work.
 struct StoppingRows {
-    rows: ctr::CtrRows,
+    rows: Box<dyn RowSource>,
     stopper: stop::Stopper,
 }
 
 impl RowSource for StoppingRows {
     fn schema(&self) -> &TableSchema {
         self.rows.schema()
-    }
-
-    fn seed(&self) -> u64 {
-        self.rows.seed()
     }
 
     fn fill(&self, id: i64, row: &mut [u8]) {
@@ -138,7 +134,7 @@ fn a_stopped_writer_leaves_what_was_there() {
     fs::write(&path, b"before").unwrap();
     let (stopper, stop) = stop::pair();
     let source = StoppingRows {
-        rows: ctr::CtrRows::new(1).unwrap(),
+        rows: TableKind::Ctr.source(1).unwrap(),
         stopper,
     };
     // Chunks are 8,192 rows: several per core remain when the stop is requested.
@@ -155,10 +151,6 @@ struct PlainRows(TableSchema);
 impl RowSource for PlainRows {
     fn schema(&self) -> &TableSchema {
         &self.0
-    }
-
-    fn seed(&self) -> u64 {
-        0
     }
 
     fn fill(&self, id: i64, row: &mut [u8]) {

@@ -45,25 +45,16 @@ impl DataType {
         Self::Bytes,
     ];
 
+    /// Names, in the same order.
+    const NAMES: [&'static str; 14] = [
+        "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "BF16", "FP32",
+        "FP64", "BYTES",
+    ];
+
     /// The protocol's name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Bool => "BOOL",
-            Self::Uint8 => "UINT8",
-            Self::Uint16 => "UINT16",
-            Self::Uint32 => "UINT32",
-            Self::Uint64 => "UINT64",
-            Self::Int8 => "INT8",
-            Self::Int16 => "INT16",
-            Self::Int32 => "INT32",
-            Self::Int64 => "INT64",
-            Self::Fp16 => "FP16",
-            Self::Bf16 => "BF16",
-            Self::Fp32 => "FP32",
-            Self::Fp64 => "FP64",
-            Self::Bytes => "BYTES",
-        }
+        Self::NAMES[self as usize]
     }
 
     /// Bytes of one element; `None` for `BYTES`, whose elements carry their own length.

@@ -44,20 +44,13 @@ impl Stage {
         Self::Infer,
         Self::Encode,
     ];
+    /// Names, in the same order.
+    const NAMES: [&'static str; Self::COUNT] = ["decode", "admit", "cache", "tier", "join", "batch", "infer", "encode"];
 
     /// The name in headers, metrics and results.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Decode => "decode",
-            Self::Admit => "admit",
-            Self::Cache => "cache",
-            Self::Tier => "tier",
-            Self::Join => "join",
-            Self::Batch => "batch",
-            Self::Infer => "infer",
-            Self::Encode => "encode",
-        }
+        Self::NAMES[self as usize]
     }
 }
 
@@ -147,26 +140,20 @@ impl StageTimings {
                     .map(|value| value.trim_matches('"'))
                     .ok_or_else(bad)
             };
+            let time = |millis: &str| parse_duration(millis).ok_or_else(bad);
+            let count = |count: &str| count.parse().map_err(|_| bad());
             if let Some(stage) = Stage::ALL.into_iter().find(|stage| stage.as_str() == name) {
-                timings.stages[stage as usize] = parse_duration(value("dur")?).ok_or_else(bad)?;
+                timings.stages[stage as usize] = time(value("dur")?)?;
                 continue;
             }
             match name {
-                "tier-queue" => {
-                    timings.tier_split.queue = parse_duration(value("dur")?).ok_or_else(bad)?;
-                }
-                "tier-device" => {
-                    timings.tier_split.device = parse_duration(value("dur")?).ok_or_else(bad)?;
-                }
-                "tier-copy" => {
-                    timings.tier_split.copy = parse_duration(value("dur")?).ok_or_else(bad)?;
-                }
-                "rows" => timings.batch_rows = value("desc")?.parse().map_err(|_| bad())?,
-                "cache-hits" => timings.cache_hits = value("desc")?.parse().map_err(|_| bad())?,
-                "cache-misses" => timings.cache_misses = value("desc")?.parse().map_err(|_| bad())?,
-                "tier-requests" => {
-                    timings.tier_requests = value("desc")?.parse().map_err(|_| bad())?;
-                }
+                "tier-queue" => timings.tier_split.queue = time(value("dur")?)?,
+                "tier-device" => timings.tier_split.device = time(value("dur")?)?,
+                "tier-copy" => timings.tier_split.copy = time(value("dur")?)?,
+                "rows" => timings.batch_rows = count(value("desc")?)?,
+                "cache-hits" => timings.cache_hits = count(value("desc")?)?,
+                "cache-misses" => timings.cache_misses = count(value("desc")?)?,
+                "tier-requests" => timings.tier_requests = count(value("desc")?)?,
                 "via" => timings.via = value("desc")?.parse().map_err(|_| bad())?,
                 _ => {}
             }

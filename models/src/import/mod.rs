@@ -9,21 +9,19 @@ mod trial;
 pub use runtime::{load as load_onnxruntime, value as session_value};
 
 use crate::error::ModelsError;
-use crate::onnx::ModelProto;
-use crate::onnx::interface::{Interface, infer_shapes};
+use crate::onnx::Interface;
 use crate::repository::{self, VERSION};
 use crate::staged::sync_folder;
 use crate::stop::Stop;
 use clap::Args;
 use independence::{Verdict, test_rows};
-use source::{GivenConfig, SourceGraph};
+use source::GivenConfig;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use tierlab_formats::model::{
     CONFIG_FILE, MODEL_FILE, Manifest, ManifestFile, ModelConfig, WARMUP_FOLDER, is_plain_name,
 };
-use trial::{Candidate, Trial};
 
 /// Request of an import: arguments of `import`.
 #[derive(Debug, Clone, Default, Args)]
@@ -79,20 +77,16 @@ pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<Import
         let what = "a model of this name is there already; give `--replace`, or another `--name`";
         return Err(ModelsError::Usage(format!("{}: {what}", folder.display())));
     }
-    let SourceGraph { mut model, external } = source::read_graph(&request.model)?;
+    let (model, external) = source::read_graph(&request.model)?;
     let given = request
         .config
         .as_deref()
         .map(|path| source::read_config(path, &name))
         .transpose()?;
-    let batching = match request.batching {
-        Some(max) => Some(test_rows(&request.model, max, request.library.as_deref(), stop)?),
-        None => None,
-    };
-    let config = match given {
-        Some(given) => given,
-        None => of_verdict(request, batching.as_ref())?,
-    };
+    let library = request.library.as_deref();
+    let test = |max| test_rows(&request.model, max, library, stop);
+    let batching = request.batching.map(test).transpose()?;
+    let config = given.map_or_else(|| of_verdict(request, batching.as_ref()), Ok)?;
 
     let staging = Staging::create(repository, &name)?;
     let version = staging.0.join(VERSION);
@@ -103,18 +97,11 @@ pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<Import
         files.push(copy_file(&beside.join(file), &version, file, stop)?);
     }
     write_config(&staging.0, &config)?;
-    let candidate = Candidate {
-        version: &version,
-        external: &external,
-        config: &config.config,
-        warmup: &config.warmup,
-    };
-    let trial = if request.unchecked {
-        None
-    } else {
-        Some(trial::run(&candidate, request.library.as_deref()).map_err(|e| e.of(&request.model))?)
-    };
-    let interface = interface(request, &mut model, trial.as_ref())?;
+    let try_it = || trial::run(&version, &external, &config, library).map_err(|e| e.of(&request.model));
+    let trial = (!request.unchecked).then(try_it).transpose()?;
+    let inferred = trial.as_ref().map_or(&[][..], |trial| &trial.signature.outputs);
+    let interface = Interface::with_shapes(&model, inferred);
+    let interface = interface.map_err(|e| ModelsError::bad(&request.model.display(), &e))?;
     let source = request.model.file_name().unwrap_or_default().to_string_lossy();
     let manifest = Manifest {
         schema_version: Manifest::SCHEMA_VERSION,
@@ -144,27 +131,14 @@ pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<Import
 }
 
 fn name_of(request: &Import) -> Result<String, ModelsError> {
-    let stem = || {
-        request
-            .model
-            .file_stem()
-            .map(|stem| stem.to_string_lossy().into_owned())
-    };
-    let name = request.name.clone().or_else(stem).unwrap_or_default();
+    let stem = request.model.file_stem().unwrap_or_default();
+    let stem = || stem.to_string_lossy().into_owned();
+    let name = request.name.clone().unwrap_or_else(stem);
     if !is_plain_name(&name) {
         let what = "is no plain name (letters, digits, `.`, `_`, `-`); give one with `--name`";
         return Err(ModelsError::Usage(format!("`{name}` {what}")));
     }
     Ok(name)
-}
-
-/// Returns the graph's inputs and outputs from the file. The shape of an output without one comes from ONNX Runtime's
-/// inference.
-fn interface(request: &Import, model: &mut ModelProto, trial: Option<&Trial>) -> Result<Interface, ModelsError> {
-    if let Some(trial) = trial {
-        infer_shapes(model, &trial.signature.outputs);
-    }
-    Interface::of(model).map_err(|e| ModelsError::bad(&request.model.display(), &e))
 }
 
 /// Returns the config that the result of the test needs; `None` without a test.

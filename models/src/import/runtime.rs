@@ -1,23 +1,43 @@
-//! ONNX Runtime: its library, and conversion of raw little-endian elements to its values and of its type names.
+//! ONNX Runtime: its library, its sessions' tensors, and conversion of raw little-endian elements to its values.
 
 use crate::error::ModelsError;
 use crate::onnx::interface::dtype;
 use half::{bf16, f16};
 use ort::environment::Environment;
 use ort::logging::LogLevel;
-use ort::session::SessionInputValue;
-use ort::value::{Tensor, TensorElementType};
+use ort::session::builder::SessionBuilder;
+use ort::session::{Session, SessionInputValue};
+use ort::value::{Outlet, Tensor, ValueType};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use tierlab_formats::model::WarmupTensor;
+use tierlab_formats::model::{SessionTensor, WarmupTensor};
 use tierlab_program::onnxruntime::{self, newest_in};
 use tierlab_protocol::infer::{BadRequest, bytes_elements};
 use tierlab_protocol::tensor::DataType;
 
-/// Returns the protocol's name of an element type of ONNX Runtime, which are numbered as in ONNX files; `None` if there
-/// is none.
-pub(super) fn data_type(element: TensorElementType) -> Option<DataType> {
-    dtype(ort::sys::ONNXTensorElementDataType::from(element) as i32)
+/// Returns a builder of sessions with one thread, with which every run gives the same result.
+pub(super) fn builder(environment: &Environment) -> ort::Result<SessionBuilder> {
+    Ok(Session::builder(environment)?.with_intra_threads(1)?)
+}
+
+/// Returns an input or output of a session. ONNX Runtime numbers its element types as ONNX files do.
+pub(super) fn session_tensor(outlet: &Outlet) -> SessionTensor {
+    let (shape, symbols) = match outlet.dtype() {
+        ValueType::Tensor {
+            shape,
+            dimension_symbols,
+            ..
+        } => (shape.to_vec(), dimension_symbols.to_vec()),
+        _ => (Vec::new(), Vec::new()),
+    };
+    let element = outlet.dtype().tensor_type();
+    SessionTensor {
+        name: outlet.name().to_owned(),
+        dtype: element.and_then(|element| dtype(ort::sys::ONNXTensorElementDataType::from(element) as i32)),
+        type_words: outlet.dtype().to_string(),
+        shape,
+        symbols,
+    }
 }
 
 /// Returns a tensor as an input of a run.

@@ -4,24 +4,18 @@
 
 use crate::error::ModelsError;
 use crate::onnx::ModelProto;
-use crate::onnx::interface::{decode, external_files};
+use crate::onnx::interface::external_files;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::Path;
 use tierlab_formats::model::{CONFIG_FILE, MODEL_FILE, ModelConfig, TRITON_CONFIG_FILE, WARMUP_FOLDER, WarmupData};
-use tierlab_formats::onnx::{External, ExternalFile, Placeholder};
+use tierlab_formats::onnx::{External, ExternalFile, Placeholder, decode};
 use tierlab_formats::pbtxt::model::model_config;
 
 /// Bytes of a file from which its kind is detected.
 const BEGINNING_BYTES: u64 = 1024;
-
-/// Graph with the files of its weights.
-pub(super) struct SourceGraph {
-    pub(super) model: ModelProto,
-    pub(super) external: External,
-}
 
 /// Config with its files.
 #[derive(Debug, Default)]
@@ -35,11 +29,11 @@ pub(super) struct GivenConfig {
     pub(super) warmup: BTreeMap<String, Bytes>,
 }
 
-/// Reads a graph, and checks the files of its weights beside it.
+/// Reads a graph with the files of its weights, which are checked, beside it.
 ///
 /// # Errors
 /// Not an ONNX model; a file of weights that is missing, too short, or a placeholder of git-lfs.
-pub(super) fn read_graph(path: &Path) -> Result<SourceGraph, ModelsError> {
+pub(super) fn read_graph(path: &Path) -> Result<(ModelProto, External), ModelsError> {
     let bytes = fs::read(path).map_err(ModelsError::io("read", path))?;
     let bad = |e| ModelsError::bad(&path.display(), &e);
     let model = decode(bytes.into()).map_err(bad)?;
@@ -52,7 +46,7 @@ pub(super) fn read_graph(path: &Path) -> Result<SourceGraph, ModelsError> {
     for wanted in external.files.values() {
         check_weights(path, &beside.join(&wanted.path), wanted)?;
     }
-    Ok(SourceGraph { model, external })
+    Ok((model, external))
 }
 
 fn check_weights(graph: &Path, path: &Path, wanted: &ExternalFile) -> Result<(), ModelsError> {

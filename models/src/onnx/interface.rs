@@ -1,10 +1,7 @@
 //! Inputs and outputs of a graph, and the other files that it needs, read from its protobuf.
 
-use bytes::Bytes;
 use std::collections::BTreeSet;
-use tierlab_formats::onnx::messages::{
-    Dimension, DimensionValue, ElementType, ModelProto, TensorShapeProto, ValueInfoProto,
-};
+use tierlab_formats::onnx::messages::{Dimension, DimensionValue, ElementType, ModelProto, ValueInfoProto};
 use tierlab_formats::onnx::{self, External};
 use tierlab_protocol::tensor::{DataType, TensorSpec};
 
@@ -17,77 +14,45 @@ pub struct Interface {
     pub outputs: Vec<TensorSpec>,
 }
 
-/// Reason for which a file cannot be served.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct BadGraph(String);
-
-/// Reads a file's messages. Weights stay slices of `bytes`.
-///
-/// # Errors
-/// Bytes that are not an ONNX model.
-pub fn decode(bytes: Bytes) -> Result<ModelProto, BadGraph> {
-    onnx::decode(bytes).map_err(BadGraph)
-}
-
 impl Interface {
     /// Reads the interface of a model. Dimensions without a fixed size become -1.
     ///
     /// # Errors
     /// An input or output that the Open Inference Protocol cannot carry, by name.
-    pub fn of(model: &ModelProto) -> Result<Self, BadGraph> {
-        let graph = model
-            .graph
-            .as_ref()
-            .ok_or_else(|| BadGraph("it holds no graph".to_owned()))?;
+    pub fn of(model: &ModelProto) -> Result<Self, String> {
+        Self::with_shapes(model, &[])
+    }
+
+    /// Same as [`Interface::of`], with the inferred shape of outputs without a shape in the file. A runtime reports an output of
+    /// unknown rank without dimensions, and its replies have the computed shape.
+    ///
+    /// # Errors
+    /// Same as [`Interface::of`].
+    pub fn with_shapes(model: &ModelProto, inferred: &[TensorSpec]) -> Result<Self, String> {
+        let graph = model.graph.as_ref().ok_or("it holds no graph")?;
         // Format versions before 4 list the weights among the inputs.
-        let sparse = graph
-            .sparse_initializer
-            .iter()
-            .filter_map(|sparse| sparse.values.as_ref());
+        let sparse = graph.sparse_initializer.iter();
+        let sparse = sparse.filter_map(|sparse| sparse.values.as_ref());
         let weights = graph.initializer.iter().chain(sparse);
         let weights: BTreeSet<&str> = weights.map(|tensor| tensor.name.as_str()).collect();
-        let inputs = graph
-            .input
-            .iter()
-            .filter(|input| !weights.contains(input.name.as_str()));
+        let is_weight = |input: &&ValueInfoProto| weights.contains(input.name.as_str());
+        let inputs = graph.input.iter().filter(|input| !is_weight(input));
+        let outputs = graph.output.iter().map(|value| spec("output", value, inferred));
         let interface = Self {
-            inputs: inputs.map(|value| spec("input", value)).collect::<Result<_, _>>()?,
-            outputs: graph
-                .output
-                .iter()
-                .map(|value| spec("output", value))
+            inputs: inputs
+                .map(|value| spec("input", value, &[]))
                 .collect::<Result<_, _>>()?,
+            outputs: outputs.collect::<Result<_, _>>()?,
         };
         if interface.inputs.is_empty() || interface.outputs.is_empty() {
-            return Err(BadGraph("the graph needs an input and an output".to_owned()));
+            return Err("the graph needs an input and an output".to_owned());
         }
         Ok(interface)
     }
 }
 
-/// Sets the inferred shape of outputs without a shape in the file. A runtime reports an output of unknown rank without
-/// dimensions, and its replies have the computed shape.
-pub fn infer_shapes(model: &mut ModelProto, inferred: &[TensorSpec]) {
-    let outputs = model.graph.as_mut().map(|graph| graph.output.iter_mut());
-    for output in outputs.into_iter().flatten() {
-        let Some(tensor) = output.r#type.as_mut().and_then(|of| of.tensor_type.as_mut()) else {
-            continue;
-        };
-        let known = inferred.iter().find(|spec| spec.name == output.name);
-        if let (None, Some(known)) = (&tensor.shape, known) {
-            let dim = |&size: &i64| Dimension {
-                value: (size >= 0).then_some(DimensionValue::DimValue(size)),
-            };
-            tensor.shape = Some(TensorShapeProto {
-                dim: known.shape.iter().map(dim).collect(),
-            });
-        }
-    }
-}
-
-fn spec(role: &str, value: &ValueInfoProto) -> Result<TensorSpec, BadGraph> {
-    let bad = |what: &str| BadGraph(format!("{role} `{}` {what}", value.name));
+fn spec(role: &str, value: &ValueInfoProto, inferred: &[TensorSpec]) -> Result<TensorSpec, String> {
+    let bad = |what: &str| format!("{role} `{}` {what}", value.name);
     let Some(tensor) = value.r#type.as_ref().and_then(|of| of.tensor_type.as_ref()) else {
         return Err(bad(
             "is no tensor: sequences, maps and optionals cannot be served; export it without (scikit-learn: `to_onnx(model, X, options={'zipmap': False})`)",
@@ -99,18 +64,20 @@ fn spec(role: &str, value: &ValueInfoProto) -> Result<TensorSpec, BadGraph> {
             tensor.elem_type
         ))
     })?;
-    let shape = tensor
-        .shape
-        .as_ref()
-        .ok_or_else(|| bad("has no shape in the file: run onnx.shape_inference on it first"))?;
     let size = |dim: &Dimension| match dim.value {
         Some(DimensionValue::DimValue(size)) if size >= 0 => size,
         _ => -1,
     };
+    let inferred = inferred.iter().find(|spec| spec.name == value.name);
+    let shape = match (&tensor.shape, inferred) {
+        (Some(shape), _) => shape.dim.iter().map(size).collect(),
+        (None, Some(inferred)) => inferred.shape.iter().map(|&size| size.max(-1)).collect(),
+        (None, None) => return Err(bad("has no shape in the file: run onnx.shape_inference on it first")),
+    };
     Ok(TensorSpec {
         name: value.name.clone(),
         dtype,
-        shape: shape.dim.iter().map(size).collect(),
+        shape,
     })
 }
 
@@ -140,16 +107,18 @@ pub fn dtype(elem_type: i32) -> Option<DataType> {
 ///
 /// # Errors
 /// A location that is absolute or leaves the model's folder.
-pub fn external_files(model: &ModelProto) -> Result<External, BadGraph> {
+pub fn external_files(model: &ModelProto) -> Result<External, String> {
     let is_path = |path: &str| tierlab_storage::ObjectPath::new(path).is_ok();
-    onnx::external(onnx::all_tensors(model), is_path).map_err(BadGraph)
+    onnx::external(onnx::all_tensors(model), is_path)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::GraphBuilder;
     use super::*;
+    use bytes::Bytes;
     use proptest::prelude::*;
+    use tierlab_formats::onnx::decode;
     use tierlab_formats::onnx::messages::{
         AttributeProto, DATA_EXTERNAL, FunctionProto, GraphProto, NodeProto, SparseTensorProto, StringStringEntryProto,
         TensorProto, TrainingInfoProto,

@@ -5,7 +5,7 @@ pub mod graph;
 pub mod interface;
 
 pub use graph::{Dim, GraphBuilder, IR_VERSION, OPSET};
-pub use interface::{BadGraph, Interface};
+pub use interface::Interface;
 pub use messages::ModelProto;
 pub use tierlab_formats::onnx::messages;
 

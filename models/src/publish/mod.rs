@@ -10,7 +10,7 @@ use crate::progress::Progress;
 use crate::repository::{self, entries};
 use crate::stop::Stop;
 use clap::Args;
-use plan::{Change, PublishPlan, Step};
+use plan::{PublishPlan, Step};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,6 +43,24 @@ impl Selection {
     /// True if nothing is named, which selects everything in both folders.
     fn is_everything(&self) -> bool {
         self.models.is_empty() && self.tables.is_empty() && self.runs.is_empty()
+    }
+
+    /// Returns the paths of the wanted names, which must exist, or of all.
+    fn pick(
+        &self,
+        what: &str,
+        wanted: &[String],
+        mut there: Vec<String>,
+        folder: &Path,
+    ) -> Result<Vec<PathBuf>, ModelsError> {
+        if let Some(missing) = wanted.iter().find(|name| !there.contains(name)) {
+            let names = there.join(", ");
+            let names = if there.is_empty() { "nothing" } else { &names };
+            let what = format!("no {what} `{missing}` in {}; there is {names}", folder.display());
+            return Err(ModelsError::Usage(what));
+        }
+        there.retain(|name| self.is_everything() || wanted.contains(name));
+        Ok(there.iter().map(|name| folder.join(name)).collect())
     }
 }
 
@@ -97,10 +115,7 @@ pub fn left_out(selection: &Selection) -> Result<Vec<String>, ModelsError> {
         let tables = table_names(features)?;
         for path in entries(features)? {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            let is_table = name
-                .strip_suffix(EXTENSION)
-                .and_then(|name| name.strip_suffix('.'))
-                .is_some_and(|name| tables.iter().any(|table| table == name));
+            let is_table = tables.iter().any(|table| format!("{table}.{EXTENSION}") == name);
             if !is_table && !name.starts_with('.') && !name.ends_with(".bad.jsonl") {
                 words.push(format!("{}: {}", path.display(), table_hint(&path)));
             }
@@ -161,16 +176,16 @@ async fn carry_out(target: &Target<'_>, plan: PublishPlan) -> Result<Summary, Mo
         ..Summary::default()
     };
     let mut progress = Progress::bytes("publishing", plan.bytes());
-    for Step { object, change } in plan.steps {
-        match change {
-            Change::Put { body, bytes } => {
+    for Step { object, put } in plan.steps {
+        match put {
+            Some((body, bytes)) => {
                 progress.say(&format!("putting {object} ({})", crate::progress::human_bytes(bytes)));
                 target.put(&object, body, bytes).await?;
                 progress.advance(bytes);
                 summary.put += 1;
                 summary.put_bytes += bytes;
             }
-            Change::Remove => {
+            None => {
                 progress.say(&format!("removing {object}: the local model has none"));
                 target.remove(&object).await?;
                 summary.removed += 1;
@@ -183,40 +198,27 @@ async fn carry_out(target: &Target<'_>, plan: PublishPlan) -> Result<Summary, Mo
 
 /// Returns the selected model folders and table files.
 fn select(selection: &Selection) -> Result<(Vec<PathBuf>, Vec<PathBuf>), ModelsError> {
-    let everything = selection.is_everything();
-    let Selection {
-        repository,
-        features,
-        models,
-        tables,
-        runs,
-    } = selection;
-    for folder in repository.iter().chain(features) {
+    for folder in selection.repository.iter().chain(&selection.features) {
         if !folder.is_dir() {
             return Err(ModelsError::Usage(format!("{}: no such folder", folder.display())));
         }
     }
-    let folders = match repository {
-        Some(folder) => pick("model", models, repository::model_names(folder)?, everything, folder)?,
-        None if models.is_empty() => Vec::new(),
-        None => {
-            let what = "--model needs a repository: name one with --repository";
-            return Err(ModelsError::Usage(what.to_owned()));
-        }
+    let folders = match &selection.repository {
+        Some(folder) => selection.pick("model", &selection.models, repository::model_names(folder)?, folder)?,
+        None => none_of(
+            &selection.models,
+            "--model needs a repository: name one with --repository",
+        )?,
     };
-    let files = match features {
-        Some(folder) => pick("table", tables, table_names(folder)?, everything, folder)?,
-        None if tables.is_empty() => Vec::new(),
-        None => {
-            let what = "--table needs a folder of tables: name one with --features";
-            return Err(ModelsError::Usage(what.to_owned()));
-        }
+    let mut files = match &selection.features {
+        Some(folder) => selection.pick("table", &selection.tables, table_names(folder)?, folder)?,
+        None => none_of(
+            &selection.tables,
+            "--table needs a folder of tables: name one with --features",
+        )?,
     };
-    let files = files
-        .into_iter()
-        .map(|file| file.with_added_extension(EXTENSION))
-        .collect::<Vec<_>>();
-    if folders.is_empty() && files.is_empty() && runs.is_empty() {
+    files.iter_mut().for_each(|file| _ = file.add_extension(EXTENSION));
+    if folders.is_empty() && files.is_empty() && selection.runs.is_empty() {
         let what = "nothing to publish: make some with `tierlab-models generate` and `tierlab-models features`, or name \
                     folders with --repository and --features";
         return Err(ModelsError::Usage(what.to_owned()));
@@ -224,25 +226,12 @@ fn select(selection: &Selection) -> Result<(Vec<PathBuf>, Vec<PathBuf>), ModelsE
     Ok((folders, files))
 }
 
-/// Returns the paths of the wanted names, which must exist.
-fn pick(
-    what: &str,
-    wanted: &[String],
-    mut there: Vec<String>,
-    everything: bool,
-    folder: &Path,
-) -> Result<Vec<PathBuf>, ModelsError> {
-    if let Some(missing) = wanted.iter().find(|name| !there.contains(name)) {
-        let names = if there.is_empty() {
-            "nothing".to_owned()
-        } else {
-            there.join(", ")
-        };
-        let what = format!("no {what} `{missing}` in {}; there is {names}", folder.display());
-        return Err(ModelsError::Usage(what));
+/// Returns nothing, unless names are wanted without a folder that could hold them.
+fn none_of(wanted: &[String], missing: &str) -> Result<Vec<PathBuf>, ModelsError> {
+    match wanted {
+        [] => Ok(Vec::new()),
+        _ => Err(ModelsError::Usage(missing.to_owned())),
     }
-    there.retain(|name| everything || wanted.contains(name));
-    Ok(there.iter().map(|name| folder.join(name)).collect())
 }
 
 /// Returns the files of the named tables, or of all in a folder.

@@ -1,12 +1,11 @@
 //! Plans the publishing of one model: files that the tier's manifest does not confirm are put, the manifest itself
 //! last.
 
-use super::plan::{Change, PublishPlan, Step};
+use super::plan::{PublishPlan, Step};
 use super::target::{Target, object_path};
 use crate::error::ModelsError;
 use crate::repository;
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::Path;
 use tierlab_formats::model::{CONFIG_FILE, MANIFEST_FILE, MODELS_PREFIX, Manifest, ManifestFile, TRITON_CONFIG_FILE};
 use tierlab_storage::{Body, ObjectPath};
@@ -24,17 +23,11 @@ pub(super) async fn plan(target: &Target<'_>, folder: &Path, plan: &mut PublishP
     repository::read_config(folder)?;
     let manifest = repository::read_manifest(folder)?;
     let remote = target.read_whole(&at(MANIFEST_FILE)?).await?;
-    let vouched = remote
-        .as_ref()
-        .and_then(|bytes| Manifest::parse(bytes).ok())
-        .map(|m| m.files)
-        .unwrap_or_default();
+    let remote = remote.and_then(|bytes| Manifest::parse(&bytes).ok());
+    let vouched = remote.map(|manifest| manifest.files).unwrap_or_default();
 
-    let listed = manifest
-        .as_ref()
-        .map(|manifest| manifest.files.as_slice())
-        .unwrap_or_default();
-    for file in listed {
+    let listed = manifest.map(|manifest| manifest.files).unwrap_or_default();
+    for file in &listed {
         let object = at(&file.path)?;
         if is_there(target, &object, file, &vouched).await? {
             plan.already_there += 1;
@@ -65,13 +58,7 @@ async fn is_there(
     file: &ManifestFile,
     vouched: &[ManifestFile],
 ) -> Result<bool, ModelsError> {
-    if !vouched.contains(file) {
-        return Ok(false);
-    }
-    Ok(target
-        .stat(object)
-        .await?
-        .is_some_and(|object| object.size == file.bytes))
+    Ok(vouched.contains(file) && target.stat(object).await?.is_some_and(|found| found.size == file.bytes))
 }
 
 /// Makes a small object equal to its local file: put if it differs, removed if there is no local file.
@@ -81,28 +68,16 @@ async fn mirror(
     local: &Path,
     plan: &mut PublishPlan,
 ) -> Result<(), ModelsError> {
-    let wanted = local
-        .exists()
-        .then(|| fs::read(local).map_err(ModelsError::io("read", local)))
-        .transpose()?;
+    let wanted = repository::read_if_there(local)?;
     let found = target.read_whole(&object).await?;
     match (wanted, found) {
         (None, None) => {}
         (Some(wanted), Some(found)) if found == wanted => plan.already_there += 1,
-        (Some(wanted), _) => {
-            let bytes = wanted.len() as u64;
-            plan.steps.push(Step {
-                object,
-                change: Change::Put {
-                    body: Body::Bytes(wanted.into()),
-                    bytes,
-                },
-            });
+        (wanted, _) => {
+            let bytes = wanted.as_ref().map_or(0, Vec::len) as u64;
+            let put = wanted.map(|wanted| (Body::Bytes(wanted.into()), bytes));
+            plan.steps.push(Step { object, put });
         }
-        (None, Some(_)) => plan.steps.push(Step {
-            object,
-            change: Change::Remove,
-        }),
     }
     Ok(())
 }

@@ -15,13 +15,8 @@ use tierlab_storage::{Body, ObjectPath};
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) object: ObjectPath,
-    pub(super) change: Change,
-}
-
-#[derive(Debug)]
-pub(super) enum Change {
-    Put { body: Body, bytes: u64 },
-    Remove,
+    /// New content with its bytes; `None` removes the object.
+    pub(super) put: Option<(Body, u64)>,
 }
 
 /// Changes in their order, and the number of objects that need none.
@@ -34,22 +29,14 @@ pub(super) struct PublishPlan {
 impl PublishPlan {
     pub(super) fn put_file(&mut self, object: ObjectPath, path: PathBuf) -> Result<(), ModelsError> {
         let bytes = fs::metadata(&path).map_err(ModelsError::io("look at", &path))?.len();
-        self.steps.push(Step {
-            object,
-            change: Change::Put {
-                body: Body::File(path),
-                bytes,
-            },
-        });
+        let put = Some((Body::File(path), bytes));
+        self.steps.push(Step { object, put });
         Ok(())
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        let bytes = |step: &Step| match step.change {
-            Change::Put { bytes, .. } => bytes,
-            Change::Remove => 0,
-        };
-        self.steps.iter().map(bytes).sum()
+        let puts = self.steps.iter().filter_map(|step| step.put.as_ref());
+        puts.map(|(_, bytes)| bytes).sum()
     }
 }
 

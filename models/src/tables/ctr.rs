@@ -2,12 +2,11 @@
 //!
 //! Logarithms and exponentials come from the `libm` crate, so the same seed gives the same bits on every machine.
 
-use super::RowSource;
 use crate::generators::{CARDINALITIES, CTR_CATEGORICAL, CTR_DENSE};
 use crate::weights::stream_seed;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
-use tierlab_formats::table::{TableError, TableSchema};
+use tierlab_formats::table::TableSchema;
 use tierlab_protocol::tensor::DataType;
 
 /// Logarithm of the median of a dense value.
@@ -55,53 +54,21 @@ fn category(rng: &mut ChaCha8Rng, n: u32) -> i64 {
     drawn.clamp(0, i64::from(n) - 1)
 }
 
-/// Source of the `ctr` table: columns `dense` FP32 `[13]` and `categorical` INT64 `[26]`.
-#[derive(Debug)]
-pub struct CtrRows {
-    seed: u64,
-    schema: TableSchema,
-    dense_at: usize,
-    categorical_at: usize,
-}
+/// Columns of the `ctr` table.
+pub(super) const COLUMNS: [(&str, DataType, &[i64]); 2] = [
+    ("dense", DataType::Fp32, &[CTR_DENSE as i64]),
+    ("categorical", DataType::Int64, &[CTR_CATEGORICAL as i64]),
+];
 
-impl CtrRows {
-    /// Creates the source of one seed.
-    ///
-    /// # Errors
-    /// A schema that the format cannot hold.
-    pub fn new(seed: u64) -> Result<Self, TableError> {
-        let columns: [(&str, DataType, &[i64]); 2] = [
-            ("dense", DataType::Fp32, &[CTR_DENSE as i64]),
-            ("categorical", DataType::Int64, &[CTR_CATEGORICAL as i64]),
-        ];
-        let schema = TableSchema::lay_out("ctr", &columns)?;
-        let at = |i: usize| schema.columns[i].offset as usize;
-        Ok(Self {
-            seed,
-            dense_at: at(0),
-            categorical_at: at(1),
-            schema,
-        })
+/// Writes the values of entity `id` into its row, laid out as `schema` says.
+pub(super) fn fill(seed: u64, id: i64, schema: &TableSchema, row: &mut [u8]) {
+    let values = row_values(seed, id);
+    let [dense, categorical] = [0, 1].map(|column| schema.columns[column].offset as usize);
+    for (slot, value) in row[dense..].chunks_exact_mut(4).zip(values.dense) {
+        slot.copy_from_slice(&value.to_le_bytes());
     }
-}
-
-impl RowSource for CtrRows {
-    fn schema(&self) -> &TableSchema {
-        &self.schema
-    }
-
-    fn seed(&self) -> u64 {
-        self.seed
-    }
-
-    fn fill(&self, id: i64, row: &mut [u8]) {
-        let values = row_values(self.seed, id);
-        for (slot, value) in row[self.dense_at..].chunks_exact_mut(4).zip(values.dense) {
-            slot.copy_from_slice(&value.to_le_bytes());
-        }
-        for (slot, value) in row[self.categorical_at..].chunks_exact_mut(8).zip(values.categorical) {
-            slot.copy_from_slice(&value.to_le_bytes());
-        }
+    for (slot, value) in row[categorical..].chunks_exact_mut(8).zip(values.categorical) {
+        slot.copy_from_slice(&value.to_le_bytes());
     }
 }
 

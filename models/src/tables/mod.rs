@@ -53,11 +53,16 @@ impl TableKind {
     /// # Errors
     /// A schema that the format cannot hold.
     pub fn source(self, seed: u64) -> Result<Box<dyn RowSource>, ModelsError> {
-        let bad = |e| ModelsError::bad(&self.name(), &e);
-        Ok(match self {
-            Self::Ctr => Box::new(ctr::CtrRows::new(seed).map_err(bad)?),
-            Self::Vision => Box::new(vision::VisionRows::new(seed).map_err(bad)?),
-        })
+        let columns: &[_] = match self {
+            Self::Ctr => &ctr::COLUMNS,
+            Self::Vision => &vision::COLUMNS,
+        };
+        let schema = TableSchema::lay_out(self.name(), columns).map_err(|e| ModelsError::bad(&self.name(), &e))?;
+        Ok(Box::new(SeededRows {
+            kind: self,
+            seed,
+            schema,
+        }))
     }
 }
 
@@ -66,12 +71,29 @@ pub trait RowSource: Sync {
     /// Columns of the rows.
     fn schema(&self) -> &TableSchema;
 
-    /// Seed in the header.
-    fn seed(&self) -> u64;
-
     /// Writes the columns of entity `id` into `row`, one zeroed stride. The last four bytes are reserved for the
     /// checksum.
     fn fill(&self, id: i64, row: &mut [u8]);
+}
+
+/// Rows of a generated table.
+struct SeededRows {
+    kind: TableKind,
+    seed: u64,
+    schema: TableSchema,
+}
+
+impl RowSource for SeededRows {
+    fn schema(&self) -> &TableSchema {
+        &self.schema
+    }
+
+    fn fill(&self, id: i64, row: &mut [u8]) {
+        match self.kind {
+            TableKind::Ctr => ctr::fill(self.seed, id, &self.schema, row),
+            TableKind::Vision => vision::paint(self.seed, id, &mut row[..vision::IMAGE_BYTES]),
+        }
+    }
 }
 
 /// Result of [`generate`].
@@ -96,45 +118,35 @@ pub fn generate(kind: TableKind, rows: u64, seed: u64, out: &Path, stop: &Stop) 
     let header = TableHeader::new(source.schema().clone(), rows, 0, seed)
         .map_err(|e| ModelsError::Usage(format!("--rows {rows}: {e}")))?;
     let path = out.join(format!("{}.{EXTENSION}", kind.name()));
+    // Block checksums, which are not known yet, are not compared.
+    let is_same = |found: &TableHeader| {
+        let block_crcs = header.block_crcs.clone();
+        TableHeader {
+            block_crcs,
+            ..found.clone()
+        } == header
+    };
+    let done = |outcome, header, progress: &Progress| GeneratedTable {
+        path: path.clone(),
+        outcome,
+        header,
+        seconds: progress.seconds(),
+    };
     if let Ok(found) = check::read_header(&path)
-        && same_request(&found, &header)
+        && is_same(&found)
         && check::sample(&path, &found, &*source, SAMPLED_ROWS).is_ok()
     {
         let mut progress = Progress::bytes(&format!("checking {}", path.display()), header.file_len());
         match check::verify(&path, &mut progress, stop) {
-            Ok(header) => {
-                let seconds = progress.seconds();
-                return Ok(GeneratedTable {
-                    path,
-                    outcome: Outcome::UpToDate,
-                    header,
-                    seconds,
-                });
-            }
+            Ok(header) => return Ok(done(Outcome::UpToDate, header, &progress)),
             Err(ModelsError::Interrupted) => return Err(ModelsError::Interrupted),
             // Damaged tables are written again below.
             Err(_) => {}
         }
     }
     let mut progress = Progress::bytes(&format!("writing {}", path.display()), header.file_len());
-    let header = write(&path, &*source, header, &mut progress, stop)?;
-    Ok(GeneratedTable {
-        path,
-        outcome: Outcome::Written,
-        header,
-        seconds: progress.seconds(),
-    })
-}
-
-/// True if a header matches the requested table, apart from its block checksums.
-fn same_request(found: &TableHeader, wanted: &TableHeader) -> bool {
-    TableHeader {
-        block_crcs: Vec::new(),
-        ..found.clone()
-    } == TableHeader {
-        block_crcs: Vec::new(),
-        ..wanted.clone()
-    }
+    let header = write(&path, &*source, header.clone(), &mut progress, stop)?;
+    Ok(done(Outcome::Written, header, &progress))
 }
 
 /// Writes the table that `header` describes (its block checksums still unset) to `target`, which appears atomically.

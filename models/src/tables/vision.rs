@@ -1,13 +1,13 @@
 //! Rows of the `vision` table: images of 49 seeded patches with added noise, generated at memory speed.
 
-use super::RowSource;
 use crate::generators::IMAGE_SHAPE;
 use crate::weights::stream_seed;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
-use tierlab_formats::table::{TableError, TableSchema};
 use tierlab_protocol::tensor::DataType;
 
+/// Column of the `vision` table.
+pub(super) const COLUMNS: [(&str, DataType, &[i64]); 1] = [("image", DataType::Uint8, &IMAGE_SHAPE)];
 /// Bytes of an image: 3 × 224 × 224.
 pub const IMAGE_BYTES: usize = 3 * SIDE * SIDE;
 const SIDE: usize = 224;
@@ -25,7 +25,8 @@ pub fn row_values(seed: u64, id: i64) -> Vec<u8> {
     pixels
 }
 
-fn paint(seed: u64, id: i64, pixels: &mut [u8]) {
+/// Writes the pixels of entity `id`.
+pub(super) fn paint(seed: u64, id: i64, pixels: &mut [u8]) {
     let mut rng = ChaCha8Rng::from_seed(stream_seed("vision.rows", seed, id));
     let mut levels = [0; 3 * PATCHES * PATCHES];
     rng.fill_bytes(&mut levels);
@@ -38,40 +39,6 @@ fn paint(seed: u64, id: i64, pixels: &mut [u8]) {
                 *pixel = level | (*pixel & NOISE);
             }
         }
-    }
-}
-
-/// Source of the `vision` table: column `image` UINT8 `[3, 224, 224]`.
-#[derive(Debug)]
-pub struct VisionRows {
-    seed: u64,
-    schema: TableSchema,
-}
-
-impl VisionRows {
-    /// Creates the source of one seed.
-    ///
-    /// # Errors
-    /// A schema that the format cannot hold.
-    pub fn new(seed: u64) -> Result<Self, TableError> {
-        Ok(Self {
-            seed,
-            schema: TableSchema::lay_out("vision", &[("image", DataType::Uint8, &IMAGE_SHAPE)])?,
-        })
-    }
-}
-
-impl RowSource for VisionRows {
-    fn schema(&self) -> &TableSchema {
-        &self.schema
-    }
-
-    fn seed(&self) -> u64 {
-        self.seed
-    }
-
-    fn fill(&self, id: i64, row: &mut [u8]) {
-        paint(self.seed, id, &mut row[..IMAGE_BYTES]);
     }
 }
 

@@ -5,13 +5,12 @@
 //! `PROTOCOL-HTTP2.md` for the frame.
 
 use super::SERVICE;
-use super::infer::{raw, typed};
+use super::infer::{raw, tensor};
 use super::messages::{
     InferParameter, InferRequestedOutputTensor, InferTensor, ModelInferRequest, ModelInferResponse, ParameterChoice,
     Parameters,
 };
-use crate::infer::{BadRequest, InferReply, InferRequest, Tensor};
-use crate::tensor::DataType;
+use crate::infer::{BadRequest, Data, InferReply, InferRequest};
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 
@@ -69,26 +68,17 @@ pub fn unframed(body: &Bytes) -> Option<Bytes> {
     (prefix[0] == 0 && rest.len() == len).then(|| body.slice(PREFIX_BYTES..))
 }
 
-fn parameter(choice: ParameterChoice) -> InferParameter {
-    InferParameter {
-        parameter_choice: Some(choice),
-    }
-}
-
 impl ModelInferRequest {
     /// The message that asks `model` for what `request` asks for, its inputs raw.
     #[must_use]
     pub fn of(model: &str, request: InferRequest) -> Self {
-        let mut parameters = Parameters::new();
-        if let Some(timeout_us) = request.timeout_us {
-            parameters.insert("timeout".into(), parameter(ParameterChoice::Uint64Param(timeout_us)));
-        }
-        if request.priority > 0 {
-            parameters.insert(
-                "priority".into(),
-                parameter(ParameterChoice::Uint64Param(request.priority)),
-            );
-        }
+        let timeout = request.timeout_us.map(|timeout_us| ("timeout", timeout_us));
+        let priority = (request.priority > 0).then_some(("priority", request.priority));
+        let parameter = |(name, number): (&str, u64)| {
+            let parameter_choice = Some(ParameterChoice::Uint64Param(number));
+            (name.to_owned(), InferParameter { parameter_choice })
+        };
+        let parameters = timeout.into_iter().chain(priority).map(parameter).collect();
         let (inputs, raw_input_contents) = raw(request.inputs);
         let output = |name| InferRequestedOutputTensor {
             name,
@@ -123,24 +113,9 @@ impl TryFrom<ModelInferResponse> for InferReply {
         }
         let mut raw = raw.into_iter();
         let tensor = |output: InferTensor| {
-            let refuse = |what: String| BadRequest(format!("output `{}`: {what}", output.name));
-            let dtype: DataType = output
-                .datatype
-                .parse()
-                .map_err(|error| refuse(format!("`datatype`: {error}")))?;
-            let data = match (raw.next(), &output.contents) {
-                (Some(raw), _) => raw,
-                (None, Some(contents)) => typed(dtype, contents).map_err(refuse)?,
-                (None, None) if output.shape.contains(&0) => Bytes::new(),
-                (None, None) => return Err(refuse("neither `contents` nor `raw_output_contents`".into())),
-            };
-            let tensor = Tensor {
-                dtype,
-                name: output.name,
-                shape: output.shape,
-                data: data.into(),
-            };
-            tensor.check("output").map(|()| tensor)
+            let is_empty = output.contents.is_none() && output.shape.contains(&0);
+            let raw = raw.next().or_else(|| is_empty.then(Bytes::new));
+            tensor("output", output, raw.map(Data::from))
         };
         Ok(Self {
             model_name: message.model_name,
@@ -154,6 +129,8 @@ impl TryFrom<ModelInferResponse> for InferReply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::infer::Tensor;
+    use crate::tensor::DataType;
     use proptest::prelude::*;
 
     fn tensor(name: &str, values: &[i64]) -> Tensor {

@@ -127,37 +127,44 @@ fn inputs(wire: Vec<InferTensor>, raw: Vec<Data>) -> Result<Vec<Tensor>, BadRequ
                 "input {index}: `name` is empty or longer than {MAX_NAME_BYTES} bytes"
             ));
         }
-        let refused = |what: String| BadRequest(format!("input `{}`: {what}", input.name));
-        refuse_unsupported(&input.parameters, &format!("input `{}`", input.name))?;
-        let dtype: DataType = input
-            .datatype
-            .parse()
-            .map_err(|e| refused(format!("`datatype`: {e}")))?;
+        let label = format!("input `{}`", input.name);
+        refuse_unsupported(&input.parameters, &label)?;
         if input.shape.len() > MAX_RANK {
-            return Err(refused(format!("`shape` has more than {MAX_RANK} dimensions")));
+            return bad(format!("{label}: `shape` has more than {MAX_RANK} dimensions"));
         }
-        let data = match (raw.next(), input.contents) {
-            (Some(_), Some(_)) => return Err(refused("both `contents` and `raw_input_contents`".into())),
-            (Some(raw), None) => raw,
-            (None, contents) => typed(dtype, &contents.unwrap_or_default()).map_err(refused)?.into(),
-        };
+        let raw = raw.next();
+        if raw.is_some() && input.contents.is_some() {
+            return bad(format!("{label}: both `contents` and `raw_input_contents`"));
+        }
         if tensors.iter().any(|other| other.name == input.name) {
-            return Err(refused("the name is given twice".into()));
+            return bad(format!("{label}: the name is given twice"));
         }
-        let tensor = Tensor {
-            name: input.name,
-            dtype,
-            shape: input.shape,
-            data,
-        };
-        tensor.check(INPUT)?;
-        tensors.push(tensor);
+        tensors.push(tensor(INPUT, input, raw)?);
     }
     Ok(tensors)
 }
 
+/// A tensor of a message; `role` is `input` or `output`. Raw data goes before typed contents.
+pub(super) fn tensor(role: &str, wire: InferTensor, raw: Option<Data>) -> Result<Tensor, BadRequest> {
+    let refused = |what: String| BadRequest(format!("{role} `{}`: {what}", wire.name));
+    let dtype: DataType = wire.datatype.parse().map_err(|e| refused(format!("`datatype`: {e}")))?;
+    let data = match (raw, &wire.contents) {
+        (Some(raw), _) => raw,
+        (None, contents) => typed(dtype, contents.as_ref().unwrap_or(&InferTensorContents::default()))
+            .map_err(refused)?
+            .into(),
+    };
+    let tensor = Tensor {
+        data,
+        name: wire.name,
+        dtype,
+        shape: wire.shape,
+    };
+    tensor.check(role).map(|()| tensor)
+}
+
 /// Typed elements as raw data. The protocol widens what is narrower than 32 bits; what does not fit is refused.
-pub(super) fn typed(dtype: DataType, contents: &InferTensorContents) -> Result<Bytes, String> {
+fn typed(dtype: DataType, contents: &InferTensorContents) -> Result<Bytes, String> {
     fn narrowed<W: Copy + std::fmt::Display, N: TryFrom<W>, const SIZE: usize>(
         dtype: DataType,
         wide: &[W],

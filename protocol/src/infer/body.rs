@@ -7,34 +7,23 @@ use super::{BadRequest, MemoryBudget, OVER_BUDGET};
 use crate::tensor::DataType;
 use std::borrow::Cow;
 
-/// A body, split.
-pub(super) struct Parts<'a> {
-    pub(super) json: Cow<'a, [u8]>,
-    /// Bytes behind the JSON; `None` if the body is JSON only.
-    pub(super) binary: Option<Data>,
-}
-
-/// Splits a body behind `json_len` bytes; without that length all of it is JSON.
+/// Splits a body behind `json_len` bytes into its JSON and the bytes behind it; without that length all of it is JSON, and there
+/// is no second part.
 pub(super) fn split<'a>(
     body: &'a Data,
     json_len: Option<usize>,
     budget: &dyn MemoryBudget,
-) -> Result<Parts<'a>, BadRequest> {
+) -> Result<(Cow<'a, [u8]>, Option<Data>), BadRequest> {
     let total = body.len();
-    let gather = |bytes| {
-        budget
-            .take(bytes)
-            .then_some(())
-            .ok_or_else(|| BadRequest(OVER_BUDGET.to_owned()))
+    let gather = |bytes| match budget.take(bytes) {
+        true => Ok(()),
+        false => Err(BadRequest(OVER_BUDGET.to_owned())),
     };
     let Some(len) = json_len else {
         if !body.is_whole() {
             gather(total)?;
         }
-        return Ok(Parts {
-            json: body.whole(),
-            binary: None,
-        });
+        return Ok((body.whole(), None));
     };
     if len > total {
         let what = format!("Inference-Header-Content-Length is {len}, but the body has {total} bytes");
@@ -47,10 +36,7 @@ pub(super) fn split<'a>(
             Cow::Owned(body.slice(0..len).into_whole().into())
         }
     };
-    Ok(Parts {
-        json,
-        binary: Some(body.slice(len..total)),
-    })
+    Ok((json, Some(body.slice(len..total))))
 }
 
 /// Gives each tensor its data: its own from JSON, or the next bytes of `binary`. `role` is `input` or `output`.
@@ -74,15 +60,12 @@ pub(super) fn tensors(
                 ));
             }
             (None, Some(size)) => {
-                let len = usize::try_from(size)
-                    .ok()
-                    .filter(|&len| len <= tail.len())
-                    .ok_or_else(|| {
-                        bad(&format!(
-                            "`binary_data_size` is {size}, but {} bytes are left in the body",
-                            tail.len()
-                        ))
-                    })?;
+                let left = tail.len();
+                let len = usize::try_from(size).unwrap_or(usize::MAX);
+                if len > left {
+                    let what = format!("`binary_data_size` is {size}, but {left} bytes are left in the body");
+                    return Err(bad(&what));
+                }
                 let data = tail.split_to(len);
                 // Its elements are of any length and are read one by one, from one piece.
                 if tensor.dtype == DataType::Bytes && !data.is_whole() {

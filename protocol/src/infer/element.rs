@@ -14,15 +14,11 @@ const TEXT_BYTES: usize = 16;
 /// Requirements on a `data` array.
 #[derive(Clone, Copy)]
 pub(super) struct Expected<'a> {
-    dtype: DataType,
-    shape: &'a [i64],
+    pub(super) dtype: DataType,
+    pub(super) shape: &'a [i64],
 }
 
-impl<'a> Expected<'a> {
-    pub(super) fn new(dtype: DataType, shape: &'a [i64]) -> Self {
-        Self { dtype, shape }
-    }
-
+impl Expected<'_> {
     /// Reads the array.
     pub(super) fn read(self, reader: &mut Reader<'_>) -> Read<Vec<u8>> {
         match self.dtype {

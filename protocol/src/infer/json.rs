@@ -1,33 +1,14 @@
-//! The JSON part of a body: objects to plain fields, with every error naming its field.
+//! The JSON of tensors and their parameters, in requests and replies: objects to plain fields, with every error naming its field.
 //!
-//! In: JSON text. Out: [`WireRequest`] and [`WireReply`], whose tensors have their JSON data already as bytes, or the
-//! size of the binary data that follows. Keys may come in any order; a `data` array before its `datatype` and `shape` is
-//! passed over until both are known. Unknown keys are ignored, as the protocol asks. Lists and names are limited while
-//! they are read, so that nothing is built and then refused.
+//! In: a reader of JSON text. Out: tensors that have their JSON data already as bytes, or the size of the binary data that
+//! follows. Keys may come in any order; a `data` array before its `datatype` and `shape` is passed over until both are known.
+//! Unknown keys are ignored, as the protocol asks. Lists and names are limited while they are read, so that nothing is built
+//! and then refused.
 
 use super::element::Expected;
 use super::text::{Read, Reader, Scalar};
-use super::{BadRequest, INPUT, MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS, MemoryBudget, Unlimited};
+use super::{BadRequest, MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS};
 use crate::tensor::DataType;
-
-/// A request before its binary data.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct WireRequest {
-    pub(super) id: Option<String>,
-    pub(super) binary_output: bool,
-    pub(super) timeout_us: Option<u64>,
-    pub(super) priority: u64,
-    pub(super) inputs: Vec<WireTensor>,
-    pub(super) outputs: Vec<WireOutput>,
-}
-
-/// A reply before its binary data.
-pub(super) struct WireReply {
-    pub(super) model_name: String,
-    pub(super) model_version: String,
-    pub(super) id: Option<String>,
-    pub(super) outputs: Vec<WireTensor>,
-}
 
 /// A tensor before its binary data.
 #[derive(Debug, PartialEq)]
@@ -39,88 +20,21 @@ pub(super) struct WireTensor {
     pub(super) binary_data_size: Option<u64>,
 }
 
-/// An output that a request names.
-#[derive(Debug, PartialEq)]
-pub(super) struct WireOutput {
-    pub(super) name: String,
-    /// `parameters.binary_data`, where given.
-    pub(super) binary: Option<bool>,
-    /// `parameters.classification`; 0 where it is not given.
-    pub(super) classes: u64,
-}
-
-pub(super) fn parse_request(json: &[u8], budget: &dyn MemoryBudget) -> Result<WireRequest, BadRequest> {
-    let mut reader = Reader::new(json, budget);
-    let parsed = request(&mut reader).and_then(|request| reader.end().map(|()| request));
-    parsed.map_err(|e| BadRequest(format!("malformed request: {e}")))
-}
-
-pub(super) fn parse_reply(json: &[u8]) -> Result<WireReply, BadRequest> {
-    let mut reader = Reader::new(json, &Unlimited);
-    let parsed = reply(&mut reader).and_then(|reply| reader.end().map(|()| reply));
-    parsed.map_err(|e| BadRequest(format!("malformed reply: {e}")))
-}
-
-fn request(reader: &mut Reader<'_>) -> Read<WireRequest> {
-    let (mut id, mut given, mut inputs, mut outputs) = (None, None, None, None);
-    reader.object("an object with `inputs`", |reader, key| match key {
-        "id" => reader.once_or_null(&mut id, key, name),
-        "parameters" => reader.once_or_null(&mut given, key, parameters),
-        "inputs" => reader.once(&mut inputs, key, |reader| tensors(reader, INPUT)),
-        "outputs" => reader.once_or_null(&mut outputs, key, requested_outputs),
-        _ => reader.skip(),
-    })?;
-    let given = given.unwrap_or_default();
-    given.refuse_unsupported(reader)?;
-    let inputs: Vec<WireTensor> = inputs.ok_or_else(|| reader.fault("`inputs` is missing"))?;
-    if inputs.is_empty() {
-        return Err(reader.fault("`inputs` is empty"));
-    }
-    Ok(WireRequest {
-        id,
-        binary_output: given.binary_data_output.unwrap_or(false),
-        timeout_us: given.timeout,
-        priority: given.priority.unwrap_or(0),
-        inputs,
-        outputs: outputs.unwrap_or_default(),
-    })
-}
-
-fn reply(reader: &mut Reader<'_>) -> Read<WireReply> {
-    let (mut model_name, mut model_version, mut id, mut outputs) = (None, None, None, None);
-    let string = |reader: &mut Reader<'_>| reader.string().map(String::from);
-    reader.object("an object with `model_name` and `outputs`", |reader, key| match key {
-        "model_name" => reader.once(&mut model_name, key, string),
-        "model_version" => reader.once_or_null(&mut model_version, key, string),
-        "id" => reader.once_or_null(&mut id, key, string),
-        "outputs" => reader.once(&mut outputs, key, |reader| tensors(reader, "output")),
-        // A server that fails late may have written outputs before.
-        "error" => Err(reader.fault("the reply is an error")),
-        _ => reader.skip(),
-    })?;
-    Ok(WireReply {
-        model_name: model_name.ok_or_else(|| reader.fault("`model_name` is missing"))?,
-        model_version: model_version.unwrap_or_default(),
-        id,
-        outputs: outputs.ok_or_else(|| reader.fault("`outputs` is missing"))?,
-    })
-}
-
 /// The parameters that mean something here; the protocol lets clients send any others.
 #[derive(Default)]
-struct Parameters {
-    binary_data_output: Option<bool>,
-    timeout: Option<u64>,
-    priority: Option<u64>,
+pub(super) struct Parameters {
+    pub(super) binary_data_output: Option<bool>,
+    pub(super) timeout: Option<u64>,
+    pub(super) priority: Option<u64>,
     binary_data_size: Option<u64>,
-    binary_data: Option<bool>,
-    classification: Option<u64>,
+    pub(super) binary_data: Option<bool>,
+    pub(super) classification: Option<u64>,
     shared_memory_region: Option<()>,
 }
 
 impl Parameters {
     /// Refuses the extensions that would change what is read or returned.
-    fn refuse_unsupported(&self, reader: &Reader<'_>) -> Read<()> {
+    pub(super) fn refuse_unsupported(&self, reader: &Reader<'_>) -> Read<()> {
         let unsupported = if self.classification.is_some() {
             "classification"
         } else if self.shared_memory_region.is_some() {
@@ -132,7 +46,7 @@ impl Parameters {
     }
 }
 
-fn parameters(reader: &mut Reader<'_>) -> Read<Parameters> {
+pub(super) fn parameters(reader: &mut Reader<'_>) -> Read<Parameters> {
     let mut given = Parameters::default();
     reader.object("an object", |reader, key| match key {
         "binary_data_output" => reader.once_or_null(&mut given.binary_data_output, key, boolean),
@@ -162,7 +76,7 @@ fn count(reader: &mut Reader<'_>) -> Read<u64> {
 }
 
 /// A name or an id.
-fn name(reader: &mut Reader<'_>) -> Read<String> {
+pub(super) fn name(reader: &mut Reader<'_>) -> Read<String> {
     reader.short_string(MAX_NAME_BYTES)
 }
 
@@ -190,7 +104,7 @@ fn shape(reader: &mut Reader<'_>) -> Read<Vec<i64>> {
 }
 
 /// An array of tensors; `role` is `input` or `output`.
-fn tensors(reader: &mut Reader<'_>, role: &str) -> Read<Vec<WireTensor>> {
+pub(super) fn tensors(reader: &mut Reader<'_>, role: &str) -> Read<Vec<WireTensor>> {
     let mut tensors = Vec::new();
     reader.array("an array of tensors", |reader| {
         if tensors.len() == MAX_TENSORS {
@@ -224,7 +138,7 @@ fn tensor_fields(reader: &mut Reader<'_>, known: &mut Option<String>) -> Read<Wi
         "data" if data.is_some() || early.is_some() => Err(reader.fault("`data` is given twice")),
         "data" => {
             match (dtype, &dimensions) {
-                (Some(dtype), Some(shape)) => data = Some(Expected::new(dtype, shape).read(reader)?),
+                (Some(dtype), Some(shape)) => data = Some(Expected { dtype, shape }.read(reader)?),
                 _ => {
                     early = Some(*reader);
                     reader.skip()?;
@@ -238,7 +152,8 @@ fn tensor_fields(reader: &mut Reader<'_>, known: &mut Option<String>) -> Read<Wi
     let dtype = dtype.ok_or_else(|| missing("datatype"))?;
     let shape: Vec<i64> = dimensions.ok_or_else(|| missing("shape"))?;
     if let Some(mut early) = early {
-        data = Some(Expected::new(dtype, &shape).read(&mut early)?);
+        let shape = &shape;
+        data = Some(Expected { dtype, shape }.read(&mut early)?);
     }
     let given = given.unwrap_or_default();
     given.refuse_unsupported(reader)?;
@@ -249,35 +164,4 @@ fn tensor_fields(reader: &mut Reader<'_>, known: &mut Option<String>) -> Read<Wi
         data,
         binary_data_size: given.binary_data_size,
     })
-}
-
-/// The `outputs` of a request.
-fn requested_outputs(reader: &mut Reader<'_>) -> Read<Vec<WireOutput>> {
-    let mut outputs: Vec<WireOutput> = Vec::new();
-    reader.array("an array of outputs", |reader| {
-        if outputs.len() == MAX_TENSORS {
-            return Err(reader.fault(&format!("more than {MAX_TENSORS} outputs")));
-        }
-        let (mut known, mut given) = (None, None);
-        reader.object("an object with `name`", |reader, key| match key {
-            "name" => reader.once(&mut known, key, name),
-            "parameters" => reader.once_or_null(&mut given, key, parameters),
-            _ => reader.skip(),
-        })?;
-        let name: String = known.ok_or_else(|| reader.fault("`name` is missing"))?;
-        let in_output = |e: BadRequest| BadRequest(format!("output `{name}`: {e}"));
-        let mut given: Parameters = given.unwrap_or_default();
-        let classes = given.classification.take().unwrap_or(0);
-        given.refuse_unsupported(reader).map_err(in_output)?;
-        if outputs.iter().any(|other| other.name == name) {
-            return Err(in_output(reader.fault("the name is given twice")));
-        }
-        outputs.push(WireOutput {
-            name,
-            binary: given.binary_data,
-            classes,
-        });
-        Ok(())
-    })?;
-    Ok(outputs)
 }

@@ -2,9 +2,11 @@
 
 use super::body::{split, tensors};
 use super::data::Data;
+use super::json::{self, WireTensor};
 use super::tensor::Tensor;
+use super::text::{Read, Reader};
 use super::writer::{Encoded, Writer};
-use super::{BadRequest, MemoryBudget, Unlimited, json};
+use super::{BadRequest, MemoryBudget, Unlimited};
 use bytes::Bytes;
 
 /// The reply to an [`InferRequest`](super::InferRequest).
@@ -47,7 +49,7 @@ impl InferReply {
             out.raw(",\"id\":").text(id);
         }
         out.raw(",\"outputs\":").tensors(&self.outputs, &binary).raw("}");
-        out.finish(&self.outputs, &binary).ok()
+        out.finish(&self.outputs, &binary)
     }
 
     /// Reads a reply's body, as [`InferRequest::decode`](super::InferRequest::decode) reads a request's.
@@ -56,14 +58,33 @@ impl InferReply {
     /// Same as [`InferRequest::decode`](super::InferRequest::decode).
     pub fn decode(body: &Bytes, json_len: Option<usize>) -> Result<Self, BadRequest> {
         let body = &Data::from(body.clone());
-        let parts = split(body, json_len, &Unlimited)?;
-        let wire = json::parse_reply(&parts.json)?;
-        let outputs = tensors(wire.outputs, parts.binary, "output", &Unlimited)?;
-        Ok(Self {
-            model_name: wire.model_name,
-            model_version: wire.model_version,
-            id: wire.id,
-            outputs,
-        })
+        let (json, binary) = split(body, json_len, &Unlimited)?;
+        let mut reader = Reader::new(&json, &Unlimited);
+        let parsed = read(&mut reader).and_then(|reply| reader.end().map(|()| reply));
+        let (reply, wire) = parsed.map_err(|e| BadRequest(format!("malformed reply: {e}")))?;
+        let outputs = tensors(wire, binary, "output", &Unlimited)?;
+        Ok(Self { outputs, ..reply })
     }
+}
+
+/// Reads the JSON of a reply, and its outputs before their binary data.
+fn read(reader: &mut Reader<'_>) -> Read<(InferReply, Vec<WireTensor>)> {
+    let (mut model_name, mut model_version, mut id, mut outputs) = (None, None, None, None);
+    let string = |reader: &mut Reader<'_>| reader.string().map(String::from);
+    reader.object("an object with `model_name` and `outputs`", |reader, key| match key {
+        "model_name" => reader.once(&mut model_name, key, string),
+        "model_version" => reader.once_or_null(&mut model_version, key, string),
+        "id" => reader.once_or_null(&mut id, key, string),
+        "outputs" => reader.once(&mut outputs, key, |reader| json::tensors(reader, "output")),
+        // A server that fails late may have written outputs before.
+        "error" => Err(reader.fault("the reply is an error")),
+        _ => reader.skip(),
+    })?;
+    let reply = InferReply {
+        model_name: model_name.ok_or_else(|| reader.fault("`model_name` is missing"))?,
+        model_version: model_version.unwrap_or_default(),
+        id,
+        outputs: Vec::new(),
+    };
+    Ok((reply, outputs.ok_or_else(|| reader.fault("`outputs` is missing"))?))
 }

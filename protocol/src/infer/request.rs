@@ -2,9 +2,11 @@
 
 use super::body::{split, tensors};
 use super::data::Data;
+use super::json::{self, Parameters, WireTensor};
 use super::tensor::{INPUT, Tensor};
+use super::text::{Read, Reader};
 use super::writer::{Encoded, Writer};
-use super::{BadRequest, MemoryBudget, Unlimited, json};
+use super::{BadRequest, MAX_TENSORS, MemoryBudget, Unlimited};
 use bytes::Bytes;
 
 /// An output that the client asks for.
@@ -51,25 +53,12 @@ impl InferRequest {
     /// # Errors
     /// Same as [`InferRequest::decode`], and a refusal by `budget`.
     pub fn decode_within(body: &Data, json_len: Option<usize>, budget: &dyn MemoryBudget) -> Result<Self, BadRequest> {
-        let parts = split(body, json_len, budget)?;
-        let wire = json::parse_request(&parts.json, budget)?;
-        let inputs = tensors(wire.inputs, parts.binary, INPUT, budget)?;
-        Ok(Self {
-            id: wire.id,
-            inputs,
-            outputs: wire
-                .outputs
-                .into_iter()
-                .map(|output| RequestedOutput {
-                    name: output.name,
-                    binary: output.binary.unwrap_or(wire.binary_output),
-                    classes: output.classes,
-                })
-                .collect(),
-            binary_output: wire.binary_output,
-            timeout_us: wire.timeout_us,
-            priority: wire.priority,
-        })
+        let (json, binary) = split(body, json_len, budget)?;
+        let mut reader = Reader::new(&json, budget);
+        let parsed = read(&mut reader).and_then(|request| reader.end().map(|()| request));
+        let (request, wire) = parsed.map_err(|e| BadRequest(format!("malformed request: {e}")))?;
+        let inputs = tensors(wire, binary, INPUT, budget)?;
+        Ok(Self { inputs, ..request })
     }
 
     /// The request as JSON.
@@ -129,6 +118,66 @@ impl InferRequest {
         }
         out.raw("}");
         let written = out.finish(&self.inputs, &binary);
-        written.unwrap_or_else(|_| unreachable!("an unlimited budget"))
+        written.unwrap_or_else(|| unreachable!("an unlimited budget"))
     }
+}
+
+/// Reads the JSON of a request, and its inputs before their binary data.
+fn read(reader: &mut Reader<'_>) -> Read<(InferRequest, Vec<WireTensor>)> {
+    let (mut id, mut given, mut inputs, mut outputs) = (None, None, None, None);
+    reader.object("an object with `inputs`", |reader, key| match key {
+        "id" => reader.once_or_null(&mut id, key, json::name),
+        "parameters" => reader.once_or_null(&mut given, key, json::parameters),
+        "inputs" => reader.once(&mut inputs, key, |reader| json::tensors(reader, INPUT)),
+        "outputs" => reader.once_or_null(&mut outputs, key, requested_outputs),
+        _ => reader.skip(),
+    })?;
+    let given = given.unwrap_or_default();
+    given.refuse_unsupported(reader)?;
+    let inputs = inputs.ok_or_else(|| reader.fault("`inputs` is missing"))?;
+    if inputs.is_empty() {
+        return Err(reader.fault("`inputs` is empty"));
+    }
+    let binary_output = given.binary_data_output.unwrap_or(false);
+    let output = |(output, binary): (RequestedOutput, Option<bool>)| RequestedOutput {
+        binary: binary.unwrap_or(binary_output),
+        ..output
+    };
+    let request = InferRequest {
+        id,
+        outputs: outputs.unwrap_or_default().into_iter().map(output).collect(),
+        binary_output,
+        timeout_us: given.timeout,
+        priority: given.priority.unwrap_or(0),
+        ..InferRequest::default()
+    };
+    Ok((request, inputs))
+}
+
+/// The `outputs` of a request, each with its `parameters.binary_data`, where given.
+fn requested_outputs(reader: &mut Reader<'_>) -> Read<Vec<(RequestedOutput, Option<bool>)>> {
+    let mut outputs: Vec<(RequestedOutput, Option<bool>)> = Vec::new();
+    reader.array("an array of outputs", |reader| {
+        if outputs.len() == MAX_TENSORS {
+            return Err(reader.fault(&format!("more than {MAX_TENSORS} outputs")));
+        }
+        let (mut known, mut given) = (None, None);
+        reader.object("an object with `name`", |reader, key| match key {
+            "name" => reader.once(&mut known, key, json::name),
+            "parameters" => reader.once_or_null(&mut given, key, json::parameters),
+            _ => reader.skip(),
+        })?;
+        let name: String = known.ok_or_else(|| reader.fault("`name` is missing"))?;
+        let in_output = |e: BadRequest| BadRequest(format!("output `{name}`: {e}"));
+        let mut given: Parameters = given.unwrap_or_default();
+        let classes = given.classification.take().unwrap_or(0);
+        given.refuse_unsupported(reader).map_err(in_output)?;
+        if outputs.iter().any(|(other, _)| other.name == name) {
+            return Err(in_output(reader.fault("the name is given twice")));
+        }
+        let binary = false;
+        outputs.push((RequestedOutput { name, binary, classes }, given.binary_data));
+        Ok(())
+    })?;
+    Ok(outputs)
 }

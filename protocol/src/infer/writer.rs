@@ -68,10 +68,6 @@ impl Encoded {
     }
 }
 
-/// The memory budget is spent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct OverBudget;
-
 /// Writes the JSON of a body, then the binary data behind it.
 pub(super) struct Writer<'a> {
     budget: &'a dyn MemoryBudget,
@@ -226,7 +222,7 @@ impl<'a> Writer<'a> {
     }
 
     /// The body, unless the budget was spent.
-    pub(super) fn finish(mut self, tensors: &[Tensor], binary: &[bool]) -> Result<Encoded, OverBudget> {
+    pub(super) fn finish(mut self, tensors: &[Tensor], binary: &[bool]) -> Option<Encoded> {
         let json_len = self.len + self.out.len();
         for (tensor, _) in tensors.iter().zip(binary).filter(|(_, binary)| **binary) {
             for piece in tensor.data.pieces() {
@@ -243,10 +239,7 @@ impl<'a> Writer<'a> {
         }
         self.within_budget();
         self.end_piece();
-        if self.over_budget {
-            return Err(OverBudget);
-        }
-        Ok(Encoded {
+        (!self.over_budget).then_some(Encoded {
             pieces: self.pieces,
             json_len: binary.contains(&true).then_some(json_len),
         })

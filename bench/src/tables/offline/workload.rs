@@ -181,10 +181,6 @@ impl RowSource for Samples {
         &self.schema
     }
 
-    fn seed(&self) -> u64 {
-        self.seed
-    }
-
     fn fill(&self, id: i64, row: &mut [u8]) {
         let mut random = Random::new(self.seed, id.cast_unsigned());
         // Bytes behind the column stay 0: layouts of columns cannot keep them.

@@ -1,14 +1,14 @@
 //! Model under test: its session, its inputs and outputs, and runs of chosen rows.
 
-use super::super::runtime::data_type;
+use super::super::runtime::{builder, session_tensor};
 use super::elements::{Elements, InputKind, tolerance};
 use crate::error::ModelsError;
 use ort::environment::Environment;
 use ort::session::{Session, SessionInputValue};
-use ort::value::{Outlet, ValueType};
+use ort::value::Outlet;
 use std::borrow::Cow;
 use std::path::Path;
-use tierlab_formats::model::{FirstDim, check_batch_axis};
+use tierlab_formats::model::{SessionTensor, check_batch_axis};
 use tierlab_protocol::tensor::DataType;
 
 /// Maximum elements of one batch's inputs; larger batches are not tried.
@@ -64,39 +64,30 @@ pub(super) struct Model {
 impl Model {
     /// Builds a session with one thread, so that every run gives the same result, and finds sizes with which it runs.
     pub(super) fn open(environment: &Environment, file: &Path) -> Result<Self> {
-        let refused = |e: String| Failed::Refused(format!("ONNX Runtime does not take the graph: {e}"));
-        let session = Session::builder(environment)
-            .map_err(|e| refused(e.to_string()))?
-            .with_intra_threads(1)
-            .map_err(|e| refused(e.to_string()))?
-            .commit_from_file(file)
-            .map_err(|e| refused(e.to_string()))?;
-        let (inputs, outputs) = (session.inputs(), session.outputs());
-        check_batch_axis(inputs.iter().map(first_dim), outputs.iter().map(first_dim)).map_err(Failed::Refused)?;
-        let parts = |outlet: &Outlet| match outlet.dtype() {
-            ValueType::Tensor { ty, shape, .. } => {
-                let untried = || Failed::Refused(format!("`{}` is of type {ty}, which is not tried", outlet.name()));
-                Ok((
-                    outlet.name().to_owned(),
-                    data_type(*ty).ok_or_else(untried)?,
-                    shape.to_vec(),
-                ))
-            }
-            other => Err(Failed::Refused(format!("`{}` is {other}, no tensor", outlet.name()))),
+        let session = builder(environment).and_then(|mut builder| builder.commit_from_file(file));
+        let session = session.map_err(|e| Failed::Refused(format!("ONNX Runtime does not take the graph: {e}")))?;
+        let tensors = |outlets: &[Outlet]| outlets.iter().map(session_tensor).collect::<Vec<_>>();
+        let (inputs, outputs) = (tensors(session.inputs()), tensors(session.outputs()));
+        let untried = |tensor: &SessionTensor| {
+            let (name, words) = (&tensor.name, &tensor.type_words);
+            Failed::Refused(format!("`{name}` is of type {words}, which is not tried"))
         };
-        let input = |outlet| {
-            let (name, dtype, shape) = parts(outlet)?;
-            let dims = shape.iter().skip(1).map(|&dim| usize::try_from(dim).ok()).collect();
+        check_batch_axis(&inputs, &outputs).map_err(Failed::Refused)?;
+        let input = |tensor: SessionTensor| {
+            let dtype = tensor.dtype.ok_or_else(|| untried(&tensor))?;
+            let dims = tensor.shape.iter().skip(1).map(|&dim| usize::try_from(dim).ok());
+            let dims = dims.collect();
+            let name = tensor.name;
             Ok(ModelInput { name, dtype, dims })
         };
-        let output = |outlet| {
-            let (name, dtype, _) = parts(outlet)?;
-            let tolerance = tolerance(dtype);
+        let output = |tensor: SessionTensor| {
+            let tolerance = tolerance(tensor.dtype.ok_or_else(|| untried(&tensor))?);
+            let name = tensor.name;
             Ok(Output { name, tolerance })
         };
         let mut model = Self {
-            inputs: inputs.iter().map(input).collect::<Result<Vec<_>>>()?,
-            outputs: outputs.iter().map(output).collect::<Result<Vec<_>>>()?,
+            inputs: inputs.into_iter().map(input).collect::<Result<Vec<_>>>()?,
+            outputs: outputs.into_iter().map(output).collect::<Result<Vec<_>>>()?,
             session,
             free: 1,
             limit: 1,
@@ -189,17 +180,4 @@ impl ModelInput {
     fn width(&self, free: usize) -> usize {
         self.dims(free).into_iter().fold(1, usize::saturating_mul)
     }
-}
-
-/// Returns a tensor's name, and its first dimension as the graph declares it.
-fn first_dim(outlet: &Outlet) -> (&str, FirstDim<'_>) {
-    let first = match outlet.dtype() {
-        ValueType::Tensor {
-            shape,
-            dimension_symbols,
-            ..
-        } => FirstDim::of(shape, dimension_symbols),
-        _ => FirstDim::None,
-    };
-    (outlet.name(), first)
 }

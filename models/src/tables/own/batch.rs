@@ -1,8 +1,8 @@
 //! Batches of rows, independent of the file format: the output of readers, and a builder for formats without columns.
 //! Knows no format.
 
-use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray, make_array, new_null_array};
-use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, make_array, new_null_array};
+use arrow_buffer::{Buffer, NullBuffer};
 use arrow_data::ArrayData;
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use std::sync::Arc;
@@ -188,12 +188,7 @@ impl Column {
                 let flags = make_array(built(flat(&DataType::UInt8, len, self.bytes)).map_err(error)?);
                 return arrow_cast::cast(&flags, &DataType::Boolean).map_err(error);
             }
-            DataType::Utf8 => {
-                let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets(1)?));
-                let array = StringArray::try_new(offsets, Buffer::from_vec(self.bytes), nulls);
-                return Ok(Arc::new(array.map_err(error)?));
-            }
-            DataType::Binary => ArrayData::builder(DataType::Binary)
+            DataType::Utf8 | DataType::Binary => ArrayData::builder(self.arrow.clone())
                 .len(len)
                 .add_buffer(Buffer::from_vec(offsets(1)?))
                 .add_buffer(Buffer::from_vec(self.bytes)),

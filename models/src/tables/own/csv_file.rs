@@ -7,6 +7,7 @@ use super::text_types::{Guess, date, has_leading_zeros, integer, is_null, micros
 use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef};
 use csv::{ByteRecord, ReaderBuilder};
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -40,14 +41,12 @@ impl CsvFile {
         let has_header = options.names.is_empty();
         let (file, left) = BoundedRecords::open(path)?;
         let mut reader = builder(delimiter, has_header).from_reader(file);
-        let names: Vec<String> = if has_header {
-            let header = reader
-                .headers()
-                .map_err(|e| format!("its header cannot be read: {e}"))?;
-            header.iter().map(str::to_owned).collect()
-        } else {
-            options.names.clone()
-        };
+        let mut names = options.names.clone();
+        if has_header {
+            let header = reader.headers();
+            let header = header.map_err(|e| format!("its header cannot be read: {e}"))?;
+            names = header.iter().map(str::to_owned).collect();
+        }
         if let Some(twice) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
             return Err(format!("its header has the column `{}` twice", twice.1));
         }
@@ -66,20 +65,16 @@ impl CsvFile {
             }
         }
         let of_known = |name: &str| Some(known?.field_with_name(name).ok()?.data_type().clone());
-        let fields: Vec<Field> = names
-            .iter()
-            .zip(&guesses)
-            .map(|(name, guess)| {
-                let arrow = of_known(name).unwrap_or_else(|| guess.arrow(name, options));
-                let advice = guess.advice(name).map(|advice| (ADVICE.to_owned(), advice));
-                Field::new(name, arrow, true)
-                    .with_metadata(advice.into_iter().collect::<std::collections::HashMap<_, _>>())
-            })
-            .collect();
+        let fields = names.iter().zip(&guesses).map(|(name, guess)| {
+            let arrow = of_known(name).unwrap_or_else(|| guess.arrow(name, options));
+            let advice = guess.advice(name).map(|advice| (ADVICE.to_owned(), advice));
+            let metadata: HashMap<_, _> = advice.into_iter().collect();
+            Field::new(name, arrow, true).with_metadata(metadata)
+        });
         Ok(Self {
             delimiter,
             has_header,
-            schema: Arc::new(Schema::new(fields)),
+            schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())),
             has_rows,
             null_values: options.null_values.clone(),
         })
@@ -176,10 +171,7 @@ fn builder(delimiter: u8, has_header: bool) -> ReaderBuilder {
 
 /// Returns a bad record as text.
 fn kept(record: &ByteRecord, delimiter: u8) -> String {
-    let fields: Vec<String> = record
-        .iter()
-        .map(|field| String::from_utf8_lossy(field).into_owned())
-        .collect();
+    let fields: Vec<_> = record.iter().map(String::from_utf8_lossy).collect();
     let text = fields.join(&char::from(delimiter).to_string());
     text.chars().take(KEPT_CHARS).collect()
 }

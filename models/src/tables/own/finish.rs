@@ -28,14 +28,6 @@ pub(super) struct Finishing<'a> {
     pub(super) target: &'a Path,
 }
 
-/// Result of finishing.
-#[derive(Debug)]
-pub(super) struct Finished {
-    pub(super) header: TableHeader,
-    /// Rows left out because of a duplicate key.
-    pub(super) dropped: u64,
-}
-
 /// Laid out rows of one bucket, without checksums, because their numbers are not known yet.
 struct BucketRows {
     index: BucketIndex,
@@ -46,11 +38,11 @@ struct BucketRows {
 }
 
 impl Finishing<'_> {
-    /// Writes the table.
+    /// Writes the table; returns its header and the number of rows left out because of a duplicate key.
     ///
     /// # Errors
     /// A duplicate key if duplicates are refused, with both places; damaged buckets; a full disk; a stop.
-    pub(super) fn run(&self, stop: &Stop) -> Result<Finished, ModelsError> {
+    pub(super) fn run(&self, stop: &Stop) -> Result<(TableHeader, u64), ModelsError> {
         let bad = |what: &dyn std::fmt::Display| ModelsError::bad(&self.target.display(), what);
         let parts = || self.parts.iter().map(|(_, part)| part);
         let longest = parts().map(|part| part.longest_key).max().unwrap_or(0).max(1);
@@ -100,7 +92,7 @@ impl Finishing<'_> {
         progress.note(&format!("syncing {} to the device", self.target.display()));
         stop.check()?;
         staged.commit()?;
-        Ok(Finished { header, dropped })
+        Ok((header, dropped))
     }
 
     /// Lays out all buckets, distributed over threads by index, and passes them on in order. Each thread is at most one
@@ -159,11 +151,9 @@ impl Finishing<'_> {
             bytes.extend_from_slice(whole);
         }
         let bad = |what: &dyn std::fmt::Display| ModelsError::bad(&format!("bucket {bucket} of the import"), what);
-        let mut rows: Vec<(KeyHash, Record<'_>)> = Vec::new();
-        for record in records(&bytes, self.payload_bytes) {
-            let record = record.map_err(|e| bad(&e))?;
-            rows.push((KeyHash::of(record.key), record));
-        }
+        let records =
+            records(&bytes, self.payload_bytes).map(|record| record.map(|record| (KeyHash::of(record.key), record)));
+        let mut rows: Vec<_> = records.collect::<Result<_, _>>().map_err(|e: String| bad(&e))?;
         rows.sort_unstable_by_key(|(hash, record)| (*hash, record.place));
         let before = rows.len();
         self.drop_duplicates(&mut rows)?;

@@ -92,16 +92,8 @@ impl Inputs {
 
     fn add_file(&mut self, path: &Path, columns: Option<FileColumns>) -> Result<(), ModelsError> {
         let found = fs::metadata(path).map_err(ModelsError::io("look at", path))?;
-        self.files.push(Input {
-            about: InputFile {
-                name: path.display().to_string(),
-                bytes: found.len(),
-                version: version_of(&found),
-                columns: columns.as_ref().map(FileColumns::digest),
-            },
-            from: Origin::Disk(path.to_owned()),
-            columns,
-        });
+        let (name, version) = (path.display().to_string(), version_of(&found));
+        self.push(name, (found.len(), version), columns, Origin::Disk(path.to_owned()));
         Ok(())
     }
 
@@ -122,22 +114,21 @@ impl Inputs {
         };
         self.left_out.extend(chosen.left_out);
         for (key, columns) in chosen.files {
-            let (bytes, version) = objects.remove(&key).unwrap_or_default();
-            self.files.push(Input {
-                about: InputFile {
-                    name: store.name_of(&key),
-                    bytes,
-                    version,
-                    columns: columns.as_ref().map(FileColumns::digest),
-                },
-                columns,
-                from: Origin::Store {
-                    store: Arc::clone(&store),
-                    key,
-                },
-            });
+            let object = objects.remove(&key).unwrap_or_default();
+            let (name, store) = (store.name_of(&key), Arc::clone(&store));
+            self.push(name, object, columns, Origin::Store { store, key });
         }
         Ok(())
+    }
+
+    fn push(&mut self, name: String, (bytes, version): (u64, String), columns: Option<FileColumns>, from: Origin) {
+        let about = InputFile {
+            name,
+            bytes,
+            version,
+            columns: columns.as_ref().map(FileColumns::digest),
+        };
+        self.files.push(Input { about, from, columns });
     }
 }
 

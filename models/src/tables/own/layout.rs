@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use tierlab_formats::table::{KeyKind, TableSchema};
 use tierlab_protocol::tensor::DataType;
+use tierlab_storage::tiers::flight::schema::dtype;
 
 /// Maximum columns of a table.
 const MAX_COLUMNS: usize = 10_000;
@@ -365,20 +366,10 @@ fn element_of(arrow: &Arrow) -> &Arrow {
 
 /// Returns the element type of a number.
 pub(super) fn dtype_of(arrow: &Arrow) -> Option<DataType> {
-    Some(match arrow {
-        Arrow::Boolean => DataType::Bool,
-        Arrow::UInt8 => DataType::Uint8,
-        Arrow::UInt16 => DataType::Uint16,
-        Arrow::UInt32 => DataType::Uint32,
-        Arrow::UInt64 => DataType::Uint64,
-        Arrow::Int8 => DataType::Int8,
-        Arrow::Int16 => DataType::Int16,
-        Arrow::Int32 | Arrow::Date32 | Arrow::Time32(_) => DataType::Int32,
-        Arrow::Int64 | Arrow::Date64 | Arrow::Time64(_) | Arrow::Timestamp(..) | Arrow::Duration(_) => DataType::Int64,
-        Arrow::Float16 => DataType::Fp16,
-        Arrow::Float32 => DataType::Fp32,
-        Arrow::Float64 => DataType::Fp64,
-        Arrow::Dictionary(_, values) => return dtype_of(values),
-        _ => return None,
-    })
+    match arrow {
+        Arrow::Date32 | Arrow::Time32(_) => Some(DataType::Int32),
+        Arrow::Date64 | Arrow::Time64(_) | Arrow::Timestamp(..) | Arrow::Duration(_) => Some(DataType::Int64),
+        Arrow::Dictionary(_, values) => dtype_of(values),
+        number => dtype(number),
+    }
 }

@@ -31,7 +31,7 @@ pub use request::{
 use crate::error::ModelsError;
 use crate::staged;
 use crate::stop::Stop;
-use finish::{Finished, Finishing};
+use finish::Finishing;
 use gather::Gathering;
 use inputs::Inputs;
 use plan::Progressed;
@@ -126,7 +126,7 @@ pub fn import_table(request: &TableRequest, stop: &Stop) -> Result<ImportedTable
         payload_bytes: layout::payload_bytes(&table),
         target: &target,
     };
-    let Finished { header, dropped } = finishing.run(stop)?;
+    let (header, dropped) = finishing.run(stop)?;
     let bad_file = request.out.join(format!("{name}.bad.jsonl"));
     keep_bad_rows(&parts, &bad_file)?;
     fs::remove_dir_all(&folder).map_err(ModelsError::io("remove", &folder))?;

@@ -25,18 +25,9 @@ impl Number {
     pub(super) fn put(self, dtype: DataType, slot: &mut [u8]) -> bool {
         match dtype {
             DataType::Fp64 => copy(slot, &self.float().to_le_bytes()),
-            DataType::Fp32 => {
-                let float = self.float() as f32;
-                self.is_as_finite(float.is_finite()) && copy(slot, &float.to_le_bytes())
-            }
-            DataType::Fp16 => {
-                let float = f16::from_f64(self.float());
-                self.is_as_finite(float.is_finite()) && copy(slot, &float.to_le_bytes())
-            }
-            DataType::Bf16 => {
-                let float = bf16::from_f64(self.float());
-                self.is_as_finite(float.is_finite()) && copy(slot, &float.to_le_bytes())
-            }
+            DataType::Fp32 => self.put_rounded(self.float() as f32, f32::to_le_bytes, slot),
+            DataType::Fp16 => self.put_rounded(f16::from_f64(self.float()), f16::to_le_bytes, slot),
+            DataType::Bf16 => self.put_rounded(bf16::from_f64(self.float()), bf16::to_le_bytes, slot),
             DataType::Bytes => false,
             _ => self.int().is_some_and(|int| put_int(int, dtype, slot)),
         }
@@ -49,9 +40,15 @@ impl Number {
         }
     }
 
-    /// True unless rounding turned a finite number into infinity.
-    fn is_as_finite(self, rounded: bool) -> bool {
-        rounded || !self.float().is_finite()
+    /// Writes the number as it was rounded, unless that turned a finite number into infinity.
+    #[inline]
+    fn put_rounded<T: Copy + Into<f64>, const N: usize>(
+        self,
+        rounded: T,
+        bytes: fn(T) -> [u8; N],
+        slot: &mut [u8],
+    ) -> bool {
+        (rounded.into().is_finite() || !self.float().is_finite()) && copy(slot, &bytes(rounded))
     }
 
     /// Returns the integer, if it is one.
@@ -65,23 +62,14 @@ impl Number {
 }
 
 fn put_int(int: i128, dtype: DataType, slot: &mut [u8]) -> bool {
-    macro_rules! put {
-        ($int:ty) => {
-            <$int>::try_from(int).is_ok_and(|int| copy(slot, &int.to_le_bytes()))
-        };
-    }
-    match dtype {
-        DataType::Bool => (0..=1).contains(&int) && copy(slot, &[int as u8]),
-        DataType::Uint8 => put!(u8),
-        DataType::Uint16 => put!(u16),
-        DataType::Uint32 => put!(u32),
-        DataType::Uint64 => put!(u64),
-        DataType::Int8 => put!(i8),
-        DataType::Int16 => put!(i16),
-        DataType::Int32 => put!(i32),
-        DataType::Int64 => put!(i64),
-        _ => false,
-    }
+    let bits = 8 * slot.len();
+    let range = match dtype {
+        DataType::Bool => 0..2,
+        DataType::Uint8 | DataType::Uint16 | DataType::Uint32 | DataType::Uint64 => 0..1 << bits,
+        _ => -(1 << (bits - 1))..1 << (bits - 1),
+    };
+    // Two's complement: the low bytes are those of the narrower integer.
+    range.contains(&int) && copy(slot, &int.to_le_bytes()[..slot.len()])
 }
 
 #[inline]

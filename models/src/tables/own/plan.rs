@@ -52,11 +52,11 @@ impl Plan {
     pub(super) fn agree(self, folder: &Path) -> Result<Self, ModelsError> {
         fs::create_dir_all(folder).map_err(ModelsError::io("make the folder", folder))?;
         let path = folder.join("plan.json");
+        let text = |plan: &Self| serde_json::to_vec_pretty(plan).map_err(|e| ModelsError::bad(&path.display(), &e));
         let Some(found) = Self::read(folder)? else {
-            let text = serde_json::to_vec_pretty(&self).map_err(|e| ModelsError::bad(&path.display(), &e))?;
             // Another process may do the same: then one of both writes the plan, and the other reads it.
             let own = folder.join(format!("plan.{}", std::process::id()));
-            staged::write_whole(&own, &text)?;
+            staged::write_whole(&own, &text(&self)?)?;
             let linked = fs::hard_link(&own, &path);
             let _ = fs::remove_file(&own);
             return match linked {
@@ -65,16 +65,13 @@ impl Plan {
                 Ok(()) => Ok(self),
             };
         };
-        let found = match found.goes_on_as(&self) {
-            // Rows read under a rule that refuses are the same under every other rule.
-            Some(renewed) if renewed != found => {
-                let text = serde_json::to_vec_pretty(&renewed).map_err(|e| ModelsError::bad(&path.display(), &e))?;
-                staged::write_whole(&path, &text)?;
-                return Ok(renewed);
+        // Rows read under a rule that refuses are the same under every other rule.
+        if let Some(renewed) = found.goes_on_as(&self) {
+            if renewed != found {
+                staged::write_whole(&path, &text(&renewed)?)?;
             }
-            Some(found) => return Ok(found),
-            None => found,
-        };
+            return Ok(renewed);
+        }
         let what = match () {
             () if found.inputs != self.inputs => "its inputs are other files, or were written since",
             () if found.parts != self.parts => "it is cut into another number of parts",
@@ -161,22 +158,19 @@ impl Journal {
             }
             Err(fs::TryLockError::Error(e)) => return Err(ModelsError::io("lock", &path)(e)),
         }
-        let progressed = progressed(folder)?.unwrap_or_default();
+        let mut progressed = progressed(folder)?.unwrap_or_default();
         // An incomplete line of a killed process would spoil the next one.
         let text = fs::read(&path).map_err(ModelsError::io("read", &path))?;
         let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
         file.set_len(whole as u64).map_err(ModelsError::io("cut", &path))?;
-        let lengths = match progressed.lengths.len() {
-            0 => vec![0; buckets],
-            len if len == buckets => progressed.lengths.clone(),
-            _ => {
-                return Err(ModelsError::bad(
-                    &path.display(),
-                    &"it is of another number of buckets: use --restart",
-                ));
-            }
-        };
-        Ok((Self { file, path }, Progressed { lengths, ..progressed }))
+        if progressed.lengths.is_empty() {
+            progressed.lengths = vec![0; buckets];
+        }
+        if progressed.lengths.len() != buckets {
+            let what = "it is of another number of buckets: use --restart";
+            return Err(ModelsError::bad(&path.display(), &what));
+        }
+        Ok((Self { file, path }, progressed))
     }
 
     /// Records the progress of the part.
@@ -194,17 +188,16 @@ pub(super) fn progressed(folder: &Path) -> Result<Option<Progressed>, ModelsErro
         return Ok(None);
     };
     // Text after the last line end was left by a killed process.
-    let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at);
-    let Some(last) = text[..whole]
+    let whole = text.iter().rposition(|&byte| byte == b'\n').unwrap_or(0);
+    let last = text[..whole]
         .split(|&byte| byte == b'\n')
         .next_back()
-        .filter(|line| !line.is_empty())
-    else {
+        .unwrap_or_default();
+    if last.is_empty() {
         return Ok(Some(Progressed::default()));
-    };
-    serde_json::from_slice(last)
-        .map(Some)
-        .map_err(|e| ModelsError::bad(&path.display(), &format!("no journal of an import: {e}; use --restart")))
+    }
+    let last = serde_json::from_slice(last).map(Some);
+    last.map_err(|e| ModelsError::bad(&path.display(), &format!("no journal of an import: {e}; use --restart")))
 }
 
 #[cfg(test)]

@@ -16,7 +16,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tierlab_formats::table::KeyHash;
 
-const HEAD: usize = 10;
 /// Maximum inputs of an import, and rows of each, that fit a place.
 pub(super) const MAX_INPUTS: usize = 1 << 24;
 const ROW_BITS: u32 = 40;
@@ -58,34 +57,25 @@ pub(super) fn bucket_file(folder: &Path, bucket: usize) -> PathBuf {
 /// # Errors
 /// Bytes that end inside a record, with the offset.
 pub(super) fn records(bytes: &[u8], payload_bytes: usize) -> impl Iterator<Item = Result<Record<'_>, String>> {
-    let mut at = 0;
+    let mut rest = bytes;
     std::iter::from_fn(move || {
-        if at >= bytes.len() {
-            return None;
+        let offset = bytes.len() - rest.len();
+        let record = (!rest.is_empty()).then(|| take(&mut rest, payload_bytes))?;
+        if record.is_none() {
+            rest = &[];
         }
-        let record = record_at(bytes, at, payload_bytes);
-        match &record {
-            Some(record) => at += HEAD + record.key.len() + payload_bytes,
-            None => {
-                let offset = std::mem::replace(&mut at, bytes.len());
-                return Some(Err(format!("it ends inside the record at offset {offset}")));
-            }
-        }
-        record.map(Ok)
+        Some(record.ok_or_else(|| format!("it ends inside the record at offset {offset}")))
     })
 }
 
-fn record_at(bytes: &[u8], at: usize, payload_bytes: usize) -> Option<Record<'_>> {
-    let head = bytes.get(at..at + HEAD)?;
-    let (place, len) = head.split_first_chunk::<8>()?;
-    let len = usize::from(u16::from_le_bytes(len.try_into().ok()?));
-    let rest = bytes.get(at + HEAD..at + HEAD + len + payload_bytes)?;
-    let (key, payload) = rest.split_at(len);
-    Some(Record {
-        place: Place(u64::from_le_bytes(*place)),
-        key,
-        payload,
-    })
+fn take<'a>(rest: &mut &'a [u8], payload_bytes: usize) -> Option<Record<'a>> {
+    let (place, behind) = rest.split_first_chunk::<8>()?;
+    let (len, behind) = behind.split_first_chunk::<2>()?;
+    let (key, behind) = behind.split_at_checked(usize::from(u16::from_le_bytes(*len)))?;
+    let (payload, behind) = behind.split_at_checked(payload_bytes)?;
+    *rest = behind;
+    let place = Place(u64::from_le_bytes(*place));
+    Some(Record { place, key, payload })
 }
 
 /// Files of all buckets, shared by several threads.
@@ -221,7 +211,7 @@ mod tests {
             let mut taken = 0;
             for record in records(&bytes, payload) {
                 match record {
-                    Ok(record) => taken += HEAD + record.key.len() + record.payload.len(),
+                    Ok(record) => taken += 8 + 2 + record.key.len() + record.payload.len(),
                     Err(what) => {
                         let place = format!("offset {taken}");
                         prop_assert!(what.contains(&place));

@@ -8,7 +8,7 @@
 use arrow_ipc::{
     Block, BodyCompression, Buffer, CompressionType, Message, RecordBatch, root_as_footer, root_as_message,
 };
-use std::io::{Error, ErrorKind, Read, Seek, SeekFrom};
+use std::io::{Error, Read, Seek, SeekFrom};
 
 /// Maximum bytes of a batch in an imported file. A text column cannot be larger than half of it.
 pub const MAX_BATCH_BYTES: u64 = 4 << 30;
@@ -163,18 +163,10 @@ impl<R: Read + Seek> Walk<'_, R> {
                 &format!("{len} bytes are missing: it was cut off, or is damaged"),
             ));
         }
-        let mut bytes = Vec::new();
-        self.file
-            .seek(SeekFrom::Start(offset))
-            .and_then(|_| self.file.by_ref().take(len).read_to_end(&mut bytes))
-            .and_then(|read| {
-                if read as u64 == len {
-                    Ok(())
-                } else {
-                    Err(Error::from(ErrorKind::UnexpectedEof))
-                }
-            })
-            .map_err(|e| unreadable(offset, &e))?;
+        let mut bytes = vec![0; len as usize];
+        let found = self.file.seek(SeekFrom::Start(offset));
+        let read = found.and_then(|_| self.file.read_exact(&mut bytes));
+        read.map_err(|e| unreadable(offset, &e))?;
         Ok(bytes)
     }
 }
@@ -266,13 +258,11 @@ fn grown(
     let Some(codec) = batch.compression().as_ref().map(BodyCompression::codec) else {
         return Ok(len);
     };
-    let Some(packed) = len.checked_sub(PREFIX_BYTES) else {
+    let packed = match len.checked_sub(PREFIX_BYTES) {
+        Some(packed) => packed,
         // An empty one has no length either.
-        return if len == 0 {
-            Ok(0)
-        } else {
-            Err(format!("{len} bytes: too few to be compressed"))
-        };
+        None if len == 0 => return Ok(0),
+        None => return Err(format!("{len} bytes: too few to be compressed")),
     };
     let claimed = i64::from_le_bytes(prefix(start)?);
     if claimed == NOT_COMPRESSED {

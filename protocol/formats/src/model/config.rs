@@ -12,7 +12,7 @@ use tierlab_protocol::metadata::VersionPolicy;
 use tierlab_protocol::tensor::DataType;
 
 /// Versions that a policy may name at most.
-pub const MAX_NAMED_VERSIONS: usize = 1024;
+const MAX_NAMED_VERSIONS: usize = 1024;
 
 /// Model settings: `NAME/config.toml`. Every key has a default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -5,13 +5,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Sessions of one model at most.
-pub const MAX_INSTANCES: u32 = 256;
+const MAX_INSTANCES: u32 = 256;
 /// Threads of one session at most, inside operators and between them.
-pub const MAX_SESSION_THREADS: u32 = 1024;
+const MAX_SESSION_THREADS: u32 = 1024;
 /// Threads of all sessions of a model at most.
-pub const MAX_MODEL_THREADS: u32 = 4096;
+const MAX_MODEL_THREADS: u32 = 4096;
 /// CPUs that a model's sessions may be pinned to at most.
-pub const MAX_CPUS: usize = 4096;
+const MAX_CPUS: usize = 4096;
 
 /// Number and threads of the sessions. Absent keys have the defaults shown; nothing is sized automatically.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -12,12 +12,12 @@ mod signature;
 mod warmup;
 mod warmup_data;
 
-pub use batching::{BatchingConfig, FirstDim, MAX_PREFERRED_ROWS, MAX_PRIORITY_LEVELS, check_batch_axis};
-pub use config::{DeclaredTensor, JoinedInput, MAX_NAMED_VERSIONS, ModelConfig};
-pub use instances::{InstanceConfig, InstanceKind, MAX_CPUS, MAX_INSTANCES, MAX_MODEL_THREADS, MAX_SESSION_THREADS};
+pub use batching::BatchingConfig;
+pub use config::{DeclaredTensor, JoinedInput, ModelConfig};
+pub use instances::{InstanceConfig, InstanceKind};
 pub use reshape::Reshape;
-pub use signature::{JoinedColumn, Reshapes, SessionTensor, Signature};
-pub use warmup::{MAX_WARMUP_COUNT, MAX_WARMUP_SAMPLES, WarmupData, WarmupInput, WarmupSample};
+pub use signature::{JoinedColumn, Reshapes, SessionTensor, Signature, check_batch_axis};
+pub use warmup::{WarmupData, WarmupInput, WarmupSample};
 pub use warmup_data::{MAX_INPUT_BYTES, PROBE_ROWS, WarmupTensor, sample_inputs, zero_bytes, zero_inputs};
 
 use serde::{Deserialize, Serialize};

@@ -4,7 +4,6 @@
 //! mismatch, by tensor. Server and import use the same check, so that the server can serve what the import accepts.
 
 use super::Manifest;
-use super::batching::{FirstDim, check_batch_axis};
 use super::config::{DeclaredTensor, ModelConfig};
 use super::reshape::Reshape;
 use tierlab_protocol::infer::{MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS};
@@ -82,7 +81,7 @@ impl Signature {
             ));
         }
         if signature.batched {
-            check_batch_axis(inputs.iter().map(first_dim), outputs.iter().map(first_dim)).map_err(|what| {
+            check_batch_axis(inputs, outputs).map_err(|what| {
                 format!(
                     "its config says `max_batch_size` = {max_batch_size}, and {what}: these are no batch of rows. Without \
                      `max_batch_size` it is served unbatched"
@@ -136,21 +135,20 @@ impl Signature {
             outputs: vec![None; self.outputs.len()],
         };
         for (role, declared, specs, reshapes) in [
-            (Role::Input, &config.inputs, &mut self.inputs, &mut reshapes.inputs),
-            (Role::Output, &config.outputs, &mut self.outputs, &mut reshapes.outputs),
+            ("input", &config.inputs, &mut self.inputs, &mut reshapes.inputs),
+            ("output", &config.outputs, &mut self.outputs, &mut reshapes.outputs),
         ] {
             for tensor in declared {
                 let name = &tensor.name;
                 let Some(index) = specs.iter().position(|spec| spec.name == *name) else {
                     let have: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
                     return Err(format!(
-                        "the config declares {} `{name}`, the graph has {}",
-                        role.word(),
+                        "the config declares {role} `{name}`, the graph has {}",
                         have.join(", ")
                     ));
                 };
-                let reshape = declare_one(tensor, &mut specs[index], batched, role);
-                reshapes[index] = reshape.map_err(|what| format!("{} `{name}`: {what}", role.word()))?;
+                let reshape = declare_one(tensor, &mut specs[index], batched, role == "output");
+                reshapes[index] = reshape.map_err(|what| format!("{role} `{name}`: {what}"))?;
             }
         }
         Ok(reshapes)
@@ -200,22 +198,6 @@ impl Signature {
     }
 }
 
-/// Direction of a tensor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
-    Input,
-    Output,
-}
-
-impl Role {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Input => "input",
-            Self::Output => "output",
-        }
-    }
-}
-
 fn spec(tensor: &SessionTensor) -> Result<TensorSpec, String> {
     let (name, rank) = (&tensor.name, tensor.shape.len());
     if name.is_empty() || name.len() > MAX_NAME_BYTES {
@@ -247,8 +229,43 @@ fn spec(tensor: &SessionTensor) -> Result<TensorSpec, String> {
     })
 }
 
-fn first_dim(tensor: &SessionTensor) -> (&str, FirstDim<'_>) {
-    (&tensor.name, FirstDim::of(&tensor.shape, &tensor.symbols))
+/// Name prefix that tf2onnx (`make_onnx_shape`) and ONNX's shape inference give to unknown dimensions, followed by a number.
+/// Two such dimensions may be equal.
+const UNKNOWN: &str = "unk__";
+
+/// Looks for what keeps the first dimensions of a graph's tensors from being one batch axis. A graph does not say whether its
+/// rows are independent of each other. Dimensions of one name (ONNX's `dim_param`) have one size; without a name the graph says
+/// nothing of it.
+///
+/// # Errors
+/// The first tensor whose first dimension is missing, fixed, or has another name than that of the first one with a name.
+pub fn check_batch_axis(inputs: &[SessionTensor], outputs: &[SessionTensor]) -> Result<(), String> {
+    let inputs = inputs.iter().map(|tensor| ("input", tensor));
+    let outputs = outputs.iter().map(|tensor| ("output", tensor));
+    let mut batch: Option<(&str, &str, &str)> = None;
+    for (
+        role,
+        SessionTensor {
+            name, shape, symbols, ..
+        },
+    ) in inputs.chain(outputs)
+    {
+        let symbol = match shape.first() {
+            None => return Err(format!("{role} `{name}` has no first dimension")),
+            Some(size @ 0..) => return Err(format!("the first dimension of {role} `{name}` is fixed at {size}")),
+            Some(_) => symbols.first().map_or("", String::as_str),
+        };
+        if symbol.is_empty() || symbol.starts_with(UNKNOWN) {
+            continue;
+        }
+        let (other_role, other, batch) = *batch.get_or_insert((role, name, symbol));
+        if batch != symbol {
+            return Err(format!(
+                "the first dimension of {role} `{name}` is `{symbol}`, that of {other_role} `{other}` is `{batch}`"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// True if two descriptions can be of one tensor.
@@ -272,7 +289,7 @@ fn declare_one(
     declared: &DeclaredTensor,
     spec: &mut TensorSpec,
     batched: bool,
-    role: Role,
+    is_output: bool,
 ) -> Result<Option<Reshape>, String> {
     if declared.datatype != spec.dtype {
         return Err(format!(
@@ -284,7 +301,7 @@ fn declare_one(
     let in_graph = declared.reshape.as_ref().unwrap_or(&declared.dims);
     let behind_batch = spec.shape.get_mut(batch..).unwrap_or_default();
     // An output may be free in the config and fixed in the graph: the runtime inferred more than the exporter wrote down.
-    let fits_one = |declared: i64, have: i64| have < 0 || declared == have || (role == Role::Output && declared < 0);
+    let fits_one = |declared: i64, have: i64| have < 0 || declared == have || (is_output && declared < 0);
     let fits = in_graph.len() == behind_batch.len()
         && in_graph
             .iter()
@@ -292,11 +309,7 @@ fn declare_one(
             .all(|(&declared, &have)| fits_one(declared, have));
     if !fits {
         let at = if batched { "behind the batch dimension " } else { "" };
-        let reshaped = if declared.reshape.is_some() {
-            " after `reshape`"
-        } else {
-            ""
-        };
+        let reshaped = declared.reshape.as_ref().map_or("", |_| " after `reshape`");
         return Err(format!(
             "the config declares dimensions {in_graph:?}{reshaped}, the graph has {at}{behind_batch:?}"
         ));
@@ -311,9 +324,9 @@ fn declare_one(
     }
     let with_batch = |dims: &[i64]| [&spec.shape[..batch], dims].concat();
     let (outside, inside) = (with_batch(&declared.dims), with_batch(in_graph));
-    let reshape = match role {
-        Role::Input => Reshape::new(&outside, &inside),
-        Role::Output => Reshape::new(&inside, &outside),
+    let reshape = match is_output {
+        false => Reshape::new(&outside, &inside),
+        true => Reshape::new(&inside, &outside),
     };
     spec.shape = outside;
     reshape.map(Some)

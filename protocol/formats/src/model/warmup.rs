@@ -47,9 +47,9 @@ pub enum WarmupData {
 }
 
 /// Warm-up samples of one model at most.
-pub const MAX_WARMUP_SAMPLES: usize = 64;
+const MAX_WARMUP_SAMPLES: usize = 64;
 /// Runs of one warm-up sample at most.
-pub const MAX_WARMUP_COUNT: u32 = 10_000;
+const MAX_WARMUP_COUNT: u32 = 10_000;
 
 fn one() -> u32 {
     1

@@ -67,10 +67,10 @@ pub fn external<'a>(
 impl External {
     fn add(&mut self, tensor: &TensorProto, is_path: &impl Fn(&str) -> bool) -> Result<(), String> {
         let Some(location) = entry(tensor, "location") else {
+            let name = &tensor.name;
             return match tensor.data_location {
                 DATA_EXTERNAL => Err(format!(
-                    "tensor `{}` keeps its data elsewhere but does not say where",
-                    tensor.name
+                    "tensor `{name}` keeps its data elsewhere but does not say where"
                 )),
                 _ => Ok(()),
             };
@@ -84,10 +84,7 @@ impl External {
                 tensor.name
             ));
         }
-        let offset = entry(tensor, "offset")
-            .and_then(|offset| offset.parse().ok())
-            .unwrap_or(0_u64);
-        let end = offset.saturating_add(least_bytes(tensor));
+        let end = number(tensor, "offset").saturating_add(least_bytes(tensor));
         let file = self.files.entry(location.to_owned()).or_default();
         file.path = path;
         if end > file.bytes {
@@ -123,17 +120,15 @@ fn elements(tensor: &TensorProto) -> u64 {
     dims.fold(1, u64::saturating_mul)
 }
 
-fn length(tensor: &TensorProto) -> u64 {
-    entry(tensor, "length")
-        .and_then(|length| length.parse().ok())
-        .unwrap_or(0)
+fn number(tensor: &TensorProto, key: &str) -> u64 {
+    entry(tensor, key).and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
 /// Bytes of a tensor in its file, by its shape; by its record where its type is not known.
 fn least_bytes(tensor: &TensorProto) -> u64 {
     match element_bits(tensor.data_type) {
         Some(bits) => elements(tensor).saturating_mul(bits).div_ceil(8),
-        None => length(tensor),
+        None => number(tensor, "length"),
     }
 }
 
@@ -141,7 +136,7 @@ fn least_bytes(tensor: &TensorProto) -> u64 {
 /// came later are taken for the largest, and parts of bytes for whole ones.
 fn most_bytes(tensor: &TensorProto) -> u64 {
     let bytes = element_bits(tensor.data_type).map_or(16, |bits| bits.div_ceil(8));
-    elements(tensor).saturating_mul(bytes).max(length(tensor))
+    elements(tensor).saturating_mul(bytes).max(number(tensor, "length"))
 }
 
 /// Placeholder stored in place of a file's content.

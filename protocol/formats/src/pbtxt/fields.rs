@@ -62,6 +62,10 @@ impl Refusals {
         result.map_err(|refusal| self.0.push(refusal)).ok()
     }
 
+    pub(super) fn push(&mut self, refusal: Refusal) {
+        self.0.push(refusal);
+    }
+
     /// Reads every field of a message. A name that is not in `repeated` may be given once.
     pub(super) fn each<'a>(
         &mut self,

@@ -52,7 +52,7 @@ pub fn model_config(text: &str, model: &str) -> Result<ModelConfig, BadModelFile
         let Some(at) = fields.find(|candidate| candidate.name == field) else {
             return Err(what);
         };
-        refusals.note::<()>(Err(at.refuse(what.0)));
+        refusals.push(at.refuse(what.0));
     }
     match refusals.told(text) {
         Some(told) => Err(BadModelFile(told)),
@@ -85,7 +85,7 @@ fn config(root: &Field, model: &str, refusals: &mut Refusals) -> ModelConfig {
     });
     if let [(_, (_, kind)), others @ ..] = &groups[..] {
         if let Some((group, _)) = others.iter().find(|(_, (_, other))| other != kind) {
-            refusals.note::<()>(Err(group.refuse("groups of different kinds are not supported")));
+            refusals.push(group.refuse("groups of different kinds are not supported"));
         }
         let instances = config.instances.get_or_insert_default();
         instances.count = groups.iter().fold(0, |sum, (_, (count, _))| sum.saturating_add(*count));
@@ -93,8 +93,7 @@ fn config(root: &Field, model: &str, refusals: &mut Refusals) -> ModelConfig {
     }
     match (max_batch_size, batching) {
         (None, Some(batching)) => {
-            let missing = "`max_batch_size` is missing: the most rows of a run";
-            refusals.note::<()>(Err(batching.refuse(missing)));
+            refusals.push(batching.refuse("`max_batch_size` is missing: the most rows of a run"));
         }
         // Without batches no request waits for others.
         (Some(0), _) => config.batching.max_delay_us = 0,
@@ -334,11 +333,10 @@ fn tensor(field: &Field, refusals: &mut Refusals) -> Option<DeclaredTensor> {
         Ok(())
     });
     if name.is_empty() {
-        refusals.note::<()>(Err(field.refuse("`name` is missing")));
+        refusals.push(field.refuse("`name` is missing"));
     }
     if !has_type {
-        let missing = format!("`data_type` of `{}` is missing", short(&name));
-        refusals.note::<()>(Err(field.refuse(missing)));
+        refusals.push(field.refuse(format!("`data_type` of `{}` is missing", short(&name))));
     }
     if let Some((at, shape)) = &reshape {
         refusals.note(Reshape::new(&dims, shape).map_err(|what| at.refuse(what)));
@@ -397,8 +395,7 @@ fn warmup_input(field: &Field, refusals: &mut Refusals) -> Option<WarmupInput> {
         Ok(())
     });
     if data.is_none() && !is_given {
-        let none = "one of `zero_data`, `random_data` and `input_data_file` is missing";
-        refusals.note::<()>(Err(field.refuse(none)));
+        refusals.push(field.refuse("one of `zero_data`, `random_data` and `input_data_file` is missing"));
     }
     Some(WarmupInput {
         dims: Some(dims),

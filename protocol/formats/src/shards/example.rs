@@ -20,13 +20,10 @@ const COLUMN: &str = ".column";
 
 /// The feature of a column.
 fn feature_name(column: &str) -> Cow<'_, str> {
-    let rest = column.strip_prefix(KEY_FEATURE);
     // So that no two columns meet.
-    let is_taken = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(COLUMN));
-    if is_taken {
-        Cow::Owned(format!("{column}{COLUMN}"))
-    } else {
-        Cow::Borrowed(column)
+    match column.strip_prefix(KEY_FEATURE) {
+        Some(rest) if rest.is_empty() || rest.starts_with(COLUMN) => Cow::Owned(format!("{column}{COLUMN}")),
+        _ => Cow::Borrowed(column),
     }
 }
 
@@ -37,10 +34,8 @@ include!(concat!(env!("OUT_DIR"), "/tensorflow.rs"));
 #[must_use]
 pub fn of_row(schema: &TableSchema, key: &str, row: &[u8]) -> Vec<u8> {
     let mut feature = BTreeMap::new();
-    let key = Kind::BytesList(BytesList {
-        value: vec![key.as_bytes().to_vec()],
-    });
-    feature.insert(KEY_FEATURE.to_owned(), Feature { kind: Some(key) });
+    let kind = Some(bytes_list(key.as_bytes().to_vec()));
+    feature.insert(KEY_FEATURE.to_owned(), Feature { kind });
     for column in &schema.columns {
         let bytes = column.of_row(row).unwrap_or_default();
         let kind = Some(elements(column.dtype, bytes));
@@ -58,9 +53,7 @@ fn key_of_row(column: &KeyColumn, row: &[u8]) -> Kind {
     let key = column.get(row).unwrap_or_default();
     match column.kind {
         KeyKind::Int64 => elements(DataType::Int64, key),
-        KeyKind::String | KeyKind::Uuid => Kind::BytesList(BytesList {
-            value: vec![column.kind.to_text(key).into_bytes()],
-        }),
+        KeyKind::String | KeyKind::Uuid => bytes_list(column.kind.to_text(key).into_bytes()),
     }
 }
 
@@ -72,10 +65,12 @@ fn elements(dtype: DataType, bytes: &[u8]) -> Kind {
         DataType::Int64 => Kind::Int64List(Int64List {
             value: bytes.as_chunks().0.iter().map(|&le| i64::from_le_bytes(le)).collect(),
         }),
-        _ => Kind::BytesList(BytesList {
-            value: vec![bytes.to_vec()],
-        }),
+        _ => bytes_list(bytes.to_vec()),
     }
+}
+
+fn bytes_list(bytes: Vec<u8>) -> Kind {
+    Kind::BytesList(BytesList { value: vec![bytes] })
 }
 
 /// Writes the columns of a record into `row`, one zeroed stride. `offset` is the record's, for errors.
@@ -86,6 +81,11 @@ pub fn into_row(schema: &TableSchema, key: &str, record: &[u8], offset: u64, row
     let fail = |what: String| ShardError::new("Example", offset, what);
     let example = Example::decode(record).map_err(|e| fail(e.to_string()))?;
     let features = example.features.unwrap_or_default().feature;
+    let of_column = |name: &str| {
+        features
+            .get(&*feature_name(name))
+            .and_then(|feature| feature.kind.as_ref())
+    };
     let key_bytes = features.get(KEY_FEATURE).and_then(|feature| match &feature.kind {
         Some(Kind::BytesList(list)) => list.value.first(),
         _ => None,
@@ -96,30 +96,19 @@ pub fn into_row(schema: &TableSchema, key: &str, record: &[u8], offset: u64, row
         )));
     }
     for column in &schema.columns {
-        let feature = features
-            .get(&*feature_name(&column.name))
-            .and_then(|feature| feature.kind.as_ref());
-        let feature = feature.ok_or_else(|| fail(format!("no feature `{}`", column.name)))?;
+        let feature = of_column(&column.name).ok_or_else(|| fail(format!("no feature `{}`", column.name)))?;
         put(column, feature, row).ok_or_else(|| {
             let (name, dtype, shape) = (&column.name, column.dtype, &column.shape);
             fail(format!("feature `{name}` is no {} of shape {shape:?}", dtype.as_str()))
         })?;
     }
-    if let Some(column) = &schema.key {
-        let feature = features
-            .get(&*feature_name(&column.name))
-            .and_then(|feature| feature.kind.as_ref());
-        let is_put = feature.is_some_and(|feature| put_key(column, feature, row));
-        let what = || {
-            format!(
-                "no feature `{}` that holds a key of kind {}",
-                column.name,
-                column.kind.as_str()
-            )
-        };
-        is_put.then_some(()).ok_or_else(|| fail(what()))?;
+    match &schema.key {
+        Some(column) if !of_column(&column.name).is_some_and(|feature| put_key(column, feature, row)) => {
+            let (name, kind) = (&column.name, column.kind.as_str());
+            Err(fail(format!("no feature `{name}` that holds a key of kind {kind}")))
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn put_key(column: &KeyColumn, kind: &Kind, row: &mut [u8]) -> bool {

@@ -32,6 +32,12 @@ impl ShardError {
     }
 }
 
+impl From<ShardError> for String {
+    fn from(error: ShardError) -> Self {
+        error.to_string()
+    }
+}
+
 /// The largest sample accepted, in bytes: as the largest row of a table, with what lies around it.
 pub const MAX_SAMPLE_BYTES: u64 = 80 << 20;
 

@@ -27,28 +27,13 @@ pub struct Member {
     pub body: Range<u64>,
 }
 
-/// Next step of an archive's reader.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
-    /// Hand over the block at this offset, with [`Walk::block`].
-    Block(u64),
-    /// Hand over these bytes, [`MAX_EXTENDED_BYTES`] at most, with [`Walk::extended`].
-    Extended(Range<u64>),
-    /// A file was found; the next block is at [`Walk::next`].
-    Found(Member),
-    /// The archive ends here.
-    End,
-}
-
-/// Walks an archive from header to header. It is told bytes and says which ones it needs; the bodies of files are not among
-/// them.
-#[derive(Debug)]
+/// Walks an archive from header to header. It says which bytes it needs; the bodies of files are not among them.
+#[derive(Debug, Default)]
 pub struct Walk {
     len: u64,
     at: u64,
     /// Offset of the first header of the current member.
     start: Option<u64>,
-    extended: Option<Extended>,
     name: Option<String>,
     size: Option<u64>,
     /// True if an extended header announced a sparse map in front of the member's bytes.
@@ -57,36 +42,11 @@ pub struct Walk {
     has_ended: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Extended {
-    Pax,
-    LongName,
-}
-
 impl Walk {
     /// A walk over an archive of so many bytes.
     #[must_use]
-    pub const fn new(len: u64) -> Self {
-        Self {
-            len,
-            at: 0,
-            start: None,
-            extended: None,
-            name: None,
-            size: None,
-            is_sparse: false,
-            has_ended: false,
-        }
-    }
-
-    /// Input needed first, and after each [`Step::Found`].
-    #[must_use]
-    pub fn next(&self) -> Step {
-        // An archive that ends without blocks of zeros between two members is whole, as other readers have it.
-        if self.at >= self.len && self.start.is_none() {
-            return Step::End;
-        }
-        Step::Block(self.at)
+    pub fn new(len: u64) -> Self {
+        Self { len, ..Self::default() }
     }
 
     /// True after the zero blocks that end a whole archive. An archive cut off between two members has none.
@@ -95,39 +55,79 @@ impl Walk {
         self.has_ended
     }
 
-    /// Takes the block that was asked for; fewer than [`BLOCK`] bytes mean that the file ends there.
+    /// Returns the next file; `None` at the end. `read` appends the bytes of a range, of [`MAX_EXTENDED_BYTES`] at most; fewer
+    /// than [`BLOCK`] mean that the file ends there.
     ///
     /// # Errors
-    /// A block that is no header, a size beyond the file's end or the limits, a name that is no UTF-8.
-    pub fn block(&mut self, block: &[u8]) -> Result<Step, ShardError> {
-        let offset = self.at;
-        let fail = |what: String| ShardError::new("tar", offset, what);
-        let is_zero = block.iter().all(|&byte| byte == 0);
-        if is_zero && self.has_ended && block.len() < BLOCK {
-            return Ok(Step::End);
-        }
-        let Some((block, _)) = block.split_first_chunk::<BLOCK>() else {
-            return Err(fail(format!(
-                "the file ends {} bytes into a header: it was cut off",
-                block.len()
-            )));
-        };
-        if is_zero {
-            if self.start.is_some() {
-                return Err(fail(
-                    "an extended header without its member: the file is damaged".to_owned(),
-                ));
+    /// A block that is no header, a size beyond the file's end or the limits, a name that is no UTF-8, a damaged extended
+    /// header; an error of `read`.
+    pub fn next<E: From<ShardError>>(
+        &mut self,
+        mut read: impl FnMut(Range<u64>, &mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<Option<Member>, E> {
+        let mut bytes = Vec::with_capacity(BLOCK);
+        // An archive that ends without blocks of zeros between two members is whole, as other readers have it.
+        while self.at < self.len || self.start.is_some() {
+            let offset = self.at;
+            bytes.clear();
+            read(offset..offset + BLOCK as u64, &mut bytes)?;
+            let is_zero = bytes.iter().all(|&byte| byte == 0);
+            if is_zero && self.has_ended && bytes.len() < BLOCK {
+                return Ok(None);
             }
-            // Archives that were put behind each other are one to whoever did so; and a hole in the middle hides no members.
-            self.has_ended = true;
-            self.at += BLOCK as u64;
-            return Ok(self.next());
+            let Some(&block) = bytes.first_chunk::<BLOCK>() else {
+                let what = format!("the file ends {} bytes into a header: it was cut off", bytes.len());
+                return Err(self.fail(what).into());
+            };
+            if is_zero {
+                if self.start.is_some() {
+                    let what = "an extended header without its member: the file is damaged";
+                    return Err(self.fail(what).into());
+                }
+                // Archives that were put behind each other are one to whoever did so; and a hole in the middle hides no members.
+                self.has_ended = true;
+                self.at += BLOCK as u64;
+                continue;
+            }
+            let (kind, body) = self.header(&block)?;
+            // A header of all members names and sizes no file here.
+            if kind != b'g' {
+                self.start.get_or_insert(offset);
+            }
+            match kind {
+                b'g' | b'K' => self.at = body.end.next_multiple_of(BLOCK as u64),
+                b'x' | b'L' => {
+                    let count = body.end - body.start;
+                    if count > MAX_EXTENDED_BYTES {
+                        let what = format!("an extended header of {count} bytes, of {MAX_EXTENDED_BYTES} at most");
+                        return Err(self.fail(what).into());
+                    }
+                    bytes.clear();
+                    read(body.clone(), &mut bytes)?;
+                    self.extended(kind, &bytes)?;
+                    self.at = body.end.next_multiple_of(BLOCK as u64);
+                }
+                _ => {
+                    if let Some(member) = self.member(&block, body)? {
+                        return Ok(Some(member));
+                    }
+                }
+            }
         }
+        Ok(None)
+    }
+
+    fn fail(&self, what: impl Into<String>) -> ShardError {
+        ShardError::new("tar", self.at, what)
+    }
+
+    /// Kind of a header, and the bytes behind it.
+    fn header(&mut self, block: &[u8; BLOCK]) -> Result<(u8, Range<u64>), ShardError> {
         check_sum(block).map_err(|what| match self.has_ended {
-            true => fail(format!("behind the end of an archive: {what}")),
-            false => fail(what),
+            true => self.fail(format!("behind the end of an archive: {what}")),
+            false => self.fail(what),
         })?;
-        let own = number(&block[124..136]).ok_or_else(|| fail("its size is no number".to_owned()))?;
+        let own = number(&block[124..136]).ok_or_else(|| self.fail("its size is no number"))?;
         let kind = block[156];
         let size = match kind {
             b'x' | b'g' | b'L' | b'K' => own,
@@ -138,22 +138,20 @@ impl Walk {
                 (size, _) => size.unwrap_or(own),
             },
         };
-        let body = self.body(size)?;
-        if kind == b'g' {
-            // This header is of all members: nothing that names or sizes a file here.
-            return Ok(self.pass(&body));
+        if size > MAX_SAMPLE_BYTES {
+            return Err(self.fail(format!("a member of {size} bytes, of {MAX_SAMPLE_BYTES} at most")));
         }
-        self.start.get_or_insert(offset);
-        match kind {
-            b'x' => self.expect(Extended::Pax, body),
-            b'L' => self.expect(Extended::LongName, body),
-            b'K' => Ok(self.pass(&body)),
-            _ => self.member(block, body),
+        let start = self.at + BLOCK as u64;
+        let (end, len) = (start + size, self.len);
+        if end > len {
+            return Err(self.fail(format!("a member ends at {end}, the file at {len}: it was cut off")));
         }
+        Ok((kind, start..end))
     }
 
-    /// Takes the header of a member, whose extended headers were taken before.
-    fn member(&mut self, block: &[u8; BLOCK], body: Range<u64>) -> Result<Step, ShardError> {
+    /// Takes the header of a member, whose extended headers were taken before. `None` for folders and the like, which have no
+    /// bytes.
+    fn member(&mut self, block: &[u8; BLOCK], body: Range<u64>) -> Result<Option<Member>, ShardError> {
         let offset = self.at;
         let fail = |what: String| Err(ShardError::new("tar", offset, what));
         let kind = block[156];
@@ -183,34 +181,20 @@ impl Walk {
             _ => {}
         }
         self.at = body.end.next_multiple_of(BLOCK as u64);
-        if !matches!(kind, 0 | b'0' | b'7') || name.ends_with('/') {
-            // Folders and the like have no bytes.
-            return Ok(self.next());
-        }
-        Ok(Step::Found(Member { name, start, body }))
+        let is_file = matches!(kind, 0 | b'0' | b'7') && !name.ends_with('/');
+        Ok(is_file.then_some(Member { name, start, body }))
     }
 
     /// Takes the bytes of an extended header or of a long name.
-    ///
-    /// # Errors
-    /// Fewer bytes than were asked for, or records that are none.
-    pub fn extended(&mut self, bytes: &[u8]) -> Result<Step, ShardError> {
-        let offset = self.at;
-        let fail = |what: &str| ShardError::new("tar", offset, what);
-        let kind = self
-            .extended
-            .take()
-            .ok_or_else(|| fail("no extended header was asked for"))?;
-        match kind {
-            Extended::LongName => {
-                let name = std::str::from_utf8(until_zero(bytes)).map_err(|_| fail("a long name is no UTF-8"))?;
-                self.name = Some(name.to_owned());
-            }
-            Extended::Pax => self.pax(bytes).ok_or_else(|| fail("an extended header is damaged"))?,
+    fn extended(&mut self, kind: u8, bytes: &[u8]) -> Result<(), ShardError> {
+        if kind == b'x' {
+            return self
+                .pax(bytes)
+                .ok_or_else(|| self.fail("an extended header is damaged"));
         }
-        let end = self.at + BLOCK as u64 + bytes.len() as u64;
-        self.at = end.next_multiple_of(BLOCK as u64);
-        Ok(Step::Block(self.at))
+        let name = std::str::from_utf8(until_zero(bytes)).map_err(|_| self.fail("a long name is no UTF-8"))?;
+        self.name = Some(name.to_owned());
+        Ok(())
     }
 
     /// Records as `LENGTH KEYWORD=VALUE\n`, the length of the whole record in decimal digits.
@@ -232,71 +216,32 @@ impl Walk {
         }
         Some(())
     }
-
-    fn expect(&mut self, kind: Extended, body: Range<u64>) -> Result<Step, ShardError> {
-        let bytes = body.end - body.start;
-        if bytes > MAX_EXTENDED_BYTES {
-            let what = format!("an extended header of {bytes} bytes, of {MAX_EXTENDED_BYTES} at most");
-            return Err(ShardError::new("tar", self.at, what));
-        }
-        self.extended = Some(kind);
-        Ok(Step::Extended(body))
-    }
-
-    fn body(&self, size: u64) -> Result<Range<u64>, ShardError> {
-        let fail = |what: String| ShardError::new("tar", self.at, what);
-        if size > MAX_SAMPLE_BYTES {
-            return Err(fail(format!("a member of {size} bytes, of {MAX_SAMPLE_BYTES} at most")));
-        }
-        let start = self.at + BLOCK as u64;
-        let body = start..start + size;
-        if body.end > self.len {
-            let what = format!(
-                "a member ends at {}, the file at {}: it was cut off",
-                body.end, self.len
-            );
-            return Err(fail(what));
-        }
-        Ok(body)
-    }
-
-    fn pass(&mut self, body: &Range<u64>) -> Step {
-        self.at = body.end.next_multiple_of(BLOCK as u64);
-        self.next()
-    }
 }
 
 /// Files of an archive, or of a piece of one that starts with a header at offset `base` of its file.
 ///
 /// # Errors
-/// Same as [`Walk::block`] and [`Walk::extended`]; offsets are those in the whole file.
+/// Same as [`Walk::next`]; offsets are those in the whole file.
 pub fn members(bytes: &[u8], base: u64) -> Result<Vec<Member>, ShardError> {
     let whole = |e: ShardError| ShardError {
         offset: e.offset + base,
         ..e
     };
-    let piece = |range: Range<u64>| {
+    let mut read = |range: Range<u64>, out: &mut Vec<u8>| {
         let end = range.end.min(bytes.len() as u64) as usize;
-        &bytes[(range.start as usize).min(end)..end]
+        out.extend_from_slice(&bytes[(range.start as usize).min(end)..end]);
+        Ok(())
     };
     let mut walk = Walk::new(bytes.len() as u64);
     let mut found = Vec::new();
-    let mut step = walk.next();
-    loop {
-        step = match step {
-            Step::Block(at) => walk.block(piece(at..at + BLOCK as u64)).map_err(whole)?,
-            Step::Extended(range) => walk.extended(piece(range)).map_err(whole)?,
-            Step::Found(member) => {
-                found.push(Member {
-                    start: member.start + base,
-                    body: member.body.start + base..member.body.end + base,
-                    name: member.name,
-                });
-                walk.next()
-            }
-            Step::End => return Ok(found),
-        };
+    while let Some(member) = walk.next(&mut read).map_err(whole)? {
+        found.push(Member {
+            start: member.start + base,
+            body: member.body.start + base..member.body.end + base,
+            name: member.name,
+        });
     }
+    Ok(found)
 }
 
 /// A file at the front of an archive.

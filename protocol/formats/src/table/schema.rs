@@ -68,20 +68,15 @@ impl TableSchema {
         let mut offset = 0_usize;
         let mut laid = Vec::with_capacity(columns.len());
         for &(column, dtype, shape) in columns {
-            let size = dtype
-                .size()
-                .ok_or_else(|| schema_error(column, "BYTES has no fixed size"))?;
-            offset = offset.next_multiple_of(size);
+            offset = offset.next_multiple_of(dtype.size().unwrap_or(1));
             let column = Column {
                 name: column.to_owned(),
                 dtype,
                 shape: shape.to_vec(),
                 offset: u32::try_from(offset).map_err(|_| schema_error(column, "offset too large"))?,
             };
-            offset = column
-                .byte_len()
-                .and_then(|len| offset.checked_add(len))
-                .ok_or_else(|| schema_error(&column.name, "no fixed size"))?;
+            // Columns without a fixed size are refused below.
+            offset = offset.saturating_add(column.byte_len().unwrap_or(0));
             laid.push(column);
         }
         let schema = Self {
@@ -135,17 +130,15 @@ impl TableSchema {
     /// # Errors
     /// A row above [`MAX_STRIDE`].
     pub fn stride(&self) -> Result<u32, TableError> {
-        let used = self
-            .payload_len()
-            .and_then(|len| len.checked_add(ROW_CRC_BYTES))
-            .filter(|&used| used <= MAX_STRIDE as usize)
-            .ok_or_else(|| schema_error(&self.name, "rows are larger than 64 MiB"))?;
+        let too_large = || schema_error(&self.name, "rows are larger than 64 MiB");
+        let used = self.payload_len().and_then(|len| len.checked_add(ROW_CRC_BYTES));
+        let used = used.filter(|&used| used <= MAX_STRIDE as usize).ok_or_else(too_large)?;
         let stride = if used <= ALIGN as usize {
             used.next_power_of_two()
         } else {
             used.next_multiple_of(ALIGN as usize)
         };
-        u32::try_from(stride).map_err(|_| schema_error(&self.name, "rows are larger than 64 MiB"))
+        u32::try_from(stride).map_err(|_| too_large())
     }
 
     pub(super) fn validate(&self) -> Result<(), TableError> {
@@ -157,25 +150,16 @@ impl TableSchema {
         }
         let mut end = 0_usize;
         for (i, column) in self.columns.iter().enumerate() {
-            let size = column
-                .dtype
-                .size()
-                .ok_or_else(|| schema_error(&column.name, "BYTES has no fixed size"))?;
-            let len = column
-                .byte_len()
-                .ok_or_else(|| schema_error(&column.name, "no fixed size"))?;
+            let bad = |what: &str| schema_error(&column.name, what);
+            let size = column.dtype.size().ok_or_else(|| bad("BYTES has no fixed size"))?;
+            let len = column.byte_len().ok_or_else(|| bad("no fixed size"))?;
             let offset = column.offset as usize;
             if !offset.is_multiple_of(size) || offset < end {
-                return Err(schema_error(
-                    &column.name,
-                    "its offset is unaligned or overlaps the column before",
-                ));
+                return Err(bad("its offset is unaligned or overlaps the column before"));
             }
-            end = offset
-                .checked_add(len)
-                .ok_or_else(|| schema_error(&column.name, "too large"))?;
+            end = offset.checked_add(len).ok_or_else(|| bad("too large"))?;
             if self.columns[..i].iter().any(|other| other.name == column.name) {
-                return Err(schema_error(&column.name, "the name stands twice"));
+                return Err(bad("the name stands twice"));
             }
         }
         match &self.key {

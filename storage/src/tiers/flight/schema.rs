@@ -88,8 +88,9 @@ fn field(name: &str, dtype: DataType, shape: &[i64]) -> Result<Field, String> {
     Ok(Field::new(name, arrow, false).with_metadata(metadata))
 }
 
-/// Arrow type of an element.
-fn element(dtype: DataType) -> Option<Arrow> {
+/// Arrow type of an element; `None` if it has no fixed size.
+#[must_use]
+pub fn element(dtype: DataType) -> Option<Arrow> {
     Some(match dtype {
         DataType::Bool => Arrow::Boolean,
         DataType::Uint8 => Arrow::UInt8,
@@ -108,7 +109,8 @@ fn element(dtype: DataType) -> Option<Arrow> {
 }
 
 /// Tensor element type of an Arrow type; `None` if it has none.
-fn dtype(arrow: &Arrow) -> Option<DataType> {
+#[must_use]
+pub fn dtype(arrow: &Arrow) -> Option<DataType> {
     let named = DataType::ALL.into_iter().filter(|&dtype| dtype != DataType::Bf16);
     named.into_iter().find(|&dtype| element(dtype).as_ref() == Some(arrow))
 }

@@ -58,6 +58,7 @@ struct Add {
     path: String,
     #[serde(default)]
     partition_values: Values,
+    /// Some of its rows are deleted.
     deletion_vector: Option<IgnoredAny>,
 }
 
@@ -96,17 +97,10 @@ struct DeltaField {
     metadata: BTreeMap<String, Value>,
 }
 
-/// File of a version.
-struct Live {
-    /// True if some of its rows are deleted.
-    has_deleted: bool,
-    partition_values: Values,
-}
-
 /// State of a table at a version.
 #[derive(Default)]
 struct Version {
-    live: BTreeMap<String, Live>,
+    live: BTreeMap<String, Add>,
     metadata: Option<MetaData>,
     protocol: Option<Protocol>,
 }
@@ -130,8 +124,9 @@ pub(in super::super) fn choose(
     if let Some((version, parts)) = newest_checkpoint(folder).filter(|_| !is_whole) {
         for name in parts {
             let bytes = read(name)?;
-            at.add_checkpoint(bytes)
-                .map_err(|what| bad(&format!("{name}: {what}")))?;
+            // Its reader may panic on damage.
+            unless_it_panics(|| at.add_parquet(bytes))
+                .map_err(|what: String| bad(&format!("{name}: no checkpoint: {what}")))?;
         }
         next = version + 1;
     }
@@ -225,22 +220,12 @@ impl Version {
         }
         // A commit may replace a file by itself with other rows deleted, so removals are applied first, whatever their
         // order.
-        for add in added {
-            let live = Live {
-                has_deleted: add.deletion_vector.is_some(),
-                partition_values: add.partition_values,
-            };
-            self.live.insert(decoded(&add.path), live);
-        }
+        let added = added.into_iter().map(|add: Add| (decoded(&add.path), add));
+        self.live.extend(added);
         Ok(())
     }
 
-    /// Adds one file of a checkpoint. Its reader may panic on damage.
-    fn add_checkpoint(&mut self, bytes: Vec<u8>) -> Result<(), String> {
-        let read = unless_it_panics(|| self.add_parquet(bytes));
-        read.map_err(|what| format!("no checkpoint: {what}"))
-    }
-
+    /// Adds one file of a checkpoint.
     fn add_parquet(&mut self, bytes: Vec<u8>) -> Result<(), String> {
         let builder = ParquetRecordBatchReaderBuilder::try_new(Bytes::from(bytes)).map_err(|e| e.to_string())?;
         let wanted = [
@@ -282,7 +267,7 @@ impl Version {
                 "it needs a reader of version {version}, this is {READER_VERSION}: write it anew"
             ));
         }
-        if let Some((name, _)) = self.live.iter().find(|(_, live)| live.has_deleted) {
+        if let Some((name, _)) = self.live.iter().find(|(_, live)| live.deletion_vector.is_some()) {
             return Err(format!(
                 "{name} has a deletion vector, which is not read: write it anew with `REORG TABLE ... APPLY (PURGE)`"
             ));
@@ -327,7 +312,7 @@ impl Version {
             });
         }
         let table = Arc::new(table);
-        let of_file = |(name, live): (&String, &Live)| {
+        let of_file = |(name, live): (&String, &Add)| {
             let columns = FileColumns::of_table(&table, |column| {
                 let value = live.partition_values.get(&column.file_names[0])?.clone();
                 Some(value.filter(|value| !value.is_empty()))

@@ -143,10 +143,7 @@ pub(in super::super) fn choose(
         read,
     };
     let manifests = match &snapshot.manifest_list {
-        Some(list) => {
-            let (name, batches) = files.records(list)?;
-            manifests_of(&batches).map_err(|what| bad(&format!("{name}: {what}")))?
-        }
+        Some(list) => files.records(list, manifests_of)?,
         None => {
             let of_address = |address: &String| Manifest {
                 address: address.clone(),
@@ -181,41 +178,31 @@ struct DataFiles<'a> {
 impl<'a> DataFiles<'a> {
     /// Returns the name and the length of a file in the folder.
     fn named(&self, address: &str) -> Result<(&'a String, u64), ModelsError> {
-        let outside = || {
-            bad(
-                self.folder,
-                &format!("{address} lies outside of {}{ANEW}", self.location),
-            )
-        };
+        let bad = |what: String| bad(self.folder, &what);
+        let outside = || bad(format!("{address} lies outside of {}{ANEW}", self.location));
         let name = below(self.location, address).ok_or_else(outside)?;
         // The search also excludes addresses with `..`.
         let found = self.folder.files.get_key_value(name);
-        let missing = || {
-            bad(
-                self.folder,
-                &format!("its newest snapshot names {name}, which is not there"),
-            )
-        };
-        let (name, bytes) = found.ok_or_else(missing)?;
-        Ok((name, *bytes))
+        let missing = || bad(format!("its newest snapshot names {name}, which is not there"));
+        found.map(|(name, bytes)| (name, *bytes)).ok_or_else(missing)
     }
 
-    fn records(&self, address: &str) -> Result<(&'a String, Vec<RecordBatch>), ModelsError> {
+    /// Reads the records of an Avro file as `parse` does.
+    fn records<T>(
+        &self,
+        address: &str,
+        parse: impl Fn(&[RecordBatch]) -> Result<Vec<T>, String>,
+    ) -> Result<Vec<T>, ModelsError> {
         let (name, _) = self.named(address)?;
-        let found = records_of((self.read)(name)?);
-        Ok((
-            name,
-            found.map_err(|what| bad(self.folder, &format!("{name}: {what}")))?,
-        ))
+        let parsed = records_of((self.read)(name)?).and_then(|batches| parse(&batches));
+        parsed.map_err(|what| bad(self.folder, &format!("{name}: {what}")))
     }
 
     /// Returns the files of rows in a manifest.
     fn of_manifest(&self, manifest: &Manifest) -> Result<Vec<(&'a String, File)>, ModelsError> {
         let fail = |what: String| Err(bad(self.folder, &what));
-        let (name, batches) = self.records(&manifest.address)?;
-        let files = files_of(&batches).map_err(|what| bad(self.folder, &format!("{name}: {what}")))?;
         let mut named = Vec::new();
-        for file in files {
+        for file in self.records(&manifest.address, files_of)? {
             let (address, format, bytes) = (&file.address, &file.format, file.bytes);
             if manifest.content == DELETES {
                 return fail(format!(
@@ -267,12 +254,8 @@ impl Metadata {
                 },
             })
         };
-        schema
-            .fields
-            .iter()
-            .map(column)
-            .collect::<Result<_, String>>()
-            .map(Arc::new)
+        let columns = schema.fields.iter().map(column).collect::<Result<_, String>>();
+        columns.map(Arc::new)
     }
 
     /// Returns the columns of a file. A column missing in the file may be the partition column.
@@ -293,30 +276,23 @@ fn newest(folder: &Listing) -> Result<(u64, &String), String> {
     let versions = folder.files.keys().filter_map(|name| Some((version_of(name)?, name)));
     let mut versions: Vec<(u64, &String)> = versions.collect();
     versions.sort();
-    let (version, newest) = match &versions[..] {
-        [.., (before, other), (last, name)] if before == last => {
-            return Err(format!(
-                "{other} and {name} are both of version {last}: which of them counts, its catalog knows"
-            ));
-        }
-        [.., last] => *last,
-        [] => return Err("it has no metadata".to_owned()),
-    };
-    Ok((version, newest))
+    match &versions[..] {
+        [.., (before, other), (last, name)] if before == last => Err(format!(
+            "{other} and {name} are both of version {last}: which of them counts, its catalog knows"
+        )),
+        [.., last] => Ok(*last),
+        [] => Err("it has no metadata".to_owned()),
+    }
 }
 
 fn metadata_of(bytes: &[u8]) -> Result<Metadata, String> {
+    if !bytes.starts_with(&GZIP) {
+        return serde_json::from_slice(bytes).map_err(|e| e.to_string());
+    }
     let mut unpacked = Vec::new();
-    let bytes = if bytes.starts_with(&GZIP) {
-        let read = MultiGzDecoder::new(bytes)
-            .take(MAX_METADATA_BYTES)
-            .read_to_end(&mut unpacked);
-        read.map_err(|e| e.to_string())?;
-        &unpacked
-    } else {
-        bytes
-    };
-    serde_json::from_slice(bytes).map_err(|e| e.to_string())
+    let mut reader = MultiGzDecoder::new(bytes).take(MAX_METADATA_BYTES);
+    reader.read_to_end(&mut unpacked).map_err(|e| e.to_string())?;
+    serde_json::from_slice(&unpacked).map_err(|e| e.to_string())
 }
 
 /// Returns an address relative to another. Hadoop writes one address with more or fewer slashes, and `s3` as `s3a`.

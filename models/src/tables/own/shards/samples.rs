@@ -6,6 +6,7 @@ use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierlab_protocol::tensor::DataType;
+use tierlab_storage::tiers::flight::schema::element;
 
 /// Maximum samples, and approximate bytes, from which types are detected.
 pub(super) const SAMPLED: usize = 100;
@@ -126,19 +127,10 @@ fn type_of(values: &[&Value]) -> Arrow {
 }
 
 /// Booleans are bytes here; Arrow's own are bits.
-const fn arrow_of(dtype: DataType) -> Arrow {
+fn arrow_of(dtype: DataType) -> Arrow {
     match dtype {
-        DataType::Int8 => Arrow::Int8,
-        DataType::Int16 => Arrow::Int16,
-        DataType::Int32 => Arrow::Int32,
-        DataType::Int64 => Arrow::Int64,
-        DataType::Uint16 => Arrow::UInt16,
-        DataType::Uint32 => Arrow::UInt32,
-        DataType::Uint64 => Arrow::UInt64,
-        DataType::Fp16 => Arrow::Float16,
-        DataType::Fp32 => Arrow::Float32,
-        DataType::Fp64 => Arrow::Float64,
-        DataType::Bool | DataType::Uint8 | DataType::Bf16 | DataType::Bytes => Arrow::UInt8,
+        DataType::Bool | DataType::Bf16 => Arrow::UInt8,
+        dtype => element(dtype).unwrap_or(Arrow::UInt8),
     }
 }
 

@@ -25,9 +25,9 @@ pub(super) fn each_sample<E: From<String>>(
     let mut at = 0;
     while at < file.len() {
         let head = file.get(at..at + HEAD_BYTES as u64)?;
-        let body = length(head, at).map_err(|e| e.to_string())?;
+        let body = length(head, at).map_err(String::from)?;
         let end = at + HEAD_BYTES as u64 + body + FOOT_BYTES as u64;
-        let (record, _) = record(file.get(at..end)?, at).map_err(|e| e.to_string())?;
+        let (record, _) = record(file.get(at..end)?, at).map_err(String::from)?;
         let example = Example::decode(record).map_err(|e| format!("offset {at}: no tf.train.Example: {e}"))?;
         let features = example.features.unwrap_or_default().feature;
         let values = features.into_iter().filter(|(name, _)| wanted(name));

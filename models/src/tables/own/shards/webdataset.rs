@@ -9,7 +9,7 @@ use super::samples::{ShardSample, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use tierlab_formats::npy;
-use tierlab_formats::shards::tar::{BLOCK, Step, Walk};
+use tierlab_formats::shards::tar::Walk;
 use tierlab_formats::shards::{MAX_SAMPLE_BYTES, key_and_extension};
 use tierlab_protocol::tensor::DataType;
 
@@ -36,44 +36,36 @@ pub(super) fn each_sample<E: From<String>>(
     let mut file = Window::open(path)?;
     let mut walk = Walk::new(file.len());
     let mut making: Option<Files> = None;
-    let mut step = walk.next();
-    loop {
-        step = match step {
-            Step::Block(at) => walk
-                .block(file.get(at..at + BLOCK as u64)?)
-                .map_err(|e| e.to_string())?,
-            Step::Extended(range) => walk.extended(file.get(range)?).map_err(|e| e.to_string())?,
-            Step::Found(member) => {
-                if let Some((key, extension)) = key_and_extension(&member.name) {
-                    if let Some(whole) = making.take_if(|files| files.key != key)
-                        && !each(whole.sample(), member.start)?
-                    {
-                        return Ok(member.start);
-                    }
-                    let files = making.get_or_insert_with(|| Files::new(key));
-                    let bytes = match wanted(extension) {
-                        true => file.get(member.body.clone())?,
-                        false => &[],
-                    };
-                    files.add(extension, bytes, wanted(extension), member.start)?;
-                }
-                walk.next()
-            }
-            Step::End if !walk.has_ended() => {
-                let what = "it ends without the blocks of zeros that end an archive: it was cut off, or not finished; pack it anew";
-                return Err(format!("tar, offset {}: {what}", file.len()).into());
-            }
-            Step::End => {
-                if let Some(whole) = making.take() {
-                    each(whole.sample(), file.len())?;
-                }
-                return Ok(file.len());
-            }
+    while let Some(member) = walk.next(|range, out| file.get(range).map(|bytes| out.extend_from_slice(bytes)))? {
+        let Some((key, extension)) = key_and_extension(&member.name) else {
+            continue;
         };
+        if let Some(whole) = making.take_if(|files| files.key != key)
+            && !each(whole.sample(), member.start)?
+        {
+            return Ok(member.start);
+        }
+        let files = making.get_or_insert_with(|| Files {
+            key: key.to_owned(),
+            ..Files::default()
+        });
+        let is_wanted = wanted(extension);
+        let bytes = if is_wanted { file.get(member.body)? } else { &[] };
+        files.add(extension, bytes, is_wanted, member.start)?;
     }
+    if !walk.has_ended() {
+        let what =
+            "it ends without the blocks of zeros that end an archive: it was cut off, or not finished; pack it anew";
+        return Err(format!("tar, offset {}: {what}", file.len()).into());
+    }
+    if let Some(whole) = making {
+        each(whole.sample(), file.len())?;
+    }
+    Ok(file.len())
 }
 
 /// Files of one sample.
+#[derive(Default)]
 struct Files {
     key: String,
     seen: BTreeSet<String>,
@@ -84,16 +76,6 @@ struct Files {
 }
 
 impl Files {
-    fn new(key: &str) -> Self {
-        Self {
-            key: key.to_owned(),
-            seen: BTreeSet::new(),
-            bytes: 0,
-            values: BTreeMap::new(),
-            wrong: None,
-        }
-    }
-
     fn add(&mut self, extension: &str, bytes: &[u8], is_wanted: bool, offset: u64) -> Result<(), String> {
         let fail = |what: &str| Err(format!("offset {offset}: sample `{}`: {what}", self.key));
         if self.seen.contains(extension) {

@@ -193,3 +193,63 @@ fn what_the_protocol_cannot_carry_is_named() {
         "{error}"
     );
 }
+
+/// First dimension of a session's tensor.
+#[derive(Debug, Clone, Copy)]
+enum FirstDim {
+    None,
+    Fixed(i64),
+    Free(&'static str),
+}
+
+fn session_tensor(name: &str, first: FirstDim) -> SessionTensor {
+    let (shape, symbols) = match first {
+        FirstDim::None => (vec![], vec![]),
+        FirstDim::Fixed(size) => (vec![size], vec![String::new()]),
+        FirstDim::Free(symbol) => (vec![-1], vec![symbol.to_owned()]),
+    };
+    SessionTensor {
+        name: name.into(),
+        dtype: Some(DataType::Fp32),
+        type_words: "tensor(float)".into(),
+        shape,
+        symbols,
+    }
+}
+
+#[test]
+fn names_that_differ_are_no_batch_axis_and_unknown_ones_say_nothing() {
+    use FirstDim::{Fixed, Free};
+    let refused = |inputs: &[FirstDim], output: FirstDim| {
+        let inputs = ["a", "b", "c"].into_iter().zip(inputs);
+        let inputs: Vec<_> = inputs.map(|(name, first)| session_tensor(name, *first)).collect();
+        let checked = check_batch_axis(&inputs, &[session_tensor("y", output)]);
+        checked.err().unwrap_or_default()
+    };
+    for (inputs, output) in [
+        (&[Free("N"), Free("N")][..], Free("N")),
+        (&[Free(""), Free("N")], Free("")),
+        (&[Free("unk__7")], Free("unk__9")),
+        (&[Free("")], Free("batch")),
+    ] {
+        assert_eq!(refused(inputs, output), "", "{inputs:?} {output:?}");
+    }
+    for (inputs, output, told) in [
+        (
+            &[Free("N"), Free("M")][..],
+            Free("N"),
+            "input `b` is `M`, that of input `a` is `N`",
+        ),
+        (
+            &[Free("N"), Free("")],
+            Free("K"),
+            "output `y` is `K`, that of input `a` is `N`",
+        ),
+        (&[Free("N"), Fixed(3)], Free("N"), "input `b` is fixed at 3"),
+        (&[Free("N")], Fixed(1), "output `y` is fixed at 1"),
+        (&[Free("N")], FirstDim::None, "output `y` has no first dimension"),
+    ] {
+        let error = refused(inputs, output);
+        assert!(error.contains(told), "{error} should say {told}");
+    }
+}
