@@ -4,7 +4,6 @@
 use crate::request::parts::Part;
 use crate::request::refusal::Refusal;
 use crate::telemetry::trace::context::RequestScope;
-use bytes::BytesMut;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use tierlab_protocol::infer::Tensor;
@@ -118,24 +117,15 @@ pub(crate) fn join(pieces: Vec<JobOutput>) -> Result<JobOutput, String> {
                 output.name, output.shape
             ));
         }
-        // Elements of one size stay where they are, one piece behind the other.
-        if output.dtype.size().is_some() {
-            for piece in &mut rest {
-                let share = std::mem::take(&mut piece.outputs[index].data);
-                share.pieces().for_each(|piece| output.data.push(piece.clone()));
-                output.shape[0] += piece.outputs[index].shape[0];
-            }
-            continue;
-        }
-        let len: usize = rest.iter().map(|piece| piece.outputs[index].data.len()).sum();
-        let mut data = BytesMut::with_capacity(output.data.len() + len);
-        output.data.pieces().for_each(|piece| data.extend_from_slice(piece));
         for piece in &mut rest {
             let share = std::mem::take(&mut piece.outputs[index].data);
-            share.pieces().for_each(|piece| data.extend_from_slice(piece));
+            share.pieces().for_each(|piece| output.data.push(piece.clone()));
             output.shape[0] += piece.outputs[index].shape[0];
         }
-        output.data = data.freeze().into();
+        // Elements of one size stay where they are, one piece behind the other.
+        if output.dtype.size().is_none() {
+            output.data = std::mem::take(&mut output.data).into_whole().into();
+        }
     }
     for piece in rest {
         whole.run_started = whole.run_started.min(piece.run_started);

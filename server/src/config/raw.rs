@@ -34,7 +34,7 @@ pub(super) struct Raw {
     pub(super) connections: Bounds,
     pub(super) access: RawAccess,
     pub(super) tls: TlsFiles,
-    pub(super) runtime: RawRuntime,
+    pub(super) runtime: RuntimeConfig,
     pub(super) drain: RawDrain,
     pub(super) repository: RawRepository,
     #[schemars(with = "BTreeMap<String, serde_json::Map<String, serde_json::Value>>")]
@@ -79,21 +79,21 @@ pub(super) struct RawAccess {
     pub(super) allowed_hosts: Vec<String>,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct RawRuntime {
-    pub(super) library: Option<PathBuf>,
-    pub(super) provider: Provider,
-    pub(super) cuda: CudaOptions,
-    pub(super) tensorrt: TensorRtOptions,
-    pub(super) worker_threads: usize,
-    pub(super) optimized_cache: Option<PathBuf>,
-    pub(super) optimized_cache_max_bytes: u64,
-    pub(super) load_timeout_ms: u64,
-    pub(super) warmup_timeout_ms: u64,
-    pub(super) max_load_bytes: u64,
-    pub(super) weights: MappedConfig,
-    pub(super) instances: FitConfig,
+pub(crate) struct RuntimeConfig {
+    pub(crate) library: Option<PathBuf>,
+    pub(crate) provider: Provider,
+    pub(crate) cuda: CudaOptions,
+    pub(crate) tensorrt: TensorRtOptions,
+    pub(crate) worker_threads: usize,
+    pub(crate) optimized_cache: Option<PathBuf>,
+    pub(crate) optimized_cache_max_bytes: u64,
+    pub(crate) load_timeout_ms: u64,
+    pub(crate) warmup_timeout_ms: u64,
+    pub(crate) max_load_bytes: u64,
+    pub(crate) weights: MappedConfig,
+    pub(crate) instances: FitConfig,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -152,7 +152,7 @@ impl Default for RawLog {
     }
 }
 
-impl Default for RawRuntime {
+impl Default for RuntimeConfig {
     fn default() -> Self {
         Self {
             library: None,

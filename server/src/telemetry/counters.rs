@@ -3,12 +3,6 @@
 use prometheus::{Counter, IntCounter};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Counters that move by themselves: they are brought up to date before every scrape.
-pub(crate) trait Settle: Send + Sync {
-    /// Brings them up to date.
-    fn settle(&self);
-}
-
 /// Counters of exported and lost spans.
 #[cfg_attr(not(feature = "otlp"), allow(dead_code, reason = "only spans are made of it"))]
 #[derive(Debug, Clone)]

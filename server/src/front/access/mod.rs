@@ -111,11 +111,6 @@ impl Access {
         self.token.is_some()
     }
 
-    /// Puts the check before every route.
-    pub(crate) fn guard<R>(self, routes: R) -> GuardedRoutes<R> {
-        GuardedRoutes { access: self, routes }
-    }
-
     fn allows<B>(&self, request: &Request<B>) -> Result<(), Denied> {
         let (path, headers) = (request.uri().path(), request.headers());
         if self.token.is_some() || self.admin.is_some() {
@@ -144,11 +139,8 @@ impl Access {
             return Ok(());
         }
         if self.admin.is_some() && ADMIN.iter().any(|admin| path.starts_with(admin)) {
-            return Err(if known && presented.is_some() {
-                Denied::NotAdmin
-            } else {
-                Denied::Unknown
-            });
+            let is_known = known && presented.is_some();
+            return Err(if is_known { Denied::NotAdmin } else { Denied::Unknown });
         }
         // Looked at last: what passes with its token does not pay for it.
         if known || path == PAGE {
@@ -169,8 +161,8 @@ fn presented(headers: &HeaderMap) -> Option<&[u8]> {
 /// Routes behind the check.
 #[derive(Debug)]
 pub(crate) struct GuardedRoutes<R> {
-    access: Access,
-    routes: R,
+    pub(crate) access: Access,
+    pub(crate) routes: R,
 }
 
 impl<R: Routes> GuardedRoutes<R> {

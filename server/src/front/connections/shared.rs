@@ -7,10 +7,10 @@ use super::listen::Bounds;
 use super::tls::Tls;
 use crate::front::Routes;
 use crate::front::access::{GuardedRoutes, is_open};
-use crate::request::admission::{Account, Admission};
+use crate::pipeline::Pipeline;
+use crate::request::admission::Account;
 use crate::request::refusal::{Reason, Refusal};
 use crate::telemetry::labels::Front;
-use crate::telemetry::metrics::Metrics;
 use crate::telemetry::trace::observe::observe;
 use crate::telemetry::trace::otlp::Telemetry;
 use axum::body::{Body, HttpBody};
@@ -41,8 +41,7 @@ pub(super) struct Server<R> {
     pub(super) bounds: Bounds,
     pub(super) telemetry: Option<Arc<Telemetry>>,
     pub(super) tls: Option<Tls>,
-    pub(super) admission: Arc<Admission>,
-    pub(super) metrics: Arc<Metrics>,
+    pub(super) pipeline: Pipeline,
 }
 
 impl<R: Routes> Server<R> {
@@ -61,7 +60,7 @@ impl<R: Routes> Server<R> {
         if bytes == 0 {
             return Ok(None);
         }
-        let mut account = self.admission.open_account();
+        let mut account = self.pipeline.admission.open_account();
         account.add(bytes).map(|()| Some(account))
     }
 
@@ -73,9 +72,9 @@ impl<R: Routes> Server<R> {
         if probe {
             return None;
         }
-        let what = if activity.is_for_health() {
+        let what = if activity.for_health {
             format!("{} connections are open, the most taken", self.bounds.max)
-        } else if self.admission.replies_are_full() {
+        } else if self.pipeline.admission.replies_are_full() {
             "replies that their clients have not taken hold all the memory there is for them".to_owned()
         } else {
             return None;
@@ -84,7 +83,7 @@ impl<R: Routes> Server<R> {
     }
 
     fn refuse(&self, refusal: Refusal, version: Version) -> Response<Body> {
-        self.metrics.count_refusal("", None, &refusal);
+        self.pipeline.metrics.count_refusal("", None, &refusal);
         if R::FRONT == Front::Grpc {
             return Status::from(refusal).into_http();
         }
@@ -125,7 +124,11 @@ pub(super) fn answer<R: Routes>(
             },
         );
         let reply = answered.await;
-        reply.map(|body| ReplyBody::new(body, &activity, open))
+        reply.map(|body| ReplyBody {
+            body,
+            activity,
+            _open: open,
+        })
     })
 }
 

@@ -3,8 +3,7 @@
 //! In: the bytes of a `ModelInferRequest`. Out: those of a `ModelInferResponse` with `server-timing` in the metadata, or
 //! a status. A stream answers each request once, in order, several at a time.
 
-use super::calls::PendingCall;
-use super::codec::EncodedReply;
+use super::calls::{self, EncodedReply};
 use super::frames::Limit;
 use super::incoming_messages::{CallKind, IncomingMessages};
 use crate::front::state::SharedState;
@@ -159,13 +158,14 @@ pub(super) async fn infer(Shared(state): Shared<SharedState>, request: Request) 
         Ok(deadline) => deadline,
         Err(refusal) => return Status::from(refusal).into_http(),
     };
-    let call = PendingCall::of(&state, request, CallKind::Unary, limit(&state));
+    let limit = limit(&state);
     let answered = async move |incoming: IncomingMessages| {
+        let state = incoming.state();
         let (message, account) = incoming.only().await?;
         let answer = answer(&state, message, account, deadline, CallKind::Unary).await;
         Ok(unary_reply(answer)?.map(|reply| stream::once(async { Ok(reply) })))
     };
-    call.answer(answered).await
+    calls::answer(state, request, CallKind::Unary, limit, answered).await
 }
 
 /// Outcome of a call, with the stages that it reached.
@@ -196,7 +196,7 @@ async fn answer(
             timings: None,
         }
     };
-    let room = account.room();
+    let room = account.room(None);
     let received = offload_large(bytes, || ReceivedRequest::decode_within(&message, &room));
     let no_room = room.into_refusal();
     let mut received = match received {
@@ -229,7 +229,7 @@ async fn answer(
                 reply: Err(refusal),
                 account,
                 id,
-                timings: Some(watch.timings().to_header()),
+                timings: Some(watch.timings.to_header()),
             };
         }
     };
@@ -250,7 +250,7 @@ fn unary_reply(answer: CallAnswer) -> Result<tonic::Response<EncodedReply>, Stat
     let timings = answer.timings.and_then(|text| MetadataValue::try_from(text).ok());
     match answer.reply {
         Ok(message) => {
-            let mut response = tonic::Response::new(EncodedReply::new(message, answer.account));
+            let mut response = tonic::Response::new(EncodedReply(message, answer.account));
             if let Some(timings) = timings {
                 response.metadata_mut().insert(SERVER_TIMING, timings);
             }
@@ -268,13 +268,14 @@ fn unary_reply(answer: CallAnswer) -> Result<tonic::Response<EncodedReply>, Stat
 
 /// `ModelStreamInfer`.
 pub(super) async fn stream(Shared(state): Shared<SharedState>, request: Request) -> http::Response<tonic::body::Body> {
-    let call = PendingCall::of(&state, request, CallKind::Stream, limit(&state));
-    let answered = async move |incoming: IncomingMessages| Ok(tonic::Response::new(replies(state, incoming)));
-    call.answer(answered).await
+    let limit = limit(&state);
+    let answered = async |incoming: IncomingMessages| Ok(tonic::Response::new(replies(incoming)));
+    calls::answer(state, request, CallKind::Stream, limit, answered).await
 }
 
-fn replies(state: SharedState, requests: IncomingMessages) -> BoxStream<'static, Result<EncodedReply, Status>> {
-    let (scope, received_bytes) = (RequestScope::current(), requests.received_bytes.clone());
+fn replies(requests: IncomingMessages) -> BoxStream<'static, Result<EncodedReply, Status>> {
+    let (scope, state) = (RequestScope::current(), requests.state());
+    let received_bytes = requests.received_bytes.clone();
     let reply = move |message: Result<Data, Status>| {
         let (state, account) = (Arc::clone(&state), received_bytes.take());
         let answered = scope.clone().run_async(streamed_answer(state, message, account));
@@ -308,7 +309,7 @@ fn streamed(answer: CallAnswer) -> EncodedReply {
         };
         message.encode_to_vec().into()
     });
-    EncodedReply::new(bytes, answer.account)
+    EncodedReply(bytes, answer.account)
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 //!
 //! In: requests whose body does not matter. Out: JSON, and Prometheus text. What the documents say is decided elsewhere.
 
+use super::Named;
+use super::body::{self, COMPRESSION_WORK};
 use super::coding::{self, Coding};
-use super::incoming::COMPRESSION_WORK;
-use super::{Named, body};
 use crate::front::state::{Phase, SharedState};
 use crate::front::{JSON, error, json, triton_settings};
 use crate::request::admission::Account;

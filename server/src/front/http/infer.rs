@@ -2,8 +2,8 @@
 //!
 //! In: a request. Out: the reply, or a refusal, with `Server-Timing` on both.
 
-use super::incoming::Pieces;
-use super::{Named, body};
+use super::Named;
+use super::body::{self, Pieces};
 use crate::front::JSON;
 use crate::front::state::SharedState;
 use crate::models::served_models::Target;

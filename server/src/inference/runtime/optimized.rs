@@ -19,15 +19,7 @@ const MAX_GRAPH_BYTES: usize = 1_500_000_000;
 /// The beginning of the names of files that are being written.
 const PARTIAL: &str = "partial-";
 
-/// `[runtime] optimized_cache`, `optimized_cache_max_bytes`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct OptimizedCacheConfig {
-    pub(crate) folder: PathBuf,
-    /// The most bytes in it.
-    pub(crate) max_bytes: u64,
-}
-
-/// The folder of optimised graphs.
+/// The folder of optimised graphs: `[runtime] optimized_cache`, with `optimized_cache_max_bytes` in it at most.
 #[derive(Debug)]
 pub(crate) struct OptimizedCache {
     folder: PathBuf,

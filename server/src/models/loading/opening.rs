@@ -9,13 +9,11 @@ use crate::host::cores;
 use crate::host::memory::LimitedLoad;
 use crate::inference::runtime::{Runtime, Threads};
 use crate::inference::session::layout::SessionGroup;
-use crate::inference::session::open::{SessionReport, SessionSpec, open};
-use crate::inference::session::spawn::{SpawnedSession, spawn};
+use crate::inference::session::open::{SessionReport, SessionSpec, SpawnedSession, open, spawn};
 use futures::future::{join_all, try_join_all};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierlab_formats::model::InstanceConfig;
 use tokio::sync::SemaphorePermit;
 use tokio::time::{timeout, timeout_at};
 
@@ -76,31 +74,15 @@ pub(super) fn with_reports(
 pub(super) struct Opener<'a> {
     pub(super) limits: &'a LoadLimits,
     pub(super) model: &'a str,
-    spec: SessionSpec,
+    pub(super) spec: SessionSpec,
     /// CPUs to pin them to; none leaves them to the system.
-    cpus: &'a [u32],
-    slot: LoadSlot<'a>,
-    opened: u32,
+    pub(super) cpus: &'a [u32],
+    pub(super) slot: LoadSlot<'a>,
+    /// Sessions so far.
+    pub(super) opened: u32,
 }
 
-impl<'a> Opener<'a> {
-    pub(super) fn new(
-        limits: &'a LoadLimits,
-        model: &'a str,
-        spec: SessionSpec,
-        stated: Option<&'a InstanceConfig>,
-        slot: LoadSlot<'a>,
-    ) -> Self {
-        Self {
-            limits,
-            model,
-            spec,
-            cpus: stated.map_or(&[], |instances| &instances.cpus),
-            slot,
-            opened: 0,
-        }
-    }
-
+impl Opener<'_> {
     /// Starts the threads and waits until each has built its session.
     ///
     /// # Errors

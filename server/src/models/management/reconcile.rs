@@ -98,13 +98,8 @@ impl ModelManager {
     /// True if a version was loaded or refused with these files.
     fn has(&self, name: &str, version: u64, fingerprint: &str) -> bool {
         let served = self.snapshot();
-        let entry = served.0.get(name);
-        entry.is_some_and(|entry| {
-            entry
-                .versions
-                .get(&version)
-                .is_some_and(|known| known.fingerprint == fingerprint)
-        })
+        let known = served.0.get(name).and_then(|entry| entry.versions.get(&version));
+        known.is_some_and(|known| known.fingerprint == fingerprint)
     }
 
     /// Loads one version beside what is served, and swaps it in or says why not.
@@ -144,17 +139,13 @@ impl ModelManager {
                     optimized,
                     "loaded"
                 );
-                let model = Arc::new(model);
-                self.replace(
-                    name,
-                    version,
-                    &ServedVersion {
-                        state: VersionState::Ready,
-                        model: Some(model),
-                        reason: String::new(),
-                        fingerprint,
-                    },
-                );
+                let new = ServedVersion {
+                    state: VersionState::Ready,
+                    model: Some(Arc::new(model)),
+                    reason: String::new(),
+                    fingerprint,
+                };
+                self.replace(name, version, &new);
                 Ok(VersionLoad {
                     version: version.to_string(),
                     state: "READY".to_owned(),
@@ -184,7 +175,7 @@ impl ModelManager {
         let read = timeout_at(deadline.into(), described.read(&*source.tier, version, mapped)).await;
         let late = |_| Err(limits.late(format_args!("{} {version}", described.name), "its files were not read"));
         let found = read.unwrap_or_else(late)?;
-        source.loader.load(found, LoadSlot { deadline, room }).await
+        source.loader.load(described, found, LoadSlot { deadline, room }).await
     }
 
     /// Notes why a version was not loaded. What was served of it goes on.
@@ -196,13 +187,8 @@ impl ModelManager {
                 known.fingerprint.clone_from(&fingerprint);
                 if known.model.is_some() {
                     known.reason = format!("a newer copy was refused, the one before it goes on: {error}");
-                    let error = error.for_operator();
-                    tracing::error!(
-                        model = name,
-                        version,
-                        error,
-                        "a newer copy is refused; the one before goes on"
-                    );
+                    let (error, what) = (error.for_operator(), "a newer copy is refused; the one before goes on");
+                    tracing::error!(model = name, version, error, "{what}");
                 } else {
                     known.state = VersionState::Unavailable;
                     known.reason.clone_from(&error.message);
@@ -223,11 +209,8 @@ impl ModelManager {
         for (&version, known) in entry.versions.iter().filter(|(version, _)| !wanted.contains(version)) {
             if known.model.is_some() {
                 let reason = "not among the versions that the model's `version_policy` chooses";
-                self.replace(
-                    name,
-                    version,
-                    &ServedVersion::without_model(VersionState::Unavailable, reason),
-                );
+                let gone = ServedVersion::without_model(VersionState::Unavailable, reason);
+                self.replace(name, version, &gone);
             } else {
                 self.edit(name, |entry| {
                     entry.versions.remove(&version);
@@ -276,11 +259,7 @@ impl ModelManager {
         if tokio::time::timeout(self.settings.drain, freed).await.is_err() {
             let why = Refusal::new(Reason::NotReady, format!("model `{name}` was unloaded"));
             let ended: usize = queues.iter().map(|queue| queue.stop_runs(&why).len()).sum();
-            tracing::warn!(
-                model = name,
-                runs = ended,
-                "unloaded with runs under way, which are ended"
-            );
+            tracing::warn!(model = name, ended, "unloaded with runs under way, which are ended");
         }
         all(VersionState::Unavailable);
         tracing::info!(model = name, reason, "unloaded");

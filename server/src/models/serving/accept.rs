@@ -80,7 +80,7 @@ impl Model {
             model: &self.name,
             signature: &self.signature,
             filled,
-            naming: self.join.as_ref().map_or(Naming::Dense, crate::features::Join::naming),
+            naming: self.join.as_ref().map_or(Naming::Dense, |join| join.naming),
             max_batch_size: self.max_batch_size() as usize,
             max_request_rows: self.max_request_rows,
         };

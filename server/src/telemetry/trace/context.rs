@@ -40,14 +40,9 @@ pub(crate) struct RequestOutcome {
 
 /// A request's place in the log, for work that goes on outside its task.
 #[derive(Debug, Clone)]
-pub(crate) struct RequestScope(Option<Arc<RequestContext>>);
+pub(crate) struct RequestScope(pub(super) Option<Arc<RequestContext>>);
 
 impl RequestScope {
-    /// Handle of a given request.
-    pub(super) fn to(context: &Arc<RequestContext>) -> Self {
-        Self(Some(Arc::clone(context)))
-    }
-
     /// Handle of the calling task's request; empty outside of a request.
     pub(crate) fn current() -> Self {
         Self(CURRENT.try_with(Arc::clone).ok())

@@ -80,7 +80,7 @@ impl Telemetry {
         method: &Method,
         path: &str,
         parent: Option<&TraceParent>,
-    ) -> Option<StartedSpan> {
+    ) -> Option<RequestSpan> {
         if !spans::wants_span(method, path) {
             return None;
         }
@@ -95,7 +95,7 @@ impl Telemetry {
         let sampled = self
             .sampler
             .should_sample(above.as_ref(), trace_id, "", &kind, &[], &[]);
-        (sampled.decision == SamplingDecision::RecordAndSample).then(|| StartedSpan {
+        (sampled.decision == SamplingDecision::RecordAndSample).then(|| RequestSpan {
             telemetry: self,
             span: OpenSpan {
                 trace_id,
@@ -106,6 +106,8 @@ impl Telemetry {
                 started: Instant::now(),
                 started_at: SystemTime::now(),
             },
+            context: None,
+            status: None,
         })
     }
 
@@ -180,39 +182,26 @@ fn parent_id_of(parent: &TraceParent) -> SpanId {
     SpanId::from_bytes(parent.parent_id.to_be_bytes())
 }
 
-/// The span of a request that has just come.
-#[derive(Debug)]
-pub(super) struct StartedSpan {
-    telemetry: Arc<Telemetry>,
-    span: OpenSpan,
-}
-
-impl StartedSpan {
-    pub(super) fn trace_id(&self) -> u128 {
-        u128::from_be_bytes(self.span.trace_id.to_bytes())
-    }
-
-    /// The span of this request: it ends when the guard is dropped.
-    pub(super) fn of(self, context: Arc<RequestContext>) -> RequestSpan {
-        RequestSpan {
-            telemetry: self.telemetry,
-            span: self.span,
-            context,
-            status: None,
-        }
-    }
-}
-
 /// A request's span: sent when this is dropped, be it because the reply is there or because the client went away.
 #[derive(Debug)]
 pub(super) struct RequestSpan {
     telemetry: Arc<Telemetry>,
     span: OpenSpan,
-    context: Arc<RequestContext>,
+    /// None until the request has its id.
+    context: Option<Arc<RequestContext>>,
     status: Option<u16>,
 }
 
 impl RequestSpan {
+    pub(super) fn trace_id(&self) -> u128 {
+        u128::from_be_bytes(self.span.trace_id.to_bytes())
+    }
+
+    /// Makes it the span of this request.
+    pub(super) fn belong_to(&mut self, context: &Arc<RequestContext>) {
+        self.context = Some(Arc::clone(context));
+    }
+
     pub(super) fn answered_with(&mut self, status: u16) {
         self.status = Some(status);
     }
@@ -220,13 +209,12 @@ impl RequestSpan {
 
 impl Drop for RequestSpan {
     fn drop(&mut self) {
-        let answered = self.context.answered.lock().take();
+        let Some(context) = &self.context else { return };
         let finished = Finished {
             span: &self.span,
-            front: self.context.front,
-            id: &self.context.id,
+            context,
             status: self.status,
-            answered,
+            answered: context.answered.lock().take(),
         };
         self.telemetry.push(finished.spans(&RandomIdGenerator::default()));
     }

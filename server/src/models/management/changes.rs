@@ -1,15 +1,19 @@
-//! The start, and loads and unloads by request.
+//! What changes the models that are served: the start, loads and unloads by request, and in poll control the model tier, which is
+//! listed at an interval.
 //!
-//! In: what the configuration wants, and calls of clients. Out: models that are served, or why not.
+//! In: what the configuration wants, calls of clients, and listings. Out: models that are served, or why not. A tier that fails
+//! at a listing changes nothing; a model that is refused is tried again when its objects change, or at the next listing if it
+//! was the tier that failed.
 
 use super::manager::{ModelManager, ModelSource};
 use super::reconcile::Reload;
-use super::{ALL_MODELS, ControlMode, poll};
+use super::{ALL_MODELS, ControlMode};
 use crate::error::LoadError;
 use crate::models::repository::{self, Listing};
 use crate::models::served_models::shown;
 use crate::request::refusal::{Reason, Refusal};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 use tierlab_protocol::metadata::LoadDocument;
 
 impl ModelManager {
@@ -57,7 +61,7 @@ impl ModelManager {
         }
         let _ = self.started.set(());
         if self.settings.control == ControlMode::Poll {
-            tokio::spawn(poll::run(Arc::downgrade(self), self.settings.poll_interval, listing));
+            tokio::spawn(poll(Arc::downgrade(self), self.settings.poll_interval, listing));
         }
         Ok(())
     }
@@ -137,5 +141,53 @@ impl ModelManager {
         unloading
             .await
             .map_err(|e| Refusal::new(Reason::Inference, format!("unloading failed: {e}")))
+    }
+
+    /// Lists the tier once.
+    async fn look(&self, seen: &mut Listing) {
+        let Some(source) = self.source.get() else { return };
+        let listing = match repository::list(&*source.tier).await {
+            Ok(listing) => listing,
+            Err(error) => {
+                tracing::warn!(
+                    error = error.for_operator(),
+                    "the models on the tier cannot be listed; what is served goes on"
+                );
+                return;
+            }
+        };
+        let mut reconciled = listing.clone();
+        for (name, objects) in &listing {
+            if !self.wants(name) || seen.get(name) == Some(objects) {
+                continue;
+            }
+            let _lock = self.lock_model(name).await;
+            if let Err(error) = self.reconcile(name, objects, Reload::IfChanged).await {
+                tracing::warn!(model = %name, error = error.for_operator(), "the model could not be brought up to date");
+                if error.passing {
+                    reconciled.remove(name);
+                }
+            }
+        }
+        // Names alone: a snapshot holds the models, and keeps their sessions from ending.
+        let mut gone: Vec<String> = self.snapshot().0.keys().cloned().collect();
+        gone.retain(|name| !listing.contains_key(name));
+        for name in gone {
+            let _lock = self.lock_model(&name).await;
+            self.unload(&name, "gone from the model tier").await;
+            self.forget(&name);
+        }
+        *seen = reconciled;
+    }
+}
+
+/// Lists the tier until the server is gone. `seen` is the listing of the start.
+async fn poll(management: Weak<ModelManager>, every: Duration, mut seen: Listing) {
+    loop {
+        tokio::time::sleep(every).await;
+        let Some(management) = management.upgrade() else {
+            return;
+        };
+        management.look(&mut seen).await;
     }
 }
