@@ -13,19 +13,15 @@ use crate::front::grpc;
 use crate::front::http;
 use crate::front::state::ServerState;
 use crate::host::memory;
-use crate::inference::runtime::Runtime;
-use crate::inference::runtime::mapped::MappedWeights;
-use crate::inference::runtime::optimized::OptimizedCache;
-use crate::inference::runtime::provider::Providers;
+use crate::inference::runtime::{MappedWeights, OptimizedCache, Providers, Runtime};
 use crate::models::loading::fitting::Fitting;
 use crate::models::loading::load::Loader;
 use crate::models::loading::opening::LoadLimits;
 use crate::models::management::manager::{ModelManager, ModelSource};
 use crate::models::serving::model::Model;
 use crate::pipeline::Pipeline;
-use crate::request::admission::{Admission, Tally};
-use crate::request::refusal::{Reason, Refusal};
-use crate::telemetry::metrics::Metrics;
+use crate::request::{Admission, Reason, Refusal, Tally};
+use crate::telemetry::Metrics;
 use crate::telemetry::metrics::gpu::GpuWatch;
 use crate::telemetry::trace::otlp::Telemetry;
 use futures::future::{OptionFuture, join_all};
@@ -248,7 +244,7 @@ async fn load(config: &Config, state: &ServerState, storage_metrics: &StorageMet
         ("feature_location", info.location.as_str()),
         ("feature_notes", notes.as_str()),
     ]);
-    state.metrics().set_build_info(&labels);
+    state.metrics().build_info.with(&labels).set(1.0);
     Ok(())
 }
 

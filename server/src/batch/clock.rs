@@ -5,7 +5,7 @@
 //! that holds: a request of the model is *queued* (the thread waits for more requests to share its run, or has not woken
 //! yet); one is *in the feature stage*, so that storage is what is waited for; or there is *none*.
 
-use crate::telemetry::counters::SessionSeconds;
+use crate::telemetry::SessionSeconds;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

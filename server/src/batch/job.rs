@@ -1,8 +1,7 @@
 //! A request in the queue, and what comes back for it. One with more rows than a run takes is cut into pieces of about the
 //! same size, which share its memory and may run in different batches and sessions; their answers are joined again.
 
-use crate::request::parts::Part;
-use crate::request::refusal::Refusal;
+use crate::request::{Part, Refusal};
 use crate::telemetry::trace::context::RequestScope;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;

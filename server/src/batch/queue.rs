@@ -13,7 +13,7 @@ use super::pace::Pace;
 use super::rule::{Decision, Rule, View};
 use super::runs::{ActiveRun, LingeringRun, Runs};
 use super::sync::{Condvar, Mutex, MutexGuard};
-use crate::request::refusal::{Reason, Refusal};
+use crate::request::{Reason, Refusal};
 use crate::telemetry::trace::context::RequestScope;
 use prometheus::IntGauge;
 use std::collections::VecDeque;
@@ -112,10 +112,8 @@ impl BatchQueue {
             return Err(Refusal::new(Reason::Draining, "the server is shutting down"));
         }
         if state.jobs.len() >= self.capacity {
-            return Err(Refusal::new(
-                Reason::Full,
-                format!("the model's queue holds {} requests", self.capacity),
-            ));
+            let what = format!("the model's queue holds {} requests", self.capacity);
+            return Err(Refusal::new(Reason::Full, what));
         }
         self.runs.check_stuck()?;
         self.pace
@@ -343,9 +341,9 @@ async fn watch(queue: Weak<BatchQueue>, run: Arc<ActiveRun>, number: u64) {
     let (Some(queue), Some(lingering)) = (queue.upgrade(), run.lingering().filter(|run| run.number == number)) else {
         return;
     };
-    let what = lingering.to_string();
+    let run_name = lingering.to_string();
     tracing::error!(
-        run = what,
+        run = run_name,
         "a run was ended and does not end: its session is stuck until it does"
     );
     queue.runs.set_stuck(true);
@@ -354,5 +352,5 @@ async fn watch(queue: Weak<BatchQueue>, run: Arc<ActiveRun>, number: u64) {
     }
     run.over(number).await;
     queue.runs.set_stuck(false);
-    tracing::warn!(run = what, "the run has ended: its session goes on");
+    tracing::warn!(run = run_name, "the run has ended: its session goes on");
 }

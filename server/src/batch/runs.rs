@@ -7,7 +7,7 @@
 //! run costs one lock that nobody else holds.
 
 use super::job::{Answer, Job};
-use crate::request::refusal::{Reason, Refusal};
+use crate::request::{Reason, Refusal};
 use parking_lot::Mutex;
 use prometheus::IntGauge;
 use std::fmt;
@@ -67,14 +67,12 @@ impl Runs {
         if lingering.len() < active.len() {
             return Ok(());
         }
-        let what = lingering.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        Err(Refusal::new(
-            Reason::NotReady,
-            format!(
-                "every session of the model is stuck in a run that was ended and does not end ({what}): one operator of the \
-                 graph takes all this time; load the model again or restart the server"
-            ),
-        ))
+        let runs = lingering.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let what = format!(
+            "every session of the model is stuck in a run that was ended and does not end ({runs}): one operator of the graph \
+             takes all this time; load the model again or restart the server"
+        );
+        Err(Refusal::new(Reason::NotReady, what))
     }
 
     pub(super) fn set_stuck(&self, stuck: bool) {
@@ -244,7 +242,7 @@ impl ActiveRun {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::parts::Part;
+    use crate::request::Part;
     use crate::telemetry::trace::context::RequestScope;
     use std::sync::atomic::AtomicI32;
 

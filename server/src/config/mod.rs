@@ -6,7 +6,6 @@
 //! two places, the server's `[cache]` and the feature tier's own.
 
 mod files;
-mod listener;
 mod raw;
 
 pub use crate::error::ConfigError;
@@ -15,14 +14,13 @@ use crate::error::fail;
 use crate::features::tier::{RowDestination, TableLayout};
 use crate::front::connections::ListenerConfig;
 use crate::host::memory;
-use crate::inference::runtime::mapped::{MappedConfig, NEVER_FROM_MEMORY_BYTES};
+use crate::inference::runtime::{MappedConfig, NEVER_FROM_MEMORY_BYTES};
 use crate::inference::session::layout::MAX_CORES;
 use crate::models::management::{ALL_MODELS, ManagementSettings};
-use crate::request::admission::Limits;
+use crate::request::Limits;
 use crate::telemetry::config::TelemetryConfig;
 use crate::telemetry::log::LogFormat;
-use files::{cache_of, parse_tiers, read_table, read_tiers, tier_file};
-use listener::listener_config;
+use files::{ADMIN_TOKEN, TOKEN, cache_of, listener_config, parse_tiers, read_table, read_tiers, tier_file};
 use raw::{Raw, RawFeatures, RawRows, RuntimeConfig};
 use schemars::Schema;
 use serde::Deserialize;
@@ -184,7 +182,7 @@ impl Config {
         for (name, value) in &sources.environment {
             if name == "ORT_DYLIB_PATH" && !value.is_empty() {
                 library = Some(PathBuf::from(value));
-            } else if name == listener::TOKEN || name == listener::ADMIN_TOKEN {
+            } else if name == TOKEN || name == ADMIN_TOKEN {
                 // No keys of the document: nothing that may be printed holds them.
             } else if let Some(key) = name.strip_prefix(ENV_PREFIX) {
                 let key = key.to_lowercase().replace("__", ".");

@@ -1,11 +1,10 @@
 //! The shape of `server.toml`, with the defaults of every key that no other room has. Nothing is checked here but names and types.
 
 use crate::front::connections::{Bounds, TlsFiles};
-use crate::inference::runtime::mapped::MappedConfig;
-use crate::inference::runtime::provider::{CudaOptions, Provider, TensorRtOptions};
+use crate::inference::runtime::{CudaOptions, MappedConfig, Provider, TensorRtOptions};
 use crate::inference::session::layout::FitConfig;
 use crate::models::management::ControlMode;
-use crate::request::admission::Limits;
+use crate::request::Limits;
 use crate::telemetry::config::TelemetryConfig;
 use crate::telemetry::log::LogFormat;
 use crate::values::Millis;

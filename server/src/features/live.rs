@@ -8,7 +8,7 @@ use super::ids::Naming;
 use super::table::OpenTable;
 use super::tier::FeatureTier;
 use crate::error::LoadError;
-use crate::request::refusal::{Reason, Refusal};
+use crate::request::{Reason, Refusal};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};

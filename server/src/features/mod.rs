@@ -13,9 +13,7 @@ mod table;
 pub(crate) mod tier;
 
 use crate::error::LoadError;
-use crate::request::offload::{LARGE_BYTES, offload_if};
-use crate::request::refusal::{Reason, Refusal};
-use crate::request::stopwatch::Stopwatch;
+use crate::request::{LARGE_BYTES, Reason, Refusal, Stopwatch, offload_if};
 use bytes::Bytes;
 use ids::{EntityIds, Naming};
 use live::{LiveTable, LiveTables};

@@ -24,11 +24,6 @@ pub(crate) enum RowDestination {
 }
 
 impl RowDestination {
-    /// True if rows may be used without verification, so that the table is verified once as a whole.
-    pub(super) fn trusts_the_table(self) -> bool {
-        matches!(self, Self::Device { prove_every } if prove_every != 1)
-    }
-
     /// True if the rows of request number `request` are verified.
     pub(super) fn proves(self, request: u64) -> bool {
         match self {
@@ -82,7 +77,8 @@ impl FeatureTier {
             true => OpenTable::open_replaced(&*self.uncached, path).await?,
             false => OpenTable::open(&*self.uncached, path).await?,
         };
-        if self.destination.trusts_the_table() {
+        // Rows may be used without being proven: the table is, once as a whole.
+        if matches!(self.destination, RowDestination::Device { prove_every } if prove_every != 1) {
             open.prove(&*self.uncached).await?;
             tracing::info!(object = %path, rows = open.header.rows, "every row of the table is proven");
         }

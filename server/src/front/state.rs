@@ -3,8 +3,8 @@
 use crate::models::management::manager::ModelManager;
 use crate::models::served_models::Target;
 use crate::pipeline::Pipeline;
-use crate::request::refusal::Refusal;
-use crate::telemetry::metrics::Metrics;
+use crate::request::Refusal;
+use crate::telemetry::Metrics;
 use prometheus::Registry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

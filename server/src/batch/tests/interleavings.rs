@@ -11,7 +11,7 @@ use crate::batch::clock::PendingRequests;
 use crate::batch::groups::{Groups, SessionSlot};
 use crate::batch::rule::Rule;
 use crate::batch::{clock, groups, job, pace, rule, runs};
-use crate::request::refusal::Reason;
+use crate::request::Reason;
 use queue::{BatchQueue, QueueGauges};
 use shuttle::sync::mpsc::{Sender, channel};
 use shuttle::thread::{self, JoinHandle};

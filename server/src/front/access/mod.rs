@@ -9,7 +9,7 @@
 mod pages;
 
 use crate::front::{Routes, error};
-use crate::telemetry::labels::Front;
+use crate::telemetry::Front;
 use axum::body::Body;
 use axum::response::Response;
 use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};

@@ -4,7 +4,7 @@
 //! In: start and end of requests, waits of bodies and replies. Out: whether a connection is idle or waits for its client, and
 //! for how long; the signal to close it.
 
-use crate::request::admission::Admission;
+use crate::request::Admission;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};

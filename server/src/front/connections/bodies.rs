@@ -4,7 +4,7 @@
 //! whose next part has not come, and every byte of a reply that is not in the socket's buffer yet, whatever its size.
 
 use super::activity::{Activity, HeldBytes, OpenRequest, WaitingForClient};
-use crate::request::admission::CountedBytes;
+use crate::request::CountedBytes;
 use axum::body::{Body, HttpBody};
 use bytes::{Buf, Bytes};
 use hyper::body::{Frame, SizeHint};
@@ -151,7 +151,7 @@ impl Buf for ReplyPart {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::admission::{Admission, Limits};
+    use crate::request::{Admission, Limits};
     use prometheus::IntGauge;
     use std::sync::atomic::Ordering::Relaxed;
     use std::time::Duration;

@@ -184,7 +184,7 @@ impl<S: Transport> AsyncWrite for GuardedStream<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::admission::{Admission, Limits};
+    use crate::request::{Admission, Limits};
     use prometheus::IntGauge;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 

@@ -19,7 +19,7 @@ use crate::front::Routes;
 use crate::front::access::{Access, GuardedRoutes};
 use crate::log_budget::LogBudget;
 use crate::pipeline::Pipeline;
-use crate::request::admission::Admission;
+use crate::request::Admission;
 use crate::telemetry::trace::otlp::Telemetry;
 use activity::Activity;
 use guarded::{GuardedStream, Protocol, Transport};

@@ -6,7 +6,7 @@
 
 use super::activity::{Activity, Dismissal};
 use super::listen::{Bounds, MAX_LEAVING};
-use crate::request::admission::Admission;
+use crate::request::Admission;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -220,7 +220,7 @@ impl Drop for Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::admission::Limits;
+    use crate::request::Limits;
     use futures::FutureExt;
     use prometheus::IntGauge;
 

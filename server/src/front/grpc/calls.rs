@@ -7,9 +7,7 @@
 use super::frames::Limit;
 use super::incoming_messages::{CallKind, IncomingMessages};
 use crate::front::state::SharedState;
-use crate::request::admission::Account;
-use crate::request::offload::{LARGE_BYTES, offload_large};
-use crate::request::refusal::Refusal;
+use crate::request::{Account, LARGE_BYTES, Refusal, offload_large};
 use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State as Shared};
 use axum::routing::{MethodRouter, post};

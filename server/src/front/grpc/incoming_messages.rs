@@ -8,8 +8,7 @@
 use super::frames::{FrameDecoder, Framed, Limit};
 use crate::front::http::coding::{Coding, inflate};
 use crate::front::state::SharedState;
-use crate::request::admission::Account;
-use crate::request::refusal::{Reason, Refusal};
+use crate::request::{Account, Reason, Refusal};
 use axum::body::{Body, HttpBody};
 use futures::stream::{Stream, StreamExt};
 use http::HeaderMap;

@@ -9,10 +9,7 @@ use super::incoming_messages::{CallKind, IncomingMessages};
 use crate::front::state::SharedState;
 use crate::models::served_models::Target;
 use crate::pipeline::{Exchange, Outcome};
-use crate::request::admission::{Account, AccountRoom};
-use crate::request::offload::offload_large;
-use crate::request::refusal::Refusal;
-use crate::request::stopwatch::Stopwatch;
+use crate::request::{Account, AccountRoom, Refusal, Stopwatch, offload_large};
 use crate::telemetry::trace::context::RequestScope;
 use axum::extract::{Request, State as Shared};
 use bytes::Bytes;
@@ -315,7 +312,7 @@ fn streamed(answer: CallAnswer) -> EncodedReply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::admission::{Admission, Limits};
+    use crate::request::{Admission, Limits};
     use prometheus::IntGauge;
     use tierlab_protocol::grpc::messages::{InferTensor, ModelInferRequest};
 

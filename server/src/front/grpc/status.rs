@@ -3,7 +3,7 @@
 //! In: a refusal. Out: the code that says the same, with `google.rpc.RetryInfo` and `grpc-retry-pushback-ms` where trying
 //! again may help.
 
-use crate::request::refusal::{Reason, Refusal};
+use crate::request::{Reason, Refusal};
 use tierlab_protocol::grpc::status::retry_details;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Status};

@@ -7,9 +7,7 @@
 use super::coding::{Coding, deflate, inflate, single, too_large};
 use crate::front::body_pieces::BodyPieces;
 use crate::pipeline::Exchange;
-use crate::request::admission::{Account, AccountRoom, Limits};
-use crate::request::offload::offload_large;
-use crate::request::refusal::{Reason, Refusal};
+use crate::request::{Account, AccountRoom, Limits, Reason, Refusal, offload_large};
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, EXPECT};
@@ -268,7 +266,7 @@ impl HttpBody for Pieces {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::admission::{Admission, Limits};
+    use crate::request::{Admission, Limits};
     use bytes::Bytes;
     use flate2::Compression;
     use flate2::write::{GzEncoder, ZlibEncoder};

@@ -15,7 +15,7 @@ mod shortcut;
 use crate::front::error;
 use crate::front::state::SharedState;
 use crate::models::served_models::{Target, shown};
-use crate::telemetry::labels::Front;
+use crate::telemetry::Front;
 use axum::Router;
 use axum::extract::{FromRequestParts, Path, Request};
 use axum::response::{IntoResponse, Response};

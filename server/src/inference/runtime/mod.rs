@@ -4,17 +4,21 @@
 //! is loaded at run time, so that the server builds without it and a user's own build (with CUDA, say) can take its place.
 
 mod log;
-pub(crate) mod mapped;
-pub(crate) mod optimized;
-pub(crate) mod provider;
+mod mapped;
+mod optimized;
+mod provider;
 mod version;
+
+pub(crate) use mapped::{DiskSpace, MappedConfig, MappedWeights, NEVER_FROM_MEMORY_BYTES};
+pub(crate) use optimized::OptimizedCache;
+pub(crate) use provider::{CudaOptions, Provider, Providers, TensorRtOptions};
 
 use bytes::Bytes;
 use mapped::WeightFolder;
 use ort::environment::Environment;
 use ort::session::Session;
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
-use provider::{Provider, Providers, has_cuda};
+use provider::has_cuda;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tierlab_formats::model::{InstanceKind, MODEL_FILE};

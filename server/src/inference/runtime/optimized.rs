@@ -73,13 +73,9 @@ impl OptimizedCache {
             part(name.as_bytes());
             part(bytes);
         }
-        let settings = format!(
-            "{version} {provider} all {} {} {} {}",
-            threads.intra_op,
-            threads.inter_op,
-            std::env::consts::ARCH,
-            cpu_features()
-        );
+        let Threads { intra_op, inter_op, .. } = threads;
+        let (arch, features) = (std::env::consts::ARCH, cpu_features());
+        let settings = format!("{version} {provider} all {intra_op} {inter_op} {arch} {features}");
         part(settings.as_bytes());
         Some(hex::encode(sum.finalize()))
     }
@@ -177,12 +173,9 @@ impl OptimizedCache {
 fn cpu_features() -> String {
     #[cfg(target_arch = "x86_64")]
     {
-        format!(
-            "avx2={} avx512f={} vnni={}",
-            is_x86_feature_detected!("avx2"),
-            is_x86_feature_detected!("avx512f"),
-            is_x86_feature_detected!("avx512vnni")
-        )
+        let (avx2, avx512f) = (is_x86_feature_detected!("avx2"), is_x86_feature_detected!("avx512f"));
+        let vnni = is_x86_feature_detected!("avx512vnni");
+        format!("avx2={avx2} avx512f={avx512f} vnni={vnni}")
     }
     #[cfg(not(target_arch = "x86_64"))]
     String::new()

@@ -11,10 +11,8 @@ use crate::batch::groups::SessionSlot;
 use crate::batch::job::{Answer, Job, JobOutput};
 use crate::batch::runs::ActiveRun;
 use crate::inference::tensors::{self, Buffer};
-use crate::request::admission::Admission;
-use crate::request::parts::{Part, rows_of};
-use crate::request::refusal::{Reason, Refusal};
-use crate::telemetry::model_stats::{RunStats, RunTimes};
+use crate::request::{Admission, Part, Reason, Refusal, rows_of};
+use crate::telemetry::model_stats::RunStats;
 use ort::session::{RunOptions, Session, SessionInputValue};
 use prometheus::{Histogram, IntCounter};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -116,26 +114,20 @@ impl Engine {
         }
         match run {
             Ok(answers) => {
-                work.runs.count(&RunTimes {
-                    rows,
-                    input: answers.started - began,
-                    infer: answers.ended - answers.started,
-                    output: answers.ended.elapsed(),
-                });
+                let Answers { started, ended, .. } = answers;
+                work.runs
+                    .count(rows, [started - began, ended - started, ended.elapsed()]);
                 let addressed = |(job, outputs): (Job, Vec<Tensor>)| {
                     let done = JobOutput {
                         outputs,
-                        run_started: answers.started,
-                        run_ended: answers.ended,
+                        run_started: started,
+                        run_ended: ended,
                         batch_rows: rows,
                     };
-                    Some(AddressedAnswer {
-                        to: job.reply?,
-                        answer: Ok(done),
-                    })
+                    Some((job.reply?, Ok(done)))
                 };
-                let addressed_answers = jobs.into_iter().zip(answers.outputs).filter_map(addressed);
-                work.delivery.send(addressed_answers.collect());
+                let answers = jobs.into_iter().zip(answers.outputs).filter_map(addressed);
+                work.delivery.send(answers.collect());
             }
             Err(_) if interrupted => {
                 let seconds = began.elapsed().as_secs_f64();
@@ -332,18 +324,8 @@ pub(crate) struct Assignment {
     pub(crate) admission: Arc<Admission>,
 }
 
-/// One answer and its request.
-pub(crate) struct AddressedAnswer {
-    pub(crate) to: oneshot::Sender<Answer>,
-    pub(crate) answer: Answer,
-}
-
-impl AddressedAnswer {
-    /// A client that has gone away has dropped the receiver.
-    fn deliver(self) {
-        let _ = self.to.send(self.answer);
-    }
-}
+/// An answer behind the way to its request. A client that has gone away has dropped the receiver.
+type AddressedAnswer = (oneshot::Sender<Answer>, Answer);
 
 /// The way of the answers of a batch, from one session's thread. To send them one by one from there would wake an async
 /// thread with the first, which on a busy core takes the place of that thread, and again with the next. So one message wakes
@@ -357,20 +339,22 @@ impl Delivery {
     pub(crate) fn start() -> Self {
         let (send, mut batches) = mpsc::unbounded_channel::<Vec<AddressedAnswer>>();
         tokio::spawn(async move {
-            while let Some(addressed_answers) = batches.recv().await {
-                addressed_answers.into_iter().for_each(AddressedAnswer::deliver);
+            while let Some(answers) = batches.recv().await {
+                for (to, answer) in answers {
+                    let _ = to.send(answer);
+                }
             }
         });
         Self(send)
     }
 
     /// Sends the answers of one batch.
-    pub(crate) fn send(&self, mut addressed_answers: Vec<AddressedAnswer>) {
-        if addressed_answers.len() > 1 {
+    fn send(&self, mut answers: Vec<AddressedAnswer>) {
+        if answers.len() > 1 {
             // Without its task the runtime has ended, and with it every request.
-            let _ = self.0.send(addressed_answers);
-        } else if let Some(addressed) = addressed_answers.pop() {
-            addressed.deliver();
+            let _ = self.0.send(answers);
+        } else if let Some((to, answer)) = answers.pop() {
+            let _ = to.send(answer);
         }
     }
 }
@@ -378,7 +362,7 @@ impl Delivery {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::refusal::{Reason, Refusal};
+    use crate::request::{Reason, Refusal};
 
     #[tokio::test]
     async fn every_answer_reaches_its_request_and_a_lost_one_stops_nobody() {
@@ -389,7 +373,7 @@ mod tests {
             for _ in 0..batch {
                 let (to, receiver) = oneshot::channel();
                 let answer = Err(Refusal::new(Reason::Inference, waiting.len().to_string()));
-                addressed_answers.push(AddressedAnswer { to, answer });
+                addressed_answers.push((to, answer));
                 waiting.push(Some(receiver));
             }
             waiting.last_mut().unwrap().take_if(|_| batch == 3);

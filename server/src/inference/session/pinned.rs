@@ -8,7 +8,7 @@
 use super::device::DeviceInputs;
 use super::error::RunError;
 use crate::inference::tensors;
-use crate::request::parts::{Elements, Part};
+use crate::request::{Elements, Part};
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::{IoBinding, RunOptions, Session, SessionOutputs};
 use ort::value::{DynTensor, TensorElementType};

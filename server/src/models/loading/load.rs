@@ -11,10 +11,9 @@ use crate::error::LoadError;
 use crate::features::Join;
 use crate::features::live::LiveTables;
 use crate::features::tier::FeatureTier;
-use crate::inference::runtime::mapped::MappedWeights;
-use crate::inference::runtime::optimized::OptimizedCache;
-use crate::inference::runtime::provider::Provider;
-use crate::inference::runtime::{Graph, GraphSource, Runtime, Threads, Weights};
+use crate::inference::runtime::{
+    Graph, GraphSource, MappedWeights, OptimizedCache, Provider, Runtime, Threads, Weights,
+};
 use crate::inference::session::engine::{Assignment, Delivery};
 use crate::inference::session::layout::SessionGroup;
 use crate::inference::session::open::{SessionReport, SessionSpec};
@@ -23,10 +22,9 @@ use crate::models::loading::fitting::Fitting;
 use crate::models::loading::opening::{LoadLimits, LoadSlot, Opener, WarmGroup, WarmSession};
 use crate::models::repository::{ModelDescription, VersionFiles, external};
 use crate::models::serving::model::Model;
-use crate::request::admission::Admission;
-use crate::telemetry::counters::AbandonedSession;
-use crate::telemetry::metrics::{Metrics, ModelMetrics};
+use crate::request::Admission;
 use crate::telemetry::model_stats::Stats;
+use crate::telemetry::{AbandonedSession, Metrics, ModelMetrics};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -226,7 +224,8 @@ impl Loader {
             ("warmup", seconds.warmup),
             ("features", seconds.features),
         ] {
-            self.metrics.set_load_seconds(model, stage, time);
+            let gauge = self.metrics.load_seconds.with_label_values(&[model, stage]);
+            gauge.set(time);
         }
     }
 

@@ -11,7 +11,7 @@ use super::{ALL_MODELS, ControlMode};
 use crate::error::LoadError;
 use crate::models::repository::{self, Listing};
 use crate::models::served_models::shown;
-use crate::request::refusal::{Reason, Refusal};
+use crate::request::{Reason, Refusal};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tierlab_protocol::metadata::LoadDocument;
@@ -25,12 +25,8 @@ impl ModelManager {
         let mut listing = repository::list(&*source.tier).await?;
         let location = source.tier.info().location;
         let chosen = self.choose(&listing, &location)?;
-        for name in self
-            .settings
-            .model_configs
-            .keys()
-            .filter(|&name| !listing.contains_key(name))
-        {
+        let configured = self.settings.model_configs.keys();
+        for name in configured.filter(|&name| !listing.contains_key(name)) {
             tracing::warn!(model = %name, "`model_config` has keys for it, and it is not on the tier");
         }
         if self.source.set(source).is_err() {
@@ -52,12 +48,11 @@ impl ModelManager {
             }
         }
         if self.settings.control == ControlMode::None && self.snapshot().models().next().is_none() {
-            let refused = self.snapshot().index();
-            let why: Vec<String> = refused
-                .iter()
+            let refused = self.snapshot().index().into_iter();
+            let why: String = refused
                 .map(|entry| format!("\n  {}: {}", entry.name, entry.reason))
                 .collect();
-            return Err(LoadError::new(format!("no model can be served:{}", why.concat())));
+            return Err(LoadError::new(format!("no model can be served:{why}")));
         }
         let _ = self.started.set(());
         if self.settings.control == ControlMode::Poll {
@@ -80,15 +75,11 @@ impl ModelManager {
             }
             tracing::warn!("{what}");
         }
-        if let Some(name) = wanted
-            .iter()
-            .find(|name| *name != ALL_MODELS && !listing.contains_key(*name))
-        {
-            let have: Vec<&str> = listing.keys().map(String::as_str).collect();
-            return Err(LoadError::new(format!(
-                "no model `{name}` on the model tier ({location}), which has {}",
-                have.join(", ")
-            )));
+        let is_missing = |name: &&String| *name != ALL_MODELS && !listing.contains_key(*name);
+        if let Some(name) = wanted.iter().find(is_missing) {
+            let have = listing.keys().cloned().collect::<Vec<_>>().join(", ");
+            let what = format!("no model `{name}` on the model tier ({location}), which has {have}");
+            return Err(LoadError::new(what));
         }
         Ok(listing.keys().filter(|name| self.wants(name)).cloned().collect())
     }
@@ -129,9 +120,7 @@ impl ModelManager {
         if let Some(parameter) = parameters.iter().find(|name| *name != "unload_dependents") {
             return Err(Refusal::bad(format!("parameter `{}` is not known", shown(parameter))));
         }
-        if !self.started() {
-            return Err(Refusal::new(Reason::NotReady, "the models are still being loaded"));
-        }
+        self.check_started()?;
         self.snapshot().entry(name)?;
         let (this, name) = (Arc::clone(self), name.to_owned());
         let unloading = tokio::spawn(async move {

@@ -11,7 +11,7 @@ use crate::models::loading::opening::LoadSlot;
 use crate::models::repository::{self, ModelDescription};
 use crate::models::served_models::{ServedVersion, VersionState, shown};
 use crate::models::serving::model::Model;
-use crate::request::refusal::{Reason, Refusal};
+use crate::request::{Reason, Refusal};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
@@ -31,8 +31,9 @@ pub(super) enum Reload {
 impl ModelManager {
     /// Loads a model by its name, under its lock.
     pub(super) async fn load_from_tier(&self, name: &str) -> Result<LoadDocument, Refusal> {
-        let not_started = || Refusal::new(Reason::NotReady, "the models are still being loaded");
-        let ModelSource { tier, .. } = self.source.get().ok_or_else(not_started)?;
+        let Some(ModelSource { tier, .. }) = self.source.get() else {
+            return Err(Refusal::new(Reason::NotReady, "the models are still being loaded"));
+        };
         let _lock = self.lock_model(name).await;
         let tier_failed = |error: LoadError| Refusal::new(Reason::Tier, error.message);
         let listing = repository::list_one(&**tier, name).await.map_err(tier_failed)?;

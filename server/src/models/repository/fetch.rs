@@ -5,8 +5,7 @@
 //! into memory, or to a local disk, from which ONNX Runtime maps them.
 
 use crate::error::LoadError;
-use crate::inference::runtime::Weights;
-use crate::inference::runtime::mapped::MappedWeights;
+use crate::inference::runtime::{MappedWeights, Weights};
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -179,10 +178,8 @@ async fn look_up(tier: &dyn Tier, object: &Object, sum: Option<&ManifestFile>) -
     let object = tier.stat(&object.path).await?;
     match sum {
         Some(sum) if sum.bytes != object.size => {
-            let what = format!(
-                "{} bytes, the manifest says {}: truncated or overwritten",
-                object.size, sum.bytes
-            );
+            let (have, said) = (object.size, sum.bytes);
+            let what = format!("{have} bytes, the manifest says {said}: truncated or overwritten");
             Err(LoadError::at(&object.path, what))
         }
         _ => Ok(object),
@@ -192,10 +189,8 @@ async fn look_up(tier: &dyn Tier, object: &Object, sum: Option<&ManifestFile>) -
 fn check_sum(object: &Object, sum: Option<&ManifestFile>, found: &str) -> Result<(), LoadError> {
     match sum {
         Some(sum) if sum.sha256 != found => {
-            let what = format!(
-                "its sha256 is {found}, the manifest says {}: corrupt or overwritten",
-                sum.sha256
-            );
+            let said = &sum.sha256;
+            let what = format!("its sha256 is {found}, the manifest says {said}: corrupt or overwritten");
             Err(LoadError::at(&object.path, what))
         }
         _ => Ok(()),

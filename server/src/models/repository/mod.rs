@@ -8,8 +8,7 @@
 mod fetch;
 
 use crate::error::LoadError;
-use crate::inference::runtime::Graph;
-use crate::inference::runtime::mapped::MappedWeights;
+use crate::inference::runtime::{Graph, MappedWeights};
 use crate::inference::session::warmup::Warmup;
 use bytes::Bytes;
 use fetch::{WeightFile, read_bytes, read_text};

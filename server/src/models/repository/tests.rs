@@ -2,8 +2,7 @@
 
 use super::list;
 use super::*;
-use crate::inference::runtime::Weights;
-use crate::inference::runtime::mapped::{MappedConfig, NEVER_FROM_MEMORY_BYTES};
+use crate::inference::runtime::{MappedConfig, NEVER_FROM_MEMORY_BYTES, Weights};
 use bytes::Bytes;
 use prost::Message as _;
 use std::sync::Arc;

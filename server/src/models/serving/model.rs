@@ -6,11 +6,11 @@
 use crate::batch::BatchQueue;
 use crate::batch::clock::PendingRequests;
 use crate::features::Join;
-use crate::inference::runtime::mapped::DiskSpace;
+use crate::inference::runtime::DiskSpace;
 use crate::inference::session::layout::SessionGroup;
 use crate::models::repository::Labels;
-use crate::request::admission::ModelShare;
-use crate::telemetry::metrics::ModelMetrics;
+use crate::request::ModelShare;
+use crate::telemetry::ModelMetrics;
 use crate::telemetry::model_stats::Stats;
 use parking_lot::Mutex;
 use std::sync::Arc;

@@ -6,9 +6,8 @@
 pub(crate) mod gpu;
 mod process;
 
-use crate::request::refusal::{Reason, Refusal};
-use crate::telemetry::counters::{SessionSeconds, SpanCounts};
-use crate::telemetry::labels::{Front, Mode, WaitPoint};
+use crate::request::{Reason, Refusal};
+use crate::telemetry::counters::{Front, Mode, SessionSeconds, SpanCounts, WaitPoint};
 use crate::telemetry::trace::context;
 use parking_lot::Mutex;
 use process::ProcessMetrics;
@@ -17,7 +16,6 @@ use prometheus::{
     Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
     IntGaugeVec, Opts, Registry,
 };
-use std::collections::HashMap;
 use tierlab_protocol::metrics as names;
 use tierlab_protocol::timing::{Stage, StageTimings};
 
@@ -57,8 +55,10 @@ pub(crate) struct Metrics {
     interrupted_runs: IntCounterVec,
     batch_rows: HistogramVec,
     session_seconds: CounterVec,
-    load_seconds: GaugeVec,
-    build_info: GaugeVec,
+    /// Times of loading each model, by stage.
+    pub(crate) load_seconds: GaugeVec,
+    /// What runs, by every label of [`BUILD_LABELS`].
+    pub(crate) build_info: GaugeVec,
     spans: IntCounterVec,
     process: ProcessMetrics,
     settled: Mutex<Vec<Box<dyn Fn() -> bool + Send>>>,
@@ -146,11 +146,6 @@ impl Metrics {
         }
     }
 
-    /// States what runs, by every label of [`BUILD_LABELS`]; called once.
-    pub(crate) fn set_build_info(&self, labels: &HashMap<&str, &str>) {
-        self.build_info.with(labels).set(1.0);
-    }
-
     /// Counts a request that was not answered well. `model` is empty where it names none that is served, so that
     /// clients cannot invent label values.
     pub(crate) fn count_refusal(&self, model: &str, mode: Option<Mode>, refusal: &Refusal) {
@@ -220,11 +215,6 @@ impl Metrics {
         let mut settled = self.settled.lock();
         settled.retain(|settle| settle());
         settled.push(Box::new(settle));
-    }
-
-    /// States how long a model took to load.
-    pub(crate) fn set_load_seconds(&self, model: &str, stage: &str, seconds: f64) {
-        self.load_seconds.with_label_values(&[model, stage]).set(seconds);
     }
 
     /// Brings what moves by itself up to date; called before every scrape.

@@ -3,8 +3,8 @@
 //! Code finds the request in a task-local variable, which costs nanoseconds. A `tracing` span for each request costs hundreds.
 
 use super::id::RequestId;
-use crate::request::refusal::Reason;
-use crate::telemetry::labels::Front;
+use crate::request::Reason;
+use crate::telemetry::counters::Front;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Instant;

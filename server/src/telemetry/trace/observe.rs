@@ -6,7 +6,7 @@
 use super::context::{self, RequestContext, RequestScope};
 use super::id::{RequestId, TraceParent};
 use super::otlp::{RequestSpan, Telemetry};
-use crate::telemetry::labels::Front;
+use crate::telemetry::counters::Front;
 use axum::response::Response;
 use http::{HeaderName, HeaderValue, Request};
 use parking_lot::Mutex;

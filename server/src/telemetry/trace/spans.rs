@@ -4,7 +4,7 @@
 //! <https://opentelemetry.io/docs/specs/semconv/>; what is this server's own begins with `tierlab.`.
 
 use super::context::{RequestContext, RequestOutcome};
-use crate::telemetry::labels::Front;
+use crate::telemetry::counters::Front;
 use http::Method;
 use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
 use opentelemetry::{InstrumentationScope, KeyValue};
