@@ -91,11 +91,7 @@ pub fn main() -> ExitCode {
         Err(error) => {
             format.report_exit(&format!("{error:#}"));
             let of_the_config = matches!(error.downcast_ref(), Some(ServerError::Config(_)));
-            if of_the_config || error.is::<ConfigError>() {
-                2
-            } else {
-                1
-            }
+            1 + i32::from(of_the_config || error.is::<ConfigError>())
         }
     };
     leave(code)

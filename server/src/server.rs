@@ -9,9 +9,8 @@ use crate::error::ServerError;
 use crate::features::live::LiveTables;
 use crate::features::tier::{FeatureTier, RowDestination};
 use crate::front::connections::{Endpoint, ListenerConfig, fit_files};
-use crate::front::grpc;
-use crate::front::http;
 use crate::front::state::ServerState;
+use crate::front::{grpc, http};
 use crate::host::memory;
 use crate::inference::runtime::{MappedWeights, OptimizedCache, Providers, Runtime};
 use crate::models::loading::fitting::Fitting;
@@ -20,9 +19,9 @@ use crate::models::loading::opening::LoadLimits;
 use crate::models::management::manager::{ModelManager, ModelSource};
 use crate::models::serving::model::Model;
 use crate::pipeline::Pipeline;
-use crate::request::{Admission, Reason, Refusal, Tally};
+use crate::request::{Admission, Reason, Refusal};
 use crate::telemetry::Metrics;
-use crate::telemetry::metrics::gpu::GpuWatch;
+use crate::telemetry::metrics::gpu;
 use crate::telemetry::trace::otlp::Telemetry;
 use futures::future::{OptionFuture, join_all};
 use prometheus::Registry;
@@ -115,7 +114,7 @@ pub async fn run(
     metrics
         .in_flight_limit
         .set(i64::try_from(config.limits.max_in_flight).unwrap_or(i64::MAX));
-    let _gpus = GpuWatch::start(&registry, config.telemetry.gpu_interval).map_err(on_registry)?;
+    let _gpus = gpu::watch(&registry, config.telemetry.gpu_interval).map_err(on_registry)?;
     let telemetry = Telemetry::start(&config.telemetry, metrics.for_spans())?;
     memory::note_limits();
     let (memory, set_by) = memory::of_this_process();
@@ -203,7 +202,7 @@ async fn load(config: &Config, state: &ServerState, storage_metrics: &StorageMet
         cuda: settings.cuda.clone(),
         tensorrt: settings.tensorrt.clone(),
     };
-    let runtime = Runtime::load(chosen, providers).map_err(|e| ServerError::Load(e.to_string()))?;
+    let runtime = Runtime::load(chosen, providers)?;
     tracing::info!(version = %runtime.version, library = %runtime.library.display(), "ONNX Runtime");
     let (tier, features) = open_tiers(config, storage_metrics).await?;
     let mut info = features.rows.info();
@@ -324,14 +323,14 @@ async fn finish(mut front: JoinHandle<()>, state: &Arc<ServerState>, limit: Dura
         }
     }
     // Queues are closed, and the threads end after their last run.
-    models.iter().for_each(|model| model.close());
-    let mut threads = join_all(models.iter().map(|model| model.take_threads().ended()));
+    models.iter().for_each(|model| model.queue.close());
+    let mut threads = join_all(models.iter().map(|model| model.threads_ended()));
     let patience = if in_time { until } else { last };
     if timeout_at(patience.into(), &mut threads).await.is_err() && in_time {
         left.extend(stop_runs(&models));
         let _ = timeout_at(last.into(), threads).await;
     }
-    let Tally { admitted, settled } = state.pipeline.admission.tally();
+    let (admitted, settled) = state.pipeline.admission.tally();
     if admitted > settled {
         left.push(format!("{} admitted requests", admitted - settled));
     }
@@ -349,7 +348,7 @@ fn stop_runs(models: &[Arc<Model>]) -> Vec<String> {
     let why = Refusal::new(Reason::Draining, "the server is shutting down");
     let stop = |model: &Arc<Model>| {
         let (name, version) = (model.name.clone(), model.version.clone());
-        let runs = model.queue().stop_runs(&why);
+        let runs = model.queue.stop_runs(&why);
         runs.into_iter()
             .map(move |run| format!("a run of model `{name}`, version {version}: {run}"))
     };

@@ -15,14 +15,12 @@ use tierlab_storage::TierConfig;
 use tierlab_storage::wrappers::CacheConfig;
 
 pub(super) fn read_table(path: &Path) -> Result<toml::Table, ConfigError> {
-    let text = std::fs::read_to_string(path).map_err(|e| {
-        ConfigError(format!(
-            "{}: cannot be read: {e}; give --config a file such as configs/server.toml",
-            path.display()
-        ))
-    })?;
+    let file = path.display();
+    let advice = "give --config a file such as configs/server.toml";
+    let text =
+        std::fs::read_to_string(path).map_err(|e| ConfigError(format!("{file}: cannot be read: {e}; {advice}")))?;
     text.parse()
-        .map_err(|e: toml::de::Error| ConfigError(format!("{}: {}", path.display(), e.to_string().trim_end())))
+        .map_err(|e: toml::de::Error| ConfigError(format!("{file}: {}", e.to_string().trim_end())))
 }
 
 /// Every `tiers/NAME.toml` beside the config, by name.
@@ -54,11 +52,8 @@ pub(super) fn tier_file(config: &Path, name: &str) -> PathBuf {
 pub(super) fn parse_tiers(config: &Path, tiers: toml::Table) -> Result<BTreeMap<String, TierConfig>, ConfigError> {
     let parse = |(name, value): (String, toml::Value)| {
         let tier = TierConfig::deserialize(value).map_err(|e| {
-            ConfigError(format!(
-                "{} (`tiers.{name}`): {}",
-                tier_file(config, &name).display(),
-                e.to_string().trim_end()
-            ))
+            let (file, what) = (tier_file(config, &name), e.to_string());
+            ConfigError(format!("{} (`tiers.{name}`): {}", file.display(), what.trim_end()))
         })?;
         Ok((name, tier))
     };

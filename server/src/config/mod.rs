@@ -201,12 +201,9 @@ impl Config {
             _ => toml::Table::new(),
         };
         let raw = Raw::deserialize(document).map_err(|e| {
-            let what = e.to_string();
-            ConfigError(format!(
-                "{} (with TIERLAB_ and --set applied): {}",
-                sources.config.display(),
-                what.trim_end()
-            ))
+            let (file, what) = (sources.config.display(), e.to_string());
+            let what = what.trim_end();
+            ConfigError(format!("{file} (with TIERLAB_ and --set applied): {what}"))
         })?;
         let tiers = parse_tiers(&sources.config, tiers)?;
         let cache = |tier: &str| {
@@ -224,13 +221,11 @@ impl Config {
     ) -> Result<Self, ConfigError> {
         let file = sources.config.display();
         let address = |key: &str, flag: &Option<String>, value: &Option<String>| {
-            let Some(value) = flag.as_ref().or(value.as_ref()) else {
-                return Ok(None);
+            let parse = |value: &String| {
+                let unlike = |_| ConfigError(format!("`{key}` = `{value}` is no address such as {LISTEN}"));
+                value.parse::<SocketAddr>().map_err(unlike)
             };
-            let parsed = value.parse::<SocketAddr>();
-            let parsed =
-                parsed.map_err(|_| ConfigError(format!("`{key}` = `{value}` is no address such as {LISTEN}")))?;
-            Ok::<_, ConfigError>(Some(parsed))
+            flag.as_ref().or(value.as_ref()).map(parse).transpose()
         };
         let listen = address("listen", &sources.listen, &raw.listen)?.unwrap_or(LISTEN);
         let grpc_listen = address("grpc_listen", &sources.grpc_listen, &raw.grpc_listen)?;
@@ -242,7 +237,8 @@ impl Config {
             listen,
             grpc_listen,
             max_file_bytes: raw.repository.max_file_bytes,
-            layout: layout_of(&raw.features, sources)?,
+            layout: TableLayout::of(&raw.features.layout)
+                .or_else(|what| fail(format!("{file}: `features.layout`: {what}")))?,
             destination: destination_of(&raw.features, &cache, sources)?,
             revalidate: (raw.features.revalidate_s > 0).then(|| Duration::from_secs(raw.features.revalidate_s)),
             management: ManagementSettings {
@@ -286,9 +282,8 @@ fn chosen_tiers<'a>(
         };
         let unknown = || {
             let file = sources.config.display();
-            ConfigError(format!(
-                "no tier `{name}`: {file} and the tiers/ beside it have {names}"
-            ))
+            let what = format!("no tier `{name}`: {file} and the tiers/ beside it have {names}");
+            ConfigError(what)
         };
         tiers.get_key_value(name).ok_or_else(unknown)
     };
@@ -364,11 +359,6 @@ fn model_configs_of(
         }
     }
     Ok(raw)
-}
-
-fn layout_of(raw: &RawFeatures, sources: &Sources) -> Result<TableLayout, ConfigError> {
-    TableLayout::of(&raw.layout)
-        .or_else(|what| fail(format!("{}: `features.layout`: {what}", sources.config.display())))
 }
 
 fn destination_of(raw: &RawFeatures, cache: &CacheConfig, sources: &Sources) -> Result<RowDestination, ConfigError> {

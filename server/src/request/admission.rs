@@ -73,14 +73,6 @@ pub(crate) struct Admission {
     settled: AtomicU64,
 }
 
-/// Requests since the start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Tally {
-    pub(crate) admitted: u64,
-    /// Admitted requests that ended: answered, refused or cancelled by the client.
-    pub(crate) settled: u64,
-}
-
 /// One model's requests in flight.
 #[derive(Debug, Default)]
 pub(crate) struct ModelShare(AtomicUsize);
@@ -195,12 +187,9 @@ impl Admission {
         }
     }
 
-    /// Requests admitted, and how many of them are settled.
-    pub(crate) fn tally(&self) -> Tally {
-        Tally {
-            admitted: self.admitted.load(Relaxed),
-            settled: self.settled.load(Relaxed),
-        }
+    /// Requests admitted since the start, and how many of them are settled.
+    pub(crate) fn tally(&self) -> (u64, u64) {
+        (self.admitted.load(Relaxed), self.settled.load(Relaxed))
     }
 }
 
@@ -408,11 +397,7 @@ mod tests {
         assert_eq!(admission.gauge.get(), 1);
         admission.has_room(&share).unwrap();
         let _third = admission.admit(&share).unwrap();
-        let expected = Tally {
-            admitted: 3,
-            settled: 1,
-        };
-        assert_eq!(admission.tally(), expected);
+        assert_eq!(admission.tally(), (3, 1), "admitted and settled");
     }
 
     #[test]

@@ -111,6 +111,14 @@ impl Access {
         self.token.is_some()
     }
 
+    /// Answers a request by its routes, or refuses it.
+    pub(crate) async fn answer<R: Routes>(&self, routes: &R, request: Request<Body>) -> Response {
+        match self.allows(&request) {
+            Ok(()) => routes.answer(request).await,
+            Err(denied) => refuse(R::FRONT, denied),
+        }
+    }
+
     fn allows<B>(&self, request: &Request<B>) -> Result<(), Denied> {
         let (path, headers) = (request.uri().path(), request.headers());
         if self.token.is_some() || self.admin.is_some() {
@@ -156,23 +164,6 @@ fn presented(headers: &HeaderMap) -> Option<&[u8]> {
     let value = headers.get(AUTHORIZATION)?.as_bytes();
     let (scheme, token) = value.split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
-}
-
-/// Routes behind the check.
-#[derive(Debug)]
-pub(crate) struct GuardedRoutes<R> {
-    pub(crate) access: Access,
-    pub(crate) routes: R,
-}
-
-impl<R: Routes> GuardedRoutes<R> {
-    /// Answers a request, or refuses it.
-    pub(crate) async fn answer(&self, request: Request<Body>) -> Response {
-        match self.access.allows(&request) {
-            Ok(()) => self.routes.answer(request).await,
-            Err(denied) => refuse(R::FRONT, denied),
-        }
-    }
 }
 
 fn refuse(front: Front, denied: Denied) -> Response {

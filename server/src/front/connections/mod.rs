@@ -16,7 +16,7 @@ mod shared;
 mod tls;
 
 use crate::front::Routes;
-use crate::front::access::{Access, GuardedRoutes};
+use crate::front::access::Access;
 use crate::log_budget::LogBudget;
 use crate::pipeline::Pipeline;
 use crate::request::Admission;
@@ -71,19 +71,15 @@ impl<R: Routes> Endpoint<R> {
         let register = Register::new(bounds, Arc::clone(&self.pipeline.admission));
         let server = Arc::new(Server {
             telemetry: self.telemetry,
-            routes: GuardedRoutes {
-                access,
-                routes: self.routes,
-            },
+            access,
+            routes: self.routes,
             http1: http1::builder(&bounds),
             bounds,
             tls,
             pipeline: self.pipeline,
         });
-        let closing = tokio::spawn(close_unread(
-            Arc::clone(&register),
-            Arc::clone(&server.pipeline.admission),
-        ));
+        let admission = Arc::clone(&server.pipeline.admission);
+        let closing = tokio::spawn(close_unread(Arc::clone(&register), admission));
         let throttle = LogBudget::new(1, LOG_PAUSE);
         loop {
             let accepted = tokio::select! {

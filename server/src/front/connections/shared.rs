@@ -6,7 +6,7 @@ use super::head;
 use super::listen::Bounds;
 use super::tls::Tls;
 use crate::front::Routes;
-use crate::front::access::{GuardedRoutes, is_open};
+use crate::front::access::{Access, is_open};
 use crate::pipeline::Pipeline;
 use crate::request::{Account, Reason, Refusal};
 use crate::telemetry::Front;
@@ -35,7 +35,8 @@ pub(super) const FAREWELL: Duration = Duration::from_secs(1);
 
 /// State shared by all connections.
 pub(super) struct Server<R> {
-    pub(super) routes: GuardedRoutes<R>,
+    pub(super) access: Access,
+    pub(super) routes: R,
     pub(super) http1: http1::Builder,
     pub(super) bounds: Bounds,
     pub(super) telemetry: Option<Arc<Telemetry>>,
@@ -118,7 +119,7 @@ pub(super) fn answer<R: Routes>(
                 None => match counted {
                     // A probe is answered whatever is held.
                     Err(refusal) if !probe => server.refuse(refusal, request.version()),
-                    _counted => server.routes.answer(request).await,
+                    _counted => server.access.answer(&server.routes, request).await,
                 },
             },
         );

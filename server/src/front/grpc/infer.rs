@@ -93,23 +93,25 @@ fn gather_texts(received: &mut ReceivedRequest, account: &mut Account) -> Result
 /// Bytes of a reply for its names, and of each output's.
 const FIXED_REPLY_BYTES: usize = 256;
 
-/// A reply's bytes. In a stream every reply is its request's last one, and says so.
-fn encoded(mut message: ModelInferResponse, kind: CallKind) -> Bytes {
-    if kind == CallKind::Unary {
-        return message.encode_to_vec().into();
+/// A reply's bytes.
+fn encoded(message: ModelInferResponse, kind: CallKind) -> Bytes {
+    match kind {
+        CallKind::Unary => message.encode_to_vec().into(),
+        CallKind::Stream => stream_message(String::new(), message),
     }
-    message.parameters.insert("triton_final_response".into(), last());
-    let message = ModelStreamInferResponse {
-        error_message: String::new(),
-        infer_response: Some(message),
-    };
-    message.encode_to_vec().into()
 }
 
-fn last() -> InferParameter {
-    InferParameter {
+/// A message of a stream. Every one is its request's last, and says so.
+fn stream_message(error_message: String, mut response: ModelInferResponse) -> Bytes {
+    let last = InferParameter {
         parameter_choice: Some(ParameterChoice::BoolParam(true)),
-    }
+    };
+    response.parameters.insert("triton_final_response".into(), last);
+    let message = ModelStreamInferResponse {
+        error_message,
+        infer_response: Some(response),
+    };
+    message.encode_to_vec().into()
 }
 
 /// Bytes of an infer message at most.
@@ -245,22 +247,16 @@ async fn answer(
 
 fn unary_reply(answer: CallAnswer) -> Result<tonic::Response<EncodedReply>, Status> {
     let timings = answer.timings.and_then(|text| MetadataValue::try_from(text).ok());
-    match answer.reply {
-        Ok(message) => {
-            let mut response = tonic::Response::new(EncodedReply(message, answer.account));
-            if let Some(timings) = timings {
-                response.metadata_mut().insert(SERVER_TIMING, timings);
-            }
-            Ok(response)
-        }
-        Err(refusal) => {
-            let mut status = Status::from(refusal);
-            if let Some(timings) = timings {
-                status.metadata_mut().insert(SERVER_TIMING, timings);
-            }
-            Err(status)
-        }
+    let reply = answer.reply.map_err(Status::from);
+    let mut reply = reply.map(|message| tonic::Response::new(EncodedReply(message, answer.account)));
+    if let Some(timings) = timings {
+        let metadata = match &mut reply {
+            Ok(response) => response.metadata_mut(),
+            Err(status) => status.metadata_mut(),
+        };
+        metadata.insert(SERVER_TIMING, timings);
     }
+    reply
 }
 
 /// `ModelStreamInfer`.
@@ -296,15 +292,11 @@ async fn streamed_answer(
 /// A stream's errors are messages, so that the stream goes on.
 fn streamed(answer: CallAnswer) -> EncodedReply {
     let bytes = answer.reply.unwrap_or_else(|refusal| {
-        let message = ModelStreamInferResponse {
-            error_message: refusal.message,
-            infer_response: Some(ModelInferResponse {
-                id: answer.id,
-                parameters: [("triton_final_response".to_owned(), last())].into(),
-                ..ModelInferResponse::default()
-            }),
+        let response = ModelInferResponse {
+            id: answer.id,
+            ..ModelInferResponse::default()
         };
-        message.encode_to_vec().into()
+        stream_message(refusal.message, response)
     });
     EncodedReply(bytes, answer.account)
 }

@@ -13,6 +13,7 @@ pub(crate) use mapped::{DiskSpace, MappedConfig, MappedWeights, NEVER_FROM_MEMOR
 pub(crate) use optimized::OptimizedCache;
 pub(crate) use provider::{CudaOptions, Provider, Providers, TensorRtOptions};
 
+use crate::error::LoadError;
 use bytes::Bytes;
 use mapped::WeightFolder;
 use ort::environment::Environment;
@@ -30,11 +31,6 @@ const STOP_SPINNING_AFTER_RUN: &str = "session.force_spinning_stop";
 const OLDEST: &str = "1.23";
 /// Names tried with the system's own search path.
 const SYSTEM_NAMES: [&str; 2] = ["libonnxruntime.so", "libonnxruntime.so.1"];
-
-/// ONNX Runtime cannot be used; the message says what was looked for and how to get it.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct RuntimeError(String);
 
 /// The loaded library.
 #[derive(Debug, Clone)]
@@ -118,20 +114,21 @@ impl Graph {
 }
 
 impl Runtime {
-    /// Finds and loads the library. Once per process: ONNX Runtime allows no second environment. `chosen` are the paths given on
+    /// Finds and loads the library, or says what was looked for and how to get it. Once per process: ONNX Runtime allows no second
+    /// environment. `chosen` are the paths given on
     /// purpose, each with the name of its setting.
-    pub(crate) fn load(chosen: [(&str, Option<&Path>); 2], providers: Providers) -> Result<Self, RuntimeError> {
+    pub(crate) fn load(chosen: [(&str, Option<&Path>); 2], providers: Providers) -> Result<Self, LoadError> {
         let library = find(chosen)?;
         let environment = ort::init_from(&library)
-            .map_err(|e| RuntimeError(format!("ONNX Runtime: {e}\n{}", advice())))?
+            .map_err(|e| LoadError::new(format!("ONNX Runtime: {e}\n{}", advice())))?
             .with_name("tierlab")
             .with_telemetry(false)
             .with_logger(log::logger())
             .build()
-            .map_err(|e| RuntimeError(format!("ONNX Runtime {}: {e}", library.display())))?;
+            .map_err(|e| LoadError::new(format!("ONNX Runtime {}: {e}", library.display())))?;
         environment.set_log_level(log::level());
-        let version = version::version_of(&library).map_err(|e| RuntimeError(format!("ONNX Runtime {e}")))?;
-        providers.check(&environment, &library).map_err(RuntimeError)?;
+        let version = version::version_of(&library).map_err(|e| LoadError::new(format!("ONNX Runtime {e}")))?;
+        providers.check(&environment, &library).map_err(LoadError::new)?;
         Ok(Self {
             environment,
             providers: Arc::new(providers),
@@ -266,7 +263,7 @@ impl Runtime {
 }
 
 /// The first library there is. A path given on purpose is taken or refused, never passed over.
-fn find(chosen: [(&str, Option<&Path>); 2]) -> Result<PathBuf, RuntimeError> {
+fn find(chosen: [(&str, Option<&Path>); 2]) -> Result<PathBuf, LoadError> {
     let mut tried = Vec::new();
     for (name, path) in chosen {
         let Some(path) = path else {
@@ -279,7 +276,7 @@ fn find(chosen: [(&str, Option<&Path>); 2]) -> Result<PathBuf, RuntimeError> {
             path.is_file().then(|| path.to_owned())
         };
         return library.ok_or_else(|| {
-            RuntimeError(format!(
+            LoadError::new(format!(
                 "ONNX Runtime: {name} is `{}`, where no library lies.\n{}",
                 path.display(),
                 advice()
@@ -298,7 +295,7 @@ fn find(chosen: [(&str, Option<&Path>); 2]) -> Result<PathBuf, RuntimeError> {
             Err(error) => tried.push(format!("{name} on the system: {error}")),
         }
     }
-    Err(RuntimeError(format!(
+    Err(LoadError::new(format!(
         "ONNX Runtime was not found. Looked for:\n  {}\n{}",
         tried.join("\n  "),
         advice()

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tierlab_formats::model::{ModelConfig, Signature};
-use tierlab_protocol::metadata::LoadSeconds;
+use tierlab_protocol::metadata::{LoadSeconds, VersionLoad};
 use tierlab_storage::ObjectPath;
 use tokio::time::timeout;
 
@@ -56,14 +56,6 @@ pub(crate) struct Loader {
     pub(crate) limits: LoadLimits,
     /// Sessions of models whose configs state none.
     pub(crate) fitting: Fitting,
-}
-
-/// A model, and what loading it took.
-pub(crate) struct Loaded {
-    pub(crate) model: Model,
-    pub(crate) seconds: LoadSeconds,
-    /// True if the sessions were built from a graph that had been optimised before.
-    pub(crate) optimized: bool,
 }
 
 /// Source of a version's graph, with its entry in the cache of optimised graphs where that is used.
@@ -117,7 +109,7 @@ impl Loader {
         described: &ModelDescription,
         found: VersionFiles,
         slot: LoadSlot<'_>,
-    ) -> Result<Loaded, LoadError> {
+    ) -> Result<(Model, VersionLoad), LoadError> {
         let ModelDescription { name, config, .. } = described;
         let VersionFiles {
             version,
@@ -172,11 +164,13 @@ impl Loader {
             name: name.clone(),
         };
         model.threads = Mutex::new(self.assign(opened, &model));
-        Ok(Loaded {
-            model,
+        let loaded = VersionLoad {
+            version: version.to_string(),
+            state: "READY".to_owned(),
             seconds,
             optimized,
-        })
+        };
+        Ok((model, loaded))
     }
 
     /// Refuses a load while as many abandoned sessions as there are cores keep them busy.
@@ -333,7 +327,7 @@ impl Loader {
                     .settle_before_scrapes(move || settled.upgrade().map(|clock| clock.settle()).is_some());
                 threads.push(session.serve(Assignment {
                     model: model.name.clone(),
-                    queue: model.queue(),
+                    queue: Arc::clone(&model.queue),
                     group,
                     clock,
                     batch_rows: model.metrics.batch_rows.clone(),

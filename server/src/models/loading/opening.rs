@@ -147,10 +147,9 @@ impl Opener<'_> {
     ) -> Result<Vec<WarmGroup>, String> {
         let mut sessions = built;
         // Sessions built before are of the last group.
-        let before = sessions.len() as u32;
-        for (place, group) in groups.iter().enumerate().rev() {
-            let there = if place + 1 == groups.len() { before } else { 0 };
-            let more = group.sessions.saturating_sub(there);
+        let mut before = sessions.len() as u32;
+        for group in groups.iter().rev() {
+            let more = group.sessions.saturating_sub(std::mem::take(&mut before));
             sessions.extend(self.build(more, group.threads, None).await?);
         }
         let Self { limits, spec, slot, .. } = self;
@@ -158,13 +157,11 @@ impl Opener<'_> {
         drop((spec, slot.room));
         let reports = warm(limits, &mut sessions).await?;
         let mut warm = with_reports(sessions, reports);
-        let mut all = Vec::new();
-        for group in groups.iter().rev() {
-            all.push(WarmGroup {
-                group: *group,
-                sessions: warm.by_ref().take(group.sessions as usize).collect(),
-            });
-        }
+        let of_group = |&group: &SessionGroup| WarmGroup {
+            group,
+            sessions: warm.by_ref().take(group.sessions as usize).collect(),
+        };
+        let mut all: Vec<WarmGroup> = groups.iter().rev().map(of_group).collect();
         all.reverse();
         Ok(all)
     }

@@ -1,4 +1,4 @@
-//! What changes the models that are served: the start, loads and unloads by request, and in poll control the model tier, which is
+//! Changes of the models that are served: the start, loads and unloads by request, and in poll control the model tier, which is
 //! listed at an interval.
 //!
 //! In: what the configuration wants, calls of clients, and listings. Out: models that are served, or why not. A tier that fails

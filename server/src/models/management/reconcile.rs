@@ -6,7 +6,7 @@
 use super::manager::{ModelManager, ModelSource};
 use crate::batch::BatchQueue;
 use crate::error::LoadError;
-use crate::models::loading::load::{Loaded, Loader};
+use crate::models::loading::load::Loader;
 use crate::models::loading::opening::LoadSlot;
 use crate::models::repository::{self, ModelDescription};
 use crate::models::served_models::{ServedVersion, VersionState, shown};
@@ -120,11 +120,8 @@ impl ModelManager {
             }
         });
         match self.read_and_load(source, described, version).await {
-            Ok(Loaded {
-                model,
-                seconds,
-                optimized,
-            }) => {
+            Ok((model, loaded)) => {
+                let VersionLoad { seconds, optimized, .. } = &loaded;
                 tracing::info!(
                     model = name,
                     version,
@@ -147,12 +144,7 @@ impl ModelManager {
                     fingerprint,
                 };
                 self.replace(name, version, &new);
-                Ok(VersionLoad {
-                    version: version.to_string(),
-                    state: "READY".to_owned(),
-                    seconds,
-                    optimized,
-                })
+                Ok(loaded)
             }
             Err(error) => {
                 self.refuse(name, version, fingerprint, &error);
@@ -167,7 +159,7 @@ impl ModelManager {
         source: &ModelSource,
         described: &ModelDescription,
         version: u64,
-    ) -> Result<Loaded, LoadError> {
+    ) -> Result<(Model, VersionLoad), LoadError> {
         let closed = |_| LoadError::new("the server is shutting down");
         let room = self.loads.acquire().await.map_err(closed)?;
         source.loader.check_abandoned().await?;
@@ -254,7 +246,7 @@ impl ModelManager {
             });
         };
         all(VersionState::Unloading);
-        let queues: Vec<Arc<BatchQueue>> = models.iter().map(|model| model.queue()).collect();
+        let queues: Vec<Arc<BatchQueue>> = models.iter().map(|model| Arc::clone(&model.queue)).collect();
         let freed = models.into_iter().map(retire);
         let freed = tokio::spawn(futures::future::join_all(freed));
         if tokio::time::timeout(self.settings.drain, freed).await.is_err() {
@@ -270,8 +262,8 @@ impl ModelManager {
 /// Lets go of a model and waits until its last request is answered and its sessions are freed.
 async fn retire(model: Arc<Model>) {
     let (name, version) = (model.name.clone(), model.version.clone());
-    let threads = model.take_threads();
+    let threads = model.threads_ended();
     drop(model);
-    threads.ended().await;
+    threads.await;
     tracing::info!(model = name, version, "its sessions are freed");
 }

@@ -104,7 +104,7 @@ impl RequestCheck<'_> {
         let mut accepted = Accepted {
             rows: 0,
             parts: vec![None; specs.len()],
-            ids: EntityIds::default(),
+            ids: EntityIds::Int64(Vec::new()),
         };
         let mut rows: Option<(usize, String)> = None;
         if inputs.is_empty() {

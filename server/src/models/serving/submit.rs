@@ -122,7 +122,7 @@ impl Model {
         }
         let pieces = job::cut(&work.parts, &self.signature.inputs, rows, max_rows)
             .into_iter()
-            .map(|job::Piece { parts, rows }| {
+            .map(|(parts, rows)| {
                 let piece = RunRequest {
                     parts,
                     rows,

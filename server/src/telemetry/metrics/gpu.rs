@@ -7,63 +7,38 @@
 use super::Registrar;
 use prometheus::{Counter, Gauge, Registry};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tierlab_protocol::metrics as names;
 use tierlab_storage::device::Search;
 use tierlab_storage::device::nvml::{Look, Nvml};
 
-/// The thread that looks. Dropping it ends the thread.
-#[derive(Debug)]
-pub(crate) struct GpuWatch {
-    stop: Option<SyncSender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl GpuWatch {
-    /// Starts to look, where there is something to see; `None` where there is not, or where `every` is zero.
-    ///
-    /// # Errors
-    /// A name that stands on the registry already.
-    pub(crate) fn start(registry: &Registry, every: Duration) -> Result<Option<Self>, prometheus::Error> {
-        if every.is_zero() {
+/// Starts a thread that looks, where there is something to see, until the returned sender is dropped; `None` where there is
+/// nothing, or where `every` is zero.
+///
+/// # Errors
+/// A name that stands on the registry already.
+pub(crate) fn watch(registry: &Registry, every: Duration) -> Result<Option<SyncSender<()>>, prometheus::Error> {
+    if every.is_zero() {
+        return Ok(None);
+    }
+    let nvml = match Nvml::open(Search::default()) {
+        Ok(nvml) => nvml,
+        Err(why) => {
+            tracing::debug!(why, "no GPU metrics");
             return Ok(None);
         }
-        let nvml = match Nvml::open(Search::default()) {
-            Ok(nvml) => nvml,
-            Err(why) => {
-                tracing::debug!(why, "no GPU metrics");
-                return Ok(None);
-            }
-        };
-        let mut gpus = Gpus::register(registry, &nvml)?;
-        gpus.look(&nvml);
-        let (stop, stopped) = sync_channel(1);
-        let body = move || {
-            while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-                gpus.look(&nvml);
-            }
-        };
-        let thread = std::thread::Builder::new().name("nvml".to_owned()).spawn(body);
-        Ok(thread
-            .inspect_err(|error| tracing::warn!(%error, "no thread to look at the GPUs"))
-            .ok()
-            .map(|thread| Self {
-                stop: Some(stop),
-                thread: Some(thread),
-            }))
-    }
-}
-
-impl Drop for GpuWatch {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread that looks at the GPUs had panicked");
+    };
+    let mut gpus = Gpus::register(registry, &nvml)?;
+    gpus.look(&nvml);
+    let (stop, stopped) = sync_channel(1);
+    let body = move || {
+        while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+            gpus.look(&nvml);
         }
-    }
+    };
+    let thread = std::thread::Builder::new().name("nvml".to_owned()).spawn(body);
+    let thread = thread.inspect_err(|error| tracing::warn!(%error, "no thread to look at the GPUs"));
+    Ok(thread.ok().map(|_| stop))
 }
 
 /// One GPU's metrics, and the look before.

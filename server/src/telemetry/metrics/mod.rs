@@ -57,7 +57,7 @@ pub(crate) struct Metrics {
     session_seconds: CounterVec,
     /// Times of loading each model, by stage.
     pub(crate) load_seconds: GaugeVec,
-    /// What runs, by every label of [`BUILD_LABELS`].
+    /// Build information, by every label of [`BUILD_LABELS`].
     pub(crate) build_info: GaugeVec,
     spans: IntCounterVec,
     process: ProcessMetrics,

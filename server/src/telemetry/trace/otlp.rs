@@ -137,17 +137,14 @@ impl Telemetry {
 async fn send(exporter: SpanExporter, mut queued: mpsc::Receiver<Vec<SpanData>>, counts: SpanCounts, limit: Duration) {
     let mut failing = false;
     while let Some(mut spans) = queued.recv().await {
-        let linger = tokio::time::sleep(LINGER);
-        tokio::pin!(linger);
-        while spans.len() < BATCH_SPANS {
-            tokio::select! {
-                more = queued.recv() => match more {
-                    Some(more) => spans.extend(more),
-                    None => break,
-                },
-                () = &mut linger => break,
+        let fill = async {
+            while spans.len() < BATCH_SPANS
+                && let Some(more) = queued.recv().await
+            {
+                spans.extend(more);
             }
-        }
+        };
+        let _ = tokio::time::timeout(LINGER, fill).await;
         let count = spans.len() as u64;
         // The exporter has this limit as well; this one holds whatever it does.
         let sent = tokio::time::timeout(limit, exporter.export(spans)).await;
