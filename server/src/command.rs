@@ -1,7 +1,6 @@
 //! The `tierlab-server` command: flags to a configuration, a runtime, a listener, an exit code.
 
 use crate::config::{Config, ConfigError, Described, Sources};
-use crate::drain::leave;
 use crate::error::ServerError;
 use crate::front::connections::listen as listen_on;
 use crate::server::{Addresses, Listeners, run};
@@ -92,11 +91,7 @@ pub fn main() -> ExitCode {
         Err(error) => {
             format.report_exit(&format!("{error:#}"));
             let of_the_config = matches!(error.downcast_ref(), Some(ServerError::Config(_)));
-            if of_the_config || error.is::<ConfigError>() {
-                2
-            } else {
-                1
-            }
+            1 + i32::from(of_the_config || error.is::<ConfigError>())
         }
     };
     leave(code)
@@ -117,11 +112,11 @@ fn start(args: Args, format: &mut LogFormat) -> Result<()> {
     let level = log_level.as_deref().filter(|level| !level.is_empty());
     let level = level.unwrap_or(&config.log_level);
     log::start(*format, level)?;
-    tierlab_program::can_start_workers(config.worker_threads)
+    tierlab_program::can_start_workers(config.runtime.worker_threads)
         .context("starting the async runtime (`runtime.worker_threads`)")?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    if config.worker_threads > 0 {
-        builder.worker_threads(config.worker_threads);
+    if config.runtime.worker_threads > 0 {
+        builder.worker_threads(config.runtime.worker_threads);
     }
     let runtime = builder
         .thread_name("http")
@@ -198,4 +193,17 @@ fn shutdown(exit_with_parent: bool) -> Result<impl Future<Output = ()>> {
             () = orphaned => {}
         }
     })
+}
+
+/// Ends the process at once with an exit code, without destructors of libraries.
+///
+/// A session that is being built, or a run inside one operator, cannot be interrupted. `exit` would run the destructors of
+/// ONNX Runtime's libraries under it, which ends in a crash behind a log that says `drained`. Nothing is left to destroy
+/// when the server has drained: files are in their places, spans are sent, the log is not buffered.
+#[allow(unsafe_code)]
+fn leave(code: i32) -> ! {
+    // Nobody may be reading.
+    let _ = std::io::stdout().flush();
+    // SAFETY: `_exit` only ends the process; it takes no pointers and runs no code of ours.
+    unsafe { libc::_exit(code) }
 }

@@ -20,7 +20,6 @@
 mod batch;
 pub mod command;
 pub mod config;
-mod drain;
 mod error;
 mod features;
 mod front;

@@ -12,13 +12,8 @@ use crate::models::serving::accept::{Accepted, SelectedOutput};
 use crate::models::serving::model::Model;
 use crate::models::serving::submit::RunRequest;
 use crate::pipeline::request_guard::RequestGuard;
-use crate::request::admission::{Account, AccountRoom, Admission, Writing};
-use crate::request::offload::offload_large;
-use crate::request::parts::Part;
-use crate::request::refusal::{Reason, Refusal};
-use crate::request::stopwatch::Stopwatch;
-use crate::telemetry::labels::WaitPoint;
-use crate::telemetry::metrics::Metrics;
+use crate::request::{Account, AccountRoom, Admission, Part, Reason, Refusal, Stopwatch, Writing, offload_large};
+use crate::telemetry::{Metrics, WaitPoint};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tierlab_protocol::infer::{InferReply, InferRequest, Tensor};
@@ -97,12 +92,12 @@ impl Pipeline {
         incoming: E,
         mut watch: Stopwatch,
     ) -> Outcome<E::Reply> {
-        guard.began = watch.started();
+        guard.began = watch.started;
         let reply = self.stages(&mut guard, &mut account, incoming, &mut watch).await;
-        guard.settle(&reply, watch.timings());
+        guard.settle(&reply, &watch.timings);
         Outcome {
             reply,
-            timings: *watch.timings(),
+            timings: watch.timings,
             account,
         }
     }
@@ -134,7 +129,7 @@ impl Pipeline {
         account.add(model.join.as_ref().map_or(0, |join| join.bytes(accepted.ids.len())))?;
         let limits = [Some(self.admission.limits.timeout), limit, timeout];
         let limit = limits.into_iter().flatten().min().unwrap_or_default();
-        let deadline = watch.started() + limit;
+        let deadline = watch.started + limit;
 
         let run_began = Arc::new(OnceLock::new());
         let work = async {
@@ -157,7 +152,7 @@ impl Pipeline {
             let done = done?;
             watch.mark_at(Stage::Batch, done.run_started);
             watch.mark_at(Stage::Infer, done.run_ended);
-            watch.timings_mut().batch_rows = u32::try_from(done.batch_rows).unwrap_or(u32::MAX);
+            watch.timings.batch_rows = u32::try_from(done.batch_rows).unwrap_or(u32::MAX);
             Ok::<_, Refusal>(done)
         };
         let Ok(done) = tokio::time::timeout_at(deadline.into(), work).await else {
@@ -170,7 +165,7 @@ impl Pipeline {
         account.set(0);
         let (reply, flags) = reply_of(model, id, &selected, outputs);
         let output_bytes = reply.outputs.iter().map(|output| output.data.len()).sum();
-        let room = account.reply_room(Writing { deadline, output_bytes });
+        let room = account.room(Some(Writing { deadline, output_bytes }));
         let reply = model.classify(reply, &selected, &room);
         let outgoing = reply.and_then(|reply| E::encode(reply, &flags, reply_format, &room));
         watch.mark(Stage::Encode);
@@ -189,7 +184,7 @@ fn late_at(model: &Model, point: WaitPoint, run_began: Option<&Instant>, watch: 
             (Stage::Infer, "its run was under way".to_owned())
         }
         (Some(join), None) if point == WaitPoint::Tier => {
-            (Stage::Tier, format!("it waited for tier `{}`", join.tier_kind()))
+            (Stage::Tier, format!("it waited for tier `{}`", join.tier.kind))
         }
         _ => (Stage::Batch, "it waited for a session".to_owned()),
     };

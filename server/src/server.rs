@@ -1,41 +1,43 @@
-//! A server's life: listen, load, serve, drain.
+//! A server's life: listen, load, serve, drain. At its end admitted requests are finished, within a limit; what is left then is
+//! ended, and named. A run that ONNX Runtime does not end is not waited for.
 //!
 //! In: a validated configuration, listeners, and a future that ends when the server is to stop. Out: nothing but an error; all
 //! that it has to say goes to its clients, its metrics, its log and the callback that hears of readiness.
 
 use crate::config::{Config, ConfigError};
-use crate::drain;
 use crate::error::ServerError;
 use crate::features::live::LiveTables;
 use crate::features::tier::{FeatureTier, RowDestination};
 use crate::front::connections::{Endpoint, ListenerConfig, fit_files};
-use crate::front::grpc;
-use crate::front::http;
 use crate::front::state::ServerState;
+use crate::front::{grpc, http};
 use crate::host::memory;
-use crate::inference::runtime::Runtime;
-use crate::inference::runtime::mapped::MappedWeights;
-use crate::inference::runtime::optimized::{OptimizedCache, OptimizedCacheConfig};
+use crate::inference::runtime::{MappedWeights, OptimizedCache, Providers, Runtime};
 use crate::models::loading::fitting::Fitting;
 use crate::models::loading::load::Loader;
+use crate::models::loading::opening::LoadLimits;
 use crate::models::management::manager::{ModelManager, ModelSource};
+use crate::models::serving::model::Model;
 use crate::pipeline::Pipeline;
-use crate::request::admission::Admission;
-use crate::telemetry::metrics::Metrics;
-use crate::telemetry::metrics::gpu::GpuWatch;
+use crate::request::{Admission, Reason, Refusal};
+use crate::telemetry::Metrics;
+use crate::telemetry::metrics::gpu;
 use crate::telemetry::trace::otlp::Telemetry;
-use futures::future::OptionFuture;
+use futures::future::{OptionFuture, join_all};
 use prometheus::Registry;
 use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 use tierlab_protocol::metrics::VARIANT_LABEL;
 use tierlab_storage::wrappers::{CacheConfig, Limited, Role, StorageMetrics, compose};
 use tierlab_storage::{Tier, TierConfig};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout_at;
 
 /// Shorter than most requests' time limit, and long enough that an idle server stays idle.
 const TIMER_PERIOD: Duration = Duration::from_secs(1);
@@ -79,13 +81,11 @@ impl Listeners {
             routes: http::Routes::new(Arc::clone(&state)),
             listener_config: listener_config.clone(),
             telemetry: telemetry.clone(),
-            admission: Arc::clone(&state.pipeline.admission),
-            metrics: Arc::clone(&state.pipeline.metrics),
+            pipeline: state.pipeline.clone(),
         };
         let grpc = self.grpc.map(|listener| Endpoint {
             listener,
-            admission: Arc::clone(&state.pipeline.admission),
-            metrics: Arc::clone(&state.pipeline.metrics),
+            pipeline: state.pipeline.clone(),
             routes: grpc::router(state),
             listener_config,
             telemetry,
@@ -114,7 +114,7 @@ pub async fn run(
     metrics
         .in_flight_limit
         .set(i64::try_from(config.limits.max_in_flight).unwrap_or(i64::MAX));
-    let _gpus = GpuWatch::start(&registry, config.telemetry.gpu_interval).map_err(on_registry)?;
+    let _gpus = gpu::watch(&registry, config.telemetry.gpu_interval).map_err(on_registry)?;
     let telemetry = Telemetry::start(&config.telemetry, metrics.for_spans())?;
     memory::note_limits();
     let (memory, set_by) = memory::of_this_process();
@@ -128,7 +128,12 @@ pub async fn run(
     let admission = Admission::new(config.limits, metrics.in_flight.clone());
     let pipeline = Pipeline { admission, metrics };
     let manager = ModelManager::new(config.management.clone());
-    let state = Arc::new(ServerState::new(pipeline, registry, manager));
+    let state = Arc::new(ServerState {
+        pipeline,
+        registry,
+        manager,
+        draining: AtomicBool::new(false),
+    });
     let addresses = listeners
         .addresses()
         .map_err(|e| ServerError::Load(format!("listener: {e}")))?;
@@ -154,10 +159,10 @@ pub async fn run(
     }
     ready(addresses);
     shutdown.await;
-    state.drain();
+    state.draining.store(true, Relaxed);
     tracing::info!("shutting down: no new connections, admitted requests are finished");
     leave.send_replace(true);
-    let finished = drain::finish(front, &state, config.drain).await;
+    let finished = finish(front, &state, config.drain).await;
     if let Some(telemetry) = telemetry {
         telemetry.finish().await;
     }
@@ -187,8 +192,17 @@ fn warn_if_exposed(address: SocketAddr, listener_config: &ListenerConfig) {
 
 /// Opens the tiers and ONNX Runtime, and loads the models.
 async fn load(config: &Config, state: &ServerState, storage_metrics: &StorageMetrics) -> Result<(), ServerError> {
-    let runtime =
-        Runtime::load(&config.search, config.providers.clone()).map_err(|e| ServerError::Load(e.to_string()))?;
+    let settings = &config.runtime;
+    let chosen = [
+        ("ORT_DYLIB_PATH", config.library.as_deref()),
+        ("[runtime] library", settings.library.as_deref()),
+    ];
+    let providers = Providers {
+        choice: settings.provider,
+        cuda: settings.cuda.clone(),
+        tensorrt: settings.tensorrt.clone(),
+    };
+    let runtime = Runtime::load(chosen, providers)?;
     tracing::info!(version = %runtime.version, library = %runtime.library.display(), "ONNX Runtime");
     let (tier, features) = open_tiers(config, storage_metrics).await?;
     let mut info = features.rows.info();
@@ -204,9 +218,13 @@ async fn load(config: &Config, state: &ServerState, storage_metrics: &StorageMet
             admission: Arc::clone(&state.pipeline.admission),
             queue_capacity: config.limits.max_in_flight,
             optimized: open_optimized(config)?,
-            mapped: MappedWeights::new(config.mapped.clone()),
-            limits: config.load_limits,
-            fitting: Fitting::new(config.fit),
+            mapped: MappedWeights::new(settings.weights.clone()),
+            limits: LoadLimits {
+                load: Duration::from_millis(settings.load_timeout_ms),
+                warmup: Duration::from_millis(settings.warmup_timeout_ms),
+                memory: settings.max_load_bytes,
+            },
+            fitting: Fitting::new(settings.instances),
         },
     };
     state.manager.start(source).await?;
@@ -225,16 +243,16 @@ async fn load(config: &Config, state: &ServerState, storage_metrics: &StorageMet
         ("feature_location", info.location.as_str()),
         ("feature_notes", notes.as_str()),
     ]);
-    state.metrics().set_build_info(&labels);
+    state.metrics().build_info.with(&labels).set(1.0);
     Ok(())
 }
 
 /// The cache of optimised graphs, where there is one.
 fn open_optimized(config: &Config) -> Result<Option<Arc<OptimizedCache>>, ServerError> {
-    let Some(OptimizedCacheConfig { folder, max_bytes }) = &config.optimized_cache else {
+    let Some(folder) = &config.runtime.optimized_cache else {
         return Ok(None);
     };
-    let opened = OptimizedCache::open(folder, *max_bytes);
+    let opened = OptimizedCache::open(folder, config.runtime.optimized_cache_max_bytes);
     let opened =
         opened.map_err(|e| ServerError::Load(format!("{} (`runtime.optimized_cache`): {e}", folder.display())))?;
     Ok(Some(Arc::new(opened)))
@@ -283,4 +301,56 @@ async fn open_tiers(
     let models = wrap(&models, Role::Model, &off)?;
     let models = Limited::new(models, config.max_file_bytes, "repository.max_file_bytes");
     Ok((Arc::new(models), features))
+}
+
+/// Beyond the limit: for runs that were ended to end, and their refusals to be sent.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Waits for the connections, then for the sessions.
+///
+/// # Errors
+/// Requests or runs still in progress at the end of the limit.
+async fn finish(mut front: JoinHandle<()>, state: &Arc<ServerState>, limit: Duration) -> Result<(), ServerError> {
+    let until = Instant::now() + limit;
+    let last = until + FAREWELL;
+    let mut left = Vec::new();
+    let models: Vec<Arc<Model>> = state.manager.snapshot().models().cloned().collect();
+    let in_time = timeout_at(until.into(), &mut front).await.is_ok();
+    if !in_time {
+        left.extend(stop_runs(&models));
+        if timeout_at(last.into(), front).await.is_err() {
+            left.push("connections whose clients have not sent their request or not taken their reply".to_owned());
+        }
+    }
+    // Queues are closed, and the threads end after their last run.
+    models.iter().for_each(|model| model.queue.close());
+    let mut threads = join_all(models.iter().map(|model| model.threads_ended()));
+    let patience = if in_time { until } else { last };
+    if timeout_at(patience.into(), &mut threads).await.is_err() && in_time {
+        left.extend(stop_runs(&models));
+        let _ = timeout_at(last.into(), threads).await;
+    }
+    let (admitted, settled) = state.pipeline.admission.tally();
+    if admitted > settled {
+        left.push(format!("{} admitted requests", admitted - settled));
+    }
+    if left.is_empty() {
+        tracing::info!(admitted, settled, "drained");
+        return Ok(());
+    }
+    let left = left.join("; ");
+    tracing::error!(admitted, settled, left, "not drained");
+    Err(ServerError::Drain { limit, left })
+}
+
+/// Ends what runs; gives it in words.
+fn stop_runs(models: &[Arc<Model>]) -> Vec<String> {
+    let why = Refusal::new(Reason::Draining, "the server is shutting down");
+    let stop = |model: &Arc<Model>| {
+        let (name, version) = (model.name.clone(), model.version.clone());
+        let runs = model.queue.stop_runs(&why);
+        runs.into_iter()
+            .map(move |run| format!("a run of model `{name}`, version {version}: {run}"))
+    };
+    models.iter().flat_map(stop).collect()
 }

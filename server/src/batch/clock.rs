@@ -5,7 +5,7 @@
 //! that holds: a request of the model is *queued* (the thread waits for more requests to share its run, or has not woken
 //! yet); one is *in the feature stage*, so that storage is what is waited for; or there is *none*.
 
-use crate::telemetry::counters::{SessionSeconds, Settle};
+use crate::telemetry::SessionSeconds;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -154,12 +154,6 @@ impl SessionClock {
         }
         state.since = now;
         state.waits = waits;
-    }
-}
-
-impl Settle for SessionClock {
-    fn settle(&self) {
-        Self::settle(self);
     }
 }
 

@@ -5,11 +5,9 @@
 //! with the most threads, that has a session for each of them. So a request does not wait for a busy group while another
 //! group is free, unless every session of the last group is busy.
 
-use std::num::NonZeroUsize;
-
 /// The groups of one model's sessions, by how many sessions they have; the fewest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Groups(Vec<usize>);
+pub(crate) struct Groups(pub(crate) Vec<usize>);
 
 /// Which group a session is in, and whether it is in a run.
 #[derive(Debug, Default)]
@@ -58,25 +56,15 @@ impl IdleSessions {
 }
 
 impl Groups {
-    /// Groups by their sessions; the fewest first.
-    pub(crate) fn new(sessions: Vec<usize>) -> Self {
-        Self(sessions)
-    }
-
-    /// Number of groups; at least 1.
-    pub(crate) fn len(&self) -> NonZeroUsize {
-        NonZeroUsize::new(self.0.len()).unwrap_or(NonZeroUsize::MIN)
-    }
-
     /// The group that takes the next of so many runs.
     pub(super) fn taking(&self, runs: usize) -> usize {
         let enough = self.0.iter().position(|&sessions| sessions >= runs);
-        enough.unwrap_or(self.len().get() - 1)
+        enough.unwrap_or(self.0.len().saturating_sub(1))
     }
 
     /// True if the group's sessions are the ones used under overload.
     pub(super) fn is_last(&self, group: usize) -> bool {
-        group + 1 == self.len().get()
+        group + 1 == self.0.len()
     }
 }
 
@@ -86,11 +74,11 @@ mod tests {
 
     #[test]
     fn the_widest_group_with_a_session_for_each_run_takes_the_next() {
-        let groups = Groups::new(vec![1, 4, 16]);
+        let groups = Groups(vec![1, 4, 16]);
         let taken: Vec<usize> = [1, 2, 4, 5, 16, 17, 1000].map(|runs| groups.taking(runs)).into();
         assert_eq!(taken, [0, 1, 1, 2, 2, 2, 2]);
         assert!(groups.is_last(2) && !groups.is_last(0));
-        let alike = Groups::new(vec![3]);
+        let alike = Groups(vec![3]);
         assert_eq!([1, 3, 9].map(|runs| alike.taking(runs)), [0, 0, 0]);
         assert!(alike.is_last(0));
     }

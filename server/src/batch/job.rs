@@ -1,10 +1,8 @@
 //! A request in the queue, and what comes back for it. One with more rows than a run takes is cut into pieces of about the
 //! same size, which share its memory and may run in different batches and sessions; their answers are joined again.
 
-use crate::request::parts::Part;
-use crate::request::refusal::Refusal;
+use crate::request::{Part, Refusal};
 use crate::telemetry::trace::context::RequestScope;
-use bytes::BytesMut;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use tierlab_protocol::infer::Tensor;
@@ -62,24 +60,13 @@ impl Job {
 
     /// True if both can run in one batch: their shapes are equal behind the batch dimension.
     pub(super) fn goes_with(&self, other: &Self) -> bool {
-        self.parts.len() == other.parts.len()
-            && self
-                .parts
-                .iter()
-                .zip(&other.parts)
-                .all(|(a, b)| a.shape.get(1..) == b.shape.get(1..))
+        let mut pairs = self.parts.iter().zip(&other.parts);
+        self.parts.len() == other.parts.len() && pairs.all(|(a, b)| a.shape.get(1..) == b.shape.get(1..))
     }
 }
 
-/// A part of a request that fits a run.
-#[derive(Debug)]
-pub(crate) struct Piece {
-    pub(crate) parts: Vec<Part>,
-    pub(crate) rows: usize,
-}
-
 /// Cuts parts of `rows` rows into the fewest pieces of at most `max_rows`, each with its rows.
-pub(crate) fn cut(parts: &[Part], inputs: &[TensorSpec], rows: usize, max_rows: usize) -> Vec<Piece> {
+pub(crate) fn cut(parts: &[Part], inputs: &[TensorSpec], rows: usize, max_rows: usize) -> Vec<(Vec<Part>, usize)> {
     let pieces = rows.div_ceil(max_rows.max(1));
     let begin = |piece: usize| rows * piece / pieces;
     let piece = |index: usize| {
@@ -92,10 +79,7 @@ pub(crate) fn cut(parts: &[Part], inputs: &[TensorSpec], rows: usize, max_rows: 
                 data: part.data.rows(input.dtype, rows, from, to),
             }
         });
-        Piece {
-            parts: share.collect(),
-            rows: to - from,
-        }
+        (share.collect(), to - from)
     };
     (0..pieces).map(piece).collect()
 }
@@ -118,24 +102,15 @@ pub(crate) fn join(pieces: Vec<JobOutput>) -> Result<JobOutput, String> {
                 output.name, output.shape
             ));
         }
-        // Elements of one size stay where they are, one piece behind the other.
-        if output.dtype.size().is_some() {
-            for piece in &mut rest {
-                let share = std::mem::take(&mut piece.outputs[index].data);
-                share.pieces().for_each(|piece| output.data.push(piece.clone()));
-                output.shape[0] += piece.outputs[index].shape[0];
-            }
-            continue;
-        }
-        let len: usize = rest.iter().map(|piece| piece.outputs[index].data.len()).sum();
-        let mut data = BytesMut::with_capacity(output.data.len() + len);
-        output.data.pieces().for_each(|piece| data.extend_from_slice(piece));
         for piece in &mut rest {
             let share = std::mem::take(&mut piece.outputs[index].data);
-            share.pieces().for_each(|piece| data.extend_from_slice(piece));
+            share.pieces().for_each(|piece| output.data.push(piece.clone()));
             output.shape[0] += piece.outputs[index].shape[0];
         }
-        output.data = data.freeze().into();
+        // Elements of one size stay where they are, one piece behind the other.
+        if output.dtype.size().is_none() {
+            output.data = std::mem::take(&mut output.data).into_whole().into();
+        }
     }
     for piece in rest {
         whole.run_started = whole.run_started.min(piece.run_started);
@@ -206,9 +181,9 @@ mod tests {
             ];
             let pieces = cut(&parts, &inputs, rows, max_rows);
             prop_assert_eq!(pieces.len(), rows.div_ceil(max_rows));
-            prop_assert!(pieces.iter().all(|piece| (1..=max_rows).contains(&piece.rows)));
+            prop_assert!(pieces.iter().all(|piece| (1..=max_rows).contains(&piece.1)));
             let now = Instant::now();
-            let done = pieces.into_iter().map(|Piece { parts, rows }| JobOutput {
+            let done = pieces.into_iter().map(|(parts, rows)| JobOutput {
                 outputs: parts.into_iter().zip(&inputs).map(|(part, spec)| Tensor {
                     name: spec.name.clone(), dtype: spec.dtype, shape: part.shape, data: part.data.host().unwrap().clone(),
                 }).collect(),

@@ -1,13 +1,12 @@
 //! Requests of one model share a run: the queue, and what it is made of.
 
-pub(crate) mod active;
 pub(crate) mod clock;
 pub(crate) mod groups;
 pub(crate) mod job;
 mod pace;
 mod queue;
 pub(crate) mod rule;
-mod runs;
+pub(crate) mod runs;
 #[cfg(test)]
 mod tests;
 

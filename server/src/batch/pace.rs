@@ -3,7 +3,7 @@
 //!
 //! In: the sessions' runs, and the queued rows. Out: an estimate of the wait.
 
-use crate::request::refusal::{Reason, Refusal};
+use crate::request::{Reason, Refusal};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -50,10 +50,8 @@ impl Pace {
             return Ok(());
         }
         let (wait, limit) = (wait.as_millis(), limit.as_millis());
-        Err(Refusal::new(
-            Reason::Full,
-            format!("the model's queue takes about {wait} ms, the request has {limit} ms"),
-        ))
+        let what = format!("the model's queue takes about {wait} ms, the request has {limit} ms");
+        Err(Refusal::new(Reason::Full, what))
     }
 }
 

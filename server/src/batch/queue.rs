@@ -6,22 +6,26 @@
 //! dropped here, before any work is done for them; a run that nobody waits for any more is ended. Knows nothing of ONNX
 //! Runtime.
 
-use super::active::{ActiveRun, LingeringRun};
 use super::clock::{PendingRequests, SessionClock};
 use super::groups::{Groups, IdleSessions, SessionSlot};
 use super::job::Job;
 use super::pace::Pace;
 use super::rule::{Decision, Rule, View};
-use super::runs::Runs;
+use super::runs::{ActiveRun, LingeringRun, Runs};
 use super::sync::{Condvar, Mutex, MutexGuard};
-use crate::request::refusal::{Reason, Refusal};
+use crate::request::{Reason, Refusal};
+use crate::telemetry::trace::context::RequestScope;
 use prometheus::IntGauge;
 use std::collections::VecDeque;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
 
 /// Maximum wait of the first of several jobs until a session is woken, while others are queued.
 const WAKE_PATIENCE: Duration = Duration::from_micros(500);
+
+/// Time after an interrupt until a run's session counts as stuck: most graphs reach their next operator within milliseconds.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// Wakes a sleeping session when it is dropped, also where its holder is cancelled.
 #[must_use]
@@ -49,7 +53,7 @@ pub(crate) struct BatchQueue {
     pub(super) depth: IntGauge,
     pace: Pace,
     /// Current runs of the sessions.
-    runs: Arc<Runs>,
+    runs: Runs,
 }
 
 /// Gauges of a queue.
@@ -80,7 +84,7 @@ impl BatchQueue {
         pending: Arc<PendingRequests>,
         gauges: QueueGauges,
     ) -> Arc<Self> {
-        let count = groups.len().get();
+        let count = groups.0.len();
         Arc::new(Self {
             state: Mutex::new(QueueState {
                 jobs: VecDeque::new(),
@@ -96,7 +100,7 @@ impl BatchQueue {
             pending,
             depth: gauges.depth,
             pace: Pace::default(),
-            runs: Arc::new(Runs::new(gauges.stuck)),
+            runs: Runs::new(gauges.stuck),
         })
     }
 
@@ -108,10 +112,8 @@ impl BatchQueue {
             return Err(Refusal::new(Reason::Draining, "the server is shutting down"));
         }
         if state.jobs.len() >= self.capacity {
-            return Err(Refusal::new(
-                Reason::Full,
-                format!("the model's queue holds {} requests", self.capacity),
-            ));
+            let what = format!("the model's queue holds {} requests", self.capacity);
+            return Err(Refusal::new(Reason::Full, what));
         }
         self.runs.check_stuck()?;
         self.pace
@@ -180,11 +182,7 @@ impl BatchQueue {
                 Decision::Wait(time) => state = self.sleep(slot, state, Some(time)),
                 Decision::Close(rows) => {
                     let batch = close(&mut state, rows);
-                    self.pace.set_queued(state.rows);
-                    self.depth.set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
-                    if state.jobs.is_empty() {
-                        self.pending.set_queued(false, Instant::now());
-                    }
+                    self.note_left(&state);
                     if !batch.is_empty() {
                         clock.turn(true);
                         slot.running = true;
@@ -219,7 +217,13 @@ impl BatchQueue {
     /// that leaves every session stuck, what is queued is refused.
     pub(crate) fn interrupt_given_up(self: &Arc<Self>) {
         self.drop_given_up();
-        self.runs.interrupt_given_up(&Arc::downgrade(self), Self::refuse_queued);
+        for (run, number) in self.runs.interrupt_given_up() {
+            // Without a runtime the process is ending.
+            if let Ok(runtime) = Handle::try_current() {
+                let watch = watch(Arc::downgrade(self), run, number);
+                runtime.spawn(RequestScope::current().run_async(watch));
+            }
+        }
     }
 
     /// Ends every run and refuses what is queued: for a model whose time is over. Gives the runs that were under way.
@@ -240,11 +244,7 @@ impl BatchQueue {
             let (given_up, waiting) = std::mem::take(&mut state.jobs).into_iter().partition(Job::is_given_up);
             state.jobs = waiting;
             state.rows = state.jobs.iter().map(|job| job.rows).sum();
-            self.pace.set_queued(state.rows);
-            self.depth.set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
-            if state.jobs.is_empty() {
-                self.pending.set_queued(false, Instant::now());
-            }
+            self.note_left(&state);
             given_up
         };
         drop(given_up);
@@ -254,15 +254,21 @@ impl BatchQueue {
         let jobs: Vec<Job> = {
             let mut state = self.lock();
             state.rows = 0;
-            self.pace.set_queued(0);
-            self.depth.set(0);
-            if !state.jobs.is_empty() {
-                self.pending.set_queued(false, Instant::now());
-            }
-            state.jobs.drain(..).collect()
+            let jobs = state.jobs.drain(..).collect();
+            self.note_left(&state);
+            jobs
         };
         for job in jobs {
             job.refuse(why.clone());
+        }
+    }
+
+    /// Notes that jobs have left the queue.
+    fn note_left(&self, state: &QueueState) {
+        self.pace.set_queued(state.rows);
+        self.depth.set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
+        if state.jobs.is_empty() {
+            self.pending.set_queued(false, Instant::now());
         }
     }
 
@@ -325,4 +331,26 @@ fn close(state: &mut QueueState, max_rows: usize) -> Vec<Job> {
         }
     }
     batch
+}
+
+/// Sees an interrupted run to its end.
+async fn watch(queue: Weak<BatchQueue>, run: Arc<ActiveRun>, number: u64) {
+    if tokio::time::timeout(GRACE, run.over(number)).await.is_ok() {
+        return;
+    }
+    let (Some(queue), Some(lingering)) = (queue.upgrade(), run.lingering().filter(|run| run.number == number)) else {
+        return;
+    };
+    let run_name = lingering.to_string();
+    tracing::error!(
+        run = run_name,
+        "a run was ended and does not end: its session is stuck until it does"
+    );
+    queue.runs.set_stuck(true);
+    if let Err(refusal) = queue.runs.check_stuck() {
+        queue.refuse_queued(&refusal);
+    }
+    run.over(number).await;
+    queue.runs.set_stuck(false);
+    tracing::warn!(run = run_name, "the run has ended: its session goes on");
 }

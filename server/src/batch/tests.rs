@@ -1,12 +1,11 @@
-use super::active::{self, ActiveRun};
 use super::clock::{PendingRequests, SessionClock};
 use super::groups::{Groups, SessionSlot};
 use super::job::{Job, JobOutput};
 use super::rule::Rule;
+use super::runs::ActiveRun;
 use super::{BatchQueue, QueueGauges};
-use crate::request::parts::Part;
-use crate::request::refusal::{Reason, Refusal};
-use crate::telemetry::counters::SessionSeconds;
+use crate::request::{Part, Reason, Refusal};
+use crate::telemetry::SessionSeconds;
 use crate::telemetry::trace::context::RequestScope;
 use prometheus::{Counter, IntGauge};
 use std::sync::Arc;
@@ -73,7 +72,7 @@ fn queue(max_rows: usize, capacity: usize) -> (Arc<BatchQueue>, Arc<SessionClock
         max_delay: Duration::ZERO,
     };
     (
-        BatchQueue::new(rule, Groups::new(vec![1]), capacity, pending, gauges()),
+        BatchQueue::new(rule, Groups(vec![1]), capacity, pending, gauges()),
         clock,
     )
 }
@@ -189,14 +188,6 @@ fn higher_levels_go_first_and_lower_ones_wait_no_longer_than_their_step() {
     assert_eq!(order, [2, 4, 5, 3, 1, 6, 7]);
 }
 
-/// Interrupt of a session without a run.
-struct Never;
-
-impl active::Interrupt for Never {
-    fn interrupt(&self) {}
-    fn rearm(&self) {}
-}
-
 /// A session on a thread of its own, which says what it takes and runs until it is told to go on.
 struct Worker {
     taken: std::sync::mpsc::Receiver<usize>,
@@ -209,7 +200,7 @@ fn worker(queue: &Arc<BatchQueue>, group: usize, clock: &Arc<SessionClock>) -> W
     let (go_on, wait) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let mut slot = SessionSlot::in_group(group);
-        queue.add_session(&slot, Arc::new(ActiveRun::new(0, Box::new(Never))));
+        queue.add_session(&slot, Arc::new(ActiveRun::new(0, |_| {})));
         while let Some(batch) = queue.take(&mut slot, &clock, Duration::ZERO) {
             let _ = tell.send(batch.len());
             let _ = wait.recv();
@@ -236,7 +227,7 @@ fn groups_of_two() -> (Arc<BatchQueue>, [Worker; 3]) {
         preferred_rows: Vec::new(),
         max_delay: Duration::ZERO,
     };
-    let queue = BatchQueue::new(rule, Groups::new(vec![1, 2]), 100, PendingRequests::new(), gauges());
+    let queue = BatchQueue::new(rule, Groups(vec![1, 2]), 100, PendingRequests::new(), gauges());
     let workers = [0, 1, 1].map(|group| worker(&queue, group, &clock));
     (queue, workers)
 }

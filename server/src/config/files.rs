@@ -1,22 +1,26 @@
-//! The files of a configuration: `server.toml`, and every `tiers/NAME.toml` beside it, as TOML tables; and the feature cache
-//! that they and the settings laid over them set.
+//! The files of a configuration: `server.toml`, and every `tiers/NAME.toml` beside it, as TOML tables; the feature cache that
+//! they and the settings laid over them set; tokens and certificates. Tokens come from files or the environment only: everybody
+//! on the machine can read a command line, and config files are often shared.
 
+use super::Sources;
+use super::raw::RawAccess;
 use crate::error::{ConfigError, fail};
+use crate::front::access::{Access, Hosts, Secret};
+use crate::front::connections::{Bounds, ListenerConfig, TlsFiles};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use tierlab_storage::TierConfig;
 use tierlab_storage::wrappers::CacheConfig;
 
 pub(super) fn read_table(path: &Path) -> Result<toml::Table, ConfigError> {
-    let text = std::fs::read_to_string(path).map_err(|e| {
-        ConfigError(format!(
-            "{}: cannot be read: {e}; give --config a file such as configs/server.toml",
-            path.display()
-        ))
-    })?;
+    let file = path.display();
+    let advice = "give --config a file such as configs/server.toml";
+    let text =
+        std::fs::read_to_string(path).map_err(|e| ConfigError(format!("{file}: cannot be read: {e}; {advice}")))?;
     text.parse()
-        .map_err(|e: toml::de::Error| ConfigError(format!("{}: {}", path.display(), e.to_string().trim_end())))
+        .map_err(|e: toml::de::Error| ConfigError(format!("{file}: {}", e.to_string().trim_end())))
 }
 
 /// Every `tiers/NAME.toml` beside the config, by name.
@@ -48,11 +52,8 @@ pub(super) fn tier_file(config: &Path, name: &str) -> PathBuf {
 pub(super) fn parse_tiers(config: &Path, tiers: toml::Table) -> Result<BTreeMap<String, TierConfig>, ConfigError> {
     let parse = |(name, value): (String, toml::Value)| {
         let tier = TierConfig::deserialize(value).map_err(|e| {
-            ConfigError(format!(
-                "{} (`tiers.{name}`): {}",
-                tier_file(config, &name).display(),
-                e.to_string().trim_end()
-            ))
+            let (file, what) = (tier_file(config, &name), e.to_string());
+            ConfigError(format!("{} (`tiers.{name}`): {}", file.display(), what.trim_end()))
         })?;
         Ok((name, tier))
     };
@@ -70,4 +71,44 @@ pub(super) fn cache_of(tier: &str, layers: &[toml::Table]) -> Result<CacheConfig
         }
     }
     keys.try_into()
+}
+
+/// The variable that holds the token.
+pub(super) const TOKEN: &str = "TIERLAB_ACCESS__TOKEN";
+/// The variable that holds the token for managing models.
+pub(super) const ADMIN_TOKEN: &str = "TIERLAB_ACCESS__ADMIN_TOKEN";
+
+pub(super) fn listener_config(
+    tls: &TlsFiles,
+    bounds: Bounds,
+    access: RawAccess,
+    sources: &Sources,
+    listen: &[SocketAddr],
+) -> Result<ListenerConfig, ConfigError> {
+    let secret = |variable: &str, file: Option<PathBuf>, key: &str| {
+        let value = sources.environment.iter().find(|(name, _)| name == variable);
+        match (value, file) {
+            (Some(_), Some(_)) => fail(format!("both {variable} and `access.{key}` are set: give one of them")),
+            (Some((_, value)), None) => Secret::new(value)
+                .map(Some)
+                .map_err(|e| ConfigError(format!("{variable}: {e}"))),
+            (None, Some(path)) => Secret::read(&path)
+                .map(Some)
+                .map_err(|e| ConfigError(format!("`access.{key}`: {e}"))),
+            (None, None) => Ok(None),
+        }
+    };
+    let own = listen
+        .iter()
+        .map(SocketAddr::ip)
+        .filter(|address| !address.is_unspecified());
+    let hosts = own.map(|address| address.to_string()).chain(access.allowed_hosts);
+    let hosts = Hosts::new(hosts).map_err(|e| ConfigError(format!("`access.allowed_hosts`: {e}")))?;
+    let access = Access {
+        hosts,
+        token: secret(TOKEN, access.token_file, "token_file")?,
+        admin: secret(ADMIN_TOKEN, access.admin_token_file, "admin_token_file")?,
+    };
+    let tls = tls.open().map_err(|e| ConfigError(format!("`tls`: {e}")))?;
+    Ok(ListenerConfig { bounds, access, tls })
 }

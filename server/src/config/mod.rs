@@ -6,7 +6,6 @@
 //! two places, the server's `[cache]` and the feature tier's own.
 
 mod files;
-mod listener;
 mod raw;
 
 pub use crate::error::ConfigError;
@@ -15,19 +14,14 @@ use crate::error::fail;
 use crate::features::tier::{RowDestination, TableLayout};
 use crate::front::connections::ListenerConfig;
 use crate::host::memory;
-use crate::inference::runtime::LibrarySearch;
-use crate::inference::runtime::mapped::{MappedConfig, NEVER_FROM_MEMORY_BYTES};
-use crate::inference::runtime::optimized::OptimizedCacheConfig;
-use crate::inference::runtime::provider::Providers;
-use crate::inference::session::layout::{FitConfig, MAX_CORES};
-use crate::models::loading::opening::LoadLimits;
+use crate::inference::runtime::{MappedConfig, NEVER_FROM_MEMORY_BYTES};
+use crate::inference::session::layout::MAX_CORES;
 use crate::models::management::{ALL_MODELS, ManagementSettings};
-use crate::request::admission::Limits;
+use crate::request::Limits;
 use crate::telemetry::config::TelemetryConfig;
 use crate::telemetry::log::LogFormat;
-use files::{cache_of, parse_tiers, read_table, read_tiers, tier_file};
-use listener::listener_config;
-use raw::{Raw, RawFeatures, RawRows};
+use files::{ADMIN_TOKEN, TOKEN, cache_of, listener_config, parse_tiers, read_table, read_tiers, tier_file};
+use raw::{Raw, RawFeatures, RawRows, RuntimeConfig};
 use schemars::Schema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -44,11 +38,11 @@ use tierlab_storage::{StorageError, TierConfig};
 /// The address of HTTP where none is configured.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8000);
 /// Threads of the async runtime at most.
-const MAX_WORKER_THREADS: usize = 1024;
+const MAX_WORKER_THREADS: u64 = 1024;
 /// Open connections at most.
-const MAX_CONNECTIONS: usize = 1 << 20;
+const MAX_CONNECTIONS: u64 = 1 << 20;
 /// Requests in flight at most.
-const MAX_IN_FLIGHT: usize = 1 << 20;
+const MAX_IN_FLIGHT: u64 = 1 << 20;
 /// Bytes that requests hold together at most, where the configuration does not say.
 const MAX_FITTED_BYTES: usize = 1 << 30;
 /// The part of the process's memory that they may be: models, runs and allocators need the rest.
@@ -118,10 +112,6 @@ impl fmt::Debug for Sources {
         let names: Vec<&str> = self.environment.iter().map(|(name, _)| name.as_str()).collect();
         f.debug_struct("Sources")
             .field("config", &self.config)
-            .field("tier", &self.tier)
-            .field("model_tier", &self.model_tier)
-            .field("feature_tier", &self.feature_tier)
-            .field("listen", &self.listen)
             .field("environment", &names)
             .finish_non_exhaustive()
     }
@@ -147,16 +137,9 @@ pub struct Config {
     pub(crate) revalidate: Option<Duration>,
     pub(crate) limits: Limits,
     pub(crate) connections: ListenerConfig,
-    pub(crate) search: LibrarySearch,
-    pub(crate) providers: Providers,
-    /// Cache folder for optimised graphs; `None` disables it.
-    pub(crate) optimized_cache: Option<OptimizedCacheConfig>,
-    pub(crate) mapped: MappedConfig,
-    pub(crate) load_limits: LoadLimits,
-    /// Sessions of models whose configs state none.
-    pub(crate) fit: FitConfig,
-    /// Threads of the async runtime; 0 means one per core.
-    pub(crate) worker_threads: usize,
+    /// `ORT_DYLIB_PATH`.
+    pub(crate) library: Option<PathBuf>,
+    pub(crate) runtime: RuntimeConfig,
     /// Time that admitted requests may take to finish after a termination signal.
     pub(crate) drain: Duration,
     pub(crate) telemetry: TelemetryConfig,
@@ -199,7 +182,7 @@ impl Config {
         for (name, value) in &sources.environment {
             if name == "ORT_DYLIB_PATH" && !value.is_empty() {
                 library = Some(PathBuf::from(value));
-            } else if name == listener::TOKEN || name == listener::ADMIN_TOKEN {
+            } else if name == TOKEN || name == ADMIN_TOKEN {
                 // No keys of the document: nothing that may be printed holds them.
             } else if let Some(key) = name.strip_prefix(ENV_PREFIX) {
                 let key = key.to_lowercase().replace("__", ".");
@@ -218,12 +201,9 @@ impl Config {
             _ => toml::Table::new(),
         };
         let raw = Raw::deserialize(document).map_err(|e| {
-            let what = e.to_string();
-            ConfigError(format!(
-                "{} (with TIERLAB_ and --set applied): {}",
-                sources.config.display(),
-                what.trim_end()
-            ))
+            let (file, what) = (sources.config.display(), e.to_string());
+            let what = what.trim_end();
+            ConfigError(format!("{file} (with TIERLAB_ and --set applied): {what}"))
         })?;
         let tiers = parse_tiers(&sources.config, tiers)?;
         let cache = |tier: &str| {
@@ -241,13 +221,11 @@ impl Config {
     ) -> Result<Self, ConfigError> {
         let file = sources.config.display();
         let address = |key: &str, flag: &Option<String>, value: &Option<String>| {
-            let Some(value) = flag.as_ref().or(value.as_ref()) else {
-                return Ok(None);
+            let parse = |value: &String| {
+                let unlike = |_| ConfigError(format!("`{key}` = `{value}` is no address such as {LISTEN}"));
+                value.parse::<SocketAddr>().map_err(unlike)
             };
-            let parsed = value.parse::<SocketAddr>();
-            let parsed =
-                parsed.map_err(|_| ConfigError(format!("`{key}` = `{value}` is no address such as {LISTEN}")))?;
-            Ok::<_, ConfigError>(Some(parsed))
+            flag.as_ref().or(value.as_ref()).map(parse).transpose()
         };
         let listen = address("listen", &sources.listen, &raw.listen)?.unwrap_or(LISTEN);
         let grpc_listen = address("grpc_listen", &sources.grpc_listen, &raw.grpc_listen)?;
@@ -259,7 +237,8 @@ impl Config {
             listen,
             grpc_listen,
             max_file_bytes: raw.repository.max_file_bytes,
-            layout: layout_of(&raw.features, sources)?,
+            layout: TableLayout::of(&raw.features.layout)
+                .or_else(|what| fail(format!("{file}: `features.layout`: {what}")))?,
             destination: destination_of(&raw.features, &cache, sources)?,
             revalidate: (raw.features.revalidate_s > 0).then(|| Duration::from_secs(raw.features.revalidate_s)),
             management: ManagementSettings {
@@ -276,27 +255,11 @@ impl Config {
             cache,
             limits: limits_of(raw.admission),
             connections: listener_config(&raw.tls, raw.connections, raw.access, sources, &addresses)?,
-            search: LibrarySearch {
-                environment: library,
-                config: raw.runtime.library,
+            library,
+            runtime: RuntimeConfig {
+                weights: mapped_of(raw.runtime.weights, sources)?,
+                ..raw.runtime
             },
-            providers: Providers {
-                choice: raw.runtime.provider,
-                cuda: raw.runtime.cuda,
-                tensorrt: raw.runtime.tensorrt,
-            },
-            optimized_cache: raw.runtime.optimized_cache.map(|folder| OptimizedCacheConfig {
-                folder,
-                max_bytes: raw.runtime.optimized_cache_max_bytes,
-            }),
-            mapped: mapped_of(raw.runtime.weights, sources)?,
-            load_limits: LoadLimits {
-                load: Duration::from_millis(raw.runtime.load_timeout_ms),
-                warmup: Duration::from_millis(raw.runtime.warmup_timeout_ms),
-                memory: raw.runtime.max_load_bytes,
-            },
-            fit: raw.runtime.instances,
-            worker_threads: raw.runtime.worker_threads,
             drain: raw.drain.timeout,
             telemetry: raw.telemetry.checked(&file.to_string())?,
             log_format: raw.log.format,
@@ -319,9 +282,8 @@ fn chosen_tiers<'a>(
         };
         let unknown = || {
             let file = sources.config.display();
-            ConfigError(format!(
-                "no tier `{name}`: {file} and the tiers/ beside it have {names}"
-            ))
+            let what = format!("no tier `{name}`: {file} and the tiers/ beside it have {names}");
+            ConfigError(what)
         };
         tiers.get_key_value(name).ok_or_else(unknown)
     };
@@ -342,43 +304,25 @@ fn chosen_tiers<'a>(
 fn check_numbers(raw: &Raw, file: &impl fmt::Display) -> Result<(), ConfigError> {
     let ms = |time: Duration| time.as_millis() as u64;
     let (admission, connections, runtime) = (&raw.admission, &raw.connections, &raw.runtime);
-    let (many, max_connections) = (u64::MAX, MAX_CONNECTIONS as u64);
+    let poll_interval = ms(raw.repository.poll_interval);
+    let (workers, cores) = (runtime.worker_threads as u64, u64::from(runtime.instances.cores));
+    let (in_flight, many) = (admission.max_in_flight as u64, u64::MAX);
     for (key, value, least, most) in [
-        (
-            "admission.max_in_flight",
-            admission.max_in_flight as u64,
-            1,
-            MAX_IN_FLIGHT as u64,
-        ),
+        ("admission.max_in_flight", in_flight, 1, MAX_IN_FLIGHT),
         ("admission.max_body_bytes", admission.max_body_bytes as u64, 1, many),
         ("admission.timeout_ms", ms(admission.timeout), 1, many),
         ("repository.max_file_bytes", raw.repository.max_file_bytes, 1, many),
         ("features.revalidate_s", raw.features.revalidate_s, 0, MAX_REVALIDATE_S),
-        (
-            "repository.poll_interval_ms",
-            ms(raw.repository.poll_interval),
-            100,
-            MAX_POLL_MS,
-        ),
-        ("connections.max", connections.max as u64, 1, max_connections),
+        ("repository.poll_interval_ms", poll_interval, 100, MAX_POLL_MS),
+        ("connections.max", connections.max as u64, 1, MAX_CONNECTIONS),
         ("connections.max_per_address", connections.per_address() as u64, 1, many),
         ("connections.backlog", u64::from(connections.backlog), 1, many),
         ("connections.header_timeout_ms", ms(connections.header_timeout), 1, many),
         ("connections.write_timeout_ms", ms(connections.write_timeout), 1, many),
         ("runtime.load_timeout_ms", runtime.load_timeout_ms, 1, many),
         ("runtime.warmup_timeout_ms", runtime.warmup_timeout_ms, 1, many),
-        (
-            "runtime.worker_threads",
-            runtime.worker_threads as u64,
-            0,
-            MAX_WORKER_THREADS as u64,
-        ),
-        (
-            "runtime.instances.cores",
-            u64::from(runtime.instances.cores),
-            0,
-            u64::from(MAX_CORES),
-        ),
+        ("runtime.worker_threads", workers, 0, MAX_WORKER_THREADS),
+        ("runtime.instances.cores", cores, 0, u64::from(MAX_CORES)),
     ] {
         if value < least {
             return fail(format!("{file}: `{key}` must be at least {least}"));
@@ -415,11 +359,6 @@ fn model_configs_of(
         }
     }
     Ok(raw)
-}
-
-fn layout_of(raw: &RawFeatures, sources: &Sources) -> Result<TableLayout, ConfigError> {
-    TableLayout::of(&raw.layout)
-        .or_else(|what| fail(format!("{}: `features.layout`: {what}", sources.config.display())))
 }
 
 fn destination_of(raw: &RawFeatures, cache: &CacheConfig, sources: &Sources) -> Result<RowDestination, ConfigError> {

@@ -1,11 +1,10 @@
 //! The shape of `server.toml`, with the defaults of every key that no other room has. Nothing is checked here but names and types.
 
 use crate::front::connections::{Bounds, TlsFiles};
-use crate::inference::runtime::mapped::MappedConfig;
-use crate::inference::runtime::provider::{CudaOptions, Provider, TensorRtOptions};
+use crate::inference::runtime::{CudaOptions, MappedConfig, Provider, TensorRtOptions};
 use crate::inference::session::layout::FitConfig;
 use crate::models::management::ControlMode;
-use crate::request::admission::Limits;
+use crate::request::Limits;
 use crate::telemetry::config::TelemetryConfig;
 use crate::telemetry::log::LogFormat;
 use crate::values::Millis;
@@ -34,7 +33,7 @@ pub(super) struct Raw {
     pub(super) connections: Bounds,
     pub(super) access: RawAccess,
     pub(super) tls: TlsFiles,
-    pub(super) runtime: RawRuntime,
+    pub(super) runtime: RuntimeConfig,
     pub(super) drain: RawDrain,
     pub(super) repository: RawRepository,
     #[schemars(with = "BTreeMap<String, serde_json::Map<String, serde_json::Value>>")]
@@ -79,21 +78,21 @@ pub(super) struct RawAccess {
     pub(super) allowed_hosts: Vec<String>,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct RawRuntime {
-    pub(super) library: Option<PathBuf>,
-    pub(super) provider: Provider,
-    pub(super) cuda: CudaOptions,
-    pub(super) tensorrt: TensorRtOptions,
-    pub(super) worker_threads: usize,
-    pub(super) optimized_cache: Option<PathBuf>,
-    pub(super) optimized_cache_max_bytes: u64,
-    pub(super) load_timeout_ms: u64,
-    pub(super) warmup_timeout_ms: u64,
-    pub(super) max_load_bytes: u64,
-    pub(super) weights: MappedConfig,
-    pub(super) instances: FitConfig,
+pub(crate) struct RuntimeConfig {
+    pub(crate) library: Option<PathBuf>,
+    pub(crate) provider: Provider,
+    pub(crate) cuda: CudaOptions,
+    pub(crate) tensorrt: TensorRtOptions,
+    pub(crate) worker_threads: usize,
+    pub(crate) optimized_cache: Option<PathBuf>,
+    pub(crate) optimized_cache_max_bytes: u64,
+    pub(crate) load_timeout_ms: u64,
+    pub(crate) warmup_timeout_ms: u64,
+    pub(crate) max_load_bytes: u64,
+    pub(crate) weights: MappedConfig,
+    pub(crate) instances: FitConfig,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -152,7 +151,7 @@ impl Default for RawLog {
     }
 }
 
-impl Default for RawRuntime {
+impl Default for RuntimeConfig {
     fn default() -> Self {
         Self {
             library: None,

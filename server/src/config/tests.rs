@@ -64,7 +64,7 @@ fn files_environment_and_flags_overlay_each_other() {
     assert!(
         matches!(&config.feature_tier, TierConfig::Nvme(nvme) if nvme.root.as_deref() == Some(Path::new("/elsewhere")))
     );
-    assert_eq!(config.search.environment.as_deref(), Some(Path::new("/lib/x.so")));
+    assert_eq!(config.library.as_deref(), Some(Path::new("/lib/x.so")));
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn mapped_weights_go_where_the_environment_or_the_key_says() {
                 .collect(),
             ..sources(&folder)
         };
-        Config::read(&sources).map(|config| config.mapped)
+        Config::read(&sources).map(|config| config.runtime.weights)
     };
     assert_eq!(read(None, &[]).unwrap().folder, Path::new("/var/tmp"));
     assert_eq!(read(Some("/disk"), &[]).unwrap().folder, Path::new("/disk"));

@@ -30,12 +30,6 @@ pub(crate) enum EntityIds {
     Bytes(Vec<Bytes>),
 }
 
-impl Default for EntityIds {
-    fn default() -> Self {
-        Self::Int64(Vec::new())
-    }
-}
-
 impl Naming {
     /// The type of the tensor.
     pub(crate) fn dtype(self) -> DataType {

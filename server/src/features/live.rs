@@ -8,9 +8,9 @@ use super::ids::Naming;
 use super::table::OpenTable;
 use super::tier::FeatureTier;
 use crate::error::LoadError;
-use crate::request::refusal::{Reason, Refusal};
+use crate::request::{Reason, Refusal};
 use parking_lot::{Mutex, RwLock};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tierlab_formats::table::Column;
@@ -147,16 +147,13 @@ impl LiveTable {
     /// Reads the header again where rows did not fit it: a rewrite in place may have been seen half done. `None` where it is
     /// the same, or was read shortly before.
     pub(super) async fn reread_header(&self, stale: &Arc<OpenTable>) -> Option<Arc<OpenTable>> {
-        let may = {
+        {
             let mut last = self.reread_header.lock();
-            let may = last.is_none_or(|last| last.elapsed() >= REREAD_INTERVAL);
-            if may {
+            if last.is_none_or(|last| last.elapsed() >= REREAD_INTERVAL) {
                 *last = Some(Instant::now());
+            } else if self.is_current(stale) {
+                return None;
             }
-            may
-        };
-        if !may && self.is_current(stale) {
-            return None;
         }
         let head = 0..stale.first_row;
         self.tier
@@ -239,25 +236,21 @@ impl Drop for LiveTables {
     }
 }
 
-/// Tables that could not be looked at, and why: so that the log says it once, and once that it is over.
+/// Tables that could not be looked at: so that the log says it once, and once that it is over.
 #[derive(Default)]
-struct FailedChecks(BTreeMap<ObjectPath, String>);
+struct FailedChecks(BTreeSet<ObjectPath>);
 
 impl FailedChecks {
     fn note(&mut self, path: &ObjectPath, failure: Option<String>) {
-        match failure {
-            None => {
-                if self.0.remove(path).is_some() {
-                    tracing::info!(object = %path, "the table's version can be looked up again");
-                }
+        let Some(error) = failure else {
+            if self.0.remove(path) {
+                tracing::info!(object = %path, "the table's version can be looked up again");
             }
-            Some(error) => {
-                if !self.0.contains_key(path) {
-                    tracing::warn!(object = %path, %error, "the table's version cannot be looked up; what is there is \
-                        served, and it is tried again at every `features.revalidate_s`");
-                }
-                self.0.insert(path.clone(), error);
-            }
+            return;
+        };
+        if self.0.insert(path.clone()) {
+            tracing::warn!(object = %path, error, "the table's version cannot be looked up; what is there is served, and it \
+                is tried again at every `features.revalidate_s`");
         }
     }
 }
@@ -268,7 +261,7 @@ async fn check_versions(tables: Vec<Arc<LiveTable>>, failing: &mut FailedChecks)
     for table in tables {
         by_path.entry(table.path.clone()).or_default().push(table);
     }
-    failing.0.retain(|path, _| by_path.contains_key(path));
+    failing.0.retain(|path| by_path.contains_key(path));
     for (path, tables) in by_path {
         let Some(first) = tables.first() else { continue };
         let failure = match tokio::time::timeout(CHECK_LIMIT, first.tier.uncached.stat(&path)).await {

@@ -13,9 +13,7 @@ mod table;
 pub(crate) mod tier;
 
 use crate::error::LoadError;
-use crate::request::offload::{LARGE_BYTES, offload_if};
-use crate::request::refusal::{Reason, Refusal};
-use crate::request::stopwatch::Stopwatch;
+use crate::request::{LARGE_BYTES, Reason, Refusal, Stopwatch, offload_if};
 use bytes::Bytes;
 use ids::{EntityIds, Naming};
 use live::{LiveTable, LiveTables};
@@ -41,14 +39,15 @@ const LISTED_BYTES: usize = size_of::<i64>() + size_of::<Range<u64>>() + size_of
 
 /// A feature table and the inputs that it fills.
 pub(crate) struct Join {
-    tier: FeatureTier,
+    pub(crate) tier: FeatureTier,
     path: ObjectPath,
     table: Arc<LiveTable>,
     /// Its versions are looked up for as long as this lives.
     _tables: Arc<LiveTables>,
     filled: Vec<FilledInput>,
     inputs: Vec<String>,
-    naming: Naming,
+    /// Kind of entity id. It is the same for every version that is taken over.
+    pub(crate) naming: Naming,
     /// Requests so far.
     requests: AtomicU64,
 }
@@ -94,11 +93,6 @@ impl Join {
         })
     }
 
-    /// The kind of the tier that the rows come from.
-    pub(crate) fn tier_kind(&self) -> &'static str {
-        self.tier.kind
-    }
-
     /// True if the table fills input `input`.
     pub(crate) fn fills(&self, input: usize) -> bool {
         self.filled.iter().any(|filled| filled.input == input)
@@ -106,18 +100,13 @@ impl Join {
 
     /// Bytes that the rows of so many ids take: as read, and as laid out; and the lists of where they are.
     pub(crate) fn bytes(&self, ids: usize) -> usize {
-        let stride = self.current().header.stride as usize;
+        let stride = self.table.current().header.stride as usize;
         ids.saturating_mul(stride.saturating_mul(2).saturating_add(LISTED_BYTES))
-    }
-
-    /// Kind of entity id. It is the same for every version that is taken over.
-    pub(crate) fn naming(&self) -> Naming {
-        self.naming
     }
 
     /// For the model's metadata.
     pub(crate) fn metadata(&self) -> JoinedMetadata {
-        let open = self.current();
+        let open = self.table.current();
         let key = open.header.schema.key.as_ref().map(|key| KeyMetadata {
             column: key.name.clone(),
             kind: key.kind.as_str().to_owned(),
@@ -147,21 +136,16 @@ impl Join {
         let rows = loop {
             reads += 1;
             if reads > READS {
-                let what = format!(
-                    "tier `{}`: {}: replaced {READS} times while its rows were read",
-                    self.tier.kind, self.path
-                );
+                let (kind, path) = (self.tier.kind, &self.path);
+                let what = format!("tier `{kind}`: {path}: replaced {READS} times while its rows were read");
                 return Err(Refusal::new(Reason::Tier, what));
             }
             let numbers = open.numbers(entities);
             let ids = numbers.map_err(|unknown| self.unknown(&open, entities, unknown))?;
             let ids = &*ids;
-            let mut rows = match self.read(&open, ids, watch).await? {
-                Some(rows) => rows,
-                None => {
-                    open = self.table.reopen(&open).await?;
-                    continue;
-                }
+            let Some(mut rows) = self.read(&open, ids, watch).await? else {
+                open = self.table.reopen(&open).await?;
+                continue;
             };
             // If entities have keys, a row is another's until its own key is seen.
             if self.tier.destination.proves(request) || open.index.is_some() {
@@ -229,23 +213,14 @@ impl Join {
     /// The refusal of an entity that the table does not have.
     fn unknown(&self, open: &OpenTable, entities: &EntityIds, at: usize) -> Refusal {
         let entity = open.shown(entities, at);
-        let what = match &open.header.schema.key {
-            Some(key) => {
-                let kind = key.kind.as_str();
-                format!(
-                    "no entity {entity} in {}: none of its {} {kind} keys",
-                    self.path, open.header.rows
-                )
-            }
+        let have = match &open.header.schema.key {
+            Some(key) => format!("none of its {} {} keys", open.header.rows, key.kind.as_str()),
             None => {
-                let have = open.header.ids();
-                let last = have.end - 1;
-                format!(
-                    "no entity {entity} in {}: ids run from {} to {last}",
-                    self.path, have.start
-                )
+                let ids = open.header.ids();
+                format!("ids run from {} to {}", ids.start, ids.end - 1)
             }
         };
+        let what = format!("no entity {entity} in {}: {have}", self.path);
         Refusal::new(Reason::UnknownEntity, what)
     }
 
@@ -269,11 +244,9 @@ impl Join {
         let (again, cost) = read.map_err(|error| self.failed(&error, watch))?;
         record_cost(watch, &cost);
         let still = self.damaged(open, &ids, &again, false)?;
-        self.tier.damaged.refused.inc_by(still.len() as u64);
-        self.tier
-            .damaged
-            .mended
-            .inc_by(damaged.len().saturating_sub(still.len()) as u64);
+        let counts = &self.tier.damaged;
+        counts.refused.inc_by(still.len() as u64);
+        counts.mended.inc_by(damaged.len().saturating_sub(still.len()) as u64);
         let Some(DamagedRow { error, .. }) = still.first() else {
             tracing::warn!(object = %self.path, rows = damaged.len(), "damaged rows were right when read again");
             rows.replace(&places, again);
@@ -294,10 +267,6 @@ impl Join {
         };
         ids.iter().map(range).collect()
     }
-
-    fn current(&self) -> Arc<OpenTable> {
-        self.table.current()
-    }
 }
 
 /// Splits the time of a read between cache and tier, and keeps how the rows were got.
@@ -307,7 +276,7 @@ fn record_cost(watch: &mut Stopwatch, cost: &ReadCost) {
     } else {
         watch.mark_split(Stage::Cache, cost.cache, Stage::Tier);
     }
-    let timings = watch.timings_mut();
+    let timings = &mut watch.timings;
     // A second read comes after the first: their times add.
     let TierSplit { queue, device, copy } = timings.tier_split;
     timings.tier_split = TierSplit {

@@ -6,8 +6,7 @@
 use super::ids::EntityIds;
 use super::table::OpenTable;
 use super::tier::RowDestination;
-use crate::request::parts::Part;
-use crate::request::parts::{DeviceRows, Elements};
+use crate::request::{DeviceRows, Elements, Part};
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 
 use super::ids::{EntityIds, Naming};
 use crate::error::LoadError;
-use crate::request::offload::offload_if;
+use crate::request::offload_if;
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -218,11 +218,8 @@ impl OpenTable {
         let schema = &self.header.schema;
         let column = schema.column(name).ok_or_else(|| {
             let have: Vec<&str> = schema.columns.iter().map(|column| column.name.as_str()).collect();
-            format!(
-                "no column `{name}` for input `{}`; it has {}",
-                input.name,
-                have.join(", ")
-            )
+            let (input, have) = (&input.name, have.join(", "));
+            format!("no column `{name}` for input `{input}`; it has {have}")
         })?;
         check_fit(input, column)?;
         Ok(column.clone())

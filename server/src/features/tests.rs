@@ -106,7 +106,7 @@ async fn rows_become_tensors_in_the_order_of_the_ids() {
     assert_eq!(floats, [24.0, 24.0, 218.0, 218.0, 20.0, 20.0, 24.0, 24.0]);
     let (input, part) = &joined[1];
     assert_eq!((*input, part.data.len()), (2, 32));
-    assert!(!watch.timings().via.is_empty());
+    assert!(!watch.timings.via.is_empty());
     let metadata = join.metadata();
     assert_eq!((metadata.first_id, metadata.rows, metadata.row_bytes), (10, 100, 32));
     assert_eq!(metadata.inputs, ["x", "id"]);
@@ -197,11 +197,11 @@ async fn a_damaged_row_is_dropped_from_the_cache_and_read_once_more() {
     let seconds: Vec<f32> = seconds.map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
     assert_eq!(seconds, [24.0, 24.0, 218.0]);
     assert_eq!(counts(), (3, 0));
-    assert!(watch.timings().tier_requests >= 2);
+    assert!(watch.timings.tier_requests >= 2);
     // The cache holds the right rows now.
     let mut watch = Stopwatch::start();
     join.rows(&EntityIds::Int64(vec![12]), &mut watch).await.unwrap();
-    assert_eq!((watch.timings().cache_hits, watch.timings().cache_misses), (1, 0));
+    assert_eq!((watch.timings.cache_hits, watch.timings.cache_misses), (1, 0));
     // Damaged twice: refused, and not kept.
     flipping.flips.store(2, Ordering::SeqCst);
     let refusal = join.rows(&EntityIds::Int64(vec![60]), &mut watch).await.unwrap_err();
@@ -290,7 +290,7 @@ impl Tier for SlowRow {
 #[tokio::test]
 async fn a_request_is_one_read_and_a_slow_row_holds_up_its_own_request_only() {
     let mut tier = tier_with(table(100)).await;
-    let first_row = join(tier.clone()).await.unwrap().current().first_row;
+    let first_row = join(tier.clone()).await.unwrap().table.current().first_row;
     let slow = Arc::new(SlowRow {
         inner: Arc::clone(&tier.rows),
         slow: first_row + 5 * 32..first_row + 6 * 32,

@@ -24,11 +24,6 @@ pub(crate) enum RowDestination {
 }
 
 impl RowDestination {
-    /// True if rows may be used without verification, so that the table is verified once as a whole.
-    pub(super) fn trusts_the_table(self) -> bool {
-        matches!(self, Self::Device { prove_every } if prove_every != 1)
-    }
-
     /// True if the rows of request number `request` are verified.
     pub(super) fn proves(self, request: u64) -> bool {
         match self {
@@ -82,7 +77,8 @@ impl FeatureTier {
             true => OpenTable::open_replaced(&*self.uncached, path).await?,
             false => OpenTable::open(&*self.uncached, path).await?,
         };
-        if self.destination.trusts_the_table() {
+        // Rows may be used without being proven: the table is, once as a whole.
+        if matches!(self.destination, RowDestination::Device { prove_every } if prove_every != 1) {
             open.prove(&*self.uncached).await?;
             tracing::info!(object = %path, rows = open.header.rows, "every row of the table is proven");
         }
@@ -94,53 +90,38 @@ impl FeatureTier {
 const ROWS: &str = "rows";
 
 /// Layout of feature tables on a tier.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TableLayout {
     #[cfg(feature = "layouts")]
     folder: Option<Layout>,
 }
 
-#[cfg(feature = "layouts")]
 impl TableLayout {
     /// A layout by its name.
     ///
     /// # Errors
-    /// A name that no layout has; says which there are.
+    /// A name that no layout of this build has; says which there are.
     pub(crate) fn of(name: &str) -> Result<Self, String> {
-        let folder = match name {
-            ROWS => None,
-            name => Some(name.parse()?),
-        };
-        Ok(Self { folder })
+        if name == ROWS {
+            return Ok(Self::default());
+        }
+        #[cfg(feature = "layouts")]
+        return Ok(Self {
+            folder: Some(name.parse()?),
+        });
+        #[cfg(not(feature = "layouts"))]
+        Err(format!(
+            "`{name}` is not known to this server, which was built without the feature `layouts`: build it with \
+             `--features layouts`, or say \"{ROWS}\""
+        ))
     }
 
     /// The tier on which tables are files of rows.
     pub(crate) fn of_rows(self, tier: Arc<dyn Tier>) -> Arc<dyn Tier> {
-        match self.folder {
-            None => tier,
-            Some(layout) => Arc::new(LaidOut::new(tier, layout)),
+        #[cfg(feature = "layouts")]
+        if let Some(layout) = self.folder {
+            return Arc::new(LaidOut::new(tier, layout));
         }
-    }
-}
-
-#[cfg(not(feature = "layouts"))]
-impl TableLayout {
-    /// The one layout of this build.
-    ///
-    /// # Errors
-    /// Any other.
-    pub(crate) fn of(name: &str) -> Result<Self, String> {
-        match name {
-            ROWS => Ok(Self {}),
-            name => Err(format!(
-                "`{name}` is not known to this server, which was built without the feature `layouts`: build it with \
-                 `--features layouts`, or say \"{ROWS}\""
-            )),
-        }
-    }
-
-    /// The tier as it is.
-    pub(crate) fn of_rows(self, tier: Arc<dyn Tier>) -> Arc<dyn Tier> {
         tier
     }
 }

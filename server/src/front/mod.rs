@@ -10,8 +10,8 @@ pub(crate) mod http;
 pub(crate) mod state;
 pub(crate) mod triton_settings;
 
-use crate::request::refusal::Refusal;
-use crate::telemetry::labels::Front;
+use crate::request::Refusal;
+use crate::telemetry::Front;
 use axum::Router;
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};

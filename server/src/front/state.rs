@@ -3,8 +3,8 @@
 use crate::models::management::manager::ModelManager;
 use crate::models::served_models::Target;
 use crate::pipeline::Pipeline;
-use crate::request::refusal::Refusal;
-use crate::telemetry::metrics::Metrics;
+use crate::request::Refusal;
+use crate::telemetry::Metrics;
 use prometheus::Registry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -40,24 +40,11 @@ pub(crate) struct ServerState {
     pub(crate) registry: Registry,
     /// The models; every call that finds, lists, loads or unloads them.
     pub(crate) manager: Arc<ModelManager>,
-    draining: AtomicBool,
+    /// True once no new connections are taken.
+    pub(crate) draining: AtomicBool,
 }
 
 impl ServerState {
-    pub(crate) fn new(pipeline: Pipeline, registry: Registry, manager: Arc<ModelManager>) -> Self {
-        Self {
-            pipeline,
-            registry,
-            manager,
-            draining: AtomicBool::new(false),
-        }
-    }
-
-    /// Turns readiness off.
-    pub(crate) fn drain(&self) {
-        self.draining.store(true, Relaxed);
-    }
-
     pub(crate) fn phase(&self) -> Phase {
         if self.draining.load(Relaxed) {
             Phase::Draining

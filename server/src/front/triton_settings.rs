@@ -2,7 +2,7 @@
 //!
 //! In: changes that a client asks for. Out: the settings as they are, or a refusal that says where they are set.
 
-use crate::request::refusal::Refusal;
+use crate::request::Refusal;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tracing::level_filters::LevelFilter;

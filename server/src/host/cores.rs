@@ -7,7 +7,7 @@
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::{fmt, fs};
 use tierlab_formats::mounts::{self, Mount};
 
@@ -98,10 +98,8 @@ pub(super) fn least(root: &Path, controller: &str, read: impl Fn(Version, &Path)
         // A group that is not below what is mounted is seen as its top: so it is in a container without a namespace.
         let below = Path::new(group).strip_prefix(&mount.root).unwrap_or(Path::new(""));
         let below = below.strip_prefix("/").unwrap_or(below);
-        let folder = if below
-            .components()
-            .all(|part| matches!(part, std::path::Component::Normal(_)))
-        {
+        let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_));
+        let folder = if below.components().all(is_plain) {
             mounted.join(below)
         } else {
             mounted.clone()
@@ -126,11 +124,10 @@ impl Version {
     fn of(mount: &Mount, controller: &str) -> Option<Self> {
         match mount.kind.as_str() {
             "cgroup2" => Some(Self::V2),
-            "cgroup" => mount
-                .of_filesystem
-                .split(',')
-                .any(|option| option == controller)
-                .then_some(Self::V1),
+            "cgroup" => {
+                let mut options = mount.of_filesystem.split(',');
+                options.any(|option| option == controller).then_some(Self::V1)
+            }
             _ => None,
         }
     }

@@ -3,7 +3,7 @@
 //! In: what was loaded, refused or unloaded. Out: the model that a request names, and the index. Knows nothing of tiers.
 
 use crate::models::serving::model::Model;
-use crate::request::refusal::{Reason, Refusal};
+use crate::request::{Reason, Refusal};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierlab_protocol::grpc::messages::ModelIndex;
@@ -114,37 +114,25 @@ impl ServedModels {
         let Some(version) = target.version() else {
             let highest = entry.ready().next_back();
             return highest.ok_or_else(|| {
-                Refusal::new(
-                    Reason::NotReady,
-                    format!("model `{name}` is not served: {}", entry.why_not()),
-                )
+                let what = format!("model `{name}` is not served: {}", entry.why_not());
+                Refusal::new(Reason::NotReady, what)
             });
         };
-        let number = version
-            .parse::<u64>()
-            .ok()
-            .filter(|number| number.to_string() == version);
-        let known = number.and_then(|number| entry.versions.get(&number));
-        match known {
+        let number = version.parse::<u64>().ok();
+        let number = number.filter(|number| number.to_string() == version);
+        match number.and_then(|number| entry.versions.get(&number)) {
             Some(ServedVersion { model: Some(model), .. }) => Ok(model),
-            Some(ServedVersion { state, reason, .. }) => Err(Refusal::new(
-                Reason::NotReady,
-                format!(
-                    "version `{version}` of model `{name}` is {}: {reason}",
-                    state.as_str().to_lowercase()
-                ),
-            )),
-            None => Err(Refusal::new(
-                Reason::UnknownModel,
-                format!(
-                    "model `{name}` has no version `{}`: {} is served",
-                    shown(version),
-                    match entry.ready_versions() {
-                        none if none.is_empty() => "none".to_owned(),
-                        some => some.join(", "),
-                    }
-                ),
-            )),
+            Some(ServedVersion { state, reason, .. }) => {
+                let state = state.as_str().to_lowercase();
+                let what = format!("version `{version}` of model `{name}` is {state}: {reason}");
+                Err(Refusal::new(Reason::NotReady, what))
+            }
+            None => {
+                let (version, served) = (shown(version), entry.ready_versions().join(", "));
+                let served = if served.is_empty() { "none" } else { &served };
+                let what = format!("model `{name}` has no version `{version}`: {served} is served");
+                Err(Refusal::new(Reason::UnknownModel, what))
+            }
         }
     }
 

@@ -4,10 +4,9 @@
 //! given up by its client, with the stage it waited in.
 
 use crate::models::serving::model::Model;
-use crate::request::refusal::{Reason, Refusal};
-use crate::telemetry::labels::{Mode, WaitPoint};
-use crate::telemetry::metrics::Metrics;
+use crate::request::{Reason, Refusal};
 use crate::telemetry::trace::context::{self, RequestOutcome};
+use crate::telemetry::{Metrics, Mode, WaitPoint};
 use std::time::Instant;
 use tierlab_protocol::timing::StageTimings;
 

@@ -73,14 +73,6 @@ pub(crate) struct Admission {
     settled: AtomicU64,
 }
 
-/// Requests since the start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Tally {
-    pub(crate) admitted: u64,
-    /// Admitted requests that ended: answered, refused or cancelled by the client.
-    pub(crate) settled: u64,
-}
-
 /// One model's requests in flight.
 #[derive(Debug, Default)]
 pub(crate) struct ModelShare(AtomicUsize);
@@ -141,6 +133,33 @@ impl Admission {
         }
     }
 
+    /// An account for the outputs of a run, of `bytes` in all: they are in memory as ONNX Runtime made them, and are copied
+    /// from there. None where they are so few that they are not counted. `beside` is what the run's only request holds at
+    /// least; 0 where it has several.
+    ///
+    /// # Errors
+    /// There is no room for them.
+    pub(crate) fn hold_outputs(self: &Arc<Self>, bytes: usize, beside: usize) -> Result<Option<Account>, Refusal> {
+        if bytes < HELD_BYTES {
+            return Ok(None);
+        }
+        let mut account = self.open_account();
+        let twice = bytes.saturating_mul(2);
+        let added = account.add(twice);
+        let limit = self.limits.max_buffered_bytes;
+        let never = twice.saturating_add(beside) > limit;
+        added.map(|()| Some(account)).map_err(|refusal| match refusal.reason {
+            Reason::TooLarge | Reason::Full if never => {
+                let what = format!(
+                    "the outputs have {bytes} bytes and take {twice} while they are read, and `admission.max_buffered_bytes` is \
+                     {limit} bytes for all: ask for fewer rows, or raise it"
+                );
+                Refusal::new(Reason::ReplyTooLarge, what)
+            }
+            _ => refusal,
+        })
+    }
+
     /// Counts bytes of a reply that waits for its client.
     pub(crate) fn hold_reply(&self, bytes: usize) {
         let limit = self.limits.max_buffered_bytes;
@@ -168,12 +187,9 @@ impl Admission {
         }
     }
 
-    /// Requests admitted, and how many of them are settled.
-    pub(crate) fn tally(&self) -> Tally {
-        Tally {
-            admitted: self.admitted.load(Relaxed),
-            settled: self.settled.load(Relaxed),
-        }
+    /// Requests admitted since the start, and how many of them are settled.
+    pub(crate) fn tally(&self) -> (u64, u64) {
+        (self.admitted.load(Relaxed), self.settled.load(Relaxed))
     }
 }
 
@@ -230,12 +246,13 @@ impl Account {
         self.admission.buffered.fetch_sub(self.bytes, Relaxed);
         self.bytes = bytes;
     }
-}
 
-impl Account {
     /// Counts an output for as long as any part of it is in memory.
     pub(crate) fn hold(self, data: Bytes) -> Bytes {
-        Bytes::from_owner(CountedOutput { data, _account: self })
+        Bytes::from_owner(CountedBytes {
+            bytes: data,
+            _count: self,
+        })
     }
 
     /// Counts `bytes` less: somebody else counts them from now on.
@@ -253,23 +270,12 @@ impl Account {
         }
     }
 
-    /// The account as the room of a reader.
-    pub(crate) fn room(&mut self) -> AccountRoom<'_> {
-        self.room_for(None)
-    }
-
-    /// The account as the room of a writer.
-    pub(crate) fn reply_room(&mut self, writing: Writing) -> AccountRoom<'_> {
-        self.room_for(Some(writing))
-    }
-
-    fn room_for(&mut self, writing: Option<Writing>) -> AccountRoom<'_> {
+    /// The account as the room of a reader, or of a writer.
+    pub(crate) fn room(&mut self, writing: Option<Writing>) -> AccountRoom<'_> {
         AccountRoom {
             writing,
-            state: RefCell::new(RoomState {
-                account: self,
-                refusal: None,
-            }),
+            account: RefCell::new(self),
+            refusal: RefCell::default(),
         }
     }
 }
@@ -315,25 +321,21 @@ pub(crate) struct Writing {
 /// Memory account of one request's reader or writer.
 pub(crate) struct AccountRoom<'a> {
     writing: Option<Writing>,
-    state: RefCell<RoomState<'a>>,
-}
-
-struct RoomState<'a> {
-    account: &'a mut Account,
+    account: RefCell<&'a mut Account>,
     /// Why it refused.
-    refusal: Option<Refusal>,
+    refusal: RefCell<Option<Refusal>>,
 }
 
 impl AccountRoom<'_> {
     /// Why it refused, where it did.
     pub(crate) fn into_refusal(self) -> Option<Refusal> {
-        self.state.into_inner().refusal
+        self.refusal.into_inner()
     }
 }
 
 impl MemoryBudget for AccountRoom<'_> {
     fn take(&self, bytes: usize) -> bool {
-        let RoomState { account, refusal } = &mut *self.state.borrow_mut();
+        let (mut account, mut refusal) = (self.account.borrow_mut(), self.refusal.borrow_mut());
         if refusal.is_some() {
             return false;
         }
@@ -351,44 +353,15 @@ impl MemoryBudget for AccountRoom<'_> {
     }
 }
 
-impl Admission {
-    /// An account for the outputs of a run, of `bytes` in all: they are in memory as ONNX Runtime made them, and are copied
-    /// from there. None where they are so few that they are not counted. `beside` is what the run's only request holds at
-    /// least; 0 where it has several.
-    ///
-    /// # Errors
-    /// There is no room for them.
-    pub(crate) fn hold_outputs(self: &Arc<Self>, bytes: usize, beside: usize) -> Result<Option<Account>, Refusal> {
-        if bytes < HELD_BYTES {
-            return Ok(None);
-        }
-        let mut account = self.open_account();
-        let twice = bytes.saturating_mul(2);
-        let added = account.add(twice);
-        let limit = self.limits.max_buffered_bytes;
-        let never = twice.saturating_add(beside) > limit;
-        added.map(|()| Some(account)).map_err(|refusal| match refusal.reason {
-            Reason::TooLarge | Reason::Full if never => {
-                let what = format!(
-                    "the outputs have {bytes} bytes and take {twice} while they are read, and `admission.max_buffered_bytes` is \
-                     {limit} bytes for all: ask for fewer rows, or raise it"
-                );
-                Refusal::new(Reason::ReplyTooLarge, what)
-            }
-            _ => refusal,
-        })
-    }
+/// Bytes that are counted for as long as any part of them is in memory.
+pub(crate) struct CountedBytes<C> {
+    pub(crate) bytes: Bytes,
+    pub(crate) _count: C,
 }
 
-/// An output that is counted.
-struct CountedOutput {
-    data: Bytes,
-    _account: Account,
-}
-
-impl AsRef<[u8]> for CountedOutput {
+impl<C> AsRef<[u8]> for CountedBytes<C> {
     fn as_ref(&self) -> &[u8] {
-        &self.data
+        &self.bytes
     }
 }
 
@@ -424,11 +397,7 @@ mod tests {
         assert_eq!(admission.gauge.get(), 1);
         admission.has_room(&share).unwrap();
         let _third = admission.admit(&share).unwrap();
-        let expected = Tally {
-            admitted: 3,
-            settled: 1,
-        };
-        assert_eq!(admission.tally(), expected);
+        assert_eq!(admission.tally(), (3, 1), "admitted and settled");
     }
 
     #[test]
@@ -510,10 +479,10 @@ mod tests {
             );
             others.add(other).unwrap();
             held.add(outputs).unwrap();
-            let room = account.reply_room(Writing {
+            let room = account.room(Some(Writing {
                 deadline: Instant::now() + Duration::from_secs(60),
                 output_bytes: outputs,
-            });
+            }));
             let _ = (0..reply).all(|_| room.take(1));
             room.into_refusal().map(|refusal| refusal.reason)
         };

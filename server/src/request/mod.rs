@@ -1,7 +1,13 @@
 //! One request on its way: what every stage counts, times and refuses it with. Below telemetry, the queue and the models.
 
-pub(crate) mod admission;
-pub(crate) mod offload;
-pub(crate) mod parts;
-pub(crate) mod refusal;
-pub(crate) mod stopwatch;
+mod admission;
+mod offload;
+mod parts;
+mod refusal;
+mod stopwatch;
+
+pub(crate) use admission::{Account, AccountRoom, Admission, CountedBytes, Limits, ModelShare, Writing};
+pub(crate) use offload::{LARGE_BYTES, offload_if, offload_large};
+pub(crate) use parts::{DeviceRows, Elements, Part, rows_of};
+pub(crate) use refusal::{Reason, Refusal};
+pub(crate) use stopwatch::Stopwatch;

@@ -5,6 +5,10 @@ use std::fmt;
 use std::time::Duration;
 use tierlab_protocol::infer::BadRequest;
 use tierlab_storage::{ErrorKind, StorageError, deadline};
+use tonic::Code::{
+    self, Cancelled, DataLoss, DeadlineExceeded, FailedPrecondition, Internal, InvalidArgument, NotFound,
+};
+use tonic::Code::{PermissionDenied, ResourceExhausted, Unavailable};
 
 /// Kind of refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -43,26 +47,26 @@ pub(crate) enum Reason {
     Unloadable,
 }
 
-/// Every reason, in the order of the enum: its name in metrics, its HTTP status, and true if the same request may be tried
-/// again.
-const REASONS: [(Reason, &str, u16, bool); 16] = [
-    (Reason::BadRequest, "bad_request", 400, false),
-    (Reason::UnknownModel, "unknown_model", 404, false),
-    (Reason::UnknownEntity, "unknown_entity", 404, false),
-    (Reason::NotReady, "not_ready", 503, true),
-    (Reason::TooLarge, "too_large", 413, false),
-    (Reason::SlowBody, "slow_body", 408, false),
-    (Reason::Full, "full", 503, true),
-    (Reason::Deadline, "deadline", 504, false),
+/// Every reason, in the order of the enum: its name in metrics, its HTTP status, its gRPC code, and true if the same request may
+/// be tried again.
+const REASONS: [(Reason, &str, u16, Code, bool); 16] = [
+    (Reason::BadRequest, "bad_request", 400, InvalidArgument, false),
+    (Reason::UnknownModel, "unknown_model", 404, NotFound, false),
+    (Reason::UnknownEntity, "unknown_entity", 404, NotFound, false),
+    (Reason::NotReady, "not_ready", 503, Unavailable, true),
+    (Reason::TooLarge, "too_large", 413, ResourceExhausted, false),
+    (Reason::SlowBody, "slow_body", 408, DeadlineExceeded, false),
+    (Reason::Full, "full", 503, ResourceExhausted, true),
+    (Reason::Deadline, "deadline", 504, DeadlineExceeded, false),
     // No client reads it; the number is the one that servers log for this.
-    (Reason::Cancelled, "cancelled", 499, false),
-    (Reason::Draining, "draining", 503, true),
-    (Reason::Tier, "tier", 503, true),
-    (Reason::Corrupt, "corrupt", 503, false),
-    (Reason::Inference, "inference", 500, false),
-    (Reason::ReplyTooLarge, "reply_too_large", 500, false),
-    (Reason::Forbidden, "forbidden", 403, false),
-    (Reason::Unloadable, "unloadable", 422, false),
+    (Reason::Cancelled, "cancelled", 499, Cancelled, false),
+    (Reason::Draining, "draining", 503, Unavailable, true),
+    (Reason::Tier, "tier", 503, Unavailable, true),
+    (Reason::Corrupt, "corrupt", 503, DataLoss, false),
+    (Reason::Inference, "inference", 500, Internal, false),
+    (Reason::ReplyTooLarge, "reply_too_large", 500, ResourceExhausted, false),
+    (Reason::Forbidden, "forbidden", 403, PermissionDenied, false),
+    (Reason::Unloadable, "unloadable", 422, FailedPrecondition, false),
 ];
 
 impl Reason {
@@ -81,9 +85,14 @@ impl Reason {
         REASONS[self as usize].2
     }
 
+    /// The gRPC code.
+    pub(crate) const fn code(self) -> Code {
+        REASONS[self as usize].3
+    }
+
     /// Seconds after which the same request may be tried again; none where that would not help.
     pub(crate) const fn retry_after_s(self) -> Option<u32> {
-        if REASONS[self as usize].3 { Some(1) } else { None }
+        if REASONS[self as usize].4 { Some(1) } else { None }
     }
 }
 

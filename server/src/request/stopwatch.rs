@@ -9,10 +9,11 @@ use tierlab_protocol::timing::{Stage, StageTimings};
 /// A running request's watch. It starts when the last byte of the body is there.
 #[derive(Debug)]
 pub(crate) struct Stopwatch {
-    started: Instant,
+    pub(crate) started: Instant,
     /// Microseconds already given to a stage.
     given_us: u64,
-    timings: StageTimings,
+    /// With what travels with the stages: counts, paths, the split of the tier stage.
+    pub(crate) timings: StageTimings,
 }
 
 impl Stopwatch {
@@ -22,11 +23,6 @@ impl Stopwatch {
             given_us: 0,
             timings: StageTimings::default(),
         }
-    }
-
-    /// When the watch was started.
-    pub(crate) fn started(&self) -> Instant {
-        self.started
     }
 
     /// Gives the time since the last mark to `stage`.
@@ -49,15 +45,6 @@ impl Stopwatch {
         self.mark_at(first, border.min(now));
         self.mark_at(second, now);
     }
-
-    pub(crate) fn timings(&self) -> &StageTimings {
-        &self.timings
-    }
-
-    /// For what travels with the stages: counts, paths, the split of the tier stage.
-    pub(crate) fn timings_mut(&mut self) -> &mut StageTimings {
-        &mut self.timings
-    }
 }
 
 fn micros(time: Duration) -> u64 {
@@ -77,10 +64,10 @@ mod tests {
             for (stage, after_ns) in marks {
                 // Some marks lie before the last one, as two clocks read on two threads may.
                 let moment = Duration::from_nanos(after_ns);
-                watch.mark_at(Stage::ALL[stage], watch.started() + moment);
+                watch.mark_at(Stage::ALL[stage], watch.started + moment);
                 last = last.max(moment);
             }
-            prop_assert_eq!(watch.timings().total().as_micros(), last.as_micros());
+            prop_assert_eq!(watch.timings.total().as_micros(), last.as_micros());
         }
     }
 
@@ -89,11 +76,11 @@ mod tests {
         let mut watch = Stopwatch::start();
         std::thread::sleep(Duration::from_millis(2));
         watch.mark_split(Stage::Cache, Duration::from_micros(300), Stage::Tier);
-        assert_eq!(watch.timings().get(Stage::Cache), Duration::from_micros(300));
-        assert!(watch.timings().get(Stage::Tier) >= Duration::from_micros(1_700));
-        let so_far = watch.timings().total();
+        assert_eq!(watch.timings.get(Stage::Cache), Duration::from_micros(300));
+        assert!(watch.timings.get(Stage::Tier) >= Duration::from_micros(1_700));
+        let so_far = watch.timings.total();
         watch.mark_split(Stage::Cache, Duration::from_secs(9), Stage::Join);
-        assert_eq!(watch.timings().get(Stage::Join), Duration::ZERO);
-        assert!(watch.timings().total() >= so_far);
+        assert_eq!(watch.timings.get(Stage::Join), Duration::ZERO);
+        assert!(watch.timings.total() >= so_far);
     }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt;
 use tracing::level_filters::LevelFilter;
-use tracing::{Event, Level, Subscriber};
+use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
@@ -75,10 +75,10 @@ impl LogFormat {
         let pairs = arguments.windows(2).map(|pair| format!("{}={}", pair[0], pair[1]));
         let asked = |words: &str| words == "--log-format=json" || words == "--set=log.format=json";
         let json = pairs.chain(arguments.iter().cloned()).any(|words| asked(&words));
-        match environment {
-            _ if json => Self::Json,
-            Some("json") => Self::Json,
-            _ => Self::Text,
+        if json || environment == Some("json") {
+            Self::Json
+        } else {
+            Self::Text
         }
     }
 
@@ -104,14 +104,9 @@ struct FromLibraries;
 impl FromLibraries {
     /// The most that the log's filter may let through.
     fn most() -> ::log::LevelFilter {
-        match LevelFilter::current().into_level() {
-            None => ::log::LevelFilter::Off,
-            Some(Level::ERROR) => ::log::LevelFilter::Error,
-            Some(Level::WARN) => ::log::LevelFilter::Warn,
-            Some(Level::INFO) => ::log::LevelFilter::Info,
-            Some(Level::DEBUG) => ::log::LevelFilter::Debug,
-            Some(Level::TRACE) => ::log::LevelFilter::Trace,
-        }
+        // Both call their levels by the same names.
+        let level = LevelFilter::current().to_string();
+        level.parse().unwrap_or(::log::LevelFilter::Off)
     }
 }
 

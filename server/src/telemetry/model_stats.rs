@@ -36,19 +36,6 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// One run of a session that went well.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RunTimes {
-    /// Rows of the batch.
-    pub(crate) rows: usize,
-    /// Laying the batch out.
-    pub(crate) input: Duration,
-    /// ONNX Runtime.
-    pub(crate) infer: Duration,
-    /// Cutting the outputs.
-    pub(crate) output: Duration,
-}
-
 /// Batch sizes that are told apart at most; runs of further ones count with the largest size below them.
 const MAX_SIZES: usize = 1024;
 
@@ -57,14 +44,15 @@ const MAX_SIZES: usize = 1024;
 pub(crate) struct RunStats(Mutex<BTreeMap<usize, [StatisticDuration; 3]>>);
 
 impl RunStats {
-    pub(crate) fn count(&self, run: &RunTimes) {
+    /// Counts a run of so many rows that went well: the times of laying the batch out, of ONNX Runtime, and of cutting the
+    /// outputs.
+    pub(crate) fn count(&self, mut rows: usize, times: [Duration; 3]) {
         let mut sizes = self.0.lock();
-        let mut rows = run.rows;
         if sizes.len() >= MAX_SIZES && !sizes.contains_key(&rows) {
             rows = sizes.range(..rows).next_back().map_or(1, |(&below, _)| below);
         }
         let sums = sizes.entry(rows).or_default();
-        for (sum, time) in sums.iter_mut().zip([run.input, run.infer, run.output]) {
+        for (sum, time) in sums.iter_mut().zip(times) {
             sum.count += 1;
             sum.ns = sum.ns.saturating_add(nanos(time));
         }
@@ -164,12 +152,7 @@ mod tests {
         let runs = RunStats::default();
         let time = Duration::from_nanos(7);
         for rows in (1..=2 * MAX_SIZES).chain([5, 5]) {
-            runs.count(&RunTimes {
-                rows,
-                input: time,
-                infer: 2 * time,
-                output: 3 * time,
-            });
+            runs.count(rows, [time, 2 * time, 3 * time]);
         }
         let sizes = runs.get();
         assert_eq!(sizes.len(), MAX_SIZES);

@@ -10,8 +10,8 @@ use super::{alive, gauges, session_clock};
 use crate::batch::clock::PendingRequests;
 use crate::batch::groups::{Groups, SessionSlot};
 use crate::batch::rule::Rule;
-use crate::batch::{active, clock, groups, job, pace, rule, runs};
-use crate::request::refusal::Reason;
+use crate::batch::{clock, groups, job, pace, rule, runs};
+use crate::request::Reason;
 use queue::{BatchQueue, QueueGauges};
 use shuttle::sync::mpsc::{Sender, channel};
 use shuttle::thread::{self, JoinHandle};
@@ -41,7 +41,7 @@ fn queue(max_rows: usize, groups: &[usize]) -> Arc<BatchQueue> {
         depth: gauges.depth,
         stuck: gauges.stuck,
     };
-    BatchQueue::new(rule, Groups::new(groups.into()), 100, PendingRequests::new(), gauges)
+    BatchQueue::new(rule, Groups(groups.into()), 100, PendingRequests::new(), gauges)
 }
 
 /// A session that takes until the queue is closed and empty, and tells the rows of each request that it took.

@@ -9,7 +9,7 @@
 mod pages;
 
 use crate::front::{Routes, error};
-use crate::telemetry::labels::Front;
+use crate::telemetry::Front;
 use axum::body::Body;
 use axum::response::Response;
 use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
@@ -111,9 +111,12 @@ impl Access {
         self.token.is_some()
     }
 
-    /// Puts the check before every route.
-    pub(crate) fn guard<R>(self, routes: R) -> GuardedRoutes<R> {
-        GuardedRoutes { access: self, routes }
+    /// Answers a request by its routes, or refuses it.
+    pub(crate) async fn answer<R: Routes>(&self, routes: &R, request: Request<Body>) -> Response {
+        match self.allows(&request) {
+            Ok(()) => routes.answer(request).await,
+            Err(denied) => refuse(R::FRONT, denied),
+        }
     }
 
     fn allows<B>(&self, request: &Request<B>) -> Result<(), Denied> {
@@ -144,11 +147,8 @@ impl Access {
             return Ok(());
         }
         if self.admin.is_some() && ADMIN.iter().any(|admin| path.starts_with(admin)) {
-            return Err(if known && presented.is_some() {
-                Denied::NotAdmin
-            } else {
-                Denied::Unknown
-            });
+            let is_known = known && presented.is_some();
+            return Err(if is_known { Denied::NotAdmin } else { Denied::Unknown });
         }
         // Looked at last: what passes with its token does not pay for it.
         if known || path == PAGE {
@@ -164,23 +164,6 @@ fn presented(headers: &HeaderMap) -> Option<&[u8]> {
     let value = headers.get(AUTHORIZATION)?.as_bytes();
     let (scheme, token) = value.split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
-}
-
-/// Routes behind the check.
-#[derive(Debug)]
-pub(crate) struct GuardedRoutes<R> {
-    access: Access,
-    routes: R,
-}
-
-impl<R: Routes> GuardedRoutes<R> {
-    /// Answers a request, or refuses it.
-    pub(crate) async fn answer(&self, request: Request<Body>) -> Response {
-        match self.access.allows(&request) {
-            Ok(()) => self.routes.answer(request).await,
-            Err(denied) => refuse(R::FRONT, denied),
-        }
-    }
 }
 
 fn refuse(front: Front, denied: Denied) -> Response {

@@ -69,12 +69,8 @@ impl Hosts {
     pub(super) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Foreign> {
         let target = uri.authority().map(Authority::as_str);
         let mut hosts = Vec::with_capacity(2);
-        for value in headers
-            .get_all(HOST)
-            .iter()
-            .map(|value| value.to_str().ok())
-            .chain(target.map(Some))
-        {
+        let named = headers.get_all(HOST).iter().map(|value| value.to_str().ok());
+        for value in named.chain(target.map(Some)) {
             let host = value.and_then(|value| value.parse::<Authority>().ok());
             let host = host.ok_or(Foreign::Host)?;
             if !has_only_port(&host) || !self.has(&plain(host.host())) {

@@ -4,7 +4,7 @@
 //! In: start and end of requests, waits of bodies and replies. Out: whether a connection is idle or waits for its client, and
 //! for how long; the signal to close it.
 
-use crate::request::admission::Admission;
+use crate::request::Admission;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -34,12 +34,12 @@ pub(super) struct Activity {
     /// When bytes were last sent or received, in milliseconds after the beginning.
     moved_ms: AtomicU64,
     /// Bytes of replies that the client has not taken.
-    held_bytes: AtomicUsize,
+    pub(super) held_bytes: AtomicUsize,
     evicted: AtomicBool,
     leave: Notify,
     admission: Arc<Admission>,
     /// Let in when as many as may be were open: it may only ask for health.
-    for_health: bool,
+    pub(super) for_health: bool,
 }
 
 impl Activity {
@@ -98,16 +98,6 @@ impl Activity {
     pub(super) fn touch(&self) {
         let ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.moved_ms.store(ms, Relaxed);
-    }
-
-    /// True if all requests in progress are health calls.
-    pub(super) fn is_for_health(&self) -> bool {
-        self.for_health
-    }
-
-    /// Bytes of replies that the client has not taken.
-    pub(super) fn held_bytes(&self) -> usize {
-        self.held_bytes.load(Relaxed)
     }
 
     /// True if a write, or a part of a body or reply, waits for the client.

@@ -4,6 +4,7 @@
 //! whose next part has not come, and every byte of a reply that is not in the socket's buffer yet, whatever its size.
 
 use super::activity::{Activity, HeldBytes, OpenRequest, WaitingForClient};
+use crate::request::CountedBytes;
 use axum::body::{Body, HttpBody};
 use bytes::{Buf, Bytes};
 use hyper::body::{Frame, SizeHint};
@@ -66,19 +67,9 @@ impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for RequestBody<B> {
 
 /// A reply's body; its request stays open until it is handed to the connection.
 pub(super) struct ReplyBody {
-    body: Body,
-    activity: Arc<Activity>,
-    _open: OpenRequest,
-}
-
-impl ReplyBody {
-    pub(super) fn new(body: Body, activity: &Arc<Activity>, open: OpenRequest) -> Self {
-        Self {
-            body,
-            activity: Arc::clone(activity),
-            _open: open,
-        }
-    }
+    pub(super) body: Body,
+    pub(super) activity: Arc<Activity>,
+    pub(super) _open: OpenRequest,
 }
 
 impl HttpBody for ReplyBody {
@@ -134,10 +125,7 @@ impl ReplyPart {
     pub(super) fn split_to(&mut self, at: usize) -> Self {
         if let Some(holding) = self.holding.take() {
             let bytes = std::mem::take(&mut self.bytes);
-            self.bytes = Bytes::from_owner(SharedPart {
-                bytes,
-                _holding: holding,
-            });
+            self.bytes = Bytes::from_owner(CountedBytes { bytes, _count: holding });
         }
         Self {
             bytes: self.bytes.split_to(at),
@@ -160,23 +148,12 @@ impl Buf for ReplyPart {
     }
 }
 
-/// A part whose pieces are sent one by one.
-struct SharedPart {
-    bytes: Bytes,
-    _holding: HeldBytes,
-}
-
-impl AsRef<[u8]> for SharedPart {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::admission::{Admission, Limits};
+    use crate::request::{Admission, Limits};
     use prometheus::IntGauge;
+    use std::sync::atomic::Ordering::Relaxed;
     use std::time::Duration;
 
     fn activity() -> (Arc<Admission>, Arc<Activity>) {
@@ -194,16 +171,16 @@ mod tests {
     fn replies_of_every_size_are_counted_until_their_last_piece_is_gone() {
         let (admission, activity) = activity();
         let small = ReplyPart::new(Bytes::from_static(b"small"), &activity);
-        assert_eq!(activity.held_bytes(), 5 + REPLY_BYTES);
+        assert_eq!(activity.held_bytes.load(Relaxed), 5 + REPLY_BYTES);
         let mut large = ReplyPart::new(Bytes::from(vec![7; 4000]), &activity);
         assert!(admission.replies_are_full());
         let (first, second) = (large.split_to(10), large.split_to(3000));
         assert_eq!((first.len(), second.len(), large.len()), (10, 3000, 990));
         drop((small, first, large));
-        assert_eq!(activity.held_bytes(), 4000 + REPLY_BYTES);
+        assert_eq!(activity.held_bytes.load(Relaxed), 4000 + REPLY_BYTES);
         assert_eq!(second.chunk(), vec![7; 3000]);
         drop(second);
-        assert_eq!(activity.held_bytes(), 0);
+        assert_eq!(activity.held_bytes.load(Relaxed), 0);
         assert!(!admission.replies_are_full());
     }
 

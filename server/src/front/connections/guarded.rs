@@ -88,19 +88,16 @@ impl<S: Transport> GuardedStream<S> {
 
     /// Takes note of a write; a pending one becomes an error when it has been waiting for too long.
     fn written(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        match written {
-            Poll::Ready(Ok(bytes)) => {
-                if let Some(stall) = &mut self.stall {
-                    stall.bytes += bytes;
-                    if stall.bytes >= PROGRESS_BYTES {
-                        self.end_stall();
-                    }
-                }
-                Poll::Ready(Ok(bytes))
-            }
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            Poll::Pending => self.wait(cx),
+        if written.is_pending() {
+            return self.wait(cx);
         }
+        if let (Poll::Ready(Ok(bytes)), Some(stall)) = (&written, &mut self.stall) {
+            stall.bytes += bytes;
+            if stall.bytes >= PROGRESS_BYTES {
+                self.end_stall();
+            }
+        }
+        written
     }
 
     fn wait<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
@@ -163,28 +160,25 @@ impl<S: Transport> AsyncWrite for GuardedStream<S> {
     /// The protocols flush once all that they have is written.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        match Pin::new(&mut this.stream).poll_flush(cx) {
-            Poll::Ready(flushed) => {
-                this.end_stall();
-                Poll::Ready(flushed)
-            }
-            Poll::Pending => this.wait(cx),
+        let flushed = Pin::new(&mut this.stream).poll_flush(cx);
+        if flushed.is_pending() {
+            return this.wait(cx);
         }
+        this.end_stall();
+        flushed
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        match Pin::new(&mut this.stream).poll_shutdown(cx) {
-            Poll::Ready(done) => Poll::Ready(done),
-            Poll::Pending => this.wait(cx),
-        }
+        let done = Pin::new(&mut this.stream).poll_shutdown(cx);
+        if done.is_pending() { this.wait(cx) } else { done }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::admission::{Admission, Limits};
+    use crate::request::{Admission, Limits};
     use prometheus::IntGauge;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 

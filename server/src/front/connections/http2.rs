@@ -40,13 +40,6 @@ const PONG_TIME: Duration = Duration::from_secs(20);
 /// Asked of a window at a time, so that streams share it.
 const PIECE_BYTES: usize = PROGRESS_BYTES;
 
-/// Why a connection ends here.
-enum ConnectionEnd {
-    Dismissed(Dismissal),
-    /// The client does not answer pings.
-    Dead,
-}
-
 /// Serves one connection to its end.
 pub(super) async fn serve<S: Transport, R: Routes>(
     server: &Arc<Server<R>>,
@@ -75,13 +68,13 @@ pub(super) async fn serve<S: Transport, R: Routes>(
     let ended = take_streams(server, &mut connection, activity, &mut end).await;
     end.abort();
     match ended {
-        None | Some(ConnectionEnd::Dead) => {}
-        Some(ConnectionEnd::Dismissed(Dismissal::Evicted)) => {
+        None => {}
+        Some(Dismissal::Evicted) => {
             connection.abrupt_shutdown(Reason::NO_ERROR);
             // The goodbye is sent where that needs no waiting: the room is needed now.
             let _ = poll_fn(|cx| connection.poll_closed(cx)).now_or_never();
         }
-        Some(ConnectionEnd::Dismissed(Dismissal::Finish)) => {
+        Some(Dismissal::Finish) => {
             connection.graceful_shutdown();
             tokio::select! {
                 () = finish(server, &mut connection, activity) => {}
@@ -92,17 +85,18 @@ pub(super) async fn serve<S: Transport, R: Routes>(
     }
 }
 
-/// A task of its own: a connection is polled several times for each request, and then looks at one flag.
+/// Waits until the connection has to end; none where its client does not answer pings. A task of its own: a connection is polled
+/// several times for each request, and then looks at one flag.
 fn watch<R: Routes>(
     server: &Arc<Server<R>>,
     pings: Option<PingPong>,
     activity: &Arc<Activity>,
-) -> JoinHandle<ConnectionEnd> {
+) -> JoinHandle<Option<Dismissal>> {
     let (activity, patience) = (Arc::clone(activity), server.bounds.header_timeout);
     tokio::spawn(async move {
         tokio::select! {
-            end = dismissal(&activity, patience) => ConnectionEnd::Dismissed(end),
-            () = stop_answering(pings, patience) => ConnectionEnd::Dead,
+            end = dismissal(&activity, patience) => Some(end),
+            () = stop_answering(pings, patience) => None,
         }
     })
 }
@@ -126,13 +120,13 @@ async fn stop_answering(pings: Option<PingPong>, pause: Duration) {
 
 type Http2Connection<S> = Connection<GuardedStream<S>, ReplyPart>;
 
-/// Takes streams until the client ends the connection (none), or something here does.
+/// Takes streams until the client ends the connection or is gone (none), or something here does.
 async fn take_streams<S: Transport, R: Routes>(
     server: &Arc<Server<R>>,
     connection: &mut Http2Connection<S>,
     activity: &Arc<Activity>,
-    end: &mut JoinHandle<ConnectionEnd>,
-) -> Option<ConnectionEnd> {
+    end: &mut JoinHandle<Option<Dismissal>>,
+) -> Option<Dismissal> {
     loop {
         tokio::select! {
             biased;
@@ -144,7 +138,7 @@ async fn take_streams<S: Transport, R: Routes>(
                 }
                 None => return None,
             },
-            ended = &mut *end => return Some(ended.unwrap_or(ConnectionEnd::Dead)),
+            ended = &mut *end => return ended.ok().flatten(),
         }
     }
 }
@@ -166,7 +160,8 @@ fn begin<R: Routes>(
     respond: SendResponse<ReplyPart>,
     activity: &Arc<Activity>,
 ) {
-    let request = request.map(|recv| Body::new(RequestBody::new(StreamBody::new(recv), activity)));
+    let stream_body = |recv| StreamBody { recv, data_done: false };
+    let request = request.map(|recv| Body::new(RequestBody::new(stream_body(recv), activity)));
     let write_timeout = server.bounds.write_timeout;
     let head_only = request.method() == Method::HEAD;
     let answered = answer(Arc::clone(server), request, Arc::clone(activity));
@@ -326,12 +321,6 @@ impl Sending {
 struct StreamBody {
     recv: RecvStream,
     data_done: bool,
-}
-
-impl StreamBody {
-    fn new(recv: RecvStream) -> Self {
-        Self { recv, data_done: false }
-    }
 }
 
 /// A client that reset its stream, or whose connection broke, is gone; its request was not wrong.

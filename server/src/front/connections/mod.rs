@@ -18,8 +18,8 @@ mod tls;
 use crate::front::Routes;
 use crate::front::access::Access;
 use crate::log_budget::LogBudget;
-use crate::request::admission::Admission;
-use crate::telemetry::metrics::Metrics;
+use crate::pipeline::Pipeline;
+use crate::request::Admission;
 use crate::telemetry::trace::otlp::Telemetry;
 use activity::Activity;
 use guarded::{GuardedStream, Protocol, Transport};
@@ -59,9 +59,8 @@ pub(crate) struct Endpoint<R> {
     pub(crate) listener_config: ListenerConfig,
     /// Receiver of request spans, if tracing is on.
     pub(crate) telemetry: Option<Arc<Telemetry>>,
-    /// Counter of replies until they are sent.
-    pub(crate) admission: Arc<Admission>,
-    pub(crate) metrics: Arc<Metrics>,
+    /// Its admission counts replies until they are sent.
+    pub(crate) pipeline: Pipeline,
 }
 
 impl<R: Routes> Endpoint<R> {
@@ -69,17 +68,18 @@ impl<R: Routes> Endpoint<R> {
     /// with the last connection.
     pub(crate) async fn serve(self, mut drain: watch::Receiver<bool>) {
         let ListenerConfig { bounds, access, tls } = self.listener_config;
-        let register = Register::new(bounds, Arc::clone(&self.admission));
+        let register = Register::new(bounds, Arc::clone(&self.pipeline.admission));
         let server = Arc::new(Server {
             telemetry: self.telemetry,
-            routes: access.guard(self.routes),
+            access,
+            routes: self.routes,
             http1: http1::builder(&bounds),
             bounds,
             tls,
-            admission: self.admission,
-            metrics: self.metrics,
+            pipeline: self.pipeline,
         });
-        let closing = tokio::spawn(close_unread(Arc::clone(&register), Arc::clone(&server.admission)));
+        let admission = Arc::clone(&server.pipeline.admission);
+        let closing = tokio::spawn(close_unread(Arc::clone(&register), admission));
         let throttle = LogBudget::new(1, LOG_PAUSE);
         loop {
             let accepted = tokio::select! {
@@ -120,7 +120,7 @@ async fn accept(listener: &TcpListener, register: &Arc<Register>, throttle: &Log
         }
     };
     let entry = register.enter(address.ip());
-    let crowded = entry.as_ref().is_none_or(|entry| entry.activity.is_for_health());
+    let crowded = entry.as_ref().is_none_or(|entry| entry.activity.for_health);
     if crowded && throttle.spend().is_some() {
         tracing::warn!("every connection is busy: new ones may only ask for health (`connections.max`)");
     }

@@ -6,11 +6,12 @@
 
 use super::activity::{Activity, Dismissal};
 use super::listen::{Bounds, MAX_LEAVING};
-use crate::request::admission::Admission;
+use crate::request::Admission;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
@@ -68,15 +69,16 @@ impl Register {
         let own = connections.by_client.get(&client).copied().unwrap_or(0);
         let full = own >= self.bounds.per_address();
         let has_room = if full || connections.open.len() - connections.for_health >= self.bounds.max {
-            connections
-                .evict_longest_idle(|connection| !connection.is_for_health() && (!full || connection.client == client))
+            connections.evict_longest_idle(|connection| {
+                !connection.activity.for_health && (!full || connection.client == client)
+            })
         } else {
             true
         };
         let for_health = !has_room;
         if for_health
             && connections.for_health >= self.bounds.health_places
-            && !connections.evict_longest_idle(OpenConnection::is_for_health)
+            && !connections.evict_longest_idle(|connection| connection.activity.for_health)
         {
             return None;
         }
@@ -118,7 +120,7 @@ impl Register {
             .open
             .iter()
             .filter(|(_, connection)| waits(connection))
-            .map(|(id, connection)| (connection.activity.held_bytes(), *id))
+            .map(|(id, connection)| (connection.activity.held_bytes.load(Relaxed), *id))
             .max();
         match held {
             Some((bytes, id)) if bytes > 0 => connections.evict(id),
@@ -169,7 +171,7 @@ impl OpenConnections {
     }
 
     fn add(&mut self, connection: OpenConnection) -> u64 {
-        if connection.is_for_health() {
+        if connection.activity.for_health {
             self.for_health += 1;
         } else {
             *self.by_client.entry(connection.client).or_default() += 1;
@@ -181,7 +183,7 @@ impl OpenConnections {
 
     fn remove(&mut self, id: u64) -> Option<OpenConnection> {
         let connection = self.open.remove(&id)?;
-        if connection.is_for_health() {
+        if connection.activity.for_health {
             self.for_health -= 1;
         } else if let Some(count) = self.by_client.get_mut(&connection.client) {
             *count -= 1;
@@ -190,12 +192,6 @@ impl OpenConnections {
             }
         }
         Some(connection)
-    }
-}
-
-impl OpenConnection {
-    fn is_for_health(&self) -> bool {
-        self.activity.is_for_health()
     }
 }
 
@@ -224,7 +220,7 @@ impl Drop for Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::admission::Limits;
+    use crate::request::Limits;
     use futures::FutureExt;
     use prometheus::IntGauge;
 
@@ -275,7 +271,7 @@ mod tests {
         }
         for expected in [&probe, &stuck, &idle] {
             let next = register.enter(HERE).unwrap();
-            assert!(is_evicted(expected) && !next.activity.is_for_health());
+            assert!(is_evicted(expected) && !next.activity.for_health);
             // The new one works, so that it is not the next to go.
             std::mem::forget(next.activity.open(false));
             std::mem::forget(next);
@@ -298,8 +294,8 @@ mod tests {
         assert!(is_evicted(&first) && !is_evicted(&elsewhere) && !is_evicted(&second));
         let _working = [second.activity.open(false), third.activity.open(false)];
         // Nobody to evict: what is kept for health may be used.
-        assert!(register.enter(other(2)).unwrap().activity.is_for_health());
-        assert!(!register.enter(other(3)).unwrap().activity.is_for_health());
+        assert!(register.enter(other(2)).unwrap().activity.for_health);
+        assert!(!register.enter(other(3)).unwrap().activity.for_health);
     }
 
     #[tokio::test]
@@ -308,13 +304,13 @@ mod tests {
         let full = register.enter(HERE).unwrap();
         let _request = full.activity.open(false);
         let health = register.enter(other(1)).unwrap();
-        assert!(health.activity.is_for_health());
+        assert!(health.activity.for_health);
         let _question = health.activity.open(true);
         let next = register.enter(other(2)).unwrap();
         assert!(is_evicted(&health), "a question for health never keeps a place");
-        assert!(next.activity.is_for_health());
+        assert!(next.activity.for_health);
         drop(full);
-        assert!(!register.enter(other(3)).unwrap().activity.is_for_health());
+        assert!(!register.enter(other(3)).unwrap().activity.for_health);
     }
 
     #[test]

@@ -6,11 +6,10 @@ use super::head;
 use super::listen::Bounds;
 use super::tls::Tls;
 use crate::front::Routes;
-use crate::front::access::{GuardedRoutes, is_open};
-use crate::request::admission::{Account, Admission};
-use crate::request::refusal::{Reason, Refusal};
-use crate::telemetry::labels::Front;
-use crate::telemetry::metrics::Metrics;
+use crate::front::access::{Access, is_open};
+use crate::pipeline::Pipeline;
+use crate::request::{Account, Reason, Refusal};
+use crate::telemetry::Front;
 use crate::telemetry::trace::observe::observe;
 use crate::telemetry::trace::otlp::Telemetry;
 use axum::body::{Body, HttpBody};
@@ -36,13 +35,13 @@ pub(super) const FAREWELL: Duration = Duration::from_secs(1);
 
 /// State shared by all connections.
 pub(super) struct Server<R> {
-    pub(super) routes: GuardedRoutes<R>,
+    pub(super) access: Access,
+    pub(super) routes: R,
     pub(super) http1: http1::Builder,
     pub(super) bounds: Bounds,
     pub(super) telemetry: Option<Arc<Telemetry>>,
     pub(super) tls: Option<Tls>,
-    pub(super) admission: Arc<Admission>,
-    pub(super) metrics: Arc<Metrics>,
+    pub(super) pipeline: Pipeline,
 }
 
 impl<R: Routes> Server<R> {
@@ -61,7 +60,7 @@ impl<R: Routes> Server<R> {
         if bytes == 0 {
             return Ok(None);
         }
-        let mut account = self.admission.open_account();
+        let mut account = self.pipeline.admission.open_account();
         account.add(bytes).map(|()| Some(account))
     }
 
@@ -73,9 +72,9 @@ impl<R: Routes> Server<R> {
         if probe {
             return None;
         }
-        let what = if activity.is_for_health() {
+        let what = if activity.for_health {
             format!("{} connections are open, the most taken", self.bounds.max)
-        } else if self.admission.replies_are_full() {
+        } else if self.pipeline.admission.replies_are_full() {
             "replies that their clients have not taken hold all the memory there is for them".to_owned()
         } else {
             return None;
@@ -84,7 +83,7 @@ impl<R: Routes> Server<R> {
     }
 
     fn refuse(&self, refusal: Refusal, version: Version) -> Response<Body> {
-        self.metrics.count_refusal("", None, &refusal);
+        self.pipeline.metrics.count_refusal("", None, &refusal);
         if R::FRONT == Front::Grpc {
             return Status::from(refusal).into_http();
         }
@@ -120,12 +119,16 @@ pub(super) fn answer<R: Routes>(
                 None => match counted {
                     // A probe is answered whatever is held.
                     Err(refusal) if !probe => server.refuse(refusal, request.version()),
-                    _counted => server.routes.answer(request).await,
+                    _counted => server.access.answer(&server.routes, request).await,
                 },
             },
         );
         let reply = answered.await;
-        reply.map(|body| ReplyBody::new(body, &activity, open))
+        reply.map(|body| ReplyBody {
+            body,
+            activity,
+            _open: open,
+        })
     })
 }
 

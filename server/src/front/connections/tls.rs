@@ -48,9 +48,8 @@ impl TlsFiles {
             (Some(certificate), Some(key)) => (certificate, key),
             (None, None) if self.client_ca.is_none() => return Ok(None),
             _ => {
-                return Err(
-                    "`tls.certificate` and `tls.key` are set together, and `tls.client_ca` only with them".into(),
-                );
+                let what = "`tls.certificate` and `tls.key` are set together, and `tls.client_ca` only with them";
+                return Err(what.into());
             }
         };
         let provider = Arc::new(aws_lc_rs::default_provider());

@@ -1,21 +1,27 @@
-//! Calls: their messages are read here, their replies are written by tonic.
+//! Calls: their messages are read here, their replies are laid behind their frames' prefixes by tonic.
 //!
 //! In: a request of a method. Out: its response. Every message of every method comes through [`IncomingMessages`], so that
-//! all of them are bounded in size and time and counted on an account. The methods decide how they are answered.
+//! all of them are bounded in size and time and counted on an account. The methods decide how they are answered; the pipeline
+//! writes its replies itself, so that its stages show what that costs.
 
-use super::codec::{CompressedBody, EncodedReply, RawCodec, wire};
 use super::frames::Limit;
 use super::incoming_messages::{CallKind, IncomingMessages};
 use crate::front::state::SharedState;
-use crate::request::admission::Account;
-use crate::request::refusal::Refusal;
-use axum::body::Body;
+use crate::request::{Account, LARGE_BYTES, Refusal, offload_large};
+use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State as Shared};
 use axum::routing::{MethodRouter, post};
-use bytes::Bytes;
+use bytes::{BufMut, Bytes};
 use futures::stream::{self, BoxStream, Stream, StreamExt};
+use http::{HeaderMap, Response};
+use hyper::body::{Frame, SizeHint};
 use prost::Message;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
+use tonic::body::Body as Reply;
+use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::server::Grpc;
 use tonic::{Status, Streaming};
 
 /// Bytes of a message that is no infer request at most.
@@ -27,38 +33,37 @@ const SMALL: Limit = Limit {
 /// entry is five bytes and a few hundred.
 const SMALL_RATIO: usize = 64;
 
-/// A call before it is answered.
-pub(super) struct PendingCall {
-    head: http::request::Parts,
-    incoming: IncomingMessages,
-}
-
-impl PendingCall {
-    pub(super) fn of(state: &SharedState, request: Request, kind: CallKind, limit: Limit) -> Self {
-        let (head, body) = request.into_parts();
-        let incoming = IncomingMessages::new(body, &head.headers, state, kind, limit);
-        Self { head, incoming }
-    }
-
-    /// Answers with the replies of `answered`. A compression that is not supported is refused before.
-    pub(super) async fn answer<A, F, R>(self, answered: A) -> http::Response<tonic::body::Body>
-    where
-        A: FnOnce(IncomingMessages) -> F + Send,
-        F: Future<Output = Result<tonic::Response<R>, Status>> + Send,
-        R: Stream<Item = Result<EncodedReply, Status>> + Send + 'static,
-    {
-        let mut grpc = wire(RawCodec, &self.head.headers);
-        // tonic calls it once, with a stream that is empty: the messages were taken out of the body.
-        let mut once = Some((answered, self.incoming));
-        let service = tower::service_fn(move |_: tonic::Request<Streaming<()>>| {
-            let call = once.take();
-            async move {
-                let (answered, incoming) = call.ok_or_else(|| Status::internal("called twice"))?;
-                answered(incoming).await
-            }
-        });
-        let request = http::Request::from_parts(self.head, Body::empty());
-        CompressedBody::of(grpc.streaming(service, request).await)
+/// Answers a call with the replies of `answered`. A compression that is not supported is refused before.
+pub(super) async fn answer<A, F, R>(
+    state: SharedState,
+    request: Request,
+    kind: CallKind,
+    limit: Limit,
+    answered: A,
+) -> Response<Reply>
+where
+    A: FnOnce(IncomingMessages) -> F + Send,
+    F: Future<Output = Result<tonic::Response<R>, Status>> + Send,
+    R: Stream<Item = Result<EncodedReply, Status>> + Send + 'static,
+{
+    let (head, body) = request.into_parts();
+    let incoming = IncomingMessages::new(body, &head.headers, state, kind, limit);
+    let mut grpc = wire(&head.headers);
+    // tonic calls it once, with a stream that is empty: the messages were taken out of the body.
+    let mut once = Some((answered, incoming));
+    let service = tower::service_fn(move |_: tonic::Request<Streaming<()>>| {
+        let call = once.take();
+        async move {
+            let (answered, incoming) = call.ok_or_else(|| Status::internal("called twice"))?;
+            answered(incoming).await
+        }
+    });
+    let request = http::Request::from_parts(head, Body::empty());
+    let response = grpc.streaming(service, request).await;
+    if is_compressed(response.headers()) {
+        response.map(|body| Reply::new(CompressedBody(body)))
+    } else {
+        response
     }
 }
 
@@ -89,13 +94,13 @@ where
     RequestOutcome: Future<Output = Result<R, Status>> + Send + 'static,
 {
     post(async move |Shared(state): Shared<SharedState>, request: Request| {
-        let call = PendingCall::of(&state, request, CallKind::Unary, SMALL);
         let answered = async move |incoming: IncomingMessages| {
+            let state = incoming.state();
             let (message, account) = small(incoming, &state).await?;
-            let reply = EncodedReply::new(encoded(&handler(state, message).await?), account);
+            let reply = EncodedReply(encoded(&handler(state, message).await?), account);
             Ok(tonic::Response::new(stream::once(async { Ok(reply) })))
         };
-        call.answer(answered).await
+        answer(state, request, CallKind::Unary, SMALL, answered).await
     })
 }
 
@@ -104,17 +109,104 @@ pub(super) async fn watching<Q, R>(
     state: SharedState,
     request: Request,
     replies: impl FnOnce(SharedState, Q) -> BoxStream<'static, R> + Send,
-) -> http::Response<tonic::body::Body>
+) -> Response<Reply>
 where
     Q: Message + Default + 'static,
     R: Message + 'static,
 {
-    let call = PendingCall::of(&state, request, CallKind::Unary, SMALL);
     let answered = async move |incoming: IncomingMessages| {
+        let state = incoming.state();
         let (message, _) = small(incoming, &state).await?;
         let admission = Arc::clone(&state.pipeline.admission);
-        let reply = move |message: R| Ok(EncodedReply::new(encoded(&message), admission.open_account()));
+        let reply = move |message: R| Ok(EncodedReply(encoded(&message), admission.open_account()));
         Ok(tonic::Response::new(replies(state, message).map(reply)))
     };
-    call.answer(answered).await
+    answer(state, request, CallKind::Unary, SMALL, answered).await
+}
+
+/// Hands replies through.
+#[derive(Debug, Clone, Copy, Default)]
+struct RawCodec;
+
+/// A reply, on its account until it is laid into the body.
+pub(super) struct EncodedReply(pub(super) Bytes, pub(super) Account);
+
+impl Codec for RawCodec {
+    type Encode = EncodedReply;
+    type Decode = ();
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for RawCodec {
+    type Item = EncodedReply;
+    type Error = Status;
+
+    fn encode(&mut self, reply: EncodedReply, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        let EncodedReply(bytes, _account) = reply;
+        offload_large(bytes.len(), || {
+            out.reserve(bytes.len());
+            out.put_slice(&bytes);
+        });
+        Ok(())
+    }
+}
+
+impl Decoder for RawCodec {
+    type Item = ();
+    type Error = Status;
+
+    fn decode(&mut self, _: &mut DecodeBuf<'_>) -> Result<Option<()>, Status> {
+        Ok(None)
+    }
+}
+
+/// A call's wire format: both compressions are read, and used for replies where the request used one.
+fn wire(headers: &HeaderMap) -> Grpc<RawCodec> {
+    let grpc = Grpc::new(RawCodec)
+        .accept_compressed(CompressionEncoding::Gzip)
+        .accept_compressed(CompressionEncoding::Deflate);
+    // Most clients say that they accept every compression; only those that compress want to pay for it.
+    if is_compressed(headers) {
+        grpc.send_compressed(CompressionEncoding::Gzip)
+            .send_compressed(CompressionEncoding::Deflate)
+    } else {
+        grpc
+    }
+}
+
+fn is_compressed(headers: &HeaderMap) -> bool {
+    headers
+        .get("grpc-encoding")
+        .is_some_and(|encoding| encoding != "identity")
+}
+
+/// A body that tonic compresses as it is asked for. Its frames are made off the async threads: to compress a large message
+/// takes long.
+struct CompressedBody(Reply);
+
+impl HttpBody for CompressedBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        // The size of the message is not known here.
+        offload_large(LARGE_BYTES, || Pin::new(&mut self.0).poll_frame(cx))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
+    }
 }

@@ -1,14 +1,20 @@
-//! The methods beside inference: health, metadata, configuration, statistics, the repository, settings, shared memory.
+//! The methods beside inference: health, metadata, configuration, statistics, the repository, settings, shared memory; and gRPC's
+//! own health service, for load balancers and orchestrators.
 //!
 //! In: small messages. Out: what the documents over HTTP say, as messages.
 
-use super::calls::unary;
+use super::calls::{unary, watching};
 use crate::front::state::{Phase, SharedState};
 use crate::front::triton_settings::{self, Changes};
 use crate::models::served_models::Target;
+use axum::extract::{Request, State as Shared};
 use axum::routing::MethodRouter;
+use futures::stream::{self, BoxStream, StreamExt};
 use serde_json::Value;
 use std::collections::HashMap;
+use std::time::Duration;
+use tierlab_protocol::grpc::SERVICE;
+use tierlab_protocol::grpc::health::{self, HealthCheckRequest, HealthCheckResponse, ServingStatus};
 use tierlab_protocol::grpc::messages::{
     Empty, LogChoice, LogSettings, LogValue, ModelConfigResponse, ModelMetadataResponse, ModelRequest,
     ModelStatisticsResponse, ReadyResponse, RepositoryIndexRequest, RepositoryIndexResponse, RepositoryModelRequest,
@@ -115,19 +121,20 @@ async fn trace_setting(state: SharedState, request: TraceSettings) -> Result<Tra
         [] => Value::Null,
         _ => value.value.into(),
     };
-    let changes: Changes = request
-        .settings
-        .into_iter()
-        .map(|(name, value)| (name, wanted(value)))
-        .collect();
-    let settings = serde_json::to_value(triton_settings::Trace::change(&changes)?).unwrap_or_default();
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let listed = |value: &Value| match value.as_array() {
-        Some(values) => values.iter().map(text).collect(),
-        None => vec![text(value)],
+    let changes = request.settings.into_iter();
+    let changes: Changes = changes.map(|(name, value)| (name, wanted(value))).collect();
+    let settings = triton_settings::Trace::change(&changes)?;
+    let setting = |name: &str, value: &str| {
+        let value = vec![value.to_owned()];
+        (name.to_owned(), TraceValue { value })
     };
     Ok(TraceSettings {
-        settings: message_of(&settings, |value| Some(TraceValue { value: listed(value) })),
+        settings: HashMap::from([
+            setting("trace_level", settings.trace_level[0]),
+            setting("trace_rate", settings.trace_rate),
+            setting("trace_count", settings.trace_count),
+            setting("log_frequency", settings.log_frequency),
+        ]),
         model_name: String::new(),
     })
 }
@@ -139,35 +146,24 @@ async fn log_settings(_: SharedState, request: LogSettings) -> Result<LogSetting
         Some(LogChoice::StringParam(value)) => value.into(),
         None => Value::Null,
     };
-    let changes: Changes = request
-        .settings
-        .into_iter()
-        .map(|(name, value)| (name, wanted(value)))
-        .collect();
-    let settings = serde_json::to_value(triton_settings::Log::change(&changes)?).unwrap_or_default();
-    let choice = |value: &Value| {
-        Some(match value {
-            Value::Bool(value) => LogChoice::BoolParam(*value),
-            Value::Number(number) => LogChoice::Uint32Param(u32::try_from(number.as_u64()?).ok()?),
-            Value::String(value) => LogChoice::StringParam(value.clone()),
-            _ => return None,
-        })
+    let changes = request.settings.into_iter();
+    let changes: Changes = changes.map(|(name, value)| (name, wanted(value))).collect();
+    let log = triton_settings::Log::change(&changes)?;
+    let setting = |(name, choice): (&str, LogChoice)| {
+        let parameter_choice = Some(choice);
+        (name.to_owned(), LogValue { parameter_choice })
     };
+    let settings = [
+        ("log_file", LogChoice::StringParam(log.log_file.into())),
+        ("log_info", LogChoice::BoolParam(log.log_info)),
+        ("log_warning", LogChoice::BoolParam(log.log_warning)),
+        ("log_error", LogChoice::BoolParam(log.log_error)),
+        ("log_verbose_level", LogChoice::Uint32Param(log.log_verbose_level)),
+        ("log_format", LogChoice::StringParam(log.log_format.into())),
+    ];
     Ok(LogSettings {
-        settings: message_of(&settings, |value| {
-            Some(LogValue {
-                parameter_choice: Some(choice(value)?),
-            })
-        }),
+        settings: settings.map(setting).into(),
     })
-}
-
-/// The fields of a settings document as the map of a message.
-fn message_of<T>(document: &Value, value: impl Fn(&Value) -> Option<T>) -> HashMap<String, T> {
-    let fields = document.as_object().into_iter().flatten();
-    fields
-        .filter_map(|(name, field)| Some((name.clone(), value(field)?)))
-        .collect()
 }
 
 /// Status and unregister: there are no regions, and none that could be forgotten.
@@ -177,4 +173,58 @@ async fn nothing(_: SharedState, _: Empty) -> Result<Empty, Status> {
 
 async fn no_shared_memory(_: SharedState, _: Empty) -> Result<Empty, Status> {
     Err(Status::unimplemented(triton_settings::no_shared_memory().message))
+}
+
+/// Interval between status checks of a watcher.
+const WATCH_PAUSE: Duration = Duration::from_millis(500);
+
+fn serving_status(state: &SharedState, service: &str) -> ServingStatus {
+    if !["", SERVICE, health::SERVICE].contains(&service) {
+        ServingStatus::ServiceUnknown
+    } else if state.phase() == Phase::Ready {
+        ServingStatus::Serving
+    } else {
+        ServingStatus::NotServing
+    }
+}
+
+fn health_response(status: ServingStatus) -> HealthCheckResponse {
+    HealthCheckResponse { status: status as i32 }
+}
+
+/// `Check`.
+pub(super) async fn check_health(
+    state: SharedState,
+    request: HealthCheckRequest,
+) -> Result<HealthCheckResponse, Status> {
+    match serving_status(&state, &request.service) {
+        ServingStatus::ServiceUnknown => Err(Status::not_found("no such service")),
+        status => Ok(health_response(status)),
+    }
+}
+
+/// `Watch`.
+pub(super) async fn watch_health(
+    Shared(state): Shared<SharedState>,
+    request: Request,
+) -> http::Response<tonic::body::Body> {
+    let replies = |state, request: HealthCheckRequest| changes(state, request.service);
+    watching(state, request, replies).await
+}
+
+/// The status now, and each one that differs from the last. Ends when the server drains, so that the connection can.
+fn changes(state: SharedState, service: String) -> BoxStream<'static, HealthCheckResponse> {
+    let next = |(state, service, last): (SharedState, String, Option<ServingStatus>)| async move {
+        loop {
+            let now = serving_status(&state, &service);
+            if last != Some(now) {
+                return Some((health_response(now), (state, service, Some(now))));
+            }
+            if state.phase() == Phase::Draining {
+                return None;
+            }
+            tokio::time::sleep(WATCH_PAUSE).await;
+        }
+    };
+    stream::unfold((state, service, None), next).boxed()
 }

@@ -5,7 +5,7 @@
 //! <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>.
 
 use crate::front::body_pieces::BodyPieces;
-use crate::request::refusal::{Reason, Refusal};
+use crate::request::{Reason, Refusal};
 use bytes::{Buf, Bytes};
 use tierlab_protocol::infer::Data;
 

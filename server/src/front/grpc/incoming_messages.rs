@@ -8,8 +8,7 @@
 use super::frames::{FrameDecoder, Framed, Limit};
 use crate::front::http::coding::{Coding, inflate};
 use crate::front::state::SharedState;
-use crate::request::admission::Account;
-use crate::request::refusal::{Reason, Refusal};
+use crate::request::{Account, Reason, Refusal};
 use axum::body::{Body, HttpBody};
 use futures::stream::{Stream, StreamExt};
 use http::HeaderMap;
@@ -62,12 +61,12 @@ pub(super) struct IncomingMessages {
 
 impl IncomingMessages {
     /// The messages of `body`; `headers` are the call's.
-    pub(super) fn new(body: Body, headers: &HeaderMap, state: &SharedState, kind: CallKind, limit: Limit) -> Self {
+    pub(super) fn new(body: Body, headers: &HeaderMap, state: SharedState, kind: CallKind, limit: Limit) -> Self {
         let encoding = headers.get("grpc-encoding").map(http::HeaderValue::as_bytes);
         Self {
             body,
-            state: Arc::clone(state),
             received_bytes: MessageAccount(Arc::new(Mutex::new(state.pipeline.admission.open_account()))),
+            state,
             kind,
             coding: match encoding {
                 Some(b"gzip") => Some(Coding::Gzip),
@@ -79,6 +78,10 @@ impl IncomingMessages {
             late: None,
             ended: false,
         }
+    }
+
+    pub(super) fn state(&self) -> SharedState {
+        Arc::clone(&self.state)
     }
 
     /// The message of a call that has one, and the account that it is on.

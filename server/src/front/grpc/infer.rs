@@ -3,17 +3,13 @@
 //! In: the bytes of a `ModelInferRequest`. Out: those of a `ModelInferResponse` with `server-timing` in the metadata, or
 //! a status. A stream answers each request once, in order, several at a time.
 
-use super::calls::PendingCall;
-use super::codec::EncodedReply;
+use super::calls::{self, EncodedReply};
 use super::frames::Limit;
 use super::incoming_messages::{CallKind, IncomingMessages};
 use crate::front::state::SharedState;
 use crate::models::served_models::Target;
 use crate::pipeline::{Exchange, Outcome};
-use crate::request::admission::{Account, AccountRoom};
-use crate::request::offload::offload_large;
-use crate::request::refusal::Refusal;
-use crate::request::stopwatch::Stopwatch;
+use crate::request::{Account, AccountRoom, Refusal, Stopwatch, offload_large};
 use crate::telemetry::trace::context::RequestScope;
 use axum::extract::{Request, State as Shared};
 use bytes::Bytes;
@@ -97,23 +93,25 @@ fn gather_texts(received: &mut ReceivedRequest, account: &mut Account) -> Result
 /// Bytes of a reply for its names, and of each output's.
 const FIXED_REPLY_BYTES: usize = 256;
 
-/// A reply's bytes. In a stream every reply is its request's last one, and says so.
-fn encoded(mut message: ModelInferResponse, kind: CallKind) -> Bytes {
-    if kind == CallKind::Unary {
-        return message.encode_to_vec().into();
+/// A reply's bytes.
+fn encoded(message: ModelInferResponse, kind: CallKind) -> Bytes {
+    match kind {
+        CallKind::Unary => message.encode_to_vec().into(),
+        CallKind::Stream => stream_message(String::new(), message),
     }
-    message.parameters.insert("triton_final_response".into(), last());
-    let message = ModelStreamInferResponse {
-        error_message: String::new(),
-        infer_response: Some(message),
-    };
-    message.encode_to_vec().into()
 }
 
-fn last() -> InferParameter {
-    InferParameter {
+/// A message of a stream. Every one is its request's last, and says so.
+fn stream_message(error_message: String, mut response: ModelInferResponse) -> Bytes {
+    let last = InferParameter {
         parameter_choice: Some(ParameterChoice::BoolParam(true)),
-    }
+    };
+    response.parameters.insert("triton_final_response".into(), last);
+    let message = ModelStreamInferResponse {
+        error_message,
+        infer_response: Some(response),
+    };
+    message.encode_to_vec().into()
 }
 
 /// Bytes of an infer message at most.
@@ -159,13 +157,14 @@ pub(super) async fn infer(Shared(state): Shared<SharedState>, request: Request) 
         Ok(deadline) => deadline,
         Err(refusal) => return Status::from(refusal).into_http(),
     };
-    let call = PendingCall::of(&state, request, CallKind::Unary, limit(&state));
+    let limit = limit(&state);
     let answered = async move |incoming: IncomingMessages| {
+        let state = incoming.state();
         let (message, account) = incoming.only().await?;
         let answer = answer(&state, message, account, deadline, CallKind::Unary).await;
         Ok(unary_reply(answer)?.map(|reply| stream::once(async { Ok(reply) })))
     };
-    call.answer(answered).await
+    calls::answer(state, request, CallKind::Unary, limit, answered).await
 }
 
 /// Outcome of a call, with the stages that it reached.
@@ -196,7 +195,7 @@ async fn answer(
             timings: None,
         }
     };
-    let room = account.room();
+    let room = account.room(None);
     let received = offload_large(bytes, || ReceivedRequest::decode_within(&message, &room));
     let no_room = room.into_refusal();
     let mut received = match received {
@@ -229,7 +228,7 @@ async fn answer(
                 reply: Err(refusal),
                 account,
                 id,
-                timings: Some(watch.timings().to_header()),
+                timings: Some(watch.timings.to_header()),
             };
         }
     };
@@ -248,33 +247,28 @@ async fn answer(
 
 fn unary_reply(answer: CallAnswer) -> Result<tonic::Response<EncodedReply>, Status> {
     let timings = answer.timings.and_then(|text| MetadataValue::try_from(text).ok());
-    match answer.reply {
-        Ok(message) => {
-            let mut response = tonic::Response::new(EncodedReply::new(message, answer.account));
-            if let Some(timings) = timings {
-                response.metadata_mut().insert(SERVER_TIMING, timings);
-            }
-            Ok(response)
-        }
-        Err(refusal) => {
-            let mut status = Status::from(refusal);
-            if let Some(timings) = timings {
-                status.metadata_mut().insert(SERVER_TIMING, timings);
-            }
-            Err(status)
-        }
+    let reply = answer.reply.map_err(Status::from);
+    let mut reply = reply.map(|message| tonic::Response::new(EncodedReply(message, answer.account)));
+    if let Some(timings) = timings {
+        let metadata = match &mut reply {
+            Ok(response) => response.metadata_mut(),
+            Err(status) => status.metadata_mut(),
+        };
+        metadata.insert(SERVER_TIMING, timings);
     }
+    reply
 }
 
 /// `ModelStreamInfer`.
 pub(super) async fn stream(Shared(state): Shared<SharedState>, request: Request) -> http::Response<tonic::body::Body> {
-    let call = PendingCall::of(&state, request, CallKind::Stream, limit(&state));
-    let answered = async move |incoming: IncomingMessages| Ok(tonic::Response::new(replies(state, incoming)));
-    call.answer(answered).await
+    let limit = limit(&state);
+    let answered = async |incoming: IncomingMessages| Ok(tonic::Response::new(replies(incoming)));
+    calls::answer(state, request, CallKind::Stream, limit, answered).await
 }
 
-fn replies(state: SharedState, requests: IncomingMessages) -> BoxStream<'static, Result<EncodedReply, Status>> {
-    let (scope, received_bytes) = (RequestScope::current(), requests.received_bytes.clone());
+fn replies(requests: IncomingMessages) -> BoxStream<'static, Result<EncodedReply, Status>> {
+    let (scope, state) = (RequestScope::current(), requests.state());
+    let received_bytes = requests.received_bytes.clone();
     let reply = move |message: Result<Data, Status>| {
         let (state, account) = (Arc::clone(&state), received_bytes.take());
         let answered = scope.clone().run_async(streamed_answer(state, message, account));
@@ -298,23 +292,19 @@ async fn streamed_answer(
 /// A stream's errors are messages, so that the stream goes on.
 fn streamed(answer: CallAnswer) -> EncodedReply {
     let bytes = answer.reply.unwrap_or_else(|refusal| {
-        let message = ModelStreamInferResponse {
-            error_message: refusal.message,
-            infer_response: Some(ModelInferResponse {
-                id: answer.id,
-                parameters: [("triton_final_response".to_owned(), last())].into(),
-                ..ModelInferResponse::default()
-            }),
+        let response = ModelInferResponse {
+            id: answer.id,
+            ..ModelInferResponse::default()
         };
-        message.encode_to_vec().into()
+        stream_message(refusal.message, response)
     });
-    EncodedReply::new(bytes, answer.account)
+    EncodedReply(bytes, answer.account)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::admission::{Admission, Limits};
+    use crate::request::{Admission, Limits};
     use prometheus::IntGauge;
     use tierlab_protocol::grpc::messages::{InferTensor, ModelInferRequest};
 

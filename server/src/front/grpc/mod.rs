@@ -4,10 +4,8 @@
 //! through the same pipeline as over HTTP; nothing here knows how a request is answered.
 
 mod calls;
-mod codec;
 mod documents;
 mod frames;
-mod health;
 mod incoming_messages;
 mod infer;
 mod status;
@@ -26,8 +24,8 @@ pub(crate) fn router(state: SharedState) -> Router {
     let mut router = Router::new()
         .route(&path(SERVICE, "ModelInfer"), post(infer::infer))
         .route(&path(SERVICE, "ModelStreamInfer"), post(infer::stream))
-        .route(&path(health_messages::SERVICE, "Check"), unary(health::check))
-        .route(&path(health_messages::SERVICE, "Watch"), post(health::watch));
+        .route(&path(health_messages::SERVICE, "Check"), unary(documents::check_health))
+        .route(&path(health_messages::SERVICE, "Watch"), post(documents::watch_health));
     for (method, serve) in documents::methods() {
         router = router.route(&path(SERVICE, method), serve);
     }

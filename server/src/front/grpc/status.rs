@@ -3,25 +3,10 @@
 //! In: a refusal. Out: the code that says the same, with `google.rpc.RetryInfo` and `grpc-retry-pushback-ms` where trying
 //! again may help.
 
-use crate::request::refusal::{Reason, Refusal};
+use crate::request::Refusal;
 use tierlab_protocol::grpc::status::retry_details;
+use tonic::Status;
 use tonic::metadata::{MetadataMap, MetadataValue};
-use tonic::{Code, Status};
-
-fn code(reason: Reason) -> Code {
-    match reason {
-        Reason::BadRequest => Code::InvalidArgument,
-        Reason::UnknownModel | Reason::UnknownEntity => Code::NotFound,
-        Reason::TooLarge | Reason::ReplyTooLarge | Reason::Full => Code::ResourceExhausted,
-        Reason::SlowBody | Reason::Deadline => Code::DeadlineExceeded,
-        Reason::Cancelled => Code::Cancelled,
-        Reason::NotReady | Reason::Draining | Reason::Tier => Code::Unavailable,
-        Reason::Corrupt => Code::DataLoss,
-        Reason::Inference => Code::Internal,
-        Reason::Forbidden => Code::PermissionDenied,
-        Reason::Unloadable => Code::FailedPrecondition,
-    }
-}
 
 /// Bytes of a message on the wire at most: clients take 8 KiB of metadata by default, and what can be tried again has the
 /// message twice.
@@ -50,7 +35,7 @@ fn shortened(mut message: String) -> String {
 
 impl From<Refusal> for Status {
     fn from(refusal: Refusal) -> Self {
-        let code = code(refusal.reason);
+        let code = refusal.reason.code();
         let refusal = Refusal {
             message: shortened(refusal.message),
             ..refusal
@@ -69,8 +54,10 @@ impl From<Refusal> for Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::Reason;
     use prost::Message;
     use tierlab_protocol::grpc::status::{RETRY_INFO, RetryInfo, RpcStatus};
+    use tonic::Code;
 
     #[test]
     fn a_long_message_fits_what_clients_take_of_metadata() {

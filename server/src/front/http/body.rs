@@ -1,20 +1,26 @@
-//! A request's body: received within bounds of size, time and memory, and decompressed within the same bound.
+//! Bodies of infer requests and of their replies: received within bounds of size, time and memory, and decompressed within the
+//! same bound; written in pieces.
 //!
-//! In: headers and a stream of chunks. Out: the body in the pieces in which it came, with the length of its JSON
-//! part, or a refusal.
+//! In: headers and a stream of chunks, or outputs. Out: the body in the pieces in which it came, with the length of its JSON
+//! part, or a refusal; the reply's body.
 
-use super::coding::{Coding, inflate, single, too_large};
-use super::incoming::Incoming;
+use super::coding::{Coding, deflate, inflate, single, too_large};
 use crate::front::body_pieces::BodyPieces;
-use crate::request::admission::{Account, Limits};
-use crate::request::refusal::{Reason, Refusal};
+use crate::pipeline::Exchange;
+use crate::request::{Account, AccountRoom, Limits, Reason, Refusal, offload_large};
 use axum::body::{Body, HttpBody};
+use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, EXPECT};
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::BodyExt;
+use hyper::body::{Frame, SizeHint};
+use std::convert::Infallible;
 use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
-use tierlab_protocol::infer::{Data, HEADER_LENGTH};
+use std::vec::IntoIter;
+use tierlab_protocol::infer::{Data, HEADER_LENGTH, InferReply, InferRequest, Piece};
 
 /// A client's own limit for its request, in milliseconds.
 pub(super) const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout-ms");
@@ -132,10 +138,135 @@ fn ended_early(error: &axum::Error) -> Refusal {
     Refusal::bad(format!("the body ended early: {error}"))
 }
 
+/// A request as it came.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    pub(super) body: Data,
+    /// The length of the body's JSON part, where binary tensors follow.
+    pub(super) json_len: Option<usize>,
+    /// Time limit from the client's header.
+    pub(super) timeout: Option<Duration>,
+    /// Compression that the client accepts for the reply.
+    pub(super) accepted: Coding,
+}
+
+/// A reply's body.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub(super) body: Vec<Piece>,
+    /// The length of the body's JSON part, where binary tensors follow.
+    pub(super) json_len: Option<usize>,
+    /// The value of `Content-Encoding`.
+    pub(super) encoding: Option<HeaderValue>,
+}
+
+/// Cost per tensor byte of writing JSON, relative to a copy.
+const JSON_WORK: usize = 8;
+/// Cost per byte of compressing, relative to a copy.
+pub(super) const COMPRESSION_WORK: usize = 16;
+
+impl Exchange for Incoming {
+    type Reply = Outgoing;
+    type ReplyFormat = Coding;
+
+    fn bytes(&self) -> usize {
+        self.body.len()
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
+    fn reply_format(&self) -> Coding {
+        self.accepted
+    }
+
+    fn decode(self, account: &mut Account) -> Result<InferRequest, Refusal> {
+        let room = account.room(None);
+        let decoded = InferRequest::decode_within(&self.body, self.json_len, &room);
+        if let Some(refusal) = room.into_refusal() {
+            return Err(refusal);
+        }
+        let request = decoded?;
+        if self.json_len.is_none() {
+            // Nothing of the body is left in the tensors.
+            account.set(request.inputs.iter().map(|input| input.data.len()).sum());
+        }
+        Ok(request)
+    }
+
+    fn encode(reply: InferReply, binary: &[bool], accepted: Coding, room: &AccountRoom<'_>) -> Option<Outgoing> {
+        let work = reply.outputs.iter().zip(binary).map(|(output, &binary)| {
+            let weight = if binary { 1 } else { JSON_WORK };
+            output.data.len().saturating_mul(weight)
+        });
+        let weight = if accepted == Coding::Identity {
+            1
+        } else {
+            COMPRESSION_WORK
+        };
+        let work = work.sum::<usize>().saturating_mul(weight);
+        offload_large(work, || {
+            let encoded = reply.encode_within(binary, room)?;
+            let (body, encoding) = deflate(accepted, encoded.pieces, room)?;
+            Some(Outgoing {
+                body,
+                json_len: encoded.json_len,
+                encoding,
+            })
+        })
+    }
+}
+
+/// A reply's body in several pieces, whose whole length is known before the first. The connection counts what was handed
+/// out; the account counts what waits here.
+pub(super) struct Pieces {
+    rest: IntoIter<Piece>,
+    /// Bytes in the rest.
+    left: u64,
+    account: Account,
+}
+
+impl Pieces {
+    pub(super) fn new(pieces: Vec<Piece>, account: Account) -> Self {
+        let left = pieces.iter().map(|piece| piece.bytes().len() as u64).sum();
+        Self {
+            rest: pieces.into_iter(),
+            left,
+            account,
+        }
+    }
+}
+
+impl HttpBody for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let Some(piece) = self.rest.next() else {
+            return Poll::Ready(None);
+        };
+        let len = piece.bytes().len();
+        self.left -= len as u64;
+        if matches!(piece, Piece::Own(_)) {
+            self.account.release(len);
+        }
+        Poll::Ready(Some(Ok(Frame::data(piece.into_bytes()))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::admission::{Admission, Limits};
+    use crate::request::{Admission, Limits};
     use bytes::Bytes;
     use flate2::Compression;
     use flate2::write::{GzEncoder, ZlibEncoder};

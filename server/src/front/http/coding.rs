@@ -3,8 +3,7 @@
 //! In: headers and a body in pieces. Out: the body inflated within the limits, or a reply deflated where the client asked for
 //! it and it is worth it. The memory for either is counted before it is taken.
 
-use crate::request::admission::Account;
-use crate::request::refusal::{Reason, Refusal};
+use crate::request::{Account, Reason, Refusal};
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::bufread::{GzDecoder, ZlibDecoder};
@@ -299,8 +298,7 @@ impl Write for CompressedPieces<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::admission::{Admission, Limits};
-    use crate::request::refusal::Reason;
+    use crate::request::{Admission, Limits, Reason};
     use proptest::prelude::*;
     use std::sync::Arc;
     use std::time::Duration;

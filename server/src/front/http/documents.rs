@@ -2,14 +2,12 @@
 //!
 //! In: requests whose body does not matter. Out: JSON, and Prometheus text. What the documents say is decided elsewhere.
 
+use super::Named;
+use super::body::{self, COMPRESSION_WORK};
 use super::coding::{self, Coding};
-use super::incoming::COMPRESSION_WORK;
-use super::{Named, body};
 use crate::front::state::{Phase, SharedState};
 use crate::front::{JSON, error, json, triton_settings};
-use crate::request::admission::Account;
-use crate::request::offload::offload_large;
-use crate::request::refusal::Reason;
+use crate::request::{Account, Reason, offload_large};
 use axum::extract::{Request, State as Shared};
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};

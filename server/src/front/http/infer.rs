@@ -2,14 +2,13 @@
 //!
 //! In: a request. Out: the reply, or a refusal, with `Server-Timing` on both.
 
-use super::incoming::Pieces;
-use super::{Named, body};
+use super::Named;
+use super::body::{self, Pieces};
 use crate::front::JSON;
 use crate::front::state::SharedState;
 use crate::models::served_models::Target;
 use crate::pipeline::Outcome;
-use crate::request::refusal::Refusal;
-use crate::request::stopwatch::Stopwatch;
+use crate::request::{Refusal, Stopwatch};
 use axum::body::Body;
 use axum::extract::{Request, State as Shared};
 use axum::response::{IntoResponse, Response};

@@ -6,7 +6,6 @@
 mod body;
 pub(crate) mod coding;
 mod documents;
-mod incoming;
 mod infer;
 mod openapi;
 mod page;
@@ -16,7 +15,7 @@ mod shortcut;
 use crate::front::error;
 use crate::front::state::SharedState;
 use crate::models::served_models::{Target, shown};
-use crate::telemetry::labels::Front;
+use crate::telemetry::Front;
 use axum::Router;
 use axum::extract::{FromRequestParts, Path, Request};
 use axum::response::{IntoResponse, Response};
@@ -33,8 +32,8 @@ pub(crate) struct Routes {
 impl Routes {
     pub(crate) fn new(state: SharedState) -> Self {
         let mut router = Router::new();
-        for route in routes::routes() {
-            router = router.route(&route.path, route.serve);
+        for (path, serve) in routes::routes() {
+            router = router.route(&path, serve);
         }
         let router = router.fallback(no_route).method_not_allowed_fallback(other_method);
         Self {

@@ -1,39 +1,44 @@
-//! The OpenAPI 3.1 document of the HTTP front, made from the list of routes.
+//! The OpenAPI 3.1 document of the HTTP front.
 //!
-//! In: the routes, and the schemas of the bodies beside this file. Out: `/openapi.json`, built once.
+//! In: what the operations are, and the schemas of their bodies, in the files beside this one. Out: `/openapi.json`, built once.
 
 use crate::front::JSON;
 use crate::front::state::SharedState;
 use axum::routing::{MethodRouter, get};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
-/// JSON schemas of the bodies, by the names that the routes use.
+/// JSON schemas of the bodies, by the names that the operations use.
 const SCHEMAS: &str = include_str!("schemas.json");
 
-/// Serves a document.
-pub(super) fn serve(document: &Value) -> MethodRouter<SharedState> {
-    let document = Bytes::from(document.to_string());
+/// Descriptions of every operation, by path and method.
+const OPERATIONS: &str = include_str!("operations.json");
+
+/// Serves the document.
+pub(super) fn serve() -> MethodRouter<SharedState> {
+    let document = Bytes::from(document().to_string());
     get(async move || ([(CONTENT_TYPE, JSON)], document.clone()))
 }
 
-/// The document of some routes.
-pub(super) fn document(routes: &[Route]) -> Value {
+fn operations() -> BTreeMap<String, BTreeMap<String, Operation>> {
+    serde_json::from_str(OPERATIONS).expect("the operations beside this file are JSON")
+}
+
+fn document() -> Value {
     let mut paths = Map::new();
-    for route in routes {
-        let mut item: Map<String, Value> = route
-            .operations
-            .iter()
-            .map(|operation| (operation.method.to_owned(), described(operation)))
-            .collect();
-        let parameters: Vec<Value> = placeholders(&route.path)
+    for (path, operations) in operations() {
+        let described = |(method, operation): (&String, &Operation)| (method.clone(), described(operation));
+        let mut item: Map<String, Value> = operations.iter().map(described).collect();
+        let parameters: Vec<Value> = placeholders(&path)
             .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}))
             .collect();
         if !parameters.is_empty() {
             item.insert("parameters".into(), parameters.into());
         }
-        paths.insert(route.path.clone(), item.into());
+        paths.insert(path, item.into());
     }
     let schemas: Value = serde_json::from_str(SCHEMAS).expect("the schemas beside this file are JSON");
     json!({
@@ -70,58 +75,60 @@ fn described(operation: &Operation) -> Value {
         }
         content
     };
-    let ok = match operation.reply {
-        ReplyBody::Json(schema) => json!({"description": "done", "content": content(schema)}),
-        ReplyBody::Text(media) => json!({"description": "done", "content": {media: {"schema": {"type": "string"}}}}),
+    let reply = match &operation.reply {
+        ReplyBody::Json(schema) => content(schema),
+        ReplyBody::Text(media) => json!({media: {"schema": {"type": "string"}}}),
     };
     let refused = json!({"description": "refused", "content": {"application/json": {"schema": reference("Error")}}});
     let mut described = json!({
         "summary": operation.summary,
         "tags": [operation.tag],
-        "responses": {"200": ok, "default": refused},
+        "responses": {"200": {"description": "done", "content": reply}, "default": refused},
     });
-    if let Some(schema) = operation.request {
+    if let Some(schema) = &operation.request {
         described["requestBody"] = json!({"content": content(schema)});
     }
     described
 }
 
 /// Body of a reply.
-#[derive(Clone, Copy)]
-pub(super) enum ReplyBody {
+#[derive(Deserialize)]
+enum ReplyBody {
     /// JSON of a schema, by its name.
-    Json(&'static str),
+    #[serde(rename = "reply")]
+    Json(String),
     /// Text of a media type.
-    Text(&'static str),
+    #[serde(rename = "text")]
+    Text(String),
 }
 
-/// OpenAPI description of one method of a path.
-pub(super) struct Operation {
-    /// `get` or `post`.
-    pub(super) method: &'static str,
-    pub(super) summary: &'static str,
+/// One method of a path.
+#[derive(Deserialize)]
+struct Operation {
+    summary: String,
     /// The group of the protocol that it belongs to.
-    pub(super) tag: &'static str,
+    tag: String,
     /// The schema of the request's body, by name; none where there is no JSON body.
-    pub(super) request: Option<&'static str>,
-    pub(super) reply: ReplyBody,
-}
-
-/// One path.
-pub(super) struct Route {
-    pub(super) path: String,
-    pub(super) serve: MethodRouter<SharedState>,
-    pub(super) operations: Vec<Operation>,
+    request: Option<String>,
+    #[serde(flatten)]
+    reply: ReplyBody,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::front::http::routes::routes;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_path_that_is_served_is_described_and_no_other() {
+        let served: BTreeSet<String> = routes().into_iter().map(|(path, _)| path).collect();
+        assert!(served.iter().eq(operations().keys()));
+    }
 
     #[test]
     fn every_schema_that_is_named_is_there_and_used() {
-        let text = document(&routes()).to_string();
+        let text = document().to_string();
         let schemas: Map<String, Value> = serde_json::from_str(SCHEMAS).unwrap();
         for name in schemas.keys() {
             assert!(

@@ -5,11 +5,10 @@
 //! A copy is made even of files that lie on a local disk already: theirs may be written to in place, which would change a
 //! model that is served, or, when a file is cut short, end the process.
 
-use nix::errno::Errno;
 use nix::sys::statvfs::statvfs;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,15 +55,8 @@ pub(crate) struct MappedWeights {
 /// Bytes on the disk, counted until it is dropped.
 #[derive(Debug)]
 pub(crate) struct DiskSpace {
-    bytes: u64,
+    pub(crate) bytes: u64,
     taken: Arc<AtomicU64>,
-}
-
-impl DiskSpace {
-    /// Number of bytes.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
 }
 
 impl Drop for DiskSpace {
@@ -77,7 +69,8 @@ impl Drop for DiskSpace {
 #[derive(Debug)]
 pub(crate) struct WeightFolder {
     folder: TempDir,
-    room: Arc<DiskSpace>,
+    /// Disk space of its files, held while they are mapped.
+    pub(crate) room: Arc<DiskSpace>,
     /// Held as long as somebody needs the folder, so that no other server takes it for one that was left behind.
     _lock: File,
 }
@@ -151,15 +144,10 @@ impl WeightFolder {
         path.parent().map_or(Ok(()), fs::create_dir_all)?;
         Ok(path)
     }
-
-    /// Disk space of its files, held while they are mapped.
-    pub(crate) fn room(&self) -> Arc<DiskSpace> {
-        Arc::clone(&self.room)
-    }
 }
 
 fn free_bytes(folder: &Path) -> io::Result<u64> {
-    let about = statvfs(folder).map_err(|e: Errno| io::Error::from(e))?;
+    let about = statvfs(folder)?;
     Ok(about.blocks_available().saturating_mul(about.fragment_size()))
 }
 
@@ -184,16 +172,13 @@ fn sweep(parent: &Path) {
         let Some(lock) = left.then(|| File::open(entry.path()).ok()).flatten() else {
             continue;
         };
-        match lock.try_lock() {
-            Ok(()) => match fs::remove_dir_all(entry.path()) {
-                Ok(()) => {
-                    tracing::info!(folder = %entry.path().display(), "removed: weights that a server left behind");
-                }
-                Err(error) => {
-                    tracing::warn!(folder = %entry.path().display(), %error, "weights that a server left behind");
-                }
-            },
-            Err(TryLockError::WouldBlock | TryLockError::Error(_)) => {}
+        if lock.try_lock().is_err() {
+            continue;
+        }
+        let folder = entry.path();
+        match fs::remove_dir_all(&folder) {
+            Ok(()) => tracing::info!(folder = %folder.display(), "removed: weights that a server left behind"),
+            Err(error) => tracing::warn!(folder = %folder.display(), %error, "weights that a server left behind"),
         }
     }
 }
@@ -226,7 +211,7 @@ mod tests {
             error.contains("runtime.weights.max_bytes") && error.contains("beside 6"),
             "{error}"
         );
-        let room = placed.room();
+        let room = Arc::clone(&placed.room);
         drop(placed);
         assert_eq!(folders(&parent.path().join("new")), 0);
         assert!(weights.place(5).is_err(), "sessions still map them");

@@ -4,18 +4,23 @@
 //! is loaded at run time, so that the server builds without it and a user's own build (with CUDA, say) can take its place.
 
 mod log;
-pub(crate) mod mapped;
-pub(crate) mod optimized;
-pub(crate) mod provider;
+mod mapped;
+mod optimized;
+mod provider;
 mod version;
 
+pub(crate) use mapped::{DiskSpace, MappedConfig, MappedWeights, NEVER_FROM_MEMORY_BYTES};
+pub(crate) use optimized::OptimizedCache;
+pub(crate) use provider::{CudaOptions, Provider, Providers, TensorRtOptions};
+
+use crate::error::LoadError;
 use bytes::Bytes;
 use mapped::WeightFolder;
 use ort::environment::Environment;
 use ort::session::Session;
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
-use provider::{Provider, Providers, has_cuda};
-use std::path::PathBuf;
+use provider::has_cuda;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tierlab_formats::model::{InstanceKind, MODEL_FILE};
 use tierlab_program::onnxruntime::{self, newest_in};
@@ -27,25 +32,11 @@ const OLDEST: &str = "1.23";
 /// Names tried with the system's own search path.
 const SYSTEM_NAMES: [&str; 2] = ["libonnxruntime.so", "libonnxruntime.so.1"];
 
-/// Search path of the library.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct LibrarySearch {
-    /// `ORT_DYLIB_PATH`.
-    pub(crate) environment: Option<PathBuf>,
-    /// `[runtime] library`.
-    pub(crate) config: Option<PathBuf>,
-}
-
-/// ONNX Runtime cannot be used; the message says what was looked for and how to get it.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct RuntimeError(String);
-
 /// The loaded library.
 #[derive(Debug, Clone)]
 pub(crate) struct Runtime {
     environment: Environment,
-    providers: Arc<Providers>,
+    pub(crate) providers: Arc<Providers>,
     /// Its version, as `1.31.1`.
     pub(crate) version: String,
     /// The file.
@@ -64,9 +55,10 @@ pub(crate) struct Threads {
 }
 
 /// Source of a session's graph.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) enum GraphSource {
     /// The model itself.
+    #[default]
     Original,
     /// The model itself; what the optimiser makes of it is written to this file.
     Saving(PathBuf),
@@ -106,7 +98,7 @@ impl Graph {
     pub(crate) fn bytes(&self) -> u64 {
         let files = match &self.weights {
             Weights::InMemory(files) => files.iter().map(|(_, bytes)| bytes.len() as u64).sum(),
-            Weights::Mapped(placed) => placed.room().bytes(),
+            Weights::Mapped(placed) => placed.room.bytes,
         };
         files + self.onnx.len() as u64
     }
@@ -122,19 +114,21 @@ impl Graph {
 }
 
 impl Runtime {
-    /// Finds and loads the library. Once per process: ONNX Runtime allows no second environment.
-    pub(crate) fn load(search: &LibrarySearch, providers: Providers) -> Result<Self, RuntimeError> {
-        let library = find(search)?;
+    /// Finds and loads the library, or says what was looked for and how to get it. Once per process: ONNX Runtime allows no second
+    /// environment. `chosen` are the paths given on
+    /// purpose, each with the name of its setting.
+    pub(crate) fn load(chosen: [(&str, Option<&Path>); 2], providers: Providers) -> Result<Self, LoadError> {
+        let library = find(chosen)?;
         let environment = ort::init_from(&library)
-            .map_err(|e| RuntimeError(format!("ONNX Runtime: {e}\n{}", advice())))?
+            .map_err(|e| LoadError::new(format!("ONNX Runtime: {e}\n{}", advice())))?
             .with_name("tierlab")
             .with_telemetry(false)
             .with_logger(log::logger())
             .build()
-            .map_err(|e| RuntimeError(format!("ONNX Runtime {}: {e}", library.display())))?;
+            .map_err(|e| LoadError::new(format!("ONNX Runtime {}: {e}", library.display())))?;
         environment.set_log_level(log::level());
-        let version = version::version_of(&library).map_err(|e| RuntimeError(format!("ONNX Runtime {e}")))?;
-        providers.check(&environment, &library).map_err(RuntimeError)?;
+        let version = version::version_of(&library).map_err(|e| LoadError::new(format!("ONNX Runtime {e}")))?;
+        providers.check(&environment, &library).map_err(LoadError::new)?;
         Ok(Self {
             environment,
             providers: Arc::new(providers),
@@ -157,11 +151,6 @@ impl Runtime {
             (InstanceKind::Gpu, Provider::Tensorrt) => Ok(Provider::Tensorrt),
             (InstanceKind::Gpu, Provider::Auto | Provider::Cuda) => Ok(Provider::Cuda),
         }
-    }
-
-    /// The CUDA device that sessions run on, where they run on one.
-    pub(crate) fn cuda_device(&self) -> u32 {
-        self.providers.cuda.device_id
     }
 
     /// True if sessions of a provider run on the CPU.
@@ -274,12 +263,9 @@ impl Runtime {
 }
 
 /// The first library there is. A path given on purpose is taken or refused, never passed over.
-fn find(search: &LibrarySearch) -> Result<PathBuf, RuntimeError> {
+fn find(chosen: [(&str, Option<&Path>); 2]) -> Result<PathBuf, LoadError> {
     let mut tried = Vec::new();
-    for (name, path) in [
-        ("ORT_DYLIB_PATH", &search.environment),
-        ("[runtime] library", &search.config),
-    ] {
+    for (name, path) in chosen {
         let Some(path) = path else {
             tried.push(format!("{name}: not set"));
             continue;
@@ -287,10 +273,10 @@ fn find(search: &LibrarySearch) -> Result<PathBuf, RuntimeError> {
         let library = if path.is_dir() {
             newest_in(path)
         } else {
-            path.is_file().then(|| path.clone())
+            path.is_file().then(|| path.to_owned())
         };
         return library.ok_or_else(|| {
-            RuntimeError(format!(
+            LoadError::new(format!(
                 "ONNX Runtime: {name} is `{}`, where no library lies.\n{}",
                 path.display(),
                 advice()
@@ -309,7 +295,7 @@ fn find(search: &LibrarySearch) -> Result<PathBuf, RuntimeError> {
             Err(error) => tried.push(format!("{name} on the system: {error}")),
         }
     }
-    Err(RuntimeError(format!(
+    Err(LoadError::new(format!(
         "ONNX Runtime was not found. Looked for:\n  {}\n{}",
         tried.join("\n  "),
         advice()
@@ -329,11 +315,9 @@ mod tests {
 
     #[test]
     fn a_wrong_path_given_on_purpose_is_an_error_that_says_how_to_get_it() {
-        let search = LibrarySearch {
-            environment: Some("/nowhere/libonnxruntime.so".into()),
-            config: None,
-        };
-        let message = find(&search).unwrap_err().to_string();
+        let chosen = Path::new("/nowhere/libonnxruntime.so");
+        let chosen = [("ORT_DYLIB_PATH", Some(chosen)), ("[runtime] library", None)];
+        let message = find(chosen).unwrap_err().to_string();
         for part in [
             "ORT_DYLIB_PATH",
             "/nowhere/libonnxruntime.so",

@@ -19,15 +19,7 @@ const MAX_GRAPH_BYTES: usize = 1_500_000_000;
 /// The beginning of the names of files that are being written.
 const PARTIAL: &str = "partial-";
 
-/// `[runtime] optimized_cache`, `optimized_cache_max_bytes`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct OptimizedCacheConfig {
-    pub(crate) folder: PathBuf,
-    /// The most bytes in it.
-    pub(crate) max_bytes: u64,
-}
-
-/// The folder of optimised graphs.
+/// The folder of optimised graphs: `[runtime] optimized_cache`, with `optimized_cache_max_bytes` in it at most.
 #[derive(Debug)]
 pub(crate) struct OptimizedCache {
     folder: PathBuf,
@@ -81,13 +73,9 @@ impl OptimizedCache {
             part(name.as_bytes());
             part(bytes);
         }
-        let settings = format!(
-            "{version} {provider} all {} {} {} {}",
-            threads.intra_op,
-            threads.inter_op,
-            std::env::consts::ARCH,
-            cpu_features()
-        );
+        let Threads { intra_op, inter_op, .. } = threads;
+        let (arch, features) = (std::env::consts::ARCH, cpu_features());
+        let settings = format!("{version} {provider} all {intra_op} {inter_op} {arch} {features}");
         part(settings.as_bytes());
         Some(hex::encode(sum.finalize()))
     }
@@ -185,12 +173,9 @@ impl OptimizedCache {
 fn cpu_features() -> String {
     #[cfg(target_arch = "x86_64")]
     {
-        format!(
-            "avx2={} avx512f={} vnni={}",
-            is_x86_feature_detected!("avx2"),
-            is_x86_feature_detected!("avx512f"),
-            is_x86_feature_detected!("avx512vnni")
-        )
+        let (avx2, avx512f) = (is_x86_feature_detected!("avx2"), is_x86_feature_detected!("avx512f"));
+        let vnni = is_x86_feature_detected!("avx512vnni");
+        format!("avx2={avx2} avx512f={avx512f} vnni={vnni}")
     }
     #[cfg(not(target_arch = "x86_64"))]
     String::new()

@@ -8,7 +8,6 @@ use ort::ep::{self, ArbitrarilyConfigurableExecutionProvider, ExecutionProvider,
 use ort::session::Session;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use tierlab_storage::device::{Search, device_nodes};
 
@@ -177,43 +176,33 @@ impl Providers {
 
     /// The one message: what does not work, each library and device that was looked for, and what to do.
     pub(crate) fn lacking(&self, provider: Provider, library: &Path, what: &str) -> String {
-        let name = provider.as_str();
-        let mut text = format!("`runtime.provider = \"{name}\"` cannot be used: {what}. Looked for:");
-        let _ = write!(text, "\n  {}: loaded", library.display());
-        for (provider, there) in [("CUDA", has_cuda()), ("TensorRT", has_tensorrt())] {
-            let _ = write!(text, "\n  {provider} in it: {}", if there { "yes" } else { "no" });
-        }
-        let mut wanted = vec!["libonnxruntime_providers_shared.so", "libonnxruntime_providers_cuda.so"];
-        if provider == Provider::Tensorrt {
-            wanted.push("libonnxruntime_providers_tensorrt.so");
-        }
-        for file in wanted {
-            let path = library.with_file_name(file);
-            let there = if path.exists() { "there" } else { "not there" };
-            let _ = write!(text, "\n  {}: {there}", path.display());
-        }
+        let mut files = vec!["libonnxruntime_providers_shared.so", "libonnxruntime_providers_cuda.so"];
         let mut search = Search::default();
         for names in CUDA_LIBRARIES {
             search.has(names);
         }
         if provider == Provider::Tensorrt {
+            files.push("libonnxruntime_providers_tensorrt.so");
             search.has(&["libnvinfer.so.10"]);
         }
-        for line in search
-            .looked_for()
-            .iter()
-            .cloned()
-            .chain(device_nodes(self.cuda.device_id))
-        {
-            let _ = write!(text, "\n  {line}");
+        let mut looked_for = vec![format!("{}: loaded", library.display())];
+        for (provider, there) in [("CUDA", has_cuda()), ("TensorRT", has_tensorrt())] {
+            looked_for.push(format!("{provider} in it: {}", if there { "yes" } else { "no" }));
         }
-        text.push_str(
-            "\nInstall NVIDIA's driver, and an ONNX Runtime with its CUDA libraries (`pip install \
-             \"onnxruntime-gpu[cuda,cudnn]\"`), set ORT_DYLIB_PATH to its onnxruntime/capi/libonnxruntime.so.* and put \
-             the folders of CUDA's libraries on LD_LIBRARY_PATH; or run the models on the CPU: `runtime.provider = \
-             \"cpu\"`.",
-        );
-        text
+        for path in files.into_iter().map(|file| library.with_file_name(file)) {
+            let there = if path.exists() { "there" } else { "not there" };
+            looked_for.push(format!("{}: {there}", path.display()));
+        }
+        looked_for.extend(search.looked_for().iter().cloned());
+        looked_for.extend(device_nodes(self.cuda.device_id));
+        format!(
+            "`runtime.provider = \"{}\"` cannot be used: {what}. Looked for:\n  {}\nInstall NVIDIA's driver, and an ONNX Runtime \
+             with its CUDA libraries (`pip install \"onnxruntime-gpu[cuda,cudnn]\"`), set ORT_DYLIB_PATH to its \
+             onnxruntime/capi/libonnxruntime.so.* and put the folders of CUDA's libraries on LD_LIBRARY_PATH; or run the \
+             models on the CPU: `runtime.provider = \"cpu\"`.",
+            provider.as_str(),
+            looked_for.join("\n  ")
+        )
     }
 }
 

@@ -5,7 +5,7 @@
 //! device, bound as the CPU's.
 #![allow(unsafe_code)]
 
-use crate::request::parts::{Elements, Part};
+use crate::request::{Elements, Part};
 use ort::AsPointer;
 use ort::memory::Allocator;
 use ort::value::{DynTensor, TensorElementType, Value};

@@ -3,21 +3,17 @@
 //! In: batches of jobs. Out: each job's part of the outputs. A batch that fails is run again request by request, so that one
 //! bad request fails alone; a panic fails its batch and not the process. A run that nobody waits for is ended.
 
-use super::delivery::{AddressedAnswer, Delivery};
 use super::error::{Fault, RunError};
-use super::interrupt::RunControl;
 use super::pinned::PinnedRun;
 use crate::batch::BatchQueue;
 use crate::batch::clock::SessionClock;
 use crate::batch::groups::SessionSlot;
-use crate::batch::job::{Job, JobOutput};
+use crate::batch::job::{Answer, Job, JobOutput};
+use crate::batch::runs::ActiveRun;
 use crate::inference::tensors::{self, Buffer};
-use crate::request::admission::Admission;
-use crate::request::parts::Part;
-use crate::request::parts::rows_of;
-use crate::request::refusal::{Reason, Refusal};
-use crate::telemetry::model_stats::{RunStats, RunTimes};
-use ort::session::{Session, SessionInputValue};
+use crate::request::{Admission, Part, Reason, Refusal, rows_of};
+use crate::telemetry::model_stats::RunStats;
+use ort::session::{RunOptions, Session, SessionInputValue};
 use prometheus::{Histogram, IntCounter};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -25,9 +21,9 @@ use std::time::{Duration, Instant};
 use tierlab_formats::model::Signature;
 use tierlab_protocol::infer::{Data, Tensor};
 use tierlab_protocol::tensor::{DataType, TensorSpec};
+use tokio::sync::{mpsc, oneshot};
 
 /// One session with the buffers of its inputs.
-#[derive(Debug)]
 pub(crate) struct Engine {
     pub(super) session: Session,
     pub(super) signature: Signature,
@@ -38,6 +34,33 @@ pub(crate) struct Engine {
     pub(super) control: RunControl,
     /// Counter of output bytes, once the session serves.
     pub(super) admission: Option<Arc<Admission>>,
+}
+
+/// Options with which a session's runs are made, and its run: ONNX Runtime looks at the options' flag between two operators,
+/// inside the bodies of loops too.
+#[derive(Clone)]
+pub(crate) struct RunControl {
+    options: Arc<RunOptions>,
+    pub(super) active: Arc<ActiveRun>,
+}
+
+impl RunControl {
+    /// For the session of this number among those of its model.
+    ///
+    /// # Errors
+    /// ONNX Runtime's.
+    pub(crate) fn new(session: u32) -> Result<Self, String> {
+        let options = Arc::new(RunOptions::new().map_err(|e| e.to_string())?);
+        let flag = Arc::clone(&options);
+        let interrupt = move |end: bool| {
+            let set = if end { flag.terminate() } else { flag.unterminate() };
+            if let Err(error) = set {
+                tracing::error!(%error, end, "the flag that ends a session's runs cannot be set");
+            }
+        };
+        let active = Arc::new(ActiveRun::new(session, interrupt));
+        Ok(Self { options, active })
+    }
 }
 
 /// The answers of one run, in the order of its jobs.
@@ -91,26 +114,20 @@ impl Engine {
         }
         match run {
             Ok(answers) => {
-                work.runs.count(&RunTimes {
-                    rows,
-                    input: answers.started - began,
-                    infer: answers.ended - answers.started,
-                    output: answers.ended.elapsed(),
-                });
+                let Answers { started, ended, .. } = answers;
+                work.runs
+                    .count(rows, [started - began, ended - started, ended.elapsed()]);
                 let addressed = |(job, outputs): (Job, Vec<Tensor>)| {
                     let done = JobOutput {
                         outputs,
-                        run_started: answers.started,
-                        run_ended: answers.ended,
+                        run_started: started,
+                        run_ended: ended,
                         batch_rows: rows,
                     };
-                    Some(AddressedAnswer {
-                        to: job.reply?,
-                        answer: Ok(done),
-                    })
+                    Some((job.reply?, Ok(done)))
                 };
-                let addressed_answers = jobs.into_iter().zip(answers.outputs).filter_map(addressed);
-                work.delivery.send(addressed_answers.collect());
+                let answers = jobs.into_iter().zip(answers.outputs).filter_map(addressed);
+                work.delivery.send(answers.collect());
             }
             Err(_) if interrupted => {
                 let seconds = began.elapsed().as_secs_f64();
@@ -305,4 +322,67 @@ pub(crate) struct Assignment {
     pub(crate) delivery: Delivery,
     /// Counter of output bytes.
     pub(crate) admission: Arc<Admission>,
+}
+
+/// An answer behind the way to its request. A client that has gone away has dropped the receiver.
+type AddressedAnswer = (oneshot::Sender<Answer>, Answer);
+
+/// The way of the answers of a batch, from one session's thread. To send them one by one from there would wake an async
+/// thread with the first, which on a busy core takes the place of that thread, and again with the next. So one message wakes
+/// one task, and that task wakes the requests, which costs no system call. As many answers can be on the way as requests are
+/// admitted.
+#[derive(Debug, Clone)]
+pub(crate) struct Delivery(mpsc::UnboundedSender<Vec<AddressedAnswer>>);
+
+impl Delivery {
+    /// Starts the task that delivers, on the runtime of the caller; it ends with the last sender.
+    pub(crate) fn start() -> Self {
+        let (send, mut batches) = mpsc::unbounded_channel::<Vec<AddressedAnswer>>();
+        tokio::spawn(async move {
+            while let Some(answers) = batches.recv().await {
+                for (to, answer) in answers {
+                    let _ = to.send(answer);
+                }
+            }
+        });
+        Self(send)
+    }
+
+    /// Sends the answers of one batch.
+    fn send(&self, mut answers: Vec<AddressedAnswer>) {
+        if answers.len() > 1 {
+            // Without its task the runtime has ended, and with it every request.
+            let _ = self.0.send(answers);
+        } else if let Some((to, answer)) = answers.pop() {
+            let _ = to.send(answer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::{Reason, Refusal};
+
+    #[tokio::test]
+    async fn every_answer_reaches_its_request_and_a_lost_one_stops_nobody() {
+        let delivery = Delivery::start();
+        let mut waiting = Vec::new();
+        for batch in [1, 3, 2] {
+            let mut addressed_answers = Vec::new();
+            for _ in 0..batch {
+                let (to, receiver) = oneshot::channel();
+                let answer = Err(Refusal::new(Reason::Inference, waiting.len().to_string()));
+                addressed_answers.push((to, answer));
+                waiting.push(Some(receiver));
+            }
+            waiting.last_mut().unwrap().take_if(|_| batch == 3);
+            delivery.send(addressed_answers);
+        }
+        drop(delivery);
+        for (i, receiver) in waiting.into_iter().enumerate() {
+            let Some(receiver) = receiver else { continue };
+            assert_eq!(receiver.await.unwrap().unwrap_err().message, i.to_string());
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! A run that failed, and whose fault it is.
 
-use crate::request::refusal::{Reason, Refusal};
+use crate::request::{Reason, Refusal};
 
 /// A failed run: what is wrong, and with what.
 #[derive(Debug)]

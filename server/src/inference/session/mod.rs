@@ -1,14 +1,11 @@
 //! The sessions of the models, each owned by a thread that takes batches from its model's queue.
 
-pub(crate) mod delivery;
 pub(crate) mod device;
 pub(crate) mod engine;
 mod error;
-pub(crate) mod interrupt;
 pub(crate) mod layout;
 pub(crate) mod open;
 pub(crate) mod pinned;
-pub(crate) mod spawn;
 #[cfg(test)]
 mod tests;
 pub(crate) mod warmup;

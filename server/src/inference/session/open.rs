@@ -1,15 +1,20 @@
-//! Building a session on the thread that will own it: the graph into ONNX Runtime, its signature, its warm-up.
+//! The thread of a session: it builds the session (the graph into ONNX Runtime, its signature, its warm-up), reports, waits for
+//! its queue, and serves. One named thread owns one ONNX Runtime session, so there is no lock around it.
 
-use super::engine::Engine;
-use super::interrupt::RunControl;
-use super::pinned::{Host, PinnedRun};
+use super::engine::{Assignment, Engine, RunControl};
+use super::pinned::PinnedRun;
 use super::warmup::{Warmup, fastest_run};
-use crate::inference::runtime::provider::Provider;
-use crate::inference::runtime::{Built, Graph, GraphSource, Runtime, Threads};
+use crate::batch::runs::ActiveRun;
+use crate::inference::runtime::{Built, Graph, GraphSource, Provider, Runtime, Threads};
 use crate::inference::tensors;
+use crate::request::{Reason, Refusal};
+use crate::telemetry::AbandonedSession;
+use ort::memory::AllocationDevice;
 use ort::session::Session;
 use ort::value::{Outlet, ValueType};
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tierlab_formats::model::{SessionTensor, Signature};
 use tokio::sync::oneshot;
@@ -88,14 +93,16 @@ pub(crate) fn open(
         .iter()
         .map(|input| tensors::buffer(input.dtype))
         .collect();
+    // Where sessions run on one.
+    let device = runtime.providers.cuda.device_id;
     let pinned = match provider {
         "cpu" => None,
         _ => {
-            let host = Host::Cuda(runtime.cuda_device());
+            let host = (AllocationDevice::CUDA_PINNED, AllocationDevice::CUDA, device);
             PinnedRun::new(&session, &signature.inputs, &signature.outputs, host).map_err(|e| e.to_string())?
         }
     };
-    let binds_device = pinned.as_ref().map(|_| runtime.cuda_device());
+    let binds_device = pinned.as_ref().map(|_| device);
     let mut engine = Engine {
         session,
         signature: signature.clone(),
@@ -147,5 +154,86 @@ fn session_tensor(outlet: &Outlet) -> SessionTensor {
         type_words: outlet.dtype().to_string(),
         shape,
         symbols,
+    }
+}
+
+/// Starts the named thread of one session: it builds the session, reports, waits for its queue, and serves. `session` is
+/// its number among those of the model.
+///
+/// # Errors
+/// The operating system's, when it refuses the thread; ONNX Runtime's.
+pub(crate) fn spawn(
+    name: &str,
+    session: u32,
+    open: impl FnOnce(RunControl, oneshot::Sender<()>) -> Result<(Engine, SessionReport), String> + Send + 'static,
+) -> Result<SpawnedSession, String> {
+    let control = RunControl::new(session)?;
+    let opening = Arc::<OnceLock<AbandonedSession>>::default();
+    let stop = StopUnlessServing(Some((Arc::clone(&control.active), Arc::clone(&opening))));
+    let (report, opened) = oneshot::channel();
+    let (built_by_now, built) = oneshot::channel();
+    let (assign, assigned) = std::sync::mpsc::sync_channel::<Assignment>(1);
+    let thread = std::thread::Builder::new().name(format!("{name}-{session}"));
+    let thread = thread.spawn(move || {
+        let opened = catch_unwind(AssertUnwindSafe(|| open(control, built_by_now)))
+            .unwrap_or_else(|_| Err("loading it panicked".into()));
+        drop(opening);
+        let engine = match opened {
+            Ok((engine, ready)) => {
+                let _ = report.send(Ok(ready));
+                engine
+            }
+            Err(error) => {
+                let _ = report.send(Err(error));
+                return;
+            }
+        };
+        // Dropped without an assignment when the model was refused after all.
+        if let Ok(work) = assigned.recv() {
+            engine.serve(&work);
+        }
+    });
+    Ok(SpawnedSession {
+        number: session,
+        built,
+        opened,
+        assign,
+        thread: thread.map_err(|e| format!("no thread for a session: {e}"))?,
+        stop,
+    })
+}
+
+/// A thread that builds its session. Dropped before it serves, it ends at its next operator.
+pub(crate) struct SpawnedSession {
+    /// Among those of its model; there may be gaps where one was opened to be measured only.
+    pub(crate) number: u32,
+    /// Tells that the session is built; its sender is dropped where it never is.
+    pub(crate) built: oneshot::Receiver<()>,
+    /// The session's report, or why there is none.
+    pub(crate) opened: oneshot::Receiver<Result<SessionReport, String>>,
+    assign: std::sync::mpsc::SyncSender<Assignment>,
+    thread: JoinHandle<()>,
+    stop: StopUnlessServing,
+}
+
+impl SpawnedSession {
+    /// Sends the thread to its queue. It has reported: this neither blocks nor fails.
+    pub(crate) fn serve(mut self, assignment: Assignment) -> JoinHandle<()> {
+        self.stop.0 = None;
+        let _ = self.assign.send(assignment);
+        self.thread
+    }
+}
+
+/// Ends the warm-up of a session that nobody waits for, and counts the session as abandoned until its thread, which shares
+/// the second value, has opened it.
+struct StopUnlessServing(Option<(Arc<ActiveRun>, Arc<OnceLock<AbandonedSession>>)>);
+
+impl Drop for StopUnlessServing {
+    fn drop(&mut self) {
+        if let Some((active, opening)) = self.0.take() {
+            opening.get_or_init(AbandonedSession::new);
+            active.stop(Refusal::new(Reason::NotReady, "the load was given up"));
+        }
     }
 }

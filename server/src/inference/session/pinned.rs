@@ -8,8 +8,7 @@
 use super::device::DeviceInputs;
 use super::error::RunError;
 use crate::inference::tensors;
-use crate::request::parts::Elements;
-use crate::request::parts::Part;
+use crate::request::{Elements, Part};
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::{IoBinding, RunOptions, Session, SessionOutputs};
 use ort::value::{DynTensor, TensorElementType};
@@ -26,57 +25,31 @@ pub(crate) struct PinnedRun {
     outputs: MemoryInfo<'static>,
 }
 
-/// Allocator of pinned and device tensors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Host {
-    /// Memory that a CUDA device copies from and to by itself.
-    Cuda(u32),
-    /// Plain memory, for tests without a GPU.
-    #[cfg(test)]
-    Plain,
-}
-
-impl Host {
-    fn memory(self, kind: MemoryType) -> ort::Result<MemoryInfo<'static>> {
-        let (device, id) = match self {
-            Self::Cuda(id) => (AllocationDevice::CUDA_PINNED, i32::try_from(id).unwrap_or(i32::MAX)),
-            #[cfg(test)]
-            Self::Plain => (AllocationDevice::CPU, 0),
-        };
-        MemoryInfo::new(device, id, AllocatorType::Device, kind)
-    }
-
-    fn device_memory(self) -> ort::Result<MemoryInfo<'static>> {
-        let (device, id) = match self {
-            Self::Cuda(id) => (AllocationDevice::CUDA, i32::try_from(id).unwrap_or(i32::MAX)),
-            #[cfg(test)]
-            Self::Plain => (AllocationDevice::CPU, 0),
-        };
-        MemoryInfo::new(device, id, AllocatorType::Device, MemoryType::Default)
-    }
-}
-
 impl PinnedRun {
-    /// Binds the outputs of a session. Text has no fixed size, so that models with it cannot be run this way: `None`.
+    /// Binds the outputs of a session to memory that the device `id` copies to by itself. Text has no fixed size, so that models
+    /// with it cannot be run this way: `None`.
     pub(crate) fn new(
         session: &Session,
         inputs: &[TensorSpec],
         outputs: &[TensorSpec],
-        host: Host,
+        (pinned, device, id): (AllocationDevice<'static>, AllocationDevice<'static>, u32),
     ) -> ort::Result<Option<Self>> {
         if inputs.iter().chain(outputs).any(|spec| spec.dtype == DataType::Bytes) {
             return Ok(None);
         }
         let mut binding = session.create_binding()?;
-        let memory = host.memory(MemoryType::CPUOutput)?;
+        let id = i32::try_from(id).unwrap_or(i32::MAX);
+        let memory =
+            |device: &AllocationDevice<'static>, kind| MemoryInfo::new(device.clone(), id, AllocatorType::Device, kind);
+        let host = memory(&pinned, MemoryType::CPUOutput)?;
         for output in outputs {
-            binding.bind_output_to_device(&output.name, &memory)?;
+            binding.bind_output_to_device(&output.name, &host)?;
         }
         Ok(Some(Self {
             binding,
-            inputs: Allocator::new(session, host.memory(MemoryType::CPUInput)?)?,
-            device: DeviceInputs::new(Allocator::new(session, host.device_memory()?)?),
-            outputs: memory,
+            inputs: Allocator::new(session, memory(&pinned, MemoryType::CPUInput)?)?,
+            device: DeviceInputs::new(Allocator::new(session, memory(&device, MemoryType::Default)?)?),
+            outputs: host,
         }))
     }
 

@@ -1,13 +1,12 @@
 //! Engines for tests: the generated `mlp` on the CPU, as it is and bound as on a GPU.
 
-use super::engine::Engine;
-use super::interrupt::RunControl;
+use super::engine::{Engine, RunControl};
 use super::open::{SessionSpec, open};
-use super::pinned::{Host, PinnedRun};
+use super::pinned::PinnedRun;
 use super::warmup::Warmup;
-use crate::inference::runtime::provider::{Provider, Providers};
-use crate::inference::runtime::{Graph, GraphSource, LibrarySearch, Runtime, Threads};
-use crate::request::parts::Part;
+use crate::inference::runtime::{Graph, GraphSource, Provider, Providers, Runtime, Threads};
+use crate::request::Part;
+use ort::memory::AllocationDevice;
 use std::sync::Arc;
 use tierlab_models::generators::{ModelKind, Request, Size};
 use tierlab_models::onnx;
@@ -29,7 +28,7 @@ pub(super) fn parts(rows: usize, seed: f32) -> Vec<Part> {
 
 /// One engine as it is; one that is bound, with plain memory in the place of pinned memory and of the device's.
 pub(super) fn engines() -> [Engine; 2] {
-    let runtime = Runtime::load(&LibrarySearch::default(), Providers::default()).unwrap();
+    let runtime = Runtime::load([("", None); 2], Providers::default()).unwrap();
     let request = Request {
         kind: ModelKind::Mlp,
         size: Size::Small,
@@ -59,7 +58,8 @@ pub(super) fn engines() -> [Engine; 2] {
     let plain = open();
     let mut bound = open();
     let (inputs, outputs) = (&bound.signature.inputs, &bound.signature.outputs);
-    bound.pinned = PinnedRun::new(&bound.session, inputs, outputs, Host::Plain).unwrap();
+    let plain_memory = (AllocationDevice::CPU, AllocationDevice::CPU, 0);
+    bound.pinned = PinnedRun::new(&bound.session, inputs, outputs, plain_memory).unwrap();
     assert!(bound.pinned.is_some());
     [plain, bound]
 }

@@ -9,7 +9,7 @@
 use super::engine::Engine;
 use super::error::{Fault, RunError};
 use crate::host::memory::is_for_memory;
-use crate::request::parts::Part;
+use crate::request::Part;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};

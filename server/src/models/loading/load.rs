@@ -11,30 +11,27 @@ use crate::error::LoadError;
 use crate::features::Join;
 use crate::features::live::LiveTables;
 use crate::features::tier::FeatureTier;
-use crate::inference::runtime::mapped::MappedWeights;
-use crate::inference::runtime::optimized::OptimizedCache;
-use crate::inference::runtime::provider::Provider;
-use crate::inference::runtime::{Graph, GraphSource, Runtime, Threads, Weights};
-use crate::inference::session::delivery::Delivery;
-use crate::inference::session::engine::Assignment;
+use crate::inference::runtime::{
+    Graph, GraphSource, MappedWeights, OptimizedCache, Provider, Runtime, Threads, Weights,
+};
+use crate::inference::session::engine::{Assignment, Delivery};
 use crate::inference::session::layout::SessionGroup;
 use crate::inference::session::open::{SessionReport, SessionSpec};
 use crate::inference::session::warmup::Warmup;
-use crate::models::loading::fitting::{Fitting, Plan};
+use crate::models::loading::fitting::Fitting;
 use crate::models::loading::opening::{LoadLimits, LoadSlot, Opener, WarmGroup, WarmSession};
-use crate::models::repository::{VersionFiles, external};
+use crate::models::repository::{ModelDescription, VersionFiles, external};
 use crate::models::serving::model::Model;
-use crate::request::admission::Admission;
-use crate::telemetry::counters::{AbandonedSession, Settle};
-use crate::telemetry::metrics::{Metrics, ModelMetrics};
+use crate::request::Admission;
 use crate::telemetry::model_stats::Stats;
+use crate::telemetry::{AbandonedSession, Metrics, ModelMetrics};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tierlab_formats::model::{ModelConfig, Signature};
-use tierlab_protocol::metadata::LoadSeconds;
+use tierlab_protocol::metadata::{LoadSeconds, VersionLoad};
 use tierlab_storage::ObjectPath;
 use tokio::time::timeout;
 
@@ -61,28 +58,14 @@ pub(crate) struct Loader {
     pub(crate) fitting: Fitting,
 }
 
-/// A model, and what loading it took.
-pub(crate) struct Loaded {
-    pub(crate) model: Model,
-    pub(crate) seconds: LoadSeconds,
-    /// True if the sessions were built from a graph that had been optimised before.
-    pub(crate) optimized: bool,
-}
-
 /// Source of a version's graph, with its entry in the cache of optimised graphs where that is used.
+#[derive(Default)]
 struct CachedGraph {
     source: GraphSource,
     entry: Option<(Arc<OptimizedCache>, String)>,
 }
 
 impl CachedGraph {
-    fn uncached() -> Self {
-        Self {
-            source: GraphSource::Original,
-            entry: None,
-        }
-    }
-
     /// Stores the graph that a session has written, or removes one that no session could be built from, in the background.
     /// `opened` is empty where no session was built at all.
     fn store_or_forget(self, opened: &[WarmGroup]) {
@@ -121,12 +104,16 @@ impl Loader {
     /// # Errors
     /// The first thing that does not fit, by object, or the limit that was passed; all threads have ended or will end by
     /// themselves.
-    pub(crate) async fn load(&self, found: VersionFiles, slot: LoadSlot<'_>) -> Result<Loaded, LoadError> {
+    pub(crate) async fn load(
+        &self,
+        described: &ModelDescription,
+        found: VersionFiles,
+        slot: LoadSlot<'_>,
+    ) -> Result<(Model, VersionLoad), LoadError> {
+        let ModelDescription { name, config, .. } = described;
         let VersionFiles {
-            name,
             version,
-            config,
-            manifest,
+            verified,
             graph,
             warmup,
             labels,
@@ -135,27 +122,27 @@ impl Loader {
         } = found;
         let bad = |what: String| LoadError::at(&object, what);
         let disk_space = match &graph.weights {
-            Weights::Mapped(placed) => Some(placed.room()),
+            Weights::Mapped(placed) => Some(Arc::clone(&placed.room)),
             Weights::InMemory(_) => None,
         };
         let opened = self
-            .open_sessions(&name, &config, (graph, warmup), slot, &mut seconds)
+            .open_sessions(name, config, (graph, warmup), slot, &mut seconds)
             .await;
         let opened = opened.map_err(bad)?;
         let report = reports(&opened).next();
         let report = report.ok_or_else(|| bad("no session was opened".to_owned()))?;
         let (mut signature, provider, optimized) = (report.signature.clone(), report.provider, report.optimized);
-        self.check_device(&config, report.binds_device, provider).map_err(bad)?;
-        if let Some(manifest) = &manifest {
+        self.check_device(config, report.binds_device, provider).map_err(bad)?;
+        if let Some(manifest) = described.manifest.as_ref().filter(|_| verified) {
             signature.check_manifest(manifest).map_err(bad)?;
         }
-        let reshapes = signature.declare(&config).map_err(bad)?;
+        let reshapes = signature.declare(config).map_err(bad)?;
         let began = Instant::now();
-        let join = self.join_in_time(&config, &signature, &object).await?;
+        let join = self.open_join(config, &signature, &object).await?;
         seconds.features = began.elapsed().as_secs_f64();
-        self.report_seconds(&name, &seconds);
+        self.report_seconds(name, &seconds);
         let pending = PendingRequests::new();
-        let metrics = self.metrics.for_model(&name, self.features.kind);
+        let metrics = self.metrics.for_model(name, self.features.kind);
         let layout: Vec<SessionGroup> = opened.iter().map(|opened| opened.group).collect();
         let mut model = Model {
             version: version.to_string(),
@@ -163,25 +150,27 @@ impl Loader {
             reshapes,
             join,
             share: Arc::default(),
-            queue: self.queue(&config, &layout, &pending, &metrics),
+            queue: self.queue(config, &layout, &pending, &metrics),
             pending,
             metrics,
             stats: Stats::default(),
             max_request_rows: config.batching.max_request_rows.max(config.max_batch_size) as usize,
             provider,
-            config,
+            config: config.clone(),
             labels,
             layout,
             threads: Mutex::default(),
             _disk_space: disk_space,
-            name,
+            name: name.clone(),
         };
         model.threads = Mutex::new(self.assign(opened, &model));
-        Ok(Loaded {
-            model,
+        let loaded = VersionLoad {
+            version: version.to_string(),
+            state: "READY".to_owned(),
             seconds,
             optimized,
-        })
+        };
+        Ok((model, loaded))
     }
 
     /// Refuses a load while as many abandoned sessions as there are cores keep them busy.
@@ -229,17 +218,9 @@ impl Loader {
             ("warmup", seconds.warmup),
             ("features", seconds.features),
         ] {
-            self.metrics.set_load_seconds(model, stage, time);
+            let gauge = self.metrics.load_seconds.with_label_values(&[model, stage]);
+            gauge.set(time);
         }
-    }
-
-    /// The provider for a model's sessions, and the sessions to open.
-    fn plan(&self, graph: &Graph, config: &ModelConfig) -> Result<(Provider, Plan), String> {
-        let stated = config.instances.as_ref();
-        let kind = stated.map(|instances| instances.kind).unwrap_or_default();
-        let provider = self.runtime.provider_for(kind)?;
-        let plan = self.fitting.plan(stated, graph.bytes(), Runtime::is_cpu(provider));
-        Ok((provider, plan))
     }
 
     /// Opens the sessions of a version. Once they are built, its files are not needed any more.
@@ -251,7 +232,10 @@ impl Loader {
         slot: LoadSlot<'_>,
         seconds: &mut LoadSeconds,
     ) -> Result<Vec<WarmGroup>, String> {
-        let (provider, plan) = self.plan(&graph, config)?;
+        let stated = config.instances.as_ref();
+        let kind = stated.map(|instances| instances.kind).unwrap_or_default();
+        let provider = self.runtime.provider_for(kind)?;
+        let plan = self.fitting.plan(stated, graph.bytes(), Runtime::is_cpu(provider));
         let threads = plan.groups[0].threads;
         let began = Instant::now();
         let cached = self.look_up(&graph, provider, threads).await;
@@ -266,7 +250,14 @@ impl Loader {
             warmup: Arc::new(warmup),
             measure: None,
         };
-        let opener = Opener::new(&self.limits, name, spec, config.instances.as_ref(), slot);
+        let opener = Opener {
+            limits: &self.limits,
+            model: name,
+            spec,
+            cpus: stated.map_or(&[], |instances| &instances.cpus),
+            slot,
+            opened: 0,
+        };
         let opened = self.fitting.open(&plan, opener).await;
         cached.store_or_forget(opened.as_deref().unwrap_or_default());
         let opened = opened?;
@@ -284,17 +275,20 @@ impl Loader {
         pending: &Arc<PendingRequests>,
         metrics: &ModelMetrics,
     ) -> Arc<BatchQueue> {
+        let preferred_rows = config.batching.preferred_rows.iter();
+        let mut preferred_rows: Vec<usize> = preferred_rows.map(|&rows| rows as usize).collect();
+        preferred_rows.sort_unstable();
         let rule = Rule {
             // An unbatched request is one row of the queue.
             max_rows: config.max_batch_size.max(1) as usize,
-            preferred_rows: preferred(config),
+            preferred_rows,
             max_delay: Duration::from_micros(config.batching.max_delay_us),
         };
         let gauges = QueueGauges {
             depth: metrics.queue_depth.clone(),
             stuck: metrics.stuck_sessions.clone(),
         };
-        let groups = Groups::new(layout.iter().map(|group| group.sessions as usize).collect());
+        let groups = Groups(layout.iter().map(|group| group.sessions as usize).collect());
         let capacity = match config.batching.queue_limit {
             0 => self.queue_capacity,
             limit => self.queue_capacity.min(limit as usize),
@@ -305,7 +299,7 @@ impl Loader {
     /// Looks for what the optimiser made of a graph before.
     async fn look_up(&self, graph: &Graph, provider: Provider, threads: Threads) -> CachedGraph {
         let (Some(cache), true) = (&self.optimized, Runtime::is_cpu(provider)) else {
-            return CachedGraph::uncached();
+            return CachedGraph::default();
         };
         let (cache, graph) = (Arc::clone(cache), graph.clone());
         let version = self.runtime.version.clone();
@@ -318,7 +312,7 @@ impl Loader {
             let entry = Some((cache, key));
             Some(CachedGraph { source, entry })
         });
-        found.await.ok().flatten().unwrap_or_else(CachedGraph::uncached)
+        found.await.ok().flatten().unwrap_or_default()
     }
 
     /// Sends every session to the model's queue.
@@ -328,11 +322,12 @@ impl Loader {
             for WarmSession { session, .. } in opened.sessions {
                 let seconds = self.metrics.for_session(&model.name, session.number);
                 let clock = SessionClock::new(Arc::clone(&model.pending), seconds);
-                let counters: Arc<dyn Settle> = Arc::clone(&clock) as _;
-                self.metrics.settle_before_scrapes(&counters);
+                let settled = Arc::downgrade(&clock);
+                self.metrics
+                    .settle_before_scrapes(move || settled.upgrade().map(|clock| clock.settle()).is_some());
                 threads.push(session.serve(Assignment {
                     model: model.name.clone(),
-                    queue: model.queue(),
+                    queue: Arc::clone(&model.queue),
                     group,
                     clock,
                     batch_rows: model.metrics.batch_rows.clone(),
@@ -347,22 +342,11 @@ impl Loader {
     }
 
     /// Opens the feature table, within the limit of a load.
-    async fn join_in_time(
-        &self,
-        config: &ModelConfig,
-        signature: &Signature,
-        object: &ObjectPath,
-    ) -> Result<Option<Join>, LoadError> {
-        let join = timeout(self.limits.load, self.open_join(config, signature, object.as_str()));
-        let late = |_| Err(self.limits.late(object, "its feature table was not open"));
-        join.await.unwrap_or_else(late)
-    }
-
     async fn open_join(
         &self,
         config: &ModelConfig,
         signature: &Signature,
-        object: &str,
+        object: &ObjectPath,
     ) -> Result<Option<Join>, LoadError> {
         let columns = signature.joined(config).map_err(|what| LoadError::at(object, what))?;
         let Some(first) = config.joined.values().next() else {
@@ -370,18 +354,9 @@ impl Loader {
         };
         let tables = Arc::clone(&self.tables);
         let joined = Join::open(self.features.clone(), tables, &first.table, &signature.inputs, &columns);
-        joined.await.map(Some)
+        match timeout(self.limits.load, joined).await {
+            Ok(joined) => joined.map(Some),
+            Err(_) => Err(self.limits.late(object, "its feature table was not open")),
+        }
     }
-}
-
-/// The numbers of rows that close a batch, ascending.
-fn preferred(config: &ModelConfig) -> Vec<usize> {
-    let mut rows: Vec<usize> = config
-        .batching
-        .preferred_rows
-        .iter()
-        .map(|&rows| rows as usize)
-        .collect();
-    rows.sort_unstable();
-    rows
 }

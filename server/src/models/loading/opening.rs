@@ -9,13 +9,11 @@ use crate::host::cores;
 use crate::host::memory::LimitedLoad;
 use crate::inference::runtime::{Runtime, Threads};
 use crate::inference::session::layout::SessionGroup;
-use crate::inference::session::open::{SessionReport, SessionSpec, open};
-use crate::inference::session::spawn::{SpawnedSession, spawn};
+use crate::inference::session::open::{SessionReport, SessionSpec, SpawnedSession, open, spawn};
 use futures::future::{join_all, try_join_all};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierlab_formats::model::InstanceConfig;
 use tokio::sync::SemaphorePermit;
 use tokio::time::{timeout, timeout_at};
 
@@ -76,31 +74,15 @@ pub(super) fn with_reports(
 pub(super) struct Opener<'a> {
     pub(super) limits: &'a LoadLimits,
     pub(super) model: &'a str,
-    spec: SessionSpec,
+    pub(super) spec: SessionSpec,
     /// CPUs to pin them to; none leaves them to the system.
-    cpus: &'a [u32],
-    slot: LoadSlot<'a>,
-    opened: u32,
+    pub(super) cpus: &'a [u32],
+    pub(super) slot: LoadSlot<'a>,
+    /// Sessions so far.
+    pub(super) opened: u32,
 }
 
-impl<'a> Opener<'a> {
-    pub(super) fn new(
-        limits: &'a LoadLimits,
-        model: &'a str,
-        spec: SessionSpec,
-        stated: Option<&'a InstanceConfig>,
-        slot: LoadSlot<'a>,
-    ) -> Self {
-        Self {
-            limits,
-            model,
-            spec,
-            cpus: stated.map_or(&[], |instances| &instances.cpus),
-            slot,
-            opened: 0,
-        }
-    }
-
+impl Opener<'_> {
     /// Starts the threads and waits until each has built its session.
     ///
     /// # Errors
@@ -165,10 +147,9 @@ impl<'a> Opener<'a> {
     ) -> Result<Vec<WarmGroup>, String> {
         let mut sessions = built;
         // Sessions built before are of the last group.
-        let before = sessions.len() as u32;
-        for (place, group) in groups.iter().enumerate().rev() {
-            let there = if place + 1 == groups.len() { before } else { 0 };
-            let more = group.sessions.saturating_sub(there);
+        let mut before = sessions.len() as u32;
+        for group in groups.iter().rev() {
+            let more = group.sessions.saturating_sub(std::mem::take(&mut before));
             sessions.extend(self.build(more, group.threads, None).await?);
         }
         let Self { limits, spec, slot, .. } = self;
@@ -176,13 +157,11 @@ impl<'a> Opener<'a> {
         drop((spec, slot.room));
         let reports = warm(limits, &mut sessions).await?;
         let mut warm = with_reports(sessions, reports);
-        let mut all = Vec::new();
-        for group in groups.iter().rev() {
-            all.push(WarmGroup {
-                group: *group,
-                sessions: warm.by_ref().take(group.sessions as usize).collect(),
-            });
-        }
+        let of_group = |&group: &SessionGroup| WarmGroup {
+            group,
+            sessions: warm.by_ref().take(group.sessions as usize).collect(),
+        };
+        let mut all: Vec<WarmGroup> = groups.iter().rev().map(of_group).collect();
         all.reverse();
         Ok(all)
     }

@@ -8,7 +8,7 @@ use crate::models::loading::load::Loader;
 use crate::models::repository;
 use crate::models::served_models::{ServedModel, ServedModels, Target, shown};
 use crate::models::serving::model::Model;
-use crate::request::refusal::{Reason, Refusal};
+use crate::request::{Reason, Refusal};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -80,16 +80,13 @@ impl ModelManager {
     /// An unknown model or version, or one that is not served.
     pub(crate) fn find(&self, target: &Target) -> Result<Arc<Model>, Refusal> {
         let found = self.served.load().find(target).map(Arc::clone);
-        found.map_err(|refusal| self.at_start(refusal))
+        found.map_err(|refusal| self.check_started().err().unwrap_or(refusal))
     }
 
     /// During the start, a model that is not loaded yet is not ready rather than unknown.
-    fn at_start(&self, refusal: Refusal) -> Refusal {
-        if self.started() {
-            refusal
-        } else {
-            Refusal::new(Reason::NotReady, "the models are still being loaded")
-        }
+    pub(super) fn check_started(&self) -> Result<(), Refusal> {
+        let starting = || Refusal::new(Reason::NotReady, "the models are still being loaded");
+        self.started.get().copied().ok_or_else(starting)
     }
 
     /// `GET /v2/models/M[/versions/V]`.
@@ -98,7 +95,8 @@ impl ModelManager {
     /// Same as [`ModelManager::find`].
     pub(crate) fn metadata(&self, target: &Target) -> Result<ModelMetadata, Refusal> {
         let served = self.snapshot();
-        let model = served.find(target).map_err(|refusal| self.at_start(refusal))?;
+        let model = served.find(target);
+        let model = model.map_err(|refusal| self.check_started().err().unwrap_or(refusal))?;
         Ok(model.metadata(served.entry(&target.model)?.ready_versions()))
     }
 
@@ -141,14 +139,12 @@ impl ModelManager {
             return index;
         }
         if self.settings.control == ControlMode::Explicit {
-            for name in self.names().await {
-                if !index.iter().any(|entry| entry.name == name) {
-                    index.push(ModelIndex {
-                        name,
-                        ..ModelIndex::default()
-                    });
-                }
-            }
+            let mut others = self.names().await;
+            others.retain(|name| !index.iter().any(|entry| entry.name == *name));
+            index.extend(others.into_iter().map(|name| ModelIndex {
+                name,
+                ..ModelIndex::default()
+            }));
             index.sort_by(|a, b| a.name.cmp(&b.name));
         }
         index
@@ -173,10 +169,8 @@ impl ModelManager {
     /// The reason, with the key to set.
     pub(crate) fn allow_change(&self, name: &str) -> Result<(), Refusal> {
         if !self.settings.admin {
-            return Err(Refusal::new(
-                Reason::Forbidden,
-                "loading and unloading by request is off: set `enabled = true` under `[admin]` in server.toml",
-            ));
+            let what = "loading and unloading by request is off: set `enabled = true` under `[admin]` in server.toml";
+            return Err(Refusal::new(Reason::Forbidden, what));
         }
         let control = match self.settings.control {
             ControlMode::Explicit => return Ok(()),

@@ -1,9 +1,8 @@
 //! Which models are served, and how that changes: at the start, by request, or by what lies on the model tier.
 
+mod changes;
 pub(crate) mod manager;
-mod poll;
 mod reconcile;
-mod requests;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -6,12 +6,12 @@
 use super::manager::{ModelManager, ModelSource};
 use crate::batch::BatchQueue;
 use crate::error::LoadError;
-use crate::models::loading::load::{Loaded, Loader};
+use crate::models::loading::load::Loader;
 use crate::models::loading::opening::LoadSlot;
 use crate::models::repository::{self, ModelDescription};
 use crate::models::served_models::{ServedVersion, VersionState, shown};
 use crate::models::serving::model::Model;
-use crate::request::refusal::{Reason, Refusal};
+use crate::request::{Reason, Refusal};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
@@ -31,8 +31,9 @@ pub(super) enum Reload {
 impl ModelManager {
     /// Loads a model by its name, under its lock.
     pub(super) async fn load_from_tier(&self, name: &str) -> Result<LoadDocument, Refusal> {
-        let not_started = || Refusal::new(Reason::NotReady, "the models are still being loaded");
-        let ModelSource { tier, .. } = self.source.get().ok_or_else(not_started)?;
+        let Some(ModelSource { tier, .. }) = self.source.get() else {
+            return Err(Refusal::new(Reason::NotReady, "the models are still being loaded"));
+        };
         let _lock = self.lock_model(name).await;
         let tier_failed = |error: LoadError| Refusal::new(Reason::Tier, error.message);
         let listing = repository::list_one(&**tier, name).await.map_err(tier_failed)?;
@@ -98,13 +99,8 @@ impl ModelManager {
     /// True if a version was loaded or refused with these files.
     fn has(&self, name: &str, version: u64, fingerprint: &str) -> bool {
         let served = self.snapshot();
-        let entry = served.0.get(name);
-        entry.is_some_and(|entry| {
-            entry
-                .versions
-                .get(&version)
-                .is_some_and(|known| known.fingerprint == fingerprint)
-        })
+        let known = served.0.get(name).and_then(|entry| entry.versions.get(&version));
+        known.is_some_and(|known| known.fingerprint == fingerprint)
     }
 
     /// Loads one version beside what is served, and swaps it in or says why not.
@@ -124,11 +120,8 @@ impl ModelManager {
             }
         });
         match self.read_and_load(source, described, version).await {
-            Ok(Loaded {
-                model,
-                seconds,
-                optimized,
-            }) => {
+            Ok((model, loaded)) => {
+                let VersionLoad { seconds, optimized, .. } = &loaded;
                 tracing::info!(
                     model = name,
                     version,
@@ -144,23 +137,14 @@ impl ModelManager {
                     optimized,
                     "loaded"
                 );
-                let model = Arc::new(model);
-                self.replace(
-                    name,
-                    version,
-                    &ServedVersion {
-                        state: VersionState::Ready,
-                        model: Some(model),
-                        reason: String::new(),
-                        fingerprint,
-                    },
-                );
-                Ok(VersionLoad {
-                    version: version.to_string(),
-                    state: "READY".to_owned(),
-                    seconds,
-                    optimized,
-                })
+                let new = ServedVersion {
+                    state: VersionState::Ready,
+                    model: Some(Arc::new(model)),
+                    reason: String::new(),
+                    fingerprint,
+                };
+                self.replace(name, version, &new);
+                Ok(loaded)
             }
             Err(error) => {
                 self.refuse(name, version, fingerprint, &error);
@@ -175,7 +159,7 @@ impl ModelManager {
         source: &ModelSource,
         described: &ModelDescription,
         version: u64,
-    ) -> Result<Loaded, LoadError> {
+    ) -> Result<(Model, VersionLoad), LoadError> {
         let closed = |_| LoadError::new("the server is shutting down");
         let room = self.loads.acquire().await.map_err(closed)?;
         source.loader.check_abandoned().await?;
@@ -184,7 +168,7 @@ impl ModelManager {
         let read = timeout_at(deadline.into(), described.read(&*source.tier, version, mapped)).await;
         let late = |_| Err(limits.late(format_args!("{} {version}", described.name), "its files were not read"));
         let found = read.unwrap_or_else(late)?;
-        source.loader.load(found, LoadSlot { deadline, room }).await
+        source.loader.load(described, found, LoadSlot { deadline, room }).await
     }
 
     /// Notes why a version was not loaded. What was served of it goes on.
@@ -196,13 +180,8 @@ impl ModelManager {
                 known.fingerprint.clone_from(&fingerprint);
                 if known.model.is_some() {
                     known.reason = format!("a newer copy was refused, the one before it goes on: {error}");
-                    let error = error.for_operator();
-                    tracing::error!(
-                        model = name,
-                        version,
-                        error,
-                        "a newer copy is refused; the one before goes on"
-                    );
+                    let (error, what) = (error.for_operator(), "a newer copy is refused; the one before goes on");
+                    tracing::error!(model = name, version, error, "{what}");
                 } else {
                     known.state = VersionState::Unavailable;
                     known.reason.clone_from(&error.message);
@@ -223,11 +202,8 @@ impl ModelManager {
         for (&version, known) in entry.versions.iter().filter(|(version, _)| !wanted.contains(version)) {
             if known.model.is_some() {
                 let reason = "not among the versions that the model's `version_policy` chooses";
-                self.replace(
-                    name,
-                    version,
-                    &ServedVersion::without_model(VersionState::Unavailable, reason),
-                );
+                let gone = ServedVersion::without_model(VersionState::Unavailable, reason);
+                self.replace(name, version, &gone);
             } else {
                 self.edit(name, |entry| {
                     entry.versions.remove(&version);
@@ -270,17 +246,13 @@ impl ModelManager {
             });
         };
         all(VersionState::Unloading);
-        let queues: Vec<Arc<BatchQueue>> = models.iter().map(|model| model.queue()).collect();
+        let queues: Vec<Arc<BatchQueue>> = models.iter().map(|model| Arc::clone(&model.queue)).collect();
         let freed = models.into_iter().map(retire);
         let freed = tokio::spawn(futures::future::join_all(freed));
         if tokio::time::timeout(self.settings.drain, freed).await.is_err() {
             let why = Refusal::new(Reason::NotReady, format!("model `{name}` was unloaded"));
             let ended: usize = queues.iter().map(|queue| queue.stop_runs(&why).len()).sum();
-            tracing::warn!(
-                model = name,
-                runs = ended,
-                "unloaded with runs under way, which are ended"
-            );
+            tracing::warn!(model = name, ended, "unloaded with runs under way, which are ended");
         }
         all(VersionState::Unavailable);
         tracing::info!(model = name, reason, "unloaded");
@@ -290,8 +262,8 @@ impl ModelManager {
 /// Lets go of a model and waits until its last request is answered and its sessions are freed.
 async fn retire(model: Arc<Model>) {
     let (name, version) = (model.name.clone(), model.version.clone());
-    let threads = model.take_threads();
+    let threads = model.threads_ended();
     drop(model);
-    threads.ended().await;
+    threads.await;
     tracing::info!(model = name, version, "its sessions are freed");
 }

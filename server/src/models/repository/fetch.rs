@@ -5,8 +5,7 @@
 //! into memory, or to a local disk, from which ONNX Runtime maps them.
 
 use crate::error::LoadError;
-use crate::inference::runtime::Weights;
-use crate::inference::runtime::mapped::MappedWeights;
+use crate::inference::runtime::{MappedWeights, Weights};
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -58,33 +57,8 @@ pub(super) async fn read_bytes(
     Ok(bytes)
 }
 
-/// Reads an object, however large, into one shared piece of memory: chunk by chunk, each checked and copied while the next
-/// one is read, so that the file is in memory once.
-pub(super) async fn read_shared(
-    tier: &dyn Tier,
-    object: &Object,
-    sum: Option<&ManifestFile>,
-    seconds: &mut LoadSeconds,
-) -> Result<Arc<[u8]>, LoadError> {
-    read_in_chunks(tier, object, sum, shared, CHUNK_BYTES, seconds).await
-}
-
-/// Reads an object, however large, into a new file, of which a few chunks are in memory at a time.
-pub(super) async fn read_to_file(
-    tier: &dyn Tier,
-    object: &Object,
-    sum: Option<&ManifestFile>,
-    path: &Path,
-    seconds: &mut LoadSeconds,
-) -> Result<(), LoadError> {
-    let new = |_: &Object| File::create_new(path).map_err(|e| local(path, &e));
-    read_in_chunks(tier, object, sum, new, CHUNK_BYTES, seconds)
-        .await
-        .map(drop)
-}
-
 /// The local disk failed, and not the model.
-pub(super) fn local(path: &Path, error: &io::Error) -> LoadError {
+fn local(path: &Path, error: &io::Error) -> LoadError {
     let hint = "`runtime.weights.folder` names another folder";
     let detailed = format!("{}: {error}; {hint}", path.display());
     LoadError::new(format!("weights cannot be kept on the local disk: {error}; {hint}"))
@@ -123,6 +97,13 @@ fn shared(object: &Object) -> Result<Arc<[u8]>, LoadError> {
     Ok(Arc::from(vec![0; size]))
 }
 
+/// A new file for an object.
+fn new_file(path: &Path) -> impl FnOnce(&Object) -> Result<File, LoadError> {
+    move |_| File::create_new(path).map_err(|e| local(path, &e))
+}
+
+/// Reads an object, however large: chunk by chunk, each checked and put in its place while the next one is read, so that a file
+/// in memory is there once, and of one on a disk a few chunks are in memory.
 async fn read_in_chunks<P: Sink>(
     tier: &dyn Tier,
     object: &Object,
@@ -197,10 +178,8 @@ async fn look_up(tier: &dyn Tier, object: &Object, sum: Option<&ManifestFile>) -
     let object = tier.stat(&object.path).await?;
     match sum {
         Some(sum) if sum.bytes != object.size => {
-            let what = format!(
-                "{} bytes, the manifest says {}: truncated or overwritten",
-                object.size, sum.bytes
-            );
+            let (have, said) = (object.size, sum.bytes);
+            let what = format!("{have} bytes, the manifest says {said}: truncated or overwritten");
             Err(LoadError::at(&object.path, what))
         }
         _ => Ok(object),
@@ -210,10 +189,8 @@ async fn look_up(tier: &dyn Tier, object: &Object, sum: Option<&ManifestFile>) -
 fn check_sum(object: &Object, sum: Option<&ManifestFile>, found: &str) -> Result<(), LoadError> {
     match sum {
         Some(sum) if sum.sha256 != found => {
-            let what = format!(
-                "its sha256 is {found}, the manifest says {}: corrupt or overwritten",
-                sum.sha256
-            );
+            let said = &sum.sha256;
+            let what = format!("its sha256 is {found}, the manifest says {said}: corrupt or overwritten");
             Err(LoadError::at(&object.path, what))
         }
         _ => Ok(()),
@@ -241,7 +218,7 @@ pub(super) async fn in_memory(
 ) -> Result<Weights, LoadError> {
     let mut read = Vec::with_capacity(files.len());
     for file in files {
-        let shared = read_shared(tier, file.object, file.sum, seconds).await?;
+        let shared = read_in_chunks(tier, file.object, file.sum, shared, CHUNK_BYTES, seconds).await?;
         read.push((file.name.clone(), shared));
     }
     Ok(Weights::InMemory(read))
@@ -263,7 +240,7 @@ pub(super) async fn placed(
     let mut reading = LoadSeconds::default();
     for file in files {
         let path = placed.file(&file.name).map_err(|e| local(file.name.as_ref(), &e))?;
-        read_to_file(tier, file.object, file.sum, &path, &mut reading).await?;
+        read_in_chunks(tier, file.object, file.sum, new_file(&path), CHUNK_BYTES, &mut reading).await?;
     }
     let path = placed.file(MODEL_FILE).map_err(|e| local(MODEL_FILE.as_ref(), &e))?;
     std::fs::write(&path, graph).map_err(|e| local(&path, &e))?;
@@ -298,18 +275,12 @@ mod tests {
             let read = read_bytes(&*tier, &object, Some(&sum), &mut seconds).await.unwrap();
             assert!(read[..] == data[..]);
             let file = folder.path().join(format!("{size}"));
-            read_to_file(&*tier, &object, Some(&sum), &file, &mut seconds)
-                .await
-                .unwrap();
+            let read = async |seconds: &mut LoadSeconds| {
+                read_in_chunks(&*tier, &object, Some(&sum), new_file(&file), chunk_bytes, seconds).await
+            };
+            read(&mut seconds).await.unwrap();
             assert!(std::fs::read(&file).unwrap() == data);
-            assert!(
-                read_to_file(&*tier, &object, Some(&sum), &file, &mut seconds)
-                    .await
-                    .err()
-                    .unwrap()
-                    .passing,
-                "it is there"
-            );
+            assert!(read(&mut seconds).await.err().unwrap().passing, "it is there");
             sum.sha256 = hex::encode(Sha256::digest(b"other"));
             let error = read_in_chunks(&*tier, &object, Some(&sum), shared, chunk_bytes, &mut seconds)
                 .await

@@ -8,8 +8,7 @@
 mod fetch;
 
 use crate::error::LoadError;
-use crate::inference::runtime::Graph;
-use crate::inference::runtime::mapped::MappedWeights;
+use crate::inference::runtime::{Graph, MappedWeights};
 use crate::inference::session::warmup::Warmup;
 use bytes::Bytes;
 use fetch::{WeightFile, read_bytes, read_text};
@@ -31,7 +30,7 @@ pub(crate) struct ModelDescription {
     pub(crate) config: ModelConfig,
     /// The versions to serve, by the config's policy.
     pub(crate) versions: BTreeSet<u64>,
-    manifest: Option<Manifest>,
+    pub(crate) manifest: Option<Manifest>,
     files: ModelFiles,
 }
 
@@ -44,11 +43,9 @@ const MAX_LABELS: usize = 1 << 20;
 /// Everything of one version, as read.
 #[derive(Debug)]
 pub(crate) struct VersionFiles {
-    pub(crate) name: String,
     pub(crate) version: u64,
-    pub(crate) config: ModelConfig,
-    /// The manifest, where it says anything of this version.
-    pub(crate) manifest: Option<Manifest>,
+    /// True if the manifest says anything of this version.
+    pub(crate) verified: bool,
     pub(crate) graph: Graph,
     pub(crate) warmup: Warmup,
     pub(crate) labels: Labels,
@@ -109,10 +106,8 @@ async fn read_config(
         (Some(object), None) => (object, false),
         (None, Some(object)) => (object, true),
         (Some(_), Some(object)) => {
-            return Err(LoadError::at(
-                &object.path,
-                format!("{CONFIG_FILE} lies beside it: keep one of them"),
-            ));
+            let what = format!("{CONFIG_FILE} lies beside it: keep one of them");
+            return Err(LoadError::at(&object.path, what));
         }
     };
     let sum = manifest.and_then(|manifest| entry(manifest, if triton { TRITON_CONFIG_FILE } else { CONFIG_FILE }));
@@ -182,10 +177,8 @@ impl ModelDescription {
             .ok_or_else(|| LoadError::at(&files.folder, format!("no {graph_file}")))?;
         for listed in self.listed(version) {
             if files.find(&listed.path).is_none() {
-                return Err(LoadError::at(
-                    format!("{}/{}", files.folder, listed.path),
-                    "listed in the manifest, missing",
-                ));
+                let at = format!("{}/{}", files.folder, listed.path);
+                return Err(LoadError::at(at, "listed in the manifest, missing"));
             }
         }
         let verified = self.listed(version).next().is_some();
@@ -205,10 +198,8 @@ impl ModelDescription {
         Ok(VersionFiles {
             warmup: self.read_warmup(tier, &mut seconds).await?,
             labels: self.read_labels(tier).await?,
-            name: self.name.clone(),
             version,
-            config: self.config.clone(),
-            manifest: self.manifest.clone().filter(|_| verified),
+            verified,
             graph: Graph {
                 name: format!("{}/{version}", self.name).into(),
                 onnx,
@@ -294,15 +285,17 @@ impl ModelDescription {
             LoadError::at(at, format!("{named_by} wants it, and it is missing"))
         };
         let object = self.files.find(path).ok_or_else(missing)?;
-        Ok((
-            object,
-            self.manifest.as_ref().and_then(|manifest| entry(manifest, path)),
-        ))
+        Ok((object, self.listing(path)))
+    }
+
+    /// The manifest's entry of a file.
+    fn listing(&self, file: &str) -> Option<&ManifestFile> {
+        self.manifest.as_ref().and_then(|manifest| entry(manifest, file))
     }
 
     /// The sum to hold a file against. In a version that the manifest speaks of, every file that is used must be listed.
     fn sum_of(&self, file: &str, verified: bool) -> Result<Option<&ManifestFile>, LoadError> {
-        let sum = self.manifest.as_ref().and_then(|manifest| entry(manifest, file));
+        let sum = self.listing(file);
         if verified && sum.is_none() {
             let at = format!("{}/{MANIFEST_FILE}", self.files.folder);
             return Err(LoadError::at(at, format!("it does not list {file}")));
@@ -336,10 +329,8 @@ impl ModelFiles {
         });
         let versions: BTreeSet<u64> = versions.collect();
         if versions.is_empty() {
-            return Err(LoadError::at(
-                &self.folder,
-                format!("no VERSION/{MODEL_FILE} with a number as VERSION"),
-            ));
+            let what = format!("no VERSION/{MODEL_FILE} with a number as VERSION");
+            return Err(LoadError::at(&self.folder, what));
         }
         Ok(versions)
     }
@@ -366,12 +357,7 @@ async fn list_below(tier: &dyn Tier, prefix: &str) -> Result<Listing, LoadError>
     let prefix = ObjectPath::new(prefix)?;
     let mut models = Listing::new();
     for object in tier.list(Some(&prefix)).await? {
-        let Some(name) = object
-            .path
-            .segments()
-            .nth(1)
-            .filter(|_| object.path.segments().count() > 2)
-        else {
+        let [Some(name), Some(_)] = [1, 2].map(|at| object.path.segments().nth(at)) else {
             continue;
         };
         if is_plain_name(name) {

@@ -2,8 +2,7 @@
 
 use super::list;
 use super::*;
-use crate::inference::runtime::Weights;
-use crate::inference::runtime::mapped::{MappedConfig, NEVER_FROM_MEMORY_BYTES};
+use crate::inference::runtime::{MappedConfig, NEVER_FROM_MEMORY_BYTES, Weights};
 use bytes::Bytes;
 use prost::Message as _;
 use std::sync::Arc;
@@ -84,7 +83,8 @@ async fn a_folder_with_only_a_graph_is_enough_and_the_highest_version_is_read() 
     assert_eq!((found.version, &found.graph.onnx[..]), (10, OTHER_GRAPH));
     // Nothing refers to the file beside it.
     assert!(in_memory(&found).is_empty());
-    assert_eq!(found.config, ModelConfig::default());
+    let described = describe(&*tier, "m", &models["m"], None).await.unwrap();
+    assert_eq!(described.config, ModelConfig::default());
 }
 
 #[tokio::test]

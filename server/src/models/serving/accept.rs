@@ -7,8 +7,7 @@
 use crate::features::ids::{EntityIds, Naming};
 use crate::inference::tensors;
 use crate::models::serving::model::Model;
-use crate::request::parts::Part;
-use crate::request::refusal::Refusal;
+use crate::request::{Part, Refusal};
 use tierlab_formats::model::Signature;
 use tierlab_protocol::infer::{InferRequest, RequestedOutput, Tensor};
 use tierlab_protocol::metadata::ENTITY_ID;
@@ -65,11 +64,8 @@ impl Model {
     /// Bytes that [`Model::accept`] takes for the entities of a request, told before it is called.
     pub(crate) fn ids_bytes(&self, inputs: &[Tensor]) -> usize {
         let asks = |input: &&Tensor| self.join.is_some() && input.name == ENTITY_ID;
-        inputs
-            .iter()
-            .filter(asks)
-            .map(EntityIds::bytes_of)
-            .fold(0, usize::saturating_add)
+        let asking = inputs.iter().filter(asks).map(EntityIds::bytes_of);
+        asking.fold(0, usize::saturating_add)
     }
 
     /// Checks the inputs of a request and takes them.
@@ -80,7 +76,7 @@ impl Model {
             model: &self.name,
             signature: &self.signature,
             filled,
-            naming: self.join.as_ref().map_or(Naming::Dense, crate::features::Join::naming),
+            naming: self.join.as_ref().map_or(Naming::Dense, |join| join.naming),
             max_batch_size: self.max_batch_size() as usize,
             max_request_rows: self.max_request_rows,
         };
@@ -97,12 +93,8 @@ impl Model {
 
     /// The outputs to send.
     pub(crate) fn select_outputs(&self, request: &InferRequest) -> Result<Vec<SelectedOutput>, Refusal> {
-        select_outputs(
-            &self.name,
-            &self.signature.outputs,
-            &request.outputs,
-            request.binary_output,
-        )
+        let (outputs, binary) = (&self.signature.outputs, request.binary_output);
+        select_outputs(&self.name, outputs, &request.outputs, binary)
     }
 }
 
@@ -112,7 +104,7 @@ impl RequestCheck<'_> {
         let mut accepted = Accepted {
             rows: 0,
             parts: vec![None; specs.len()],
-            ids: EntityIds::default(),
+            ids: EntityIds::Int64(Vec::new()),
         };
         let mut rows: Option<(usize, String)> = None;
         if inputs.is_empty() {
@@ -192,22 +184,16 @@ impl RequestCheck<'_> {
                 let what = format!("input `{}` is sent, and `{ENTITY_ID}` asks for it as well", spec.name);
                 return Err(Refusal::bad(what));
             }
+            let (name, ids) = (&spec.name, accepted.ids.len());
             let wanted = spec.shape.first().and_then(|&rows| usize::try_from(rows).ok());
-            if let Some(wanted) = wanted.filter(|&rows| read && rows != accepted.ids.len()) {
-                let ids = accepted.ids.len();
-                let what = format!(
-                    "input `{ENTITY_ID}` has {ids} rows, the model's input `{}` wants {wanted}",
-                    spec.name
-                );
+            if let Some(wanted) = wanted.filter(|&rows| read && rows != ids) {
+                let what = format!("input `{ENTITY_ID}` has {ids} rows, the model's input `{name}` wants {wanted}");
                 return Err(Refusal::bad(what));
             }
             if part.is_none() && !read {
-                let hint = if joined {
-                    format!(" (send it, or `{ENTITY_ID}`)")
-                } else {
-                    String::new()
-                };
-                return Err(Refusal::bad(format!("input `{}` is missing{hint}", spec.name)));
+                let hint = joined.then(|| format!(" (send it, or `{ENTITY_ID}`)"));
+                let what = format!("input `{name}` is missing{}", hint.unwrap_or_default());
+                return Err(Refusal::bad(what));
             }
         }
         debug_assert!(joins > 0 || accepted.ids.is_empty(), "a join fills at least one input");
@@ -215,12 +201,8 @@ impl RequestCheck<'_> {
     }
 
     fn names(&self) -> String {
-        let mut names: Vec<String> = self
-            .signature
-            .inputs
-            .iter()
-            .map(|spec| format!("`{}`", spec.name))
-            .collect();
+        let inputs = self.signature.inputs.iter();
+        let mut names: Vec<String> = inputs.map(|spec| format!("`{}`", spec.name)).collect();
         if self.filled.is_some() {
             names.push(format!("`{ENTITY_ID}`"));
         }
@@ -229,26 +211,16 @@ impl RequestCheck<'_> {
 }
 
 fn fits(spec: &TensorSpec, tensor: &Tensor) -> Result<(), String> {
-    if tensor.dtype != spec.dtype {
-        return Err(format!(
-            "`datatype` is {}, the model wants {}",
-            tensor.dtype, spec.dtype
-        ));
+    let (have, want) = (tensor.dtype, spec.dtype);
+    if have != want {
+        return Err(format!("`datatype` is {have}, the model wants {want}"));
     }
-    let same = tensor.shape.len() == spec.shape.len()
-        && tensor
-            .shape
-            .iter()
-            .zip(&spec.shape)
-            .all(|(&have, &want)| want < 0 || have == want);
-    if same {
-        Ok(())
-    } else {
-        Err(format!(
-            "`shape` is {:?}, the model wants {:?}",
-            tensor.shape, spec.shape
-        ))
+    let (have, want) = (&tensor.shape, &spec.shape);
+    let fits = |(&have, &want): (&i64, &i64)| want < 0 || have == want;
+    if have.len() == want.len() && have.iter().zip(want).all(fits) {
+        return Ok(());
     }
+    Err(format!("`shape` is {have:?}, the model wants {want:?}"))
 }
 
 fn select_outputs(
@@ -281,21 +253,17 @@ fn select_outputs(
         requested.iter().map(index_of).collect::<Result<_, _>>()?
     };
     for &SelectedOutput { index, binary, classes } in &selected {
-        let spec = &specs[index];
-        if classes > 0 && spec.dtype == DataType::Bytes {
-            let what = format!(
-                "output `{}`: `classification` ranks numbers, and it is BYTES: ask for it without",
-                spec.name
-            );
-            return Err(Refusal::bad(what));
-        }
-        if !binary && classes == 0 && matches!(spec.dtype, DataType::Fp16 | DataType::Bf16) {
-            let what = format!(
-                "output `{}`: {} has no JSON form, ask for binary data",
-                spec.name, spec.dtype
-            );
-            return Err(Refusal::bad(what));
-        }
+        let TensorSpec { name, dtype, .. } = &specs[index];
+        let what = match dtype {
+            DataType::Bytes if classes > 0 => {
+                "`classification` ranks numbers, and it is BYTES: ask for it without".into()
+            }
+            DataType::Fp16 | DataType::Bf16 if !binary && classes == 0 => {
+                format!("{dtype} has no JSON form, ask for binary data")
+            }
+            _ => continue,
+        };
+        return Err(Refusal::bad(format!("output `{name}`: {what}")));
     }
     Ok(selected)
 }

@@ -5,7 +5,7 @@
 
 use crate::models::serving::accept::SelectedOutput;
 use crate::models::serving::model::Model;
-use crate::request::offload::offload_large;
+use crate::request::offload_large;
 use half::{bf16, f16};
 use std::cmp::Ordering;
 use std::fmt;

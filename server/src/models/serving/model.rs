@@ -6,18 +6,17 @@
 use crate::batch::BatchQueue;
 use crate::batch::clock::PendingRequests;
 use crate::features::Join;
-use crate::inference::runtime::mapped::DiskSpace;
+use crate::inference::runtime::DiskSpace;
 use crate::inference::session::layout::SessionGroup;
 use crate::models::repository::Labels;
-use crate::request::admission::ModelShare;
-use crate::telemetry::metrics::ModelMetrics;
+use crate::request::ModelShare;
+use crate::telemetry::ModelMetrics;
 use crate::telemetry::model_stats::Stats;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tierlab_formats::model::Signature;
-use tierlab_formats::model::{ModelConfig, Reshapes};
+use tierlab_formats::model::{ModelConfig, Reshapes, Signature};
 use tierlab_protocol::grpc::messages::ModelStatistics;
 use tierlab_protocol::metadata::{ModelMetadata, PLATFORM};
 
@@ -44,28 +43,28 @@ pub(crate) struct Model {
     pub(in crate::models) labels: Labels,
     /// Its sessions; the groups with the most threads first.
     pub(in crate::models) layout: Vec<SessionGroup>,
-    pub(in crate::models) queue: Arc<BatchQueue>,
+    pub(crate) queue: Arc<BatchQueue>,
     pub(in crate::models) threads: Mutex<Vec<JoinHandle<()>>>,
     /// Disk space of weights that its sessions map.
     pub(in crate::models) _disk_space: Option<Arc<DiskSpace>>,
 }
 
 impl Model {
-    /// Stops taking requests; what is queued is still answered.
-    pub(crate) fn close(&self) {
-        self.queue.close();
-    }
-
-    /// Queue of its requests.
-    pub(crate) fn queue(&self) -> Arc<BatchQueue> {
-        Arc::clone(&self.queue)
-    }
-
-    /// Gives the sessions' threads away, to be waited for. They end after [`Model::close`], or when the model is dropped.
-    pub(crate) fn take_threads(&self) -> SessionThreads {
-        SessionThreads {
-            model: self.name.clone(),
-            threads: std::mem::take(&mut *self.threads.lock()),
+    /// Gives the sessions' threads away: the future ends when every thread has ended and its session is freed. They end once the
+    /// queue is closed, or when the model is dropped.
+    pub(crate) fn threads_ended(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (model, threads) = (self.name.clone(), std::mem::take(&mut *self.threads.lock()));
+        async move {
+            for thread in threads {
+                let mut pause = THREAD_POLL;
+                while !thread.is_finished() {
+                    tokio::time::sleep(pause).await;
+                    pause = THREAD_POLL_MAX.min(pause * 2);
+                }
+                if thread.join().is_err() {
+                    tracing::error!(%model, "a session's thread panicked");
+                }
+            }
         }
     }
 
@@ -104,25 +103,3 @@ impl Drop for Model {
 const THREAD_POLL: Duration = Duration::from_millis(5);
 /// The longest.
 const THREAD_POLL_MAX: Duration = Duration::from_millis(320);
-
-/// The threads of a model's sessions.
-pub(crate) struct SessionThreads {
-    model: String,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl SessionThreads {
-    /// Waits until every thread has ended and its session is freed.
-    pub(crate) async fn ended(self) {
-        for thread in self.threads {
-            let mut pause = THREAD_POLL;
-            while !thread.is_finished() {
-                tokio::time::sleep(pause).await;
-                pause = THREAD_POLL_MAX.min(pause * 2);
-            }
-            if thread.join().is_err() {
-                tracing::error!(model = %self.model, "a session's thread panicked");
-            }
-        }
-    }
-}

@@ -6,8 +6,7 @@
 use crate::batch::job::{Answer, Job, JobOutput};
 use crate::batch::{BatchQueue, WakeUp, job};
 use crate::models::serving::model::Model;
-use crate::request::parts::Part;
-use crate::request::refusal::{Reason, Refusal};
+use crate::request::{Part, Reason, Refusal};
 use crate::telemetry::trace::context::RequestScope;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -123,7 +122,7 @@ impl Model {
         }
         let pieces = job::cut(&work.parts, &self.signature.inputs, rows, max_rows)
             .into_iter()
-            .map(|job::Piece { parts, rows }| {
+            .map(|(parts, rows)| {
                 let piece = RunRequest {
                     parts,
                     rows,

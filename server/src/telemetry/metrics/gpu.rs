@@ -4,79 +4,49 @@
 //! In: how often. Out: gauges, and counters that grow by what was seen: busy time is NVML's utilisation times the time
 //! since the last look. Where there is no NVML there are no metrics, and the log says why.
 
-use prometheus::{Counter, CounterVec, Gauge, GaugeVec, Opts, Registry};
+use super::Registrar;
+use prometheus::{Counter, Gauge, Registry};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tierlab_protocol::metrics as names;
 use tierlab_storage::device::Search;
 use tierlab_storage::device::nvml::{Look, Nvml};
 
-/// The thread that looks. Dropping it ends the thread.
-#[derive(Debug)]
-pub(crate) struct GpuWatch {
-    stop: Option<SyncSender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl GpuWatch {
-    /// Starts to look, where there is something to see; `None` where there is not, or where `every` is zero.
-    ///
-    /// # Errors
-    /// A name that stands on the registry already.
-    pub(crate) fn start(registry: &Registry, every: Duration) -> Result<Option<Self>, prometheus::Error> {
-        if every.is_zero() {
+/// Starts a thread that looks, where there is something to see, until the returned sender is dropped; `None` where there is
+/// nothing, or where `every` is zero.
+///
+/// # Errors
+/// A name that stands on the registry already.
+pub(crate) fn watch(registry: &Registry, every: Duration) -> Result<Option<SyncSender<()>>, prometheus::Error> {
+    if every.is_zero() {
+        return Ok(None);
+    }
+    let nvml = match Nvml::open(Search::default()) {
+        Ok(nvml) => nvml,
+        Err(why) => {
+            tracing::debug!(why, "no GPU metrics");
             return Ok(None);
         }
-        let nvml = match Nvml::open(Search::default()) {
-            Ok(nvml) => nvml,
-            Err(why) => {
-                tracing::debug!(why, "no GPU metrics");
-                return Ok(None);
-            }
-        };
-        let mut gpus = Gpus::register(registry, &nvml)?;
-        gpus.look(&nvml);
-        let (stop, stopped) = sync_channel(1);
-        let body = move || {
-            while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-                gpus.look(&nvml);
-            }
-        };
-        let thread = std::thread::Builder::new().name("nvml".to_owned()).spawn(body);
-        Ok(thread
-            .inspect_err(|error| tracing::warn!(%error, "no thread to look at the GPUs"))
-            .ok()
-            .map(|thread| Self {
-                stop: Some(stop),
-                thread: Some(thread),
-            }))
-    }
-}
-
-impl Drop for GpuWatch {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread that looks at the GPUs had panicked");
+    };
+    let mut gpus = Gpus::register(registry, &nvml)?;
+    gpus.look(&nvml);
+    let (stop, stopped) = sync_channel(1);
+    let body = move || {
+        while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+            gpus.look(&nvml);
         }
-    }
+    };
+    let thread = std::thread::Builder::new().name("nvml".to_owned()).spawn(body);
+    let thread = thread.inspect_err(|error| tracing::warn!(%error, "no thread to look at the GPUs"));
+    Ok(thread.ok().map(|_| stop))
 }
 
 /// One GPU's metrics, and the look before.
 struct Gpu {
     busy_seconds: Counter,
     energy_joules: Counter,
-    power_watts: Gauge,
-    memory_used: Gauge,
-    memory_total: Gauge,
-    sm_clock: Gauge,
-    memory_clock: Gauge,
-    received: Gauge,
-    sent: Gauge,
-    temperature: Gauge,
+    /// In the order of [`values`].
+    gauges: [Gauge; 8],
     before: Option<(Instant, Look)>,
 }
 
@@ -84,37 +54,19 @@ struct Gpus(Vec<Gpu>);
 
 impl Gpus {
     fn register(registry: &Registry, nvml: &Nvml) -> Result<Self, prometheus::Error> {
-        let gauges = |name: &str, help: &str, labels: &[&str]| -> prometheus::Result<GaugeVec> {
-            let family = GaugeVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(family.clone()))?;
-            Ok(family)
-        };
-        let counters = |name: &str, help: &str| -> prometheus::Result<CounterVec> {
-            let family = CounterVec::new(Opts::new(name, help), &["gpu"])?;
-            registry.register(Box::new(family.clone()))?;
-            Ok(family)
-        };
-        let info = gauges(
-            names::GPU_INFO,
-            "The machine's GPUs; the value is 1.",
-            &["gpu", "name", "uuid", "driver"],
-        )?;
-        let busy = counters(names::GPU_BUSY_SECONDS, "Time in which a kernel ran.")?;
-        let energy = counters(names::GPU_ENERGY_JOULES, "Energy taken.")?;
-        let power = gauges(names::GPU_POWER_WATTS, "Power taken.", &["gpu"])?;
-        let used = gauges(
-            names::GPU_MEMORY_USED_BYTES,
-            "Memory in use, by all processes.",
-            &["gpu"],
-        )?;
-        let total = gauges(names::GPU_MEMORY_TOTAL_BYTES, "Memory.", &["gpu"])?;
-        let clock = gauges(names::GPU_CLOCK_HZ, "Clocks.", &["gpu", "clock"])?;
-        let pcie = gauges(
-            names::GPU_PCIE_BYTES_PER_S,
-            "Bytes over the bus.",
-            &["gpu", "direction"],
-        )?;
-        let temperature = gauges(names::GPU_TEMPERATURE_CELSIUS, "Temperature.", &["gpu"])?;
+        let on = Registrar(registry);
+        let labels = ["gpu", "name", "uuid", "driver"];
+        let info = on.gauges(names::GPU_INFO, "The machine's GPUs; the value is 1.", &labels)?;
+        let busy = on.float_counters(names::GPU_BUSY_SECONDS, "Time in which a kernel ran.", &["gpu"])?;
+        let energy = on.float_counters(names::GPU_ENERGY_JOULES, "Energy taken.", &["gpu"])?;
+        let power = on.gauges(names::GPU_POWER_WATTS, "Power taken.", &["gpu"])?;
+        let by_all = "Memory in use, by all processes.";
+        let used = on.gauges(names::GPU_MEMORY_USED_BYTES, by_all, &["gpu"])?;
+        let total = on.gauges(names::GPU_MEMORY_TOTAL_BYTES, "Memory.", &["gpu"])?;
+        let clock = on.gauges(names::GPU_CLOCK_HZ, "Clocks.", &["gpu", "clock"])?;
+        let directions = ["gpu", "direction"];
+        let pcie = on.gauges(names::GPU_PCIE_BYTES_PER_S, "Bytes over the bus.", &directions)?;
+        let temperature = on.gauges(names::GPU_TEMPERATURE_CELSIUS, "Temperature.", &["gpu"])?;
         let gpus = nvml.identities().into_iter().enumerate().map(|(index, identity)| {
             let gpu = index.to_string();
             let labels = [gpu.as_str(), &identity.name, &identity.uuid, &identity.driver];
@@ -122,14 +74,16 @@ impl Gpus {
             Gpu {
                 busy_seconds: busy.with_label_values(&[&gpu]),
                 energy_joules: energy.with_label_values(&[&gpu]),
-                power_watts: power.with_label_values(&[&gpu]),
-                memory_used: used.with_label_values(&[&gpu]),
-                memory_total: total.with_label_values(&[&gpu]),
-                sm_clock: clock.with_label_values(&[gpu.as_str(), "sm"]),
-                memory_clock: clock.with_label_values(&[gpu.as_str(), "memory"]),
-                received: pcie.with_label_values(&[gpu.as_str(), "received"]),
-                sent: pcie.with_label_values(&[gpu.as_str(), "sent"]),
-                temperature: temperature.with_label_values(&[&gpu]),
+                gauges: [
+                    power.with_label_values(&[&gpu]),
+                    used.with_label_values(&[&gpu]),
+                    total.with_label_values(&[&gpu]),
+                    clock.with_label_values(&[gpu.as_str(), "sm"]),
+                    clock.with_label_values(&[gpu.as_str(), "memory"]),
+                    pcie.with_label_values(&[gpu.as_str(), "received"]),
+                    pcie.with_label_values(&[gpu.as_str(), "sent"]),
+                    temperature.with_label_values(&[&gpu]),
+                ],
                 before: None,
             }
         });
@@ -150,22 +104,28 @@ impl Gpu {
             self.busy_seconds.inc_by(look.busy_share.unwrap_or(0.0) * seconds);
             self.energy_joules.inc_by(joules(before, &look, seconds));
         }
-        for (gauge, value) in [
-            (&self.power_watts, look.power_watts),
-            (&self.memory_used, look.memory_bytes.map(|(used, _)| used as f64)),
-            (&self.memory_total, look.memory_bytes.map(|(_, total)| total as f64)),
-            (&self.sm_clock, look.sm_clock_hz),
-            (&self.memory_clock, look.memory_clock_hz),
-            (&self.received, look.pcie_received),
-            (&self.sent, look.pcie_sent),
-            (&self.temperature, look.temperature_celsius),
-        ] {
+        for (gauge, value) in self.gauges.iter().zip(values(&look)) {
             if let Some(value) = value {
                 gauge.set(value);
             }
         }
         self.before = Some((now, look));
     }
+}
+
+/// Values of a GPU's gauges.
+fn values(look: &Look) -> [Option<f64>; 8] {
+    let (used, total) = look.memory_bytes.unzip();
+    [
+        look.power_watts,
+        used.map(|bytes| bytes as f64),
+        total.map(|bytes| bytes as f64),
+        look.sm_clock_hz,
+        look.memory_clock_hz,
+        look.pcie_received,
+        look.pcie_sent,
+        look.temperature_celsius,
+    ]
 }
 
 /// The energy between two looks: by the GPU's own counter, or by its power where it has none.

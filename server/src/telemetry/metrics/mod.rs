@@ -6,19 +6,16 @@
 pub(crate) mod gpu;
 mod process;
 
-use crate::request::refusal::{Reason, Refusal};
-use crate::telemetry::counters::{SessionSeconds, Settle, SpanCounts};
-use crate::telemetry::labels::{Front, Mode, WaitPoint};
+use crate::request::{Reason, Refusal};
+use crate::telemetry::counters::{Front, Mode, SessionSeconds, SpanCounts, WaitPoint};
 use crate::telemetry::trace::context;
 use parking_lot::Mutex;
-use process::ProcessCollector;
+use process::ProcessMetrics;
 use prometheus::core::Collector;
 use prometheus::{
-    CounterVec, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
-    Opts, Registry,
+    Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry,
 };
-use std::collections::HashMap;
-use std::sync::{Arc, Weak};
 use tierlab_protocol::metrics as names;
 use tierlab_protocol::timing::{Stage, StageTimings};
 
@@ -58,10 +55,13 @@ pub(crate) struct Metrics {
     interrupted_runs: IntCounterVec,
     batch_rows: HistogramVec,
     session_seconds: CounterVec,
-    load_seconds: GaugeVec,
-    build_info: GaugeVec,
+    /// Times of loading each model, by stage.
+    pub(crate) load_seconds: GaugeVec,
+    /// Build information, by every label of [`BUILD_LABELS`].
+    pub(crate) build_info: GaugeVec,
     spans: IntCounterVec,
-    settled: Mutex<Vec<Weak<dyn Settle>>>,
+    process: ProcessMetrics,
+    settled: Mutex<Vec<Box<dyn Fn() -> bool + Send>>>,
 }
 
 impl Metrics {
@@ -96,11 +96,11 @@ impl Metrics {
                 "Infer requests whose client went away, by where they were.",
                 &["stage"],
             )?,
-            in_flight: on.add(IntGauge::new(names::IN_FLIGHT, "Requests between admission and reply."))?,
-            in_flight_limit: on.add(IntGauge::new(
+            in_flight: on.int_gauge(names::IN_FLIGHT, "Requests between admission and reply.")?,
+            in_flight_limit: on.int_gauge(
                 names::IN_FLIGHT_LIMIT,
                 "Requests between admission and reply at most; more are refused.",
-            ))?,
+            )?,
             queue_depth: on.int_gauges(names::QUEUE_DEPTH, "Requests waiting in the batch queue.")?,
             stuck_sessions: on.int_gauges(
                 names::STUCK_SESSIONS,
@@ -117,13 +117,11 @@ impl Metrics {
                 &ROWS_BUCKETS,
                 &["model"],
             )?,
-            session_seconds: on.add(CounterVec::new(
-                Opts::new(
-                    names::SESSION_SECONDS,
-                    "Time of a session's thread: computing, idle while features are read, idle without requests.",
-                ),
+            session_seconds: on.float_counters(
+                names::SESSION_SECONDS,
+                "Time of a session's thread: computing, idle while features are read, idle without requests.",
                 &["model", "session", "state"],
-            ))?,
+            )?,
             load_seconds: on.gauges(names::MODEL_LOAD_SECONDS, "Time to load a model.", &["model", "stage"])?,
             build_info: on.gauges(names::BUILD_INFO, "What runs; the value is 1.", &BUILD_LABELS)?,
             spans: on.counters(
@@ -131,9 +129,9 @@ impl Metrics {
                 "Trace spans of requests, by what became of them.",
                 &["outcome"],
             )?,
+            process: ProcessMetrics::register(&on)?,
             settled: Mutex::default(),
         };
-        registry.register(Box::new(ProcessCollector::new()?))?;
         metrics.start_at_zero();
         Ok(metrics)
     }
@@ -146,11 +144,6 @@ impl Metrics {
         for point in WaitPoint::ALL {
             self.cancelled.with_label_values(&[point.as_str()]);
         }
-    }
-
-    /// States what runs, by every label of [`BUILD_LABELS`]; called once.
-    pub(crate) fn set_build_info(&self, labels: &HashMap<&str, &str>) {
-        self.build_info.with(labels).set(1.0);
     }
 
     /// Counts a request that was not answered well. `model` is empty where it names none that is served, so that
@@ -216,25 +209,18 @@ impl Metrics {
         }
     }
 
-    /// Has counters settled before every scrape, so that those of a session move while its thread only waits. Those whose
-    /// owner is gone are forgotten.
-    pub(crate) fn settle_before_scrapes(&self, counters: &Arc<dyn Settle>) {
+    /// Has counters settled before every scrape, so that those of a session move while its thread only waits, until `settle`
+    /// says that their owner is gone.
+    pub(crate) fn settle_before_scrapes(&self, settle: impl Fn() -> bool + Send + 'static) {
         let mut settled = self.settled.lock();
-        settled.retain(|counters| counters.strong_count() > 0);
-        settled.push(Arc::downgrade(counters));
-    }
-
-    /// States how long a model took to load.
-    pub(crate) fn set_load_seconds(&self, model: &str, stage: &str, seconds: f64) {
-        self.load_seconds.with_label_values(&[model, stage]).set(seconds);
+        settled.retain(|settle| settle());
+        settled.push(Box::new(settle));
     }
 
     /// Brings what moves by itself up to date; called before every scrape.
     pub(crate) fn settle(&self) {
-        let settled = self.settled.lock();
-        for counters in settled.iter().filter_map(Weak::upgrade) {
-            counters.settle();
-        }
+        self.process.read();
+        self.settled.lock().retain(|settle| settle());
     }
 }
 
@@ -246,6 +232,22 @@ impl Registrar<'_> {
         let metric = metric?;
         self.0.register(Box::new(metric.clone()))?;
         Ok(metric)
+    }
+
+    fn counter(&self, name: &str, help: &str) -> prometheus::Result<Counter> {
+        self.add(Counter::new(name, help))
+    }
+
+    fn gauge(&self, name: &str, help: &str) -> prometheus::Result<Gauge> {
+        self.add(Gauge::new(name, help))
+    }
+
+    fn int_gauge(&self, name: &str, help: &str) -> prometheus::Result<IntGauge> {
+        self.add(IntGauge::new(name, help))
+    }
+
+    fn float_counters(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<CounterVec> {
+        self.add(CounterVec::new(Opts::new(name, help), labels))
     }
 
     fn counters(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntCounterVec> {

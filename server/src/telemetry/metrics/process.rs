@@ -1,20 +1,19 @@
-//! The process and its async runtime: what the kernel and tokio say of them, read at each scrape.
+//! The process and its async runtime: what the kernel and tokio say of them, read before each scrape.
 //!
 //! In: nothing. Out: the metrics that every Prometheus client exports of its process, with their usual names, and tokio's
-//! threads and tasks. What cannot be read is left out of the scrape.
+//! threads and tasks. What cannot be read stays as it was.
 
+use super::Registrar;
 use crate::telemetry::counters::AbandonedSession;
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
 use nix::sys::time::TimeValLike;
 use procfs::process::Process;
-use prometheus::core::{Collector, Desc};
-use prometheus::proto::MetricFamily;
 use prometheus::{Counter, Gauge, IntGauge};
 use std::time::{Duration, Instant};
 use tierlab_protocol::metrics as names;
 
-/// Reads the process's own figures.
-pub(super) struct ProcessCollector {
+/// Metrics of the process.
+pub(super) struct ProcessMetrics {
     cpu_seconds: Counter,
     resident_bytes: IntGauge,
     virtual_bytes: IntGauge,
@@ -31,44 +30,50 @@ pub(super) struct ProcessCollector {
     started: Instant,
 }
 
-impl ProcessCollector {
-    pub(super) fn new() -> prometheus::Result<Self> {
-        let start = Gauge::new(names::PROCESS_START_SECONDS, "When the process started, Unix time.")?;
-        if let Ok(seconds) = start_seconds() {
-            start.set(seconds);
-        }
-        let max_fds = IntGauge::new(names::PROCESS_MAX_FDS, "File descriptors that may be open at most.")?;
-        if let Ok((soft, _)) = getrlimit(Resource::RLIMIT_NOFILE) {
-            max_fds.set(clamped(soft));
-        }
-        Ok(Self {
-            cpu_seconds: Counter::new(names::PROCESS_CPU_SECONDS, "CPU time of the process, user and system.")?,
-            resident_bytes: IntGauge::new(names::PROCESS_RESIDENT_BYTES, "Memory of the process in RAM.")?,
-            virtual_bytes: IntGauge::new(names::PROCESS_VIRTUAL_BYTES, "Address space of the process.")?,
-            threads: IntGauge::new(names::PROCESS_THREADS, "Threads of the process.")?,
-            open_fds: IntGauge::new(
+impl ProcessMetrics {
+    pub(super) fn register(on: &Registrar<'_>) -> prometheus::Result<Self> {
+        let metrics = Self {
+            cpu_seconds: on.counter(names::PROCESS_CPU_SECONDS, "CPU time of the process, user and system.")?,
+            resident_bytes: on.int_gauge(names::PROCESS_RESIDENT_BYTES, "Memory of the process in RAM.")?,
+            virtual_bytes: on.int_gauge(names::PROCESS_VIRTUAL_BYTES, "Address space of the process.")?,
+            threads: on.int_gauge(names::PROCESS_THREADS, "Threads of the process.")?,
+            open_fds: on.int_gauge(
                 names::PROCESS_OPEN_FDS,
                 "Open file descriptors, connections among them.",
             )?,
-            max_fds,
-            start_seconds: start,
-            uptime_seconds: Gauge::new(names::UPTIME_SECONDS, "Time since the server began to start.")?,
-            runtime_workers: IntGauge::new(names::RUNTIME_WORKERS, "Threads of the async runtime.")?,
-            runtime_tasks: IntGauge::new(names::RUNTIME_TASKS, "Tasks of the async runtime that have not ended.")?,
-            runtime_busy_seconds: Counter::new(
+            max_fds: on.int_gauge(names::PROCESS_MAX_FDS, "File descriptors that may be open at most.")?,
+            start_seconds: on.gauge(names::PROCESS_START_SECONDS, "When the process started, Unix time.")?,
+            uptime_seconds: on.gauge(names::UPTIME_SECONDS, "Time since the server began to start.")?,
+            runtime_workers: on.int_gauge(names::RUNTIME_WORKERS, "Threads of the async runtime.")?,
+            runtime_tasks: on.int_gauge(names::RUNTIME_TASKS, "Tasks of the async runtime that have not ended.")?,
+            runtime_busy_seconds: on.counter(
                 names::RUNTIME_BUSY_SECONDS,
                 "Time in which threads of the async runtime were not parked, summed over them.",
             )?,
-            stuck_decodes: IntGauge::new(
+            stuck_decodes: on.int_gauge(
                 names::STUCK_DECODES,
                 "Threads that do not come to an end of decoding a damaged shard of a table.",
             )?,
-            abandoned_sessions: IntGauge::new(
+            abandoned_sessions: on.int_gauge(
                 names::ABANDONED_SESSIONS,
                 "Sessions of loads that were given up and whose threads have not ended.",
             )?,
             started: Instant::now(),
-        })
+        };
+        if let Ok(seconds) = start_seconds() {
+            metrics.start_seconds.set(seconds);
+        }
+        if let Ok((soft, _)) = getrlimit(Resource::RLIMIT_NOFILE) {
+            metrics.max_fds.set(clamped(soft));
+        }
+        Ok(metrics)
+    }
+
+    /// Reads them all.
+    pub(super) fn read(&self) {
+        self.uptime_seconds.set(self.started.elapsed().as_secs_f64());
+        self.read_runtime();
+        self.read_kernel();
     }
 
     fn read_kernel(&self) {
@@ -103,24 +108,6 @@ impl ProcessCollector {
             .sum();
         raise(&self.runtime_busy_seconds, busy.as_secs_f64());
     }
-
-    fn every(&self) -> [&dyn Collector; 13] {
-        [
-            &self.cpu_seconds,
-            &self.resident_bytes,
-            &self.virtual_bytes,
-            &self.threads,
-            &self.open_fds,
-            &self.max_fds,
-            &self.start_seconds,
-            &self.uptime_seconds,
-            &self.runtime_workers,
-            &self.runtime_tasks,
-            &self.runtime_busy_seconds,
-            &self.stuck_decodes,
-            &self.abandoned_sessions,
-        ]
-    }
 }
 
 /// Number of decodes of damaged shards that were given up and still run.
@@ -149,31 +136,19 @@ fn start_seconds() -> procfs::ProcResult<f64> {
     Ok(procfs::boot_time_secs()? as f64 + ticks / procfs::ticks_per_second() as f64)
 }
 
-impl Collector for ProcessCollector {
-    fn desc(&self) -> Vec<&Desc> {
-        self.every().into_iter().flat_map(Collector::desc).collect()
-    }
-
-    fn collect(&self) -> Vec<MetricFamily> {
-        self.read_kernel();
-        self.read_runtime();
-        self.uptime_seconds.set(self.started.elapsed().as_secs_f64());
-        self.every().into_iter().flat_map(Collector::collect).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use prometheus::Registry;
 
     #[tokio::test]
     async fn the_figures_are_those_of_this_process() {
-        let process = ProcessCollector::new().unwrap();
+        let process = ProcessMetrics::register(&Registrar(&Registry::new())).unwrap();
         let spin = Instant::now();
         while getrusage(UsageWho::RUSAGE_SELF).unwrap().user_time().num_microseconds() < 1_000 {
             assert!(spin.elapsed() < Duration::from_secs(30));
         }
-        assert_eq!(process.collect().len(), process.every().len());
+        process.read();
         assert!(process.cpu_seconds.get() > 0.0);
         assert!(process.resident_bytes.get() > 1 << 20 && process.virtual_bytes.get() >= process.resident_bytes.get());
         assert!(process.threads.get() >= 1 && process.open_fds.get() >= 3);
@@ -182,7 +157,7 @@ mod tests {
         assert_eq!(process.runtime_workers.get(), 1);
         let before = process.open_fds.get();
         let file = std::fs::File::open("/proc/self/status").unwrap();
-        process.collect();
+        process.read();
         assert!(process.open_fds.get() > before);
         drop(file);
     }

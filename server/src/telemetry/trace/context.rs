@@ -3,8 +3,8 @@
 //! Code finds the request in a task-local variable, which costs nanoseconds. A `tracing` span for each request costs hundreds.
 
 use super::id::RequestId;
-use crate::request::refusal::Reason;
-use crate::telemetry::labels::Front;
+use crate::request::Reason;
+use crate::telemetry::counters::Front;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Instant;
@@ -40,14 +40,9 @@ pub(crate) struct RequestOutcome {
 
 /// A request's place in the log, for work that goes on outside its task.
 #[derive(Debug, Clone)]
-pub(crate) struct RequestScope(Option<Arc<RequestContext>>);
+pub(crate) struct RequestScope(pub(super) Option<Arc<RequestContext>>);
 
 impl RequestScope {
-    /// Handle of a given request.
-    pub(super) fn to(context: &Arc<RequestContext>) -> Self {
-        Self(Some(Arc::clone(context)))
-    }
-
     /// Handle of the calling task's request; empty outside of a request.
     pub(crate) fn current() -> Self {
         Self(CURRENT.try_with(Arc::clone).ok())

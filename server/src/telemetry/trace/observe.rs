@@ -5,8 +5,8 @@
 
 use super::context::{self, RequestContext, RequestScope};
 use super::id::{RequestId, TraceParent};
-use super::otlp::{StartedSpan, Telemetry};
-use crate::telemetry::labels::Front;
+use super::otlp::{RequestSpan, Telemetry};
+use crate::telemetry::counters::Front;
 use axum::response::Response;
 use http::{HeaderName, HeaderValue, Request};
 use parking_lot::Mutex;
@@ -26,11 +26,12 @@ pub(crate) async fn observe<B>(
 ) -> Response {
     let headers = request.headers();
     let parent = TraceParent::of(headers);
-    let span = telemetry.and_then(|telemetry| telemetry.open(request.method(), request.uri().path(), parent.as_ref()));
+    let mut span =
+        telemetry.and_then(|telemetry| telemetry.open(request.method(), request.uri().path(), parent.as_ref()));
     let given = RequestId::given(headers, &REQUEST_ID);
     let echo = given.is_some();
     let trace_id = parent.as_ref().map(|parent| parent.trace_id);
-    let trace_id = trace_id.or_else(|| span.as_ref().map(StartedSpan::trace_id));
+    let trace_id = trace_id.or_else(|| span.as_ref().map(RequestSpan::trace_id));
     let id = given
         .or(trace_id.map(RequestId::Trace))
         .unwrap_or_else(RequestId::generate);
@@ -40,23 +41,20 @@ pub(crate) async fn observe<B>(
         traced: span.is_some(),
         answered: Mutex::new(None),
     });
-    let access = tracing::enabled!(target: ACCESS, tracing::Level::DEBUG).then(|| {
-        (
-            Instant::now(),
-            request.method().clone(),
-            request.uri().path().to_owned(),
-        )
-    });
-    let mut span = span.map(|span| span.of(Arc::clone(&context)));
+    let access = tracing::enabled!(target: ACCESS, tracing::Level::DEBUG);
+    let access = access.then(|| (Instant::now(), request.method().clone(), request.uri().clone()));
+    if let Some(span) = &mut span {
+        span.belong_to(&context);
+    }
     let mut response = context::scope(&context, service(request)).await;
     let status = response.status();
     if let Some(span) = &mut span {
         span.answered_with(status.as_u16());
     }
-    if let Some((began, method, path)) = access {
+    if let Some((began, method, uri)) = access {
         let us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        RequestScope::to(&context).run(|| {
-            tracing::debug!(target: ACCESS, %method, %path, status = status.as_u16(), us, "answered");
+        RequestScope(Some(Arc::clone(&context))).run(|| {
+            tracing::debug!(target: ACCESS, %method, path = %uri.path(), status = status.as_u16(), us, "answered");
         });
     }
     // A client that gave an id finds it again, and one that was refused has one to ask about.

@@ -80,7 +80,7 @@ impl Telemetry {
         method: &Method,
         path: &str,
         parent: Option<&TraceParent>,
-    ) -> Option<StartedSpan> {
+    ) -> Option<RequestSpan> {
         if !spans::wants_span(method, path) {
             return None;
         }
@@ -95,7 +95,7 @@ impl Telemetry {
         let sampled = self
             .sampler
             .should_sample(above.as_ref(), trace_id, "", &kind, &[], &[]);
-        (sampled.decision == SamplingDecision::RecordAndSample).then(|| StartedSpan {
+        (sampled.decision == SamplingDecision::RecordAndSample).then(|| RequestSpan {
             telemetry: self,
             span: OpenSpan {
                 trace_id,
@@ -106,6 +106,8 @@ impl Telemetry {
                 started: Instant::now(),
                 started_at: SystemTime::now(),
             },
+            context: None,
+            status: None,
         })
     }
 
@@ -135,17 +137,14 @@ impl Telemetry {
 async fn send(exporter: SpanExporter, mut queued: mpsc::Receiver<Vec<SpanData>>, counts: SpanCounts, limit: Duration) {
     let mut failing = false;
     while let Some(mut spans) = queued.recv().await {
-        let linger = tokio::time::sleep(LINGER);
-        tokio::pin!(linger);
-        while spans.len() < BATCH_SPANS {
-            tokio::select! {
-                more = queued.recv() => match more {
-                    Some(more) => spans.extend(more),
-                    None => break,
-                },
-                () = &mut linger => break,
+        let fill = async {
+            while spans.len() < BATCH_SPANS
+                && let Some(more) = queued.recv().await
+            {
+                spans.extend(more);
             }
-        }
+        };
+        let _ = tokio::time::timeout(LINGER, fill).await;
         let count = spans.len() as u64;
         // The exporter has this limit as well; this one holds whatever it does.
         let sent = tokio::time::timeout(limit, exporter.export(spans)).await;
@@ -180,39 +179,26 @@ fn parent_id_of(parent: &TraceParent) -> SpanId {
     SpanId::from_bytes(parent.parent_id.to_be_bytes())
 }
 
-/// The span of a request that has just come.
-#[derive(Debug)]
-pub(super) struct StartedSpan {
-    telemetry: Arc<Telemetry>,
-    span: OpenSpan,
-}
-
-impl StartedSpan {
-    pub(super) fn trace_id(&self) -> u128 {
-        u128::from_be_bytes(self.span.trace_id.to_bytes())
-    }
-
-    /// The span of this request: it ends when the guard is dropped.
-    pub(super) fn of(self, context: Arc<RequestContext>) -> RequestSpan {
-        RequestSpan {
-            telemetry: self.telemetry,
-            span: self.span,
-            context,
-            status: None,
-        }
-    }
-}
-
 /// A request's span: sent when this is dropped, be it because the reply is there or because the client went away.
 #[derive(Debug)]
 pub(super) struct RequestSpan {
     telemetry: Arc<Telemetry>,
     span: OpenSpan,
-    context: Arc<RequestContext>,
+    /// None until the request has its id.
+    context: Option<Arc<RequestContext>>,
     status: Option<u16>,
 }
 
 impl RequestSpan {
+    pub(super) fn trace_id(&self) -> u128 {
+        u128::from_be_bytes(self.span.trace_id.to_bytes())
+    }
+
+    /// Makes it the span of this request.
+    pub(super) fn belong_to(&mut self, context: &Arc<RequestContext>) {
+        self.context = Some(Arc::clone(context));
+    }
+
     pub(super) fn answered_with(&mut self, status: u16) {
         self.status = Some(status);
     }
@@ -220,13 +206,12 @@ impl RequestSpan {
 
 impl Drop for RequestSpan {
     fn drop(&mut self) {
-        let answered = self.context.answered.lock().take();
+        let Some(context) = &self.context else { return };
         let finished = Finished {
             span: &self.span,
-            front: self.context.front,
-            id: &self.context.id,
+            context,
             status: self.status,
-            answered,
+            answered: context.answered.lock().take(),
         };
         self.telemetry.push(finished.spans(&RandomIdGenerator::default()));
     }

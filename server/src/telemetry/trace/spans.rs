@@ -3,13 +3,14 @@
 //! Pure. Names and attributes follow OpenTelemetry's semantic conventions for HTTP and RPC servers where those have any,
 //! <https://opentelemetry.io/docs/specs/semconv/>; what is this server's own begins with `tierlab.`.
 
-use super::context::RequestOutcome;
-use super::id::RequestId;
-use crate::telemetry::labels::Front;
+use super::context::{RequestContext, RequestOutcome};
+use crate::telemetry::counters::Front;
 use http::Method;
 use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::trace::{IdGenerator, SpanData, SpanEvents, SpanLinks};
+use std::borrow::Cow;
+use std::ops::Range;
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_protocol::timing::{Stage, StageTimings};
 
@@ -27,15 +28,11 @@ const ORDER: [Stage; Stage::COUNT] = [
 
 /// True if a request gets a span: calls that infer or change something, but no status calls.
 pub(super) fn wants_span(method: &Method, path: &str) -> bool {
-    const WITHOUT: [&str; 6] = [
-        "ServerLive",
-        "ServerReady",
-        "ModelReady",
-        "ServerMetadata",
-        "Check",
-        "Watch",
-    ];
-    *method == Method::POST && !path.rsplit('/').next().is_some_and(|last| WITHOUT.contains(&last))
+    let is_status = matches!(
+        path.rsplit('/').next(),
+        Some("ServerLive" | "ServerReady" | "ModelReady" | "ServerMetadata" | "Check" | "Watch")
+    );
+    *method == Method::POST && !is_status
 }
 
 /// The span of a request that is under way.
@@ -53,8 +50,7 @@ pub(super) struct OpenSpan {
 /// A request that is over.
 pub(super) struct Finished<'a> {
     pub(super) span: &'a OpenSpan,
-    pub(super) front: Front,
-    pub(super) id: &'a RequestId,
+    pub(super) context: &'a RequestContext,
     /// The reply's status; none when the client went away before.
     pub(super) status: Option<u16>,
     pub(super) answered: Option<RequestOutcome>,
@@ -68,7 +64,8 @@ impl Finished<'_> {
             return spans;
         };
         let began = self.at(answered.began.saturating_duration_since(self.span.started));
-        spans.push(self.child_span("receive".into(), ids.new_span_id(), self.span.started_at, began));
+        let above = self.span.span_id;
+        spans.push(self.new_span("receive".into(), ids.new_span_id(), above, self.span.started_at..began));
         let mut from = began;
         for stage in ORDER {
             let time = answered.timings.get(stage);
@@ -76,7 +73,7 @@ impl Finished<'_> {
                 continue;
             }
             let until = from + time;
-            let mut span = self.child_span(stage.as_str().into(), ids.new_span_id(), from, until);
+            let mut span = self.new_span(stage.as_str().into(), ids.new_span_id(), above, from..until);
             span.attributes = stage_attributes(stage, &answered.timings);
             spans.push(span);
             from = until;
@@ -90,17 +87,16 @@ impl Finished<'_> {
 
     fn request(&self) -> SpanData {
         let route = route(&self.span.path);
-        let name = match self.front {
+        let name = match self.context.front {
             Front::Http => format!("{} {route}", self.span.method),
             Front::Grpc => self.span.path.trim_start_matches('/').to_owned(),
         };
         let end = self.at(self.span.started.elapsed());
-        let mut span = self.new_span(name.into(), self.span.span_id, self.span.started_at, end);
+        let parent = self.span.parent_id;
+        let above = parent.unwrap_or(SpanId::INVALID);
+        let mut span = self.new_span(name.into(), self.span.span_id, above, self.span.started_at..end);
         span.span_kind = SpanKind::Server;
-        if let Some(parent) = self.span.parent_id {
-            span.parent_span_id = parent;
-            span.parent_span_is_remote = true;
-        }
+        span.parent_span_is_remote = parent.is_some();
         span.attributes = self.attributes(route);
         let reason = self.answered.as_ref().and_then(|answered| answered.refusal);
         span.status = match (self.status, reason) {
@@ -114,20 +110,16 @@ impl Finished<'_> {
     }
 
     fn attributes(&self, route: String) -> Vec<KeyValue> {
-        let mut attributes = vec![KeyValue::new("tierlab.request_id", self.id.to_string())];
-        match self.front {
+        let mut attributes = vec![KeyValue::new("tierlab.request_id", self.context.id.to_string())];
+        match self.context.front {
             Front::Http => attributes.extend([
                 KeyValue::new("http.request.method", self.span.method.to_string()),
                 KeyValue::new("http.route", route),
                 KeyValue::new("url.path", self.span.path.clone()),
             ]),
             Front::Grpc => {
-                let (service, method) = self
-                    .span
-                    .path
-                    .trim_start_matches('/')
-                    .split_once('/')
-                    .unwrap_or_default();
+                let path = self.span.path.trim_start_matches('/');
+                let (service, method) = path.split_once('/').unwrap_or_default();
                 attributes.extend([
                     KeyValue::new("rpc.system", "grpc"),
                     KeyValue::new("rpc.service", service.to_owned()),
@@ -152,34 +144,16 @@ impl Finished<'_> {
         attributes
     }
 
-    fn child_span(
-        &self,
-        name: std::borrow::Cow<'static, str>,
-        id: SpanId,
-        from: SystemTime,
-        until: SystemTime,
-    ) -> SpanData {
-        let mut span = self.new_span(name, id, from, until);
-        span.parent_span_id = self.span.span_id;
-        span
-    }
-
-    fn new_span(
-        &self,
-        name: std::borrow::Cow<'static, str>,
-        id: SpanId,
-        from: SystemTime,
-        until: SystemTime,
-    ) -> SpanData {
+    fn new_span(&self, name: Cow<'static, str>, id: SpanId, parent: SpanId, time: Range<SystemTime>) -> SpanData {
         let scope = InstrumentationScope::builder("tierlab-server").with_version(env!("CARGO_PKG_VERSION"));
         SpanData {
             span_context: SpanContext::new(self.span.trace_id, id, TraceFlags::SAMPLED, false, TraceState::NONE),
-            parent_span_id: SpanId::INVALID,
+            parent_span_id: parent,
             parent_span_is_remote: false,
             span_kind: SpanKind::Internal,
             name,
-            start_time: from,
-            end_time: until,
+            start_time: time.start,
+            end_time: time.end,
             attributes: Vec::new(),
             dropped_attributes_count: 0,
             events: SpanEvents::default(),

@@ -18,32 +18,16 @@ use sha2::{Digest, Sha256};
 
 /// The document, with a mark where each of the other files goes.
 const DOCUMENT: &str = include_str!("page.html");
-const STYLE: Part = Part {
-    mark: "/*page.css*/",
-    text: include_str!("page.css"),
-};
-const SCRIPTS: [Part; 2] = [
-    Part {
-        mark: "/*readings.js*/",
-        text: include_str!("readings.js"),
-    },
-    Part {
-        mark: "/*page.js*/",
-        text: include_str!("page.js"),
-    },
+/// Files that are put into the document, each behind its mark.
+const STYLE: (&str, &str) = ("/*page.css*/", include_str!("page.css"));
+const SCRIPTS: [(&str, &str); 2] = [
+    ("/*readings.js*/", include_str!("readings.js")),
+    ("/*page.js*/", include_str!("page.js")),
 ];
 
-/// A file that is put into the document.
-struct Part {
-    mark: &'static str,
-    text: &'static str,
-}
-
-impl Part {
-    /// Source expression in a content security policy. Nothing else of its kind is run or applied.
-    fn source(&self) -> String {
-        format!("'sha256-{}'", STANDARD.encode(Sha256::digest(self.text)))
-    }
+/// Source expression of a file in a content security policy. Nothing else of its kind is run or applied.
+fn source((_, text): (&str, &str)) -> String {
+    format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text)))
 }
 
 /// Serves the page.
@@ -69,18 +53,18 @@ fn headers(policy: HeaderValue) -> [(HeaderName, HeaderValue); 6] {
 /// Content security policy of the page: its own style and scripts, requests to this server, and nothing else. No script may
 /// turn text into markup.
 fn policy() -> String {
-    let scripts = SCRIPTS.map(|script| script.source()).join(" ");
+    let scripts = SCRIPTS.map(source).join(" ");
     format!(
         "default-src 'none'; script-src {scripts}; style-src {}; connect-src 'self'; img-src data:; base-uri 'none'; \
          form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'",
-        STYLE.source()
+        source(STYLE)
     )
 }
 
 fn document() -> String {
     let parts = std::iter::once(STYLE).chain(SCRIPTS);
-    parts.fold(DOCUMENT.to_owned(), |document, part| {
-        document.replacen(part.mark, part.text, 1)
+    parts.fold(DOCUMENT.to_owned(), |document, (mark, text)| {
+        document.replacen(mark, text, 1)
     })
 }
 
@@ -91,10 +75,10 @@ mod tests {
     #[test]
     fn the_page_is_whole_and_loads_nothing() {
         let page = document();
-        for part in std::iter::once(STYLE).chain(SCRIPTS) {
-            assert_eq!(DOCUMENT.matches(part.mark).count(), 1, "{}", part.mark);
-            assert_eq!(page.matches(part.text).count(), 1, "{}", part.mark);
-            assert!(!part.text.contains("</"), "{} would end its element", part.mark);
+        for (mark, text) in std::iter::once(STYLE).chain(SCRIPTS) {
+            assert_eq!(DOCUMENT.matches(mark).count(), 1, "{mark}");
+            assert_eq!(page.matches(text).count(), 1, "{mark}");
+            assert!(!text.contains("</"), "{mark} would end its element");
         }
         for outside in ["src=", "@import", "url(", "http://", "https://", "innerHTML", "style="] {
             assert!(!page.contains(outside), "{outside}");

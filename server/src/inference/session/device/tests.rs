@@ -13,8 +13,7 @@ use crate::features::tier::{FeatureTier, RowDestination};
 use crate::inference::session::engine::Engine;
 use crate::inference::session::error::{Fault, RunError};
 use crate::inference::session::tests::{INPUT, WIDTH, engines, parts};
-use crate::request::refusal::{Reason, Refusal};
-use crate::request::stopwatch::Stopwatch;
+use crate::request::{Reason, Refusal, Stopwatch};
 use libloading::{Library, Symbol};
 use standin::StandIn;
 use std::ffi::{CStr, c_char};
@@ -243,7 +242,7 @@ async fn requests_of_both_kinds_share_a_batch_and_large_ones_are_cut() {
     let pieces = crate::batch::job::cut(std::slice::from_ref(&joined), std::slice::from_ref(spec), 40, 16);
     assert_eq!(pieces.len(), 3);
     let mut batch = vec![&sent];
-    batch.extend(pieces.iter().map(|piece| &piece.parts[0]));
+    batch.extend(pieces.iter().map(|piece| &piece.0[0]));
     let have = run(&mut bound, &batch).map_err(|e| e.message).unwrap();
     let whole = Part {
         shape: vec![40, WIDTH as i64],

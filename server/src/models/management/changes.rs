@@ -1,15 +1,19 @@
-//! The start, and loads and unloads by request.
+//! Changes of the models that are served: the start, loads and unloads by request, and in poll control the model tier, which is
+//! listed at an interval.
 //!
-//! In: what the configuration wants, and calls of clients. Out: models that are served, or why not.
+//! In: what the configuration wants, calls of clients, and listings. Out: models that are served, or why not. A tier that fails
+//! at a listing changes nothing; a model that is refused is tried again when its objects change, or at the next listing if it
+//! was the tier that failed.
 
 use super::manager::{ModelManager, ModelSource};
 use super::reconcile::Reload;
-use super::{ALL_MODELS, ControlMode, poll};
+use super::{ALL_MODELS, ControlMode};
 use crate::error::LoadError;
 use crate::models::repository::{self, Listing};
 use crate::models::served_models::shown;
-use crate::request::refusal::{Reason, Refusal};
-use std::sync::Arc;
+use crate::request::{Reason, Refusal};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 use tierlab_protocol::metadata::LoadDocument;
 
 impl ModelManager {
@@ -21,12 +25,8 @@ impl ModelManager {
         let mut listing = repository::list(&*source.tier).await?;
         let location = source.tier.info().location;
         let chosen = self.choose(&listing, &location)?;
-        for name in self
-            .settings
-            .model_configs
-            .keys()
-            .filter(|&name| !listing.contains_key(name))
-        {
+        let configured = self.settings.model_configs.keys();
+        for name in configured.filter(|&name| !listing.contains_key(name)) {
             tracing::warn!(model = %name, "`model_config` has keys for it, and it is not on the tier");
         }
         if self.source.set(source).is_err() {
@@ -48,16 +48,15 @@ impl ModelManager {
             }
         }
         if self.settings.control == ControlMode::None && self.snapshot().models().next().is_none() {
-            let refused = self.snapshot().index();
-            let why: Vec<String> = refused
-                .iter()
+            let refused = self.snapshot().index().into_iter();
+            let why: String = refused
                 .map(|entry| format!("\n  {}: {}", entry.name, entry.reason))
                 .collect();
-            return Err(LoadError::new(format!("no model can be served:{}", why.concat())));
+            return Err(LoadError::new(format!("no model can be served:{why}")));
         }
         let _ = self.started.set(());
         if self.settings.control == ControlMode::Poll {
-            tokio::spawn(poll::run(Arc::downgrade(self), self.settings.poll_interval, listing));
+            tokio::spawn(poll(Arc::downgrade(self), self.settings.poll_interval, listing));
         }
         Ok(())
     }
@@ -76,15 +75,11 @@ impl ModelManager {
             }
             tracing::warn!("{what}");
         }
-        if let Some(name) = wanted
-            .iter()
-            .find(|name| *name != ALL_MODELS && !listing.contains_key(*name))
-        {
-            let have: Vec<&str> = listing.keys().map(String::as_str).collect();
-            return Err(LoadError::new(format!(
-                "no model `{name}` on the model tier ({location}), which has {}",
-                have.join(", ")
-            )));
+        let is_missing = |name: &&String| *name != ALL_MODELS && !listing.contains_key(*name);
+        if let Some(name) = wanted.iter().find(is_missing) {
+            let have = listing.keys().cloned().collect::<Vec<_>>().join(", ");
+            let what = format!("no model `{name}` on the model tier ({location}), which has {have}");
+            return Err(LoadError::new(what));
         }
         Ok(listing.keys().filter(|name| self.wants(name)).cloned().collect())
     }
@@ -125,9 +120,7 @@ impl ModelManager {
         if let Some(parameter) = parameters.iter().find(|name| *name != "unload_dependents") {
             return Err(Refusal::bad(format!("parameter `{}` is not known", shown(parameter))));
         }
-        if !self.started() {
-            return Err(Refusal::new(Reason::NotReady, "the models are still being loaded"));
-        }
+        self.check_started()?;
         self.snapshot().entry(name)?;
         let (this, name) = (Arc::clone(self), name.to_owned());
         let unloading = tokio::spawn(async move {
@@ -137,5 +130,53 @@ impl ModelManager {
         unloading
             .await
             .map_err(|e| Refusal::new(Reason::Inference, format!("unloading failed: {e}")))
+    }
+
+    /// Lists the tier once.
+    async fn look(&self, seen: &mut Listing) {
+        let Some(source) = self.source.get() else { return };
+        let listing = match repository::list(&*source.tier).await {
+            Ok(listing) => listing,
+            Err(error) => {
+                tracing::warn!(
+                    error = error.for_operator(),
+                    "the models on the tier cannot be listed; what is served goes on"
+                );
+                return;
+            }
+        };
+        let mut reconciled = listing.clone();
+        for (name, objects) in &listing {
+            if !self.wants(name) || seen.get(name) == Some(objects) {
+                continue;
+            }
+            let _lock = self.lock_model(name).await;
+            if let Err(error) = self.reconcile(name, objects, Reload::IfChanged).await {
+                tracing::warn!(model = %name, error = error.for_operator(), "the model could not be brought up to date");
+                if error.passing {
+                    reconciled.remove(name);
+                }
+            }
+        }
+        // Names alone: a snapshot holds the models, and keeps their sessions from ending.
+        let mut gone: Vec<String> = self.snapshot().0.keys().cloned().collect();
+        gone.retain(|name| !listing.contains_key(name));
+        for name in gone {
+            let _lock = self.lock_model(&name).await;
+            self.unload(&name, "gone from the model tier").await;
+            self.forget(&name);
+        }
+        *seen = reconciled;
+    }
+}
+
+/// Lists the tier until the server is gone. `seen` is the listing of the start.
+async fn poll(management: Weak<ModelManager>, every: Duration, mut seen: Listing) {
+    loop {
+        tokio::time::sleep(every).await;
+        let Some(management) = management.upgrade() else {
+            return;
+        };
+        management.look(&mut seen).await;
     }
 }
