@@ -113,8 +113,14 @@ impl TryFrom<ModelInferResponse> for InferReply {
         }
         let mut raw = raw.into_iter();
         let tensor = |output: InferTensor| {
-            let is_empty = output.contents.is_none() && output.shape.contains(&0);
-            let raw = raw.next().or_else(|| is_empty.then(Bytes::new));
+            let raw = match (raw.next(), &output.contents) {
+                (None, None) if output.shape.contains(&0) => Some(Bytes::new()),
+                (None, None) => {
+                    let what = "neither `contents` nor `raw_output_contents`";
+                    return Err(BadRequest(format!("output `{}`: {what}", output.name)));
+                }
+                (raw, _) => raw,
+            };
             tensor("output", output, raw.map(Data::from))
         };
         Ok(Self {
