@@ -30,7 +30,7 @@ pub fn inspect(data: &[PathBuf]) -> Environment {
             .collect(),
         gpus: gpus(Path::new("/proc/driver/nvidia")),
         onnxruntime: "unknown".into(),
-        git_commit: BUILD_COMMIT.into(),
+        git_commit: build_commit().into(),
         version: env!("CARGO_PKG_VERSION").into(),
         shared_cores: Vec::new(),
         machine_warnings: Vec::new(),
@@ -72,27 +72,18 @@ fn gpus(root: &Path) -> Vec<String> {
     gpus
 }
 
-/// Commit that this program was built from, with `-dirty` if its sources had changes. `unknown` outside a checkout, or
+/// Returns the commit that this program was built from, with `-dirty` if its sources had changes. `unknown` outside a checkout, or
 /// if the record belongs to another checkout with the same target folder.
-pub(crate) const BUILD_COMMIT: &str = commit_here(
-    env!("TIERLAB_COMMIT"),
-    env!("TIERLAB_COMMIT_OF"),
-    env!("CARGO_MANIFEST_DIR"),
-);
+pub(crate) fn build_commit() -> &'static str {
+    commit_here(
+        env!("TIERLAB_COMMIT"),
+        env!("TIERLAB_COMMIT_OF"),
+        env!("CARGO_MANIFEST_DIR"),
+    )
+}
 
-const fn commit_here(commit: &'static str, of: &str, here: &str) -> &'static str {
-    let (of, here) = (of.as_bytes(), here.as_bytes());
-    if of.len() != here.len() {
-        return "unknown";
-    }
-    let mut at = 0;
-    while at < of.len() {
-        if of[at] != here[at] {
-            return "unknown";
-        }
-        at += 1;
-    }
-    commit
+fn commit_here(commit: &'static str, of: &str, here: &str) -> &'static str {
+    if of == here { commit } else { "unknown" }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! [`Summary`], the findings of each curve, and the answer to the run's question. Pure.
 
 use crate::costs::{cost, mix_shares};
-use crate::curve::curves;
+use crate::curve::{but_rate, curves};
 use crate::curves::slo;
 use crate::decision;
 use crate::latency::{bands, grade, objective, tail};
@@ -31,10 +31,7 @@ pub fn findings(points: &[Point], objective: Option<&Slo>, limits: &Limits) -> V
     curves(points)
         .iter()
         .map(|curve| Finding {
-            factors: Factors {
-                offered_rps: 0.0,
-                ..curve.factors().clone()
-            },
+            factors: but_rate(curve.factors()),
             highest_valid_rps: curve.highest_valid().map(|point| point.factors.offered_rps),
             knee_rps: curve.knee(),
             slo: objective.and_then(|objective| slo::finding(curve, objective, limits)),

@@ -48,7 +48,7 @@ pub fn markdown(run: &Run) -> String {
         page.list(&group.name, &group.sentences);
         page.list("", &group.reaches);
     }
-    page.list("The instrument", &report.instrument.sound());
+    page.list("The instrument", &report.instrument.sound);
     page.text
         + "\nLatency runs from the scheduled send to the last byte of the reply; [lo–hi] are 95 % intervals; ~: rough, without an upper \
            bound; n/a: too few requests. Charts, costs and evidence are in `report.html`, all points in `summary.csv`.\n"

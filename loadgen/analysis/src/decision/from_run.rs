@@ -2,6 +2,7 @@
 //! nothing of the rule.
 
 use super::evidence::{Candidate, StepEvidence};
+use crate::curve::distinct;
 use crate::latency::objective;
 use crate::record::{Fault, Limits, Mode, Objective, Point, Question, Repeat, Run, Verdict};
 use crate::statistics::percentile::BlockTable;
@@ -20,11 +21,7 @@ pub fn candidates(run: &Run) -> Vec<Candidate> {
     };
     let mut names: Vec<&str> = run.variants.iter().map(|variant| variant.name.as_str()).collect();
     if names.is_empty() {
-        for name in points(run, question).map(|point| point.factors.label()) {
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
+        names = distinct(points(run, question).map(|point| point.factors.label()));
     }
     let terms = |name: &str| run.pricing.as_ref()?.terms_by_variant.get(name).cloned();
     names

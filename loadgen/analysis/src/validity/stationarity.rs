@@ -23,6 +23,7 @@
 //! which requests depend on each other.
 
 use crate::record::{Drift, DriftHow, DriftOf, Repeat};
+use crate::statistics::mean;
 use crate::statistics::percentile::{Counts, counts};
 use crate::statistics::student::t_two_sided;
 
@@ -353,10 +354,6 @@ fn jump(figure: &Tested, scatter: Scatter, logs: &[f64], outside: f64) -> Option
             certain(a.1).total_cmp(&certain(b.1))
         });
     found.map(|(place, (from, to, _))| figure.drift(DriftHow::After(place as u32), from, to, logs))
-}
-
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
 /// Returns the mean, and the sum of the squares about it.

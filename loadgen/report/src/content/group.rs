@@ -7,7 +7,7 @@ use super::point_row::Tier;
 use super::table::{Cell, Table, figures, words as text};
 use super::{reach, words};
 use crate::units::{NONE, digits3, percent, rate};
-use tierlab_analysis::curves::{Curve, common_rate, ratio};
+use tierlab_analysis::curves::{Curve, common_rate, distinct, ratio};
 use tierlab_analysis::record::{Interval, MeetsObjective, Objective, Percentile, Point, Run, Summary};
 
 /// Curves that are compared with each other.
@@ -113,13 +113,8 @@ fn row<'a>(
 }
 
 fn objectives(run: &Run) -> Vec<Objective> {
-    let mut objectives: Vec<Objective> = run.slo.iter().map(|slo| slo.objective).collect();
-    for objective in run.question.iter().flat_map(|question| &question.objectives) {
-        if !objectives.contains(objective) {
-            objectives.push(*objective);
-        }
-    }
-    objectives
+    let asked = run.question.iter().flat_map(|question| question.objectives.clone());
+    distinct(run.slo.iter().map(|slo| slo.objective).chain(asked))
 }
 
 /// Rate of the best point, if it is the server's own limit.

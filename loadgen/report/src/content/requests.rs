@@ -3,28 +3,27 @@
 //! In: the points of a run. Out: a sentence for each kind of request. Knows nothing of markup.
 
 use crate::units::{bytes, percent, thousands};
-use tierlab_analysis::record::{Run, SentInput, SentRequests, Spread};
+use tierlab_analysis::curves::grouped;
+use tierlab_analysis::record::{Factors, Run, SentInput, SentRequests, Spread};
 
 /// Shapes of an input that a sentence lists.
 const SHAPES: usize = 4;
 
 /// Returns a sentence per model, mode and batch size with a record of its requests.
 pub(crate) fn sentences(run: &Run) -> Vec<String> {
-    let mut known: Vec<(String, String)> = Vec::new();
-    for point in &run.points {
-        let factors = &point.factors;
-        let Some(sent) = point.repeats.iter().find_map(|repeat| repeat.sent.as_ref()) else {
-            continue;
-        };
-        let kind = format!("{} {}×{}", factors.model, factors.mode, factors.batch_size);
-        if known.iter().all(|(other, _)| *other != kind) {
-            let text = sentence(sent);
-            known.push((kind, text));
-        }
-    }
-    known
-        .into_iter()
-        .map(|(kind, text)| format!("Requests to {kind}: {text}"))
+    let sent = run.points.iter().filter_map(|point| {
+        let Factors {
+            model,
+            mode,
+            batch_size,
+            ..
+        } = &point.factors;
+        let sent = point.repeats.iter().find_map(|repeat| repeat.sent.as_ref())?;
+        Some((format!("{model} {mode}×{batch_size}"), sent))
+    });
+    let kinds = grouped(sent).into_iter();
+    kinds
+        .map(|(kind, sent)| format!("Requests to {kind}: {}", sentence(sent[0])))
         .collect()
 }
 

@@ -277,7 +277,7 @@ fn evidence(report: &Report<'_>) -> Markup {
         }
         (findings(&report.cautions))
         h3 { "The instrument" }
-        (findings(&report.instrument.sound()))
+        (findings(&report.instrument.sound))
         @if let Some(checks) = &report.instrument.checks { (table(checks, "")) }
         @if !report.requests.is_empty() { h3 { "The requests" } (findings(&report.requests)) }
         h3 { "The machine" }

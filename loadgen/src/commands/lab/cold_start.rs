@@ -2,8 +2,7 @@
 //! and ways take turns, so that a slow minute falls on all of them.
 
 use super::context::{LabContext, Place, Purpose};
-use super::data::Prepared;
-use super::servers::{Launched, Servers};
+use super::servers::Launched;
 use super::stage;
 use super::targets::Targets;
 use crate::error::RunError;
@@ -27,15 +26,9 @@ const STAGES: [&str; 6] = ["read", "verify", "place", "session", "warmup", "feat
 pub(super) async fn measure(
     context: &LabContext<'_>,
     plan: &ColdStartPlan,
-    prepared: &Prepared,
     targets: &Targets,
 ) -> Result<Vec<ColdStart>, RunError> {
-    let lab = Lab {
-        context,
-        prepared,
-        running: &targets.servers,
-        targets: &targets.each,
-    };
+    let lab = Lab { context, targets };
     let variants = started(context.lab);
     if plan.ways.contains(&ColdWay::Restart) {
         for variant in &variants {
@@ -117,9 +110,7 @@ struct Served {
 /// Context of all cold starts.
 struct Lab<'a> {
     context: &'a LabContext<'a>,
-    prepared: &'a Prepared,
-    running: &'a Servers,
-    targets: &'a [Target],
+    targets: &'a Targets,
 }
 
 impl Lab<'_> {
@@ -129,7 +120,7 @@ impl Lab<'_> {
             stage::empty(self.context, variant, Purpose::ColdStarts)?;
         }
         if start.page_cache == PageCache::Dropped {
-            let folder = self.running.folder(&variant.tier)?;
+            let folder = self.targets.servers.folder(&variant.tier)?;
             page_cache::drop_below(&folder).map_err(RunError::io(&folder))?;
         }
         let due = self.due(start);
@@ -137,7 +128,7 @@ impl Lab<'_> {
             ColdWay::Load => {
                 let is_of = |target: &&Target| target.label() == variant.label();
                 // A tier in several cache states has a server for each: one of them.
-                let targets = self.targets.iter().filter(is_of).take(due.len());
+                let targets = self.targets.each.iter().filter(is_of).take(due.len());
                 let targets: Vec<&Target> = targets.collect();
                 for target in &targets {
                     target.control.unload(&self.context.plan.model).await?;
@@ -214,9 +205,9 @@ impl Lab<'_> {
             number,
             purpose: Purpose::ColdStarts,
         };
-        let server = self.running.launch(self.context, self.prepared, &place).await?;
+        let server = self.targets.servers.launch(self.context, &place).await?;
         let ready = began.elapsed();
-        let target = server.target(self.context, self.prepared, variant).await?;
+        let target = server.target(self.context, variant).await?;
         let replied = ready + self.first_reply(&target).await?;
         let model = &self.context.plan.model;
         let scrape = target.control.scrape().await?;
@@ -249,7 +240,7 @@ impl Lab<'_> {
         for number in 0..variant.servers {
             let now = Instant::now();
             let (_, server) = self.restart(variant, number, now, now).await?;
-            let target = server.target(self.context, self.prepared, variant).await?;
+            let target = server.target(self.context, variant).await?;
             stage::settle(&target).await?;
         }
         Ok(())

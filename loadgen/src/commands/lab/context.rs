@@ -1,6 +1,7 @@
 //! Context of every part of the lab: its plan, the project's other programs, Ctrl-C, the folder that it works in; and
 //! which server of a variant is meant.
 
+use super::data::Prepared;
 use crate::children;
 use crate::error::RunError;
 use crate::plan::{LabPlan, Origin, Plan, VariantPlan};
@@ -16,6 +17,8 @@ pub(super) struct LabContext<'a> {
     pub(super) plan: &'a Plan,
     pub(super) lab: &'a LabPlan,
     pub(super) programs: Programs,
+    /// Data for the servers; empty until they are prepared.
+    pub(super) prepared: Prepared,
     pub(super) interrupt: &'a Interrupt,
     /// True if tables and remarks are printed before the answer.
     pub(super) verbose: bool,

@@ -108,7 +108,8 @@ pub(super) fn open(context: &LabContext<'_>) -> Result<Locations, RunError> {
         }
         command.arg("--exit-with-parent");
         let log = logs.join("origin.log");
-        let (child, said) = Child::start("tierlab-origin", command, &log, lab.ready_timeout, context.interrupt)?;
+        let child = Child::spawn("tierlab-origin", command, &log)?;
+        let (child, said) = child.ready(lab.ready_timeout, context.interrupt)?;
         locations.origin = Some(child);
         ready = said;
     }

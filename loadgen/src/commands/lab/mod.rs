@@ -27,11 +27,13 @@ use crate::store::folder::sha256;
 use crate::store::resume::StoppedRun;
 use clap::Args;
 use context::{LabContext, programs};
+use data::Prepared;
 use std::collections::BTreeMap;
 use std::mem::take;
 use std::path::PathBuf;
 use std::time::Duration;
 use targets::Targets;
+use tierlab_analysis::curves::distinct;
 use tierlab_analysis::latency::objective::{limited, measured_us};
 use tierlab_analysis::record::{Environment, Objective, PageCache, Point, Question, Run};
 use tierlab_analysis::statistics::percentile::BlockTable;
@@ -73,33 +75,34 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
     let lab = lab_of(&plan, options)?;
     let agents = options.run.agents.open()?;
     let resumed = options.run.resumed(&plan)?;
-    let context = LabContext {
+    let mut context = LabContext {
         plan: &plan,
         lab: &lab,
         programs: programs(&lab, options.bin_dir.as_deref())?,
+        prepared: Prepared::default(),
         interrupt: &interrupt,
         verbose: options.run.verbose,
     };
     let configs = config_files(&plan, &lab)?;
     // Before the lab's own work, which would count as foreign load.
     let warnings = doctor::warnings(options.bin_dir.as_deref()).await;
-    let mut prepared = data::prepare(&context)?;
+    context.prepared = data::prepare(&context)?;
     // Reports gaps of the price list before anything runs; sizes of layouts are known only once they are written.
-    prices::of_variants(&plan, &lab, &prepared)?;
+    prices::of_variants(&context)?;
     let instrument = prove(&plan, resumed.earlier.as_ref(), &options.run.certificates, &interrupt).await?;
     if let Some(question) = &plan.question {
         check_answerable(&plan, question, lab.variants.len(), &instrument)?;
     }
     let locations = locations::open(&context)?;
-    data::publish(&context, &mut prepared, &locations)?;
-    let pricing = prices::of_variants(&plan, &lab, &prepared)?;
+    data::publish(&mut context, &locations)?;
+    let pricing = prices::of_variants(&context)?;
     let mut environment = environment::inspect(&locations.folders);
     environment.shared_cores = shared_cores(&lab, options);
     environment.machine_warnings = warnings;
-    let mut targets = Targets::open(&context, &prepared, locations, &mut environment).await?;
+    let mut targets = Targets::open(&context, locations, &mut environment).await?;
     let cold_starts = match (&resumed.earlier, &lab.cold_start) {
         (Some(earlier), _) => earlier.run.cold_starts.clone(),
-        (None, Some(plan)) => Box::pin(cold_start::measure(&context, plan, &prepared, &targets)).await?,
+        (None, Some(plan)) => Box::pin(cold_start::measure(&context, plan, &targets)).await?,
         (None, None) => Vec::new(),
     };
     let dropped = pages_to_drop(&lab, &targets.servers)?;
@@ -188,12 +191,8 @@ fn drops(variant: &VariantPlan) -> bool {
 
 /// Notes in the result which states were measured with the page cache dropped.
 fn note_drops(lab: &LabPlan, environment: &mut Environment) {
-    let mut states: Vec<&str> = Vec::new();
-    for variant in lab.variants.iter().filter(|variant| drops(variant)) {
-        if !states.contains(&variant.cache.name.as_str()) {
-            states.push(&variant.cache.name);
-        }
-    }
+    let dropping = lab.variants.iter().filter(|variant| drops(variant));
+    let states = distinct(dropping.map(|variant| variant.cache.name.as_str()));
     if states.is_empty() {
         return;
     }
@@ -314,5 +313,5 @@ fn below<'a>(objective: &'a Objective, floor: &Point) -> Option<(&'a Objective, 
     let repeats = floor.repeats.iter();
     let table = BlockTable::new(repeats.map(|repeat| limited(*objective, repeat)));
     let us = measured_us(*objective, &table)?;
-    (Some(us) >= objective.limit_us()).then_some((objective, us))
+    (us >= objective.limit_us()).then_some((objective, us))
 }

@@ -1,15 +1,19 @@
 //! Prices of a lab's variants. In: the plan's price list, and how much the lab keeps. Out: prices by variant, or by tier
 //! where there are no variants.
 
+use super::context::LabContext;
 use super::data::Prepared;
 use crate::error::RunError;
-use crate::plan::{LabPlan, Plan, VariantPlan};
+use crate::plan::VariantPlan;
 use std::path::Path;
 use tierlab_analysis::record::{PricedVariant, PricedVariants, Pricing, StoredBytes};
 use tierlab_instrument::prices::{self, PricingError};
 
 /// The prices of a plan; `None` where it names none.
-pub(super) fn of_variants(plan: &Plan, lab: &LabPlan, prepared: &Prepared) -> Result<Option<Pricing>, RunError> {
+pub(super) fn of_variants(context: &LabContext<'_>) -> Result<Option<Pricing>, RunError> {
+    let LabContext {
+        plan, lab, prepared, ..
+    } = context;
     let Some((file, instance)) = &plan.prices else {
         return Ok(None);
     };

@@ -1,7 +1,6 @@
 //! Servers of a lab. In: variants. Out: running processes, each with its address.
 
 use super::context::{LabContext, Place, Purpose};
-use super::data::Prepared;
 use super::locations::{Locations, set};
 use super::stage;
 use crate::children::{self, Child};
@@ -43,7 +42,6 @@ impl Servers {
     pub(super) async fn start(
         &mut self,
         context: &LabContext<'_>,
-        prepared: &Prepared,
         variant: &VariantPlan,
     ) -> Result<Vec<Target>, RunError> {
         let service = shared_service(context.lab, variant);
@@ -58,20 +56,15 @@ impl Servers {
                 number,
                 purpose: Purpose::Loads,
             };
-            let server = self.launch(context, prepared, &place).await?;
-            targets.push(server.target(context, prepared, variant).await?);
+            let server = self.launch(context, &place).await?;
+            targets.push(server.target(context, variant).await?);
             self.servers.push(server.child);
         }
         Ok(targets)
     }
 
     /// Starts a server that ends when it is dropped, and waits until it is ready.
-    pub(super) async fn launch(
-        &self,
-        context: &LabContext<'_>,
-        prepared: &Prepared,
-        place: &Place<'_>,
-    ) -> Result<Launched, RunError> {
+    pub(super) async fn launch(&self, context: &LabContext<'_>, place: &Place<'_>) -> Result<Launched, RunError> {
         let LabContext { plan, lab, .. } = context;
         let variant = place.variant;
         let VariantPlan { tier, cache, .. } = variant;
@@ -83,7 +76,7 @@ impl Servers {
         }
         let mut keys = vec![
             format!("models=[\"{}\"]", plan.model),
-            format!("cache.capacity_bytes={}", capacity(prepared, cache)),
+            format!("cache.capacity_bytes={}", capacity(context, cache)),
             // Sessions fitted at a server's start could differ between the tiers' servers.
             "runtime.instances.cores=1".to_owned(),
         ];
@@ -155,16 +148,11 @@ pub(super) struct Launched {
 
 impl Launched {
     /// Target of the server, after a check of its tier and cache.
-    pub(super) async fn target(
-        &self,
-        context: &LabContext<'_>,
-        prepared: &Prepared,
-        variant: &VariantPlan,
-    ) -> Result<Target, RunError> {
+    pub(super) async fn target(&self, context: &LabContext<'_>, variant: &VariantPlan) -> Result<Target, RunError> {
         let plan = context.plan;
         let cache = &variant.cache;
         let Self { what, log, ready, .. } = self;
-        let capacity = capacity(prepared, cache);
+        let capacity = capacity(context, cache);
         let grpc_url = ready.grpc_listen.as_ref().map(|address| format!("http://{address}"));
         let control = Control::own(&format!("http://{}", ready.listen), grpc_url)?;
         let has = control.scrape().await?.sum(metrics::CACHE_CAPACITY_BYTES, &[]) as u64;
@@ -176,7 +164,7 @@ impl Launched {
             )));
         }
         let model = control.model(&plan.model).await?;
-        if prepared.table_bytes > 0 && model.joined.is_none() {
+        if context.prepared.table_bytes > 0 && model.joined.is_none() {
             return Err(RunError::Child(format!(
                 "{what} does not join features, though the model's config says so (log: {})",
                 log.display()
@@ -228,6 +216,6 @@ fn around_the_tier(context: &LabContext<'_>, place: &Place<'_>) -> Result<Vec<St
     Ok(set)
 }
 
-fn capacity(prepared: &Prepared, cache: &CacheState) -> u64 {
-    (prepared.table_bytes as f64 * cache.share) as u64
+fn capacity(context: &LabContext<'_>, cache: &CacheState) -> u64 {
+    (context.prepared.table_bytes as f64 * cache.share) as u64
 }

@@ -2,7 +2,6 @@
 //! its server. Out: what the stage held when measuring began.
 
 use super::context::{LabContext, Place, Purpose};
-use super::data::Prepared;
 use super::prefill::{self, TOGETHER};
 use crate::error::RunError;
 use crate::plan::{LabPlan, VariantPlan};
@@ -63,12 +62,12 @@ pub(super) fn empty(context: &LabContext<'_>, variant: &VariantPlan, purpose: Pu
 /// Fills a variant's stage where the plan says so, and tells what it holds.
 pub(super) async fn prepare(
     context: &LabContext<'_>,
-    prepared: &Prepared,
     variant: &VariantPlan,
     target: &Target,
 ) -> Result<Option<StageState>, RunError> {
     let Some(stage) = variant.staged else { return Ok(None) };
     if stage.fill == StageFill::Filled {
+        let prepared = &context.prepared;
         let stored_bytes = prepared.laid_out_bytes_of(variant).unwrap_or(prepared.table_bytes);
         if let Content::Joined(population) = &target.content {
             // An entity of every part of the table, so that each of its blocks is read once.
