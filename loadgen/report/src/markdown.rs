@@ -20,12 +20,8 @@ const COMMIT_DIGITS: usize = 12;
 pub fn markdown(run: &Run) -> String {
     let report = Report::of(run);
     let mut page = Page::default();
-    page.add(&format!(
-        "# {}\n\n**{}.**\n\n{}\n",
-        plain(&run.name),
-        plain(&report.sentence),
-        facts(&report)
-    ));
+    let (name, sentence, facts) = (plain(&run.name), plain(&report.sentence), facts(&report));
+    page.add(&format!("# {name}\n\n**{sentence}.**\n\n{facts}\n"));
     if let Some(answer) = &report.answer {
         page.add(&format!("\n{}.\n", plain(&answer.terms)));
     }
@@ -84,11 +80,8 @@ impl Page {
             "" => "\n".to_owned(),
             title => format!("\n## {}\n\n", plain(title)),
         };
-        self.lines(
-            &heading,
-            lines.iter().map(|line| format!("- {}.\n", plain(line))),
-            "remarks",
-        );
+        let lines = lines.iter().map(|line| format!("- {}.\n", plain(line)));
+        self.lines(&heading, lines, "remarks");
     }
 
     fn table(&mut self, heading: &str, table: &Table) {

@@ -110,7 +110,7 @@ fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo)
         // The measurement did not follow its schedule, so any result is unknown.
         _ if summary.faults.is_empty() || off_schedule.into_iter().any(has) => false,
         // Latency includes the wait for a user and a late send.
-        true => !has(Fault::Replies) && !(has(Fault::Disturbed) && has(Fault::Errors)),
+        true => !(has(Fault::Replies) || has(Fault::Disturbed) && has(Fault::Errors)),
         false if has(Fault::InFlight) => !has(Fault::Disturbed) && !waited(),
         false => !has(Fault::Disturbed) && !has(Fault::Late),
     };
@@ -163,17 +163,13 @@ fn interval(summary: &Summary, objective: Objective) -> Option<Interval> {
 /// The rate below the cut always meets the objective, and the rate above misses it.
 #[must_use]
 pub fn cut(evidence: &[RateEvidence]) -> usize {
-    let above: u64 = evidence
-        .iter()
-        .filter(|one| one.is_met())
-        .map(|one| u64::from(one.repeats))
-        .sum();
+    let met = evidence.iter().filter(|one| one.is_met());
+    let above: u64 = met.map(|one| u64::from(one.repeats)).sum();
     let (mut best, mut fewest, mut contradicted) = (0, above, above);
     for (index, one) in evidence.iter().enumerate() {
-        if one.is_met() {
-            contradicted -= u64::from(one.repeats);
-        } else {
-            contradicted += u64::from(one.repeats);
+        match one.is_met() {
+            true => contradicted -= u64::from(one.repeats),
+            false => contradicted += u64::from(one.repeats),
         }
         if contradicted < fewest {
             (best, fewest) = (index + 1, contradicted);
@@ -249,26 +245,18 @@ pub fn finding(curve: &Curve<'_>, slo: &Slo, limits: &Limits) -> Option<SloFindi
     let cut = cut(&all);
     let (below, above) = all.split_at(cut);
     let highest_rps = below.last().map(|best| highest(&judged, *best, slo, limits));
-    let unknown: Vec<NotMet> = unknown
-        .iter()
-        .map(|(point, _)| NotMet {
-            rps: point.factors.offered_rps,
-            why: why_not(point, slo),
-        })
-        .collect();
+    let not_met = |(point, _): &(&Point, RateEvidence)| NotMet {
+        rps: point.factors.offered_rps,
+        why: why_not(point, slo),
+    };
+    let unknown: Vec<NotMet> = unknown.iter().map(not_met).collect();
+    let missed_below = below.iter().filter(|one| !one.is_met());
+    let contradicting = missed_below.chain(above.iter().filter(|one| one.is_met()));
     Some(SloFinding {
         outcome: outcome(below, above, &unknown, slo),
         highest_rps,
-        not_met: judged.get(cut).map(|(point, _)| NotMet {
-            rps: point.factors.offered_rps,
-            why: why_not(point, slo),
-        }),
-        contradicting_rps: below
-            .iter()
-            .filter(|one| !one.is_met())
-            .chain(above.iter().filter(|one| one.is_met()))
-            .map(|one| one.rps)
-            .collect(),
+        not_met: judged.get(cut).map(not_met),
+        contradicting_rps: contradicting.map(|one| one.rps).collect(),
         unknown,
     })
 }

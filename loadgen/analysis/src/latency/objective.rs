@@ -44,15 +44,10 @@ pub fn measured_us(objective: Objective, table: &BlockTable) -> Option<f64> {
     }
 }
 
-/// Returns the number of requests that count as slow; the objective is missed above a share of
-/// [`Objective::slow_share`].
+/// Returns the share of requests that count as slow; the objective is missed above [`Objective::slow_share`].
 ///
 /// For the mean the odds of being slow are the mean over its limit: they reach 1 at the limit, and rise with the rate
 /// as the mean does.
-pub(crate) fn slow(objective: Objective, table: &BlockTable) -> f64 {
-    slow_share(objective, table) * table.samples() as f64
-}
-
 fn slow_share(objective: Objective, table: &BlockTable) -> f64 {
     let limit_us = objective.limit_us();
     match objective {
@@ -86,7 +81,8 @@ pub(crate) fn misses(repeat: &Repeat, objective: Objective) -> f64 {
         }
         Objective::Mean { .. } => {
             let table = BlockTable::new([repeat.histograms.latency.as_slice()]);
-            (slow(objective, &table) + repeat.failed() as f64).min(repeat.scheduled as f64)
+            let slow = slow_share(objective, &table) * table.samples() as f64;
+            (slow + repeat.failed() as f64).min(repeat.scheduled as f64)
         }
     }
 }
@@ -149,7 +145,7 @@ mod tests {
                 let us = measured_us(objective, &table).unwrap();
                 assert_eq!(us < objective.limit_us(), met, "{objective}: {us}");
                 assert_eq!(
-                    slow(objective, &table) <= objective.slow_share() * 1_000.0,
+                    slow_share(objective, &table) <= objective.slow_share(),
                     met,
                     "{objective}"
                 );

@@ -293,6 +293,15 @@ pub struct Band {
     pub reads: Reads,
 }
 
+impl Band {
+    /// Returns the mean microseconds of a part; 0 without it.
+    #[must_use]
+    pub fn part_us(&self, part: &str) -> f64 {
+        let found = self.parts_us.iter().find(|(name, _)| name == part);
+        found.map_or(0.0, |(_, us)| *us)
+    }
+}
+
 /// The reads behind the requests of a band, as means per request that carried a server timing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Reads {

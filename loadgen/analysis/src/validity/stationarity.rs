@@ -216,18 +216,9 @@ fn across(figure: &Tested, windows: &[Vec<Counts>], outside: f64) -> Option<Drif
             test(difference, left, scale, outside / (logs.len() - 1) as f64)
         }),
     );
-    let better = match (&trend, &change) {
-        (Some(trend), Some(change)) => {
-            if change.1 < trend.1 {
-                change
-            } else {
-                trend
-            }
-        }
-        (Some(one), None) | (None, Some(one)) => one,
-        (None, None) => return None,
-    };
-    Some(better.0.clone())
+    let found = [trend, change].into_iter().flatten();
+    let (better, _) = found.min_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some(better)
 }
 
 /// Fits a straight line through the repeats, with the remaining squares. `test` judges a difference by those squares

@@ -22,8 +22,8 @@ pub(crate) struct AnswerText {
     pub(crate) ranking: Table,
     /// Figure that is minimised.
     minimise: Minimise,
-    /// Dollars a month over the demand, for variants with a price.
-    pub(crate) months: Vec<Months>,
+    /// Variants with a price: requests per second at the peak, with the dollars a month.
+    pub(crate) months: Vec<(String, Vec<(f64, f64)>)>,
     /// Demand, in requests per second at the peak.
     pub(crate) peak_rps: Option<f64>,
     /// Demands at which another variant costs less, in sentences.
@@ -36,13 +36,6 @@ pub(crate) struct AnswerText {
     pub(crate) how_sure: Vec<String>,
 }
 
-/// Dollars a month of a variant over the demand.
-pub(crate) struct Months {
-    pub(crate) tier: Tier,
-    /// Requests per second at the peak, with the dollars.
-    pub(crate) curve: Vec<(f64, f64)>,
-}
-
 impl AnswerText {
     /// Answer of a run; `None` without a question, or before the answer.
     pub(crate) fn of(run: &Run) -> Option<Self> {
@@ -53,7 +46,7 @@ impl AnswerText {
             terms: terms(&answer.question),
             minimise: answer.question.minimise,
             ranking: ranking(run, answer),
-            months: months(run, answer),
+            months: months(answer),
             peak_rps: answer.question.demand.map(|demand| demand.peak_rps),
             elsewhere: elsewhere(answer),
             other_sizes: other_sizes(run, answer),
@@ -137,7 +130,7 @@ fn slo(outcome: MeetsObjective) -> Cell {
 /// Demands of the table of months, as shares of the question's.
 pub(crate) const AROUND: [f64; 5] = [0.2, 0.5, 1.0, 2.0, 5.0];
 
-fn months(run: &Run, answer: &Answer) -> Vec<Months> {
+fn months(answer: &Answer) -> Vec<(String, Vec<(f64, f64)>)> {
     let Some(demand) = answer.question.demand else {
         return Vec::new();
     };
@@ -150,16 +143,13 @@ fn months(run: &Run, answer: &Answer) -> Vec<Months> {
             at_rps.retain(|rps| *rps < end);
             at_rps.push(end.max(demand.peak_rps));
         }
-        Months {
-            tier: Tier::of(run, &ranked.variant),
-            curve: over_demand(&answer.question, ranked, &at_rps),
-        }
+        (ranked.variant.clone(), over_demand(&answer.question, ranked, &at_rps))
     };
     let ranking = answer.ranking.iter();
     let months = ranking
         .filter(|ranked| ranked.outcome != MeetsObjective::NotMet)
         .map(of);
-    months.filter(|months| !months.curve.is_empty()).collect()
+    months.filter(|(_, months)| !months.is_empty()).collect()
 }
 
 /// Best variant, and the others that meet the objective; `None` unless dollars decide.

@@ -75,8 +75,9 @@ impl Cell {
         let (value, interval) = text.split_once(" [").unwrap_or((text, ""));
         let ends = interval.strip_suffix(']').and_then(|ends| ends.split_once('–'));
         let is_shown = !interval.is_empty() && ends.is_none_or(|(lo, hi)| lo != hi);
+        let shown = is_shown.then(|| format!("[{interval}"));
         Self {
-            interval: is_shown.then(|| format!("[{interval}")).unwrap_or_default(),
+            interval: shown.unwrap_or_default(),
             ..Self::plain(value)
         }
     }

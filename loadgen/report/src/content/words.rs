@@ -97,16 +97,12 @@ pub(crate) fn tier(run: &Run, tier: &str) -> String {
 
 /// Factors of a table or chart in words: all but tier, cache and rate.
 pub(crate) fn group(factors: &Factors) -> String {
-    let Factors {
-        mode,
-        model,
-        batch_size,
-        keys,
-        ..
-    } = factors;
-    let rows = if *batch_size == 1 { "row" } else { "rows" };
-    let arrivals = arrivals(factors);
-    format!("{mode} · {model} · {batch_size} {rows} per request · {arrivals} arrivals · {keys} keys")
+    let rows = if factors.batch_size == 1 { "row" } else { "rows" };
+    let sent = format!(
+        "{} · {} · {} {rows} per request",
+        factors.mode, factors.model, factors.batch_size
+    );
+    format!("{sent} · {} arrivals · {} keys", arrivals(factors), factors.keys)
 }
 
 /// The arrival process, and what was sent at the same time.

@@ -21,7 +21,7 @@ pub struct Figure {
     caption: String,
     /// True for the figure that a page opens with: its first chart is the widest.
     #[serde(skip)]
-    is_leading: bool,
+    pub(super) is_leading: bool,
 }
 
 /// Chart of one figure over another.
@@ -194,27 +194,13 @@ impl Figure {
         Self::of(series.iter().map(|one| one.look.clone()).collect(), charts, caption)
     }
 
-    fn of(series: Vec<Look>, charts: Vec<Chart>, caption: &str) -> Self {
+    pub(super) fn of(series: Vec<Look>, charts: Vec<Chart>, caption: &str) -> Self {
         Self {
             series,
             charts,
             caption: caption.to_owned(),
             is_leading: false,
         }
-    }
-
-    /// Renames the series.
-    pub(super) fn named(mut self, names: &[String]) -> Self {
-        for (look, name) in self.series.iter_mut().zip(names) {
-            look.label.clone_from(name);
-        }
-        self
-    }
-
-    /// Marks the figure that a page opens with.
-    pub(super) const fn leading(mut self) -> Self {
-        self.is_leading = true;
-        self
     }
 
     /// Figure as HTML; nothing without a line in any chart.

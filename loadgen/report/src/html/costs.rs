@@ -3,7 +3,7 @@
 //!
 //! In: a group and its series. Out: figures and a table.
 
-use super::chart::{Axis, Chart, Figure, Line, Series, Unit, short};
+use super::chart::{Axis, Chart, Figure, Line, Look, Series, Unit, short};
 use super::markup::{findings, table};
 use super::stages::swatch;
 use crate::content::best::Best;
@@ -130,9 +130,13 @@ fn over_hits(over: &OverHitRatio, sentences: &[String], series: &[Series<'_>]) -
         ..Chart::default()
     };
     // A line belongs to a tier, whatever the cache state.
-    let tiers: Vec<String> = series.iter().map(|one| one.row.tier.printed.clone()).collect();
+    let look = |one: &Series<'_>| Look {
+        label: one.row.tier.printed.clone(),
+        ..one.look.clone()
+    };
+    let looks = series.iter().map(look).collect();
     html! {
-        (Figure::new(series, vec![chart], NOTE).named(&tiers).html())
+        (Figure::of(looks, vec![chart], NOTE).html())
         (findings(sentences))
     }
 }

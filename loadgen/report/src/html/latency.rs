@@ -18,7 +18,9 @@ pub(super) fn leading(answer: Option<&AnswerText>, group: &Group<'_>) -> Markup 
     let tail = tail(group, &series);
     let months = answer.and_then(|answer| over_demand(answer, &series));
     let charts: Vec<Chart> = tail.into_iter().chain(months).collect();
-    Figure::new(&series, charts, LEADING_CAPTION).leading().html()
+    let mut figure = Figure::new(&series, charts, LEADING_CAPTION);
+    figure.is_leading = true;
+    figure.html()
 }
 
 const LEADING_CAPTION: &str = "Point at a curve for its 95 % intervals. Hollow markers: saturated, invalid or rough. Ring: the highest rate that \
@@ -28,10 +30,10 @@ const LEADING_CAPTION: &str = "Point at a curve for its 95 % intervals. Hollow m
 fn over_demand(answer: &AnswerText, series: &[Series<'_>]) -> Option<Chart> {
     let peak_rps = answer.peak_rps?;
     let mut lines = Vec::new();
-    for months in &answer.months {
+    for (variant, months) in &answer.months {
         let mut labels = series.iter().map(|one| one.curve.factors().label());
-        if let Some(index) = labels.position(|label| label == months.tier.name) {
-            lines.push(Line::through(index, months.curve.iter().copied()));
+        if let Some(index) = labels.position(|label| label == variant) {
+            lines.push(Line::through(index, months.iter().copied()));
         }
     }
     let rates = || lines.iter().flat_map(|line| &line.x).copied();

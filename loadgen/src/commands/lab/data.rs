@@ -1,11 +1,11 @@
 //! Models and tables of a lab. In: what the plan wants. Out: a repository and a table on disk, and on every tier.
 //! Existing data are used again; a stamp beside them says how they were made.
 
-use super::context::LabContext;
+use super::context::{LabContext, Prepared};
 use super::locations::{Location, Locations};
 use crate::children;
 use crate::error::RunError;
-use crate::plan::{Data, VariantPlan};
+use crate::plan::Data;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,29 +13,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tierlab_formats::model::{CONFIG_FILE, ModelConfig};
 use tierlab_formats::table::EXTENSION;
-
-/// Data for the servers.
-#[derive(Debug, Default)]
-pub(super) struct Prepared {
-    /// Holds `NAME/VERSION/model.onnx`.
-    pub(super) repository: PathBuf,
-    /// Holds `TABLE.rows`.
-    pub(super) features: PathBuf,
-    /// Bytes of the table that the model joins; 0 where it joins none.
-    pub(super) table_bytes: u64,
-    /// Bytes of that table by tier and layout, where it was laid out.
-    pub(super) laid_out_bytes: BTreeMap<(String, String), u64>,
-    /// Source of the data.
-    stamp: String,
-}
-
-impl Prepared {
-    /// Bytes that the table takes on the tier of a variant in its layout, once it was laid out.
-    pub(super) fn laid_out_bytes_of(&self, variant: &VariantPlan) -> Option<u64> {
-        let key = (variant.tier.name.clone(), variant.laid_out()?.to_owned());
-        self.laid_out_bytes.get(&key).copied()
-    }
-}
 
 /// Generates what is not there yet.
 pub(super) fn prepare(context: &LabContext<'_>) -> Result<Prepared, RunError> {

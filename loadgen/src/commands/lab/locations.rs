@@ -85,11 +85,8 @@ pub(super) fn open(context: &LabContext<'_>) -> Result<Locations, RunError> {
         by_tier: BTreeMap::new(),
         folders: Vec::new(),
     };
-    let embedded = |name: &str| {
-        lab.tiers
-            .iter()
-            .any(|tier| tier.kind == name && tier.origin == Origin::Embedded)
-    };
+    let is_embedded = |tier: &TierPlan, name: &str| tier.kind == name && tier.origin == Origin::Embedded;
+    let embedded = |name: &str| lab.tiers.iter().any(|tier| is_embedded(tier, name));
     let mut ready = OriginReady::default();
     if let Some(program) = &context.programs.origin {
         let mut command = Command::new(program);

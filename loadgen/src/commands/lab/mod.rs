@@ -26,8 +26,7 @@ use crate::selfcheck::prove::prove;
 use crate::store::folder::sha256;
 use crate::store::resume::StoppedRun;
 use clap::Args;
-use context::{LabContext, programs};
-use data::Prepared;
+use context::{LabContext, Prepared, programs};
 use std::collections::BTreeMap;
 use std::mem::take;
 use std::path::PathBuf;
@@ -89,7 +88,8 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
     context.prepared = data::prepare(&context)?;
     // Reports gaps of the price list before anything runs; sizes of layouts are known only once they are written.
     prices::of_variants(&context)?;
-    let instrument = prove(&plan, resumed.earlier.as_ref(), &options.run.certificates, &interrupt).await?;
+    let earlier = resumed.as_ref().map(|(earlier, _)| earlier);
+    let instrument = prove(&plan, earlier, &options.run.certificates, &interrupt).await?;
     if let Some(question) = &plan.question {
         check_answerable(&plan, question, lab.variants.len(), &instrument)?;
     }
@@ -100,7 +100,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
     environment.shared_cores = shared_cores(&lab, options);
     environment.machine_warnings = warnings;
     let mut targets = Targets::open(&context, locations, &mut environment).await?;
-    let cold_starts = match (&resumed.earlier, &lab.cold_start) {
+    let cold_starts = match (earlier, &lab.cold_start) {
         (Some(earlier), _) => earlier.run.cold_starts.clone(),
         (None, Some(plan)) => Box::pin(cold_start::measure(&context, plan, &targets)).await?,
         (None, None) => Vec::new(),
@@ -214,14 +214,11 @@ pub(super) fn config_files(plan: &Plan, lab: &LabPlan) -> Result<Vec<PathBuf>, R
     files.extend(lab.tiers.iter().map(|tier| lab.tier_file(&tier.name)));
     files.extend(plan.prices.iter().map(|(file, _)| file.clone()));
     files.extend(plan.input_files.iter().filter(|path| !path.is_dir()).cloned());
-    match files.iter().find(|file| !file.is_file()) {
-        Some(missing) => Err(RunError::Usage(format!(
-            "{}: {} is not there",
-            plan.file.display(),
-            missing.display()
-        ))),
-        None => Ok(files),
-    }
+    let Some(missing) = files.iter().find(|file| !file.is_file()) else {
+        return Ok(files);
+    };
+    let (file, missing) = (plan.file.display(), missing.display());
+    Err(RunError::Usage(format!("{file}: {missing} is not there")))
 }
 
 fn shared_cores(lab: &LabPlan, options: &Options) -> Vec<String> {
@@ -241,12 +238,8 @@ fn shared_cores(lab: &LabPlan, options: &Options) -> Vec<String> {
     if variants < lab.variants.len() {
         shared.push("whatever else runs on this machine".into());
     }
-    let embedded: Vec<&str> = lab
-        .tiers
-        .iter()
-        .filter(|tier| tier.origin == Origin::Embedded)
-        .map(|tier| tier.name.as_str())
-        .collect();
+    let embedded = lab.tiers.iter().filter(|tier| tier.origin == Origin::Embedded);
+    let embedded: Vec<&str> = embedded.map(|tier| tier.name.as_str()).collect();
     if !embedded.is_empty() {
         shared.push(format!("embedded origins: {}", embedded.join(", ")));
     }
@@ -272,40 +265,32 @@ fn check_answerable(
     let fewest = step * (STEPS_PER_VARIANT * variants as u32 + STEPS_TO_CONFIRM);
     let loads = step * (variants * plan.loads.len()) as u32 * plan.repeats;
     if Duration::from_secs_f64(question.budget_s) < fewest + loads {
-        let of_loads = if loads.is_zero() {
-            String::new()
-        } else {
-            format!(", {} of it for the plan's own loads", wait(loads))
+        let of_loads = match loads.is_zero() {
+            true => String::new(),
+            false => format!(", {} of it for the plan's own loads", wait(loads)),
         };
-        let refused = plan.refuse(
-            "question.budget",
-            format!(
-                "{} is too short for {variants} variants at {:.1} s a step: it takes {} at least{of_loads}; \
-                 raise it, or leave variants out",
-                wait(Duration::from_secs_f64(question.budget_s)),
-                step.as_secs_f64(),
-                wait(fewest + loads)
-            ),
+        let what = format!(
+            "{} is too short for {variants} variants at {:.1} s a step: it takes {} at least{of_loads}; \
+             raise it, or leave variants out",
+            wait(Duration::from_secs_f64(question.budget_s)),
+            step.as_secs_f64(),
+            wait(fewest + loads)
         );
-        return Err(refused.into());
+        return Err(plan.refuse("question.budget", what).into());
     }
-    let Some(floor) = &instrument.noise_floor else {
+    let mut floors = instrument.noise_floor.iter();
+    let too_low = floors.find_map(|floor| question.objectives.iter().find_map(|objective| below(objective, floor)));
+    let Some((objective, floor_us)) = too_low else {
         return Ok(());
     };
-    match question.objectives.iter().find_map(|objective| below(objective, floor)) {
-        None => Ok(()),
-        Some((objective, floor_us)) => Err(plan.refuse(
-            "question.slo",
-            format!(
-                "{objective} lies below the noise floor: at {:.0}/s a server that does nothing has a {} of {:.3} \
-                 ms on this machine, so no variant could be seen to meet it; ask for more, or measure on a quieter machine",
-                asked(question).rate,
-                objective.figure(),
-                floor_us / 1e3
-            ),
-        )
-        .into()),
-    }
+    let what = format!(
+        "{objective} lies below the noise floor: at {:.0}/s a server that does nothing has a {} of {:.3} \
+         ms on this machine, so no variant could be seen to meet it; ask for more, or measure on a quieter machine",
+        asked(question).rate,
+        objective.figure(),
+        floor_us / 1e3
+    );
+    Err(plan.refuse("question.slo", what).into())
 }
 
 /// An objective that even the null endpoint does not meet, and what it has.

@@ -10,7 +10,6 @@ use crate::runner::target::{Content, Target};
 use crate::server::control::Control;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::Command;
 use tierlab_protocol::metrics;
@@ -45,10 +44,7 @@ impl Servers {
         variant: &VariantPlan,
     ) -> Result<Vec<Target>, RunError> {
         let service = shared_service(context.lab, variant);
-        match std::fs::remove_file(&service) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(RunError::io(&service)(error)),
-            _ => {}
-        }
+        stage::gone(std::fs::remove_file(&service)).map_err(RunError::io(&service))?;
         let mut targets = Vec::new();
         for number in 0..variant.servers {
             let place = Place {
@@ -92,9 +88,8 @@ impl Servers {
         keys.extend(pairs(&lab.server_set));
         keys.extend(pairs(&cache.set).iter().map(|pair| format!("cache.{pair}")));
         keys.extend(pairs(&variant.set));
-        self.locations
-            .of(&tier.name)
-            .add_to(&mut command, &format!("tiers.{}.", tier.name));
+        let location = self.locations.of(&tier.name);
+        location.add_to(&mut command, &format!("tiers.{}.", tier.name));
         set(&mut command, keys);
         let what = format!("tierlab-server for {} {}", variant.label(), cache.name);
         let log = lab.work.join("logs").join(format!("{}.log", place.log_name()));
@@ -123,11 +118,8 @@ impl Servers {
 
     /// Fails if a process has ended.
     pub(super) fn check(&mut self) -> Result<(), RunError> {
-        self.locations
-            .origin
-            .iter_mut()
-            .chain(&mut self.servers)
-            .try_for_each(Child::check)
+        let mut all = self.locations.origin.iter_mut().chain(&mut self.servers);
+        all.try_for_each(Child::check)
     }
 
     /// Ends the servers, then the origins.
@@ -192,11 +184,9 @@ fn around_the_tier(context: &LabContext<'_>, place: &Place<'_>) -> Result<Vec<St
     let &Place { variant, number, .. } = place;
     let mut set = Vec::new();
     if let Some(profile) = &variant.emulated {
+        let seed = context.plan.seed.wrapping_add(number.into());
         set.push(format!("emulated.profile={profile}"));
-        set.push(format!(
-            "emulated.seed={}",
-            context.plan.seed.wrapping_add(number.into())
-        ));
+        set.push(format!("emulated.seed={seed}"));
         set.extend(variant.shared.iter().map(|pair| format!("emulated.{pair}")));
         if variant.shares_service() {
             let service = shared_service(context.lab, variant);

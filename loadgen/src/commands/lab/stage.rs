@@ -7,7 +7,7 @@ use crate::error::RunError;
 use crate::plan::{LabPlan, VariantPlan};
 use crate::runner::target::{Content, Target};
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tierlab_analysis::record::{StageFill, StageState};
@@ -30,6 +30,14 @@ fn folder(lab: &LabPlan, variant: &VariantPlan, purpose: Purpose) -> PathBuf {
     lab.work.join("stages").join(variant.file_name()).join(purpose)
 }
 
+/// Takes what is not there for removed.
+pub(super) fn gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
 /// Folder of one server's stage; a shared stage has one for all servers.
 pub(super) fn folder_of(lab: &LabPlan, place: &Place<'_>) -> PathBuf {
     let is_shared = place.variant.staged.is_some_and(|stage| stage.is_shared);
@@ -43,10 +51,7 @@ pub(super) fn empty(context: &LabContext<'_>, variant: &VariantPlan, purpose: Pu
         return Ok(());
     }
     let folder = folder(context.lab, variant, purpose);
-    match fs::remove_dir_all(&folder) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(RunError::io(&folder)(error)),
-        _ => {}
-    }
+    gone(fs::remove_dir_all(&folder)).map_err(RunError::io(&folder))?;
     for number in 0..variant.servers {
         let place = Place {
             variant,

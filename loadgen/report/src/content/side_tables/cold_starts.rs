@@ -110,11 +110,8 @@ fn in_all(group: &StartGroup<'_>) -> String {
 
 /// Median of the bytes that all servers read from the tier.
 fn bytes(group: &StartGroup<'_>) -> Option<f64> {
-    let all: Option<Vec<f64>> = group
-        .starts
-        .iter()
-        .map(|start| start.tier_bytes.map(|bytes| bytes as f64))
-        .collect();
+    let bytes = |start: &&ColdStart| start.tier_bytes.map(|bytes| bytes as f64);
+    let all: Option<Vec<f64>> = group.starts.iter().map(bytes).collect();
     all.map(median)
 }
 
