@@ -31,25 +31,10 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts `command` with stderr going to `log`, and waits for its one line of JSON on stdout.
+    /// Starts `command` with stderr going to `log`.
     ///
     /// Must be called on a thread that lives as long as the child: a child that asked the kernel to end with its parent
-    /// ends with that thread.
-    ///
-    /// # Errors
-    /// The command cannot be started, ends before it is ready, is not ready in time, or prints another line.
-    pub fn start<R: DeserializeOwned>(
-        what: &str,
-        command: Command,
-        log: &Path,
-        limit: Duration,
-        interrupt: &Interrupt,
-    ) -> Result<(Self, R), RunError> {
-        Self::spawn(what, command, log)?.ready(limit, interrupt)
-    }
-
-    /// Starts `command` as [`start`](Self::start) does, on a thread that lives as long as the child, without waiting
-    /// for it. [`ready`](Self::ready) may be called on any thread.
+    /// ends with that thread. [`ready`](Self::ready) may be called on any thread.
     ///
     /// # Errors
     /// The command cannot be started.
@@ -219,13 +204,10 @@ pub fn stop_all(children: Vec<Child>) {
 }
 
 fn said(ended: Option<ExitStatus>) -> String {
-    match ended {
-        Some(status) => match (status.code(), status.signal()) {
-            (Some(code), _) => format!(" with exit code {code}"),
-            (None, Some(signal)) => format!(" by signal {signal}"),
-            (None, None) => String::new(),
-        },
-        None => String::new(),
+    match ended.map(|status| (status.code(), status.signal())) {
+        Some((Some(code), _)) => format!(" with exit code {code}"),
+        Some((None, Some(signal))) => format!(" by signal {signal}"),
+        _ => String::new(),
     }
 }
 
@@ -234,14 +216,11 @@ fn said(ended: Option<ExitStatus>) -> String {
 /// # Errors
 /// The program is not there; the message says how to build it.
 pub fn program(folder: Option<&Path>, name: &str) -> Result<PathBuf, RunError> {
-    let folder = match folder {
-        Some(folder) => folder.to_owned(),
-        None => std::env::current_exe()
-            .ok()
-            .and_then(|exe| exe.parent().map(Path::to_owned))
-            .unwrap_or_default(),
+    let own = std::env::current_exe().unwrap_or_default();
+    let path = match folder {
+        Some(folder) => folder.join(name),
+        None => own.with_file_name(name),
     };
-    let path = folder.join(name);
     if path.is_file() {
         return Ok(path);
     }
@@ -264,7 +243,7 @@ mod tests {
     fn start(script: &str, limit: Duration) -> Result<(Child, serde_json::Value), RunError> {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
-        Child::start("the test's child", shell(script), &log, limit, &Interrupt::never())
+        Child::spawn("the test's child", shell(script), &log)?.ready(limit, &Interrupt::never())
     }
 
     const LONG: Duration = Duration::from_secs(20);

@@ -2,7 +2,7 @@
 //! prints its errors.
 
 use crate::commands::{advise, agent, answer, init, lab, report, sweep, trace};
-use crate::environment::BUILD_COMMIT;
+use crate::environment::build_commit;
 use crate::error::RunError;
 use crate::plan;
 use crate::runner::load_process;
@@ -24,7 +24,7 @@ use tierlab_load::interrupt::Interrupt;
 #[derive(Debug, Parser)]
 #[command(
     name = "tierlab-loadgen",
-    version = tierlab_program::version(Some(BUILD_COMMIT)),
+    version = tierlab_program::version(Some(build_commit())),
     after_help = "Examples:\n  \
         tierlab-loadgen lab configs/labs/quick.toml\n  \
         tierlab-loadgen sweep configs/sweeps/quick.toml --url http://127.0.0.1:8000\n  \

@@ -2,7 +2,6 @@
 //! `unknown`, never left to look like a fact.
 
 use crate::server::scrape::Scrape;
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tierlab_analysis::record::Environment;
@@ -13,28 +12,19 @@ use tierlab_protocol::metrics;
 /// The environment before any server is asked. `data` are the folders that hold what is read.
 #[must_use]
 pub fn inspect(data: &[PathBuf]) -> Environment {
-    let Host {
-        cpu,
-        cores,
-        memory_bytes,
-        kernel,
-    } = Host::here();
+    let host = Host::here();
+    let filesystem = |path: &PathBuf| (path.display().to_string(), filesystem(path));
     Environment {
-        cpu,
-        cores,
-        memory_bytes,
-        kernel,
-        filesystems: data
-            .iter()
-            .map(|path| (path.display().to_string(), filesystem(path)))
-            .collect(),
+        cpu: host.cpu,
+        cores: host.cores,
+        memory_bytes: host.memory_bytes,
+        kernel: host.kernel,
+        filesystems: data.iter().map(filesystem).collect(),
         gpus: gpus(Path::new("/proc/driver/nvidia")),
         onnxruntime: "unknown".into(),
-        git_commit: BUILD_COMMIT.into(),
+        git_commit: build_commit().into(),
         version: env!("CARGO_PKG_VERSION").into(),
-        shared_cores: Vec::new(),
-        machine_warnings: Vec::new(),
-        origins: BTreeMap::new(),
+        ..Environment::default()
     }
 }
 
@@ -53,46 +43,31 @@ pub fn add_server(environment: &mut Environment, tier: &str, origin: &str, scrap
 
 /// Returns the models of the GPUs below `root`, each with the driver's version.
 fn gpus(root: &Path) -> Vec<String> {
-    let driver = fs::read_to_string(root.join("version"))
-        .ok()
-        .and_then(|text| text.lines().next().map(|line| line.trim().to_owned()))
-        .unwrap_or_else(|| "driver unknown".into());
-    let Ok(entries) = fs::read_dir(root.join("gpus")) else {
-        return Vec::new();
+    let version = fs::read_to_string(root.join("version")).unwrap_or_default();
+    let driver = version.lines().next().map_or("driver unknown", str::trim);
+    let model = |text: String| {
+        let model = text.lines().find_map(|line| line.strip_prefix("Model:"))?;
+        Some(format!("{} ({driver})", model.trim()))
     };
-    let mut gpus: Vec<String> = entries
-        .filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("information")).ok())
-        .filter_map(|text| {
-            text.lines()
-                .find_map(|line| line.strip_prefix("Model:"))
-                .map(|model| format!("{} ({driver})", model.trim()))
-        })
-        .collect();
+    let entries = fs::read_dir(root.join("gpus")).into_iter().flatten().flatten();
+    let texts = entries.filter_map(|entry| fs::read_to_string(entry.path().join("information")).ok());
+    let mut gpus: Vec<String> = texts.filter_map(model).collect();
     gpus.sort();
     gpus
 }
 
-/// Commit that this program was built from, with `-dirty` if its sources had changes. `unknown` outside a checkout, or
+/// Returns the commit that this program was built from, with `-dirty` if its sources had changes. `unknown` outside a checkout, or
 /// if the record belongs to another checkout with the same target folder.
-pub(crate) const BUILD_COMMIT: &str = commit_here(
-    env!("TIERLAB_COMMIT"),
-    env!("TIERLAB_COMMIT_OF"),
-    env!("CARGO_MANIFEST_DIR"),
-);
+pub(crate) fn build_commit() -> &'static str {
+    commit_here(
+        env!("TIERLAB_COMMIT"),
+        env!("TIERLAB_COMMIT_OF"),
+        env!("CARGO_MANIFEST_DIR"),
+    )
+}
 
-const fn commit_here(commit: &'static str, of: &str, here: &str) -> &'static str {
-    let (of, here) = (of.as_bytes(), here.as_bytes());
-    if of.len() != here.len() {
-        return "unknown";
-    }
-    let mut at = 0;
-    while at < of.len() {
-        if of[at] != here[at] {
-            return "unknown";
-        }
-        at += 1;
-    }
-    commit
+fn commit_here(commit: &'static str, of: &str, here: &str) -> &'static str {
+    if of == here { commit } else { "unknown" }
 }
 
 #[cfg(test)]

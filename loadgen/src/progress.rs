@@ -150,10 +150,9 @@ impl Progress {
     pub fn finish(&mut self, line: &str) {
         self.view = None;
         self.measured += 1;
-        let at = if self.count() {
-            format!("{}/{}", self.done, self.steps)
-        } else {
-            wait(self.started.elapsed())
+        let at = match self.count() {
+            true => format!("{}/{}", self.done, self.steps),
+            false => wait(self.started.elapsed()),
         };
         if self.bar.is_none() || self.verbose {
             self.say(&format!("[{at}] {line}"));
@@ -227,14 +226,11 @@ struct Outlook {
 impl Outlook {
     /// Returns the text `in_step` after the start of the current step.
     fn text(&self, in_step: Duration) -> String {
+        let eta = wait(remaining(self.step, self.left, in_step));
         let mut text = match (self.limit, self.search_limit) {
             (Some(limit), _) => format!("at most {} to go", wait(limit.left())),
-            (None, None) => format!("ETA {}", wait(remaining(self.step, self.left, in_step))),
-            (None, Some(search)) => format!(
-                "ETA {}, then a search of at most {}",
-                wait(remaining(self.step, self.left, in_step)),
-                wait(search)
-            ),
+            (None, None) => format!("ETA {eta}"),
+            (None, Some(search)) => format!("ETA {eta}, then a search of at most {}", wait(search)),
         };
         if let Some(leader) = &self.leader {
             text += &format!(", {leader} leads");
@@ -248,10 +244,8 @@ fn words(seen: &Seen) -> Vec<String> {
     let figures = match seen {
         Seen::Preparing => return vec!["making requests and starting users".into()],
         Seen::Processes(processes) => {
-            return vec![
-                format!("sent by {processes} processes"),
-                "their figures come at the step's end".into(),
-            ];
+            let sent = format!("sent by {processes} processes");
+            return vec![sent, "their figures come at the step's end".into()];
         }
         Seen::Figures(figures) => figures,
     };
@@ -260,10 +254,9 @@ fn words(seen: &Seen) -> Vec<String> {
         format!("answered {}/s", short(figures.answered_rps)),
     ];
     match (figures.p50_us, figures.p99_us) {
-        (Some(p50), Some(p99)) => words.extend([
-            format!("p50 {} ms", short(p50 / 1e3)),
-            format!("p99 {} ms", short(p99 / 1e3)),
-        ]),
+        (Some(p50), Some(p99)) => {
+            words.extend([("p50", p50), ("p99", p99)].map(|(name, us)| format!("{name} {} ms", short(us / 1e3))));
+        }
         _ => words.push("nothing of the window is over yet".into()),
     }
     words.push(format!("{} errors", figures.errors));

@@ -13,7 +13,7 @@ use tierlab_analysis::latency::grade::{grade, of_growth, of_in_flight};
 use tierlab_analysis::latency_interval;
 use tierlab_analysis::record::{Grade, Percentile};
 use tierlab_analysis::statistics::percentile::{BlockTable, histogram};
-use tierlab_analysis::statistics::sections::{OUTSIDE, Pairing, difference};
+use tierlab_analysis::statistics::sections::{OUTSIDE, log_ratio};
 
 /// Bounds of the coverage of solid intervals.
 pub(super) const WANTED: (f64, f64) = (0.92, 0.98);
@@ -211,7 +211,7 @@ pub(super) fn rows(setting: CoverageSetting, trials: usize, seed: u64) -> Vec<Ro
             // The same factors of the repeats.
             let slower: Vec<f64> = factors.iter().map(|factor| factor * SLOWER).collect();
             let other = point(setting, &slower, &mut rng);
-            if let Some(ratio) = difference((&table, &other), 0.5, Pairing::ByRepeat, f64::ln) {
+            if let Some(ratio) = log_ratio(&table, &other, 0.5) {
                 let interval = ratio.interval(OUTSIDE);
                 let ends = (interval.lo.exp(), interval.hi.exp());
                 paired.count(ratio.value.exp(), ends, SLOWER, Some(Grade::Solid));

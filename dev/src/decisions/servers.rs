@@ -12,7 +12,7 @@ use std::time::Duration;
 use tierlab_analysis::decision::StepEvidence;
 use tierlab_analysis::record::Purpose;
 use tierlab_analysis::statistics::dependence::tail_autocorrelation_time;
-use tierlab_analysis::statistics::student::t95;
+use tierlab_analysis::statistics::student::t_two_sided;
 use tierlab_load::arrivals::Arrivals;
 use tierlab_load::schedule::Schedule;
 
@@ -250,7 +250,7 @@ fn is_growing(latencies: &[f64]) -> bool {
     let error = (rest / (count - 2.0) / spread).sqrt();
     let mut sorted = latencies.to_vec();
     sorted.sort_by(f64::total_cmp);
-    slope > t95(count - 2.0) * error && slope * count > (0.5 * sorted[sorted.len() / 2]).max(0.001)
+    slope > t_two_sided(0.05, count - 2.0) * error && slope * count > (0.5 * sorted[sorted.len() / 2]).max(0.001)
 }
 
 /// Mean service time with which a law has this highest rate, by long simulations of queues at rising loads: with a

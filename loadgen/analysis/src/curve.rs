@@ -85,38 +85,41 @@ pub(crate) fn all_curves(points: &[Point]) -> Vec<Curve<'_>> {
 }
 
 fn curves_of<'a>(points: impl Iterator<Item = &'a Point>) -> Vec<Curve<'a>> {
-    let mut curves: Vec<Curve<'a>> = Vec::new();
-    for point in points {
-        match curves
-            .iter_mut()
-            .find(|curve| same_but_rate(curve.factors(), &point.factors))
-        {
-            Some(curve) => curve.points.push(point),
-            None => curves.push(Curve { points: vec![point] }),
+    let curves = grouped(points.map(|point| (but_rate(&point.factors), point))).into_iter();
+    let in_order = |(_, mut points): (Factors, Vec<&'a Point>)| {
+        points.sort_by(|a, b| a.factors.offered_rps.total_cmp(&b.factors.offered_rps));
+        Curve { points }
+    };
+    curves.map(in_order).collect()
+}
+
+/// Returns items by key, in the order in which the keys first appear.
+#[must_use]
+pub fn grouped<K: PartialEq, T>(items: impl IntoIterator<Item = (K, T)>) -> Vec<(K, Vec<T>)> {
+    let mut groups: Vec<(K, Vec<T>)> = Vec::new();
+    for (key, item) in items {
+        match groups.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, items)) => items.push(item),
+            None => groups.push((key, vec![item])),
         }
     }
-    for curve in &mut curves {
-        curve
-            .points
-            .sort_by(|a, b| a.factors.offered_rps.total_cmp(&b.factors.offered_rps));
-    }
-    curves
+    groups
+}
+
+/// Returns different items, in the order in which they first appear.
+#[must_use]
+pub fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
+    let groups = grouped(items.into_iter().map(|item| (item, ())));
+    groups.into_iter().map(|(item, _)| item).collect()
 }
 
 /// Returns the rate at which the most curves have a valid point; the highest of several. `None` without valid points.
 #[must_use]
 pub fn common_rate(curves: &[&Curve<'_>]) -> Option<f64> {
-    let rates = curves
-        .iter()
-        .flat_map(|curve| &curve.points)
-        .map(|point| point.factors.offered_rps);
+    let rates = curves.iter().flat_map(|curve| &curve.points);
+    let valid_at = |rate: f64| curves.iter().filter(|curve| curve.valid_at(rate).is_some()).count();
     rates
-        .map(|rate| {
-            (
-                curves.iter().filter(|curve| curve.valid_at(rate).is_some()).count(),
-                rate,
-            )
-        })
+        .map(|point| (valid_at(point.factors.offered_rps), point.factors.offered_rps))
         .filter(|(count, _)| *count > 0)
         .max_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)))
         .map(|(_, rate)| rate)
@@ -125,11 +128,15 @@ pub fn common_rate(curves: &[&Curve<'_>]) -> Option<f64> {
 /// True if two points belong to the same curve.
 #[must_use]
 pub fn same_but_rate(a: &Factors, b: &Factors) -> bool {
-    let but_rate = |factors: &Factors| Factors {
+    but_rate(a) == but_rate(b)
+}
+
+/// Factors that the points of a curve share.
+pub(crate) fn but_rate(factors: &Factors) -> Factors {
+    Factors {
         offered_rps: 0.0,
         ..factors.clone()
-    };
-    but_rate(a) == but_rate(b)
+    }
 }
 
 /// Returns the knee of points with rising rates.

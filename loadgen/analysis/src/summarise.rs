@@ -2,13 +2,13 @@
 //! [`Summary`], the findings of each curve, and the answer to the run's question. Pure.
 
 use crate::costs::{cost, mix_shares};
-use crate::curve::curves;
+use crate::curve::{but_rate, curves};
 use crate::curves::slo;
 use crate::decision;
 use crate::latency::{bands, grade, objective, tail};
 use crate::record::{
     Driven, Factors, Fault, Finding, Gap, Grade, Grades, IdleByCause, Interval, Limits, Percentile, Point, Pricing,
-    Repeat, Run, Slo, StreamFigure, StreamSummary, Summary, Verdict, counted,
+    Repeat, Run, ServerDelta, Slo, StreamFigure, StreamSummary, Summary, Verdict, counted,
 };
 use crate::statistics::percentile::BlockTable;
 use crate::statistics::{inversion, sections, student};
@@ -31,10 +31,7 @@ pub fn findings(points: &[Point], objective: Option<&Slo>, limits: &Limits) -> V
     curves(points)
         .iter()
         .map(|curve| Finding {
-            factors: Factors {
-                offered_rps: 0.0,
-                ..curve.factors().clone()
-            },
+            factors: but_rate(curve.factors()),
             highest_valid_rps: curve.highest_valid().map(|point| point.factors.offered_rps),
             knee_rps: curve.knee(),
             slo: objective.and_then(|objective| slo::finding(curve, objective, limits)),
@@ -113,8 +110,8 @@ fn keep_printable(summary: &mut Summary, repeats: usize, queueing: f64) {
 pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Summary {
     let repeats = &*counted(&point.repeats);
     let latency = clock(repeats, |repeat| &repeat.histograms.latency);
-    let service_p99_us = clock(repeats, |repeat| &repeat.histograms.service).pooled_quantile(0.99);
-    let lag_p99_us = clock(repeats, |repeat| &repeat.histograms.lag).pooled_quantile(0.99);
+    let p99 = |clock: BlockTable| clock.pooled_quantile(0.99).map(|us| us as f64);
+    let lag_p99_us = p99(clock(repeats, |repeat| &repeat.histograms.lag));
     let samples = latency.samples();
     let [p50_us, p90_us, p95_us, p99_us, p999_us] =
         Percentile::ALL.map(|percentile| latency_interval(&latency, percentile.quantile()));
@@ -125,7 +122,7 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
         samples,
         p50_us: latency.pooled_quantile(0.5).unwrap_or(0) as f64,
         p99_us: latency.pooled_quantile(0.99).unwrap_or(0) as f64,
-        lag_p99_us: lag_p99_us.unwrap_or(0) as f64,
+        lag_p99_us: lag_p99_us.unwrap_or(0.0),
         drifts: drifts.iter().map(ToString::to_string).collect(),
         steps: Cow::Borrowed(repeats),
     };
@@ -150,8 +147,8 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
         grades: Grades::default(),
         autocorrelation_time: autocorrelation_time(repeats),
         gaps: gaps(&latency),
-        service_p99_us: service_p99_us.map(|us| us as f64),
-        lag_p99_us: lag_p99_us.map(|us| us as f64),
+        service_p99_us: p99(clock(repeats, |repeat| &repeat.histograms.service)),
+        lag_p99_us,
         achieved_rps,
         goodput_rps: limit_us.map(|limit_us| rate_interval(repeats, |repeat| objective::rate(repeat, limit_us))),
         goodput_share: limit_us.and_then(|limit_us| objective::share(repeats, limit_us)),
@@ -212,17 +209,13 @@ fn rows_per_request(factors: &Factors, repeats: &[Repeat]) -> f64 {
 /// Returns the shares of the server's session threads' time by activity, over all repeats.
 fn session_shares(repeats: &[Repeat]) -> Vec<(String, f64)> {
     let mut seconds: BTreeMap<&str, f64> = BTreeMap::new();
-    for (state, s) in repeats
-        .iter()
-        .flat_map(|repeat| &repeat.server)
-        .flat_map(|server| &server.session_seconds)
-    {
+    let servers = repeats.iter().flat_map(|repeat| &repeat.server);
+    for (state, s) in servers.flat_map(|server| &server.session_seconds) {
         *seconds.entry(state).or_default() += s;
     }
     let all: f64 = seconds.values().sum();
-    seconds
-        .into_iter()
-        .filter(|_| all > 0.0)
+    let known = seconds.into_iter().filter(|_| all > 0.0);
+    known
         .map(|(state, seconds)| (state.to_owned(), seconds / all))
         .collect()
 }
@@ -240,20 +233,11 @@ fn autocorrelation_time(repeats: &[Repeat]) -> f64 {
 
 /// Returns the percentiles that lie on a gap of the distribution.
 fn gaps(latency: &BlockTable) -> Vec<Gap> {
-    Percentile::ALL
-        .into_iter()
-        .filter_map(|percentile| {
-            let quantile = percentile.quantile();
-            let (lo, hi) = inversion::interval(latency, quantile)?;
-            let gap = inversion::gap(latency, quantile, lo, hi)?;
-            Some(Gap {
-                percentile,
-                share: gap.share,
-                from_us: gap.from_us,
-                to_us: gap.to_us,
-            })
-        })
-        .collect()
+    let gap = |percentile: Percentile| {
+        let (lo, hi) = inversion::interval(latency, percentile.quantile())?;
+        inversion::gap(latency, percentile, lo, hi)
+    };
+    Percentile::ALL.into_iter().filter_map(gap).collect()
 }
 
 /// Returns a percentile with its 95 % interval; `None` without samples. With a single repeat the interval is open on
@@ -314,10 +298,8 @@ fn rate_interval(repeats: &[Repeat], rate: impl Fn(&Repeat) -> f64) -> Interval 
     };
     let count = rate * repeat.window_s;
     let end = |count: f64, side: f64| {
-        count
-            * (1.0 - 1.0 / (9.0 * count) + side * student::Z95 / (3.0 * count.sqrt()))
-                .max(0.05)
-                .powi(3)
+        let root = 1.0 - 1.0 / (9.0 * count) + side * student::Z95 / (3.0 * count.sqrt());
+        count * root.max(0.05).powi(3)
     };
     Interval {
         value: rate,
@@ -330,21 +312,15 @@ fn rate_interval(repeats: &[Repeat], rate: impl Fn(&Repeat) -> f64) -> Interval 
 fn joules_per_inference(repeats: &[Repeat]) -> Option<f64> {
     let servers = || repeats.iter().filter_map(|repeat| repeat.server.as_ref());
     let joules: f64 = servers().flat_map(|server| &server.gpus).map(|gpu| gpu.energy_j).sum();
-    let inferences: f64 = servers()
-        .filter(|server| !server.gpus.is_empty())
-        .map(|server| server.inferences)
-        .sum();
+    let with_gpus = servers().filter(|server| !server.gpus.is_empty());
+    let inferences: f64 = with_gpus.map(|server| server.inferences).sum();
     (joules > 0.0 && inferences > 0.0).then(|| joules / inferences)
 }
 
 /// Returns the shares of GPU time; `None` without a GPU, or without session times.
 fn idle_by_cause(repeats: &[Repeat]) -> Option<IdleByCause> {
-    let servers = || {
-        repeats
-            .iter()
-            .filter_map(|repeat| repeat.server.as_ref())
-            .filter(|server| !server.gpus.is_empty())
-    };
+    let all_servers = || repeats.iter().filter_map(|repeat| repeat.server.as_ref());
+    let servers = || all_servers().filter(|server| !server.gpus.is_empty());
     let state = |name: &str| -> f64 { servers().filter_map(|server| server.session_seconds.get(name)).sum() };
     let waits = ["queue_wait", "storage_wait", "no_requests"].map(state);
     let whole = state("compute") + waits.iter().sum::<f64>();
@@ -352,14 +328,10 @@ fn idle_by_cause(repeats: &[Repeat]) -> Option<IdleByCause> {
         return None;
     }
     // The busiest GPU, because sessions of one model run on one GPU.
-    let busy: f64 = servers()
-        .map(|server| server.gpus.iter().map(|gpu| gpu.busy_s).fold(0.0, f64::max))
-        .sum();
-    let windows: f64 = repeats
-        .iter()
-        .filter(|repeat| repeat.server.is_some())
-        .map(|repeat| repeat.window_s)
-        .sum();
+    let busiest = |server: &ServerDelta| server.gpus.iter().map(|gpu| gpu.busy_s).fold(0.0, f64::max);
+    let busy: f64 = servers().map(busiest).sum();
+    let watched = repeats.iter().filter(|repeat| repeat.server.is_some());
+    let windows: f64 = watched.map(|repeat| repeat.window_s).sum();
     let busy = (busy / windows.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0);
     // If sessions waited longer than the GPU was idle, their waits share the idle time.
     let idle = waits.iter().sum::<f64>() / whole;

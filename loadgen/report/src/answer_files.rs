@@ -6,7 +6,7 @@
 use crate::content::answer::AnswerText;
 use crate::content::answer_sentence::meets;
 use crate::content::words;
-use tierlab_analysis::record::{Answer, AnswerOutcome, MeetsObjective, Ranked, Run};
+use tierlab_analysis::record::{Answer, AnswerOutcome, MeetsObjective, OpenQuestion, Ranked, Run};
 
 /// Returns `answer.json`, the keys of the record; `None` without a question, or before its answer.
 #[must_use]
@@ -42,21 +42,16 @@ pub enum CaseResult {
 pub fn answer_junit(run: &Run) -> Option<String> {
     let answer = run.answer.as_ref()?;
     let sentence = AnswerText::of(run)?.sentence;
-    let variants = answer.ranking.iter();
-    let mut cases: Vec<Case> = variants
-        .map(|ranked| Case {
-            name: ranked.variant.clone(),
-            result: case(answer, ranked),
-        })
-        .collect();
-    let decided = match answer.outcome {
+    let result = match answer.outcome {
         AnswerOutcome::Decided => CaseResult::Passed,
         AnswerOutcome::Undecided | AnswerOutcome::None => CaseResult::Failed(sentence.clone()),
     };
-    cases.push(Case {
-        name: "decided".to_owned(),
-        result: decided,
+    let name = "decided".to_owned();
+    let variants = answer.ranking.iter().map(|ranked| Case {
+        name: ranked.variant.clone(),
+        result: case(answer, ranked),
     });
+    let cases: Vec<Case> = variants.chain([Case { name, result }]).collect();
     let cases: Vec<&Case> = cases.iter().collect();
     Some(document(run, &cases, answer.spent_s, &sentence))
 }
@@ -90,11 +85,8 @@ fn document(run: &Run, cases: &[&Case], seconds: f64, said: &str) -> String {
             CaseResult::Skipped(why) => format!("><skipped message=\"{}\"/></testcase>\n", escape(why)),
         };
     }
-    out += &format!(
-        "    <system-out>{}</system-out>\n  </testsuite>\n</testsuites>\n",
-        escape(said)
-    );
-    out
+    let said = escape(said);
+    out + &format!("    <system-out>{said}</system-out>\n  </testsuite>\n</testsuites>\n")
 }
 
 fn case(answer: &Answer, ranked: &Ranked) -> CaseResult {
@@ -108,15 +100,11 @@ fn case(answer: &Answer, ranked: &Ranked) -> CaseResult {
 
 /// Missing evidence about a variant, if a question about it is open; else the reason for its rank.
 fn missing(answer: &Answer, ranked: &Ranked) -> String {
-    let about = answer
-        .open
-        .iter()
-        .filter(|open| open.variants.contains(&ranked.variant));
-    let about: Vec<String> = about.map(words::open).collect();
-    if about.is_empty() {
-        ranked.why.clone()
-    } else {
-        about.join("; ")
+    let is_about = |open: &&OpenQuestion| open.variants.contains(&ranked.variant);
+    let about: Vec<String> = answer.open.iter().filter(is_about).map(words::open).collect();
+    match about.is_empty() {
+        true => ranked.why.clone(),
+        false => about.join("; "),
     }
 }
 

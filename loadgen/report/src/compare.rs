@@ -7,7 +7,7 @@
 //! throughput and failures; and of every curve the highest rate. A load that is held in A and not in B is worse. Everything else
 //! that cannot be compared is undecided: a point of one run only, and one that the instrument or the machine spoiled.
 
-use crate::content::best::{Best, best};
+use crate::content::best::{Best, best, found};
 use crate::content::table::{Cell, Table, figures, words};
 use crate::content::words as text;
 use crate::units::{NONE, dollars, latency, percent, rate};
@@ -15,7 +15,7 @@ use crate::{markdown, terminal};
 use serde::Serialize;
 use tierlab_analysis::curves::comparison::{self, Decided, Decision, Figure, Scale, SlowShare};
 use tierlab_analysis::curves::{Curve, curves, per_repeat, same_but_rate};
-use tierlab_analysis::record::{Environment, Fault, Interval, Objective, Point, Run, SloOutcome, Verdict};
+use tierlab_analysis::record::{Environment, Fault, Interval, Objective, Point, Run, Slo, SloOutcome, Verdict};
 use tierlab_analysis::statistics::sections::Pairing;
 
 /// Version of the JSON document.
@@ -178,13 +178,7 @@ fn verdict(point: &Point) -> String {
 
 /// True if the run's search found that no rate of the curve meets the objective.
 fn never_met(run: &Run, curve: &Curve<'_>) -> bool {
-    let of_curve = run
-        .findings
-        .iter()
-        .find(|finding| same_but_rate(&finding.factors, curve.factors()));
-    of_curve
-        .and_then(|finding| finding.slo.as_ref())
-        .is_some_and(|slo| matches!(slo.outcome, SloOutcome::NeverMet))
+    found(run, curve).is_some_and(|slo| slo.outcome == SloOutcome::NeverMet)
 }
 
 /// Decision on two highest rates.
@@ -202,19 +196,14 @@ fn judge_highest(a: (&Best<'_>, &Curve<'_>), b: (&Best<'_>, &Curve<'_>), within:
 /// Boundary of the rates that are held: by the search, or from the highest held rate to just below the next measured one.
 fn reach(best: &Best<'_>, points: &[&Point]) -> Interval {
     let value = best.rps();
-    let next = points
-        .iter()
-        .map(|point| point.factors.offered_rps)
-        .find(|rps| *rps > value);
-    best.interval.unwrap_or(Interval {
-        value,
-        lo: value,
-        hi: match next {
-            Some(next) => value.max(next.next_down()),
-            None if best.at_least => f64::INFINITY,
-            None => value,
-        },
-    })
+    let mut rates = points.iter().map(|point| point.factors.offered_rps);
+    let hi = match rates.find(|rps| *rps > value) {
+        Some(next) => value.max(next.next_down()),
+        None if best.at_least => f64::INFINITY,
+        None => value,
+    };
+    let lo = value;
+    best.interval.unwrap_or(Interval { value, lo, hi })
 }
 
 fn change(name: &str, figure: &Figure, decided: &Decided) -> Change {
@@ -224,9 +213,8 @@ fn change(name: &str, figure: &Figure, decided: &Decided) -> Change {
         (_, "$/10k") => ("usd", dollars),
         _ => ("us", latency),
     };
-    let shown = figure
-        .values
-        .map_or_else(|| [NONE.to_owned(), NONE.to_owned()], |(a, b)| [show(a), show(b)]);
+    let none = || [NONE; 2].map(str::to_owned);
+    let shown = figure.values.map_or_else(none, |(a, b)| [show(a), show(b)]);
     let slower_than = |slow: SlowShare| (slow.beyond_us, slow.shares.0, slow.shares.1);
     Change {
         point: name.to_owned(),
@@ -263,10 +251,9 @@ impl Change {
 
 /// Percentage that may exceed 100.
 fn percent_above(share: f64) -> String {
-    if share < 1.0 {
-        percent(share)
-    } else {
-        format!("{:.0} %", 100.0 * share)
+    match share < 1.0 {
+        true => percent(share),
+        false => format!("{:.0} %", 100.0 * share),
     }
 }
 
@@ -280,9 +267,8 @@ fn machine_notes(a: &Environment, b: &Environment) -> Vec<String> {
         ("GPUs", a.gpus.join(", "), b.gpus.join(", ")),
     ];
     let differing = facts.into_iter().filter(|(_, a, b)| a != b);
-    differing
-        .map(|(what, a, b)| format!("the machines differ in {what}: `{a}` and `{b}`"))
-        .collect()
+    let said = differing.map(|(what, a, b)| format!("the machines differ in {what}: `{a}` and `{b}`"));
+    said.collect()
 }
 
 /// Objective and error limit of the highest rates.
@@ -318,22 +304,16 @@ impl Comparison {
                     let compared = self.matched_point(&name, point, other);
                     let failed = |point: &Point| point.repeats.iter().any(|repeat| !repeat.errors.is_empty());
                     if compared != Compared::Errors || failed(point) || failed(other) {
-                        pairs.push(Pair {
-                            name,
-                            a: point,
-                            b: other,
-                            compared,
-                        });
+                        let (a, b) = (point, other);
+                        pairs.push(Pair { name, a, b, compared });
                     }
                 }
             }
         }
-        let only_in_b = b
-            .points
-            .iter()
-            .filter(|point| !a.points.iter().any(|other| other.factors == point.factors));
-        self.not_compared
-            .extend(only_in_b.map(|point| format!("{}: only in B", text::name(b, &point.factors))));
+        let is_in_a = |point: &&Point| a.points.iter().any(|other| other.factors == point.factors);
+        let only_in_b = b.points.iter().filter(|point| !is_in_a(point));
+        let said = only_in_b.map(|point| format!("{}: only in B", text::name(b, &point.factors)));
+        self.not_compared.extend(said);
         pairs
     }
 
@@ -348,11 +328,10 @@ impl Comparison {
             }
             (Load::Held, Load::NotHeld) => self.lost.push(format!("{name}: {}", verdict(b))),
             (Load::NotHeld, Load::Held) => self.notes.push(format!("{name}: held in B and not in A")),
-            (of_a, of_b) => {
-                let unknown = [("A", a, of_a), ("B", b, of_b)]
-                    .into_iter()
-                    .filter(|(.., load)| *load == Load::Unknown);
-                let reasons = unknown.map(|(run, point, _)| format!("{name}: in {run} {}", verdict(point)));
+            _ => {
+                let unknown = [("A", a), ("B", b)].into_iter();
+                let unknown = unknown.filter(|(_, point)| Load::of(point) == Load::Unknown);
+                let reasons = unknown.map(|(run, point)| format!("{name}: in {run} {}", verdict(point)));
                 self.not_compared.extend(reasons);
             }
         }
@@ -362,12 +341,8 @@ impl Comparison {
     /// Compares the highest rate of every curve that both runs have.
     fn highest_rates(&mut self, a: &Run, b: &Run) {
         if objective(a) != objective(b) {
-            let text = |run: &Run| {
-                run.slo
-                    .as_ref()
-                    .map_or_else(|| "none".to_owned(), |slo| slo.objective.to_string())
-            };
-            let (a, b) = (text(a), text(b));
+            let text = |slo: &Slo| slo.objective.to_string();
+            let [a, b] = [a, b].map(|run| run.slo.as_ref().map_or_else(|| "none".to_owned(), text));
             self.not_compared.push(format!(
                 "highest rates: they are under different objectives, {a} and {b}"
             ));
@@ -375,10 +350,8 @@ impl Comparison {
         }
         let of_b = curves(&b.points);
         for curve in curves(&a.points) {
-            let Some(other) = of_b
-                .iter()
-                .find(|other| same_but_rate(other.factors(), curve.factors()))
-            else {
+            let is_same = |other: &&Curve<'_>| same_but_rate(other.factors(), curve.factors());
+            let Some(other) = of_b.iter().find(is_same) else {
                 continue;
             };
             let (best_a, best_b) = (best(a, &curve), best(b, other));

@@ -38,15 +38,13 @@ impl<'a, R: 'a> Columns<'a, R> {
         self.number(&format!("{name}_hi"), move |row| of(row).map(|interval| interval.hi));
     }
 
-    fn write(&self, rows: impl Iterator<Item = R>) -> Result<Vec<u8>, csv::Error> {
+    fn write(&self, rows: impl Iterator<Item = R>) -> csv::Result<Vec<u8>> {
         let mut writer = csv::Writer::from_writer(Vec::new());
         writer.write_record(self.0.iter().map(|(name, _)| name))?;
         for row in rows {
             writer.write_record(self.0.iter().map(|(_, cell)| cell(&row)))?;
         }
-        writer
-            .into_inner()
-            .map_err(|error| csv::Error::from(error.into_error()))
+        Ok(writer.into_inner().map_err(csv::IntoInnerError::into_error)?)
     }
 }
 
@@ -81,15 +79,11 @@ pub fn summary_csv(run: &Run) -> Result<Vec<u8>, csv::Error> {
     add_requests(&mut columns);
     add_driver(&mut columns);
     add_later_figures(&mut columns);
-    if run
-        .points
-        .iter()
-        .filter_map(PointRow::of)
-        .any(|row| !row.summary.streams.is_empty())
-    {
+    let rows = run.points.iter().filter_map(PointRow::of);
+    if rows.clone().any(|row| !row.summary.streams.is_empty()) {
         add_streams(&mut columns);
     }
-    columns.write(run.points.iter().filter_map(PointRow::of))
+    columns.write(rows)
 }
 
 fn add_factors<'a>(columns: &mut Columns<'a, PointRow<'a>>, run: &'a Run) {
@@ -145,9 +139,7 @@ fn add_figures<'a>(columns: &mut Columns<'a, PointRow<'a>>) {
 
 fn add_requests<'a>(columns: &mut Columns<'a, PointRow<'a>>) {
     let mut count = |name, of: fn(&SentRequests) -> u64| {
-        columns.text(name, move |row| {
-            row.sent.map_or_else(|| NONE.to_owned(), |sent| of(sent).to_string())
-        });
+        columns.text(name, move |row| or_none(row.sent.map(|sent| of(sent).to_string())));
     };
     count("distinct_requests", |sent| sent.distinct);
     count("request_bytes_min", |sent| sent.bytes.min);
@@ -158,8 +150,12 @@ fn add_requests<'a>(columns: &mut Columns<'a, PointRow<'a>>) {
     });
     columns.text("request_shapes", |row| {
         let shapes = |sent: &SentRequests| sent.inputs.iter().map(requests::input_shapes).collect::<Vec<_>>();
-        row.sent.map_or_else(|| NONE.to_owned(), |sent| shapes(sent).join("; "))
+        or_none(row.sent.map(|sent| shapes(sent).join("; ")))
     });
+}
+
+fn or_none(text: Option<String>) -> String {
+    text.unwrap_or_else(|| NONE.to_owned())
 }
 
 /// Adds the kind of loop, and the closed loop or journey that a point belongs to.
@@ -170,13 +166,7 @@ fn add_driver<'a>(columns: &mut Columns<'a, PointRow<'a>>) {
         Some(Driven::Journey { .. }) | None => "open",
     });
     let mut driver = |name, of: fn(&Driven) -> Option<String>| {
-        columns.text(name, move |row| {
-            row.factors
-                .driven
-                .as_ref()
-                .and_then(of)
-                .unwrap_or_else(|| NONE.to_owned())
-        });
+        columns.text(name, move |row| or_none(row.factors.driven.as_ref().and_then(of)));
     };
     driver("users", |driven| match driven {
         Driven::ClosedLoop { users, .. } | Driven::BesideClosedLoop { users, .. } => Some(users.to_string()),
@@ -272,20 +262,12 @@ fn text(text: &str) -> String {
 
 /// Six significant digits, without an exponent, so that every reader takes it and nothing pretends to more.
 fn number(value: f64) -> String {
-    if value == 0.0 {
-        return "0".to_owned();
-    }
-    if !value.is_finite() {
-        return NONE.to_owned();
+    if value == 0.0 || !value.is_finite() {
+        return if value == 0.0 { "0" } else { NONE }.to_owned();
     }
     let exponent = value.abs().log10().floor() as i32;
     let decimals = usize::try_from((5 - exponent).clamp(0, 15)).unwrap_or(0);
-    let digits = format!("{value:.decimals$}");
-    if digits.contains('.') {
-        digits.trim_end_matches('0').trim_end_matches('.').to_owned()
-    } else {
-        digits
-    }
+    words::trimmed(&format!("{value:.decimals$}")).to_owned()
 }
 
 #[cfg(test)]

@@ -20,12 +20,8 @@ const COMMIT_DIGITS: usize = 12;
 pub fn markdown(run: &Run) -> String {
     let report = Report::of(run);
     let mut page = Page::default();
-    page.add(&format!(
-        "# {}\n\n**{}.**\n\n{}\n",
-        plain(&run.name),
-        plain(&report.sentence),
-        facts(&report)
-    ));
+    let (name, sentence, facts) = (plain(&run.name), plain(&report.sentence), facts(&report));
+    page.add(&format!("# {name}\n\n**{sentence}.**\n\n{facts}\n"));
     if let Some(answer) = &report.answer {
         page.add(&format!("\n{}.\n", plain(&answer.terms)));
     }
@@ -48,7 +44,7 @@ pub fn markdown(run: &Run) -> String {
         page.list(&group.name, &group.sentences);
         page.list("", &group.reaches);
     }
-    page.list("The instrument", &report.instrument.sound());
+    page.list("The instrument", &report.instrument.sound);
     page.text
         + "\nLatency runs from the scheduled send to the last byte of the reply; [lo–hi] are 95 % intervals; ~: rough, without an upper \
            bound; n/a: too few requests. Charts, costs and evidence are in `report.html`, all points in `summary.csv`.\n"
@@ -84,11 +80,8 @@ impl Page {
             "" => "\n".to_owned(),
             title => format!("\n## {}\n\n", plain(title)),
         };
-        self.lines(
-            &heading,
-            lines.iter().map(|line| format!("- {}.\n", plain(line))),
-            "remarks",
-        );
+        let lines = lines.iter().map(|line| format!("- {}.\n", plain(line)));
+        self.lines(&heading, lines, "remarks");
     }
 
     fn table(&mut self, heading: &str, table: &Table) {

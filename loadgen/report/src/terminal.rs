@@ -43,7 +43,7 @@ pub fn table(run: &Run) -> String {
     if !reaches.is_empty() {
         text += &format!("\n{REACH}\n{}\n", list("• ", &reaches));
     }
-    text += &list("• ", &report.instrument.sound());
+    text += &list("• ", &report.instrument.sound);
     if let Some(pricing) = &run.pricing {
         text += &format!("\nPrices:\n{}", list("  ", &pricing.sources));
     }

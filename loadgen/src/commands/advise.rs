@@ -9,7 +9,7 @@ use crate::store::folder;
 use crate::store::folder::sha256;
 use clap::Args;
 use std::path::{Path, PathBuf};
-use tierlab_analysis::record::{Factors, Pricing, Run, Variant};
+use tierlab_analysis::record::{Factors, PricedVariant, Pricing, Run, Variant};
 use tierlab_instrument::prices;
 
 /// Options of `advise`: changes to the first run's question; the rest stays.
@@ -49,9 +49,8 @@ pub fn run(asked: &Options) -> Result<u8, RunError> {
     let Some(before) = &run.question else {
         return Err(RunError::Usage(format!("{}: the run was asked no question", run.name)));
     };
-    let priced_by_own = asked.instance.is_some() || asked.table_gib.is_some();
     let prices = match &asked.prices {
-        None if priced_by_own => Some(own_prices(&run)?),
+        None if asked.instance.is_some() || asked.table_gib.is_some() => Some(own_prices(&run)?),
         prices => prices.clone(),
     };
     if let Some(file) = prices {
@@ -80,11 +79,8 @@ fn join_priced(name: &str, first: &str, prices: &mut Pricing, others: &Pricing, 
     if all.stored != more.stored {
         eprintln!("{name} and {first} keep tables of different sizes: `--prices` takes that of {first} for both");
     }
-    let more = more
-        .variants
-        .iter()
-        .filter(|variant| new.contains(&variant.name.as_str()));
-    all.variants.extend(more.cloned());
+    let is_new = |variant: &&PricedVariant| new.contains(&variant.name.as_str());
+    all.variants.extend(more.variants.iter().filter(is_new).cloned());
 }
 
 /// Returns the run's own price list, unchanged since the run was measured.
@@ -126,11 +122,10 @@ fn priced_by(run: &Run, file: &Path, asked: &Options) -> Result<Pricing, RunErro
         )));
     };
     let mut pricing = prices::load(file, instance, &[])?;
-    let Some(gib) = asked.table_gib else {
-        prices::add_variants(&mut pricing, file, &priced.variants, priced.stored)?;
-        return Ok(pricing);
-    };
-    resize(&mut pricing, file, priced, ("--table-gib", gib))?;
+    match asked.table_gib {
+        None => prices::add_variants(&mut pricing, file, &priced.variants, priced.stored)?,
+        Some(gib) => resize(&mut pricing, file, priced, ("--table-gib", gib))?,
+    }
     Ok(pricing)
 }
 
@@ -158,24 +153,12 @@ fn together(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
                 "{name} and {first} ask about different models, `{of}` and `{other}`"
             )));
         }
-        for (what, of, other) in [
-            ("protocols", &run.protocol, &all.protocol),
-            (
-                "arrivals",
-                &asked_as(&run, |factors| &factors.arrivals),
-                &asked_as(&all, |factors| &factors.arrivals),
-            ),
-            (
-                "keys",
-                &asked_as(&run, |factors| &factors.keys),
-                &asked_as(&all, |factors| &factors.keys),
-            ),
-        ] {
-            if of != other {
-                eprintln!(
-                    "{name} and {first} were measured with different {what}, {of} and {other}: what differs may be that"
-                );
-            }
+        let [of_run, of_all] = [&run, &all].map(asked_as);
+        let pairs = of_run.into_iter().zip(of_all).filter(|(of, other)| of != other);
+        for ((what, of), (_, other)) in pairs {
+            eprintln!(
+                "{name} and {first} were measured with different {what}, {of} and {other}: what differs may be that"
+            );
         }
         if run.environment.cpu != all.environment.cpu || run.environment.cores != all.environment.cores {
             eprintln!("{name} and {first} were measured on different machines: what differs may be the machine");
@@ -186,19 +169,13 @@ fn together(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
         let points = run.points.iter().filter(|point| names.contains(&point.factors.label()));
         all.points.extend(points.cloned());
         if let (Some(prices), Some(others)) = (&mut all.pricing, &run.pricing) {
-            let terms = others
-                .terms_by_variant
-                .iter()
-                .filter(|(name, _)| names.contains(&name.as_str()));
-            prices
-                .terms_by_variant
-                .extend(terms.map(|(name, terms)| (name.clone(), terms.clone())));
+            let mut terms = others.terms_by_variant.clone();
+            terms.retain(|name, _| names.contains(&name.as_str()));
+            prices.terms_by_variant.extend(terms);
             join_priced(&name, &first, prices, others, &names);
         }
-        all.question_spent_s = all
-            .question_spent_s
-            .zip(run.question_spent_s)
-            .map(|(all, more)| all + more);
+        let spent_s = all.question_spent_s.zip(run.question_spent_s);
+        all.question_spent_s = spent_s.map(|(all, more)| all + more);
         all.environment.origins.extend(run.environment.origins.clone());
         all.variants.extend(more);
     }
@@ -212,10 +189,14 @@ fn models<'a>(a: &'a Run, b: &'a Run) -> Option<(&'a str, &'a str)> {
 }
 
 /// Describes in words how a run's requests were generated.
-fn asked_as(run: &Run, of: fn(&Factors) -> &String) -> String {
-    run.points
-        .first()
-        .map_or_else(String::new, |point| of(&point.factors).clone())
+fn asked_as(run: &Run) -> [(&'static str, &str); 3] {
+    let factors = run.points.first().map(|point| &point.factors);
+    let of = |of: fn(&Factors) -> &String| factors.map_or("", |factors| of(factors).as_str());
+    [
+        ("protocols", &run.protocol),
+        ("arrivals", of(|factors| &factors.arrivals)),
+        ("keys", of(|factors| &factors.keys)),
+    ]
 }
 
 #[cfg(test)]

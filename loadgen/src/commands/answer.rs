@@ -77,12 +77,8 @@ impl JudgedAnswer {
     /// The file cannot be written, or the run has no answer.
     pub fn exit_code(&self, run: &Run) -> Result<u8, RunError> {
         if let Some(file) = &self.junit {
-            let Some(text) = tierlab_report::answer_junit(run) else {
-                return Err(RunError::Unsound(format!(
-                    "{}: the run has no answer to write",
-                    run.name
-                )));
-            };
+            let none = || RunError::Unsound(format!("{}: the run has no answer to write", run.name));
+            let text = tierlab_report::answer_junit(run).ok_or_else(none)?;
             write_atomically(file, text.as_bytes())?;
         }
         let compared = match &self.baseline {
@@ -183,9 +179,8 @@ fn held(before: &Answer, now: &Answer) -> Held {
             }
             _ => {}
         }
-        let [p99, highest, month] = pairs(old, new);
-        let comparable = [(p99, true), (highest, has_objective), (month, has_month)];
-        for (pair, _) in comparable.into_iter().filter(|(_, is_comparable)| *is_comparable) {
+        let comparable = [true, has_objective, has_month];
+        for (pair, _) in pairs(old, new).into_iter().zip(comparable).filter(|(_, can)| *can) {
             held.worse.extend(worse(&new.variant, pair, now.question.tie));
             let (what, then, now, _) = pair;
             if then.is_some() != now.is_some() {
@@ -238,21 +233,14 @@ fn pairs(old: &Ranked, new: &Ranked) -> [Pair; 3] {
     let at_one_rate = old.at_rps == new.at_rps;
     let p99 = |one: &Ranked| interval(one.p99_us, one.p99_us_lo, one.p99_us_hi).filter(|_| at_one_rate);
     let highest = |one: &Ranked| {
-        interval(
-            one.highest_rps,
-            one.highest_rps_lo,
-            one.highest_rps_hi.or(Some(f64::INFINITY)),
-        )
+        let hi = one.highest_rps_hi.unwrap_or(f64::INFINITY);
+        interval(one.highest_rps, one.highest_rps_lo, Some(hi))
     };
     let month = |one: &Ranked| interval(one.usd_per_month, one.usd_per_month_lo, one.usd_per_month_hi);
+    let rate = "the highest rate under the objective";
     [
         ("p99 in microseconds", p99(old), p99(new), true),
-        (
-            "the highest rate under the objective",
-            highest(old),
-            highest(new),
-            false,
-        ),
+        (rate, highest(old), highest(new), false),
         ("$ a month", month(old), month(new), true),
     ]
 }

@@ -113,20 +113,13 @@ impl Judge {
         let mut cases = Vec::new();
         for point in &run.points {
             let name = tierlab_report::point_name(run, point);
+            let case = |kind, name, result| (kind, Case { name, result });
             if has_validity {
-                let result = validity(point);
-                cases.push((
-                    FailOn::Invalid,
-                    Case {
-                        name: name.clone(),
-                        result,
-                    },
-                ));
+                cases.push(case(FailOn::Invalid, name.clone(), validity(point)));
             }
             cases.extend(self.slo.iter().map(|objective| {
                 let name = format!("{name}, {objective}");
-                let result = held_against(point, *objective, run);
-                (FailOn::Slo, Case { name, result })
+                case(FailOn::Slo, name, held_against(point, *objective, run))
             }));
         }
         cases

@@ -83,13 +83,11 @@ pub fn rewrite(options: &Options) -> Result<(), RunError> {
         }
         runs.push(run);
     }
-    match &options.combined {
-        Some(path) => Ok(write_atomically(
-            path,
-            tierlab_report::page(&runs.iter().collect::<Vec<_>>()).as_bytes(),
-        )?),
-        None => Ok(()),
+    if let Some(path) = &options.combined {
+        let page = tierlab_report::page(&runs.iter().collect::<Vec<_>>());
+        write_atomically(path, page.as_bytes())?;
     }
+    Ok(())
 }
 
 /// Returns the folder for a run's report; `None` if the run's own folder must stay unchanged.
@@ -113,10 +111,8 @@ fn apart(folder: &Path, written: &mut BTreeSet<PathBuf>, is_moved: bool) -> Path
         folder.with_file_name(name)
     });
     let mut places = std::iter::once(folder.to_owned()).chain(numbered);
-    let place = places.find(|place| !is_moved || !written.contains(place));
-    let place = place.unwrap_or_else(|| folder.to_owned());
-    written.insert(place.clone());
-    place
+    let place = places.find(|place| !is_moved || written.insert(place.clone()));
+    place.unwrap_or_else(|| folder.to_owned())
 }
 
 /// `compare A B`: prints the differences of B from A, under the names of their folders. Returns 1 for a regression, and 3 if
@@ -126,14 +122,12 @@ fn apart(folder: &Path, written: &mut BTreeSet<PathBuf>, is_moved: bool) -> Path
 /// A folder that is missing or cannot be read: bad usage, because exit code 1 means a regression.
 pub fn compare(options: &CompareOptions) -> Result<u8, RunError> {
     let comparison = compared(&options.a, &options.b, options.within)?;
-    print!(
-        "{}",
-        match (options.markdown, options.json) {
-            (_, true) => comparison.json(),
-            (true, _) => comparison.markdown(),
-            _ => comparison.text(),
-        }
-    );
+    let text = match (options.markdown, options.json) {
+        (_, true) => comparison.json(),
+        (true, _) => comparison.markdown(),
+        _ => comparison.text(),
+    };
+    print!("{text}");
     Ok(exit_code(&comparison))
 }
 

@@ -42,19 +42,16 @@ pub struct RunOptions {
 }
 
 /// Stopped run to continue, if any, with the exclusive use of its folder.
-pub(super) struct Resumed {
-    pub(super) earlier: Option<StoppedRun>,
-    claim: Option<Claim>,
-}
+pub(super) type Resumed = Option<(StoppedRun, Claim)>;
 
 impl RunOptions {
     /// Claims and reads the run of `--resume`.
     pub(super) fn resumed(&self, plan: &Plan) -> Result<Resumed, RunError> {
-        let folder = self.resume.as_deref();
-        Ok(Resumed {
-            claim: folder.map(claim).transpose()?,
-            earlier: folder.map(|folder| StoppedRun::open(folder, plan)).transpose()?,
-        })
+        let Some(folder) = self.resume.as_deref() else {
+            return Ok(None);
+        };
+        let claim = claim(folder)?;
+        Ok(Some((StoppedRun::open(folder, plan)?, claim)))
     }
 
     /// Returns the folder of the result, which no other run uses while the claim is held, and the run to resume.
@@ -62,12 +59,12 @@ impl RunOptions {
         &self,
         plan: &Plan,
         resumed: Resumed,
-    ) -> Result<(PathBuf, Option<Claim>, Option<StoppedRun>), RunError> {
-        match resumed.earlier {
-            Some(earlier) => Ok((earlier.folder.clone(), resumed.claim, Some(earlier))),
+    ) -> Result<(PathBuf, Claim, Option<StoppedRun>), RunError> {
+        match resumed {
+            Some((earlier, claim)) => Ok((earlier.folder.clone(), claim, Some(earlier))),
             None => {
                 let (folder, claim) = new_folder(&self.out, self.name.as_deref(), plan)?;
-                Ok((folder, Some(claim), None))
+                Ok((folder, claim, None))
             }
         }
     }

@@ -86,12 +86,8 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<u8, RunError
     // The claim is held to the end of the run.
     let (folder, _claim, earlier) = options.run.folder(&plan, resumed)?;
     let mut environment = environment::inspect(&[]);
-    environment::add_server(
-        &mut environment,
-        &target.tier,
-        &format!("served at {}", target.control.base),
-        &scrape,
-    );
+    let origin = format!("served at {}", target.control.base);
+    environment::add_server(&mut environment, &target.tier, &origin, &scrape);
     environment.shared_cores = vec![
         Senders::note(options.run.workers, options.run.agents.len()),
         "whatever else runs on this machine".into(),
@@ -135,10 +131,9 @@ fn named(target: Target, server: &TargetPlan, scrape: &Scrape, table_bytes: u64)
     // Files, labels and tables use the tier's name, and a foreign server may report any text.
     let tier = server.tier.as_deref().or(own.filter(|tier| is_plain_name(tier)));
     let capacity = scrape.sum(metrics::CACHE_CAPACITY_BYTES, &[]);
-    let share = if table_bytes > 0 {
-        capacity / table_bytes as f64
-    } else {
-        0.0
+    let share = match table_bytes {
+        0 => 0.0,
+        bytes => capacity / bytes as f64,
     };
     let is_own = scrape.has(metrics::BUILD_INFO);
     Target {

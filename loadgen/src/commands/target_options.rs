@@ -8,6 +8,7 @@ use crate::server::control::{Control, ControlError};
 use crate::server::scrape::Scrape;
 use clap::Args;
 use std::path::PathBuf;
+use tierlab_formats::model::is_plain_name;
 use tierlab_load::endpoint::{AccessSpec, Header, Identity, TokenSource};
 
 /// Address of a server, and settings of its requests. Each overrides the same key of the plan's `[target]`.
@@ -86,9 +87,7 @@ impl TargetOptions {
             metrics,
             ..TargetPlan::default()
         };
-        if let Some(version) = &said.model_version
-            && !tierlab_formats::model::is_plain_name(version)
-        {
+        if let Some(version) = said.model_version.as_ref().filter(|version| !is_plain_name(version)) {
             return Err(RunError::Usage(format!("--model-version {version}: no plain name")));
         }
         let target = plan.unwrap_or_default().with(said);

@@ -8,7 +8,9 @@ use crate::error::RunError;
 use crate::store::time::parse_rfc3339;
 use clap::{Args, ValueEnum};
 use csv::StringRecord;
+use std::fmt::Display;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::SystemTime;
 
 /// Maximum number of rows read.
@@ -120,34 +122,24 @@ type Columns = (usize, Option<usize>, Option<usize>);
 fn row(record: &StringRecord, options: &Options, (time, ids, batch): Columns) -> Result<Row, String> {
     let cell = |column: usize| record.get(column).unwrap_or_default();
     let at_s = seconds(cell(time), options.unit)?;
-    let ids = match ids {
-        Some(column) => cell(column)
-            .split([' ', ';'])
-            .filter(|part| !part.is_empty())
-            .map(|part| part.parse().map_err(|error| format!("`{part}`: {error}")))
-            .collect::<Result<Vec<i64>, _>>()?,
-        None => Vec::new(),
+    let parts = ids.map_or("", cell).split([' ', ';']).filter(|part| !part.is_empty());
+    let ids = parts.map(number).collect::<Result<Vec<i64>, _>>()?;
+    let size: Option<u64> = match batch {
+        Some(column) => Some(number(cell(column))?),
+        None => Some(ids.len() as u64).filter(|count| *count > 0),
     };
-    let size = match batch {
-        Some(column) => Some(
-            cell(column)
-                .parse::<u64>()
-                .map_err(|error| format!("`{}`: {error}", cell(column)))?,
-        ),
-        None if ids.is_empty() => None,
-        None => Some(ids.len() as u64),
+    let batch_size = match options.round_batches {
+        true => size.map(u64::next_power_of_two),
+        false => size,
     };
-    let batch_size = size.map(|size| {
-        if options.round_batches {
-            size.next_power_of_two()
-        } else {
-            size
-        }
-    });
     match batch_size.filter(|size| !(1..=MAX_BATCH).contains(size)) {
         Some(size) => Err(format!("a batch of {size} is not within 1 and {MAX_BATCH}")),
         None => Ok(Row { at_s, ids, batch_size }),
     }
+}
+
+fn number<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error| format!("`{text}`: {error}"))
 }
 
 fn seconds(text: &str, unit: Unit) -> Result<f64, String> {

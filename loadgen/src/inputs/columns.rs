@@ -102,10 +102,8 @@ fn collected(
         };
         all.add(array).map_err(says)?;
         if all.rows > ROWS || all.data.len() > FILE_BYTES {
-            return Err(says(format!(
-                "more than {ROWS} rows or {} MiB; cut it",
-                FILE_BYTES >> 20
-            )));
+            let mebibytes = FILE_BYTES >> 20;
+            return Err(says(format!("more than {ROWS} rows or {mebibytes} MiB; cut it")));
         }
     }
     let shapes = match all.lengths.first() {
@@ -134,10 +132,8 @@ impl Column {
             Some(lists) => {
                 for (row, list) in lists.iter().enumerate() {
                     if list.null_count() > 0 {
-                        return Err(format!(
-                            "row {} has a null in its list; fill it or leave it out",
-                            self.rows + row
-                        ));
+                        let row = self.rows + row;
+                        return Err(format!("row {row} has a null in its list; fill it or leave it out"));
                     }
                     self.elements(list)?;
                     self.lengths.push(list.len() as u64);

@@ -170,17 +170,16 @@ fn unpacked<'a>(bytes: &'a [u8], entry: &Entry) -> Result<Cow<'a, [u8]>, String>
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Result<u16, String> {
-    let found = bytes.get(at..).and_then(<[u8]>::first_chunk::<2>);
-    found
-        .map(|bytes| u16::from_le_bytes(*bytes))
-        .ok_or_else(|| "its directory is cut off".to_owned())
+    chunk(bytes, at).map(u16::from_le_bytes)
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Result<u32, String> {
-    let found = bytes.get(at..).and_then(<[u8]>::first_chunk::<4>);
-    found
-        .map(|bytes| u32::from_le_bytes(*bytes))
-        .ok_or_else(|| "its directory is cut off".to_owned())
+    chunk(bytes, at).map(u32::from_le_bytes)
+}
+
+fn chunk<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], String> {
+    let found = bytes.get(at..).and_then(<[u8]>::first_chunk::<N>);
+    found.copied().ok_or_else(|| "its directory is cut off".to_owned())
 }
 
 #[cfg(test)]

@@ -90,21 +90,21 @@ fn recorded(source: String, bytes: &[u8]) -> Result<Recorded, String> {
     if data.is_empty() {
         return Err("`data` is missing or empty".into());
     }
-    let expected = match document.validation_data {
-        None => Vec::new(),
-        Some(entries) => {
-            let expected = steps(&entries)?;
-            let places = |steps: &[Step]| steps.iter().map(|step| step.place.clone()).collect::<Vec<_>>();
-            if places(&expected) != places(&data) {
-                return Err(format!(
-                    "`validation_data` has {} steps, `data` has {}, or they stand in other streams",
-                    expected.len(),
-                    data.len()
-                ));
-            }
-            expected
+    let mut expected = Vec::new();
+    if let Some(entries) = document.validation_data {
+        expected = steps(&entries)?;
+        let (own, given) = (
+            expected.iter().map(|step| &step.place),
+            data.iter().map(|step| &step.place),
+        );
+        if !own.eq(given) {
+            return Err(format!(
+                "`validation_data` has {} steps, `data` has {}, or they stand in other streams",
+                expected.len(),
+                data.len()
+            ));
         }
-    };
+    }
     let mut expected = expected.into_iter();
     let requests = data.into_iter().map(|step| RecordedRequest {
         place: step.place,
@@ -191,9 +191,8 @@ fn folder(path: &Path) -> Result<Recorded, InputError> {
             return Err(says("a file whose name is no text".into()));
         };
         if !entry.path().is_file() {
-            return Err(says(format!(
-                "`{name}` is no file; perf_analyzer's folder has a file for each input"
-            )));
+            let what = format!("`{name}` is no file; perf_analyzer's folder has a file for each input");
+            return Err(says(what));
         }
         if inputs.len() == FILES {
             return Err(says(format!("more than {FILES} files")));
@@ -205,9 +204,8 @@ fn folder(path: &Path) -> Result<Recorded, InputError> {
         });
     }
     if inputs.is_empty() {
-        return Err(says(
-            "an empty folder; perf_analyzer's has a file for each input".into(),
-        ));
+        let what = "an empty folder; perf_analyzer's has a file for each input";
+        return Err(says(what.into()));
     }
     inputs.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(Recorded {

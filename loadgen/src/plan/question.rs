@@ -346,7 +346,7 @@ mod tests {
             "slo = [\"p99 < 50 ms\", \"errors < 0.1 %\"]\ndemand_rps = 300\nbudget = \"10m\"\ntie = \"5 %\"\nconfidence = 0.9",
         )
         .unwrap();
-        assert_eq!(asked.objectives[0].limit_us(), Some(50_000.0));
+        assert_eq!(asked.objectives[0].limit_us(), 50_000.0);
         assert!((asked.error_share - 0.001).abs() < 1e-12);
         assert_eq!(asked.demand.unwrap().peak_rps, 300.0);
         assert_eq!(

@@ -202,7 +202,7 @@ fn this_program() -> Result<Program, RunError> {
     let written = fs::metadata(running).and_then(|file| file.modified());
     Ok(Program {
         version: env!("CARGO_PKG_VERSION").into(),
-        git_commit: environment::BUILD_COMMIT.into(),
+        git_commit: environment::build_commit().into(),
         written_at: rfc3339(written.map_err(RunError::io(running))?),
         sha256: sha256_of(running)?,
     })

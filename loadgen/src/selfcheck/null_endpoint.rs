@@ -89,7 +89,8 @@ impl NullEndpoint {
         }
         let folder = tempfile::tempdir().map_err(RunError::io(&std::env::temp_dir()))?;
         let log = folder.path().join("null-endpoint.log");
-        let (child, ready) = Child::start::<Ready>("the null endpoint", command, &log, READY_LIMIT, interrupt)?;
+        let (child, ready) =
+            Child::spawn("the null endpoint", command, &log)?.ready::<Ready>(READY_LIMIT, interrupt)?;
         Ok(Self {
             _child: child,
             _folder: folder,

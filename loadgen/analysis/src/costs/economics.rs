@@ -4,8 +4,9 @@
 //! nothing of latencies. Every instance is assumed to be as fast as the measured machine.
 
 use super::cost::{Cost, cost, hit_ratio, parts};
-use crate::curve::Curve;
+use crate::curve::{Curve, grouped};
 use crate::record::{InstancePrice, Interval, Point, Pricing, Summary, counted};
+use crate::statistics::bisect;
 use crate::statistics::sections::mean_interval;
 
 /// Returns the cost of a point on each instance of the prices, in their order; `None` if the tier is not available on
@@ -99,14 +100,8 @@ fn at(states: impl IntoIterator<Item = [f64; 3]>, hit_ratio: f64) -> f64 {
 /// Returns the lines of the tiers of some curves at a rate, in the order in which tiers first appear.
 #[must_use]
 pub fn lines(curves: &[Curve<'_>], offered_rps: f64, pricing: &Pricing) -> Vec<Line> {
-    let mut tiers: Vec<(&str, Vec<&Point>)> = Vec::new();
-    for point in curves.iter().filter_map(|curve| curve.valid_at(offered_rps)) {
-        match tiers.iter_mut().find(|(known, _)| *known == point.factors.label()) {
-            Some((_, points)) => points.push(point),
-            None => tiers.push((point.factors.label(), vec![point])),
-        }
-    }
-    tiers
+    let points = curves.iter().filter_map(|curve| curve.valid_at(offered_rps));
+    grouped(points.map(|point| (point.factors.label(), point)))
         .into_iter()
         .filter_map(|(tier, points)| line(tier, &points, pricing))
         .collect()
@@ -210,15 +205,8 @@ fn crossing(difference: impl Fn(f64) -> f64) -> Option<f64> {
     let place = |step: u32| f64::from(step) / f64::from(STEPS);
     let side = difference(1.0) > 0.0;
     let step = (0..STEPS).rev().find(|step| (difference(place(*step)) > 0.0) != side)?;
-    let (mut low, mut high) = (place(step), place(step + 1));
-    for _ in 0..40 {
-        let middle = f64::midpoint(low, high);
-        if (difference(middle) > 0.0) == side {
-            high = middle;
-        } else {
-            low = middle;
-        }
-    }
+    let is_below = |at: f64| (difference(at) > 0.0) != side;
+    let (low, high) = bisect((place(step), place(step + 1)), 40, is_below);
     Some(f64::midpoint(low, high))
 }
 

@@ -14,19 +14,18 @@ use tierlab_protocol::timing::Stage;
 /// Returns the shares of the parts of one step, in their order; each part comes with its rows per request.
 #[must_use]
 pub fn mix_shares(parts: &[(u32, &Repeat)]) -> Vec<MixShare> {
-    let rows: Vec<f64> = parts
+    let rows = parts
         .iter()
-        .map(|(rows, repeat)| f64::from(*rows) * repeat.completed as f64)
-        .collect();
+        .map(|(rows, repeat)| f64::from(*rows) * repeat.completed as f64);
+    let rows: Vec<f64> = rows.collect();
     let of_all = |total: fn(&Repeat) -> f64| -> Vec<f64> { parts.iter().map(|(_, repeat)| total(repeat)).collect() };
     let busy = of_all(|repeat| band_total(&repeat.bands, Stage::Infer.as_str()));
     let read = of_all(|repeat| reads_total(&repeat.bands, |reads| reads.tier_requests));
     // A part with replies but without reported times would pay nothing.
     let told = busy.iter().zip(&rows).all(|(busy, rows)| *busy > 0.0 || *rows == 0.0);
-    let (hour, hour_by) = if told {
-        (shares(&busy, &rows), HourBy::InferenceTime)
-    } else {
-        (shares(&rows, &rows), HourBy::Inferences)
+    let (hour, hour_by) = match told {
+        true => (shares(&busy, &rows), HourBy::InferenceTime),
+        false => (shares(&rows, &rows), HourBy::Inferences),
     };
     let tier = shares(&read, &rows);
     let inferences = shares(&rows, &rows);

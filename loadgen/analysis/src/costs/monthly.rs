@@ -36,22 +36,15 @@ pub struct Monthly {
 #[must_use]
 pub fn monthly(terms: &CostTerms, use_per_inference: Use, question: &Question, highest_rps: f64) -> Monthly {
     let instances = instances(question, highest_rps);
-    let average_rps = question
-        .demand
-        .as_ref()
-        .map_or(highest_rps, |demand| demand.average_rps);
+    let average_rps = question.demand.map_or(highest_rps, |demand| demand.average_rps);
     let inferences = average_rps * f64::from(question.batch_size) * HOURS * 3_600.0;
     let hourly = terms.usd_per_instance_hour * HOURS + terms.usd_per_instance_month;
+    let requests_usd = inferences * use_per_inference.requests * terms.usd_per_request;
+    let bytes_usd = inferences * use_per_inference.bytes * terms.usd_per_byte;
     let mut parts = vec![("compute".to_owned(), instances * hourly)];
     parts.extend(terms.fixed_usd_per_month.iter().cloned());
-    parts.push((
-        "storage requests".to_owned(),
-        inferences * use_per_inference.requests * terms.usd_per_request,
-    ));
-    parts.push((
-        "bytes".to_owned(),
-        inferences * use_per_inference.bytes * terms.usd_per_byte,
-    ));
+    parts.push(("storage requests".to_owned(), requests_usd));
+    parts.push(("bytes".to_owned(), bytes_usd));
     parts.retain(|(_, usd)| *usd > 0.0);
     // Starts from a positive zero, because an empty sum is -0.0.
     let usd_per_month = parts.iter().fold(0.0, |sum, (_, usd)| sum + usd);
@@ -93,10 +86,9 @@ pub fn score(question: &Question, priced: Priced<'_>, highest_rps: f64, best_cas
         return f64::INFINITY;
     }
     if question.minimise == Minimise::Instances {
-        return if question.demand.is_some() {
-            instances(question, highest_rps)
-        } else {
-            question.highest_rps / highest_rps
+        return match question.demand {
+            Some(_) => instances(question, highest_rps),
+            None => question.highest_rps / highest_rps,
         };
     }
     let Some(terms) = priced.terms else {
@@ -106,16 +98,11 @@ pub fn score(question: &Question, priced: Priced<'_>, highest_rps: f64, best_cas
     if unknown && !best_case {
         return f64::INFINITY;
     }
-    let month = monthly(
-        terms,
-        priced.use_per_inference.unwrap_or_default(),
-        question,
-        highest_rps,
-    );
-    if question.demand.is_some() && question.minimise == Minimise::UsdPerMonth {
-        month.usd_per_month
-    } else {
-        month.usd_per_10k
+    let used = priced.use_per_inference.unwrap_or_default();
+    let month = monthly(terms, used, question, highest_rps);
+    match question.demand.is_some() && question.minimise == Minimise::UsdPerMonth {
+        true => month.usd_per_month,
+        false => month.usd_per_10k,
     }
 }
 

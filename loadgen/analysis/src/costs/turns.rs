@@ -58,16 +58,11 @@ fn nearest(best: &[(f64, f64)], other: &[(f64, f64)], place: f64) -> Turns {
     let pieces = ends.windows(2).map(|ends| (ends[0], ends[1]));
     let cheaper = pieces.filter_map(|(low, high)| cheaper_in(best, other, low, high));
     let cheaper: Vec<(f64, f64)> = cheaper.collect();
+    let below = cheaper.iter().rfind(|(low, _)| *low < place);
+    let above = cheaper.iter().find(|(_, high)| *high > place);
     Turns {
-        below: cheaper
-            .iter()
-            .filter(|(low, _)| *low < place)
-            .map(|(_, high)| high.min(place))
-            .next_back(),
-        above: cheaper
-            .iter()
-            .find(|(_, high)| *high > place)
-            .map(|(low, _)| low.max(place)),
+        below: below.map(|(_, high)| high.min(place)),
+        above: above.map(|(low, _)| low.max(place)),
     }
 }
 
@@ -91,10 +86,9 @@ fn inside(curve: &[(f64, f64)], low: f64, high: f64, at: f64) -> f64 {
         .partition_point(|(place, _)| *place <= middle)
         .clamp(1, curve.len() - 1);
     let ((from, usd_from), (to, usd_to)) = (curve[next - 1], curve[next]);
-    if to > from {
-        usd_from + (usd_to - usd_from) * (at - from) / (to - from)
-    } else {
-        usd_to
+    match to > from {
+        true => usd_from + (usd_to - usd_from) * (at - from) / (to - from),
+        false => usd_to,
     }
 }
 
@@ -113,9 +107,8 @@ fn over_size(ranked: &Ranked, terms: &CostTerms, largest: f64) -> Vec<(f64, f64)
     at.extend([0.0, largest]);
     at.sort_by(f64::total_cmp);
     at.dedup();
-    at.into_iter()
-        .map(|times| (times, rest + by_size.at(times, instances)))
-        .collect()
+    let usd = |times| (times, rest + by_size.at(times, instances));
+    at.into_iter().map(usd).collect()
 }
 
 #[cfg(test)]

@@ -8,5 +8,5 @@ pub mod per_repeat;
 pub mod search;
 pub mod slo;
 
-pub use crate::curve::{Curve, common_rate, curves, is_valid, same_but_rate};
+pub use crate::curve::{Curve, common_rate, curves, distinct, grouped, is_valid, same_but_rate};
 pub use per_repeat::ratio;

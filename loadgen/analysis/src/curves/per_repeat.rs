@@ -6,8 +6,9 @@
 use super::comparison::{Figure, Scale, SlowShare};
 use crate::costs::cost;
 use crate::record::{Interval, Point, Pricing, Repeat, counted, samples_needed};
+use crate::statistics::mean;
 use crate::statistics::percentile::BlockTable;
-use crate::statistics::sections::{self, OUTSIDE, Pairing, of_means};
+use crate::statistics::sections::{OUTSIDE, Pairing, log_ratio, of_means};
 use std::ops::Range;
 use std::slice::from_ref;
 
@@ -78,7 +79,7 @@ pub fn ratio(a: &Point, b: &Point, quantile: f64) -> Option<Interval> {
         return None;
     }
     // A repeat without samples cannot be matched by position, so there is no difference then.
-    let log_ratio = sections::difference((&table_a, &table_b), quantile, Pairing::ByRepeat, f64::ln)?;
+    let log_ratio = log_ratio(&table_a, &table_b, quantile)?;
     Some(log_ratio.interval(OUTSIDE).map(f64::exp))
 }
 
@@ -197,10 +198,6 @@ fn mean_latency(repeat: &Repeat) -> Option<f64> {
         (sum + block.mean() * block.len() as f64, count + block.len() as f64)
     });
     (count > 0.0).then(|| sum / count)
-}
-
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
 fn logarithms(values: &[f64]) -> Vec<f64> {

@@ -63,9 +63,8 @@ impl Search {
         let cut = cut(&known);
         let met = cut.checked_sub(1).and_then(|last| known.get(last));
         let not_met = known.get(cut);
-        let unknown = Unknown(&unknown);
         match (met, not_met) {
-            (None, None) => self.first(&unknown),
+            (None, None) => self.downwards_from(self.start_rps.clamp(self.lowest_rps, self.highest_rps), &unknown),
             (Some(met), None) if met.rps >= self.highest_rps => self.in_full(met),
             (Some(met), None) => self.above(met, &unknown).or_else(|| self.in_full(met)),
             (None, Some(not_met)) if not_met.rps <= self.lowest_rps => self.in_full(not_met),
@@ -82,15 +81,10 @@ impl Search {
         }
     }
 
-    /// Returns the first rate.
-    fn first(&self, unknown: &Unknown<'_>) -> Option<RateProbe> {
-        self.downwards_from(self.start_rps.clamp(self.lowest_rps, self.highest_rps), unknown)
-    }
-
     /// Returns that rate, or the next of its halves that is not given up.
-    fn downwards_from(&self, from: f64, unknown: &Unknown<'_>) -> Option<RateProbe> {
+    fn downwards_from(&self, from: f64, unknown: &[RateEvidence]) -> Option<RateProbe> {
         let mut rps = from;
-        while unknown.is_given_up(rps) {
+        while is_given_up(unknown, rps) {
             if rps <= self.lowest_rps {
                 return None;
             }
@@ -100,12 +94,10 @@ impl Search {
     }
 
     /// Returns twice a rate that meets the objective, or a rate between the two if the instrument fails there.
-    fn above(&self, met: &RateEvidence, unknown: &Unknown<'_>) -> Option<RateProbe> {
+    fn above(&self, met: &RateEvidence, unknown: &[RateEvidence]) -> Option<RateProbe> {
         let double = rounded(2.0 * met.rps).min(self.highest_rps);
-        let failed = unknown
-            .0
-            .iter()
-            .find(|one| one.rps > met.rps && one.rps <= double && is_given_up(one));
+        let is_between = |one: &&RateEvidence| one.rps > met.rps && one.rps <= double;
+        let failed = unknown.iter().filter(is_between).find(|one| one.tries >= MAX_TRIES);
         match failed {
             None => Some(self.coarse(double)),
             Some(failed) => {
@@ -117,7 +109,7 @@ impl Search {
     }
 
     /// Returns the middle of a gap that is too wide, by ratio.
-    fn between(&self, met: &RateEvidence, not_met: &RateEvidence, unknown: &Unknown<'_>) -> Option<RateProbe> {
+    fn between(&self, met: &RateEvidence, not_met: &RateEvidence, unknown: &[RateEvidence]) -> Option<RateProbe> {
         let ratio = not_met.rps / met.rps;
         if ratio <= 1.0 + self.resolution {
             return None;
@@ -127,7 +119,7 @@ impl Search {
         let rps = places
             .into_iter()
             .filter(is_inside)
-            .find(|&rps| !unknown.is_given_up(rps))?;
+            .find(|&rps| !is_given_up(unknown, rps))?;
         let weighed = self.is_full(met) || self.is_full(not_met);
         let close = ratio <= (1.0 + self.resolution).powi(CLOSE_STEPS);
         Some(if weighed && close {
@@ -138,14 +130,14 @@ impl Search {
     }
 
     /// The next step down to a rate that certainly meets the objective, unless there is one already.
-    fn downwards(&self, known: &[RateEvidence], from: f64, unknown: &Unknown<'_>) -> Option<RateProbe> {
+    fn downwards(&self, known: &[RateEvidence], from: f64, unknown: &[RateEvidence]) -> Option<RateProbe> {
         let certain = |rps: f64| known.iter().any(|one| one.is_met() && one.certain && one.rps >= rps);
         let step = |rps: f64| Some(rounded(rps / (1.0 + self.resolution))).filter(|&rps| rps >= self.lowest_rps);
         self.walk(known, unknown, from, certain, step)
     }
 
     /// Returns the next step up towards a rate that certainly misses the objective, unless there is one.
-    fn upwards(&self, known: &[RateEvidence], from: f64, unknown: &Unknown<'_>) -> Option<RateProbe> {
+    fn upwards(&self, known: &[RateEvidence], from: f64, unknown: &[RateEvidence]) -> Option<RateProbe> {
         let certain = |rps: f64| known.iter().any(|one| !one.is_met() && one.certain && one.rps <= rps);
         let step = |rps: f64| Some(rounded(rps * (1.0 + self.resolution))).filter(|&rps| rps <= self.highest_rps);
         self.walk(known, unknown, from, certain, step)
@@ -154,7 +146,7 @@ impl Search {
     fn walk(
         &self,
         known: &[RateEvidence],
-        unknown: &Unknown<'_>,
+        unknown: &[RateEvidence],
         from: f64,
         certain: impl Fn(f64) -> bool,
         step: impl Fn(f64) -> Option<f64>,
@@ -166,7 +158,7 @@ impl Search {
             }
             rps = step(rps)?;
             let is_done = known.iter().any(|one| one.rps == rps && self.is_full(one));
-            if !is_done && !unknown.is_given_up(rps) {
+            if !is_done && !is_given_up(unknown, rps) {
                 return (!certain(rps)).then(|| self.full(rps));
             }
         }
@@ -199,18 +191,9 @@ impl Search {
     }
 }
 
-/// Rates that were measured without an answer.
-struct Unknown<'a>(&'a [RateEvidence]);
-
-impl Unknown<'_> {
-    /// True if a rate has had all its tries without an answer.
-    fn is_given_up(&self, rps: f64) -> bool {
-        self.0.iter().any(|one| one.rps == rps && is_given_up(one))
-    }
-}
-
-const fn is_given_up(one: &RateEvidence) -> bool {
-    one.tries >= MAX_TRIES
+/// True if a rate without an answer has had all its tries.
+fn is_given_up(unknown: &[RateEvidence], rps: f64) -> bool {
+    unknown.iter().any(|one| one.rps == rps && one.tries >= MAX_TRIES)
 }
 
 /// Returns the lowest rate whose repeats together have the needed samples; windows hold a whole number of requests.

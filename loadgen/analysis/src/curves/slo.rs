@@ -48,17 +48,17 @@ pub fn evidence(point: &Point, slo: &Slo) -> Option<RateEvidence> {
     let summary = point.summary.as_ref()?;
     let estimate_us = estimate_us(point, slo, |repeat| objective::limited(slo.objective, repeat));
     let answer = answer(point, summary, estimate_us, slo);
-    let limited = interval(summary, slo.objective).zip(slo.objective.limit_us());
+    let limit_us = slo.objective.limit_us();
     let misses = misses(point, slo);
     let allowed = slo.objective.slow_share();
     let by_misses = summary.errors > 0 || matches!(slo.objective, Objective::Goodput { .. });
-    let certain = match (answer, limited) {
+    let certain = match (answer, interval(summary, slo.objective)) {
         (MeetsObjective::Unknown, _) => false,
         (MeetsObjective::NotMet, _) if is_refused(summary, slo) => true,
         (MeetsObjective::Met, _) if by_misses => misses.is_some_and(|share| share.hi < allowed),
         (MeetsObjective::NotMet, _) if by_misses => misses.is_some_and(|share| share.lo > allowed),
-        (MeetsObjective::Met, Some((interval, limit_us))) => interval.hi < limit_us,
-        (MeetsObjective::NotMet, Some((interval, limit_us))) => interval.lo >= limit_us,
+        (MeetsObjective::Met, Some(interval)) => interval.hi < limit_us,
+        (MeetsObjective::NotMet, Some(interval)) => interval.lo >= limit_us,
         (_, None) => false,
     };
     Some(RateEvidence {
@@ -83,55 +83,41 @@ fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo)
     if is_refused(summary, slo) {
         return MeetsObjective::NotMet;
     }
-    let (Some(estimate_us), Some(limit_us)) = (estimate_us, slo.objective.limit_us()) else {
+    let Some(estimate_us) = estimate_us else {
         return MeetsObjective::Unknown;
     };
-    let has = |faults: &[Fault]| summary.faults.iter().any(|fault| faults.contains(fault));
-    if summary.verdict == Verdict::Valid {
-        return if estimate_us < limit_us {
-            MeetsObjective::Met
-        } else {
-            MeetsObjective::NotMet
-        };
-    }
-    // The measurement did not follow its schedule, so any result is unknown.
-    if has(&[
+    let has = |fault: Fault| summary.faults.contains(&fault);
+    let off_schedule = [
         Fault::Device,
         Fault::Skew,
         Fault::Schedule,
         Fault::Backlog,
         Fault::Drift,
-    ]) || summary.faults.is_empty()
-    {
-        return MeetsObjective::Unknown;
-    }
-    if has(&[Fault::Disturbed]) && has(&[Fault::Errors]) {
-        return MeetsObjective::Unknown;
-    }
-    if estimate_us < limit_us {
-        // Latency includes the wait for a user and a late send.
-        return if has(&[Fault::Replies]) {
-            MeetsObjective::Unknown
-        } else {
-            MeetsObjective::Met
-        };
-    }
-    if has(&[Fault::Disturbed]) {
-        return MeetsObjective::Unknown;
-    }
-    let is_late = has(&[Fault::Late]) && !has(&[Fault::InFlight]);
+    ];
+    let limit_us = slo.objective.limit_us();
     // Every user was busy: the server is too slow only if its own time shows that.
-    let service_us = match slo.objective.stream() {
-        None => self::estimate_us(point, slo, |repeat| &repeat.histograms.service),
-        // A gap contains no wait for a user.
-        Some(StreamFigure::Gap) => Some(estimate_us),
-        Some(_) => None,
+    let waited = || {
+        let service_us = match slo.objective.stream() {
+            None => self::estimate_us(point, slo, |repeat| &repeat.histograms.service),
+            // A gap contains no wait for a user.
+            Some(StreamFigure::Gap) => Some(estimate_us),
+            Some(_) => None,
+        };
+        service_us.is_none_or(|us| us < limit_us)
     };
-    let waited = has(&[Fault::InFlight]) && service_us.is_none_or(|us| us < limit_us);
-    if is_late || waited {
-        MeetsObjective::Unknown
-    } else {
-        MeetsObjective::NotMet
+    let is_known = match estimate_us < limit_us {
+        _ if summary.verdict == Verdict::Valid => true,
+        // The measurement did not follow its schedule, so any result is unknown.
+        _ if summary.faults.is_empty() || off_schedule.into_iter().any(has) => false,
+        // Latency includes the wait for a user and a late send.
+        true => !(has(Fault::Replies) || has(Fault::Disturbed) && has(Fault::Errors)),
+        false if has(Fault::InFlight) => !has(Fault::Disturbed) && !waited(),
+        false => !has(Fault::Disturbed) && !has(Fault::Late),
+    };
+    match (is_known, estimate_us < limit_us) {
+        (false, _) => MeetsObjective::Unknown,
+        (true, true) => MeetsObjective::Met,
+        (true, false) => MeetsObjective::NotMet,
     }
 }
 
@@ -177,17 +163,13 @@ fn interval(summary: &Summary, objective: Objective) -> Option<Interval> {
 /// The rate below the cut always meets the objective, and the rate above misses it.
 #[must_use]
 pub fn cut(evidence: &[RateEvidence]) -> usize {
-    let above: u64 = evidence
-        .iter()
-        .filter(|one| one.is_met())
-        .map(|one| u64::from(one.repeats))
-        .sum();
+    let met = evidence.iter().filter(|one| one.is_met());
+    let above: u64 = met.map(|one| u64::from(one.repeats)).sum();
     let (mut best, mut fewest, mut contradicted) = (0, above, above);
     for (index, one) in evidence.iter().enumerate() {
-        if one.is_met() {
-            contradicted -= u64::from(one.repeats);
-        } else {
-            contradicted += u64::from(one.repeats);
+        match one.is_met() {
+            true => contradicted -= u64::from(one.repeats),
+            false => contradicted += u64::from(one.repeats),
         }
         if contradicted < fewest {
             (best, fewest) = (index + 1, contradicted);
@@ -263,26 +245,18 @@ pub fn finding(curve: &Curve<'_>, slo: &Slo, limits: &Limits) -> Option<SloFindi
     let cut = cut(&all);
     let (below, above) = all.split_at(cut);
     let highest_rps = below.last().map(|best| highest(&judged, *best, slo, limits));
-    let unknown: Vec<NotMet> = unknown
-        .iter()
-        .map(|(point, _)| NotMet {
-            rps: point.factors.offered_rps,
-            why: why_not(point, slo),
-        })
-        .collect();
+    let not_met = |(point, _): &(&Point, RateEvidence)| NotMet {
+        rps: point.factors.offered_rps,
+        why: why_not(point, slo),
+    };
+    let unknown: Vec<NotMet> = unknown.iter().map(not_met).collect();
+    let missed_below = below.iter().filter(|one| !one.is_met());
+    let contradicting = missed_below.chain(above.iter().filter(|one| one.is_met()));
     Some(SloFinding {
         outcome: outcome(below, above, &unknown, slo),
         highest_rps,
-        not_met: judged.get(cut).map(|(point, _)| NotMet {
-            rps: point.factors.offered_rps,
-            why: why_not(point, slo),
-        }),
-        contradicting_rps: below
-            .iter()
-            .filter(|one| !one.is_met())
-            .chain(above.iter().filter(|one| one.is_met()))
-            .map(|one| one.rps)
-            .collect(),
+        not_met: judged.get(cut).map(not_met),
+        contradicting_rps: contradicting.map(|one| one.rps).collect(),
         unknown,
     })
 }

@@ -164,10 +164,8 @@ fn control_drift(run: &Run, question: &Question) -> Option<f64> {
         .filter(|repeat| repeat.purpose == Purpose::Control && repeat.disturbed.is_none())
         .filter_map(|repeat| {
             let latency = BlockTable::new([repeat.histograms.latency.as_slice()]);
-            Some((
-                repeat.started_at.as_str(),
-                (latency.pooled_quantile(0.5)? as f64).max(1.0).ln(),
-            ))
+            let median = latency.pooled_quantile(0.5)? as f64;
+            Some((repeat.started_at.as_str(), median.max(1.0).ln()))
         })
         .collect();
     if controls.len() < CONTROLS {

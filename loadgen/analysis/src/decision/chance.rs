@@ -8,6 +8,7 @@
 use super::curve::HighestRate;
 use crate::record::Interval;
 use crate::statistics::student::t_two_sided;
+use crate::statistics::{bisect, mean};
 use std::f64::consts::PI;
 
 /// Halvings in the search for the confidence at which percentiles differ.
@@ -110,16 +111,8 @@ pub(crate) fn by_percentile(logs: &[Vec<f64>], scores: &[&Scores], tie: f64) -> 
             .all(|lo| own.hi <= lo + within)
     };
     let chance = |candidate: usize| {
-        let (mut low, mut high) = (0.0, 1.0);
-        for _ in 0..HALVINGS {
-            let middle = f64::midpoint(low, high);
-            if apart(candidate, middle) {
-                low = middle;
-            } else {
-                high = middle;
-            }
-        }
-        f64::min(low, meets[candidate])
+        let (confidence, _) = bisect((0.0, 1.0), HALVINGS, |confidence| apart(candidate, confidence));
+        f64::min(confidence, meets[candidate])
     };
     (0..logs.len()).map(chance).collect()
 }
@@ -127,7 +120,6 @@ pub(crate) fn by_percentile(logs: &[Vec<f64>], scores: &[&Scores], tie: f64) -> 
 /// Returns the interval of each variant's mean, as logarithms; `None` without steps. All hold together, at every look,
 /// with probability `1 - wrong`.
 pub(crate) fn intervals(logs: &[Vec<f64>], wrong: f64) -> Vec<Option<Interval>> {
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
     let squares: f64 = logs
         .iter()
         .flat_map(|values| {

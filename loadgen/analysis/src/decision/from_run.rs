@@ -2,6 +2,7 @@
 //! nothing of the rule.
 
 use super::evidence::{Candidate, StepEvidence};
+use crate::curve::distinct;
 use crate::latency::objective;
 use crate::record::{Fault, Limits, Mode, Objective, Point, Question, Repeat, Run, Verdict};
 use crate::statistics::percentile::BlockTable;
@@ -20,11 +21,7 @@ pub fn candidates(run: &Run) -> Vec<Candidate> {
     };
     let mut names: Vec<&str> = run.variants.iter().map(|variant| variant.name.as_str()).collect();
     if names.is_empty() {
-        for name in points(run, question).map(|point| point.factors.label()) {
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
+        names = distinct(points(run, question).map(|point| point.factors.label()));
     }
     let terms = |name: &str| run.pricing.as_ref()?.terms_by_variant.get(name).cloned();
     names
@@ -66,13 +63,10 @@ pub fn step(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat
     let objectives = || question.objectives.iter().copied();
     let slow = objectives().map(|objective| objective::misses(repeat, objective));
     let quantiles = objectives().filter_map(|objective| measured_us(objective, repeat));
-    let tail = objectives()
-        .filter_map(Objective::quantile)
-        .any(|quantile| quantile >= TAIL_FROM);
-    let dependence = repeat
-        .tail_autocorrelation_time
-        .filter(|_| tail)
-        .unwrap_or(repeat.autocorrelation_time);
+    let mut shares = objectives().filter_map(Objective::quantile);
+    let is_tail = shares.any(|quantile| quantile >= TAIL_FROM);
+    let of_tail = repeat.tail_autocorrelation_time.filter(|_| is_tail);
+    let dependence = of_tail.unwrap_or(repeat.autocorrelation_time);
     let judged = judged(question, limits, point, repeat, &latency);
     let server = repeat.server.as_ref().filter(|server| server.inferences > 0.0);
     StepEvidence {
@@ -112,13 +106,9 @@ fn judged(
     }
     let lag = BlockTable::new([repeat.histograms.lag.as_slice()]);
     let at = |table: &BlockTable, quantile: f64| table.pooled_quantile(quantile).unwrap_or(0) as f64;
-    let limit_us = question
-        .objectives
-        .iter()
-        .filter_map(|one| one.limit_since_due_us())
-        .fold(f64::INFINITY, f64::min);
+    let since_due = question.objectives.iter().filter_map(|one| one.limit_since_due_us());
     let limits = Limits {
-        objective_us: Some(limit_us).filter(|us| us.is_finite()).or(limits.objective_us),
+        objective_us: since_due.reduce(f64::min).or(limits.objective_us),
         ..limits.clone()
     };
     let evidence = Evidence {

@@ -11,6 +11,7 @@
 //! one and in every repeat alike; neither bursts nor the effect of a repeat move them. A small share of all steps is
 //! disturbed without being noticed. Such a step may show anything, so that no single step is certain evidence.
 
+use crate::statistics::bisect;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -250,15 +251,8 @@ fn with_mean(sigma: f64, mean: f64, shares: &[f64; ODDS]) -> [f64; ODDS] {
         weights.map(|weight| weight / sum)
     };
     let reach = FAR_SIDE as f64 * FINE;
-    let (mut low, mut high) = (-reach - sigma, reach + sigma);
-    for _ in 0..CENTRE_HALVINGS {
-        let middle = f64::midpoint(low, high);
-        if dot(&around(middle), shares) > mean {
-            high = middle;
-        } else {
-            low = middle;
-        }
-    }
+    let is_below = |centre: f64| dot(&around(centre), shares) <= mean;
+    let (low, high) = bisect((-reach - sigma, reach + sigma), CENTRE_HALVINGS, is_below);
     around(f64::midpoint(low, high))
 }
 

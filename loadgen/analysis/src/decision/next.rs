@@ -174,9 +174,8 @@ impl Plan<'_> {
 
     /// Candidates that may be the answer, by their order.
     fn open(&self) -> Vec<usize> {
-        (0..self.lab.candidates.len())
-            .filter(|&index| self.is_open(index))
-            .collect()
+        let all = 0..self.lab.candidates.len();
+        all.filter(|&index| self.is_open(index)).collect()
     }
 
     fn is_open(&self, index: usize) -> bool {
@@ -206,9 +205,8 @@ impl Plan<'_> {
             return Vec::new();
         };
         let most = lab.chances[leader];
-        let open: Vec<usize> = (0..lab.chances.len())
-            .filter(|&index| lab.chances[index] >= CONTENDS * most)
-            .collect();
+        let contends = |index: &usize| lab.chances[*index] >= CONTENDS * most;
+        let open: Vec<usize> = (0..lab.chances.len()).filter(contends).collect();
         if open.len() <= 2 {
             return Vec::new();
         }
@@ -221,10 +219,8 @@ impl Plan<'_> {
             let rps = self.free_rates(index).find(|rps| lab.score(index, *rps) <= good)?;
             Some(self.explore(index, rps)).filter(|_| rps <= most)
         };
-        let first = open
-            .iter()
-            .filter(|&&index| lab.candidates[index].steps.len() < FIRST_STEPS);
-        first.filter_map(needed).collect()
+        let is_first = |index: &&usize| lab.candidates[**index].steps.len() < FIRST_STEPS;
+        open.iter().filter(is_first).filter_map(needed).collect()
     }
 
     /// Returns further steps of the likeliest answer at a rate that its steps together miss; `None` if curve and steps
@@ -305,9 +301,8 @@ impl Plan<'_> {
     /// Returns the most informative rate about an event that depends on a candidate's score, with the information.
     fn telling_score(&self, index: usize, chance: &dyn Fn(f64) -> f64) -> Option<(f64, Probe)> {
         let scores = &self.lab.standings[index].scores;
-        let by_rate: Vec<f64> = (0..self.lab.grid.rates.len())
-            .map(|highest| chance(scores.at(Some(highest))))
-            .collect();
+        let rates = 0..self.lab.grid.rates.len();
+        let by_rate: Vec<f64> = rates.map(|highest| chance(scores.at(Some(highest)))).collect();
         let without = chance(f64::INFINITY);
         let chance = |highest: Option<usize>| highest.map_or(without, |highest| by_rate[highest]);
         self.telling(index, &chance)
@@ -339,15 +334,15 @@ impl Plan<'_> {
     fn worth_asking(&self, index: usize) -> Vec<f64> {
         let lab = self.lab;
         let standing = &lab.standings[index];
-        let stuck = standing.places.iter().filter(|place| place.is_stuck());
-        let reached = stuck
-            .map(|place| place.rps)
-            .fold(carried(&standing.places, lab.rates[0]), f64::max);
+        let stuck = standing
+            .places
+            .iter()
+            .filter(|place| place.is_stuck())
+            .map(|place| place.rps);
+        let reached = stuck.fold(carried(&standing.places, lab.rates[0]), f64::max);
         let likely = |rps: f64| standing.curve.at_least(&lab.grid, rps);
-        let free: Vec<f64> = self
-            .free_rates(index)
-            .filter(|rps| *rps <= MOST_RISE * reached)
-            .collect();
+        let free = self.free_rates(index).filter(|rps| *rps <= MOST_RISE * reached);
+        let free: Vec<f64> = free.collect();
         let from = free.partition_point(|rps| likely(rps * 1.15) > 1.0 - UNLIKELY);
         let to = free.partition_point(|rps| likely(rps / 1.15) > UNLIKELY).max(from + 1);
         let near = &free[from.min(free.len().saturating_sub(1))..to.min(free.len())];
@@ -380,20 +375,16 @@ impl Plan<'_> {
         let mut open = self.open();
         let best = (open.iter().copied()).min_by(|&a, &b| lab.standings[a].score.total_cmp(&lab.standings[b].score));
         if let Some(best) = best.filter(|&best| lab.standings[best].score.is_finite()) {
-            let lower = |index: usize| {
-                if index == best {
-                    f64::NEG_INFINITY
-                } else {
-                    lab.standings[index].lower
-                }
+            let lower = |index: usize| match index == best {
+                true => f64::NEG_INFINITY,
+                false => lab.standings[index].lower,
             };
             open.sort_by(|&a, &b| lower(a).total_cmp(&lower(b)));
             open.truncate(2);
         }
         let rps = lab.rates[0];
-        let free = open
-            .into_iter()
-            .filter(|&index| !lab.at(index, rps).is_some_and(Place::is_stuck));
+        let is_free = |index: &usize| !lab.at(*index, rps).is_some_and(Place::is_stuck);
+        let free = open.into_iter().filter(is_free);
         free.map(|index| self.explore(index, rps)).collect()
     }
 
@@ -494,13 +485,10 @@ impl Plan<'_> {
     /// Returns the highest rate that matters at which a variant likely meets the objective; the lowest if there is
     /// none.
     fn likely(&self, index: usize) -> f64 {
-        let rates = &self.lab.rates;
+        let mut rates = self.lab.rates.iter().copied();
         let estimate = self.lab.standings[index].curve.median(&self.lab.grid).unwrap_or(0.0);
-        rates
-            .iter()
-            .copied()
-            .rfind(|rps| *rps <= estimate * 1.001)
-            .unwrap_or(rates[0])
+        let met = rates.rfind(|rps| *rps <= estimate * 1.001);
+        met.unwrap_or(self.lab.rates[0])
     }
 
     fn explore(&self, candidate: usize, rps: f64) -> Probe {
@@ -540,18 +528,13 @@ fn knee_rps(wide: &Lab<'_>, index: usize) -> Option<f64> {
             *rps > reached * (1.0 + 1e-6) && below(*rps) && wide.at(index, *rps).is_none_or(|place| place.usable == 0)
         })
     };
-    if standing
-        .places
-        .iter()
-        .any(|place| place.rps > reached && place.is_stuck())
-    {
+    let is_stuck_above = |place: &Place| place.rps > reached && place.is_stuck();
+    if standing.places.iter().any(is_stuck_above) {
         return None;
     }
     let Some(broken) = broken else {
-        return free()
-            .take_while(|rps| *rps <= KNEE_RISE * reached)
-            .last()
-            .or_else(|| free().next());
+        let near = free().take_while(|rps| *rps <= KNEE_RISE * reached);
+        return near.last().or_else(|| free().next());
     };
     if standing.hi <= KNEE_WIDTH * standing.lo {
         return None;

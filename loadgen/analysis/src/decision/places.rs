@@ -4,6 +4,7 @@
 use super::evidence::StepEvidence;
 use super::likelihood::{Likelihood, StepCounts};
 use crate::record::{Percentile, Purpose, Question};
+use crate::statistics::mean;
 
 /// Share within which two rates are the same, because a schedule may round.
 pub(super) const SAME: f64 = 0.002;
@@ -102,12 +103,7 @@ impl Place {
     }
 
     fn settle(&mut self, question: &Question) {
-        let objectives = question.objectives.len();
-        let counted = if self.refuses(question) {
-            objectives + 1
-        } else {
-            objectives
-        };
+        let counted = question.objectives.len() + usize::from(self.refuses(question));
         let positions = self.likelihoods[..counted].iter().map(Likelihood::position);
         self.position = positions.fold(f64::NEG_INFINITY, f64::max);
     }
@@ -134,19 +130,13 @@ pub(crate) fn gather(
         // In a queue at a load of ρ, the requests of a burst are about 1 / (1 - ρ)²: a step shows its load, and the load at
         // another rate.
         let load = |step: &StepEvidence| rps / step.rps * (1.0 - 1.0 / step.dependence.max(1.0).sqrt());
-        let (sum, count) = steps
-            .iter()
-            .filter(told)
-            .fold((0.0, 0.0), |(sum, count), step| (sum + load(step), count + 1.0));
-        let load = if count > 0.0 { sum / count } else { 0.0 };
+        let loads: Vec<f64> = steps.iter().filter(told).map(load).collect();
+        let load = mean(&loads);
         (1.0 - load.min(MOST_LOADED)).powi(-2)
     };
     for step in steps.iter().filter(|step| of(step.purpose)) {
-        let rps = rates
-            .iter()
-            .copied()
-            .find(|rate| is_same(step.rps, *rate))
-            .unwrap_or(step.rps);
+        let rate = rates.iter().copied().find(|rate| is_same(step.rps, *rate));
+        let rps = rate.unwrap_or(step.rps);
         let index = places.iter().position(|one| is_same(one.rps, rps));
         let index = index.unwrap_or_else(|| {
             places.push(Place::new(rps, question.objectives.len(), depends(rps)));

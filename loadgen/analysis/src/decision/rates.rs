@@ -59,10 +59,8 @@ pub fn all(question: &Question) -> Vec<f64> {
         ..question.clone()
     };
     let is_near = |rps: f64| all.iter().any(|rate| (rps / rate - 1.0).abs() <= LEAST_STEP);
-    let between: Vec<f64> = rates(&open)
-        .into_iter()
-        .filter(|rps| *rps > all[0] && !is_near(*rps))
-        .collect();
+    let mut between = rates(&open);
+    between.retain(|rps| *rps > all[0] && !is_near(*rps));
     all.extend(between);
     all.sort_by(f64::total_cmp);
     all
@@ -73,10 +71,8 @@ pub fn all(question: &Question) -> Vec<f64> {
 #[must_use]
 pub fn bracket(rates: &[f64], reached: f64) -> Option<f64> {
     let above = || rates.iter().copied().filter(|rate| *rate > reached * (1.0 + 1e-6));
-    above()
-        .take_while(|rate| *rate <= RISE * reached)
-        .last()
-        .or_else(|| above().next())
+    let near = above().take_while(|rate| *rate <= RISE * reached);
+    near.last().or_else(|| above().next())
 }
 
 /// Returns the rate at which percentiles are compared: the demand's share of one of the fewest instances.

@@ -53,10 +53,9 @@ pub(crate) struct Standing {
 impl Standing {
     /// Upper end of the highest rate's interval over its lower end; infinite if either is open.
     pub(crate) fn width(&self) -> f64 {
-        if self.lo > 0.0 {
-            self.hi / self.lo
-        } else {
-            f64::INFINITY
+        match self.lo > 0.0 {
+            true => self.hi / self.lo,
+            false => f64::INFINITY,
         }
     }
 
@@ -110,16 +109,14 @@ impl<'a> Lab<'a> {
     /// Creates the lab from all steps so far, over the given rates: rising, at least one.
     pub(super) fn over(question: &'a Question, candidates: &'a [Candidate], rates: Vec<f64>) -> Self {
         let grid = Grid::around(&rates);
-        let gathered: Vec<Vec<Place>> = candidates
-            .iter()
-            .map(|candidate| gather(question, &candidate.steps, &rates, chooses))
-            .map(|places| within_reach(places, &rates, &grid))
-            .collect();
+        let places = |candidate: &Candidate| {
+            let places = gather(question, &candidate.steps, &rates, chooses);
+            within_reach(places, &rates, &grid)
+        };
+        let gathered: Vec<Vec<Place>> = candidates.iter().map(places).collect();
         let curves = all_curves(question, &grid, &gathered);
-        let logs: Vec<Vec<f64>> = candidates
-            .iter()
-            .map(|candidate| log_percentiles(candidate, rates[0]))
-            .collect();
+        let logs = candidates.iter().map(|candidate| log_percentiles(candidate, rates[0]));
+        let logs: Vec<Vec<f64>> = logs.collect();
         let mut lab = Self {
             question,
             candidates,
@@ -224,14 +221,12 @@ impl<'a> Lab<'a> {
         let (lo, hi) = curve.interval(&self.grid, OF_MODEL * self.side());
         let lo = lo.min(reached(places).unwrap_or(0.0)).min(self.question.highest_rps);
         let is_broken = usable(places).any(|place| !place.looks_met());
-        (
-            if lo < self.rates[0] * BELOW { 0.0 } else { lo },
-            if is_broken {
-                hi.max(self.rates[0])
-            } else {
-                f64::INFINITY
-            },
-        )
+        let hi = if is_broken {
+            hi.max(self.rates[0])
+        } else {
+            f64::INFINITY
+        };
+        (if lo < self.rates[0] * BELOW { 0.0 } else { lo }, hi)
     }
 
     fn estimate(&self, places: &[Place], curve: &HighestRate) -> Option<f64> {
@@ -305,9 +300,8 @@ impl<'a> Lab<'a> {
             .filter(|&index| self.standings[index].outcome != MeetsObjective::NotMet);
         if self.question.minimise == Minimise::P99 {
             let upper = self.standings[best].upper;
-            return others
-                .filter(|&index| upper > self.tied(self.standings[index].lower))
-                .collect();
+            let may_win = |index: &usize| upper > self.tied(self.standings[*index].lower);
+            return others.filter(may_win).collect();
         }
         let open = (1.0 - self.enough()) / self.standings.len() as f64;
         others.filter(|&index| self.beats(index, best) > open).collect()
@@ -479,10 +473,8 @@ pub(crate) fn all_curves(question: &Question, grid: &Grid, gathered: &[Vec<Place
             all.extend(curves(grid, &[likely(grid, places, question.objectives.len())]));
         }
     }
-    by_candidate
-        .into_iter()
-        .map(|curves| HighestRate::all_of(grid, curves))
-        .collect()
+    let of_all = by_candidate.into_iter();
+    of_all.map(|curves| HighestRate::all_of(grid, curves)).collect()
 }
 
 /// Logarithms of the first objective's percentile at a rate.

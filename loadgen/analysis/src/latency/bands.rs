@@ -179,13 +179,8 @@ fn absorb(into: &mut Band, band: &Band) {
 /// Returns the microseconds of a part, summed over all requests of some bands.
 #[must_use]
 pub fn band_total(bands: &[Band], part: &str) -> f64 {
-    let of = |band: &Band| {
-        band.parts_us
-            .iter()
-            .find(|(name, _)| name == part)
-            .map_or(0.0, |(_, us)| *us)
-    };
-    bands.iter().map(|band| band.count as f64 * of(band)).sum()
+    let all = bands.iter().map(|band| band.count as f64 * band.part_us(part));
+    all.sum()
 }
 
 /// Returns a figure of the reads behind some bands' replies, summed over their requests.
@@ -206,30 +201,22 @@ pub fn backlog_slope(samples: &[Sample]) -> Interval {
     if blocks < 4 {
         return UNKNOWN_SLOPE;
     }
-    let mut sorted: Vec<(u64, u64)> = samples
-        .iter()
-        .map(|sample| (sample.due_us, sample.latency_us()))
-        .collect();
+    let times = samples.iter().map(|sample| (sample.due_us, sample.latency_us()));
+    let mut sorted: Vec<(u64, u64)> = times.collect();
     sorted.sort_unstable();
     let medians: Vec<(f64, f64)> = (0..blocks)
         .map(|block| {
             let block = &sorted[block * sorted.len() / blocks..(block + 1) * sorted.len() / blocks];
             let mut latencies: Vec<u64> = block.iter().map(|&(_, latency)| latency).collect();
             latencies.sort_unstable();
-            (
-                block[block.len() / 2].0 as f64 / 1e6,
-                latencies[latencies.len() / 2] as f64,
-            )
+            let middle = block.len() / 2;
+            (block[middle].0 as f64 / 1e6, latencies[middle] as f64)
         })
         .collect();
     let mut slopes = Vec::with_capacity(blocks * (blocks - 1) / 2);
     for (index, &(x, y)) in medians.iter().enumerate() {
-        slopes.extend(
-            medians[index + 1..]
-                .iter()
-                .filter(|next| next.0 > x)
-                .map(|next| (next.1 - y) / (next.0 - x)),
-        );
+        let later = medians[index + 1..].iter().filter(|next| next.0 > x);
+        slopes.extend(later.map(|next| (next.1 - y) / (next.0 - x)));
     }
     if slopes.is_empty() {
         return UNKNOWN_SLOPE;

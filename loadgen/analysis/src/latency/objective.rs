@@ -28,7 +28,7 @@ pub fn in_time<'a>(objectives: &[Objective], replies: impl Iterator<Item = &'a S
             Some(_) => reply.first_event_us.saturating_sub(sample.due_us) as f64,
             None => sample.latency_us() as f64,
         };
-        objective.limit_us().is_none_or(|limit_us| us <= limit_us)
+        us <= objective.limit_us()
     };
     replies
         .filter(|reply| objectives.iter().all(|objective| keeps(objective, reply)))
@@ -44,24 +44,16 @@ pub fn measured_us(objective: Objective, table: &BlockTable) -> Option<f64> {
     }
 }
 
-/// Returns the number of requests that count as slow; the objective is missed above a share of
-/// [`Objective::slow_share`].
+/// Returns the share of requests that count as slow; the objective is missed above [`Objective::slow_share`].
 ///
 /// For the mean the odds of being slow are the mean over its limit: they reach 1 at the limit, and rise with the rate
 /// as the mean does.
-pub(crate) fn slow(objective: Objective, table: &BlockTable) -> f64 {
-    slow_share(objective, table) * table.samples() as f64
-}
-
 fn slow_share(objective: Objective, table: &BlockTable) -> f64 {
+    let limit_us = objective.limit_us();
     match objective {
+        Objective::Mean { .. } => table.mean().map_or(0.0, |us| us / (us + limit_us)),
         // The limit is far below 2^63.
-        Objective::Percentile { limit_us, .. }
-        | Objective::Stream { limit_us, .. }
-        | Objective::Goodput {
-            within_us: limit_us, ..
-        } => 1.0 - table.share_up_to(0..table.blocks(), limit_us as u64).unwrap_or(1.0),
-        Objective::Mean { mean_limit_us } => table.mean().map_or(0.0, |us| us / (us + mean_limit_us)),
+        _ => 1.0 - table.share_up_to(0..table.blocks(), limit_us as u64).unwrap_or(1.0),
     }
 }
 
@@ -81,10 +73,7 @@ pub(crate) fn missed(repeat: &Repeat, limit_us: f64) -> u64 {
 /// Returns the number of requests that count as missing an objective, failed requests included.
 pub(crate) fn misses(repeat: &Repeat, objective: Objective) -> f64 {
     match objective {
-        Objective::Percentile { limit_us, .. }
-        | Objective::Goodput {
-            within_us: limit_us, ..
-        } => missed(repeat, limit_us) as f64,
+        Objective::Percentile { .. } | Objective::Goodput { .. } => missed(repeat, objective.limit_us()) as f64,
         Objective::Stream { .. } => {
             // The share of slow gaps counts once for each request, since the gaps of one reply depend on each other.
             let table = BlockTable::new([limited(objective, repeat)]);
@@ -92,7 +81,8 @@ pub(crate) fn misses(repeat: &Repeat, objective: Objective) -> f64 {
         }
         Objective::Mean { .. } => {
             let table = BlockTable::new([repeat.histograms.latency.as_slice()]);
-            (slow(objective, &table) + repeat.failed() as f64).min(repeat.scheduled as f64)
+            let slow = slow_share(objective, &table) * table.samples() as f64;
+            (slow + repeat.failed() as f64).min(repeat.scheduled as f64)
         }
     }
 }
@@ -153,9 +143,9 @@ mod tests {
             };
             for objective in [p99, mean, within] {
                 let us = measured_us(objective, &table).unwrap();
-                assert_eq!(us < objective.limit_us().unwrap(), met, "{objective}: {us}");
+                assert_eq!(us < objective.limit_us(), met, "{objective}: {us}");
                 assert_eq!(
-                    slow(objective, &table) <= objective.slow_share() * 1_000.0,
+                    slow_share(objective, &table) <= objective.slow_share(),
                     met,
                     "{objective}"
                 );

@@ -18,25 +18,23 @@ const EXCEEDS: f64 = 1.1;
 pub fn tail(repeats: &[Repeat]) -> Option<Tail> {
     let merged = bands::merge(repeats.iter().map(|repeat| repeat.bands.as_slice()));
     let slowest = merged.last().filter(|band| band.mean_us > 0.0)?;
+    let is_same = |band: &&Band| band.name == slowest.name && band.mean_us > 0.0;
     let same: Vec<&Band> = repeats
         .iter()
-        .filter_map(|repeat| repeat.bands.iter().find(|band| band.name == slowest.name))
-        .filter(|band| band.mean_us > 0.0)
+        .flat_map(|repeat| &repeat.bands)
+        .filter(is_same)
         .collect();
-    let mut parts: Vec<(String, Interval)> = slowest
-        .parts_us
-        .iter()
-        .filter(|(_, us)| *us > 0.0)
+    let parts = slowest.parts_us.iter().filter(|(_, us)| *us > 0.0);
+    let mut parts: Vec<(String, Interval)> = parts
         .map(|(name, us)| (name.clone(), share(us / whole(slowest), &shares(&same, name))))
         .collect();
     parts.sort_by(|a, b| b.1.value.total_cmp(&a.1.value));
     let first = parts.first()?;
-    let second = parts.get(1);
-    let leads: Vec<f64> = shares(&same, &first.0)
-        .iter()
-        .zip(second.map_or_else(|| vec![0.0; same.len()], |(name, _)| shares(&same, name)))
-        .map(|(first, second)| first - second)
-        .collect();
+    let second = parts
+        .get(1)
+        .map_or_else(|| vec![0.0; same.len()], |(name, _)| shares(&same, name));
+    let pairs = shares(&same, &first.0).into_iter().zip(second);
+    let leads: Vec<f64> = pairs.map(|(first, second)| first - second).collect();
     let certain = mean_interval(&leads).is_some_and(|lead| lead.lo > 0.0);
     let exceeds = Some(whole(slowest) / slowest.mean_us).filter(|times| *times > EXCEEDS);
     let clear = exceeds.is_none() && leads.iter().all(|lead| *lead > 0.0) && (certain || first.1.value > 0.5);
@@ -57,13 +55,7 @@ pub fn whole(band: &Band) -> f64 {
 }
 
 fn shares(bands: &[&Band], part: &str) -> Vec<f64> {
-    bands
-        .iter()
-        .map(|band| {
-            let us = band.parts_us.iter().find(|(name, _)| name == part);
-            us.map_or(0.0, |(_, us)| us / whole(band))
-        })
-        .collect()
+    bands.iter().map(|band| band.part_us(part) / whole(band)).collect()
 }
 
 fn share(value: f64, repeats: &[f64]) -> Interval {

@@ -1,5 +1,6 @@
 //! Record of a cold start: the time of each part, and the time of the first reply.
 
+use super::one;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -16,10 +17,7 @@ pub enum ColdWay {
 
 impl fmt::Display for ColdWay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Load => "load",
-            Self::Restart => "restart",
-        })
+        self.serialize(f)
     }
 }
 
@@ -74,8 +72,4 @@ pub struct ColdStart {
     /// Bytes that all servers read from the tier, without copies on a local folder. Absent in older results.
     #[serde(default)]
     pub tier_bytes: Option<u64>,
-}
-
-const fn one() -> u32 {
-    1
 }

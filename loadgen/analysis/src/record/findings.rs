@@ -66,7 +66,7 @@ impl Objective {
     pub const fn percentile(self) -> Option<Percentile> {
         match self {
             Self::Percentile { percentile, .. } => Some(percentile),
-            Self::Mean { .. } | Self::Goodput { .. } | Self::Stream { .. } => None,
+            _ => None,
         }
     }
 
@@ -91,11 +91,11 @@ impl Objective {
 
     /// Limit, in microseconds.
     #[must_use]
-    pub const fn limit_us(self) -> Option<f64> {
+    pub const fn limit_us(self) -> f64 {
         match self {
-            Self::Percentile { limit_us, .. } | Self::Stream { limit_us, .. } => Some(limit_us),
-            Self::Mean { mean_limit_us } => Some(mean_limit_us),
-            Self::Goodput { within_us, .. } => Some(within_us),
+            Self::Percentile { limit_us, .. } | Self::Stream { limit_us, .. } => limit_us,
+            Self::Mean { mean_limit_us } => mean_limit_us,
+            Self::Goodput { within_us, .. } => within_us,
         }
     }
 
@@ -103,7 +103,7 @@ impl Objective {
     #[must_use]
     pub fn limit_since_due_us(self) -> Option<f64> {
         let is_since_due = self.stream().is_none_or(StreamFigure::is_since_due);
-        self.limit_us().filter(|_| is_since_due)
+        is_since_due.then(|| self.limit_us())
     }
 
     /// Share of slow requests from which the objective is missed.
@@ -124,12 +124,11 @@ impl Objective {
     /// Name of the limited figure.
     #[must_use]
     pub fn figure(self) -> String {
-        let figure = match self.quantile() {
-            Some(quantile) => format!("p{}", percent(quantile)),
+        let of = self.stream().map_or_else(String::new, |stream| format!("{stream} "));
+        match self.quantile() {
+            Some(quantile) => format!("{of}p{}", percent(quantile)),
             None => "mean".into(),
-        };
-        self.stream()
-            .map_or(figure.clone(), |stream| format!("{stream} {figure}"))
+        }
     }
 }
 
@@ -140,15 +139,7 @@ fn percent(share: f64) -> f64 {
 
 impl fmt::Display for Objective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Percentile { limit_us, .. }
-        | Self::Stream { limit_us, .. }
-        | Self::Mean {
-            mean_limit_us: limit_us,
-        }
-        | Self::Goodput {
-            within_us: limit_us, ..
-        }) = *self;
-        let (limit, unit) = match limit_us {
+        let (limit, unit) = match self.limit_us() {
             us if us < 1e3 => (us, "us"),
             us if us < 1e6 => (us / 1e3, "ms"),
             us => (us / 1e6, "s"),

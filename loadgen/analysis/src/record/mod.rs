@@ -42,3 +42,13 @@ pub use sample::{Failure, Outcome, Sample};
 pub use server::{DeviceReads, GpuUse, IdleByCause, ServerDelta, ServerStages};
 pub use stream::{StreamFigure, StreamSample, StreamSummary, StreamedReply};
 pub use summary::{Band, Fault, Gap, Grades, Limits, Reads, Summary, Tail, Verdict};
+
+/// Default of a number of servers.
+const fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+const fn is_zero(count: &u32) -> bool {
+    *count == 0
+}

@@ -2,6 +2,7 @@
 
 use super::{
     AgentStart, Band, Driven, DriverFigures, Interval, MachineUse, SentRequests, ServerDelta, StreamFigure, Summary,
+    is_zero,
 };
 use hdrhistogram::Histogram;
 use schemars::JsonSchema;
@@ -22,10 +23,7 @@ pub enum Mode {
 
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Realtime => "realtime",
-            Self::Batch => "batch",
-        })
+        self.serialize(f)
     }
 }
 
@@ -109,7 +107,7 @@ pub struct Repeat {
     /// Index of the repeat, from 0.
     pub index: u32,
     /// Number of earlier attempts, in which the instrument or the machine had failed.
-    #[serde(default, skip_serializing_if = "is_first")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub attempt: u32,
     /// Purpose of the step.
     #[serde(default, skip_serializing_if = "Purpose::is_explore")]
@@ -226,10 +224,6 @@ pub fn counted(repeats: &[Repeat]) -> Cow<'_, [Repeat]> {
 /// Autocorrelation time of older results, which did not measure it.
 pub(super) const fn independent() -> f64 {
     1.0
-}
-
-const fn is_first(attempt: &u32) -> bool {
-    *attempt == 0
 }
 
 /// Histograms of a step by clock, one per time block of the window, in microseconds.

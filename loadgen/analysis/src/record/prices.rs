@@ -1,5 +1,6 @@
 //! Prices of a run.
 
+use super::is_zero;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -72,11 +73,6 @@ pub struct PricedVariant {
     /// Number of servers, each on an instance of its own; 0 counts as 1.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub servers: u32,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-const fn is_zero(servers: &u32) -> bool {
-    *servers == 0
 }
 
 /// Stored bytes.

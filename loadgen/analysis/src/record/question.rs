@@ -1,7 +1,7 @@
 //! Question of a lab: an objective, a demand, the figure to minimise, and the confidence; its variants, and its answer, the shape of
 //! `answer.json`.
 
-use super::{Grade, Mode, Objective};
+use super::{Grade, Mode, Objective, one};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -62,12 +62,7 @@ pub enum Minimise {
 
 impl fmt::Display for Minimise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::UsdPerMonth => "usd_per_month",
-            Self::UsdPer10k => "usd_per_10k",
-            Self::P99 => "p99",
-            Self::Instances => "instances",
-        })
+        self.serialize(f)
     }
 }
 
@@ -120,6 +115,15 @@ pub struct Answer {
     /// Open questions, with the time that they need.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open: Vec<OpenQuestion>,
+}
+
+impl Answer {
+    /// Returns the best variant with its figures.
+    #[must_use]
+    pub fn best(&self) -> Option<&Ranked> {
+        let is_best = |ranked: &&Ranked| Some(&ranked.variant) == self.best.as_ref();
+        self.ranking.iter().find(is_best)
+    }
 }
 
 /// Outcome of a lab.
@@ -251,10 +255,6 @@ pub struct Variant {
     /// Keys of the server's config set for this variant, as `KEY=VALUE`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub set: Vec<String>,
-}
-
-const fn one() -> u32 {
-    1
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]

@@ -1,5 +1,6 @@
 //! Server counters over a step, from `/metrics` before and after it, with those of its GPUs.
 
+use super::is_zero;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -36,7 +37,7 @@ pub struct ServerDelta {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stages: Option<ServerStages>,
     /// Servers behind it that were restarted during the step, and count from zero.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub restarts: u32,
     /// Reason for which its counters do not describe the step, and are left out; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,10 +58,6 @@ pub struct ServerStages {
     pub infer_us: f64,
     /// Preparation of outputs.
     pub output_us: f64,
-}
-
-const fn is_none(count: &u32) -> bool {
-    *count == 0
 }
 
 /// Reads into device memory over a step, by the driver's own counters.

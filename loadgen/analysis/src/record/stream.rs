@@ -71,14 +71,7 @@ impl StreamFigure {
     /// Name in plans, results and histograms.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::FirstByte => "first_byte",
-            Self::Ttft => "ttft",
-            Self::Gap => "gap",
-            Self::Events => "events",
-            Self::Bytes => "bytes",
-            Self::Tokens => "tokens",
-        }
+        ["first_byte", "ttft", "gap", "events", "bytes", "tokens"][self as usize]
     }
 
     /// Returns the figure of this name.

@@ -135,25 +135,14 @@ impl Summary {
     /// Returns a percentile with its interval, in microseconds.
     #[must_use]
     pub const fn percentile(&self, percentile: Percentile) -> Option<Interval> {
-        match percentile {
-            Percentile::P50 => self.p50_us,
-            Percentile::P90 => self.p90_us,
-            Percentile::P95 => self.p95_us,
-            Percentile::P99 => self.p99_us,
-            Percentile::P999 => self.p999_us,
-        }
+        [self.p50_us, self.p90_us, self.p95_us, self.p99_us, self.p999_us][percentile as usize]
     }
 
     /// Returns the grade of a percentile.
     #[must_use]
     pub const fn grade(&self, percentile: Percentile) -> Option<Grade> {
-        match percentile {
-            Percentile::P50 => self.grades.p50_grade,
-            Percentile::P90 => self.grades.p90_grade,
-            Percentile::P95 => self.grades.p95_grade,
-            Percentile::P99 => self.grades.p99_grade,
-            Percentile::P999 => self.grades.p999_grade,
-        }
+        let of = &self.grades;
+        [of.p50_grade, of.p90_grade, of.p95_grade, of.p99_grade, of.p999_grade][percentile as usize]
     }
 
     /// Returns a percentile and its grade for modification.
@@ -302,6 +291,15 @@ pub struct Band {
     /// Reads behind the replies of the band.
     #[serde(default)]
     pub reads: Reads,
+}
+
+impl Band {
+    /// Returns the mean microseconds of a part; 0 without it.
+    #[must_use]
+    pub fn part_us(&self, part: &str) -> f64 {
+        let found = self.parts_us.iter().find(|(name, _)| name == part);
+        found.map_or(0.0, |(_, us)| *us)
+    }
 }
 
 /// The reads behind the requests of a band, as means per request that carried a server timing.

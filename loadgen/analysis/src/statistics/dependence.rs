@@ -14,8 +14,6 @@ const PIECES: usize = 8;
 /// Standard deviations, as independent requests show them by coincidence, below which a dependence counts as none.
 const CHANCE: f64 = 3.0;
 
-/// Quantile at which the tail begins: the p95 and the p99 use the tail's time.
-const TAIL_FROM: f64 = 0.9;
 /// Share of the requests in the tail's autocorrelation time, if that is at least [`TAIL_REQUESTS`].
 const TAIL_SHARE: f64 = 0.05;
 /// Minimum number of slow requests that show if they come together.
@@ -38,12 +36,6 @@ impl Dependence {
             body: autocorrelation_time(latencies_us),
             tail: tail_autocorrelation_time(latencies_us),
         }
-    }
-
-    /// Returns the autocorrelation time for a percentile.
-    #[must_use]
-    pub fn at(self, quantile: f64) -> f64 {
-        if quantile < TAIL_FROM { self.body } else { self.tail }
     }
 }
 
@@ -180,10 +172,7 @@ mod tests {
             *us += if index % 400 < 20 { 1_000_000 } else { 0 };
         }
         let found = Dependence::of(&bursts);
-        assert!(
-            found.tail > 10.0 && found.at(0.99) == found.tail && found.at(0.5) == found.body,
-            "{found:?}"
-        );
+        assert!(found.tail > 10.0, "{found:?}");
         assert_eq!(Dependence::of(&[7; 500]).tail, 1.0);
     }
 

@@ -11,7 +11,7 @@
 use super::percentile::BlockTable;
 use super::sections::OUTSIDE;
 use super::student::t_two_sided;
-use crate::record::Interval;
+use crate::record::{Gap, Interval, Percentile};
 
 /// Difference of shares below which it is rounding.
 const TINY: f64 = 1e-12;
@@ -21,17 +21,6 @@ const GAP: f64 = 2.0;
 const ABOVE: f64 = 12.0;
 /// Minimum part of the share above the percentile that lies above a gap.
 const SHARE_ABOVE: f64 = 0.25;
-
-/// Gap of the distribution.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct GapAt {
-    /// Share of the samples below it.
-    pub share: f64,
-    /// Lower side, in microseconds.
-    pub from_us: f64,
-    /// Upper side, in microseconds.
-    pub to_us: f64,
-}
 
 /// Returns the lower and upper end of the interval of a percentile, in microseconds; `None` without samples or with a
 /// single repeat.
@@ -123,17 +112,15 @@ fn skew_corrected(values: &[f64]) -> f64 {
 
 /// Returns the widest gap between the two ends of an interval, if it is one of the distribution.
 #[must_use]
-pub fn gap(table: &BlockTable, quantile: f64, lo: u64, hi: u64) -> Option<GapAt> {
+pub fn gap(table: &BlockTable, percentile: Percentile, lo: u64, hi: u64) -> Option<Gap> {
     let ratio = |from: u64, to: u64| to as f64 / from.max(1) as f64;
-    let (from, to) = table
-        .values_between(lo, hi)
-        .windows(2)
-        .map(|pair| (pair[0], pair[1]))
-        .max_by(|a, b| ratio(a.0, a.1).total_cmp(&ratio(b.0, b.1)))?;
+    let pairs = table.values_between(lo, hi).windows(2).map(|pair| (pair[0], pair[1]));
+    let (from, to) = pairs.max_by(|a, b| ratio(a.0, a.1).total_cmp(&ratio(b.0, b.1)))?;
     let share = table.share_up_to(0..table.blocks(), from)?;
     let above = 1.0 - share;
-    let inside = above >= SHARE_ABOVE * (1.0 - quantile) && above * table.samples() as f64 >= ABOVE;
-    (ratio(from, to) >= GAP && inside).then_some(GapAt {
+    let is_inside = above >= SHARE_ABOVE * (1.0 - percentile.quantile()) && above * table.samples() as f64 >= ABOVE;
+    (ratio(from, to) >= GAP && is_inside).then_some(Gap {
+        percentile,
         share,
         from_us: from as f64,
         to_us: to as f64,
@@ -155,9 +142,9 @@ mod tests {
         BlockTable::new(repeats.iter().map(Vec::as_slice))
     }
 
-    fn gap_at(table: &BlockTable, quantile: f64) -> Option<GapAt> {
-        let (lo, hi) = interval(table, quantile).unwrap();
-        gap(table, quantile, lo, hi)
+    fn gap_at(table: &BlockTable, percentile: Percentile) -> Option<Gap> {
+        let (lo, hi) = interval(table, percentile.quantile()).unwrap();
+        gap(table, percentile, lo, hi)
     }
 
     #[test]
@@ -171,12 +158,12 @@ mod tests {
             .collect();
         let table = table(&repeats);
         let (lo, hi) = interval(&table, 0.95).unwrap();
-        let gap = gap_at(&table, 0.95).unwrap();
+        let gap = gap_at(&table, Percentile::P95).unwrap();
         assert!((gap.share - 0.95).abs() < 0.02, "{gap:?}");
         assert!(gap.from_us < 1_400.0 && gap.to_us > 14_900.0 && lo < 1_400 && hi > 14_900);
         // The other percentiles are far from either side of it.
-        assert_eq!(gap_at(&table, 0.5), None);
-        assert_eq!(gap_at(&table, 0.99), None);
+        assert_eq!(gap_at(&table, Percentile::P50), None);
+        assert_eq!(gap_at(&table, Percentile::P99), None);
     }
 
     #[test]
@@ -191,7 +178,7 @@ mod tests {
                         .collect()
                 })
                 .collect();
-            assert_eq!(gap_at(&table(&repeats), 0.99), None);
+            assert_eq!(gap_at(&table(&repeats), Percentile::P99), None);
         }
     }
 

@@ -10,3 +10,21 @@ pub mod inversion;
 pub mod percentile;
 pub mod sections;
 pub mod student;
+
+/// Mean of some values; 0 without any.
+pub(crate) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// Halves an interval some times, towards the place up to which `is_below` is true.
+pub(crate) fn bisect((mut low, mut high): (f64, f64), times: usize, is_below: impl Fn(f64) -> bool) -> (f64, f64) {
+    for _ in 0..times {
+        let middle = f64::midpoint(low, high);
+        if is_below(middle) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    (low, high)
+}

@@ -17,6 +17,7 @@
 //! two-level bootstrap (repeats, then blocks) covered 98.7 to 99.1 % if repeats do not differ and 92.5 % if three of
 //! them differ by 10 %.
 
+use super::mean;
 use super::percentile::BlockTable;
 use super::student::t_two_sided;
 use crate::record::{Interval, Point, counted};
@@ -97,32 +98,15 @@ pub fn log_quantile(table: &BlockTable, quantile: f64) -> Option<Estimate> {
     Estimate::of(all.ln(), &logs)
 }
 
-/// Returns the difference of a percentile of `b` less that of `a`, both transformed by `scale` (a logarithm, or the
-/// identity). Paired tables must have the same number of repeats.
+/// Returns the logarithm of the ratio `b / a` of a percentile of paired repeats; `None` for tables with different
+/// numbers of repeats.
 #[must_use]
-pub fn difference(
-    (a, b): (&BlockTable, &BlockTable),
-    quantile: f64,
-    pairing: Pairing,
-    scale: fn(f64) -> f64,
-) -> Option<Estimate> {
+pub fn log_ratio(a: &BlockTable, b: &BlockTable, quantile: f64) -> Option<Estimate> {
     let ((all_a, sections_a), (all_b, sections_b)) = (quantiles(a, quantile)?, quantiles(b, quantile)?);
-    let scaled = |sections: &[f64]| sections.iter().map(|&us| scale(us)).collect::<Vec<f64>>();
-    let (sections_a, sections_b) = (scaled(&sections_a), scaled(&sections_b));
-    match pairing {
-        Pairing::ByRepeat if sections_a.len() == sections_b.len() => {
-            let apart: Vec<f64> = sections_a.iter().zip(&sections_b).map(|(a, b)| b - a).collect();
-            Estimate::of(scale(all_b) - scale(all_a), &apart)
-        }
-        Pairing::ByRepeat => None,
-        Pairing::Independent => {
-            let (a, b) = (
-                Estimate::of(scale(all_a), &sections_a)?,
-                Estimate::of(scale(all_b), &sections_b)?,
-            );
-            Some(b.minus(a))
-        }
-    }
+    let pairs = sections_a.iter().zip(&sections_b);
+    let apart: Vec<f64> = pairs.map(|(a, b)| b.ln() - a.ln()).collect();
+    let are_paired = sections_a.len() == sections_b.len();
+    Estimate::of(all_b.ln() - all_a.ln(), &apart).filter(|_| are_paired)
 }
 
 /// True if the median is uncertain because repeats differ, rather than because each has few samples: its standard error
@@ -147,7 +131,6 @@ pub fn spread_dominates(point: &Point) -> bool {
 /// or for pairs of unequal number.
 #[must_use]
 pub fn of_means(a: &[f64], b: &[f64], pairing: Pairing) -> Option<Estimate> {
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
     match pairing {
         Pairing::ByRepeat if a.len() == b.len() => {
             let apart: Vec<f64> = a.iter().zip(b).map(|(a, b)| b - a).collect();
@@ -161,8 +144,7 @@ pub fn of_means(a: &[f64], b: &[f64], pairing: Pairing) -> Option<Estimate> {
 /// Returns the 95 % interval of a mean of independent values by Student's t; `None` for fewer than two values.
 #[must_use]
 pub fn mean_interval(values: &[f64]) -> Option<Interval> {
-    let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
-    Estimate::of(mean, values).map(|estimate| estimate.interval(OUTSIDE))
+    Estimate::of(mean(values), values).map(|estimate| estimate.interval(OUTSIDE))
 }
 
 /// Returns the percentile of all samples, and of each section, in microseconds and at least 1.
@@ -237,8 +219,9 @@ mod tests {
             let shared = factors(&mut rng, 5, 0.2);
             let slower: Vec<f64> = shared.iter().map(|factor| factor * 1.2).collect();
             let (a, b) = (simulate(&mut rng, &shared, 4, 60), simulate(&mut rng, &slower, 4, 60));
-            let of = |pairing| difference((&a, &b), 0.5, pairing, f64::ln).unwrap().interval(OUTSIDE);
-            let (paired, apart) = (of(Pairing::ByRepeat), of(Pairing::Independent));
+            let paired = log_ratio(&a, &b, 0.5).unwrap().interval(OUTSIDE);
+            let [of_a, of_b] = [&a, &b].map(|table| log_quantile(table, 0.5).unwrap());
+            let apart = of_b.minus(of_a).interval(OUTSIDE);
             paired_hits += u32::from(paired.lo <= truth && truth <= paired.hi);
             apart_hits += u32::from(apart.lo <= truth && truth <= apart.hi);
             narrower += u32::from(paired.hi - paired.lo < apart.hi - apart.lo);

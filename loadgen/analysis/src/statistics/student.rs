@@ -3,6 +3,8 @@
 //! In: the share outside an interval, and degrees of freedom. Out: standard errors to either side. Knows nothing of the
 //! estimate.
 
+use super::bisect;
+
 /// Two-sided 95 % quantile of the standard normal.
 pub const Z95: f64 = 1.959_964;
 /// Degrees of freedom from which the normal is used.
@@ -13,12 +15,6 @@ const TERMS: u32 = 20_000;
 const ENOUGH: f64 = 1e-14;
 /// Substitute for zero in a denominator (Lentz's method).
 const TINY: f64 = 1e-300;
-
-/// Returns the two-sided 95 % quantile of Student's t with `freedom` degrees of freedom, which need not be whole.
-#[must_use]
-pub fn t95(freedom: f64) -> f64 {
-    t_two_sided(0.05, freedom)
-}
 
 /// Returns the share of Student's t beyond `t` on either side: `I_x(freedom / 2, 1 / 2)` with `x = freedom / (freedom + t²)`
 /// (DLMF 8.17). Fewer than one degree of freedom counts as one.
@@ -35,18 +31,11 @@ pub fn t_two_sided(outside: f64, freedom: f64) -> f64 {
     if freedom >= NORMAL_FROM {
         return z_two_sided(outside);
     }
-    let (mut low, mut high) = (0.0, 1.0);
+    let mut high = 1.0;
     while beyond(high, freedom) > outside && high < 1e12 {
         high *= 2.0;
     }
-    for _ in 0..80 {
-        let middle = f64::midpoint(low, high);
-        if beyond(middle, freedom) > outside {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
+    let (low, high) = bisect((0.0, high), 80, |t| beyond(t, freedom) > outside);
     f64::midpoint(low, high)
 }
 
@@ -124,8 +113,8 @@ mod tests {
             let found = t_two_sided(outside, freedom);
             assert!((found / t - 1.0).abs() < 1e-5, "{outside} {freedom}: {found}");
         }
-        assert_eq!(t95(0.0), t95(1.0));
-        assert!((t95(1e7) - Z95).abs() < 1e-3);
+        assert_eq!(t_two_sided(0.05, 0.0), t_two_sided(0.05, 1.0));
+        assert!((t_two_sided(0.05, 1e7) - Z95).abs() < 1e-3);
     }
 
     #[test]

@@ -23,6 +23,7 @@
 //! which requests depend on each other.
 
 use crate::record::{Drift, DriftHow, DriftOf, Repeat};
+use crate::statistics::mean;
 use crate::statistics::percentile::{Counts, counts};
 use crate::statistics::student::t_two_sided;
 
@@ -215,18 +216,9 @@ fn across(figure: &Tested, windows: &[Vec<Counts>], outside: f64) -> Option<Drif
             test(difference, left, scale, outside / (logs.len() - 1) as f64)
         }),
     );
-    let better = match (&trend, &change) {
-        (Some(trend), Some(change)) => {
-            if change.1 < trend.1 {
-                change
-            } else {
-                trend
-            }
-        }
-        (Some(one), None) | (None, Some(one)) => one,
-        (None, None) => return None,
-    };
-    Some(better.0.clone())
+    let found = [trend, change].into_iter().flatten();
+    let (better, _) = found.min_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some(better)
 }
 
 /// Fits a straight line through the repeats, with the remaining squares. `test` judges a difference by those squares
@@ -353,10 +345,6 @@ fn jump(figure: &Tested, scatter: Scatter, logs: &[f64], outside: f64) -> Option
             certain(a.1).total_cmp(&certain(b.1))
         });
     found.map(|(place, (from, to, _))| figure.drift(DriftHow::After(place as u32), from, to, logs))
-}
-
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
 /// Returns the mean, and the sum of the squares about it.

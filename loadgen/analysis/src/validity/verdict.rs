@@ -10,17 +10,11 @@ use super::rules::{
 };
 use crate::record::{ClosedLoopFigures, Fault, Limits, Verdict};
 
-/// Returns the verdict. A point is saturated if the server could not keep up (latency grows, or replies fall behind the
-/// schedule) or failed more requests than the plan allows. Consequences of saturation (drift, the in-flight limit and
-/// with it a late send) are listed as its symptoms. A late send without the in-flight limit is the generator's own
-/// fault, and a disturbance is the fault of neither: such a point is invalid even if its latency grows. Failures count
-/// against the server despite a late send. Any other fault makes the point invalid.
-#[must_use]
-pub fn verdict(evidence: &Evidence<'_>, limits: &Limits) -> Verdict {
-    judge(evidence, limits).0
-}
-
-/// Returns the verdict with the faults behind it.
+/// Returns the verdict with the faults behind it. A point is saturated if the server could not keep up (latency grows, or
+/// replies fall behind the schedule) or failed more requests than the plan allows. Consequences of saturation (drift, the
+/// in-flight limit and with it a late send) are listed as its symptoms. A late send without the in-flight limit is the
+/// generator's own fault, and a disturbance is the fault of neither: such a point is invalid even if its latency grows.
+/// Failures count against the server despite a late send. Any other fault makes the point invalid.
 #[must_use]
 pub fn judge(evidence: &Evidence<'_>, limits: &Limits) -> (Verdict, Vec<Fault>) {
     if evidence.scheduled() == 0.0 {
@@ -43,7 +37,7 @@ pub fn judge(evidence: &Evidence<'_>, limits: &Limits) -> (Verdict, Vec<Fault>) 
     let cannot_keep_up = (backlog.is_some() || behind.is_some()) && !generator_late;
     let saturated = sound && (cannot_keep_up || errors.is_some());
     let drift = drifting(evidence).filter(|_| !(sound && cannot_keep_up));
-    let (faults, reasons): (Vec<Fault>, Vec<String>) = [
+    let found = [
         (Fault::Disturbed, disturbed),
         (Fault::Device, device),
         (Fault::Skew, skewed),
@@ -55,14 +49,21 @@ pub fn judge(evidence: &Evidence<'_>, limits: &Limits) -> (Verdict, Vec<Fault>) 
         (Fault::Late, late),
         (Fault::Drift, drift),
         (Fault::Samples, too_few_samples(evidence, limits)),
-    ]
-    .into_iter()
-    .filter_map(|(fault, reason)| Some((fault, reason?)))
-    .unzip();
-    let verdict = match (saturated, reasons.is_empty()) {
-        (true, _) => Verdict::Saturated(reasons),
-        (false, true) => Verdict::Valid,
-        (false, false) => Verdict::Invalid(reasons),
+    ];
+    concluded(found, |_| saturated)
+}
+
+/// Combines the faults that rules found.
+fn concluded(
+    found: impl IntoIterator<Item = (Fault, Option<String>)>,
+    is_saturated: impl Fn(&[Fault]) -> bool,
+) -> (Verdict, Vec<Fault>) {
+    let found = found.into_iter().filter_map(|(fault, reason)| Some((fault, reason?)));
+    let (faults, reasons): (Vec<Fault>, Vec<String>) = found.unzip();
+    let verdict = match reasons.is_empty() {
+        true => Verdict::Valid,
+        false if is_saturated(&faults) => Verdict::Saturated(reasons),
+        false => Verdict::Invalid(reasons),
     };
     (verdict, faults)
 }
@@ -112,21 +113,10 @@ fn without_rate<const N: usize>(evidence: &Evidence<'_>, rules: [(Fault, Option<
         (Fault::Disturbed, disturbed(evidence)),
         (Fault::Device, device_shortfall(evidence)),
     ];
-    let found = of_any
-        .into_iter()
-        .chain(rules)
-        .filter_map(|(fault, reason)| Some((fault, reason?)));
-    let (faults, reasons): (Vec<Fault>, Vec<String>) = found.unzip();
-    let has = |fault: Fault| faults.contains(&fault);
-    let sound = !has(Fault::Disturbed) && !has(Fault::Device) && !has(Fault::Schedule);
-    let verdict = if reasons.is_empty() {
-        Verdict::Valid
-    } else if sound && has(Fault::Errors) {
-        Verdict::Saturated(reasons)
-    } else {
-        Verdict::Invalid(reasons)
-    };
-    (verdict, faults)
+    concluded(of_any.into_iter().chain(rules), |faults| {
+        let unsound = [Fault::Disturbed, Fault::Device, Fault::Schedule];
+        faults.contains(&Fault::Errors) && !unsound.iter().any(|fault| faults.contains(fault))
+    })
 }
 
 #[cfg(test)]

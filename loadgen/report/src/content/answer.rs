@@ -6,7 +6,7 @@ use super::answer_sentence::{dominant, highest, instances, meets, month, p99, pe
 use super::point_row::Tier;
 use super::table::{Cell, Table, words as text};
 use super::words;
-use crate::units::{NONE, bytes, digits3, duration, percent, rate};
+use crate::units::{bytes, digits3, duration, percent, rate};
 use tierlab_analysis::costs::over_demand::over_demand;
 use tierlab_analysis::costs::turns::{turns, turns_by_size};
 use tierlab_analysis::record::{Answer, AnswerOutcome, BySize, CostTerms, MeetsObjective, Minimise, Ranked, Run};
@@ -22,8 +22,8 @@ pub(crate) struct AnswerText {
     pub(crate) ranking: Table,
     /// Figure that is minimised.
     minimise: Minimise,
-    /// Dollars a month over the demand, for variants with a price.
-    pub(crate) months: Vec<Months>,
+    /// Variants with a price: requests per second at the peak, with the dollars a month.
+    pub(crate) months: Vec<(String, Vec<(f64, f64)>)>,
     /// Demand, in requests per second at the peak.
     pub(crate) peak_rps: Option<f64>,
     /// Demands at which another variant costs less, in sentences.
@@ -36,13 +36,6 @@ pub(crate) struct AnswerText {
     pub(crate) how_sure: Vec<String>,
 }
 
-/// Dollars a month of a variant over the demand.
-pub(crate) struct Months {
-    pub(crate) tier: Tier,
-    /// Requests per second at the peak, with the dollars.
-    pub(crate) curve: Vec<(f64, f64)>,
-}
-
 impl AnswerText {
     /// Answer of a run; `None` without a question, or before the answer.
     pub(crate) fn of(run: &Run) -> Option<Self> {
@@ -53,7 +46,7 @@ impl AnswerText {
             terms: terms(&answer.question),
             minimise: answer.question.minimise,
             ranking: ranking(run, answer),
-            months: months(run, answer),
+            months: months(answer),
             peak_rps: answer.question.demand.map(|demand| demand.peak_rps),
             elsewhere: elsewhere(answer),
             other_sizes: other_sizes(run, answer),
@@ -101,34 +94,25 @@ impl AnswerText {
 /// Returns the variants in their order. Columns without any figure are left out, and a rate that all figures of a column share
 /// moves into the column's name: `p99 at 300/s`.
 fn ranking(run: &Run, answer: &Answer) -> Table {
-    let columns = COLUMNS
-        .iter()
-        .map(|(name, is_number, _)| ((*name).to_owned(), *is_number));
-    let columns = [text("variant"), text("SLO")]
-        .into_iter()
-        .chain(columns)
-        .chain([text(WHY)]);
+    let figures = COLUMNS.map(|(name, is_number, _)| (name.to_owned(), is_number));
+    let who = [text("variant"), text("SLO")].into_iter();
+    let columns = who.chain(figures).chain([text(WHY)]);
     let rows = answer.ranking.iter().map(|ranked| {
-        let who = [Tier::of(run, &ranked.variant).cell(), slo(ranked.outcome)];
+        let who = [Tier::of(run, &ranked.variant).cell(), slo(ranked.outcome)].into_iter();
         let figures = COLUMNS.iter().map(|(.., cell)| cell(ranked));
-        who.into_iter()
-            .chain(figures)
-            .chain([Cell::plain(&ranked.why)])
-            .collect()
+        who.chain(figures).chain([Cell::plain(&ranked.why)]).collect()
     });
     let mut table = Table::new(columns, rows).known().titled("Variants in their order");
     for (index, (name, _)) in table.columns.iter_mut().enumerate() {
         if *name == PER_10K && answer.question.demand.is_some() {
             PER_10K_AT_DEMAND.clone_into(name);
         }
-        let cells = || table.rows.iter().map(|row| &row[index]).filter(|cell| !cell.is_empty());
-        let Some(at) = cells().next().map(|cell| cell.at.clone()).filter(|at| !at.is_empty()) else {
-            continue;
-        };
-        if cells().all(|cell| cell.at == at) {
+        let cells = table.rows.iter_mut().map(|row| &mut row[index]);
+        let mut known: Vec<&mut Cell> = cells.filter(|cell| !cell.is_empty()).collect();
+        let at = known.first().map_or_else(String::new, |cell| cell.at.clone());
+        if !at.is_empty() && known.iter().all(|cell| cell.at == at) {
             *name += &format!(" {at}");
-            let cells = table.rows.iter_mut().map(|row| &mut row[index]);
-            cells.filter(|cell| !cell.is_empty()).for_each(|cell| cell.at.clear());
+            known.iter_mut().for_each(|cell| cell.at.clear());
         }
     }
     table
@@ -146,7 +130,7 @@ fn slo(outcome: MeetsObjective) -> Cell {
 /// Demands of the table of months, as shares of the question's.
 pub(crate) const AROUND: [f64; 5] = [0.2, 0.5, 1.0, 2.0, 5.0];
 
-fn months(run: &Run, answer: &Answer) -> Vec<Months> {
+fn months(answer: &Answer) -> Vec<(String, Vec<(f64, f64)>)> {
     let Some(demand) = answer.question.demand else {
         return Vec::new();
     };
@@ -159,16 +143,13 @@ fn months(run: &Run, answer: &Answer) -> Vec<Months> {
             at_rps.retain(|rps| *rps < end);
             at_rps.push(end.max(demand.peak_rps));
         }
-        Months {
-            tier: Tier::of(run, &ranked.variant),
-            curve: over_demand(&answer.question, ranked, &at_rps),
-        }
+        (ranked.variant.clone(), over_demand(&answer.question, ranked, &at_rps))
     };
-    let months = answer
-        .ranking
-        .iter()
-        .filter(|ranked| ranked.outcome != MeetsObjective::NotMet);
-    months.map(of).filter(|months| !months.curve.is_empty()).collect()
+    let ranking = answer.ranking.iter();
+    let months = ranking
+        .filter(|ranked| ranked.outcome != MeetsObjective::NotMet)
+        .map(of);
+    months.filter(|(_, months)| !months.is_empty()).collect()
 }
 
 /// Best variant, and the others that meet the objective; `None` unless dollars decide.
@@ -190,16 +171,13 @@ fn elsewhere(answer: &Answer) -> Vec<String> {
     };
     let mut said = Vec::new();
     for other in others {
-        let Some(turns) = turns(&answer.question, best, other) else {
-            continue;
-        };
+        let turns = turns(&answer.question, best, other).unwrap_or_default();
         let are_bounded = best.highest_rps_hi.is_some() && other.highest_rps_hi.is_some();
-        for (word, turn) in [("Below", turns.below), ("Above", turns.above.filter(|_| are_bounded))] {
-            if let Some(at_rps) = turn {
-                let (other, best) = (&other.variant, &best.variant);
-                said.push(format!("{word} {}/s {other} costs less than {best}", rate(at_rps)));
-            }
-        }
+        let (other, best) = (&other.variant, &best.variant);
+        let costs_less = |word, at_rps| format!("{word} {}/s {other} costs less than {best}", rate(at_rps));
+        said.extend(turns.below.map(|at_rps| costs_less("Below", at_rps)));
+        let above = turns.above.filter(|_| are_bounded);
+        said.extend(above.map(|at_rps| costs_less("Above", at_rps)));
     }
     said
 }
@@ -268,21 +246,13 @@ type AnswerFigure = (&'static str, bool, fn(&Ranked) -> Cell);
 
 const COLUMNS: [AnswerFigure; 7] = [
     ("p99", true, p99),
-    ("highest rate", true, |ranked| {
-        Cell::split(&highest(ranked).unwrap_or_else(none))
-    }),
+    ("highest rate", true, |ranked| Cell::split_or_none(highest(ranked))),
     (INSTANCES, true, |ranked| Cell::of(instances(ranked))),
-    (PER_MONTH, true, |ranked| {
-        Cell::split(&month(ranked).unwrap_or_else(none))
-    }),
+    (PER_MONTH, true, |ranked| Cell::split_or_none(month(ranked))),
     (PER_10K, true, |ranked| Cell::of(per_10k(ranked))),
     ("slowest requests", false, |ranked| Cell::of(dominant(ranked))),
     (STEPS, true, |ranked| Cell::of(Some(ranked.steps.to_string()))),
 ];
-
-fn none() -> String {
-    NONE.to_owned()
-}
 
 fn confidence(answer: &Answer) -> String {
     let (reached, asked) = (percent(answer.confidence), percent(answer.question.confidence));
@@ -305,14 +275,11 @@ fn confidence(answer: &Answer) -> String {
 fn how_sure(answer: &Answer) -> Vec<String> {
     let mut said = vec![confidence(answer)];
     if answer.best.is_some() {
-        said.push(
-            if answer.confirmed {
-                "Confirmed by fresh steps that had no part in choosing the best"
-            } else {
-                "Not confirmed by fresh steps: the figures of the best are of the steps that chose it"
-            }
-            .to_owned(),
-        );
+        let confirmed = match answer.confirmed {
+            true => "Confirmed by fresh steps that had no part in choosing the best",
+            false => "Not confirmed by fresh steps: the figures of the best are of the steps that chose it",
+        };
+        said.push(confirmed.to_owned());
     }
     let disturbed = match answer.disturbed_steps {
         0 => "none of them disturbed by anything foreign".to_owned(),
@@ -325,11 +292,8 @@ fn how_sure(answer: &Answer) -> Vec<String> {
         answer.steps
     ));
     said.extend(answer.control_drift.map(|drift| {
-        format!(
-            "The control point moved by {}{} % from the first half of the measuring to the second",
-            if drift < 0.0 { "−" } else { "+" },
-            digits3(100.0 * drift.abs())
-        )
+        let (sign, percent) = (if drift < 0.0 { "−" } else { "+" }, digits3(100.0 * drift.abs()));
+        format!("The control point moved by {sign}{percent} % from the first half of the measuring to the second")
     }));
     said
 }

@@ -11,11 +11,7 @@ use tierlab_analysis::record::{
 /// The answer in one sentence, without its full stop.
 pub(super) fn sentence(run: &Run, answer: &Answer) -> String {
     let asked = asked(&answer.question);
-    let best = answer
-        .ranking
-        .iter()
-        .find(|ranked| Some(&ranked.variant) == answer.best.as_ref());
-    match (answer.outcome, best) {
+    match (answer.outcome, answer.best()) {
         (AnswerOutcome::Decided, Some(best)) => format!("Use {}", recommended(run, answer, best, &asked)),
         (AnswerOutcome::None, _) => nothing(run, answer, &asked),
         (_, best) => {
@@ -59,19 +55,15 @@ fn recommended(run: &Run, answer: &Answer, best: &Ranked, asked: &str) -> String
     let p99 = p99(best);
     // At the demand itself, which is named already, or else with its own rate.
     let demand_rps = answer.question.demand.map(|demand| demand.peak_rps);
-    let carried_rps = demand_rps
-        .zip(best.instances)
-        .map(|(rps, count)| rps / f64::from(count));
+    let carried = demand_rps.zip(best.instances);
+    let carried_rps = carried.map(|(rps, count)| rps / f64::from(count));
+    let text = p99.text();
     let tail = match (best.at_rps, carried_rps) {
         (at_rps, _) if at_rps == demand_rps => value(&p99),
         (Some(at_rps), Some(carried_rps)) if at_rps > 1.002 * carried_rps => {
-            format!(
-                "{}, above the {}/s that an instance carries",
-                p99.text(),
-                rate(carried_rps)
-            )
+            format!("{text}, above the {}/s that an instance carries", rate(carried_rps))
         }
-        _ => p99.text(),
+        _ => text,
     };
     let mut said = Vec::new();
     match minimise {
@@ -84,17 +76,13 @@ fn recommended(run: &Run, answer: &Answer, best: &Ranked, asked: &str) -> String
     if answer.question.demand.is_none() {
         said.extend(highest(best).map(|rps| format!("up to {}", at_least(&rps))));
     }
-    let measured = if minimise == Minimise::P99 || p99.is_empty() {
-        String::new()
-    } else {
-        format!("; measured p99 {tail}")
+    let measured = match minimise == Minimise::P99 || p99.is_empty() {
+        true => String::new(),
+        false => format!("; measured p99 {tail}"),
     };
     let name = Tier::of(run, &best.variant).labelled();
-    if said.is_empty() {
-        format!("{name} for {asked}{measured}")
-    } else {
-        format!("{name}: {} for {asked}{measured}", said.join(", "))
-    }
+    let colon = if said.is_empty() { "" } else { ": " };
+    format!("{name}{colon}{} for {asked}{measured}", said.join(", "))
 }
 
 /// A figure with its interval, without the rate that it was measured at.
@@ -138,15 +126,15 @@ fn instances_text(count: &str) -> String {
 
 /// `at most $265` for `≤ $265`.
 fn at_most(figure: &str) -> String {
-    figure
-        .strip_prefix("≤ ")
-        .map_or_else(|| figure.to_owned(), |figure| format!("at most {figure}"))
+    figure.replacen("≤ ", "at most ", 1)
 }
 
 /// `1,000/s or more` for `≥ 1,000/s`.
 fn at_least(rate: &str) -> String {
-    rate.strip_prefix("≥ ")
-        .map_or_else(|| rate.to_owned(), |rate| format!("{rate} or more"))
+    match rate.strip_prefix("≥ ") {
+        Some(rate) => format!("{rate} or more"),
+        None => rate.to_owned(),
+    }
 }
 
 /// No variant meets the objective: the first of the ranking comes closest.
@@ -187,24 +175,18 @@ fn without_figures(missing: &str) -> String {
 
 pub(super) fn p99(ranked: &Ranked) -> Cell {
     let Some(value) = ranked.p99_us else {
-        return Cell {
-            at: ranked.p99_missing.as_deref().map_or_else(String::new, without_figures),
-            ..Cell::of(None)
-        };
+        let at = ranked.p99_missing.as_deref().map(without_figures).unwrap_or_default();
+        return Cell { at, ..Cell::of(None) };
     };
-    let text = match (ranked.p99_us_lo, ranked.p99_us_hi) {
-        (Some(lo), Some(hi)) => latency_interval(Some(&Interval { value, lo, hi })),
-        (lo, None) if ranked.p99_grade == Some(Grade::Rough) => latency_interval(Some(&Interval {
-            value,
-            lo: lo.unwrap_or(0.0),
-            hi: f64::INFINITY,
-        })),
-        _ => latency(value),
+    let lo = ranked.p99_us_lo.unwrap_or(0.0);
+    let open = (ranked.p99_grade == Some(Grade::Rough)).then_some(f64::INFINITY);
+    let text = match ranked.p99_us_hi.or(open) {
+        Some(hi) => latency_interval(Some(&Interval { value, lo, hi })),
+        None => latency(value),
     };
+    let at = ranked.at_rps.map(|rps| format!("at {}/s", rate(rps)));
     Cell {
-        at: ranked
-            .at_rps
-            .map_or_else(String::new, |rps| format!("at {}/s", rate(rps))),
+        at: at.unwrap_or_default(),
         ..Cell::split(&text)
     }
 }
@@ -247,9 +229,8 @@ pub(super) fn month(ranked: &Ranked) -> Option<String> {
 
 /// `$0.00168`, or `≤ $0.00118` where a higher rate of one instance would cost less.
 pub(super) fn per_10k(ranked: &Ranked) -> Option<String> {
-    ranked
-        .usd_per_10k
-        .map(|usd| bound_sign(ranked).to_owned() + &dollars(usd))
+    let usd = ranked.usd_per_10k?;
+    Some(bound_sign(ranked).to_owned() + &dollars(usd))
 }
 
 /// `94 % tier wait`.

@@ -5,7 +5,7 @@
 
 use crate::units::{dollars_interval, rate};
 use tierlab_analysis::curves::{Curve, is_valid, same_but_rate};
-use tierlab_analysis::record::{Interval, Point, Ranked, Run, SloOutcome, Verdict};
+use tierlab_analysis::record::{Interval, Point, Ranked, Run, SloFinding, SloOutcome, Verdict};
 
 /// Best point of a curve.
 #[derive(Debug, Clone, Copy)]
@@ -48,31 +48,30 @@ pub(crate) fn best<'a>(run: &Run, curve: &Curve<'a>) -> Option<Best<'a>> {
     if let Some(ranked) = ranked(run, curve) {
         return answered(curve, ranked);
     }
-    if run.slo.is_none() {
-        return curve.highest_valid().map(|point| Best {
-            point,
-            interval: None,
-            at_least: !ends_at_the_server(run, curve),
-            answered_rps: None,
-        });
-    }
-    let finding = run
-        .findings
-        .iter()
-        .find(|finding| same_but_rate(&finding.factors, curve.factors()))?;
-    let slo = finding.slo.as_ref()?;
-    let interval = slo.highest_rps?;
-    let point = curve
-        .points
-        .iter()
-        .copied()
-        .find(|point| point.factors.offered_rps == interval.value)?;
+    let (point, interval, at_least) = match run.slo {
+        None => (curve.highest_valid()?, None, !ends_at_the_server(run, curve)),
+        Some(_) => {
+            let slo = found(run, curve)?;
+            let highest = slo.highest_rps?;
+            let mut points = curve.points.iter().copied();
+            let point = points.find(|point| point.factors.offered_rps == highest.value)?;
+            let at_least = matches!(slo.outcome, SloOutcome::MetAtHighest | SloOutcome::MetAsFarAsMeasured);
+            (point, Some(highest), at_least)
+        }
+    };
     Some(Best {
         point,
-        interval: Some(interval),
-        at_least: matches!(slo.outcome, SloOutcome::MetAtHighest | SloOutcome::MetAsFarAsMeasured),
+        interval,
+        at_least,
         answered_rps: None,
     })
+}
+
+/// Finding of the run's search about a curve.
+pub(crate) fn found<'a>(run: &'a Run, curve: &Curve<'_>) -> Option<&'a SloFinding> {
+    let mut findings = run.findings.iter();
+    let of_curve = findings.find(|finding| same_but_rate(&finding.factors, curve.factors()))?;
+    of_curve.slo.as_ref()
 }
 
 /// Variant of the run's answer that a curve belongs to.
@@ -109,12 +108,9 @@ fn ends_at_the_server(run: &Run, curve: &Curve<'_>) -> bool {
 
 /// Meaning of [`best`]: `highest rate with p99 < 20 ms`, or `highest valid rate`.
 pub(crate) fn title(run: &Run) -> String {
-    let slo = run.slo.as_ref().map(|slo| slo.objective);
-    if run.answer.is_some() {
-        return "highest rate under the objective".to_owned();
+    match &run.slo {
+        _ if run.answer.is_some() => "highest rate under the objective".to_owned(),
+        Some(slo) => format!("highest rate with {}", slo.objective),
+        None => "highest valid rate".to_owned(),
     }
-    slo.map_or_else(
-        || "highest valid rate".to_owned(),
-        |objective| format!("highest rate with {objective}"),
-    )
 }

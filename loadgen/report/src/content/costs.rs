@@ -10,7 +10,7 @@ use crate::units::{dollars, dollars_interval, percent, rate};
 use tierlab_analysis::costs::cost::Cost;
 use tierlab_analysis::costs::economics::{BreakEven, Line, break_even, lines, side_by_side};
 use tierlab_analysis::curves::{Curve, common_rate};
-use tierlab_analysis::record::{HourBy, InstancePrice, Pricing, Run};
+use tierlab_analysis::record::{HourBy, InstancePrice, Point, Pricing, Run};
 
 /// Assumption behind the prices of several instances.
 pub(crate) const SIDE_BY_SIDE: &str = "Every instance is taken to do what the measured machine did: the columns say what the \
@@ -60,25 +60,20 @@ fn on_instances(run: &Run, pricing: &Pricing, curves: &[Curve<'_>], considered: 
             let best = best(run, curve)?;
             let costs = side_by_side(best.point, pricing).into_iter();
             let costs = costs.filter(|(instance, _)| is_considered(instance));
-            let usd = |cost: Option<Cost>| {
-                let text = |cost: Cost| format!("{}{}", best.at_most(), dollars_interval(Some(&cost.usd_per_10k)));
-                cost.map_or_else(|| Cell::of(None), |cost| Cell::split(&text(cost)))
-            };
+            let text = |cost: Cost| format!("{}{}", best.at_most(), dollars_interval(Some(&cost.usd_per_10k)));
+            let costs = costs.map(|(_, cost)| Cell::split_or_none(cost.map(text)));
             let who = [
                 Tier::of(run, curve.factors().label()).cell(),
-                Cell::plain(&words::cache(curve.factors())),
-                Cell::plain(&best.text()),
+                words::cache(curve.factors()).into(),
+                best.text().into(),
             ];
-            Some(who.into_iter().chain(costs.map(|(_, cost)| usd(cost))).collect())
+            Some(who.into_iter().chain(costs).collect())
         })
         .collect();
     let price = |instance: &&InstancePrice| {
         let unchecked = if instance.checked { "" } else { ", unchecked" };
-        figures(format!(
-            "{}, {}/h{unchecked}",
-            instance.name,
-            dollars(instance.usd_per_hour)
-        ))
+        let usd = dollars(instance.usd_per_hour);
+        figures(format!("{}, {usd}/h{unchecked}", instance.name))
     };
     let columns = [text("tier"), text("cache"), figures("at")];
     (instances.len() > 1 && !rows.is_empty()).then(|| Table {
@@ -103,10 +98,9 @@ pub(crate) fn mix_shares(run: &Run, curves: &[Curve<'_>]) -> Vec<String> {
     let mut said = Vec::new();
     let mut hour_by = None;
     for curve in curves {
-        let Some(point) = best(run, curve).map(|best| best.point) else {
-            continue;
-        };
-        let Some(share) = point.summary.as_ref().and_then(|summary| summary.mix_share) else {
+        let point = best(run, curve).map(|best| best.point);
+        let share = |point: &Point| point.summary.as_ref()?.mix_share;
+        let Some((point, share)) = point.and_then(|point| Some((point, share(point)?))) else {
             continue;
         };
         hour_by = hour_by.max(Some(share.hour_by));
@@ -145,21 +139,15 @@ fn over_hit_ratio(run: &Run, pricing: &Pricing, curves: &[Curve<'_>]) -> Option<
 
 /// Break-even of each tier with the winner, in a sentence.
 fn break_evens(run: &Run, over: &OverHitRatio) -> Vec<String> {
-    let Some((winner, others)) = over.lines.split_first() else {
-        return Vec::new();
-    };
-    others
-        .iter()
-        .map(|other| sentence(run, winner, other, over.rps))
-        .collect()
+    let said = |other| sentence(run, &over.lines[0], other, over.rps);
+    over.lines.iter().skip(1).map(said).collect()
 }
 
 /// A hit ratio: what lies near all hits has a digit more, since the rest is what is paid for.
 fn hits(ratio: f64) -> String {
-    if ratio > 0.95 && ratio < 1.0 {
-        format!("{:.1} %", 100.0 * ratio)
-    } else {
-        percent(ratio)
+    match ratio > 0.95 && ratio < 1.0 {
+        true => format!("{:.1} %", 100.0 * ratio),
+        false => percent(ratio),
     }
 }
 
@@ -169,17 +157,13 @@ fn sentence(run: &Run, a: &Line, b: &Line, rps: f64) -> String {
     let what = match break_even(a, b) {
         BreakEven::At { hit_ratio, first_below } => {
             let (below, above) = if first_below { (a, b) } else { (b, a) };
-            let interval = if hit_ratio.hi > hit_ratio.lo {
-                format!(" [{}–{}]", hits(hit_ratio.lo), hits(hit_ratio.hi))
-            } else {
-                String::new()
+            let [value, lo, hi] = [hit_ratio.value, hit_ratio.lo, hit_ratio.hi].map(hits);
+            let interval = match hit_ratio.hi > hit_ratio.lo {
+                true => format!(" [{lo}–{hi}]"),
+                false => String::new(),
             };
-            format!(
-                "cost the same at a hit ratio of {}{interval}; below it {} is cheaper, above it {}",
-                hits(hit_ratio.value),
-                below.tier,
-                above.tier
-            )
+            let (below, above) = (&below.tier, &above.tier);
+            format!("cost the same at a hit ratio of {value}{interval}; below it {below} is cheaper, above it {above}")
         }
         BreakEven::First => format!("never cross: {} is the cheaper at every hit ratio", a.tier),
         BreakEven::Second => format!("never cross: {} is the cheaper at every hit ratio", b.tier),

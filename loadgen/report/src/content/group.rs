@@ -6,8 +6,8 @@ use super::percentiles;
 use super::point_row::Tier;
 use super::table::{Cell, Table, figures, words as text};
 use super::{reach, words};
-use crate::units::{NONE, digits3, percent, rate};
-use tierlab_analysis::curves::{Curve, common_rate, ratio};
+use crate::units::{digits3, percent, rate};
+use tierlab_analysis::curves::{Curve, common_rate, distinct, ratio};
 use tierlab_analysis::record::{Interval, MeetsObjective, Objective, Percentile, Point, Run, Summary};
 
 /// Curves that are compared with each other.
@@ -57,28 +57,23 @@ impl<'a> Group<'a> {
     /// Group of some curves of a run.
     pub(crate) fn of(run: &'a Run, name: String, curves: Vec<Curve<'a>>) -> Self {
         let common_rps = common_rate(&curves.iter().collect::<Vec<_>>());
-        let at_common: Vec<Option<&Point>> = curves
-            .iter()
-            .map(|curve| common_rps.and_then(|rps| curve.valid_at(rps)))
-            .collect();
+        let at_common = |curve: &Curve<'a>| common_rps.and_then(|rps| curve.valid_at(rps));
+        let at_common: Vec<Option<&Point>> = curves.iter().map(at_common).collect();
         let tail = percentiles::highest(&at_common);
         let fails =
             |curve: &Curve<'_>| best::ranked(run, curve).is_some_and(|ranked| ranked.outcome == MeetsObjective::NotMet);
         // A variant that fails the objective is no measure of the others.
         let in_play = curves.iter().zip(&at_common).filter(|(curve, _)| !fails(curve));
         let fastest = fastest(in_play.filter_map(|(_, point)| *point), tail);
-        let rows = curves
-            .iter()
-            .zip(at_common)
-            .map(|(curve, point)| row(run, curve, point, fastest, tail))
-            .collect();
+        let rows = curves.iter().zip(at_common);
+        let rows = rows.map(|(curve, point)| row(run, curve, point, fastest, tail));
         Self {
             name,
             common_rps,
             best_title: best::title(run),
             objectives: objectives(run),
             tail,
-            rows,
+            rows: rows.collect(),
             sentences: curves.iter().map(|curve| words::sentence(run, curve)).collect(),
             reaches: reach::reaches(run, &curves),
             mix_shares: costs::mix_shares(run, &curves),
@@ -97,9 +92,8 @@ fn row<'a>(
 ) -> Row<'a> {
     let factors = curve.factors();
     let best = best::best(run, curve);
-    let is_fastest = point
-        .zip(fastest)
-        .is_some_and(|(point, fastest)| std::ptr::eq(point, fastest));
+    let both = point.zip(fastest);
+    let is_fastest = both.is_some_and(|(point, fastest)| std::ptr::eq(point, fastest));
     let others = fastest.zip(point).filter(|_| !is_fastest);
     Row {
         tier: Tier::of(run, factors.label()),
@@ -113,13 +107,8 @@ fn row<'a>(
 }
 
 fn objectives(run: &Run) -> Vec<Objective> {
-    let mut objectives: Vec<Objective> = run.slo.iter().map(|slo| slo.objective).collect();
-    for objective in run.question.iter().flat_map(|question| &question.objectives) {
-        if !objectives.contains(objective) {
-            objectives.push(*objective);
-        }
-    }
-    objectives
+    let asked = run.question.iter().flat_map(|question| question.objectives.clone());
+    distinct(run.slo.iter().map(|slo| slo.objective).chain(asked))
 }
 
 /// Rate of the best point, if it is the server's own limit.
@@ -128,10 +117,9 @@ fn reached(best: &Best<'_>) -> Option<Interval> {
 }
 
 fn fastest<'a>(in_play: impl Iterator<Item = &'a Point>, tail: Percentile) -> Option<&'a Point> {
-    in_play
-        .filter_map(|point| percentiles::at(point, tail).map(|interval| (point, interval.value)))
-        .min_by(|a, b| a.1.total_cmp(&b.1))
-        .map(|(point, _)| point)
+    let known = in_play.filter_map(|point| Some((point, percentiles::at(point, tail)?.value)));
+    let (fastest, _) = known.min_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some(fastest)
 }
 
 /// Columns that text has no room for.
@@ -152,13 +140,9 @@ pub(crate) fn table<'a>(groups: impl IntoIterator<Item = &'a Group<'a>>) -> Tabl
         figures("$/10k"),
         text(DOMINANT),
     ];
-    let groups = groups.into_iter();
-    let rows = groups.flat_map(|group| {
-        group
-            .rows
-            .iter()
-            .zip(&group.curves)
-            .map(|(row, curve)| cells(group, row, curve))
+    let rows = groups.into_iter().flat_map(|group| {
+        let rows = group.rows.iter().zip(&group.curves);
+        rows.map(|(row, curve)| cells(group, row, curve))
     });
     Table::new(columns, rows).known().titled("Curves side by side")
 }
@@ -171,10 +155,9 @@ pub(crate) fn short_table<'a>(groups: impl IntoIterator<Item = &'a Group<'a>>) -
 fn cells(group: &Group<'_>, row: &Row<'_>, curve: &Curve<'_>) -> Vec<Cell> {
     let (best, summary) = (row.best.as_ref(), row.at_common);
     let factors = curve.factors();
-    let who = row.tier.cell();
     let who = Cell {
         interval: format!("{} {}×{}", row.cache, factors.mode, factors.batch_size),
-        ..who
+        ..row.tier.cell()
     };
     let latency = |of: fn(&Summary) -> Option<Interval>| Cell::latency(summary.and_then(of));
     let known = best.filter(|best| !best.at_least).and_then(|best| best.interval);
@@ -189,11 +172,7 @@ fn cells(group: &Group<'_>, row: &Row<'_>, curve: &Curve<'_>) -> Vec<Cell> {
         latency(|summary| summary.p95_us),
         latency(|summary| summary.p99_us),
         against_fastest(row),
-        Cell::split(
-            &best
-                .and_then(Best::cost)
-                .map_or_else(|| NONE.to_owned(), |cost| cost.replace("at most ", "≤ ")),
-        ),
+        Cell::split_or_none(best.and_then(Best::cost).map(|cost| cost.replace("at most ", "≤ "))),
         dominant(summary),
     ]
 }

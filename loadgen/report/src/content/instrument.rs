@@ -8,57 +8,27 @@ use tierlab_analysis::record::{CarriedCertificate, Check, Run, VALID_DAYS};
 
 /// The instrument of a run.
 pub(crate) struct Instrument {
-    /// Noise floor in a sentence; `None` if it was not measured.
-    pub(crate) noise_floor: Option<String>,
-    /// Sentence on each certificate of the run, or on their absence.
-    certificates: Vec<Certificate>,
+    /// Sentences on certificates that prove nothing of the run.
+    pub(crate) refused: Vec<String>,
+    /// Sentences on all other certificates, or on their absence, then on the noise floor.
+    pub(crate) sound: Vec<String>,
     /// Lines of the run's own self-check, or else of the certificates that are proofs; `None` without any.
     pub(crate) checks: Option<Table>,
-}
-
-struct Certificate {
-    /// Sentence without its full stop.
-    text: String,
-    /// True for a certificate that proves nothing of the run.
-    is_refused: bool,
 }
 
 impl Instrument {
     /// The instrument of a run.
     pub(crate) fn of(run: &Run) -> Self {
-        let none = (run.certificates.is_empty() && run.selfcheck.is_empty()).then(|| Certificate {
-            text: format!("There is no self-check with this run; {}", how_to()),
-            is_refused: false,
-        });
-        let certificates = run.certificates.iter().map(|carried| Certificate {
-            text: sentence(carried),
-            is_refused: carried.certificate.is_some() && carried.proof().is_none(),
-        });
+        let none = (run.certificates.is_empty() && run.selfcheck.is_empty())
+            .then(|| format!("There is no self-check with this run; {}", how_to()));
+        let is_refused = |carried: &&CarriedCertificate| carried.certificate.is_some() && carried.proof().is_none();
+        let (refused, others): (Vec<_>, Vec<_>) = run.certificates.iter().partition(is_refused);
+        let floor = noise_floor(run).unwrap_or_else(|| "The noise floor was not measured in this run".to_owned());
         Self {
-            noise_floor: noise_floor(run),
-            certificates: certificates.chain(none).collect(),
+            refused: refused.into_iter().map(sentence).collect(),
+            sound: others.into_iter().map(sentence).chain(none).chain([floor]).collect(),
             checks: checks(run),
         }
-    }
-
-    /// Certificates that prove nothing of the run.
-    pub(crate) fn refused(&self) -> impl Iterator<Item = &str> {
-        self.sentences(true)
-    }
-
-    /// All other certificates, or their absence, then the noise floor.
-    pub(crate) fn sound(&self) -> Vec<String> {
-        let noise_floor = self.noise_floor.clone();
-        let noise_floor = noise_floor.unwrap_or_else(|| "The noise floor was not measured in this run".to_owned());
-        self.sentences(false).map(str::to_owned).chain([noise_floor]).collect()
-    }
-
-    fn sentences(&self, are_refused: bool) -> impl Iterator<Item = &str> {
-        let of_kind = self
-            .certificates
-            .iter()
-            .filter(move |sentence| sentence.is_refused == are_refused);
-        of_kind.map(|sentence| sentence.text.as_str())
     }
 }
 

@@ -28,13 +28,10 @@ const WIDE: f64 = 0.1;
 /// Number of valid points whose median has a wide interval because repeats differ, with the remedy; `None` if there are none.
 pub(crate) fn wide(run: &Run) -> Option<String> {
     let valid: Vec<&Point> = run.points.iter().filter(|point| is_valid(point)).collect();
-    let widths: Vec<f64> = valid
-        .iter()
-        .filter(|point| spread_dominates(point))
-        .filter_map(|point| point.summary.as_ref()?.p50_us)
-        .map(|us| (us.hi / us.lo.max(1e-9)).sqrt() - 1.0)
-        .filter(|half| *half > WIDE && half.is_finite())
-        .collect();
+    let spread = valid.iter().filter(|point| spread_dominates(point));
+    let medians = spread.filter_map(|point| point.summary.as_ref()?.p50_us);
+    let halves = medians.map(|us| (us.hi / us.lo.max(1e-9)).sqrt() - 1.0);
+    let widths: Vec<f64> = halves.filter(|half| *half > WIDE && half.is_finite()).collect();
     let widest = widths.iter().copied().fold(0.0, f64::max);
     (!widths.is_empty()).then(|| {
         format!(
@@ -51,17 +48,15 @@ pub(crate) fn wide(run: &Run) -> Option<String> {
 pub(crate) fn missing_p99(run: &Run) -> Option<String> {
     let valid: Vec<&Point> = run.points.iter().filter(|point| is_valid(point)).collect();
     let needed = Percentile::P99.samples_needed();
-    let without: Vec<u64> = valid
-        .iter()
-        .filter_map(|point| point.summary.as_ref())
-        .filter(|summary| summary.p99_us.is_none())
+    let summaries = valid.iter().filter_map(|point| point.summary.as_ref());
+    let without = summaries.filter(|summary| summary.p99_us.is_none());
+    let without: Vec<u64> = without
         .map(|summary| needed.div_ceil(summary.samples.max(1)).max(2))
         .collect();
     let (least, most) = (without.iter().min()?, without.iter().max()?);
-    let times = if least < most {
-        format!("{least} to {most}")
-    } else {
-        most.to_string()
+    let times = match least < most {
+        true => format!("{least} to {most}"),
+        false => most.to_string(),
     };
     Some(format!(
         "No p99 at {} of {} valid points. It takes {} requests over all repeats, {times} times as many as there were. Raise \
@@ -74,10 +69,9 @@ pub(crate) fn missing_p99(run: &Run) -> Option<String> {
 
 /// Number of rough p99 of valid points, with the advice that makes them solid; `None` if there are none.
 pub(crate) fn rough_p99(run: &Run) -> Option<String> {
-    let graded = run.points.iter().filter(|point| is_valid(point));
-    let grades: Vec<Grade> = graded
-        .filter_map(|point| point.summary.as_ref()?.grades.p99_grade)
-        .collect();
+    let valid = run.points.iter().filter(|point| is_valid(point));
+    let grades = valid.filter_map(|point| point.summary.as_ref()?.grades.p99_grade);
+    let grades: Vec<Grade> = grades.collect();
     let rough = grades.iter().filter(|grade| **grade == Grade::Rough).count();
     (rough > 0).then(|| {
         format!(

@@ -33,10 +33,9 @@ impl Tier {
     /// Tier or variant of a run, by its label.
     pub(crate) fn of(run: &Run, name: &str) -> Self {
         let says = text::origin_text(run, name);
-        let kind = if text::is_emulated(run, name) {
-            Some("emulated")
-        } else {
-            says.contains("embedded").then_some("embedded")
+        let kind = match text::is_emulated(run, name) {
+            true => Some("emulated"),
+            false => says.contains("embedded").then_some("embedded"),
         };
         Self {
             name: name.to_owned(),
@@ -133,14 +132,13 @@ fn goodput(summary: &Summary) -> Option<String> {
 
 /// Requests in flight as counted, with the count by Little's law as details.
 fn in_flight((counted, by_law): (f64, f64)) -> Cell {
-    let is_check = laws::holds((counted, by_law)).is_some();
-    let few = if is_check {
-        ""
-    } else {
-        " (too few for the law to be a check)"
+    let few = match laws::holds((counted, by_law)) {
+        Some(_) => "",
+        None => " (too few for the law to be a check)",
     };
-    let tip = format!("counted {}, by Little's law {}{few}", digits3(counted), digits3(by_law));
-    Cell::plain(&digits3(counted)).with_tip(tip)
+    let [counted, by_law] = [counted, by_law].map(digits3);
+    let tip = format!("counted {counted}, by Little's law {by_law}{few}");
+    Cell::from(counted).with_tip(tip)
 }
 
 /// Verdict in a word, with its reasons as details.
@@ -186,20 +184,15 @@ pub(crate) fn table<'a>(
 /// Columns of a table of points that text has room for.
 pub(crate) fn short(table: &Table) -> Table {
     let in_text = |name: &str| {
-        FIGURES
-            .iter()
-            .find(|(known, ..)| *known == name)
-            .map_or(InText::Whole, |(_, text, _)| *text)
+        let figure = FIGURES.iter().find(|(known, ..)| *known == name);
+        figure.map_or(InText::Whole, |(_, text, _)| *text)
     };
     let mut short = table.named(|name| in_text(name) != InText::No);
-    for (index, _) in short
-        .columns
-        .iter()
-        .enumerate()
-        .filter(|(_, (name, _))| in_text(name) == InText::Value)
-    {
-        let cells = short.rows.iter_mut().filter_map(|row| row.get_mut(index));
-        cells.for_each(|cell| cell.interval.clear());
+    for (index, (name, _)) in short.columns.iter().enumerate() {
+        if in_text(name) == InText::Value {
+            let cells = short.rows.iter_mut().filter_map(|row| row.get_mut(index));
+            cells.for_each(|cell| cell.interval.clear());
+        }
     }
     short
 }

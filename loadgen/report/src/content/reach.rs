@@ -5,7 +5,7 @@
 use super::words::{cache, tier};
 use crate::units::rate;
 use tierlab_analysis::curves::{Curve, same_but_rate};
-use tierlab_analysis::record::{Finding, Run, Slo, SloFinding, SloOutcome};
+use tierlab_analysis::record::{Finding, NotMet, Run, Slo, SloFinding, SloOutcome};
 
 /// Meaning of the interval of a highest rate.
 pub(crate) const REACH: &str = "Highest rate under the objective: [lo–hi] reaches from the highest rate that certainly meets it to \
@@ -13,16 +13,10 @@ pub(crate) const REACH: &str = "Highest rate under the objective: [lo–hi] reac
 
 /// Returns the sentences of [`reach`] about the curves of a group.
 pub(crate) fn reaches(run: &Run, curves: &[Curve<'_>]) -> Vec<String> {
-    let mine = |finding: &&Finding| {
-        curves
-            .iter()
-            .any(|curve| same_but_rate(curve.factors(), &finding.factors))
-    };
-    run.findings
-        .iter()
-        .filter(mine)
-        .filter_map(|finding| reach(run, finding))
-        .collect()
+    let is_of = |curve: &Curve<'_>, finding: &Finding| same_but_rate(curve.factors(), &finding.factors);
+    let findings = run.findings.iter();
+    let mine = findings.filter(|finding| curves.iter().any(|curve| is_of(curve, finding)));
+    mine.filter_map(|finding| reach(run, finding)).collect()
 }
 
 /// Returns the highest rate of a curve under the run's objective in one sentence; `None` without an objective.
@@ -33,12 +27,8 @@ fn reach(run: &Run, finding: &Finding) -> Option<String> {
         0 | 1 => String::new(),
         rows => format!(" ×{rows}"),
     };
-    let who = format!(
-        "{} {} {}{batch}",
-        tier(run, factors.label()),
-        cache(factors),
-        factors.mode
-    );
+    let (tier, cache) = (tier(run, factors.label()), cache(factors));
+    let who = format!("{tier} {cache} {}{batch}", factors.mode);
     let Some(found) = &finding.slo else {
         let objective = slo.objective;
         return Some(format!(
@@ -68,10 +58,8 @@ fn reach(run: &Run, finding: &Finding) -> Option<String> {
 fn boundary(slo: &Slo, found: &SloFinding) -> String {
     let objective = slo.objective;
     let next = |sign: &str, note: &str| {
-        let next = found.not_met.as_ref();
-        next.map_or_else(String::new, |next| {
-            format!("{sign} at {}/s{note} {}", rate(next.rps), next.why)
-        })
+        let said = |next: &NotMet| format!("{sign} at {}/s{note} {}", rate(next.rps), next.why);
+        found.not_met.as_ref().map_or_else(String::new, said)
     };
     let Some(highest) = found.highest_rps else {
         let is_lowest = found.not_met.as_ref().is_some_and(|next| next.rps <= slo.lowest_rps);
@@ -88,13 +76,10 @@ fn boundary(slo: &Slo, found: &SloFinding) -> String {
         ),
         SloOutcome::MetAsFarAsMeasured => format!("{objective} still holds at {value}/s, the highest rate measured"),
         outcome => {
-            let known = if highest.lo > 0.0 && highest.hi < slo.highest_rps {
-                format!("[{lo}–{hi}]")
-            } else {
-                format!(
-                    "(not known between {} and {hi}/s)",
-                    rate(highest.lo.max(slo.lowest_rps))
-                )
+            let least = rate(highest.lo.max(slo.lowest_rps));
+            let known = match highest.lo > 0.0 && highest.hi < slo.highest_rps {
+                true => format!("[{lo}–{hi}]"),
+                false => format!("(not known between {least} and {hi}/s)"),
             };
             let coarse = match outcome {
                 SloOutcome::Coarse => {
@@ -102,10 +87,8 @@ fn boundary(slo: &Slo, found: &SloFinding) -> String {
                 }
                 _ => "",
             };
-            format!(
-                "highest rate with {objective}: {value}/s {known}{coarse}{}",
-                next(";", "")
-            )
+            let next = next(";", "");
+            format!("highest rate with {objective}: {value}/s {known}{coarse}{next}")
         }
     }
 }

@@ -48,15 +48,11 @@ pub(crate) fn cautions(run: &Run, instrument: &Instrument) -> Vec<String> {
             failed.name, failed.expected, failed.measured
         )
     }));
-    cautions.extend(instrument.refused().map(str::to_owned));
+    cautions.extend(instrument.refused.clone());
     cautions.extend(run.points.iter().flat_map(|point| point_cautions(run, point)));
     cautions.extend(stand_ins(run));
-    if !run.environment.shared_cores.is_empty() {
-        cautions.push(format!(
-            "On the same cores ran: {}",
-            run.environment.shared_cores.join(", ")
-        ));
-    }
+    let shared = run.environment.shared_cores.join(", ");
+    cautions.extend((!shared.is_empty()).then(|| format!("On the same cores ran: {shared}")));
     cautions.extend(agents(&run.points, &run.limits));
     let warnings = run.environment.machine_warnings.iter();
     cautions.extend(warnings.map(|warning| format!("This machine: {warning}")));
@@ -113,12 +109,9 @@ fn stand_ins(run: &Run) -> impl Iterator<Item = String> {
 }
 
 /// Disturbed steps: their number, an example, and the use that was made of them.
-fn disturbed(points: &[Point], answer: Option<&Answer>) -> Option<String> {
-    let steps = || {
-        points
-            .iter()
-            .flat_map(|point| point.repeats.iter().map(move |repeat| (point, repeat)))
-    };
+fn disturbed<'a>(points: &'a [Point], answer: Option<&Answer>) -> Option<String> {
+    let of = |point: &'a Point| point.repeats.iter().map(move |repeat| (point, repeat));
+    let steps = || points.iter().flat_map(of);
     let by = steps().find_map(|(_, repeat)| repeat.disturbed.as_ref().or(repeat.disturbed_before.last()));
     let Some(by) = by else {
         let answer = answer.filter(|answer| answer.disturbed_steps > 0)?;
@@ -137,15 +130,13 @@ fn disturbed(points: &[Point], answer: Option<&Answer>) -> Option<String> {
             (false, true) => {}
         }
     }
-    let became: Vec<String> = [
+    let became = [
         (again, "measured again without a disturbance"),
         (left_out, "left out, since enough others remained"),
         (counts, "still disturbed, so that their points are invalid"),
-    ]
-    .into_iter()
-    .filter(|(count, _)| *count > 0)
-    .map(|(count, what)| format!("{count} {what}"))
-    .collect();
+    ];
+    let became = became.into_iter().filter(|(count, _)| *count > 0);
+    let became: Vec<String> = became.map(|(count, what)| format!("{count} {what}")).collect();
     Some(format!(
         "{} of {} steps disturbed: {by}. Of these {}. End the other activity, or raise the limit in the plan's [limits]: {DISTURBANCE_KEYS}",
         again + counts + left_out,
@@ -162,7 +153,7 @@ fn unseen(points: &[Point]) -> Option<String> {
         .flat_map(|machine| &machine.unseen)
         .map(String::as_str)
         .collect();
-    let kinds = kinds.into_iter().collect::<Vec<_>>().join(", ");
+    let kinds = Vec::from_iter(kinds).join(", ");
     (!kinds.is_empty())
         .then(|| format!("Foreign {kinds} cannot be told from the run's own here: no step counts as disturbed by it"))
 }
@@ -306,14 +297,9 @@ fn unconfirmed(answer: &Answer) -> Option<String> {
 
 /// Variants that cost no more than the best within the tie.
 fn ties(answer: &Answer) -> Option<String> {
-    let best = answer
-        .ranking
-        .iter()
-        .find(|ranked| Some(&ranked.variant) == answer.best.as_ref())?;
-    let most = match answer.question.minimise {
-        Minimise::UsdPerMonth => best.usd_per_month? * (1.0 + answer.question.tie),
-        Minimise::UsdPer10k | Minimise::P99 | Minimise::Instances => return None,
-    };
+    let is_by_month = answer.question.minimise == Minimise::UsdPerMonth;
+    let best = answer.best().filter(|_| is_by_month)?;
+    let most = best.usd_per_month? * (1.0 + answer.question.tie);
     let is_tied =
         |ranked: &&Ranked| ranked.outcome == MeetsObjective::Met && ranked.usd_per_month.is_some_and(|usd| usd <= most);
     let others = answer.ranking.iter().filter(|ranked| ranked.variant != best.variant);
@@ -329,12 +315,8 @@ fn invalid_points(run: &Run) -> Option<String> {
         Verdict::Valid | Verdict::Saturated(_) => None,
     };
     let reasons: Vec<String> = run.points.iter().filter_map(reason).collect();
-    let first = reasons.first()?;
-    Some(format!(
-        "{} of {} points invalid: {first}",
-        reasons.len(),
-        run.points.len()
-    ))
+    let (invalid, all) = (reasons.len(), run.points.len());
+    Some(format!("{invalid} of {all} points invalid: {}", reasons.first()?))
 }
 
 /// Failed requests by reason, the most frequent first, with an example of it.
@@ -344,11 +326,9 @@ fn failed_requests(run: &Run) -> Option<String> {
     let (_, _, example) = failures.first()?;
     let failed: u64 = failures.iter().map(|(_, count, _)| count).sum();
     let scheduled: u64 = repeats().map(|repeat| repeat.scheduled).sum();
-    let reasons = failures
-        .iter()
-        .take(REASONS)
-        .map(|(reason, count, _)| format!("{} × {reason}", thousands(*count)));
-    let reasons = reasons.collect::<Vec<_>>().join(", ");
+    let said = |(reason, count, _): &(&str, u64, Option<&str>)| format!("{} × {reason}", thousands(*count));
+    let reasons: Vec<String> = failures.iter().take(REASONS).map(said).collect();
+    let reasons = reasons.join(", ");
     let example = example.map_or_else(String::new, |example| format!(" ({example})"));
     let (failed, scheduled) = (thousands(failed), thousands(scheduled));
     Some(format!("{failed} of {scheduled} requests failed: {reasons}{example}"))
@@ -358,15 +338,11 @@ fn failed_requests(run: &Run) -> Option<String> {
 fn unproven(run: &Run, instrument: &Instrument) -> Option<String> {
     let failed = run.selfcheck.iter().filter(|check| !check.passed).count();
     if failed > 0 {
-        return Some(format!(
-            "{failed} of {} self-checks of the instrument failed",
-            run.selfcheck.len()
-        ));
+        let all = run.selfcheck.len();
+        return Some(format!("{failed} of {all} self-checks of the instrument failed"));
     }
-    instrument
-        .refused()
-        .next()
-        .map(|_| "the instrument's certificate proves nothing of this run: run `tierlab-loadgen selfcheck`".to_owned())
+    (!instrument.refused.is_empty())
+        .then(|| "the instrument's certificate proves nothing of this run: run `tierlab-loadgen selfcheck`".to_owned())
 }
 
 fn unchecked_prices(run: &Run) -> Option<String> {

@@ -50,19 +50,18 @@ impl<'a> Report<'a> {
     pub(crate) fn of(run: &'a Run) -> Self {
         let instrument = Instrument::of(run);
         let answer = AnswerText::of(run);
-        let groups: Vec<Group<'_>> = words::groups(run)
-            .into_iter()
-            .map(|(name, curves)| Group::of(run, name, curves))
-            .collect();
+        let groups = words::groups(run).into_iter();
+        let groups: Vec<Group<'_>> = groups.map(|(name, curves)| Group::of(run, name, curves)).collect();
         let samples = run
             .points
             .iter()
             .filter_map(|point| Some(point.summary.as_ref()?.samples));
         Self {
             run,
-            sentence: answer
-                .as_ref()
-                .map_or_else(|| sentence(run, &groups), |answer| answer.sentence.clone()),
+            sentence: match &answer {
+                Some(answer) => answer.sentence.clone(),
+                None => sentence(run, &groups),
+            },
             remarks: remarks::brief(run, &instrument),
             answer,
             amount: format!("{} points, {} requests", run.points.len(), thousands(samples.sum())),
@@ -146,13 +145,10 @@ fn sentence(run: &Run, groups: &[Group<'_>]) -> String {
     }
     let rows = group.rows.iter().filter_map(|row| Some((row, row.best.as_ref()?)));
     match rows.max_by(|(_, a), (_, b)| a.rps().total_cmp(&b.rps())) {
-        Some((row, best)) => format!(
-            "{}: {} {}{}",
-            who(row),
-            group.best_title,
-            best.text(),
-            tail_at(best.point)
-        ),
+        Some((row, best)) => {
+            let (who, best, tail) = (who(row), best.text(), tail_at(best.point));
+            format!("{who}: {} {best}{tail}", group.best_title)
+        }
         None => format!("No rate of {} was valid", group.name),
     }
 }
@@ -167,30 +163,20 @@ fn tail_at(point: &Point) -> String {
 
 fn verdicts(run: &Run) -> Vec<(&'static str, usize)> {
     let summaries = || run.points.iter().filter_map(|point| point.summary.as_ref());
-    let count = |word| {
-        summaries()
-            .filter(|summary| words::verdict(&summary.verdict) == word)
-            .count()
-    };
-    let counts = ["valid", "saturated", "invalid"].map(|word| (word, count(word)));
+    let of = |word| summaries().filter(move |summary| words::verdict(&summary.verdict) == word);
+    let counts = ["valid", "saturated", "invalid"].map(|word| (word, of(word).count()));
     counts.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
 fn parts(run: &Run) -> Vec<&'static str> {
     let summaries = run.points.iter().filter_map(|point| point.summary.as_ref());
     let bands: Vec<_> = summaries.flat_map(|summary| &summary.bands).collect();
-    let has = |name: &str| {
-        bands
-            .iter()
-            .flat_map(|band| &band.parts_us)
-            .any(|(part, us)| part == name && *us > 0.0)
-    };
-    ["send_lag", "network"]
-        .into_iter()
+    let has = |name: &&str| bands.iter().any(|band| band.part_us(name) > 0.0);
+    let before = ["send_lag", "network"].into_iter();
+    let all = before
         .chain(Stage::ALL.map(Stage::as_str))
-        .chain(["unattributed", "untold"])
-        .filter(|name| has(name))
-        .collect()
+        .chain(["unattributed", "untold"]);
+    all.filter(has).collect()
 }
 
 fn facts(run: &Run) -> Vec<(String, String)> {
@@ -199,19 +185,15 @@ fn facts(run: &Run) -> Vec<(String, String)> {
         true => "none".to_owned(),
         false => environment.gpus.join(", "),
     };
+    let cpu = format!("{}, {} logical cores", environment.cpu, environment.cores);
+    let tierlab = format!("{}, commit {}", environment.version, environment.git_commit);
     let own = [
-        (
-            "CPU",
-            format!("{}, {} logical cores", environment.cpu, environment.cores),
-        ),
+        ("CPU", cpu),
         ("memory", bytes(environment.memory_bytes)),
         ("kernel", environment.kernel.clone()),
         ("ONNX Runtime", environment.onnxruntime.clone()),
         ("GPUs", gpus),
-        (
-            "Tierlab",
-            format!("{}, commit {}", environment.version, environment.git_commit),
-        ),
+        ("Tierlab", tierlab),
         ("on the same cores", environment.shared_cores.join(", ")),
     ];
     let mut facts: Vec<(String, String)> = own.map(|(name, value)| (name.to_owned(), value)).into();

@@ -3,6 +3,7 @@
 //! In: the points of a run. Out: a sentence for each kind of request. Knows nothing of markup.
 
 use crate::units::{bytes, percent, thousands};
+use tierlab_analysis::curves::grouped;
 use tierlab_analysis::record::{Run, SentInput, SentRequests, Spread};
 
 /// Shapes of an input that a sentence lists.
@@ -10,21 +11,15 @@ const SHAPES: usize = 4;
 
 /// Returns a sentence per model, mode and batch size with a record of its requests.
 pub(crate) fn sentences(run: &Run) -> Vec<String> {
-    let mut known: Vec<(String, String)> = Vec::new();
-    for point in &run.points {
+    let sent = run.points.iter().filter_map(|point| {
         let factors = &point.factors;
-        let Some(sent) = point.repeats.iter().find_map(|repeat| repeat.sent.as_ref()) else {
-            continue;
-        };
+        let sent = point.repeats.iter().find_map(|repeat| repeat.sent.as_ref())?;
         let kind = format!("{} {}×{}", factors.model, factors.mode, factors.batch_size);
-        if known.iter().all(|(other, _)| *other != kind) {
-            let text = sentence(sent);
-            known.push((kind, text));
-        }
-    }
-    known
-        .into_iter()
-        .map(|(kind, text)| format!("Requests to {kind}: {text}"))
+        Some((kind, sent))
+    });
+    let kinds = grouped(sent).into_iter();
+    kinds
+        .map(|(kind, sent)| format!("Requests to {kind}: {}", sentence(sent[0])))
         .collect()
 }
 
@@ -32,11 +27,7 @@ fn sentence(sent: &SentRequests) -> String {
     let inputs: Vec<String> = sent.inputs.iter().map(input).collect();
     let inferences = format!("{:.2}", sent.inferences_per_request);
     let inferences = inferences.trim_end_matches('0').trim_end_matches('.');
-    let inputs = if inputs.is_empty() {
-        String::new()
-    } else {
-        inputs.join("; ") + "; "
-    };
+    let inputs: String = inputs.iter().map(|input| format!("{input}; ")).collect();
     let mut text = format!(
         "{} different, {}, {} order; {inputs}rows: {}; {inferences} inference{} a request",
         thousands(sent.distinct),
@@ -57,25 +48,16 @@ fn sentence(sent: &SentRequests) -> String {
 }
 
 fn spread(spread: Spread) -> String {
-    if spread.min == spread.max {
-        return bytes(spread.min);
+    let [min, median, max] = [spread.min, spread.median, spread.max].map(bytes);
+    match spread.min == spread.max {
+        true => min,
+        false => format!("{min} to {max} (median {median})"),
     }
-    format!(
-        "{} to {} (median {})",
-        bytes(spread.min),
-        bytes(spread.max),
-        bytes(spread.median)
-    )
 }
 
 fn input(input: &SentInput) -> String {
-    format!(
-        "`{}` {} {}, {}",
-        input.name,
-        input.datatype,
-        shapes(input),
-        input.values
-    )
+    let shapes = shapes(input);
+    format!("`{}` {} {shapes}, {}", input.name, input.datatype, input.values)
 }
 
 fn shapes(input: &SentInput) -> String {
@@ -83,19 +65,14 @@ fn shapes(input: &SentInput) -> String {
         return format!("{:?}", only.shape);
     }
     let listed = input.shapes.iter().take(SHAPES);
-    let listed: Vec<String> = listed
-        .map(|one| format!("{:?} {}", one.shape, percent(one.share)))
-        .collect();
+    let listed = listed.map(|one| format!("{:?} {}", one.shape, percent(one.share)));
+    let listed: Vec<String> = listed.collect();
     let others = input.distinct_shapes.saturating_sub(listed.len() as u64);
     let mut text = listed.join(", ");
     if others > 0 {
-        text += &format!(
-            " and {} others ({} to {} elements, median {})",
-            thousands(others),
-            thousands(input.elements.min),
-            thousands(input.elements.max),
-            thousands(input.elements.median)
-        );
+        let Spread { min, median, max } = input.elements;
+        let [others, min, median, max] = [others, min, median, max].map(thousands);
+        text += &format!(" and {others} others ({min} to {max} elements, median {median})");
     }
     text
 }
@@ -104,10 +81,7 @@ fn shapes(input: &SentInput) -> String {
 pub(crate) fn input_shapes(input: &SentInput) -> String {
     let listed = input.shapes.iter().take(SHAPES);
     let listed: Vec<String> = listed.map(|one| format!("{:?} {:.3}", one.shape, one.share)).collect();
-    let more = if input.distinct_shapes > listed.len() as u64 {
-        ", …"
-    } else {
-        ""
-    };
+    let has_more = input.distinct_shapes > listed.len() as u64;
+    let more = if has_more { ", …" } else { "" };
     format!("{} {}{more}", input.name, listed.join(", "))
 }

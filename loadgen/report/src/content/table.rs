@@ -44,14 +44,11 @@ pub(crate) struct Badge {
 
 impl Cell {
     pub(crate) fn of(value: Option<String>) -> Self {
-        Self {
-            value: value.unwrap_or_else(|| NONE.to_owned()),
-            ..Self::default()
-        }
+        value.unwrap_or_else(|| NONE.to_owned()).into()
     }
 
     pub(crate) fn plain(text: &str) -> Self {
-        Self::of(Some(text.to_owned()))
+        text.to_owned().into()
     }
 
     pub(crate) fn latency(us: Option<Interval>) -> Self {
@@ -68,17 +65,19 @@ impl Cell {
         Self::split(&dollars_interval(usd.as_ref()))
     }
 
+    /// Splits a text, if there is one.
+    pub(crate) fn split_or_none(text: Option<String>) -> Self {
+        text.map_or_else(|| Self::of(None), |text| Self::split(&text))
+    }
+
     /// Splits `12.3 ms [11.8–12.9]`. An interval without a width is left out: `$132 [132–132]`.
     pub(crate) fn split(text: &str) -> Self {
         let (value, interval) = text.split_once(" [").unwrap_or((text, ""));
         let ends = interval.strip_suffix(']').and_then(|ends| ends.split_once('–'));
         let is_shown = !interval.is_empty() && ends.is_none_or(|(lo, hi)| lo != hi);
+        let shown = is_shown.then(|| format!("[{interval}"));
         Self {
-            interval: if is_shown {
-                format!("[{interval}")
-            } else {
-                String::new()
-            },
+            interval: shown.unwrap_or_default(),
             ..Self::plain(value)
         }
     }
@@ -96,11 +95,9 @@ impl Cell {
         }
     }
 
-    pub(crate) fn with_tip(self, tip: impl Into<String>) -> Self {
-        Self {
-            tip: tip.into(),
-            ..self
-        }
+    pub(crate) fn with_tip(mut self, tip: impl Into<String>) -> Self {
+        self.tip = tip.into();
+        self
     }
 
     /// True without a figure.
@@ -151,8 +148,11 @@ pub(crate) fn cells(texts: impl IntoIterator<Item = String>) -> Vec<Cell> {
 }
 
 impl From<String> for Cell {
-    fn from(text: String) -> Self {
-        Self::of(Some(text))
+    fn from(value: String) -> Self {
+        Self {
+            value,
+            ..Self::default()
+        }
     }
 }
 
@@ -191,20 +191,15 @@ impl Table {
     }
 
     /// Sets the heading, which also labels the table for screen readers.
-    pub(crate) fn titled(self, title: &str) -> Self {
-        Self {
-            title: title.to_owned(),
-            ..self
-        }
+    pub(crate) fn titled(mut self, title: &str) -> Self {
+        title.clone_into(&mut self.title);
+        self
     }
 
     /// Returns the columns in which any row has a figure.
     pub(crate) fn known(&self) -> Self {
-        self.only(|index| {
-            self.rows
-                .iter()
-                .any(|row| row.get(index).is_some_and(|cell| !cell.is_empty()))
-        })
+        let is_known = |row: &[Cell], index: usize| row.get(index).is_some_and(|cell| !cell.is_empty());
+        self.only(|index| self.rows.iter().any(|row| is_known(row, index)))
     }
 
     /// Returns the columns with these names.

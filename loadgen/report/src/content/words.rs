@@ -2,14 +2,22 @@
 //!
 //! In: a summarised run. Out: plain text for every renderer. Knows nothing of markup.
 
-use super::best::{self, Best};
+use super::best;
 use crate::units::{digits3, duration, latency, latency_interval, percent, percent_digits, rate};
 use std::borrow::Cow;
-use tierlab_analysis::curves::{Curve, curves, is_valid};
+use tierlab_analysis::curves::{Curve, curves, distinct, grouped, is_valid};
 use tierlab_analysis::latency::bands;
 use tierlab_analysis::record::{
     Band, Driven, Factors, Interval, OpenQuestion, Point, Reads, Run, ServerStages, Summary, Tail, Variant, Verdict,
 };
+
+/// Number without the zeros that end its fraction.
+pub(crate) fn trimmed(number: &str) -> &str {
+    match number.contains('.') {
+        true => number.trim_end_matches('0').trim_end_matches('.'),
+        false => number,
+    }
+}
 
 /// Label of figures from a distribution instead of a service.
 const EMULATED: &str = "emulated";
@@ -70,11 +78,8 @@ pub(crate) fn origin(run: &Run, label: &str) -> String {
         return EMULATED.to_owned();
     }
     let text = origin_text(run, label);
-    text.split(|c: char| !c.is_ascii_alphanumeric())
-        .next()
-        .filter(|word| !word.is_empty())
-        .unwrap_or("unknown")
-        .to_owned()
+    let first = text.split(|c: char| !c.is_ascii_alphanumeric()).next();
+    first.filter(|word| !word.is_empty()).unwrap_or("unknown").to_owned()
 }
 
 /// True if any part of a latency on the tier or variant comes from a distribution.
@@ -84,27 +89,20 @@ pub(crate) fn is_emulated(run: &Run, label: &str) -> bool {
 
 /// Printed tier: an emulated one says so wherever it is named.
 pub(crate) fn tier(run: &Run, tier: &str) -> String {
-    if is_emulated(run, tier) {
-        format!("{tier} (emulated)")
-    } else {
-        tier.to_owned()
+    match is_emulated(run, tier) {
+        true => format!("{tier} (emulated)"),
+        false => tier.to_owned(),
     }
 }
 
 /// Factors of a table or chart in words: all but tier, cache and rate.
 pub(crate) fn group(factors: &Factors) -> String {
-    format!(
-        "{} · {} · {} per request · {} arrivals · {} keys",
-        factors.mode,
-        factors.model,
-        if factors.batch_size == 1 {
-            "1 row".to_owned()
-        } else {
-            format!("{} rows", factors.batch_size)
-        },
-        arrivals(factors),
-        factors.keys
-    )
+    let rows = if factors.batch_size == 1 { "row" } else { "rows" };
+    let sent = format!(
+        "{} · {} · {} {rows} per request",
+        factors.mode, factors.model, factors.batch_size
+    );
+    format!("{sent} · {} arrivals · {} keys", arrivals(factors), factors.keys)
 }
 
 /// The arrival process, and what was sent at the same time.
@@ -117,10 +115,9 @@ pub(crate) fn arrivals(factors: &Factors) -> String {
 
 /// The cache state with its size, where it has one: `warm 10 %`.
 pub(crate) fn cache(factors: &Factors) -> String {
-    if factors.cache_share > 0.0 {
-        format!("{} {}", factors.cache, percent(factors.cache_share))
-    } else {
-        factors.cache.clone()
+    match factors.cache_share > 0.0 {
+        true => format!("{} {}", factors.cache, percent(factors.cache_share)),
+        false => factors.cache.clone(),
     }
 }
 
@@ -134,36 +131,27 @@ pub(crate) fn slowest(summary: &Summary) -> Option<(&str, Interval)> {
 /// Dominant part in words: `92 % [88–95] tier wait`, or the first few parts if none stands out.
 pub(crate) fn dominance(tail: &Tail) -> String {
     let share = |share: &Interval| {
-        if share.hi > share.lo {
-            format!(
-                "{} [{}–{}]",
-                percent(share.value),
-                percent_digits(share.lo),
-                percent_digits(share.hi)
-            )
-        } else {
-            percent(share.value)
+        let (value, [lo, hi]) = (percent(share.value), [share.lo, share.hi].map(percent_digits));
+        match share.hi > share.lo {
+            true => format!("{value} [{lo}–{hi}]"),
+            false => value,
         }
     };
     if let Some(times) = tail.exceeds {
-        return format!(
-            "not known: the parts that the server tells are {} times the latency",
-            digits3(times)
-        );
+        let times = digits3(times);
+        return format!("not known: the parts that the server tells are {times} times the latency");
     }
     match &tail.parts[..] {
         [] => "nothing".to_owned(),
         [(name, first), ..] if tail.clear => format!("{} {}", share(first), part(name)),
         several => {
-            let few = several.iter().take(3);
-            let few: Vec<String> = few
-                .map(|(name, share)| format!("{} {}", percent(share.value), part(name)))
-                .collect();
+            let said = |(name, share): &(String, Interval)| format!("{} {}", percent(share.value), part(name));
+            let few: Vec<String> = several.iter().take(3).map(said).collect();
+            let few = few.join(", ");
             // Of several repeats at least one had another part first.
-            if several[0].1.value > 0.5 {
-                format!("{}, though not in every repeat", few.join(", "))
-            } else {
-                format!("several things: {}", few.join(", "))
+            match several[0].1.value > 0.5 {
+                true => format!("{few}, though not in every repeat"),
+                false => format!("several things: {few}"),
             }
         }
     }
@@ -178,17 +166,12 @@ pub(crate) fn without_servers(variant: &Variant) -> String {
 
 /// Curves of a run by group, in the order of their first points; those of the run's question come first.
 pub(crate) fn groups(run: &Run) -> Vec<(String, Vec<Curve<'_>>)> {
-    let mut groups: Vec<(String, Vec<Curve<'_>>)> = Vec::new();
-    for curve in curves(&run.points) {
-        let mut name = group(curve.factors());
-        if run.protocol != "http" {
-            name += &format!(" · over {}", run.protocol);
-        }
-        match groups.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, curves)) => curves.push(curve),
-            None => groups.push((name, vec![curve])),
-        }
-    }
+    let over = match run.protocol.as_str() {
+        "http" => String::new(),
+        other => format!(" · over {other}"),
+    };
+    let named = curves(&run.points).into_iter();
+    let mut groups = grouped(named.map(|curve| (group(curve.factors()) + &over, curve)));
     if let Some(question) = &run.question {
         let is_asked = |curve: &Curve<'_>| {
             let factors = curve.factors();
@@ -211,12 +194,8 @@ pub(crate) fn sentence(run: &Run, curve: &Curve<'_>) -> String {
     if let Some(stages) = server_stages(point) {
         text += &format!("; by the server's own statistics a request takes on average {stages}");
     }
-    if let Some(cost) = best.as_ref().and_then(Best::cost) {
-        text += &format!(
-            "; {} {}: {cost} per 10k inferences",
-            best::title(run),
-            best.as_ref().map_or_else(String::new, Best::text)
-        );
+    if let Some((best, cost)) = best.as_ref().and_then(|best| Some((best, best.cost()?))) {
+        text += &format!("; {} {}: {cost} per 10k inferences", best::title(run), best.text());
     }
     if run.slo.is_none()
         && let Some(knee) = curve.knee()
@@ -228,11 +207,8 @@ pub(crate) fn sentence(run: &Run, curve: &Curve<'_>) -> String {
 
 /// Mean stages of a request by the server's own statistics: `queue 0.05 ms, inputs 0.01 ms, inference 0.9 ms, outputs 0.02 ms`.
 fn server_stages(point: &Point) -> Option<String> {
-    let stages: Vec<&ServerStages> = point
-        .repeats
-        .iter()
-        .filter_map(|repeat| repeat.server.as_ref()?.stages.as_ref())
-        .collect();
+    let servers = point.repeats.iter().filter_map(|repeat| repeat.server.as_ref());
+    let stages: Vec<&ServerStages> = servers.filter_map(|server| server.stages.as_ref()).collect();
     let requests: f64 = stages.iter().map(|stages| stages.requests).sum();
     if requests <= 0.0 {
         return None;
@@ -241,12 +217,10 @@ fn server_stages(point: &Point) -> Option<String> {
         let sum: f64 = stages.iter().map(|stages| of(stages) * stages.requests).sum();
         latency(sum / requests)
     };
+    let (queue, inputs) = (mean(|stages| stages.queue_us), mean(|stages| stages.input_us));
+    let (inference, outputs) = (mean(|stages| stages.infer_us), mean(|stages| stages.output_us));
     Some(format!(
-        "queue {}, inputs {}, inference {}, outputs {}",
-        mean(|stages| stages.queue_us),
-        mean(|stages| stages.input_us),
-        mean(|stages| stages.infer_us),
-        mean(|stages| stages.output_us)
+        "queue {queue}, inputs {inputs}, inference {inference}, outputs {outputs}"
     ))
 }
 
@@ -280,10 +254,9 @@ pub(crate) fn attribution(point: &Point) -> String {
     let Some(tail) = &summary.tail else {
         return format!("at {at} rps: {figure}");
     };
-    let which = if tail.band == "p99-100" {
-        "slowest 1 %"
-    } else {
-        "slowest"
+    let which = match tail.band.as_str() {
+        "p99-100" => "slowest 1 %",
+        _ => "slowest",
     };
     let mut details = vec![figure];
     if let Some(band) = summary.bands.iter().find(|band| band.name == tail.band) {
@@ -363,13 +336,7 @@ pub(crate) fn name(run: &Run, factors: &Factors) -> String {
 
 /// Tiers of a run, in order.
 pub(crate) fn tiers(run: &Run) -> Vec<&str> {
-    let mut tiers: Vec<&str> = Vec::new();
-    for point in &run.points {
-        if !tiers.contains(&point.factors.label()) {
-            tiers.push(point.factors.label());
-        }
-    }
-    tiers
+    distinct(run.points.iter().map(|point| point.factors.label()))
 }
 
 /// Open question of a lab with the measuring that it needs, in a sentence.
@@ -379,10 +346,9 @@ pub(crate) fn open(open: &OpenQuestion) -> String {
         None => " (how much more measuring it would take cannot be said)".to_owned(),
     };
     // A text that names its variants needs no further names.
-    let who = if open.variants.iter().all(|variant| open.what.contains(variant.as_str())) {
-        String::new()
-    } else {
-        format!("{}: ", open.variants.join(", "))
+    let who = match open.variants.iter().all(|variant| open.what.contains(variant.as_str())) {
+        true => String::new(),
+        false => format!("{}: ", open.variants.join(", ")),
     };
     format!("{who}{}{more}", open.what.trim_end_matches('.'))
 }

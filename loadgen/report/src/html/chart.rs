@@ -5,10 +5,11 @@
 use super::markup::table;
 use crate::content::group::{Group, Row};
 use crate::content::table::{Table, cells, figures, words};
+use crate::content::words::trimmed;
 use crate::units::{dollars, latency, percent, rate};
 use maud::{Markup, PreEscaped, html};
 use serde::Serialize;
-use tierlab_analysis::curves::Curve;
+use tierlab_analysis::curves::{Curve, distinct};
 use tierlab_analysis::record::Point;
 
 /// Charts that share their series and their legend.
@@ -20,7 +21,7 @@ pub struct Figure {
     caption: String,
     /// True for the figure that a page opens with: its first chart is the widest.
     #[serde(skip)]
-    is_leading: bool,
+    pub(super) is_leading: bool,
 }
 
 /// Chart of one figure over another.
@@ -102,13 +103,7 @@ impl Unit {
             Self::Count => rate(value),
             Self::Dollars => dollars(value),
             Self::Share => percent(value),
-            Self::Nines => {
-                format!("{:.4}", 100.0 - 100.0 / 10_f64.powf(value))
-                    .trim_end_matches('0')
-                    .trim_end_matches('.')
-                    .to_owned()
-                    + " %"
-            }
+            Self::Nines => format!("{} %", trimmed(&format!("{:.4}", 100.0 - 100.0 / 10_f64.powf(value)))),
         }
     }
 }
@@ -143,6 +138,17 @@ pub struct Line {
 }
 
 impl Line {
+    /// Line through values, with a marker at its beginning only.
+    pub(super) fn through(series: usize, values: impl IntoIterator<Item = (f64, f64)>) -> Self {
+        let mut line = Self {
+            series,
+            plain: true,
+            ..Self::default()
+        };
+        values.into_iter().for_each(|(x, y)| line.push(x, y));
+        line
+    }
+
     /// Adds a value without an interval.
     pub fn push(&mut self, x: f64, y: f64) {
         self.x.push(short(x));
@@ -150,19 +156,16 @@ impl Line {
     }
 
     fn text(&self, unit: Unit, from: f64, slack: f64) -> String {
-        let Some(index) = self
-            .x
-            .iter()
-            .position(|x| *x >= from - 1e-9 && *x <= from + slack + 1e-9)
-        else {
+        let is_here = |x: &f64| *x >= from - 1e-9 && *x <= from + slack + 1e-9;
+        let Some(index) = self.x.iter().position(is_here) else {
             return String::new();
         };
         let mut text = unit.text(self.y[index]);
         if let (Some(lo), Some(hi)) = (self.lo.get(index), self.hi.get(index)) {
-            text += &if hi.is_infinite() {
-                format!(" [≥ {}]", unit.text(*lo))
-            } else {
-                format!(" [{}–{}]", unit.text(*lo), unit.text(*hi))
+            let (lo, end) = (unit.text(*lo), unit.text(*hi));
+            text += &match hi.is_infinite() {
+                true => format!(" [≥ {lo}]"),
+                false => format!(" [{lo}–{end}]"),
             };
         }
         match self.off.get(index) {
@@ -195,27 +198,13 @@ impl Figure {
         Self::of(series.iter().map(|one| one.look.clone()).collect(), charts, caption)
     }
 
-    fn of(series: Vec<Look>, charts: Vec<Chart>, caption: &str) -> Self {
+    pub(super) fn of(series: Vec<Look>, charts: Vec<Chart>, caption: &str) -> Self {
         Self {
             series,
             charts,
             caption: caption.to_owned(),
             is_leading: false,
         }
-    }
-
-    /// Renames the series.
-    pub(super) fn named(mut self, names: &[String]) -> Self {
-        for (look, name) in self.series.iter_mut().zip(names) {
-            look.label.clone_from(name);
-        }
-        self
-    }
-
-    /// Marks the figure that a page opens with.
-    pub(super) const fn leading(mut self) -> Self {
-        self.is_leading = true;
-        self
     }
 
     /// Figure as HTML; nothing without a line in any chart.
@@ -274,38 +263,27 @@ pub(super) struct Series<'a> {
 impl<'a> Series<'a> {
     /// Curves of a group with their looks.
     pub(super) fn of(group: &'a Group<'a>) -> Vec<Self> {
-        let mut caches: Vec<&str> = Vec::new();
-        for row in &group.rows {
-            if !caches.contains(&row.cache.as_str()) {
-                caches.push(&row.cache);
-            }
-        }
+        let caches = distinct(group.rows.iter().map(|row| &row.cache));
         let mut names: Vec<&str> = group.rows.iter().map(|row| row.tier.name.as_str()).collect();
         names.sort_unstable();
         // Variants differ by name: neither a cache nor a dash tells them apart.
         let are_variants = names.windows(2).all(|pair| pair[0] != pair[1]);
-        let look = |row: &Row<'_>| match are_variants {
-            true => (row.tier.printed.clone(), 0),
-            false => (
-                format!("{}, {}", row.tier.printed, row.cache),
-                caches.iter().position(|known| *known == row.cache).unwrap_or(0),
-            ),
+        let cache = |row: &Row<'_>| caches.iter().position(|known| **known == row.cache);
+        let look = |row: &Row<'_>| Look {
+            label: match are_variants {
+                true => row.tier.printed.clone(),
+                false => format!("{}, {}", row.tier.printed, row.cache),
+            },
+            colour: row.tier.number,
+            dash: cache(row).filter(|_| !are_variants).unwrap_or(0),
+            marker: row.tier.number,
         };
         let curves = group.curves.iter().zip(&group.rows);
         curves
-            .map(|(curve, row)| {
-                let (label, dash) = look(row);
-                let (colour, marker) = (row.tier.number, row.tier.number);
-                Self {
-                    curve,
-                    row,
-                    look: Look {
-                        label,
-                        colour,
-                        dash,
-                        marker,
-                    },
-                }
+            .map(|(curve, row)| Self {
+                curve,
+                row,
+                look: look(row),
             })
             .collect()
     }

@@ -3,7 +3,7 @@
 //!
 //! In: a group and its series. Out: figures and a table.
 
-use super::chart::{Axis, Chart, Figure, Line, Series, Unit, short};
+use super::chart::{Axis, Chart, Figure, Line, Look, Series, Unit, short};
 use super::markup::{findings, table};
 use super::stages::swatch;
 use crate::content::best::Best;
@@ -12,7 +12,7 @@ use crate::content::group::Group;
 use crate::units::{dollars, dollars_interval, percent, rate};
 use maud::{Markup, html};
 use tierlab_analysis::costs::economics::{self, BreakEven, break_even};
-use tierlab_analysis::record::{Interval, Summary};
+use tierlab_analysis::record::Interval;
 
 /// Costs of a group; nothing without prices.
 pub(super) fn of_group(group: &Group<'_>, series: &[Series<'_>]) -> Markup {
@@ -42,34 +42,32 @@ const PARTS: [(&str, &str); 5] = [
 struct Bar<'a> {
     label: &'a str,
     best: &'a Best<'a>,
-    summary: &'a Summary,
+    parts: &'a [(String, f64)],
     usd: Interval,
 }
 
-impl<'a> Bar<'a> {
-    /// Bar of a series; `None` without a price.
-    fn of(one: &'a Series<'_>) -> Option<Self> {
-        let best = one.row.best.as_ref()?;
-        let summary = best.point.summary.as_ref()?;
-        Some(Self {
-            label: &one.look.label,
-            best,
-            summary,
-            usd: summary.usd_per_10k?,
-        })
-    }
+/// Bar of a series; `None` without a price.
+fn bar<'a>(one: &'a Series<'_>) -> Option<Bar<'a>> {
+    let best = one.row.best.as_ref()?;
+    let summary = best.point.summary.as_ref()?;
+    Some(Bar {
+        label: &one.look.label,
+        best,
+        parts: &summary.usd_parts,
+        usd: summary.usd_per_10k?,
+    })
 }
 
 /// Costs at the highest rate; nothing without prices.
 fn figure(series: &[Series<'_>]) -> Markup {
-    let bars: Vec<Bar<'_>> = series.iter().filter_map(Bar::of).collect();
+    let bars: Vec<Bar<'_>> = series.iter().filter_map(bar).collect();
     let ends = bars.iter().map(|bar| bar.usd.hi.min(bar.usd.value * 3.0));
     let most = ends.fold(0.0, f64::max);
     if most <= 0.0 {
         return Markup::default();
     }
     let is_paid = |name: &str| {
-        let mut parts = bars.iter().flat_map(|bar| &bar.summary.usd_parts);
+        let mut parts = bars.iter().flat_map(|bar| bar.parts);
         parts.any(|(part, _)| part == name)
     };
     html! {
@@ -93,7 +91,7 @@ fn row(bar: &Bar<'_>, most: f64) -> Markup {
     html! {
         span { (bar.label) br; span.soft { "at " (best.text()) } }
         div.bar {
-            @for (name, part) in &bar.summary.usd_parts {
+            @for (name, part) in bar.parts {
                 @let known = PARTS.iter().find(|(known, _)| known == name);
                 @let colour = known.map_or("#777", |(_, colour)| colour);
                 i style=(format!("width:{:.2}%;background:{colour}", 100.0 * part / most)) data-tip={
@@ -109,11 +107,8 @@ fn row(bar: &Bar<'_>, most: f64) -> Markup {
 /// Costs of the tiers over the hit ratio, their crossings, and the same in words.
 fn over_hits(over: &OverHitRatio, sentences: &[String], series: &[Series<'_>]) -> Markup {
     let looks = |line: &economics::Line| series.iter().position(|one| one.curve.factors().label() == line.tier);
-    let lines: Vec<Line> = over
-        .lines
-        .iter()
-        .filter_map(|line| Some(drawn(looks(line)?, line)))
-        .collect();
+    let drawn = over.lines.iter().filter_map(|line| Some(drawn(looks(line)?, line)));
+    let lines: Vec<Line> = drawn.collect();
     let most = lines.iter().flat_map(|line| &line.y).copied().fold(0.0, f64::max);
     if most <= 0.0 {
         return Markup::default();
@@ -135,9 +130,13 @@ fn over_hits(over: &OverHitRatio, sentences: &[String], series: &[Series<'_>]) -
         ..Chart::default()
     };
     // A line belongs to a tier, whatever the cache state.
-    let tiers: Vec<String> = series.iter().map(|one| one.row.tier.printed.clone()).collect();
+    let look = |one: &Series<'_>| Look {
+        label: one.row.tier.printed.clone(),
+        ..one.look.clone()
+    };
+    let looks = series.iter().map(look).collect();
     html! {
-        (Figure::new(series, vec![chart], NOTE).named(&tiers).html())
+        (Figure::of(looks, vec![chart], NOTE).html())
         (findings(sentences))
     }
 }
@@ -150,14 +149,6 @@ const NOTE: &str = "Each tier on the cheapest instance that it can be had on; wh
 const STEPS: u32 = 100;
 
 fn drawn(series: usize, of: &economics::Line) -> Line {
-    let mut line = Line {
-        series,
-        plain: true,
-        ..Line::default()
-    };
-    for step in 0..=STEPS {
-        let hit_ratio = f64::from(step) / f64::from(STEPS);
-        line.push(hit_ratio, of.at(hit_ratio));
-    }
-    line
+    let hit_ratios = (0..=STEPS).map(|step| f64::from(step) / f64::from(STEPS));
+    Line::through(series, hit_ratios.map(|hit_ratio| (hit_ratio, of.at(hit_ratio))))
 }

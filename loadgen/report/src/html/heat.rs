@@ -6,6 +6,7 @@
 //! group.
 
 use super::chart::Series;
+use crate::content::words::trimmed;
 use crate::units::{digits3, latency, percent, rate};
 use maud::{Markup, html};
 use tierlab_analysis::latency::distribution::{LatencyGrid, OverTime, over_time, range};
@@ -25,10 +26,8 @@ const STRENGTHS: usize = 12;
 
 /// Cards of a group; nothing without a valid point.
 pub(super) fn cards(series: &[Series<'_>], common: Option<f64>) -> Markup {
-    let shown: Vec<(&Series<'_>, &Point)> = series
-        .iter()
-        .filter_map(|one| Some((one, one.shown_at(common)?)))
-        .collect();
+    let shown = series.iter().filter_map(|one| Some((one, one.shown_at(common)?)));
+    let shown: Vec<(&Series<'_>, &Point)> = shown.collect();
     let all = shown.iter().filter_map(|(_, point)| range(point));
     let Some((low, high)) = all.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))) else {
         return Markup::default();
@@ -114,19 +113,14 @@ fn columns(index: usize, repeat: &OverTime, from: f64, width: f64) -> Markup {
 /// Path of the cells of each strength.
 fn cells(repeat: &OverTime, from: f64, width: f64) -> Vec<String> {
     let (_, top, _, bottom) = AREA;
-    let (cell_w, cell_h) = (
-        width / repeat.columns.len().max(1) as f64,
-        (bottom - top) / BANDS as f64,
-    );
+    let cell_w = width / repeat.columns.len().max(1) as f64;
+    let cell_h = (bottom - top) / BANDS as f64;
     let mut paths = vec![String::new(); STRENGTHS + 1];
     for (column, shares) in repeat.columns.iter().enumerate() {
         for (band, share) in shares.iter().enumerate().filter(|(_, share)| **share > 0.0) {
             let strength = (opacity(*share) * STRENGTHS as f64).round() as usize;
-            paths[strength.min(STRENGTHS)] += &format!(
-                "M{:.1} {:.1}h{cell_w:.2}v-{cell_h:.2}h-{cell_w:.2}z",
-                from + column as f64 * cell_w,
-                bottom - band as f64 * cell_h
-            );
+            let (x, y) = (from + column as f64 * cell_w, bottom - band as f64 * cell_h);
+            paths[strength.min(STRENGTHS)] += &format!("M{x:.1} {y:.1}h{cell_w:.2}v-{cell_h:.2}h-{cell_w:.2}z");
         }
     }
     paths
@@ -148,9 +142,8 @@ fn log_ticks(from: f64, to: f64) -> Vec<f64> {
     };
     let decades = from.log10().floor() as i32..=to.log10().ceil() as i32;
     let ticks = decades.flat_map(|decade| steps.iter().map(move |step| step * 10_f64.powi(decade)));
-    ticks
-        .filter(|tick| *tick >= from * 0.999 && *tick <= to * 1.001)
-        .collect()
+    let is_shown = |tick: &f64| *tick >= from * 0.999 && *tick <= to * 1.001;
+    ticks.filter(is_shown).collect()
 }
 
 /// Two to six round numbers at equal distances.
@@ -170,12 +163,7 @@ fn tick_label(us: f64) -> String {
     let Some((number, unit)) = text.split_once(' ') else {
         return text;
     };
-    let number = if number.contains('.') {
-        number.trim_end_matches('0').trim_end_matches('.')
-    } else {
-        number
-    };
-    format!("{number} {unit}")
+    format!("{} {unit}", trimmed(number))
 }
 
 /// Legend of the strengths.

@@ -18,7 +18,9 @@ pub(super) fn leading(answer: Option<&AnswerText>, group: &Group<'_>) -> Markup 
     let tail = tail(group, &series);
     let months = answer.and_then(|answer| over_demand(answer, &series));
     let charts: Vec<Chart> = tail.into_iter().chain(months).collect();
-    Figure::new(&series, charts, LEADING_CAPTION).leading().html()
+    let mut figure = Figure::new(&series, charts, LEADING_CAPTION);
+    figure.is_leading = true;
+    figure.html()
 }
 
 const LEADING_CAPTION: &str = "Point at a curve for its 95 % intervals. Hollow markers: saturated, invalid or rough. Ring: the highest rate that \
@@ -28,22 +30,11 @@ const LEADING_CAPTION: &str = "Point at a curve for its 95 % intervals. Hollow m
 fn over_demand(answer: &AnswerText, series: &[Series<'_>]) -> Option<Chart> {
     let peak_rps = answer.peak_rps?;
     let mut lines = Vec::new();
-    for months in &answer.months {
-        let Some(index) = series
-            .iter()
-            .position(|one| one.curve.factors().label() == months.tier.name)
-        else {
-            continue;
-        };
-        let mut line = Line {
-            series: index,
-            plain: true,
-            ..Line::default()
-        };
-        for (rps, usd) in &months.curve {
-            line.push(*rps, *usd);
+    for (variant, months) in &answer.months {
+        let mut labels = series.iter().map(|one| one.curve.factors().label());
+        if let Some(index) = labels.position(|label| label == variant) {
+            lines.push(Line::through(index, months.iter().copied()));
         }
-        lines.push(line);
     }
     let rates = || lines.iter().flat_map(|line| &line.x).copied();
     let dollars = || lines.iter().flat_map(|line| &line.y).copied();
@@ -101,11 +92,9 @@ fn charts(group: &Group<'_>, lines: Vec<(Percentile, Vec<Line>)>) -> Vec<Chart> 
         return Vec::new();
     };
     let is_log = last / first >= 5.0;
-    let margin = if is_log { (last / first).powf(0.04) } else { 1.0 };
-    let aside = if is_log {
-        0.0
-    } else {
-        (0.04 * (last - first)).max(0.02 * last)
+    let (margin, aside) = match is_log {
+        true => ((last / first).powf(0.04), 0.0),
+        false => (1.0, (0.04 * (last - first)).max(0.02 * last)),
     };
     let chart = |(percentile, lines): (Percentile, Vec<Line>)| Chart {
         title: format!("{percentile} latency"),
@@ -139,19 +128,17 @@ fn ends<'a>(lines: impl Iterator<Item = &'a Line>) -> (f64, f64) {
 fn limits(group: &Group<'_>, percentile: Percentile) -> Vec<(f64, String)> {
     let objectives = group.objectives.iter().filter(|objective| objective.stream().is_none());
     let mine = objectives.filter(|objective| objective.quantile() == Some(percentile.quantile()));
-    mine.filter_map(|objective| Some((objective.limit_us()?, objective.to_string())))
+    mine.map(|objective| (objective.limit_us(), objective.to_string()))
         .collect()
 }
 
 fn lines(series: &[Series<'_>], percentile: Percentile) -> Vec<Line> {
     let mut lines = Vec::new();
     for (index, one) in series.iter().enumerate() {
+        let highest = one.row.highest;
         let mut line = Line {
             series: index,
-            highest: one
-                .row
-                .highest
-                .map(|rps| (short(rps.value), short(rps.lo), short(rps.hi))),
+            highest: highest.map(|rps| (short(rps.value), short(rps.lo), short(rps.hi))),
             knee: one.curve.knee().map(short),
             ..Line::default()
         };
@@ -163,12 +150,10 @@ fn lines(series: &[Series<'_>], percentile: Percentile) -> Vec<Line> {
             line.push(point.factors.offered_rps, us.value);
             line.lo.push(short(us.lo));
             line.hi.push(short(us.hi));
-            line.off.push(if !is_valid(point) {
-                words::verdict(&summary.verdict)
-            } else if summary.grade(percentile) == Some(Grade::Rough) {
-                "rough"
-            } else {
-                ""
+            line.off.push(match summary.grade(percentile) {
+                _ if !is_valid(point) => words::verdict(&summary.verdict),
+                Some(Grade::Rough) => "rough",
+                _ => "",
             });
         }
         if !line.x.is_empty() {
@@ -190,14 +175,8 @@ pub(super) fn distribution(series: &[Series<'_>], common: Option<f64>) -> Markup
     let mut lines = Vec::new();
     for (index, one) in series.iter().enumerate() {
         let Some(point) = one.shown_at(common) else { continue };
-        let mut line = Line {
-            series: index,
-            plain: true,
-            ..Line::default()
-        };
-        for (share, us) in cumulative(point) {
-            line.push(nines(share), us.max(1.0));
-        }
+        let curve = cumulative(point).into_iter();
+        let line = Line::through(index, curve.map(|(share, us)| (nines(share), us.max(1.0))));
         if line.x.len() > 1 {
             lines.push(line);
         }
@@ -205,18 +184,12 @@ pub(super) fn distribution(series: &[Series<'_>], common: Option<f64>) -> Markup
     let values = || lines.iter().flat_map(|line| &line.y).copied();
     let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(1.0, f64::max));
     let deepest = lines.iter().flat_map(|line| &line.x).copied().fold(1.0, f64::max);
+    let rows = SHARES.iter().map(|share| nines(*share));
     let chart = Chart {
         title: "latency that a share of the requests does not exceed".to_owned(),
         x: Axis::linear("share of the requests", Unit::Nines, (0.0, deepest)),
         y: Axis::logarithmic("latency", Unit::Latency, (low / 1.1, high * 1.1)),
-        rows: (
-            SHARES
-                .iter()
-                .map(|share| nines(*share))
-                .filter(|nines| *nines <= deepest + 0.01)
-                .collect(),
-            0.06,
-        ),
+        rows: (rows.filter(|nines| *nines <= deepest + 0.01).collect(), 0.06),
         lines,
         ..Chart::default()
     };

@@ -74,27 +74,20 @@ pub fn document(program: &str, title: &str, body: &Markup) -> String {
     page.into_string()
 }
 
-/// Section that is closed until it is opened.
-struct Part {
-    /// End of its address.
-    name: &'static str,
-    title: &'static str,
-    body: Markup,
-}
+/// Section that is closed until it is opened: the end of its address, its title and its body.
+type Part = (&'static str, &'static str, Markup);
 
 /// Page of a run: the first screen, the contents, and the sections.
 fn article(report: &Report<'_>, index: usize) -> Markup {
     let parts = parts(report);
-    let parts: Vec<&Part> = parts.iter().filter(|part| !part.body.0.is_empty()).collect();
+    let parts: Vec<&Part> = parts.iter().filter(|(.., body)| !body.0.is_empty()).collect();
     html! {
         (first_screen(report))
         nav.contents aria-label="Sections" {
-            @for part in &parts { a href={ "#run" (index) "-" (part.name) } { (part.title) } }
+            @for (name, title, _) in &parts { a href={ "#run" (index) "-" (name) } { (title) } }
         }
         "\n"
-        @for part in &parts {
-            (markup::closed(&format!("run{index}-{}", part.name), part.title, &part.body))
-        }
+        @for (name, title, body) in &parts { (markup::closed(&format!("run{index}-{name}"), title, body)) }
     }
 }
 
@@ -121,46 +114,28 @@ fn first_screen(report: &Report<'_>) -> Markup {
 
 /// Sections below the first screen, in reading order; empty ones are left out later.
 fn parts(report: &Report<'_>) -> Vec<Part> {
-    let part = |name, title, body| Part { name, title, body };
     let over = |body: GroupPart| over_groups(report, body);
     let side_tables = report.side_tables.iter().map(markup::side_table);
-    let gpus = report
-        .gpus
-        .as_ref()
-        .map(|gpus| html! { (soft(&gpus.intro)) (table(gpus, "")) });
-    let points = report
-        .groups
-        .iter()
-        .map(|group| html! { h3 { (group.name) } (table(&report.points(group), "full")) });
+    let gpus = report.gpus.as_ref();
+    let gpus = gpus.map(|gpus| html! { (soft(&gpus.intro)) (table(gpus, "")) });
+    let points = |group: &Group<'_>| html! { h3 { (group.name) } (table(&report.points(group), "full")) };
+    let points = joined(report.groups.iter().map(points));
+    let time = html! { (soft(PARTS)) (stages::legend(&report.parts)) };
+    let time = with_intro(&time, over(|group, series| stages::cards(series, group.common_rps)));
+    let heat = html! { (soft(OVER_TIME)) (heat::legend()) };
+    let heat = with_intro(&heat, over(|group, series| heat::cards(series, group.common_rps)));
+    let curves = with_intro(&outcome(report), over(|group, _| curves(group)));
     vec![
-        part("answer", "How the answer was found", answer_details(report)),
-        part(
-            "curves",
-            "Side by side",
-            with_intro(&outcome(report), over(|group, _| curves(group))),
-        ),
-        part(
-            "time",
-            "Where the time goes",
-            with_intro(
-                &html! { (soft(PARTS)) (stages::legend(&report.parts)) },
-                over(|group, series| stages::cards(series, group.common_rps)),
-            ),
-        ),
-        part(
-            "over-time",
-            "Latency over time",
-            with_intro(
-                &html! { (soft(OVER_TIME)) (heat::legend()) },
-                over(|group, series| heat::cards(series, group.common_rps)),
-            ),
-        ),
-        part("distributions", "Distributions", over(distributions)),
-        part("costs", "Costs", over(costs::of_group)),
-        part("beside", "Streams, cold starts, loops and fleets", joined(side_tables)),
-        part("gpus", "GPUs", gpus.unwrap_or_default()),
-        part("points", "Every point", with_intro(&soft(EVERY), joined(points))),
-        part("evidence", "Evidence and environment", evidence(report)),
+        ("answer", "How the answer was found", answer_details(report)),
+        ("curves", "Side by side", curves),
+        ("time", "Where the time goes", time),
+        ("over-time", "Latency over time", heat),
+        ("distributions", "Distributions", over(distributions)),
+        ("costs", "Costs", over(costs::of_group)),
+        ("beside", "Streams, cold starts, loops and fleets", joined(side_tables)),
+        ("gpus", "GPUs", gpus.unwrap_or_default()),
+        ("points", "Every point", with_intro(&soft(EVERY), points)),
+        ("evidence", "Evidence and environment", evidence(report)),
     ]
 }
 
@@ -277,7 +252,7 @@ fn evidence(report: &Report<'_>) -> Markup {
         }
         (findings(&report.cautions))
         h3 { "The instrument" }
-        (findings(&report.instrument.sound()))
+        (findings(&report.instrument.sound))
         @if let Some(checks) = &report.instrument.checks { (table(checks, "")) }
         @if !report.requests.is_empty() { h3 { "The requests" } (findings(&report.requests)) }
         h3 { "The machine" }

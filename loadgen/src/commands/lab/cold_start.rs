@@ -2,8 +2,7 @@
 //! and ways take turns, so that a slow minute falls on all of them.
 
 use super::context::{LabContext, Place, Purpose};
-use super::data::Prepared;
-use super::servers::{Launched, Servers};
+use super::servers::Launched;
 use super::stage;
 use super::targets::Targets;
 use crate::error::RunError;
@@ -27,15 +26,9 @@ const STAGES: [&str; 6] = ["read", "verify", "place", "session", "warmup", "feat
 pub(super) async fn measure(
     context: &LabContext<'_>,
     plan: &ColdStartPlan,
-    prepared: &Prepared,
     targets: &Targets,
 ) -> Result<Vec<ColdStart>, RunError> {
-    let lab = Lab {
-        context,
-        prepared,
-        running: &targets.servers,
-        targets: &targets.each,
-    };
+    let lab = Lab { context, plan, targets };
     let variants = started(context.lab);
     if plan.ways.contains(&ColdWay::Restart) {
         for variant in &variants {
@@ -50,23 +43,16 @@ pub(super) async fn measure(
                     if context.interrupt.is_raised() {
                         return Err(RunError::InterruptedEarly);
                     }
-                    let start = Start {
-                        variant,
-                        way,
-                        index,
-                        page_cache: plan.page_cache,
-                        jitter_s,
+                    let measured = lab.measure(variant, way, index, jitter_s).await?;
+                    let spread = match jitter_s > 0.0 {
+                        true => format!(", spread over {jitter_s} s"),
+                        false => String::new(),
                     };
-                    let measured = lab.measure(&start).await?;
                     eprintln!(
-                        "cold start {}/{}: {} by {way}{}: ready after {:.0} ms, first reply {:.1} ms later",
+                        "cold start {}/{}: {} by {way}{spread}: ready after {:.0} ms, first reply {:.1} ms later",
                         index + 1,
                         plan.repeats,
                         variant.label(),
-                        match jitter_s > 0.0 {
-                            true => format!(", spread over {jitter_s} s"),
-                            false => String::new(),
-                        },
                         measured.ready_s * 1e3,
                         measured.first_reply_s * 1e3
                     );
@@ -97,15 +83,6 @@ fn jitters<'a>(plan: &'a ColdStartPlan, variant: &VariantPlan) -> &'a [f64] {
     }
 }
 
-/// Cold start to measure.
-struct Start<'a> {
-    variant: &'a VariantPlan,
-    way: ColdWay,
-    index: u32,
-    page_cache: PageCache,
-    jitter_s: f64,
-}
-
 /// Times of one server, from the due time of the fleet's start.
 struct Served {
     stages_s: Vec<(String, f64)>,
@@ -117,27 +94,31 @@ struct Served {
 /// Context of all cold starts.
 struct Lab<'a> {
     context: &'a LabContext<'a>,
-    prepared: &'a Prepared,
-    running: &'a Servers,
-    targets: &'a [Target],
+    plan: &'a ColdStartPlan,
+    targets: &'a Targets,
 }
 
 impl Lab<'_> {
-    async fn measure(&self, start: &Start<'_>) -> Result<ColdStart, RunError> {
-        let variant = start.variant;
-        if start.way == ColdWay::Restart && has(variant, StageFill::Empty) {
+    async fn measure(
+        &self,
+        variant: &VariantPlan,
+        way: ColdWay,
+        index: u32,
+        jitter_s: f64,
+    ) -> Result<ColdStart, RunError> {
+        if way == ColdWay::Restart && has(variant, StageFill::Empty) {
             stage::empty(self.context, variant, Purpose::ColdStarts)?;
         }
-        if start.page_cache == PageCache::Dropped {
-            let folder = self.running.folder(&variant.tier)?;
+        if self.plan.page_cache == PageCache::Dropped {
+            let folder = self.targets.servers.folder(&variant.tier)?;
             page_cache::drop_below(&folder).map_err(RunError::io(&folder))?;
         }
-        let due = self.due(start);
-        let served: Vec<Served> = match start.way {
+        let due = self.due(variant.servers, index, jitter_s);
+        let served: Vec<Served> = match way {
             ColdWay::Load => {
                 let is_of = |target: &&Target| target.label() == variant.label();
                 // A tier in several cache states has a server for each: one of them.
-                let targets = self.targets.iter().filter(is_of).take(due.len());
+                let targets = self.targets.each.iter().filter(is_of).take(due.len());
                 let targets: Vec<&Target> = targets.collect();
                 for target in &targets {
                     target.control.unload(&self.context.plan.model).await?;
@@ -157,32 +138,28 @@ impl Lab<'_> {
         };
         let nothing = || RunError::Child(format!("no server of {} runs", variant.label()));
         let last = served.iter().max_by_key(|served| served.replied).ok_or_else(nothing)?;
+        let earliest = served.iter().map(|served| served.replied).min();
         Ok(ColdStart {
             tier: variant.label().to_owned(),
-            way: start.way,
-            index: start.index,
-            page_cache: start.page_cache,
+            way,
+            index,
+            page_cache: self.plan.page_cache,
             servers: variant.servers,
-            jitter_s: start.jitter_s,
+            jitter_s,
             stages_s: last.stages_s.clone(),
             ready_s: last.ready.as_secs_f64(),
             first_reply_s: (last.replied - last.ready).as_secs_f64(),
-            earliest_reply_s: served
-                .iter()
-                .map(|served| served.replied)
-                .min()
-                .map(|least| least.as_secs_f64()),
+            earliest_reply_s: earliest.map(|least| least.as_secs_f64()),
             tier_bytes: Some(served.iter().map(|served| served.tier_bytes).sum()),
         })
     }
 
     /// When each server is to start: the same moments for every variant in a repeat.
-    fn due(&self, start: &Start<'_>) -> Vec<Duration> {
+    fn due(&self, servers: u32, index: u32, jitter_s: f64) -> Vec<Duration> {
         let mut random = ChaCha8Rng::seed_from_u64(self.context.plan.seed);
-        random.set_stream(start.index.into());
-        (0..start.variant.servers)
-            .map(|_| Duration::from_secs_f64(start.jitter_s * random.random::<f64>()))
-            .collect()
+        random.set_stream(index.into());
+        let due = (0..servers).map(|_| Duration::from_secs_f64(jitter_s * random.random::<f64>()));
+        due.collect()
     }
 
     /// Loads an unloaded model when that is due, and asks for a first reply.
@@ -214,9 +191,9 @@ impl Lab<'_> {
             number,
             purpose: Purpose::ColdStarts,
         };
-        let server = self.running.launch(self.context, self.prepared, &place).await?;
+        let server = self.targets.servers.launch(self.context, &place).await?;
         let ready = began.elapsed();
-        let target = server.target(self.context, self.prepared, variant).await?;
+        let target = server.target(self.context, variant).await?;
         let replied = ready + self.first_reply(&target).await?;
         let model = &self.context.plan.model;
         let scrape = target.control.scrape().await?;
@@ -249,7 +226,7 @@ impl Lab<'_> {
         for number in 0..variant.servers {
             let now = Instant::now();
             let (_, server) = self.restart(variant, number, now, now).await?;
-            let target = server.target(self.context, self.prepared, variant).await?;
+            let target = server.target(self.context, variant).await?;
             stage::settle(&target).await?;
         }
         Ok(())

@@ -1,10 +1,11 @@
-//! Context of every part of the lab: its plan, the project's other programs, Ctrl-C, the folder that it works in; and
-//! which server of a variant is meant.
+//! Context of every part of the lab: its plan, the project's other programs, its data, Ctrl-C, the folder that it works in;
+//! and which server of a variant is meant.
 
 use crate::children;
 use crate::error::RunError;
 use crate::plan::{LabPlan, Origin, Plan, VariantPlan};
 use crate::selfcheck::certificate::state_folder;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -16,9 +17,34 @@ pub(super) struct LabContext<'a> {
     pub(super) plan: &'a Plan,
     pub(super) lab: &'a LabPlan,
     pub(super) programs: Programs,
+    /// Data for the servers; empty until they are prepared.
+    pub(super) prepared: Prepared,
     pub(super) interrupt: &'a Interrupt,
     /// True if tables and remarks are printed before the answer.
     pub(super) verbose: bool,
+}
+
+/// Data for the servers.
+#[derive(Debug, Default)]
+pub(super) struct Prepared {
+    /// Holds `NAME/VERSION/model.onnx`.
+    pub(super) repository: PathBuf,
+    /// Holds `TABLE.rows`.
+    pub(super) features: PathBuf,
+    /// Bytes of the table that the model joins; 0 where it joins none.
+    pub(super) table_bytes: u64,
+    /// Bytes of that table by tier and layout, where it was laid out.
+    pub(super) laid_out_bytes: BTreeMap<(String, String), u64>,
+    /// Source of the data.
+    pub(super) stamp: String,
+}
+
+impl Prepared {
+    /// Bytes that the table takes on the tier of a variant in its layout, once it was laid out.
+    pub(super) fn laid_out_bytes_of(&self, variant: &VariantPlan) -> Option<u64> {
+        let key = (variant.tier.name.clone(), variant.laid_out()?.to_owned());
+        self.laid_out_bytes.get(&key).copied()
+    }
 }
 
 /// Paths of the project's other programs.

@@ -1,11 +1,11 @@
 //! Models and tables of a lab. In: what the plan wants. Out: a repository and a table on disk, and on every tier.
 //! Existing data are used again; a stamp beside them says how they were made.
 
-use super::context::LabContext;
+use super::context::{LabContext, Prepared};
 use super::locations::{Location, Locations};
 use crate::children;
 use crate::error::RunError;
-use crate::plan::{Data, VariantPlan};
+use crate::plan::Data;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,43 +14,12 @@ use std::process::Command;
 use tierlab_formats::model::{CONFIG_FILE, ModelConfig};
 use tierlab_formats::table::EXTENSION;
 
-/// Data for the servers.
-#[derive(Debug)]
-pub(super) struct Prepared {
-    /// Holds `NAME/VERSION/model.onnx`.
-    pub(super) repository: PathBuf,
-    /// Holds `TABLE.rows`.
-    pub(super) features: PathBuf,
-    /// Bytes of the table that the model joins; 0 where it joins none.
-    pub(super) table_bytes: u64,
-    /// Bytes of that table by tier and layout, where it was laid out.
-    pub(super) laid_out_bytes: BTreeMap<(String, String), u64>,
-    /// Source of the data.
-    stamp: String,
-}
-
-impl Prepared {
-    /// Bytes that the table takes on the tier of a variant in its layout, once it was laid out.
-    pub(super) fn laid_out_bytes_of(&self, variant: &VariantPlan) -> Option<u64> {
-        let key = (variant.tier.name.clone(), variant.laid_out()?.to_owned());
-        self.laid_out_bytes.get(&key).copied()
-    }
-}
-
 /// Generates what is not there yet.
 pub(super) fn prepare(context: &LabContext<'_>) -> Result<Prepared, RunError> {
     let LabContext { plan, lab, .. } = context;
     fs::create_dir_all(&lab.work).map_err(RunError::io(&lab.work))?;
     let (repository, features, stamp) = match &lab.data {
-        Data::None => {
-            return Ok(Prepared {
-                repository: PathBuf::new(),
-                features: PathBuf::new(),
-                table_bytes: 0,
-                laid_out_bytes: BTreeMap::new(),
-                stamp: String::new(),
-            });
-        }
+        Data::None => return Ok(Prepared::default()),
         Data::Given { repository, features } => {
             let stamp = format!("given {} {}", repository.display(), features.display());
             (repository.clone(), features.clone(), stamp)
@@ -84,26 +53,22 @@ pub(super) fn prepare(context: &LabContext<'_>) -> Result<Prepared, RunError> {
 }
 
 /// Writes repository and tables to every tier that does not hold them yet, tables in each layout that a variant reads.
-pub(super) fn publish(
-    context: &LabContext<'_>,
-    prepared: &mut Prepared,
-    locations: &Locations,
-) -> Result<(), RunError> {
+pub(super) fn publish(context: &mut LabContext<'_>, locations: &Locations) -> Result<(), RunError> {
     let lab = context.lab;
     for tier in lab.tiers.iter().filter(|tier| tier.publish) {
         let location = locations.of(&tier.name);
-        let stamp = format!("{}\n{}\n", prepared.stamp, location.identity);
+        let stamp = format!("{}\n{}\n", context.prepared.stamp, location.identity);
         let stamp_file = lab.work.join(format!("published-{}", tier.name));
         if fs::read_to_string(&stamp_file).is_ok_and(|found| found == stamp) {
             continue;
         }
         eprintln!("publishing models and features to {}", tier.name);
-        let mut command = to_tier(context, prepared, location, (&tier.name, &["publish"]));
-        command.arg("--repository").arg(&prepared.repository);
+        let mut command = to_tier(context, location, (&tier.name, &["publish"]));
+        command.arg("--repository").arg(&context.prepared.repository);
         children::run_to_end(&format!("publishing to {}", tier.name), command, context.interrupt)?;
         fs::write(&stamp_file, stamp).map_err(RunError::io(&stamp_file))?;
     }
-    lay_out(context, prepared, locations)
+    lay_out(context, locations)
 }
 
 /// Output of `tierlab-models lay-out --json`.
@@ -113,7 +78,7 @@ struct LaidOut {
     bytes: u64,
 }
 
-fn lay_out(context: &LabContext<'_>, prepared: &mut Prepared, locations: &Locations) -> Result<(), RunError> {
+fn lay_out(context: &mut LabContext<'_>, locations: &Locations) -> Result<(), RunError> {
     let lab = context.lab;
     let wanted = lab.variants.iter().filter(|variant| variant.tier.publish);
     let wanted: BTreeSet<(&str, &str)> = wanted
@@ -121,24 +86,24 @@ fn lay_out(context: &LabContext<'_>, prepared: &mut Prepared, locations: &Locati
         .collect();
     for (tier, layout) in wanted {
         let location = locations.of(tier);
-        let stamp = format!("{}\n{}\n", prepared.stamp, location.identity);
+        let stamp = format!("{}\n{}\n", context.prepared.stamp, location.identity);
         let stamp_file = lab.work.join(format!("laid-out-{tier}-{layout}"));
         let stamped = fs::read_to_string(&stamp_file).unwrap_or_default();
         let printed = match stamped.strip_prefix(&stamp) {
             Some(printed) => printed.to_owned(),
             None => {
-                let printed = lay_out_on(context, prepared, location, (tier, layout))?;
+                let printed = lay_out_on(context, location, (tier, layout))?;
                 fs::write(&stamp_file, format!("{stamp}{printed}")).map_err(RunError::io(&stamp_file))?;
                 printed
             }
         };
-        let table = joined_table(&prepared.repository, &context.plan.model)?;
+        let table = joined_table(&context.prepared.repository, &context.plan.model)?;
         for line in printed.lines() {
             let unknown = |error| RunError::Child(format!("`tierlab-models lay-out` printed `{line}`: {error}"));
             let found: LaidOut = serde_json::from_str(line).map_err(unknown)?;
             if Some(found.table) == table {
                 let key = (tier.to_owned(), layout.to_owned());
-                prepared.laid_out_bytes.insert(key, found.bytes);
+                context.prepared.laid_out_bytes.insert(key, found.bytes);
             }
         }
     }
@@ -146,33 +111,19 @@ fn lay_out(context: &LabContext<'_>, prepared: &mut Prepared, locations: &Locati
 }
 
 /// Lays the tables out on one tier, and returns what was printed.
-fn lay_out_on(
-    context: &LabContext<'_>,
-    prepared: &Prepared,
-    location: &Location,
-    (tier, layout): (&str, &str),
-) -> Result<String, RunError> {
+fn lay_out_on(context: &LabContext<'_>, location: &Location, (tier, layout): (&str, &str)) -> Result<String, RunError> {
     eprintln!("laying the feature tables out on {tier}: {layout}");
-    let command = to_tier(
-        context,
-        prepared,
-        location,
-        (tier, &["lay-out", "--json", "--layout", layout]),
-    );
+    let arguments = ["lay-out", "--json", "--layout", layout];
+    let command = to_tier(context, location, (tier, &arguments));
     let what = format!("laying tables out on {tier} as {layout}");
     children::output_of(&what, command, context.interrupt)
 }
 
 /// Command of `tierlab-models` that writes to a tier.
-fn to_tier(
-    context: &LabContext<'_>,
-    prepared: &Prepared,
-    location: &Location,
-    (tier, arguments): (&str, &[&str]),
-) -> Command {
+fn to_tier(context: &LabContext<'_>, location: &Location, (tier, arguments): (&str, &[&str])) -> Command {
     let mut command = Command::new(&context.programs.models);
     command.args(arguments);
-    command.arg("--features").arg(&prepared.features);
+    command.arg("--features").arg(&context.prepared.features);
     command.arg("--to").arg(context.lab.tier_file(tier));
     location.add_to(&mut command, "");
     command

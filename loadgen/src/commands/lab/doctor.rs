@@ -56,16 +56,10 @@ fn sentences(json: &[u8]) -> Vec<String> {
 }
 
 fn sentence(finding: Finding) -> String {
-    let Finding {
-        about,
-        found,
-        effect,
-        change,
-        ..
-    } = finding;
-    let effect = effect.map_or_else(String::new, |effect| format!("; {effect} (not measured)"));
-    let change = change.map_or_else(String::new, |change| format!(". To change it: {change}"));
-    format!("{about}: {found}{effect}{change}")
+    let effect = finding.effect.map(|effect| format!("; {effect} (not measured)"));
+    let change = finding.change.map(|change| format!(". To change it: {change}"));
+    let more = effect.unwrap_or_default() + &change.unwrap_or_default();
+    format!("{}: {}{more}", finding.about, finding.found)
 }
 
 #[cfg(test)]

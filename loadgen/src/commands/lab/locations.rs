@@ -85,11 +85,8 @@ pub(super) fn open(context: &LabContext<'_>) -> Result<Locations, RunError> {
         by_tier: BTreeMap::new(),
         folders: Vec::new(),
     };
-    let embedded = |name: &str| {
-        lab.tiers
-            .iter()
-            .any(|tier| tier.kind == name && tier.origin == Origin::Embedded)
-    };
+    let is_embedded = |tier: &TierPlan, name: &str| tier.kind == name && tier.origin == Origin::Embedded;
+    let embedded = |name: &str| lab.tiers.iter().any(|tier| is_embedded(tier, name));
     let mut ready = OriginReady::default();
     if let Some(program) = &context.programs.origin {
         let mut command = Command::new(program);
@@ -108,7 +105,8 @@ pub(super) fn open(context: &LabContext<'_>) -> Result<Locations, RunError> {
         }
         command.arg("--exit-with-parent");
         let log = logs.join("origin.log");
-        let (child, said) = Child::start("tierlab-origin", command, &log, lab.ready_timeout, context.interrupt)?;
+        let child = Child::spawn("tierlab-origin", command, &log)?;
+        let (child, said) = child.ready(lab.ready_timeout, context.interrupt)?;
         locations.origin = Some(child);
         ready = said;
     }

@@ -26,12 +26,13 @@ use crate::selfcheck::prove::prove;
 use crate::store::folder::sha256;
 use crate::store::resume::StoppedRun;
 use clap::Args;
-use context::{LabContext, programs};
+use context::{LabContext, Prepared, programs};
 use std::collections::BTreeMap;
 use std::mem::take;
 use std::path::PathBuf;
 use std::time::Duration;
 use targets::Targets;
+use tierlab_analysis::curves::distinct;
 use tierlab_analysis::latency::objective::{limited, measured_us};
 use tierlab_analysis::record::{Environment, Objective, PageCache, Point, Question, Run};
 use tierlab_analysis::statistics::percentile::BlockTable;
@@ -73,33 +74,35 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
     let lab = lab_of(&plan, options)?;
     let agents = options.run.agents.open()?;
     let resumed = options.run.resumed(&plan)?;
-    let context = LabContext {
+    let mut context = LabContext {
         plan: &plan,
         lab: &lab,
         programs: programs(&lab, options.bin_dir.as_deref())?,
+        prepared: Prepared::default(),
         interrupt: &interrupt,
         verbose: options.run.verbose,
     };
     let configs = config_files(&plan, &lab)?;
     // Before the lab's own work, which would count as foreign load.
     let warnings = doctor::warnings(options.bin_dir.as_deref()).await;
-    let mut prepared = data::prepare(&context)?;
+    context.prepared = data::prepare(&context)?;
     // Reports gaps of the price list before anything runs; sizes of layouts are known only once they are written.
-    prices::of_variants(&plan, &lab, &prepared)?;
-    let instrument = prove(&plan, resumed.earlier.as_ref(), &options.run.certificates, &interrupt).await?;
+    prices::of_variants(&context)?;
+    let earlier = resumed.as_ref().map(|(earlier, _)| earlier);
+    let instrument = prove(&plan, earlier, &options.run.certificates, &interrupt).await?;
     if let Some(question) = &plan.question {
         check_answerable(&plan, question, lab.variants.len(), &instrument)?;
     }
     let locations = locations::open(&context)?;
-    data::publish(&context, &mut prepared, &locations)?;
-    let pricing = prices::of_variants(&plan, &lab, &prepared)?;
+    data::publish(&mut context, &locations)?;
+    let pricing = prices::of_variants(&context)?;
     let mut environment = environment::inspect(&locations.folders);
     environment.shared_cores = shared_cores(&lab, options);
     environment.machine_warnings = warnings;
-    let mut targets = Targets::open(&context, &prepared, locations, &mut environment).await?;
-    let cold_starts = match (&resumed.earlier, &lab.cold_start) {
+    let mut targets = Targets::open(&context, locations, &mut environment).await?;
+    let cold_starts = match (earlier, &lab.cold_start) {
         (Some(earlier), _) => earlier.run.cold_starts.clone(),
-        (None, Some(plan)) => Box::pin(cold_start::measure(&context, plan, &prepared, &targets)).await?,
+        (None, Some(plan)) => Box::pin(cold_start::measure(&context, plan, &targets)).await?,
         (None, None) => Vec::new(),
     };
     let dropped = pages_to_drop(&lab, &targets.servers)?;
@@ -188,12 +191,8 @@ fn drops(variant: &VariantPlan) -> bool {
 
 /// Notes in the result which states were measured with the page cache dropped.
 fn note_drops(lab: &LabPlan, environment: &mut Environment) {
-    let mut states: Vec<&str> = Vec::new();
-    for variant in lab.variants.iter().filter(|variant| drops(variant)) {
-        if !states.contains(&variant.cache.name.as_str()) {
-            states.push(&variant.cache.name);
-        }
-    }
+    let dropping = lab.variants.iter().filter(|variant| drops(variant));
+    let states = distinct(dropping.map(|variant| variant.cache.name.as_str()));
     if states.is_empty() {
         return;
     }
@@ -215,14 +214,11 @@ pub(super) fn config_files(plan: &Plan, lab: &LabPlan) -> Result<Vec<PathBuf>, R
     files.extend(lab.tiers.iter().map(|tier| lab.tier_file(&tier.name)));
     files.extend(plan.prices.iter().map(|(file, _)| file.clone()));
     files.extend(plan.input_files.iter().filter(|path| !path.is_dir()).cloned());
-    match files.iter().find(|file| !file.is_file()) {
-        Some(missing) => Err(RunError::Usage(format!(
-            "{}: {} is not there",
-            plan.file.display(),
-            missing.display()
-        ))),
-        None => Ok(files),
-    }
+    let Some(missing) = files.iter().find(|file| !file.is_file()) else {
+        return Ok(files);
+    };
+    let (file, missing) = (plan.file.display(), missing.display());
+    Err(RunError::Usage(format!("{file}: {missing} is not there")))
 }
 
 fn shared_cores(lab: &LabPlan, options: &Options) -> Vec<String> {
@@ -242,12 +238,8 @@ fn shared_cores(lab: &LabPlan, options: &Options) -> Vec<String> {
     if variants < lab.variants.len() {
         shared.push("whatever else runs on this machine".into());
     }
-    let embedded: Vec<&str> = lab
-        .tiers
-        .iter()
-        .filter(|tier| tier.origin == Origin::Embedded)
-        .map(|tier| tier.name.as_str())
-        .collect();
+    let embedded = lab.tiers.iter().filter(|tier| tier.origin == Origin::Embedded);
+    let embedded: Vec<&str> = embedded.map(|tier| tier.name.as_str()).collect();
     if !embedded.is_empty() {
         shared.push(format!("embedded origins: {}", embedded.join(", ")));
     }
@@ -273,40 +265,32 @@ fn check_answerable(
     let fewest = step * (STEPS_PER_VARIANT * variants as u32 + STEPS_TO_CONFIRM);
     let loads = step * (variants * plan.loads.len()) as u32 * plan.repeats;
     if Duration::from_secs_f64(question.budget_s) < fewest + loads {
-        let of_loads = if loads.is_zero() {
-            String::new()
-        } else {
-            format!(", {} of it for the plan's own loads", wait(loads))
+        let of_loads = match loads.is_zero() {
+            true => String::new(),
+            false => format!(", {} of it for the plan's own loads", wait(loads)),
         };
-        let refused = plan.refuse(
-            "question.budget",
-            format!(
-                "{} is too short for {variants} variants at {:.1} s a step: it takes {} at least{of_loads}; \
-                 raise it, or leave variants out",
-                wait(Duration::from_secs_f64(question.budget_s)),
-                step.as_secs_f64(),
-                wait(fewest + loads)
-            ),
+        let what = format!(
+            "{} is too short for {variants} variants at {:.1} s a step: it takes {} at least{of_loads}; \
+             raise it, or leave variants out",
+            wait(Duration::from_secs_f64(question.budget_s)),
+            step.as_secs_f64(),
+            wait(fewest + loads)
         );
-        return Err(refused.into());
+        return Err(plan.refuse("question.budget", what).into());
     }
-    let Some(floor) = &instrument.noise_floor else {
+    let mut floors = instrument.noise_floor.iter();
+    let too_low = floors.find_map(|floor| question.objectives.iter().find_map(|objective| below(objective, floor)));
+    let Some((objective, floor_us)) = too_low else {
         return Ok(());
     };
-    match question.objectives.iter().find_map(|objective| below(objective, floor)) {
-        None => Ok(()),
-        Some((objective, floor_us)) => Err(plan.refuse(
-            "question.slo",
-            format!(
-                "{objective} lies below the noise floor: at {:.0}/s a server that does nothing has a {} of {:.3} \
-                 ms on this machine, so no variant could be seen to meet it; ask for more, or measure on a quieter machine",
-                asked(question).rate,
-                objective.figure(),
-                floor_us / 1e3
-            ),
-        )
-        .into()),
-    }
+    let what = format!(
+        "{objective} lies below the noise floor: at {:.0}/s a server that does nothing has a {} of {:.3} \
+         ms on this machine, so no variant could be seen to meet it; ask for more, or measure on a quieter machine",
+        asked(question).rate,
+        objective.figure(),
+        floor_us / 1e3
+    );
+    Err(plan.refuse("question.slo", what).into())
 }
 
 /// An objective that even the null endpoint does not meet, and what it has.
@@ -314,5 +298,5 @@ fn below<'a>(objective: &'a Objective, floor: &Point) -> Option<(&'a Objective, 
     let repeats = floor.repeats.iter();
     let table = BlockTable::new(repeats.map(|repeat| limited(*objective, repeat)));
     let us = measured_us(*objective, &table)?;
-    (Some(us) >= objective.limit_us()).then_some((objective, us))
+    (us >= objective.limit_us()).then_some((objective, us))
 }

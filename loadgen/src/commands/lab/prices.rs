@@ -1,29 +1,25 @@
 //! Prices of a lab's variants. In: the plan's price list, and how much the lab keeps. Out: prices by variant, or by tier
 //! where there are no variants.
 
-use super::data::Prepared;
+use super::context::{LabContext, Prepared};
 use crate::error::RunError;
-use crate::plan::{LabPlan, Plan, VariantPlan};
+use crate::plan::VariantPlan;
 use std::path::Path;
 use tierlab_analysis::record::{PricedVariant, PricedVariants, Pricing, StoredBytes};
 use tierlab_instrument::prices::{self, PricingError};
 
 /// The prices of a plan; `None` where it names none.
-pub(super) fn of_variants(plan: &Plan, lab: &LabPlan, prepared: &Prepared) -> Result<Option<Pricing>, RunError> {
+pub(super) fn of_variants(context: &LabContext<'_>) -> Result<Option<Pricing>, RunError> {
+    let LabContext {
+        plan, lab, prepared, ..
+    } = context;
     let Some((file, instance)) = &plan.prices else {
         return Ok(None);
     };
-    let named: Vec<PricedVariant> = lab
-        .variants
-        .iter()
-        .filter(|variant| !variant.name.is_empty())
-        .map(|variant| priced(variant, prepared))
-        .collect();
-    let tiers: Vec<String> = if named.is_empty() {
-        lab.tiers.iter().map(|tier| tier.name.clone()).collect()
-    } else {
-        Vec::new()
-    };
+    let named = lab.variants.iter().filter(|variant| !variant.name.is_empty());
+    let named: Vec<PricedVariant> = named.map(|variant| priced(variant, prepared)).collect();
+    let tiers = lab.tiers.iter().filter(|_| named.is_empty());
+    let tiers: Vec<String> = tiers.map(|tier| tier.name.clone()).collect();
     let mut pricing = prices::load(file, instance, &tiers)?;
     if !named.is_empty() {
         let stored = StoredBytes {
@@ -57,10 +53,8 @@ fn priced(variant: &VariantPlan, prepared: &Prepared) -> PricedVariant {
 /// A server that runs already and names no storage is paid by its instance.
 fn paid_by_instance(variant: &VariantPlan) -> Option<String> {
     let target = variant.target.as_deref()?;
-    target
-        .price
-        .clone()
-        .or_else(|| target.tier.is_none().then(|| prices::INCLUDED.to_owned()))
+    let included = || target.tier.is_none().then(|| prices::INCLUDED.to_owned());
+    target.price.clone().or_else(included)
 }
 
 /// Bytes of all files below a folder; what cannot be read counts nothing.

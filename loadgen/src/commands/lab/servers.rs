@@ -1,7 +1,6 @@
 //! Servers of a lab. In: variants. Out: running processes, each with its address.
 
 use super::context::{LabContext, Place, Purpose};
-use super::data::Prepared;
 use super::locations::{Locations, set};
 use super::stage;
 use crate::children::{self, Child};
@@ -11,7 +10,6 @@ use crate::runner::target::{Content, Target};
 use crate::server::control::Control;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::Command;
 use tierlab_protocol::metrics;
@@ -43,14 +41,10 @@ impl Servers {
     pub(super) async fn start(
         &mut self,
         context: &LabContext<'_>,
-        prepared: &Prepared,
         variant: &VariantPlan,
     ) -> Result<Vec<Target>, RunError> {
         let service = shared_service(context.lab, variant);
-        match std::fs::remove_file(&service) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(RunError::io(&service)(error)),
-            _ => {}
-        }
+        stage::gone(std::fs::remove_file(&service)).map_err(RunError::io(&service))?;
         let mut targets = Vec::new();
         for number in 0..variant.servers {
             let place = Place {
@@ -58,20 +52,15 @@ impl Servers {
                 number,
                 purpose: Purpose::Loads,
             };
-            let server = self.launch(context, prepared, &place).await?;
-            targets.push(server.target(context, prepared, variant).await?);
+            let server = self.launch(context, &place).await?;
+            targets.push(server.target(context, variant).await?);
             self.servers.push(server.child);
         }
         Ok(targets)
     }
 
     /// Starts a server that ends when it is dropped, and waits until it is ready.
-    pub(super) async fn launch(
-        &self,
-        context: &LabContext<'_>,
-        prepared: &Prepared,
-        place: &Place<'_>,
-    ) -> Result<Launched, RunError> {
+    pub(super) async fn launch(&self, context: &LabContext<'_>, place: &Place<'_>) -> Result<Launched, RunError> {
         let LabContext { plan, lab, .. } = context;
         let variant = place.variant;
         let VariantPlan { tier, cache, .. } = variant;
@@ -83,7 +72,7 @@ impl Servers {
         }
         let mut keys = vec![
             format!("models=[\"{}\"]", plan.model),
-            format!("cache.capacity_bytes={}", capacity(prepared, cache)),
+            format!("cache.capacity_bytes={}", capacity(context, cache)),
             // Sessions fitted at a server's start could differ between the tiers' servers.
             "runtime.instances.cores=1".to_owned(),
         ];
@@ -99,9 +88,8 @@ impl Servers {
         keys.extend(pairs(&lab.server_set));
         keys.extend(pairs(&cache.set).iter().map(|pair| format!("cache.{pair}")));
         keys.extend(pairs(&variant.set));
-        self.locations
-            .of(&tier.name)
-            .add_to(&mut command, &format!("tiers.{}.", tier.name));
+        let location = self.locations.of(&tier.name);
+        location.add_to(&mut command, &format!("tiers.{}.", tier.name));
         set(&mut command, keys);
         let what = format!("tierlab-server for {} {}", variant.label(), cache.name);
         let log = lab.work.join("logs").join(format!("{}.log", place.log_name()));
@@ -130,11 +118,8 @@ impl Servers {
 
     /// Fails if a process has ended.
     pub(super) fn check(&mut self) -> Result<(), RunError> {
-        self.locations
-            .origin
-            .iter_mut()
-            .chain(&mut self.servers)
-            .try_for_each(Child::check)
+        let mut all = self.locations.origin.iter_mut().chain(&mut self.servers);
+        all.try_for_each(Child::check)
     }
 
     /// Ends the servers, then the origins.
@@ -155,16 +140,11 @@ pub(super) struct Launched {
 
 impl Launched {
     /// Target of the server, after a check of its tier and cache.
-    pub(super) async fn target(
-        &self,
-        context: &LabContext<'_>,
-        prepared: &Prepared,
-        variant: &VariantPlan,
-    ) -> Result<Target, RunError> {
+    pub(super) async fn target(&self, context: &LabContext<'_>, variant: &VariantPlan) -> Result<Target, RunError> {
         let plan = context.plan;
         let cache = &variant.cache;
         let Self { what, log, ready, .. } = self;
-        let capacity = capacity(prepared, cache);
+        let capacity = capacity(context, cache);
         let grpc_url = ready.grpc_listen.as_ref().map(|address| format!("http://{address}"));
         let control = Control::own(&format!("http://{}", ready.listen), grpc_url)?;
         let has = control.scrape().await?.sum(metrics::CACHE_CAPACITY_BYTES, &[]) as u64;
@@ -176,7 +156,7 @@ impl Launched {
             )));
         }
         let model = control.model(&plan.model).await?;
-        if prepared.table_bytes > 0 && model.joined.is_none() {
+        if context.prepared.table_bytes > 0 && model.joined.is_none() {
             return Err(RunError::Child(format!(
                 "{what} does not join features, though the model's config says so (log: {})",
                 log.display()
@@ -204,11 +184,9 @@ fn around_the_tier(context: &LabContext<'_>, place: &Place<'_>) -> Result<Vec<St
     let &Place { variant, number, .. } = place;
     let mut set = Vec::new();
     if let Some(profile) = &variant.emulated {
+        let seed = context.plan.seed.wrapping_add(number.into());
         set.push(format!("emulated.profile={profile}"));
-        set.push(format!(
-            "emulated.seed={}",
-            context.plan.seed.wrapping_add(number.into())
-        ));
+        set.push(format!("emulated.seed={seed}"));
         set.extend(variant.shared.iter().map(|pair| format!("emulated.{pair}")));
         if variant.shares_service() {
             let service = shared_service(context.lab, variant);
@@ -228,6 +206,6 @@ fn around_the_tier(context: &LabContext<'_>, place: &Place<'_>) -> Result<Vec<St
     Ok(set)
 }
 
-fn capacity(prepared: &Prepared, cache: &CacheState) -> u64 {
-    (prepared.table_bytes as f64 * cache.share) as u64
+fn capacity(context: &LabContext<'_>, cache: &CacheState) -> u64 {
+    (context.prepared.table_bytes as f64 * cache.share) as u64
 }

@@ -2,13 +2,12 @@
 //! its server. Out: what the stage held when measuring began.
 
 use super::context::{LabContext, Place, Purpose};
-use super::data::Prepared;
 use super::prefill::{self, TOGETHER};
 use crate::error::RunError;
 use crate::plan::{LabPlan, VariantPlan};
 use crate::runner::target::{Content, Target};
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tierlab_analysis::record::{StageFill, StageState};
@@ -31,6 +30,14 @@ fn folder(lab: &LabPlan, variant: &VariantPlan, purpose: Purpose) -> PathBuf {
     lab.work.join("stages").join(variant.file_name()).join(purpose)
 }
 
+/// Takes what is not there for removed.
+pub(super) fn gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
 /// Folder of one server's stage; a shared stage has one for all servers.
 pub(super) fn folder_of(lab: &LabPlan, place: &Place<'_>) -> PathBuf {
     let is_shared = place.variant.staged.is_some_and(|stage| stage.is_shared);
@@ -44,10 +51,7 @@ pub(super) fn empty(context: &LabContext<'_>, variant: &VariantPlan, purpose: Pu
         return Ok(());
     }
     let folder = folder(context.lab, variant, purpose);
-    match fs::remove_dir_all(&folder) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(RunError::io(&folder)(error)),
-        _ => {}
-    }
+    gone(fs::remove_dir_all(&folder)).map_err(RunError::io(&folder))?;
     for number in 0..variant.servers {
         let place = Place {
             variant,
@@ -63,12 +67,12 @@ pub(super) fn empty(context: &LabContext<'_>, variant: &VariantPlan, purpose: Pu
 /// Fills a variant's stage where the plan says so, and tells what it holds.
 pub(super) async fn prepare(
     context: &LabContext<'_>,
-    prepared: &Prepared,
     variant: &VariantPlan,
     target: &Target,
 ) -> Result<Option<StageState>, RunError> {
     let Some(stage) = variant.staged else { return Ok(None) };
     if stage.fill == StageFill::Filled {
+        let prepared = &context.prepared;
         let stored_bytes = prepared.laid_out_bytes_of(variant).unwrap_or(prepared.table_bytes);
         if let Content::Joined(population) = &target.content {
             // An entity of every part of the table, so that each of its blocks is read once.

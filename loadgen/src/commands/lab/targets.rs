@@ -1,7 +1,6 @@
 //! Servers to measure. In: variants of a plan. Out: targets that have answered correctly, with their stages and caches prepared.
 
 use super::context::{LabContext, Purpose};
-use super::data::Prepared;
 use super::locations::Locations;
 use super::servers::Servers;
 use super::{prefill, stage};
@@ -30,7 +29,6 @@ impl Targets {
     /// Starts or contacts the server of each variant.
     pub(super) async fn open(
         context: &LabContext<'_>,
-        prepared: &Prepared,
         locations: Locations,
         environment: &mut Environment,
     ) -> Result<Self, RunError> {
@@ -43,7 +41,7 @@ impl Targets {
         for variant in &context.lab.variants {
             match &variant.target {
                 Some(server) => targets.find(context.plan, variant, server, environment).await?,
-                None => targets.start(context, prepared, variant, environment).await?,
+                None => targets.start(context, variant, environment).await?,
             }
         }
         Ok(targets)
@@ -79,7 +77,6 @@ impl Targets {
     async fn start(
         &mut self,
         context: &LabContext<'_>,
-        prepared: &Prepared,
         variant: &VariantPlan,
         environment: &mut Environment,
     ) -> Result<(), RunError> {
@@ -91,10 +88,10 @@ impl Targets {
         eprintln!("starting the {} {what}, {} cache", variant.label(), variant.cache.name);
         stage::empty(context, variant, Purpose::Loads)?;
         let mut staged = None;
-        let servers = self.servers.start(context, prepared, variant).await?;
+        let servers = self.servers.start(context, variant).await?;
         for target in &servers {
             target_options::say(&check_reply(plan, target, &plan.model).await?);
-            staged = stage::prepare(context, prepared, variant, target).await?;
+            staged = stage::prepare(context, variant, target).await?;
             if variant.cache.prefill {
                 prefill::fill(plan, target, context.interrupt).await?;
             }
@@ -142,8 +139,6 @@ fn recorded(variant: &VariantPlan, staged: Option<StageState>) -> Variant {
 
 /// Profile as results name it: for a file, its name; the tier's notes say what it was recorded from.
 fn shown(profile: &str) -> String {
-    let file = Path::new(profile)
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned());
-    file.unwrap_or_else(|| profile.to_owned())
+    let file = Path::new(profile).file_name();
+    file.map_or_else(|| profile.to_owned(), |name| name.to_string_lossy().into_owned())
 }

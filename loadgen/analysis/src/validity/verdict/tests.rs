@@ -32,6 +32,10 @@ fn healthy() -> Evidence<'static> {
     }
 }
 
+fn verdict(evidence: &Evidence<'_>, limits: &Limits) -> Verdict {
+    super::judge(evidence, limits).0
+}
+
 fn judge(change: impl FnOnce(&mut Evidence<'_>)) -> Verdict {
     let mut evidence = healthy();
     change(&mut evidence);

@@ -4,7 +4,8 @@
 use crate::content::table::{Cell, Table, cells, figures, words};
 use crate::content::words::{variant, without_servers};
 use crate::units::{NONE, digits3, latency_interval};
-use tierlab_analysis::record::{ColdStart, ColdWay, Interval, PageCache, Run};
+use tierlab_analysis::curves::grouped;
+use tierlab_analysis::record::{ColdStart, Interval, Run};
 use tierlab_analysis::statistics::sections::{OUTSIDE, Pairing, mean_interval, of_means};
 
 /// Meaning of the figures.
@@ -82,13 +83,14 @@ fn row(group: &StartGroup<'_>, stages: &[&str]) -> Vec<Cell> {
             false => format!("{:.1}", median(known) * 1e3 + 0.0),
         }
     };
+    let first = group.first;
     let mut row = vec![
-        group.tier.to_owned(),
-        group.way.to_string(),
-        group.page_cache.to_string(),
+        first.tier.clone(),
+        first.way.to_string(),
+        first.page_cache.to_string(),
         group.starts.len().to_string(),
-        group.servers.to_string(),
-        group.jitter_s.to_string(),
+        first.servers.to_string(),
+        first.jitter_s.to_string(),
         millis(&|start| start.earliest_reply_s),
         millis(&|start| Some(start.ready_s)),
     ];
@@ -108,23 +110,20 @@ fn in_all(group: &StartGroup<'_>) -> String {
 
 /// Median of the bytes that all servers read from the tier.
 fn bytes(group: &StartGroup<'_>) -> Option<f64> {
-    let all: Option<Vec<f64>> = group
-        .starts
-        .iter()
-        .map(|start| start.tier_bytes.map(|bytes| bytes as f64))
-        .collect();
+    let bytes = |start: &&ColdStart| start.tier_bytes.map(|bytes| bytes as f64);
+    let all: Option<Vec<f64>> = group.starts.iter().map(bytes).collect();
     all.map(median)
 }
 
 /// Cost of starting together, against the smallest number of servers of the same variant.
 fn together(run: &Run, group: &StartGroup<'_>, groups: &[StartGroup<'_>]) -> Option<String> {
-    let name = |group: &StartGroup<'_>| variant(run, group.tier).map(without_servers);
+    let name = |group: &StartGroup<'_>| variant(run, &group.first.tier).map(without_servers);
     let base = name(group)?;
     let few = groups
         .iter()
         .filter(|other| other.is_like(group) && name(other).as_ref() == Some(&base))
-        .min_by_key(|other| other.servers)?;
-    if few.servers >= group.servers || group.jitter_s > 0.0 {
+        .min_by_key(|other| other.first.servers)?;
+    if few.first.servers >= group.first.servers || group.first.jitter_s > 0.0 {
         return None;
     }
     let times = times_as_long(few, group)?;
@@ -135,9 +134,9 @@ fn together(run: &Run, group: &StartGroup<'_>, groups: &[StartGroup<'_>]) -> Opt
     };
     Some(format!(
         "{base} by {}: the last of {} servers that start together replies after {times} times as long as {}{read}",
-        group.way,
-        group.servers,
-        match few.servers {
+        group.first.way,
+        group.first.servers,
+        match few.first.servers {
             1 => "a single one".to_owned(),
             few => format!("the last of {few}"),
         },
@@ -146,16 +145,16 @@ fn together(run: &Run, group: &StartGroup<'_>, groups: &[StartGroup<'_>]) -> Opt
 
 /// Effect of spreading the starts.
 fn spread(group: &StartGroup<'_>, groups: &[StartGroup<'_>]) -> Option<String> {
-    if group.jitter_s == 0.0 {
+    if group.first.jitter_s == 0.0 {
         return None;
     }
     let at_once = groups
         .iter()
-        .find(|other| other.is_like(group) && other.tier == group.tier && other.jitter_s == 0.0)?;
+        .find(|other| other.is_like(group) && other.first.tier == group.first.tier && other.first.jitter_s == 0.0)?;
     let times = times_as_long(at_once, group)?;
     Some(format!(
         "{} by {}: spread over {} s, the last of {} servers replies after {times} times as long as when all start at once",
-        group.tier, group.way, group.jitter_s, group.servers
+        group.first.tier, group.first.way, group.first.jitter_s, group.first.servers
     ))
 }
 
@@ -168,17 +167,13 @@ fn times_as_long(than: &StartGroup<'_>, group: &StartGroup<'_>) -> Option<String
 
 /// Cold starts of one tier, cause and spread.
 struct StartGroup<'a> {
-    tier: &'a str,
-    way: ColdWay,
-    page_cache: PageCache,
-    servers: u32,
-    jitter_s: f64,
+    first: &'a ColdStart,
     starts: Vec<&'a ColdStart>,
 }
 
 impl StartGroup<'_> {
     fn is_like(&self, other: &Self) -> bool {
-        (self.way, self.page_cache) == (other.way, other.page_cache)
+        (self.first.way, self.first.page_cache) == (other.first.way, other.first.page_cache)
     }
 
     /// Logarithms of the seconds until the last reply.
@@ -189,25 +184,15 @@ impl StartGroup<'_> {
 }
 
 fn groups(run: &Run) -> Vec<StartGroup<'_>> {
-    let mut groups: Vec<StartGroup<'_>> = Vec::new();
-    for start in &run.cold_starts {
-        let is_same = |group: &&mut StartGroup<'_>| {
-            (group.tier, group.way, group.page_cache) == (start.tier.as_str(), start.way, start.page_cache)
-                && group.jitter_s == start.jitter_s
-        };
-        match groups.iter_mut().find(is_same) {
-            Some(group) => group.starts.push(start),
-            None => groups.push(StartGroup {
-                tier: &start.tier,
-                way: start.way,
-                page_cache: start.page_cache,
-                servers: start.servers,
-                jitter_s: start.jitter_s,
-                starts: vec![start],
-            }),
-        }
-    }
+    let kind = |start: &ColdStart| (start.tier.clone(), start.way, start.page_cache, start.jitter_s);
+    let groups = grouped(run.cold_starts.iter().map(|start| (kind(start), start)));
     groups
+        .into_iter()
+        .map(|(_, starts)| StartGroup {
+            first: starts[0],
+            starts,
+        })
+        .collect()
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -223,6 +208,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tierlab_analysis::record::{ColdWay, PageCache};
 
     #[test]
     fn a_stage_that_nobody_tells_is_not_known_and_one_of_nothing_is_nothing() {
@@ -243,16 +229,9 @@ mod tests {
         let starts = [start(&[("read", -0.0)]), start(&[("read", -0.0), ("session", 0.2)])];
         let columns = stages(&starts);
         assert_eq!(columns, ["read", "session"]);
-        let group = |starts| StartGroup {
-            tier: "t",
-            way: ColdWay::Restart,
-            page_cache: PageCache::Dropped,
-            servers: 1,
-            jitter_s: 0.0,
-            starts,
-        };
-        let told = |starts| {
-            row(&group(starts), &columns)[8..10]
+        let told = |starts: Vec<&ColdStart>| {
+            let first = starts[0];
+            row(&StartGroup { first, starts }, &columns)[8..10]
                 .iter()
                 .map(Cell::text)
                 .collect::<Vec<_>>()

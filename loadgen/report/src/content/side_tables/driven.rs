@@ -6,7 +6,7 @@ use crate::content::percentiles::{TAILS, at};
 use crate::content::table::{Cell, Column, Table, cells, figures, words as text};
 use crate::content::words;
 use crate::units::{NONE, dollars_interval, latency, latency_interval, percent, rate, thousands};
-use tierlab_analysis::record::{Driven, GooseFigures, Point, Run, counted};
+use tierlab_analysis::record::{Driven, Factors, GooseFigures, Point, Run, counted};
 use tierlab_analysis::validity::laws;
 
 /// Nature of a closed loop, and its blind spot.
@@ -35,27 +35,26 @@ const APART: f64 = 0.05;
 
 /// Closed loops of a run, each with the open loop beside it; `None` without any.
 pub(super) fn closed_loops(run: &Run) -> Option<Table> {
-    let is_closed = |point: &&Point| point.factors.driven.as_ref().is_some_and(Driven::is_closed);
-    let closed: Vec<&Point> = run.points.iter().filter(is_closed).collect();
-    if closed.is_empty() {
-        return None;
-    }
     let (mut rows, mut notes) = (Vec::new(), Vec::new());
     let columns = columns(run, "loop");
-    for point in closed {
+    for point in &run.points {
         let Some(Driven::ClosedLoop { users, think_time }) = &point.factors.driven else {
             continue;
         };
-        let thinking = if think_time == "0 ms" {
-            String::new()
-        } else {
-            format!(", think time {think_time}")
+        let thinking = match think_time.as_str() {
+            "0 ms" => String::new(),
+            time => format!(", think time {time}"),
         };
-        let name = format!(
-            "closed, {users} {}{thinking}",
-            if *users == 1 { "user" } else { "users" }
+        let noun = if *users == 1 { "user" } else { "users" };
+        let name = format!("closed, {users} {noun}{thinking}");
+        let beside = beside(
+            run,
+            point,
+            Driven::BesideClosedLoop {
+                users: *users,
+                think_time: think_time.clone(),
+            },
         );
-        let beside = beside(run, point);
         rows.push(row(run, point, &name));
         rows.push(match beside {
             Some(open) => row(run, open, &format!("open at {}/s", rate(open.factors.offered_rps))),
@@ -66,16 +65,12 @@ pub(super) fn closed_loops(run: &Run) -> Option<Table> {
                 row
             }
         });
-        notes.extend(law(point, *users).map(|said| format!("{name}: {said}")));
-        notes.extend(goose(point, "the replies' bodies").map(|said| format!("{name}: {said}")));
-        notes.extend(
-            beside
-                .and_then(|open| side_by_side(point, open))
-                .map(|said| format!("{name}: {said}")),
-        );
+        let both = beside.and_then(|open| side_by_side(point, open));
+        let said = [law(point, *users), goose(point, "the replies' bodies"), both].into_iter();
+        notes.extend(said.flatten().map(|said| format!("{name}: {said}")));
     }
     notes.extend(paid(run, CLOSED_PAID));
-    Some(Table {
+    (!rows.is_empty()).then(|| Table {
         title: "Closed loops, each beside an open loop at the same throughput".to_owned(),
         intro: CLOSED.to_owned(),
         columns,
@@ -85,26 +80,15 @@ pub(super) fn closed_loops(run: &Run) -> Option<Table> {
 }
 
 /// The open loop beside a closed one.
-fn beside<'a>(run: &'a Run, closed: &Point) -> Option<&'a Point> {
-    let Some(Driven::ClosedLoop { users, think_time }) = &closed.factors.driven else {
-        return None;
-    };
-    let wanted = Driven::BesideClosedLoop {
-        users: *users,
-        think_time: think_time.clone(),
-    };
-    let of = |point: &Point| {
-        let factors = &point.factors;
-        (
-            factors.label().to_owned(),
-            factors.cache.clone(),
-            factors.model.clone(),
-            factors.batch_size,
-        )
-    };
-    run.points
-        .iter()
-        .find(|point| point.factors.driven.as_ref() == Some(&wanted) && of(point) == of(closed))
+fn beside<'a>(run: &'a Run, closed: &Point, wanted: Driven) -> Option<&'a Point> {
+    let wanted = Some(wanted);
+    let mut driven = run.points.iter().filter(|point| point.factors.driven == wanted);
+    driven.find(|point| kind(&point.factors) == kind(&closed.factors))
+}
+
+/// Factors that a closed loop and the open loop beside it share.
+fn kind(factors: &Factors) -> (&str, &str, &str, u32) {
+    (factors.label(), &factors.cache, &factors.model, factors.batch_size)
 }
 
 /// p99 (or the highest percentile that both have) side by side.
@@ -114,13 +98,12 @@ fn side_by_side(closed: &Point, open: &Point) -> Option<String> {
         .find_map(|&percentile| Some((percentile, at(closed, percentile)?.value, at(open, percentile)?.value)))?;
     let (closed, open) = (closed.summary.as_ref()?, open.summary.as_ref()?);
     let apart = open.achieved_rps.value / closed.achieved_rps.value.max(1e-9);
-    let told = if (apart - 1.0).abs() > APART {
-        format!(
+    let told = match (apart - 1.0).abs() > APART {
+        true => format!(
             "; the open loop had {} of the closed loop's mean throughput, since that of its first repeat was another: repeats differ",
             percent(apart)
-        )
-    } else {
-        String::new()
+        ),
+        false => String::new(),
     };
     Some(format!(
         "{name} {} in the closed loop, {} in the open loop at its throughput ({:.2} times){told}",
@@ -153,11 +136,8 @@ fn law(point: &Point, users: u32) -> Option<String> {
 
 /// Means over the repeats of goose's own times, which leave out a part of each request.
 fn goose(point: &Point, left_out: &str) -> Option<String> {
-    let told: Vec<GooseFigures> = point
-        .repeats
-        .iter()
-        .filter_map(|repeat| repeat.driver.goose())
-        .collect();
+    let told = point.repeats.iter().filter_map(|repeat| repeat.driver.goose());
+    let told: Vec<GooseFigures> = told.collect();
     let mean = |of: fn(&GooseFigures) -> f64| latency(told.iter().map(of).sum::<f64>() / told.len() as f64);
     (!told.is_empty()).then(|| {
         let [p50, p95, p99] = [mean(|times| times.p50_us), mean(|times| times.p95_us), mean(|times| times.p99_us)];
@@ -206,10 +186,9 @@ fn columns(run: &Run, what: &'static str) -> Vec<Column> {
 
 fn row(run: &Run, point: &Point, what: &str) -> Vec<Cell> {
     let factors = &point.factors;
-    let batch = if factors.batch_size == 1 {
-        String::new()
-    } else {
-        format!(", ×{}", factors.batch_size)
+    let batch = match factors.batch_size {
+        1 => String::new(),
+        rows => format!(", ×{rows}"),
     };
     let who = [
         words::tier(run, factors.label()),

@@ -84,12 +84,8 @@ fn row(name: &str, size: &Size<'_>, first: &Size<'_>, common: Option<(Percentile
     let best = size.best.as_ref();
     let of_one = |(best, one): (&Best<'_>, &Best<'_>)| format!("{:.2} times", best.rps() / one.rps());
     let latency = common.and_then(|(percentile, rps)| {
-        let known = at(size.curve.valid_at(rps)?, percentile)?;
-        Some(format!(
-            "{percentile} {} at {} rps",
-            latency_interval(Some(&known)),
-            rate(rps)
-        ))
+        let known = latency_interval(Some(&at(size.curve.valid_at(rps)?, percentile)?));
+        Some(format!("{percentile} {known} at {} rps", rate(rps)))
     });
     let per_s = best.and_then(|best| asked_per_s(best.point));
     let usd = best.and_then(|best| best.point.summary.as_ref()?.usd_per_10k);
@@ -107,12 +103,8 @@ fn row(name: &str, size: &Size<'_>, first: &Size<'_>, common: Option<(Percentile
 /// Percentile that every number of servers has at a valid point of one rate, and the highest such rate.
 fn common(sizes: &[Size<'_>]) -> Option<(Percentile, f64)> {
     TAILS.into_iter().find_map(|percentile| {
-        let is_known = |size: &Size<'_>, rps| {
-            size.curve
-                .valid_at(rps)
-                .and_then(|point| at(point, percentile))
-                .is_some()
-        };
+        let known = |size: &Size<'_>, rps| at(size.curve.valid_at(rps)?, percentile);
+        let is_known = |size: &Size<'_>, rps| known(size, rps).is_some();
         let rates = sizes[0].curve.points.iter().map(|point| point.factors.offered_rps);
         let rps = rates.filter(|&rps| sizes.iter().all(|size| is_known(size, rps)));
         Some((percentile, rps.max_by(f64::total_cmp)?))
@@ -127,20 +119,18 @@ fn asked_per_s(point: &Point) -> Option<f64> {
 
 /// Smallest number of servers from which further servers add nothing.
 fn knee(name: &str, sizes: &[Size<'_>]) -> Option<String> {
-    let known: Vec<(u32, f64, bool)> = sizes
-        .iter()
-        .filter_map(|size| {
-            let best = size.best.as_ref()?;
-            Some((size.servers, best.rps(), best.at_least))
-        })
-        .collect();
+    let known = |size: &Size<'_>| {
+        let best = size.best.as_ref()?;
+        Some((size.servers, best.rps(), best.at_least))
+    };
+    let known: Vec<(u32, f64, bool)> = sizes.iter().filter_map(known).collect();
     if known.len() < sizes.len() || known.len() < 2 {
         return Some(format!(
             "{name}: the highest rate is not known for every number of servers, and so where more of them bring nothing is not either"
         ));
     }
-    let (largest, highest, is_open) = *known.last()?;
-    if known.iter().any(|(.., at_least)| *at_least) || is_open {
+    let (largest, highest, _) = *known.last()?;
+    if known.iter().any(|(.., at_least)| *at_least) {
         return Some(format!(
             "{name}: the plan's rates end before the servers do, and so where more of them bring nothing is not known"
         ));
@@ -149,17 +139,12 @@ fn knee(name: &str, sizes: &[Size<'_>]) -> Option<String> {
         .iter()
         .position(|(_, rps, _)| known.iter().all(|(_, other, _)| *other < NO_MORE * rps))?;
     let (servers, rps, _) = known[enough];
-    Some(if servers == largest {
-        format!(
-            "{name}: up to {largest} servers each more carries more, {} rps in the end",
-            rate(highest)
-        )
-    } else {
-        format!(
-            "{name}: more than {servers} bring nothing: {} rps with {servers}, {} rps with {largest}; what they share is the limit, the tier or this \
-             machine's cores, and what is asked of the tier says which",
-            rate(rps),
-            rate(highest)
-        )
+    let [rps, highest] = [rps, highest].map(rate);
+    Some(match servers == largest {
+        true => format!("{name}: up to {largest} servers each more carries more, {highest} rps in the end"),
+        false => format!(
+            "{name}: more than {servers} bring nothing: {rps} rps with {servers}, {highest} rps with {largest}; what they share is the limit, the tier or this \
+             machine's cores, and what is asked of the tier says which"
+        ),
     })
 }

@@ -32,18 +32,17 @@ const INTRO: &str = "Busy: share of the window in which a kernel ran, by NVML. T
 /// Returns utilisation and idle time by cause, energy, and the path of the reads, point by point.
 pub(crate) fn gpus(run: &Run) -> Option<Table> {
     let rows: Vec<Vec<Cell>> = run.points.iter().filter_map(row).collect();
-    let columns = ["tier", "cache", "mode"].map(words).into_iter().chain(
-        [
-            "rps",
-            "busy",
-            "copies, host",
-            "queue",
-            "storage",
-            "no requests",
-            "J/inference",
-        ]
-        .map(figures),
-    );
+    let shares = [
+        "rps",
+        "busy",
+        "copies, host",
+        "queue",
+        "storage",
+        "no requests",
+        "J/inference",
+    ];
+    let columns = ["tier", "cache", "mode"].map(words).into_iter();
+    let columns = columns.chain(shares.map(figures));
     let columns = columns.chain([words("path"), figures("direct reads"), figures("POSIX reads")]);
     (!rows.is_empty()).then(|| Table {
         title: "GPUs by point".to_owned(),
