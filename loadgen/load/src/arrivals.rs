@@ -4,6 +4,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use tierlab_analysis::record::RampRates;
 
 /// Arrival process and its profile.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -29,6 +30,13 @@ pub enum Process {
     },
     /// Gaps of recorded requests, in their order, at the load's own mean rate.
     Trace(Arc<Trace>),
+    /// Recorded requests at their own times, from the first one on.
+    Replay {
+        /// Recorded times.
+        trace: Arc<Trace>,
+        /// Recorded seconds in a second of the step.
+        speed: f64,
+    },
 }
 
 /// Arrival times of recorded requests.
@@ -55,9 +63,26 @@ pub enum Shape {
         /// Share at the window's end.
         to: f64,
     },
+    /// Straight line between two rates, then the second one. The step stops once every user has been busy for a while.
+    Climb(RampRates),
 }
 
 impl Arrivals {
+    /// Rates of a ramp; `None` at a constant mean rate.
+    #[must_use]
+    pub const fn ramp(&self) -> Option<RampRates> {
+        match self.shape {
+            Shape::Climb(rates) => Some(rates),
+            _ => None,
+        }
+    }
+
+    /// True if recorded requests are sent at their own times.
+    #[must_use]
+    pub const fn is_replay(&self) -> bool {
+        matches!(self.process, Process::Replay { .. })
+    }
+
     /// Creates equal gaps at a constant rate.
     #[must_use]
     pub const fn constant() -> Self {
@@ -78,9 +103,14 @@ impl fmt::Display for Arrivals {
                 let name = trace.file.file_name().unwrap_or_default();
                 write!(f, "trace({})", name.to_string_lossy())?;
             }
+            Process::Replay { trace, speed } => {
+                let name = trace.file.file_name().unwrap_or_default();
+                write!(f, "replay({} ×{speed})", name.to_string_lossy())?;
+            }
         }
         match &self.shape {
-            Shape::Flat => Ok(()),
+            // A ramp is named by the point's driver.
+            Shape::Flat | Shape::Climb(_) => Ok(()),
             Shape::Steps(pieces) => {
                 let pieces: Vec<String> = pieces.iter().map(|piece| format!("{piece:.2}")).collect();
                 write!(f, " in steps({})", pieces.join(" "))

@@ -10,6 +10,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http_body_util::Full;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, TE};
+use hyper::http::response::Parts;
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use prost::Message as _;
@@ -34,7 +35,10 @@ const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 #[derive(Debug)]
 pub struct Connections {
     endpoint: Arc<Endpoint>,
+    /// Address of infer calls.
     uri: Uri,
+    /// Scheme and authority.
+    origin: String,
     senders: Vec<Mutex<Option<SendRequest<Full<Bytes>>>>>,
     next: AtomicUsize,
 }
@@ -48,11 +52,11 @@ pub struct GrpcReply {
 }
 
 impl Connections {
-    /// Creates connections for `users` users; each is opened on first use, and again after it broke.
+    /// Creates connections over gRPC for `users` users, or a `fixed` number; each is opened on first use, and again after it broke.
     ///
     /// # Errors
     /// An address with a path, because gRPC defines its own.
-    pub fn new(endpoint: Arc<Endpoint>, users: usize) -> Result<Self, String> {
+    pub fn new(endpoint: Arc<Endpoint>, users: usize, fixed: Option<usize>) -> Result<Self, String> {
         let address = endpoint.address();
         if !address.prefix.is_empty() {
             return Err(format!(
@@ -61,18 +65,33 @@ impl Connections {
                 address.url()
             ));
         }
+        Self::http2(endpoint, users, fixed)
+    }
+
+    /// Creates connections for requests of any kind: `fixed`, or as many as the users need.
+    ///
+    /// # Errors
+    /// A name that cannot be that of a server.
+    pub fn http2(endpoint: Arc<Endpoint>, users: usize, fixed: Option<usize>) -> Result<Self, String> {
+        let address = endpoint.address();
         let called = endpoint.authority().to_str().unwrap_or(&address.authority);
-        let uri = format!("{}://{called}{}", address.scheme(), infer_path());
+        let origin = format!("{}://{called}", address.scheme());
+        let uri = format!("{origin}{}", infer_path());
+        let count = fixed.unwrap_or_else(|| users.div_ceil(USERS_PER_CONNECTION)).max(1);
         Ok(Self {
             uri: uri
                 .parse()
                 .map_err(|_| format!("`{called}` cannot be the name of a server"))?,
+            origin,
             endpoint,
-            senders: (0..users.div_ceil(USERS_PER_CONNECTION).max(1))
-                .map(|_| Mutex::new(None))
-                .collect(),
+            senders: (0..count).map(|_| Mutex::new(None)).collect(),
             next: AtomicUsize::new(0),
         })
+    }
+
+    /// Scheme and authority of requests.
+    pub(crate) fn origin(&self) -> &str {
+        &self.origin
     }
 
     /// Server of the connections.
@@ -81,9 +100,9 @@ impl Connections {
         &self.endpoint
     }
 
-    /// Opens all connections if that costs a handshake. A call tries a failed connection again.
-    pub async fn warm(&self) {
-        if self.endpoint.address().secure {
+    /// Opens all connections if that costs a handshake, or if `opens_first` says so. A call tries a failed connection again.
+    pub async fn warm(&self, opens_first: bool) {
+        if self.endpoint.address().secure || opens_first {
             for place in 0..self.senders.len() {
                 if self.sender(place).await.is_err() {
                     return;
@@ -97,13 +116,27 @@ impl Connections {
     /// # Errors
     /// No connection, one that broke, or a reply beyond the limit.
     pub async fn call(&self, message: Bytes, limit: &Limit) -> Result<GrpcReply, NoReply> {
+        let (head, body) = self.send(|| self.request(message.clone()), limit).await?;
+        Ok(GrpcReply {
+            status: head.status,
+            headers: head.headers,
+            body,
+        })
+    }
+
+    /// Sends a request and reads the whole reply; `request` may be asked for it twice.
+    pub(crate) async fn send(
+        &self,
+        request: impl Fn() -> Request<Full<Bytes>> + Send,
+        limit: &Limit,
+    ) -> Result<(Parts, Received), NoReply> {
         let place = self.next.fetch_add(1, Ordering::Relaxed) % self.senders.len();
         let mut sender = self.sender(place).await?;
-        let response = match sender.send_request(self.request(message.clone())).await {
+        let response = match sender.send_request(request()).await {
             // The server closed the connection before anything was written: another one is opened.
             Err(error) if error.is_canceled() => {
                 sender = self.sender(place).await?;
-                sender.send_request(self.request(message)).await
+                sender.send_request(request()).await
             }
             response => response,
         };
@@ -112,11 +145,7 @@ impl Connections {
             BodyError::Lost(_) => Failure::Broken.into(),
             BodyError::TooLarge(what) => NoReply::from(what),
         })?;
-        Ok(GrpcReply {
-            status: head.status,
-            headers: head.headers,
-            body,
-        })
+        Ok((head, body))
     }
 
     /// Calls within a time limit: see [`Connections::call`].
@@ -187,6 +216,11 @@ pub fn with_model_version(framed: &Bytes, version: &str) -> Bytes {
 }
 
 impl GrpcReply {
+    /// HTTP status.
+    pub(crate) const fn status(&self) -> StatusCode {
+        self.status
+    }
+
     /// Length of the body in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -327,7 +361,7 @@ mod tests {
     }
 
     fn connections(url: &str, users: usize) -> Result<Connections, String> {
-        Connections::new(Arc::new(Endpoint::new(url, &Access::default())?), users)
+        Connections::new(Arc::new(Endpoint::new(url, &Access::default())?), users, None)
     }
 
     #[test]
@@ -390,8 +424,8 @@ mod tests {
             value: "v".into(),
         }];
         let endpoint = Endpoint::new(&url, &access.open().unwrap()).unwrap();
-        let connections = Connections::new(Arc::new(endpoint), 1).unwrap();
-        connections.warm().await;
+        let connections = Connections::new(Arc::new(endpoint), 1, None).unwrap();
+        connections.warm(false).await;
         // The only connection that the server accepts is open already.
         let reply = connections.call(Bytes::new(), &Limit::of(100)).await.unwrap();
         assert_eq!(

@@ -1,18 +1,14 @@
 //! The `trace` command: converts a server's request log to a trace that plans replay.
 //!
-//! In: a CSV file and the names of its columns. Out: a CSV file with `timestamp` (seconds from the first request,
+//! In: a request log and the names of its columns. Out: a CSV file with `timestamp` (seconds from the first request,
 //! ascending), and if the log has them `entity_id` (several separated by spaces) and `batch_size`: the default column
 //! names of `arrival.file`, `keys.file` and `mix.trace`. Knows nothing of plans.
 
 use crate::error::RunError;
-use crate::store::time::parse_rfc3339;
 use clap::{Args, ValueEnum};
-use csv::StringRecord;
 use std::path::PathBuf;
-use std::time::SystemTime;
+use tierlab_load::recording::{self, Call, RecordingSpec};
 
-/// Maximum number of rows read.
-const MAX_ROWS: usize = 4_000_000;
 /// Largest batch size in a plan.
 const MAX_BATCH: u64 = 65_536;
 
@@ -27,14 +23,27 @@ pub enum Unit {
     Us,
     /// Nanoseconds.
     Ns,
-    /// `2026-11-20T12:00:00.5Z`.
+    /// `2026-11-20T12:00:00.5Z`, or with an offset.
     Rfc3339,
+}
+
+impl Unit {
+    /// Unit of times that are numbers; `None` for times of RFC 3339, which are read in any case.
+    const fn unit(self) -> Option<recording::Unit> {
+        match self {
+            Self::S => Some(recording::Unit::S),
+            Self::Ms => Some(recording::Unit::Ms),
+            Self::Us => Some(recording::Unit::Us),
+            Self::Ns => Some(recording::Unit::Ns),
+            Self::Rfc3339 => None,
+        }
+    }
 }
 
 /// Options of `trace`.
 #[derive(Debug, Clone, Args)]
 pub struct Options {
-    /// Request log: CSV with a header
+    /// Request log: CSV with a header, JSON lines, a HAR file, or an access log of nginx or Apache
     pub log: PathBuf,
     /// File to write the trace to
     #[arg(long)]
@@ -69,8 +78,7 @@ struct Row {
 /// # Errors
 /// A file that cannot be read or written, a missing column, or an invalid value, with its row.
 pub fn run(options: &Options) -> Result<(), RunError> {
-    let mut rows = read(options).map_err(|what| RunError::Usage(format!("{}: {what}", options.log.display())))?;
-    rows.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
+    let rows = read(options).map_err(RunError::Usage)?;
     let text = written(&rows).map_err(|error| RunError::Unsound(format!("{}: {error}", options.out.display())))?;
     std::fs::write(&options.out, text).map_err(RunError::io(&options.out))?;
     let length_s = rows.last().map_or(0.0, |last| last.at_s) - rows.first().map_or(0.0, |first| first.at_s);
@@ -84,56 +92,40 @@ pub fn run(options: &Options) -> Result<(), RunError> {
 }
 
 fn read(options: &Options) -> Result<Vec<Row>, String> {
-    let mut reader = csv::ReaderBuilder::new()
-        .trim(csv::Trim::All)
-        .from_path(&options.log)
-        .map_err(|error| error.to_string())?;
-    let headers = reader.headers().map_err(|error| error.to_string())?.clone();
-    let column = |name: &str| {
-        headers.iter().position(|header| header == name).ok_or_else(|| {
-            let there: Vec<&str> = headers.iter().collect();
-            format!("no column `{name}`; there are {}", there.join(", "))
-        })
+    let recording = RecordingSpec {
+        file: options.log.clone(),
+        column: options.time.clone(),
+        unit: options.unit.unit(),
     };
-    let time = column(&options.time)?;
-    let ids = options.ids.as_deref().map(column).transpose()?;
-    let batch = options.batch.as_deref().map(column).transpose()?;
-    let mut rows: Vec<Row> = Vec::new();
-    for (index, record) in reader.records().enumerate() {
-        let record = record.map_err(|error| error.to_string())?;
-        let cell = |column: usize| record.get(column).unwrap_or_default();
-        let row = row(&record, options, (time, ids, batch))
-            .map_err(|what| format!("row {}: {what} (time `{}`)", index + 1, cell(time)))?;
-        rows.push(row);
-        if rows.len() > MAX_ROWS {
-            return Err(format!("more than {MAX_ROWS} rows; cut it"));
-        }
-    }
-    match rows.len() {
-        0 | 1 => Err(format!("{} rows: a trace needs two", rows.len())),
-        _ => Ok(rows),
-    }
+    let calls = recording.read()?;
+    let rows = calls.iter().enumerate().map(|(index, call)| {
+        row(call, options).map_err(|what| {
+            let (file, row) = (options.log.display(), index + 1);
+            format!("{file}: request {row} by time, at {:.6} s: {what}", call.at_s)
+        })
+    });
+    rows.collect()
 }
 
-type Columns = (usize, Option<usize>, Option<usize>);
-
-fn row(record: &StringRecord, options: &Options, (time, ids, batch): Columns) -> Result<Row, String> {
-    let cell = |column: usize| record.get(column).unwrap_or_default();
-    let at_s = seconds(cell(time), options.unit)?;
-    let ids = match ids {
-        Some(column) => cell(column)
+fn row(call: &Call, options: &Options) -> Result<Row, String> {
+    let cell = |column: &String| {
+        let there = || call.values.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let cell = call.values.get(column);
+        cell.ok_or_else(|| format!("no column `{column}`; there are {}", there()))
+    };
+    let ids = match &options.ids {
+        Some(column) => cell(column)?
             .split([' ', ';'])
             .filter(|part| !part.is_empty())
             .map(|part| part.parse().map_err(|error| format!("`{part}`: {error}")))
             .collect::<Result<Vec<i64>, _>>()?,
         None => Vec::new(),
     };
-    let size = match batch {
-        Some(column) => Some(
-            cell(column)
-                .parse::<u64>()
-                .map_err(|error| format!("`{}`: {error}", cell(column)))?,
-        ),
+    let size = match &options.batch {
+        Some(column) => {
+            let cell = cell(column)?;
+            Some(cell.parse::<u64>().map_err(|error| format!("`{cell}`: {error}"))?)
+        }
         None if ids.is_empty() => None,
         None => Some(ids.len() as u64),
     };
@@ -146,27 +138,11 @@ fn row(record: &StringRecord, options: &Options, (time, ids, batch): Columns) ->
     });
     match batch_size.filter(|size| !(1..=MAX_BATCH).contains(size)) {
         Some(size) => Err(format!("a batch of {size} is not within 1 and {MAX_BATCH}")),
-        None => Ok(Row { at_s, ids, batch_size }),
-    }
-}
-
-fn seconds(text: &str, unit: Unit) -> Result<f64, String> {
-    let per_s = match unit {
-        Unit::S => 1.0,
-        Unit::Ms => 1e3,
-        Unit::Us => 1e6,
-        Unit::Ns => 1e9,
-        Unit::Rfc3339 => {
-            let time = parse_rfc3339(text).ok_or_else(|| format!("`{text}` is no time as 2026-11-20T12:00:00.5Z"))?;
-            let since = time.duration_since(SystemTime::UNIX_EPOCH);
-            return since
-                .map(|since| since.as_secs_f64())
-                .map_err(|_| format!("`{text}` lies before 1970"));
-        }
-    };
-    match text.parse::<f64>() {
-        Ok(time) if time.is_finite() => Ok(time / per_s),
-        _ => Err(format!("`{text}` is no time in {unit:?}")),
+        None => Ok(Row {
+            at_s: call.at_s,
+            ids,
+            batch_size,
+        }),
     }
 }
 
@@ -208,7 +184,7 @@ mod tests {
     }
 
     fn log(text: &[u8]) -> tempfile::NamedTempFile {
-        let file = tempfile::NamedTempFile::new().unwrap();
+        let file = tempfile::Builder::new().suffix(".csv").tempfile().unwrap();
         std::fs::write(file.path(), text).unwrap();
         file
     }
@@ -216,22 +192,21 @@ mod tests {
     #[test]
     fn a_log_becomes_a_trace() {
         let file = log(b"at,users\n2500,7 8 9\n1000,5\n1500.5,6;4\n");
-        let mut rows = read(&options(file.path())).unwrap();
-        rows.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
+        let rows = read(&options(file.path())).unwrap();
         assert_eq!(
             String::from_utf8(written(&rows).unwrap()).unwrap(),
             "timestamp,entity_id,batch_size\n0.000000,5,1\n0.500500,6 4,2\n1.500000,7 8 9,4\n"
         );
-        assert_eq!(seconds("2026-11-20T12:00:01Z", Unit::Rfc3339).unwrap() % 60.0, 1.0);
     }
 
     #[test]
     fn what_cannot_be_read_is_named() {
         for (text, named) in [
-            ("when,users\n1,2\n", "no column `at`; there are when, users"),
-            ("at,users\n1,2\n", "a trace needs two"),
-            ("at,users\n1,2\nnoon,3\n", "row 2: `noon` is no time in Ms"),
-            ("at,users\n1,2\n2,x\n", "row 2: `x`"),
+            ("when,users\n1,2\n", "row 1: no column `at`; there are users, when"),
+            ("at,who\n1,2\n2,3\n", "no column `users`; there are who"),
+            ("at,users\n1,2\n", "a recording needs two"),
+            ("at,users\n1,2\nnoon,3\n", "row 2: `noon` is no time"),
+            ("at,users\n1,2\n2,x\n", "request 2 by time, at 0.001000 s: `x`"),
         ] {
             let error = read(&options(log(text.as_bytes()).path())).unwrap_err();
             assert!(error.contains(named), "{error}");

@@ -39,15 +39,20 @@ pub(crate) use check::pairs;
 
 use check::{Base, Source, Step};
 use fault::{conflict, fault, misplaced, missing, plain, within};
-use raw::{RawConnections, RawLoad, RawPlan};
+use inputs::InputsPlan;
+use raw::{RawLoad, RawPlan};
+use schemars::JsonSchema;
+use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tierlab_analysis::record::{Limits, Objective, Question};
-use tierlab_load::arrivals::Arrivals;
+use tierlab_analysis::record::{Limits, Objective, Question, RampRates};
+use tierlab_load::arrivals::{Arrivals, Shape};
+use tierlab_load::driver::Compress;
 use tierlab_load::inputs::InputRules;
 use tierlab_load::keys::KeyDistribution;
 use tierlab_load::payload::{Encoding, Form, Protocol};
+use tierlab_load::recording::RecordingSpec;
 use tierlab_load::schedule::Load;
 
 /// Validated plan.
@@ -73,8 +78,12 @@ pub struct Plan {
     pub drain: Duration,
     /// Users: maximum requests in flight.
     pub max_in_flight: usize,
-    /// If true, each request opens a connection of its own.
-    pub new_connections: bool,
+    /// Connections of requests.
+    pub connections: Connections,
+    /// Bodies that are compressed.
+    pub compress: Option<Compress>,
+    /// If true, requests over HTTP go over HTTP/2.
+    pub http2: bool,
     /// Client's time limit for one request, from its actual send.
     pub timeout: Duration,
     /// Longest reply that is read, in bytes (default: from the declared outputs).
@@ -83,8 +92,12 @@ pub struct Plan {
     pub protocol: Protocol,
     /// Encoding of tensors over HTTP.
     pub encoding: Encoding,
+    /// If true, every request is kept.
+    pub keep_requests: bool,
     /// Arrival process.
     pub arrivals: Arrivals,
+    /// If true, rates above a saturated one are left out.
+    pub stop_at_saturation: bool,
     /// Distribution of the requested entities.
     pub keys: KeyDistribution,
     /// Inputs of requests to its own model.
@@ -123,6 +136,31 @@ pub struct Plan {
     pub target: Option<TargetPlan>,
     /// Lab; `None` in a sweep.
     pub lab: Option<LabPlan>,
+}
+
+/// `connections`.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Connections {
+    /// Kept by each user from request to request.
+    #[default]
+    Kept,
+    /// Opened for each request.
+    New,
+    /// So many for all users, opened before the step.
+    #[serde(untagged)]
+    Fixed(u32),
+}
+
+impl Connections {
+    /// Fixed number of connections.
+    #[must_use]
+    pub const fn fixed(self) -> Option<usize> {
+        match self {
+            Self::Fixed(count) => Some(count as usize),
+            Self::Kept | Self::New => None,
+        }
+    }
 }
 
 impl Plan {
@@ -189,6 +227,18 @@ impl Plan {
             search.limit = Duration::from_secs(limit_s.into());
         }
         self
+    }
+
+    /// The same plan, which keeps every request if `keeps` says so.
+    ///
+    /// # Errors
+    /// Requests that cannot be kept.
+    pub fn keeping_requests(mut self, keeps: bool) -> Result<Self, PlanError> {
+        self.keep_requests |= keeps;
+        match self.check_sending() {
+            Ok(()) => Ok(self),
+            Err(fault) => Err(refusal(&self.file, &self.text, fault)),
+        }
     }
 
     /// Encoding of requests to a model.
@@ -298,19 +348,48 @@ impl Plan {
         }
     }
 
-    /// Refuses a connection for each request where another client sends, or one connection carries many requests.
-    fn check_connections(&self) -> Result<(), Fault> {
-        const ADVICE: &str =
-            "only requests over HTTP in open loops open connections of their own; put it into a plan of its own";
+    /// Refuses ways of sending that only requests in open loops have, or only those over HTTP.
+    fn check_sending(&self) -> Result<(), Fault> {
+        const ADVICE: &str = "only requests over HTTP in open loops are sent so (a number of connections and kept requests over gRPC too); \
+                              put it into a plan of its own";
+        if let Connections::Fixed(count) = self.connections {
+            within("connections", f64::from(count), 1.0, 8_192.0)?;
+        }
         let others = [
             ("protocol", self.speaks_grpc()),
             ("load", !self.closed_loops.is_empty()),
             ("journey", !self.journeys.is_empty()),
         ];
-        match others.iter().find(|(_, is_there)| self.new_connections && *is_there) {
-            Some((key, _)) => conflict("connections", *key, ADVICE),
-            None => Ok(()),
+        let is_new = self.connections == Connections::New;
+        for (key, is_set, first) in [
+            ("keep_requests", self.keep_requests, 1),
+            ("connections", is_new, 0),
+            ("connections", self.connections != Connections::Kept, 1),
+            ("compress", self.compress.is_some(), 0),
+            ("http2", self.http2, 0),
+        ] {
+            let other = others[first..].iter().find(|(_, is_there)| is_set && *is_there);
+            if let Some((other, _)) = other {
+                return conflict(key, *other, ADVICE);
+            }
         }
+        if self.http2 && is_new {
+            return conflict(
+                "http2",
+                "connections",
+                "requests over HTTP/2 share connections; leave one of them out",
+            );
+        }
+        let changes_streams = self.http2 || self.compress.is_some_and(Compress::replies);
+        if changes_streams && self.has_streams() {
+            let key = if self.http2 { "http2" } else { "compress" };
+            return conflict(
+                key,
+                "target.reply",
+                "events are timed over HTTP/1.1 without compression",
+            );
+        }
+        Ok(())
     }
 
     /// Longest duration of one step.
@@ -339,18 +418,20 @@ fn refusal(file: &Path, text: &str, fault: Fault) -> PlanError {
 }
 
 fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Plan, Fault> {
-    let source = raw.source(base);
+    let recording = arrivals::recording(raw.arrivals, &raw.arrival, base)?;
+    let is_replay = raw.arrivals == arrivals::RawProcess::Replay;
+    let source = Source {
+        replay: recording.as_ref().filter(|_| is_replay),
+        ..raw.source(base)
+    };
     plain("name", &raw.name)?;
     plain("model", &raw.model)?;
     check_limits(&raw.limits)?;
     let question = question(raw, source)?;
     let mut traffic = traffic(raw, source)?;
     let encoding = encoding(raw)?;
-    let keys = keys::validate(&raw.keys, base)?;
-    let arrivals = arrivals::validate((raw.arrivals, &raw.arrival, raw.shape.as_ref()), base)?;
+    let (arrivals, keys, inputs) = requests(raw, source, recording.as_ref(), &mut traffic)?;
     let prices = prices(raw, base)?;
-    let others: Vec<&str> = mix::other_models(&traffic.mixes, &raw.model).collect();
-    let inputs = inputs::validate(raw.inputs.clone(), &others, base)?;
     let target = match &raw.target {
         Some(given) => Some(sweep_target(given, (raw, source), &mut traffic, &keys)?),
         None => None,
@@ -386,12 +467,16 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
         window: Duration::from_secs_f64(raw.step_s),
         drain: Duration::from_secs_f64(raw.drain_s),
         max_in_flight: raw.max_in_flight as usize,
-        new_connections: raw.connections == RawConnections::New,
+        connections: raw.connections,
+        compress: raw.compress,
+        http2: raw.http2,
         timeout: Duration::from_millis(raw.timeout_ms.into()),
         reply_limit_bytes: raw.reply_limit_bytes.map(|bytes| bytes as usize),
         protocol: raw.protocol,
         encoding,
+        keep_requests: raw.keep_requests,
         arrivals,
+        stop_at_saturation: raw.stop_at_saturation,
         keys,
         inputs: inputs.rules,
         inputs_of_others: inputs.of_others,
@@ -402,14 +487,41 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
         limits,
     };
     plan.check_streams()?;
-    plan.check_connections()?;
+    plan.check_sending()?;
     Ok(plan)
+}
+
+/// Arrivals, keys and inputs; a replay takes them from its recording.
+fn requests(
+    raw: &RawPlan,
+    Source { base, step, .. }: Source<'_>,
+    recording: Option<&RecordingSpec>,
+    traffic: &mut Traffic,
+) -> Result<(Arrivals, KeyDistribution, InputsPlan), Fault> {
+    let given = (raw.arrivals, &raw.arrival, raw.shape.as_ref());
+    let (mut arrivals, calls) = arrivals::validate(given, recording)?;
+    match traffic.ramp {
+        Some(_) if raw.shape.is_some() => return conflict("shape", "load[0].rates", "a ramp is a shape itself"),
+        Some(rates) => arrivals.shape = Shape::Climb(rates),
+        None => {}
+    }
+    let others: Vec<&str> = mix::other_models(&traffic.mixes, &raw.model).collect();
+    let mut keys = keys::validate(&raw.keys, base)?;
+    let mut inputs = inputs::validate(raw.inputs.clone(), &others, base)?;
+    if arrivals.is_replay() {
+        check_replay(raw)?;
+        traffic.loads = vec![loads::replayed(&arrivals, step)?];
+        inputs::replay(&mut inputs, &calls)?;
+        keys::replay(&mut keys, &raw.arrival, &calls)?;
+    }
+    Ok((arrivals, keys, inputs))
 }
 
 /// Requests that a plan sends beside those of its question.
 #[derive(Debug)]
 struct Traffic {
     loads: Vec<Load>,
+    ramp: Option<RampRates>,
     mixes: Vec<Mix>,
     closed_loops: Vec<ClosedLoopPlan>,
     journeys: Vec<JourneyPlan>,
@@ -417,21 +529,56 @@ struct Traffic {
 
 fn traffic(raw: &RawPlan, Source { base, step, .. }: Source<'_>) -> Result<Traffic, Fault> {
     refuse_search(raw)?;
-    let (loads, closed_loops) = loads::validate(&raw.load, step)?;
+    let loads::Loads {
+        open: loads,
+        closed: closed_loops,
+        ramp,
+    } = loads::validate(&raw.load, step)?;
     let journeys = journeys::validate(raw, step)?;
     let mixes = mix::validate(&raw.mix, step, base)?;
-    if raw.load.is_empty() && mixes.is_empty() && journeys.is_empty() && raw.question.is_none() {
+    let has_none = raw.load.is_empty() && mixes.is_empty() && journeys.is_empty() && raw.question.is_none();
+    if has_none && raw.arrivals != arrivals::RawProcess::Replay {
         return missing(
             "[[load]]",
             "a plan needs at least one load, or a `[[mix]]`, a `[[journey]]` or a `[question]`",
         );
     }
+    let others = [
+        ("mix", !mixes.is_empty()),
+        ("journey", !journeys.is_empty()),
+        ("search", raw.search.is_some()),
+        ("question", raw.question.is_some()),
+    ];
+    if let (Some(_), Some((key, _))) = (ramp, others.iter().find(|(_, is_there)| *is_there)) {
+        return conflict(*key, "load[0].rates", "a ramp is measured in a plan of its own");
+    }
     Ok(Traffic {
         loads,
+        ramp,
         mixes,
         closed_loops,
         journeys,
     })
+}
+
+/// Refuses keys of rates and of other requests beside a replay, which has its own.
+fn check_replay(raw: &RawPlan) -> Result<(), Fault> {
+    let others = [
+        ("load", !raw.load.is_empty()),
+        ("mix", !raw.mix.is_empty()),
+        ("journey", !raw.journey.is_empty()),
+        ("search", raw.search.is_some()),
+        ("question", raw.question.is_some()),
+        ("shape", raw.shape.is_some()),
+    ];
+    match others.iter().find(|(_, is_there)| *is_there) {
+        Some((key, _)) => conflict(
+            *key,
+            "arrivals",
+            "a replay sends the recorded requests at their own times; leave it out, or set `arrivals = \"trace\"`",
+        ),
+        None => Ok(()),
+    }
 }
 
 /// Refuses closed loops and journeys beside a search.

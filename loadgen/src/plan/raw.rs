@@ -37,10 +37,17 @@ pub(super) struct RawPlan {
     /// Users, and so the maximum of requests in flight. A request that finds every user busy waits, and its wait counts.
     #[serde(default = "value::default::<256>", with = "Within::<value::MaxInFlight>")]
     pub(super) max_in_flight: u32,
-    /// "kept" for a connection of each user that its requests share, "new" for a connection of each request, whose set-up counts as
-    /// service time (HTTP in open loops only).
+    /// "kept" for a connection of each user that its requests share; "new" for a connection of each request, whose set-up counts as
+    /// service time; or a number of connections, opened before the step, for which requests wait as in a client's pool: over HTTP/1.1
+    /// one request at a time on each, over HTTP/2 and gRPC any number (open loops only).
     #[serde(default)]
-    pub(super) connections: RawConnections,
+    pub(super) connections: super::Connections,
+    /// Bodies compressed with gzip: "requests", "replies" or "both". Times end with the last byte, before it is decompressed.
+    pub(super) compress: Option<tierlab_load::driver::Compress>,
+    /// If true, requests in open loops go over HTTP/2, with TLS by ALPN and without by prior knowledge. Metadata and the request before
+    /// the measurement go over HTTP/1.1.
+    #[serde(default)]
+    pub(super) http2: bool,
     /// Client's time limit for one request, from its actual send.
     #[serde(default = "value::default::<2_000>", with = "Within::<value::Timeout>")]
     pub(super) timeout_ms: u32,
@@ -53,8 +60,8 @@ pub(super) struct RawPlan {
     /// Encoding of tensors over HTTP, in requests and replies: "json", or "binary" (the binary tensor data extension) (default:
     /// "json").
     pub(super) encoding: Option<tierlab_load::payload::Encoding>,
-    /// Arrival process: "poisson", "constant", "gamma" (bursts), or "trace" (gaps of recorded requests, stretched to the load's
-    /// rate). The last two have their keys in `[arrival]`.
+    /// Arrival process: "poisson", "constant", "gamma" (bursts), "trace" (gaps of recorded requests, stretched to the load's
+    /// rate), or "replay" (recorded requests at their own times, without a `[[load]]`). The last three have their keys in `[arrival]`.
     #[serde(default)]
     pub(super) arrivals: super::arrivals::RawProcess,
     #[serde(default)]
@@ -80,6 +87,13 @@ pub(super) struct RawPlan {
     #[serde(default)]
     pub(super) limits: Limits,
     pub(super) search: Option<super::search::RawSearch>,
+    /// If true, every request is a row of a Parquet file of its step, below `requests` in the run's folder (requests in open loops,
+    /// sent by one process); `--keep-requests` sets it too.
+    #[serde(default)]
+    pub(super) keep_requests: bool,
+    /// If true, higher rates of a kind of request are left out once a lower one is saturated.
+    #[serde(default)]
+    pub(super) stop_at_saturation: bool,
     #[serde(default)]
     pub(super) load: Vec<RawLoad>,
     #[serde(default)]
@@ -109,19 +123,9 @@ impl RawPlan {
             protocol: self.protocol,
             fleet: self.fleet.as_ref(),
             has_prices: self.prices.is_some(),
+            replay: None,
         }
     }
-}
-
-/// `connections`.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum RawConnections {
-    /// Kept from request to request.
-    #[default]
-    Kept,
-    /// Opened for each request.
-    New,
 }
 
 /// Distribution of the requested entities.
@@ -165,9 +169,11 @@ pub(super) struct RawLoad {
     /// With "batch": entities per request; each is measured at every rate.
     #[serde(default)]
     pub(super) batch_sizes: Vec<u32>,
-    /// Requests per second, each a point of its own.
+    /// Requests per second, each a point of its own. Or a ramp, the plan's only load: `{ from = 10, to = 500, over = 60 }` raises
+    /// the rate for `over` seconds (default: `step_s`) and then keeps it; its result has ten blocks, and it stops once every user
+    /// has been busy for a second.
     #[serde(default)]
-    pub(super) rates: Vec<f64>,
+    pub(super) rates: Rates,
     /// With `mode = "concurrency"`: numbers of users. A user sends again after its reply and its think time. Each number is a point of
     /// its own, measured beside an open loop at the same throughput.
     #[serde(default)]
@@ -177,6 +183,39 @@ pub(super) struct RawLoad {
     #[serde(default, deserialize_with = "value::think_time_ms")]
     #[schemars(with = "value::ThinkTime")]
     pub(super) think_time_ms: Option<Think>,
+}
+
+/// `load.rates`.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged, inline)]
+pub(super) enum Rates {
+    Each(Vec<f64>),
+    Ramp(RawRamp),
+}
+
+/// Rates of a ramp.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+pub(super) struct RawRamp {
+    pub(super) from: f64,
+    pub(super) to: f64,
+    pub(super) over: Option<f64>,
+}
+
+impl Default for Rates {
+    fn default() -> Self {
+        Self::Each(Vec::new())
+    }
+}
+
+impl<'de> Deserialize<'de> for Rates {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match toml::Value::deserialize(deserializer)? {
+            ramp @ toml::Value::Table(_) => value::part(ramp).map(Self::Ramp),
+            rates => value::part(rates).map(Self::Each),
+        }
+    }
 }
 
 /// `load.mode`.

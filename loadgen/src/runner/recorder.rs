@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 use tierlab_analysis::latency::objective;
 use tierlab_analysis::record::{
-    GooseFigures, Histograms, Objective, Outcome, Repeat, Sample, ServerDelta, StreamFigure, StreamSample,
+    GooseFigures, Histograms, Objective, Outcome, RAMP_BLOCKS, RampFigures, RampRates, Repeat, Sample, ServerDelta,
+    StreamFigure, StreamSample,
 };
 use tierlab_analysis::statistics::dependence::Dependence;
 use tierlab_analysis::statistics::percentile::histogram;
@@ -113,9 +114,33 @@ fn time_blocks(requests: usize) -> usize {
     ((requests as f64 / BLOCK_REQUESTS) as usize).clamp(*BLOCKS.start(), *BLOCKS.end())
 }
 
+/// Good replies of a ramp by the block in which they completed, and the rate at which it stopped.
+pub(super) fn ramp_figures(finished: &Finished, schedule: &Schedule, rates: RampRates) -> RampFigures {
+    let window_us = schedule.window_end_us - schedule.window_start_us;
+    let mut answered = [0; RAMP_BLOCKS];
+    for sample in finished.samples.iter().filter(|sample| sample.is_ok()) {
+        let into_us = sample.done_us.checked_sub(schedule.window_start_us);
+        let block = into_us.map(|us| us as usize * RAMP_BLOCKS / window_us as usize);
+        if let Some(answered) = block.and_then(|block| answered.get_mut(block)) {
+            *answered += 1;
+        }
+    }
+    let stopped = finished
+        .observed
+        .stopped_us
+        .map(|us| us.saturating_sub(schedule.window_start_us));
+    RampFigures {
+        answered,
+        stopped_rps: stopped.map(|us| rates.rate(us as f64 / window_us as f64)),
+    }
+}
+
 fn histograms(window: &[Sample], streams: &[StreamSample], schedule: &Schedule) -> Histograms {
     // A share has the blocks of the whole, so that the blocks of all shares add up.
-    let blocks = time_blocks(schedule.window_requests);
+    let blocks = match schedule.stops {
+        true => RAMP_BLOCKS,
+        false => time_blocks(schedule.window_requests),
+    };
     let block_us = (schedule.window_end_us - schedule.window_start_us).div_ceil(blocks as u64);
     let block = |sample: &Sample| ((sample.due_us - schedule.window_start_us) / block_us) as usize;
     let by_block = |value: fn(&Sample) -> u64, counts: fn(&Sample) -> bool| {
@@ -198,11 +223,13 @@ mod tests {
     fn record_all(samples: Vec<Sample>) -> Repeat {
         let finished = Finished {
             streams: Vec::new(),
+            kept: Vec::new(),
             examples: BTreeMap::new(),
             samples,
             observed: Observed {
                 limit_hit: false,
                 mean_in_flight: 0.5,
+                stopped_us: None,
             },
             window_began: SystemTime::UNIX_EPOCH,
         };

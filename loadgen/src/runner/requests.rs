@@ -5,16 +5,17 @@
 
 use super::target::{Content, Target};
 use crate::error::RunError;
-use crate::plan::Plan;
+use crate::plan::{Connections as PlannedConnections, Plan};
 use crate::server::control::Control;
+use crate::store::requests::RequestFacts;
 use std::sync::Arc;
 use tierlab_analysis::record::SentRequests;
 use tierlab_load::by_goose::closed_loop::{ClosedLoop, Think};
-use tierlab_load::driver::{Route, Step};
+use tierlab_load::driver::{Compress, Route, Sending, Step};
 use tierlab_load::grpc::{self, Connections};
 use tierlab_load::inputs::{Entities, Prepared, Wish, joined_requests, other_requests};
 use tierlab_load::live::Watch;
-use tierlab_load::payload::{Body, Protocol};
+use tierlab_load::payload::{self, Body, Protocol};
 use tierlab_load::reply::{Expected, Limit};
 use tierlab_load::schedule::{Load, Schedule};
 
@@ -66,15 +67,33 @@ impl Requests<'_> {
             ..
         } = *self;
         let expected = target.expected(model, load.batch_size);
-        let prepared = self.prepare(schedule.due_us.len())?;
+        let requests = schedule.due_us.len();
+        let prepared = self.prepare(requests)?;
+        if plan.arrivals.is_replay() && plan.inputs.recorded.is_some() && prepared.bodies.len() < requests {
+            let what = "the bodies of a step take more than 128 MiB, so that they cannot follow their recorded times; shorten it";
+            return Err(plan.refuse("step_s", what).into());
+        }
+        let limit = limit(plan, &expected, &prepared.bodies);
+        let mut bodies = self.versioned(prepared.bodies);
+        if plan.compress.is_some_and(Compress::requests) {
+            payload::compress(&mut bodies);
+        }
         let step = Step {
-            limit: limit(plan, &expected, &prepared.bodies),
+            limit,
             expected: Arc::new(expected),
             routes: routes(plan, target, model)?,
-            bodies: Arc::new(self.versioned(prepared.bodies)),
+            bodies: Arc::new(bodies),
             schedule: Arc::clone(schedule),
-            users: plan.max_in_flight,
-            new_connections: plan.new_connections,
+            users: match plan.connections.fixed() {
+                Some(count) if plan.protocol == Protocol::Http && !plan.http2 => count.min(plan.max_in_flight),
+                _ => plan.max_in_flight,
+            },
+            sending: Sending {
+                new_connections: plan.connections == PlannedConnections::New,
+                opens_first: plan.connections.fixed().is_some(),
+                compress: plan.compress,
+                keeps_requests: plan.keep_requests,
+            },
             timeout: plan.timeout,
             drain: plan.drain,
             watch: watch.clone(),
@@ -120,6 +139,29 @@ impl Requests<'_> {
             watch: watch.clone(),
         };
         Ok((step, prepared.sent))
+    }
+
+    /// Describes the requests of a step that keeps them; `None` if it keeps none.
+    pub(super) fn described(&self, step: &Step) -> Option<RequestFacts> {
+        let Self { plan, load, seed, .. } = *self;
+        if !step.sending.keeps_requests {
+            return None;
+        }
+        let rows = load.batch_size as usize;
+        let (population, per_request) = match self.target.content_of(self.model) {
+            Content::Joined(population) | Content::Mixed(population, _) => (Some(population), rows),
+            Content::Custom { custom, ids } => (ids.as_ref(), if custom.wants_ids() { rows } else { 1 }),
+            Content::Inline(_) => (None, 1),
+        };
+        let ids = population.map(|population| population.draw(step.schedule.due_us.len() * per_request, seed));
+        Some(RequestFacts {
+            protocol: plan.protocol,
+            ids: ids.iter().flatten().copied().step_by(per_request).collect(),
+            population: population.cloned(),
+            bodies: Arc::clone(&step.bodies),
+            has_tensors: matches!(self.target.content_of(self.model), Content::Inline(_))
+                && !plan.compress.is_some_and(Compress::requests),
+        })
     }
 
     /// Adds the model's version to messages over gRPC.
@@ -211,6 +253,12 @@ pub(super) fn route(plan: &Plan, target: &Target, model: &str) -> Result<Route, 
 
 fn route_to(plan: &Plan, server: &Control, model: &str) -> Result<Route, RunError> {
     match plan.protocol {
+        Protocol::Http if plan.http2 => {
+            let (users, fixed) = (plan.max_in_flight, plan.connections.fixed());
+            let connections =
+                Connections::http2(Arc::clone(&server.endpoint), users, fixed).map_err(RunError::Usage)?;
+            Ok(Route::Http(server.route(model)?.over(Arc::new(connections))))
+        }
         Protocol::Http => Ok(Route::Http(server.route(model)?)),
         Protocol::Grpc => Ok(Route::Grpc(grpc_connections(plan, server)?)),
     }
@@ -228,6 +276,7 @@ pub(super) fn grpc_connections(plan: &Plan, server: &Control) -> Result<Arc<Conn
             plan.file.display()
         )));
     };
-    let connections = Connections::new(Arc::clone(endpoint), plan.max_in_flight).map_err(RunError::Usage)?;
+    let connections = Connections::new(Arc::clone(endpoint), plan.max_in_flight, plan.connections.fixed());
+    let connections = connections.map_err(RunError::Usage)?;
     Ok(Arc::new(connections))
 }

@@ -15,12 +15,13 @@ use crate::plan::Plan;
 use crate::store::folder;
 use crate::store::histograms::hdr_file_of;
 use crate::store::journal::{FinishedStep, Points, Position};
+use crate::store::requests;
 use crate::store::resume::StoppedRun;
 use crate::store::time::rfc3339;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_analysis::mix_shares;
-use tierlab_analysis::record::{DriverFigures, Factors, Objective, Repeat, Run, ServerDelta};
+use tierlab_analysis::record::{Driven, DriverFigures, Factors, Objective, Repeat, Run, ServerDelta};
 use tierlab_instrument::machine::quiet;
 use tierlab_instrument::machine::watch::Watched;
 use tierlab_instrument::units::wait;
@@ -131,7 +132,7 @@ impl Runner<'_> {
             _ => first.clone(),
         };
         let (mut seed, mut lost_before) = (step.attempt.seed, Vec::new());
-        let (sent, beside) = loop {
+        let (mut sent, beside) = loop {
             let target = &self.targets[target];
             (self.alive)()?;
             (self.prepare)(target)?;
@@ -154,6 +155,7 @@ impl Runner<'_> {
         let at = (first.as_str(), step.attempt.index);
         self.still_there(ledger, target, at, &beside).await?;
         let objectives = self.plan.objectives();
+        self.keep_requests(&step, &mut sent).await?;
         let repeats = repeats(&step, sent, &lost_before, beside.server.as_ref(), &objectives);
         let mut lines = Vec::new();
         for ((load, factors), repeat) in step.points.into_iter().zip(repeats) {
@@ -169,6 +171,26 @@ impl Runner<'_> {
         Ok(())
     }
 
+    /// Writes the requests of each part that keeps them, off the runtime's threads and before the next step.
+    async fn keep_requests(&self, step: &PlannedStep<'_>, sent: &mut Sent) -> Result<(), RunError> {
+        for (part, (_, factors)) in sent.parts.iter_mut().zip(&step.points) {
+            let Some(facts) = part.facts.take() else { continue };
+            let file = requests::file(factors, step.attempt.index);
+            let path = self.folder.join(&file);
+            let step_of = requests::StepOf {
+                point: name(factors),
+                offered_rps: factors.offered_rps,
+                repeat: step.attempt.index,
+                window_us: part.schedule.window_start_us..part.schedule.window_end_us,
+            };
+            let kept = std::mem::take(&mut part.finished.kept);
+            let writing = tokio::task::spawn_blocking(move || requests::write(&path, &step_of, kept, &facts));
+            part.slowest = writing.await.map_err(|error| RunError::Unsound(error.to_string()))??;
+            part.requests_file = Some(file);
+        }
+        Ok(())
+    }
+
     /// Keeps a repeat with what the machine did beside it; returns its line.
     fn keep(
         &self,
@@ -179,7 +201,10 @@ impl Runner<'_> {
         watched: Option<&Watched>,
     ) -> Result<String, RunError> {
         let earlier = ledger.points.step(&factors, repeat.index);
-        let repeat = beside(repeat, watched, earlier, &self.plan.limits);
+        let repeat = Repeat {
+            connections: self.plan.connections.fixed(),
+            ..beside(repeat, watched, earlier, &self.plan.limits)
+        };
         let line = line(&factors, &repeat);
         let step = FinishedStep {
             position,
@@ -278,7 +303,14 @@ fn repeats(
             sent: part.sent,
             agents: sent.agents.clone(),
             lost_before: lost_before.to_vec(),
-            driver: part.driver,
+            requests_file: part.requests_file,
+            slowest: part.slowest,
+            driver: match factors.driven {
+                Some(Driven::Ramp(rates)) => DriverFigures::Ramp {
+                    ramp: recorder::ramp_figures(&part.finished, &part.schedule, rates),
+                },
+                _ => part.driver,
+            },
             in_time: recorder::in_time(&part.finished, &part.schedule, objectives),
             ..recorder::record(label, &part.finished, &part.schedule, server.cloned())
         };

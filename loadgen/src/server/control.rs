@@ -377,9 +377,13 @@ impl Control {
         timeout: Duration,
     ) -> Result<(), ControlError> {
         let route = self.route("")?;
+        let (method, path) = match &body.line {
+            Some(line) => (&line.method, &line.path),
+            None => (&custom.method, &custom.path),
+        };
         let ask = Ask {
-            method: custom.method.clone(),
-            path: &custom.path,
+            method: method.clone(),
+            path,
             headers: route.headers(body),
             body: body.bytes.clone(),
         };

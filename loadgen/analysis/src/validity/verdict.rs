@@ -98,6 +98,19 @@ pub fn judge_step(evidence: &Evidence<'_>, limits: &Limits) -> (Verdict, Vec<Fau
     without_rate(evidence, rules)
 }
 
+/// Returns the verdict of a ramp. Its latency changes with its rate, and it may end early: what remains are failures,
+/// disturbance, late sends and samples.
+#[must_use]
+pub fn judge_ramp(evidence: &Evidence<'_>, limits: &Limits) -> (Verdict, Vec<Fault>) {
+    let late = send_lag(evidence, limits).filter(|_| in_flight_limit(evidence).is_none());
+    let rules = [
+        (Fault::Errors, error_share(evidence, limits)),
+        (Fault::Late, late),
+        (Fault::Samples, too_few_samples(evidence, limits)),
+    ];
+    without_rate(evidence, rules)
+}
+
 fn nothing_sent() -> (Verdict, Vec<Fault>) {
     let reasons = vec!["no requests in the window".to_owned()];
     (Verdict::Invalid(reasons), vec![Fault::Samples])

@@ -130,7 +130,7 @@ impl Endpoint {
         let shaken = tls.connector(alpn).connect(tls.name.clone(), stream).await;
         let stream = shaken.map_err(|error| format!("no TLS connection: {}", explained(&error)))?;
         if alpn == Alpn::Http2 && stream.get_ref().1.alpn_protocol().is_some_and(|chosen| chosen != b"h2") {
-            return Err("no TLS connection: the server does not offer HTTP/2 there, which gRPC needs".to_owned());
+            return Err("no TLS connection: the server does not offer HTTP/2 there".to_owned());
         }
         Ok(Stream::Right(Box::new(stream)))
     }

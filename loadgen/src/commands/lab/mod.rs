@@ -67,7 +67,9 @@ pub struct Options {
 /// # Errors
 /// See [`RunError`].
 pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunError> {
-    let mut plan = Plan::load(&options.plan)?.with_search_limit(options.run.search_limit_s);
+    let mut plan = Plan::load(&options.plan)?
+        .with_search_limit(options.run.search_limit_s)
+        .keeping_requests(options.run.keep_requests)?;
     plan.selfcheck |= options.selfcheck;
     plan.until = options.until;
     let lab = lab_of(&plan, options)?;

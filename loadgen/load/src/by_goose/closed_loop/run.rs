@@ -112,12 +112,15 @@ fn collect(shared: &Shared, window_began: SystemTime, metrics: &GooseMetrics) ->
             window_start_us: shared.window_start_us,
             window_end_us: shared.window_end_us,
             window_requests: samples.iter().filter(|sample| shared.in_window(sample.sent_us)).count(),
+            stops: false,
         },
         finished: Finished {
             streams: Vec::new(),
+            kept: Vec::new(),
             observed: Observed {
                 limit_hit: false,
                 mean_in_flight: in_flight_us as f64 / 1e6 / window_s,
+                stopped_us: None,
             },
             samples,
             window_began,

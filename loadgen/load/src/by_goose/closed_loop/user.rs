@@ -68,7 +68,7 @@ impl Carrier {
     async fn begin(&self, user: &mut GooseUser) {
         match self {
             Self::Http(http) => user.client = http.client.client.clone(),
-            Self::Grpc(connections, _) => connections.warm().await,
+            Self::Grpc(connections, _) => connections.warm(false).await,
         }
     }
 

@@ -279,7 +279,7 @@ mod tests {
     fn call(version: Option<&str>) -> GrpcCall {
         let endpoint = Endpoint::new("http://127.0.0.1:9", &Access::default()).unwrap();
         GrpcCall {
-            connections: Arc::new(Connections::new(Arc::new(endpoint), 1).unwrap()),
+            connections: Arc::new(Connections::new(Arc::new(endpoint), 1, None).unwrap()),
             model: "m".into(),
             version: version.map(str::to_owned),
         }
