@@ -28,14 +28,12 @@ pub enum Process {
         /// Standard deviation of a gap over its mean: 0 is constant, 1 is Poisson, more is bursts.
         cv: f64,
     },
-    /// Gaps of recorded requests, in their order, at the load's own mean rate.
-    Trace(Arc<Trace>),
-    /// Recorded requests at their own times, from the first one on.
-    Replay {
+    /// Recorded requests in their order.
+    Trace {
         /// Recorded times.
         trace: Arc<Trace>,
-        /// Recorded seconds in a second of the step.
-        speed: f64,
+        /// Recorded seconds in a second of the step, for requests at their own times; `None` for their gaps at the load's mean rate.
+        speed: Option<f64>,
     },
 }
 
@@ -80,7 +78,7 @@ impl Arrivals {
     /// True if recorded requests are sent at their own times.
     #[must_use]
     pub const fn is_replay(&self) -> bool {
-        matches!(self.process, Process::Replay { .. })
+        matches!(self.process, Process::Trace { speed: Some(_), .. })
     }
 
     /// Creates equal gaps at a constant rate.
@@ -99,13 +97,12 @@ impl fmt::Display for Arrivals {
             Process::Poisson => f.write_str("poisson")?,
             Process::Constant => f.write_str("constant")?,
             Process::Gamma { cv } => write!(f, "gamma(cv {cv:.2})")?,
-            Process::Trace(trace) => {
-                let name = trace.file.file_name().unwrap_or_default();
-                write!(f, "trace({})", name.to_string_lossy())?;
-            }
-            Process::Replay { trace, speed } => {
-                let name = trace.file.file_name().unwrap_or_default();
-                write!(f, "replay({} ×{speed})", name.to_string_lossy())?;
+            Process::Trace { trace, speed } => {
+                let name = trace.file.file_name().unwrap_or_default().to_string_lossy();
+                match speed {
+                    None => write!(f, "trace({name})")?,
+                    Some(speed) => write!(f, "replay({name} ×{speed})")?,
+                }
             }
         }
         match &self.shape {

@@ -1,11 +1,12 @@
 //! Recorded requests with their times. In: JSON lines (also traces of Mooncake's form), a HAR file, an access log of nginx or
 //! Apache, or CSV. Out: requests in the order of their times. Knows nothing of schedules.
 //!
-//! The form follows from the file: `.har` and `.csv` by name, JSON lines by the first `{`; anything else is an access log.
+//! The form follows from the file: `.har` by name, JSON lines by the first `{`, an access log by a time in brackets in its first line;
+//! anything else is CSV.
 
-use hyper::Method;
-use hyper::Uri;
+use csv::Trim;
 use hyper::header::HeaderValue;
+use hyper::{Method, Uri};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -39,8 +40,7 @@ pub enum Unit {
 
 impl Unit {
     /// Number of units in a second.
-    #[must_use]
-    pub const fn per_s(self) -> f64 {
+    const fn per_s(self) -> f64 {
         match self {
             Self::S => 1.0,
             Self::Ms => 1e3,
@@ -75,8 +75,8 @@ pub struct Line {
     pub content_type: Option<HeaderValue>,
 }
 
-/// Recorded request.
-#[derive(Debug, Clone, PartialEq)]
+/// Recorded request, or a row of values for a template.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Call {
     /// Seconds since the first request.
     pub at_s: f64,
@@ -96,21 +96,29 @@ impl RecordingSpec {
     pub fn read(&self) -> Result<Vec<Call>, String> {
         let says = |what: String| format!("{}: {what}", self.file.display());
         let text = text_of(&self.file)?;
-        let has_ending = |ending: &str| {
-            self.file
-                .extension()
-                .is_some_and(|has| has.eq_ignore_ascii_case(ending))
+        let text = text.trim_start_matches('\u{feff}');
+        let first = text.trim_start().lines().next().unwrap_or_default();
+        let is_har = self
+            .file
+            .extension()
+            .is_some_and(|ending| ending.eq_ignore_ascii_case("har"));
+        let of_lines = |call: &dyn Fn(&str) -> Result<Option<Call>, String>| {
+            let lines = text.lines().map(|line| match line.trim() {
+                "" => Ok(None),
+                line => call(line),
+            });
+            collected("line", lines)
         };
-        let mut calls = if has_ending("har") {
-            har(&text)
-        } else if has_ending("csv") {
-            self.csv(&text)
-        } else if text.trim_start_matches(['\u{feff}', '\n', ' ']).starts_with('{') {
-            lines(&text, |line| self.fields(of_json(line)?).map(Some))
+        let calls = if is_har {
+            har(text)
+        } else if first.starts_with('{') {
+            of_lines(&|line| self.fields(of_json(line)?).map(Some))
+        } else if first.contains('[') {
+            of_lines(&logged)
         } else {
-            lines(&text, logged)
-        }
-        .map_err(says)?;
+            rows(text, Trim::All).and_then(|rows| collected("row", rows.map(|row| self.fields(row?).map(Some))))
+        };
+        let mut calls = calls.map_err(says)?;
         // Stable: requests of one time keep their order.
         calls.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
         let (Some(first_s), true) = (calls.first().map(|call| call.at_s), calls.len() > 1) else {
@@ -119,27 +127,6 @@ impl RecordingSpec {
         calls.iter_mut().for_each(|call| call.at_s -= first_s);
         if calls.last().is_none_or(|last| last.at_s <= 0.0) {
             return Err(says("all requests have the same time".to_owned()));
-        }
-        Ok(calls)
-    }
-
-    fn csv(&self, text: &str) -> Result<Vec<Call>, String> {
-        let mut reader = csv::ReaderBuilder::new()
-            .trim(csv::Trim::All)
-            .from_reader(text.as_bytes());
-        let columns = reader.headers().map_err(|error| error.to_string())?.clone();
-        let mut calls = Vec::new();
-        for (index, record) in reader.records().enumerate() {
-            let record = record.map_err(|error| error.to_string())?;
-            let cells = columns.iter().zip(&record);
-            let fields = cells
-                .map(|(column, cell)| (column.to_owned(), cell.to_owned()))
-                .collect();
-            calls.push(
-                self.fields(fields)
-                    .map_err(|what| format!("row {}: {what}", index + 1))?,
-            );
-            bounded(calls.len())?;
         }
         Ok(calls)
     }
@@ -198,23 +185,29 @@ pub(crate) fn text_of(file: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-fn bounded(requests: usize) -> Result<(), String> {
-    match requests > MOST {
-        true => Err(format!("more than {MOST} requests; cut it")),
-        false => Ok(()),
+/// Requests, of which `unit` is the name of one in the file.
+fn collected(unit: &str, calls: impl Iterator<Item = Result<Option<Call>, String>>) -> Result<Vec<Call>, String> {
+    let mut all = Vec::new();
+    for (index, call) in calls.enumerate() {
+        all.extend(call.map_err(|what| format!("{unit} {}: {what}", index + 1))?);
+        if all.len() > MOST {
+            return Err(format!("more than {MOST} requests; cut it"));
+        }
     }
+    Ok(all)
 }
 
-fn lines(text: &str, call: impl Fn(&str) -> Result<Option<Call>, String>) -> Result<Vec<Call>, String> {
-    let mut calls = Vec::new();
-    for (index, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
-        if line.trim().is_empty() {
-            continue;
-        }
-        calls.extend(call(line).map_err(|what| format!("line {}: {what}", index + 1))?);
-        bounded(calls.len())?;
-    }
-    Ok(calls)
+/// Rows of a CSV file, with the names of its header.
+pub(crate) fn rows(text: &str, trim: Trim) -> Result<impl Iterator<Item = Result<Row, String>>, String> {
+    let mut reader = csv::ReaderBuilder::new().trim(trim).from_reader(text.as_bytes());
+    let columns = reader.headers().map_err(|error| error.to_string())?.clone();
+    Ok(reader.into_records().map(move |record| {
+        let record = record.map_err(|error| error.to_string())?;
+        let cells = columns.iter().zip(&record);
+        Ok(cells
+            .map(|(column, cell)| (column.to_owned(), cell.to_owned()))
+            .collect())
+    }))
 }
 
 /// Values of a JSON object: texts without quotes, anything else as it is written.
@@ -252,8 +245,7 @@ fn logged(text: &str) -> Result<Option<Call>, String> {
     Ok(line(method, path, None).ok().map(|line| Call {
         at_s,
         line: Some(line),
-        body: None,
-        values: Row::new(),
+        ..Call::default()
     }))
 }
 
@@ -279,39 +271,33 @@ struct HarEntry {
 struct HarRequest {
     method: String,
     url: String,
-    post_data: Option<HarBody>,
+    #[serde(default)]
+    post_data: HarBody,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-#[derive(Default)]
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct HarBody {
-    mime_type: String,
-    text: String,
+    mime_type: Option<String>,
+    text: Option<String>,
 }
 
 fn har(text: &str) -> Result<Vec<Call>, String> {
-    let har: Har = serde_json::from_str(text.trim_start_matches('\u{feff}')).map_err(|error| error.to_string())?;
-    bounded(har.log.entries.len())?;
-    let calls = har.log.entries.into_iter().enumerate().map(|(index, entry)| {
-        let says = |what: String| format!("entry {}: {what}", index + 1);
+    let har: Har = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let calls = har.log.entries.into_iter().map(|entry| {
         let HarRequest { method, url, post_data } = entry.request;
-        let mime_type = post_data.as_ref().map(|body| body.mime_type.as_str());
-        Ok(Call {
-            at_s: seconds(&entry.started_date_time, Unit::S).map_err(says)?,
-            line: Some(line(&method, &url, mime_type).map_err(says)?),
-            body: post_data.map(|body| body.text),
+        Ok(Some(Call {
+            at_s: seconds(&entry.started_date_time, Unit::S)?,
+            line: Some(line(&method, &url, post_data.mime_type.as_deref())?),
+            body: post_data.text,
             values: Row::new(),
-        })
+        }))
     });
-    calls.collect()
+    collected("entry", calls)
 }
 
 /// Seconds of a time: a number in a unit, or a time of RFC 3339.
-///
-/// # Errors
-/// Any other text.
-pub fn seconds(text: &str, unit: Unit) -> Result<f64, String> {
+fn seconds(text: &str, unit: Unit) -> Result<f64, String> {
     let number = text.parse::<f64>().ok().filter(|time| time.is_finite());
     number
         .map(|time| time / unit.per_s())
@@ -320,8 +306,7 @@ pub fn seconds(text: &str, unit: Unit) -> Result<f64, String> {
 }
 
 /// Seconds since 1970 of a time of RFC 3339, with `Z` or an offset; `None` for any other text.
-#[must_use]
-pub fn rfc3339(text: &str) -> Option<f64> {
+fn rfc3339(text: &str) -> Option<f64> {
     let split = text.len().checked_sub(6).and_then(|at| text.split_at_checked(at));
     let (utc, offset) = match split {
         Some((time, offset)) if offset.starts_with(['+', '-']) => (format!("{time}Z"), offset),
@@ -436,7 +421,12 @@ mod tests {
             ("r.jsonl", "{\"timestamp\":\"noon\"}\n", "`noon` is no time"),
             ("r.csv", "timestamp,path\n1,a b\n", "row 1: `a b` is no path"),
             ("r.har", "{}", "missing field `log`"),
-            ("a.log", "hello\n", "line 1: no time in brackets"),
+            ("a.log", "hello\n", "no column `timestamp`; there are hello"),
+            (
+                "a.log",
+                "::1 [10/Oct/2026:23:59:59 -0700] \"GET / HTTP/1.1\"\nhello\n",
+                "line 2: no time in brackets",
+            ),
         ] {
             let error = read(name, text).unwrap_err();
             assert!(error.contains(says), "{error}");

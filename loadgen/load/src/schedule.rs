@@ -13,7 +13,7 @@ use rand_distr::{Distribution, Gamma};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::time::Duration;
-use tierlab_analysis::record::Mode;
+use tierlab_analysis::record::{Mode, RampRates};
 
 /// Streams of one step's seed, so that arrivals and keys do not depend on each other.
 const ARRIVAL_STREAM: u64 = 1;
@@ -39,7 +39,11 @@ impl Schedule {
     pub fn new(arrivals: &Arrivals, rate: f64, warmup: Duration, window: Duration, seed: u64) -> Self {
         let window_start_us = micros(warmup);
         let window_end_us = window_start_us + micros(window);
-        if let Process::Replay { trace, speed } = &arrivals.process {
+        if let Process::Trace {
+            trace,
+            speed: Some(speed),
+        } = &arrivals.process
+        {
             let due_us = trace.at_s.iter().map(|at_s| (at_s / speed * 1e6).round() as u64);
             let due_us: Vec<u64> = due_us.take_while(|due_us| *due_us < window_end_us).collect();
             return Self {
@@ -114,8 +118,7 @@ fn shares(process: &Process, expected: f64, start: Start, rng: &mut ChaCha8Rng) 
         Process::Constant => (0..count).map(|i| (i as f64 + 0.5) / count as f64).collect(),
         Process::Poisson => renewals(1.0, expected, rng),
         Process::Gamma { cv } => renewals(1.0 / (cv * cv), expected, rng),
-        Process::Trace(trace) => replay(trace, count, start),
-        Process::Replay { .. } => Vec::new(),
+        Process::Trace { trace, .. } => replay(trace, count, start),
     }
 }
 
@@ -177,15 +180,7 @@ fn bend(passed: f64, shape: &Shape) -> f64 {
             }
             1.0
         }
-        // The rate's integral is `from t + (to - from) t² / 2`, solved for t without losing digits if both are equal.
-        Shape::Ramp { from, to } => {
-            let root = (from * from + 2.0 * (to - from) * passed).max(0.0).sqrt();
-            if from + root > 0.0 {
-                2.0 * passed / (from + root)
-            } else {
-                0.0
-            }
-        }
+        &Shape::Ramp { from, to } => RampRates { from, to, over: 1.0 }.share_of_time(passed),
         Shape::Climb(ramp) => ramp.share_of_time(passed),
     }
 }
@@ -235,7 +230,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::sync::Arc;
-    use tierlab_analysis::record::RampRates;
 
     fn process(process: Process) -> Arrivals {
         Arrivals {
@@ -312,7 +306,10 @@ mod tests {
             file: "t.csv".into(),
             at_s: vec![0.0, 1.0, 1.5, 3.0],
         };
-        let arrivals = process(Process::Trace(Arc::new(trace)));
+        let arrivals = process(Process::Trace {
+            trace: Arc::new(trace),
+            speed: None,
+        });
         // Eight requests: two rounds of four seconds each, compressed into one.
         let schedule = Schedule::new(&arrivals, 8.0, Duration::ZERO, Duration::from_secs(1), 3);
         let expected = [0.0, 1.0, 1.5, 3.0, 4.0, 5.0, 5.5, 7.0].map(|at: f64| (at / 8.0 * 1e6) as u64);
@@ -330,7 +327,8 @@ mod tests {
         });
         let replayed = |speed| {
             let trace = Arc::clone(&trace);
-            let arrivals = process(Process::Replay { trace, speed });
+            let speed = Some(speed);
+            let arrivals = process(Process::Trace { trace, speed });
             Schedule::new(&arrivals, 0.0, Duration::from_secs(1), Duration::from_secs(2), 3)
         };
         let schedule = replayed(600.0);
@@ -400,7 +398,10 @@ mod tests {
                 Process::Constant,
                 Process::Gamma { cv: 0.3 },
                 Process::Gamma { cv: 3.0 },
-                Process::Trace(Arc::new(trace)),
+                Process::Trace {
+                    trace: Arc::new(trace),
+                    speed: None,
+                },
             ][process].clone();
             let shape = [
                 Shape::Flat,
@@ -416,7 +417,7 @@ mod tests {
             let inside = schedule.due_us.iter().filter(|&&due| schedule.in_window(due)).count();
             prop_assert_eq!(inside, schedule.window_requests);
             prop_assert_eq!(&schedule, &Schedule::new(arrivals, rate, warmup, window, seed));
-            if matches!(arrivals.process, Process::Constant | Process::Trace(_)) {
+            if matches!(arrivals.process, Process::Constant | Process::Trace { .. }) {
                 let warm = schedule.due_us.len() - inside;
                 prop_assert_eq!(inside as f64, (rate * window.as_secs_f64()).round());
                 prop_assert_eq!(warm as f64, (rate * warmup.as_secs_f64()).round());

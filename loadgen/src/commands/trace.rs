@@ -5,39 +5,32 @@
 //! names of `arrival.file`, `keys.file` and `mix.trace`. Knows nothing of plans.
 
 use crate::error::RunError;
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::path::PathBuf;
-use tierlab_load::recording::{self, Call, RecordingSpec};
+use tierlab_load::recording::{Call, RecordingSpec, Unit};
 
 /// Largest batch size in a plan.
 const MAX_BATCH: u64 = 65_536;
 
-/// Unit of a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Unit {
-    /// Seconds since any origin.
-    S,
-    /// Milliseconds.
-    Ms,
-    /// Microseconds.
-    Us,
-    /// Nanoseconds.
-    Ns,
-    /// `2026-11-20T12:00:00.5Z`, or with an offset.
-    Rfc3339,
-}
+/// Units of `--unit`; times of RFC 3339 are read in any of them.
+const UNITS: [(&str, Unit); 5] = [
+    ("s", Unit::S),
+    ("ms", Unit::Ms),
+    ("us", Unit::Us),
+    ("ns", Unit::Ns),
+    ("rfc3339", Unit::S),
+];
 
-impl Unit {
-    /// Unit of times that are numbers; `None` for times of RFC 3339, which are read in any case.
-    const fn unit(self) -> Option<recording::Unit> {
-        match self {
-            Self::S => Some(recording::Unit::S),
-            Self::Ms => Some(recording::Unit::Ms),
-            Self::Us => Some(recording::Unit::Us),
-            Self::Ns => Some(recording::Unit::Ns),
-            Self::Rfc3339 => None,
-        }
-    }
+/// Parses `--unit`.
+fn unit() -> impl TypedValueParser<Value = Unit> {
+    let unit = |name: String| {
+        UNITS
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map_or(Unit::S, |(_, unit)| *unit)
+    };
+    PossibleValuesParser::new(UNITS.map(|(name, _)| name)).map(unit)
 }
 
 /// Options of `trace`.
@@ -52,7 +45,7 @@ pub struct Options {
     #[arg(long, default_value = "timestamp")]
     pub time: String,
     /// Unit of request times
-    #[arg(long, value_enum, default_value_t = Unit::S)]
+    #[arg(long, default_value = "s", value_parser = unit())]
     pub unit: Unit,
     /// Column of entity ids, separated by spaces or semicolons
     #[arg(long)]
@@ -95,7 +88,7 @@ fn read(options: &Options) -> Result<Vec<Row>, String> {
     let recording = RecordingSpec {
         file: options.log.clone(),
         column: options.time.clone(),
-        unit: options.unit.unit(),
+        unit: Some(options.unit),
     };
     let calls = recording.read()?;
     let rows = calls.iter().enumerate().map(|(index, call)| {
@@ -184,7 +177,7 @@ mod tests {
     }
 
     fn log(text: &[u8]) -> tempfile::NamedTempFile {
-        let file = tempfile::Builder::new().suffix(".csv").tempfile().unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
         file
     }

@@ -112,10 +112,9 @@ pub(super) fn validate(
             };
             Process::Gamma { cv }
         }
-        RawProcess::Trace => Process::Trace(trace),
-        RawProcess::Replay => Process::Replay {
+        RawProcess::Trace | RawProcess::Replay => Process::Trace {
             trace,
-            speed: arrival.speed.unwrap_or(1.0),
+            speed: (process == RawProcess::Replay).then(|| arrival.speed.unwrap_or(1.0)),
         },
     };
     let shape = shape.map_or(Ok(Shape::Flat), profile)?;

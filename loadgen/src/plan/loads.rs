@@ -1,6 +1,7 @@
 //! `[[load]]`: rates by mode and batch size, or users with their think time. In: TOML. Out: every load and closed loop, in the
 //! plan's order.
 
+use super::Traffic;
 use super::check::Step;
 use super::fault::{Fault, by_goose, conflict, duplicate, misplaced, missing, only_with, refuse, within};
 use super::raw::{Rates, RawLoad, RawMode, RawRamp};
@@ -62,42 +63,24 @@ impl ClosedLoopPlan {
     }
 }
 
-/// Loads of a plan, each kind in the plan's order.
-#[derive(Debug, Default)]
-pub(super) struct Loads {
-    /// Open loops.
-    pub(super) open: Vec<Load>,
-    /// Closed loops.
-    pub(super) closed: Vec<ClosedLoopPlan>,
-    /// Rates of the open loops, if they change over the window.
-    pub(super) ramp: Option<RampRates>,
-}
-
 /// Load of a replay, whose recording sets the times.
 pub(super) fn replayed(arrivals: &Arrivals, step: Step) -> Result<Load, Fault> {
     const KEY: &str = "arrival.file";
-    let Process::Replay { trace, speed } = &arrivals.process else {
-        return missing(KEY, "recorded requests");
-    };
     let (warmup, window) = (
         Duration::from_secs_f64(step.warmup_s),
         Duration::from_secs_f64(step.step_s),
     );
     let schedule = Schedule::new(arrivals, 0.0, warmup, window, 0);
-    let length_s = trace.at_s.last().copied().unwrap_or_default() / speed;
-    let needed_s = step.warmup_s + step.step_s;
-    if length_s < REPLAYED_SHARE * needed_s {
-        refuse!(
-            KEY,
-            "the recording ends after {length_s:.3} s at speed {speed}, and `warmup_s` and `step_s` are {needed_s} s; shorten them, or lower \
-             `arrival.speed`"
-        );
-    }
-    if schedule.window_requests == 0 {
-        refuse!(
-            KEY,
-            "no request is recorded in the `step_s` after `warmup_s`; raise `arrival.speed` or `step_s`"
-        );
+    if let Process::Trace { trace, speed } = &arrivals.process {
+        let length_s = trace.at_s.last().copied().unwrap_or_default() / speed.unwrap_or(1.0);
+        let needed_s = step.warmup_s + step.step_s;
+        if length_s < REPLAYED_SHARE * needed_s {
+            refuse!(
+                KEY,
+                "the recording takes {length_s:.3} s at its speed, and `warmup_s` and `step_s` are {needed_s} s; shorten them, or lower \
+                 `arrival.speed`"
+            );
+        }
     }
     let load = Load {
         mode: Mode::Realtime,
@@ -121,19 +104,14 @@ pub(super) fn check(at: &str, load: &Load, step: Step) -> Result<(), Fault> {
     step.check_rate(&format!("{at}.rates"), load.rate, 1)
 }
 
-/// Open and closed loops, each in the plan's order.
-pub(super) fn validate(raw: &[RawLoad], step: Step) -> Result<Loads, Fault> {
-    let mut all = Loads::default();
-    let Loads {
-        open: loads,
-        closed: closed_loops,
-        ramp,
-    } = &mut all;
+/// Adds open and closed loops, each in the plan's order.
+pub(super) fn validate(raw: &[RawLoad], step: Step, traffic: &mut Traffic) -> Result<(), Fault> {
+    let loads = &mut traffic.loads;
     for (i, load) in raw.iter().enumerate() {
         let at = format!("load[{i}]");
         let key = |name: &str| format!("{at}.{name}");
         if load.is_closed() {
-            add_closed_loops(closed_loops, load, &at)?;
+            add_closed_loops(&mut traffic.closed_loops, load, &at)?;
             continue;
         }
         let given = [
@@ -156,7 +134,7 @@ pub(super) fn validate(raw: &[RawLoad], step: Step) -> Result<Loads, Fault> {
             Rates::Ramp(_) if raw.len() > 1 => {
                 return conflict(key("rates"), "[[load]]", "a ramp is the only load of its plan");
             }
-            Rates::Ramp(given) => vec![ramp.insert(self::ramp(given, &key("rates"), step)?).mean()],
+            Rates::Ramp(given) => vec![traffic.ramp.insert(ramp(given, &key("rates"), step)?).mean()],
         };
         for &batch_size in batch_sizes {
             for &rate in &rates {
@@ -167,7 +145,7 @@ pub(super) fn validate(raw: &[RawLoad], step: Step) -> Result<Loads, Fault> {
         }
     }
     match loads.iter().enumerate().find(|(i, load)| loads[..*i].contains(load)) {
-        None => Ok(all),
+        None => Ok(()),
         Some((_, Load { mode, batch_size, rate })) => {
             duplicate("load", format!("{mode} × {batch_size} at {rate} per second"))
         }

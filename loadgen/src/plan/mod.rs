@@ -38,17 +38,15 @@ pub use variant::{NO_TIER, Stage, VariantPlan};
 pub(crate) use check::pairs;
 
 use check::{Base, Source, Step};
-use fault::{conflict, fault, misplaced, missing, plain, within};
+use fault::{alone, conflict, fault, misplaced, missing, plain, refuse, within};
 use inputs::InputsPlan;
 use raw::{RawLoad, RawPlan};
-use schemars::JsonSchema;
-use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tierlab_analysis::record::{Limits, Objective, Question, RampRates};
 use tierlab_load::arrivals::{Arrivals, Shape};
-use tierlab_load::driver::Compress;
+use tierlab_load::driver::{Compress, ConnectionUse, Sending};
 use tierlab_load::inputs::InputRules;
 use tierlab_load::keys::KeyDistribution;
 use tierlab_load::payload::{Encoding, Form, Protocol};
@@ -78,12 +76,8 @@ pub struct Plan {
     pub drain: Duration,
     /// Users: maximum requests in flight.
     pub max_in_flight: usize,
-    /// Connections of requests.
-    pub connections: Connections,
-    /// Bodies that are compressed.
-    pub compress: Option<Compress>,
-    /// If true, requests over HTTP go over HTTP/2.
-    pub http2: bool,
+    /// Connections of requests, their coding, and their record.
+    pub sending: Sending,
     /// Client's time limit for one request, from its actual send.
     pub timeout: Duration,
     /// Longest reply that is read, in bytes (default: from the declared outputs).
@@ -92,8 +86,6 @@ pub struct Plan {
     pub protocol: Protocol,
     /// Encoding of tensors over HTTP.
     pub encoding: Encoding,
-    /// If true, every request is kept.
-    pub keep_requests: bool,
     /// Arrival process.
     pub arrivals: Arrivals,
     /// If true, rates above a saturated one are left out.
@@ -136,31 +128,6 @@ pub struct Plan {
     pub target: Option<TargetPlan>,
     /// Lab; `None` in a sweep.
     pub lab: Option<LabPlan>,
-}
-
-/// `connections`.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Connections {
-    /// Kept by each user from request to request.
-    #[default]
-    Kept,
-    /// Opened for each request.
-    New,
-    /// So many for all users, opened before the step.
-    #[serde(untagged)]
-    Fixed(u32),
-}
-
-impl Connections {
-    /// Fixed number of connections.
-    #[must_use]
-    pub const fn fixed(self) -> Option<usize> {
-        match self {
-            Self::Fixed(count) => Some(count as usize),
-            Self::Kept | Self::New => None,
-        }
-    }
 }
 
 impl Plan {
@@ -234,11 +201,19 @@ impl Plan {
     /// # Errors
     /// Requests that cannot be kept.
     pub fn keeping_requests(mut self, keeps: bool) -> Result<Self, PlanError> {
-        self.keep_requests |= keeps;
+        self.sending.keep_requests |= keeps;
         match self.check_sending() {
             Ok(()) => Ok(self),
             Err(fault) => Err(refusal(&self.file, &self.text, fault)),
         }
+    }
+
+    /// Fixed number of connections, with one request at a time on each.
+    #[must_use]
+    pub fn pool(&self) -> Option<usize> {
+        let shares = self.sending.http2 || self.speaks_grpc();
+        let count = self.sending.connections.fixed().filter(|_| !shares)?;
+        Some(count.min(self.max_in_flight))
     }
 
     /// Encoding of requests to a model.
@@ -352,7 +327,16 @@ impl Plan {
     fn check_sending(&self) -> Result<(), Fault> {
         const ADVICE: &str = "only requests over HTTP in open loops are sent so (a number of connections and kept requests over gRPC too); \
                               put it into a plan of its own";
-        if let Connections::Fixed(count) = self.connections {
+        let Sending {
+            connections,
+            compress,
+            http2,
+            keep_requests,
+        } = self.sending;
+        if keep_requests && !cfg!(feature = "parquet") {
+            refuse!("keep_requests", "this build cannot write Parquet: run `make build`");
+        }
+        if let ConnectionUse::Fixed(count) = connections {
             within("connections", f64::from(count), 1.0, 8_192.0)?;
         }
         let others = [
@@ -360,36 +344,32 @@ impl Plan {
             ("load", !self.closed_loops.is_empty()),
             ("journey", !self.journeys.is_empty()),
         ];
-        let is_new = self.connections == Connections::New;
+        let is_new = connections == ConnectionUse::New;
         for (key, is_set, first) in [
-            ("keep_requests", self.keep_requests, 1),
+            ("keep_requests", keep_requests, 1),
             ("connections", is_new, 0),
-            ("connections", self.connections != Connections::Kept, 1),
-            ("compress", self.compress.is_some(), 0),
-            ("http2", self.http2, 0),
+            ("connections", connections != ConnectionUse::Kept, 1),
+            ("compress", compress.is_some(), 0),
+            ("http2", http2, 0),
         ] {
-            let other = others[first..].iter().find(|(_, is_there)| is_set && *is_there);
-            if let Some((other, _)) = other {
+            if let Some((other, _)) = others[first..].iter().find(|(_, is_there)| is_set && *is_there) {
                 return conflict(key, *other, ADVICE);
             }
         }
-        if self.http2 && is_new {
-            return conflict(
-                "http2",
-                "connections",
-                "requests over HTTP/2 share connections; leave one of them out",
-            );
-        }
-        let changes_streams = self.http2 || self.compress.is_some_and(Compress::replies);
-        if changes_streams && self.has_streams() {
-            let key = if self.http2 { "http2" } else { "compress" };
-            return conflict(
-                key,
-                "target.reply",
-                "events are timed over HTTP/1.1 without compression",
-            );
-        }
-        Ok(())
+        let shared = [("http2", http2 && is_new)];
+        alone(
+            "connections",
+            "requests over HTTP/2 share connections; leave one of them out",
+            &shared,
+        )?;
+        let replies = compress.is_some_and(Compress::replies);
+        let changed =
+            [("http2", http2), ("compress", replies)].map(|(key, is_set)| (key, is_set && self.has_streams()));
+        alone(
+            "target.reply",
+            "events are timed over HTTP/1.1 without compression",
+            &changed,
+        )
     }
 
     /// Longest duration of one step.
@@ -467,14 +447,16 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
         window: Duration::from_secs_f64(raw.step_s),
         drain: Duration::from_secs_f64(raw.drain_s),
         max_in_flight: raw.max_in_flight as usize,
-        connections: raw.connections,
-        compress: raw.compress,
-        http2: raw.http2,
+        sending: Sending {
+            connections: raw.connections,
+            compress: raw.compress,
+            http2: raw.http2,
+            keep_requests: raw.keep_requests,
+        },
         timeout: Duration::from_millis(raw.timeout_ms.into()),
         reply_limit_bytes: raw.reply_limit_bytes.map(|bytes| bytes as usize),
         protocol: raw.protocol,
         encoding,
-        keep_requests: raw.keep_requests,
         arrivals,
         stop_at_saturation: raw.stop_at_saturation,
         keys,
@@ -500,16 +482,17 @@ fn requests(
 ) -> Result<(Arrivals, KeyDistribution, InputsPlan), Fault> {
     let given = (raw.arrivals, &raw.arrival, raw.shape.as_ref());
     let (mut arrivals, calls) = arrivals::validate(given, recording)?;
-    match traffic.ramp {
-        Some(_) if raw.shape.is_some() => return conflict("shape", "load[0].rates", "a ramp is a shape itself"),
-        Some(rates) => arrivals.shape = Shape::Climb(rates),
-        None => {}
+    if let Some(rates) = traffic.ramp {
+        arrivals.shape = Shape::Climb(rates);
     }
     let others: Vec<&str> = mix::other_models(&traffic.mixes, &raw.model).collect();
     let mut keys = keys::validate(&raw.keys, base)?;
     let mut inputs = inputs::validate(raw.inputs.clone(), &others, base)?;
     if arrivals.is_replay() {
-        check_replay(raw)?;
+        const ADVICE: &str =
+            "a replay sends the recorded requests at their own times; leave it out, or set `arrivals = \"trace\"`";
+        alone("arrivals", ADVICE, &[("load", !raw.load.is_empty())])?;
+        check_lone(raw, "arrivals", ADVICE)?;
         traffic.loads = vec![loads::replayed(&arrivals, step)?];
         inputs::replay(&mut inputs, &calls)?;
         keys::replay(&mut keys, &raw.arrival, &calls)?;
@@ -518,7 +501,7 @@ fn requests(
 }
 
 /// Requests that a plan sends beside those of its question.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Traffic {
     loads: Vec<Load>,
     ramp: Option<RampRates>,
@@ -529,56 +512,33 @@ struct Traffic {
 
 fn traffic(raw: &RawPlan, Source { base, step, .. }: Source<'_>) -> Result<Traffic, Fault> {
     refuse_search(raw)?;
-    let loads::Loads {
-        open: loads,
-        closed: closed_loops,
-        ramp,
-    } = loads::validate(&raw.load, step)?;
-    let journeys = journeys::validate(raw, step)?;
-    let mixes = mix::validate(&raw.mix, step, base)?;
-    let has_none = raw.load.is_empty() && mixes.is_empty() && journeys.is_empty() && raw.question.is_none();
+    let mut traffic = Traffic::default();
+    loads::validate(&raw.load, step, &mut traffic)?;
+    traffic.journeys = journeys::validate(raw, step)?;
+    traffic.mixes = mix::validate(&raw.mix, step, base)?;
+    let has_none = raw.load.is_empty() && raw.mix.is_empty() && raw.journey.is_empty() && raw.question.is_none();
     if has_none && raw.arrivals != arrivals::RawProcess::Replay {
         return missing(
             "[[load]]",
             "a plan needs at least one load, or a `[[mix]]`, a `[[journey]]` or a `[question]`",
         );
     }
-    let others = [
-        ("mix", !mixes.is_empty()),
-        ("journey", !journeys.is_empty()),
-        ("search", raw.search.is_some()),
-        ("question", raw.question.is_some()),
-    ];
-    if let (Some(_), Some((key, _))) = (ramp, others.iter().find(|(_, is_there)| *is_there)) {
-        return conflict(*key, "load[0].rates", "a ramp is measured in a plan of its own");
+    if traffic.ramp.is_some() {
+        check_lone(raw, "load[0].rates", "a ramp is measured in a plan of its own")?;
     }
-    Ok(Traffic {
-        loads,
-        ramp,
-        mixes,
-        closed_loops,
-        journeys,
-    })
+    Ok(traffic)
 }
 
-/// Refuses keys of rates and of other requests beside a replay, which has its own.
-fn check_replay(raw: &RawPlan) -> Result<(), Fault> {
+/// Refuses other requests and rates beside those of a key.
+fn check_lone(raw: &RawPlan, key: &str, advice: &str) -> Result<(), Fault> {
     let others = [
-        ("load", !raw.load.is_empty()),
         ("mix", !raw.mix.is_empty()),
         ("journey", !raw.journey.is_empty()),
         ("search", raw.search.is_some()),
         ("question", raw.question.is_some()),
         ("shape", raw.shape.is_some()),
     ];
-    match others.iter().find(|(_, is_there)| *is_there) {
-        Some((key, _)) => conflict(
-            *key,
-            "arrivals",
-            "a replay sends the recorded requests at their own times; leave it out, or set `arrivals = \"trace\"`",
-        ),
-        None => Ok(()),
-    }
+    alone(key, advice, &others)
 }
 
 /// Refuses closed loops and journeys beside a search.

@@ -41,7 +41,7 @@ pub(super) struct RawPlan {
     /// service time; or a number of connections, opened before the step, for which requests wait as in a client's pool: over HTTP/1.1
     /// one request at a time on each, over HTTP/2 and gRPC any number (open loops only).
     #[serde(default)]
-    pub(super) connections: super::Connections,
+    pub(super) connections: tierlab_load::driver::ConnectionUse,
     /// Bodies compressed with gzip: "requests", "replies" or "both". Times end with the last byte, before it is decompressed.
     pub(super) compress: Option<tierlab_load::driver::Compress>,
     /// If true, requests in open loops go over HTTP/2, with TLS by ALPN and without by prior knowledge. Metadata and the request before

@@ -5,13 +5,13 @@
 
 use super::target::{Content, Target};
 use crate::error::RunError;
-use crate::plan::{Connections as PlannedConnections, Plan};
+use crate::plan::Plan;
 use crate::server::control::Control;
 use crate::store::requests::RequestFacts;
 use std::sync::Arc;
 use tierlab_analysis::record::SentRequests;
 use tierlab_load::by_goose::closed_loop::{ClosedLoop, Think};
-use tierlab_load::driver::{Compress, Route, Sending, Step};
+use tierlab_load::driver::{Compress, Route, Step};
 use tierlab_load::grpc::{self, Connections};
 use tierlab_load::inputs::{Entities, Prepared, Wish, joined_requests, other_requests};
 use tierlab_load::live::Watch;
@@ -75,7 +75,7 @@ impl Requests<'_> {
         }
         let limit = limit(plan, &expected, &prepared.bodies);
         let mut bodies = self.versioned(prepared.bodies);
-        if plan.compress.is_some_and(Compress::requests) {
+        if plan.sending.compress.is_some_and(Compress::requests) {
             payload::compress(&mut bodies);
         }
         let step = Step {
@@ -84,16 +84,8 @@ impl Requests<'_> {
             routes: routes(plan, target, model)?,
             bodies: Arc::new(bodies),
             schedule: Arc::clone(schedule),
-            users: match plan.connections.fixed() {
-                Some(count) if plan.protocol == Protocol::Http && !plan.http2 => count.min(plan.max_in_flight),
-                _ => plan.max_in_flight,
-            },
-            sending: Sending {
-                new_connections: plan.connections == PlannedConnections::New,
-                opens_first: plan.connections.fixed().is_some(),
-                compress: plan.compress,
-                keeps_requests: plan.keep_requests,
-            },
+            users: plan.pool().unwrap_or(plan.max_in_flight),
+            sending: plan.sending,
             timeout: plan.timeout,
             drain: plan.drain,
             watch: watch.clone(),
@@ -144,7 +136,7 @@ impl Requests<'_> {
     /// Describes the requests of a step that keeps them; `None` if it keeps none.
     pub(super) fn described(&self, step: &Step) -> Option<RequestFacts> {
         let Self { plan, load, seed, .. } = *self;
-        if !step.sending.keeps_requests {
+        if !step.sending.keep_requests {
             return None;
         }
         let rows = load.batch_size as usize;
@@ -160,7 +152,8 @@ impl Requests<'_> {
             population: population.cloned(),
             bodies: Arc::clone(&step.bodies),
             has_tensors: matches!(self.target.content_of(self.model), Content::Inline(_))
-                && !plan.compress.is_some_and(Compress::requests),
+                && !plan.sending.compress.is_some_and(Compress::requests),
+            window_us: step.schedule.window_start_us..step.schedule.window_end_us,
         })
     }
 
@@ -253,8 +246,8 @@ pub(super) fn route(plan: &Plan, target: &Target, model: &str) -> Result<Route, 
 
 fn route_to(plan: &Plan, server: &Control, model: &str) -> Result<Route, RunError> {
     match plan.protocol {
-        Protocol::Http if plan.http2 => {
-            let (users, fixed) = (plan.max_in_flight, plan.connections.fixed());
+        Protocol::Http if plan.sending.http2 => {
+            let (users, fixed) = (plan.max_in_flight, plan.sending.connections.fixed());
             let connections =
                 Connections::http2(Arc::clone(&server.endpoint), users, fixed).map_err(RunError::Usage)?;
             Ok(Route::Http(server.route(model)?.over(Arc::new(connections))))
@@ -276,7 +269,11 @@ pub(super) fn grpc_connections(plan: &Plan, server: &Control) -> Result<Arc<Conn
             plan.file.display()
         )));
     };
-    let connections = Connections::new(Arc::clone(endpoint), plan.max_in_flight, plan.connections.fixed());
+    let connections = Connections::new(
+        Arc::clone(endpoint),
+        plan.max_in_flight,
+        plan.sending.connections.fixed(),
+    );
     let connections = connections.map_err(RunError::Usage)?;
     Ok(Arc::new(connections))
 }

@@ -224,12 +224,13 @@ impl<'a> Runner<'a> {
         };
         let (key, why) = match (&self.plan.mixes[..], &self.plan.closed_loops[..]) {
             ([], []) if self.plan.has_streams() => ("target.reply", "replies that stream are timed by one process"),
-            ([], []) if self.plan.keep_requests => {
+            ([], []) if self.plan.sending.keep_requests => {
                 ("keep_requests", "requests are kept by the process that sends them")
             }
             ([], []) if self.plan.arrivals.ramp().is_some() => {
                 ("load", "a ramp is stopped by the process that sends it")
             }
+            ([], []) if self.plan.pool().is_some() => ("connections", "one process has them all"),
             ([], []) => return Ok(()),
             ([], _) => (
                 "load",

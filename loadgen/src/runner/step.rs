@@ -21,7 +21,7 @@ use crate::store::time::rfc3339;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_analysis::mix_shares;
-use tierlab_analysis::record::{Driven, DriverFigures, Factors, Objective, Repeat, Run, ServerDelta};
+use tierlab_analysis::record::{Driven, DriverFigures, Factors, Repeat, Run, ServerDelta};
 use tierlab_instrument::machine::quiet;
 use tierlab_instrument::machine::watch::Watched;
 use tierlab_instrument::units::wait;
@@ -154,9 +154,8 @@ impl Runner<'_> {
         };
         let at = (first.as_str(), step.attempt.index);
         self.still_there(ledger, target, at, &beside).await?;
-        let objectives = self.plan.objectives();
         self.keep_requests(&step, &mut sent).await?;
-        let repeats = repeats(&step, sent, &lost_before, beside.server.as_ref(), &objectives);
+        let repeats = repeats(&step, sent, &lost_before, beside.server.as_ref(), self.plan);
         let mut lines = Vec::new();
         for ((load, factors), repeat) in step.points.into_iter().zip(repeats) {
             let position = Position { target, load };
@@ -177,14 +176,9 @@ impl Runner<'_> {
             let Some(facts) = part.facts.take() else { continue };
             let file = requests::file(factors, step.attempt.index);
             let path = self.folder.join(&file);
-            let step_of = requests::StepOf {
-                point: name(factors),
-                offered_rps: factors.offered_rps,
-                repeat: step.attempt.index,
-                window_us: part.schedule.window_start_us..part.schedule.window_end_us,
-            };
+            let of = (name(factors), factors.offered_rps, step.attempt.index);
             let kept = std::mem::take(&mut part.finished.kept);
-            let writing = tokio::task::spawn_blocking(move || requests::write(&path, &step_of, kept, &facts));
+            let writing = tokio::task::spawn_blocking(move || requests::write(&path, &of, kept, &facts));
             part.slowest = writing.await.map_err(|error| RunError::Unsound(error.to_string()))??;
             part.requests_file = Some(file);
         }
@@ -201,10 +195,7 @@ impl Runner<'_> {
         watched: Option<&Watched>,
     ) -> Result<String, RunError> {
         let earlier = ledger.points.step(&factors, repeat.index);
-        let repeat = Repeat {
-            connections: self.plan.connections.fixed(),
-            ..beside(repeat, watched, earlier, &self.plan.limits)
-        };
+        let repeat = beside(repeat, watched, earlier, &self.plan.limits);
         let line = line(&factors, &repeat);
         let step = FinishedStep {
             position,
@@ -288,8 +279,9 @@ fn repeats(
     sent: Sent,
     lost_before: &[String],
     server: Option<&ServerDelta>,
-    objectives: &[Objective],
+    plan: &Plan,
 ) -> Vec<Repeat> {
+    let objectives = plan.objectives();
     let attempt = step.attempt;
     let of_part = |(part, (_, factors)): (Part, &(usize, Factors))| {
         let label = Label {
@@ -311,7 +303,10 @@ fn repeats(
                 },
                 _ => part.driver,
             },
-            in_time: recorder::in_time(&part.finished, &part.schedule, objectives),
+            in_time: recorder::in_time(&part.finished, &part.schedule, &objectives),
+            pool: plan
+                .pool()
+                .map(|connections| recorder::pool(&part.finished, &part.schedule, connections)),
             ..recorder::record(label, &part.finished, &part.schedule, server.cloned())
         };
         match part.failures {

@@ -252,7 +252,7 @@ fn contradictions_of_a_replay_are_refused_by_key() {
         .map(|tenth| format!("{{\"timestamp\": {}, \"path\": \"/\"}}\n", f64::from(tenth) / 10.0))
         .collect();
     for (arrival, target, says) in [
-        ("", "", "the recording ends after 1.000 s at speed 1"),
+        ("", "", "the recording takes 1.000 s at its speed"),
         (
             "speed = 0.1",
             "bodies = \"b\"\n",

@@ -74,7 +74,7 @@ fn a_fixed_number_of_connections_is_opened_once_and_waited_for() {
     // One more before the measurement.
     assert_eq!(server.connections.load(Ordering::Relaxed), 4);
     let point = &place.run_json()["points"][0];
-    assert_eq!(point["repeats"][0]["connections"], 3);
+    assert_eq!(point["repeats"][0]["pool"]["connections"], 3);
     let reasons = point["summary"]["verdict"].to_string();
     assert!(
         !reasons.contains("in-flight limit") && !reasons.contains("sent late"),

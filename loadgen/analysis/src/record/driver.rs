@@ -36,7 +36,7 @@ pub enum Driven {
 }
 
 /// Rates of a ramp: a straight line between two rates, then the second one.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RampRates {
     /// Requests per second at the window's start.
     pub from: f64,
@@ -191,7 +191,7 @@ impl DriverFigures {
 }
 
 /// Figures of a ramp.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RampFigures {
     /// Good replies by the block in which they completed.
     pub answered: [u64; RAMP_BLOCKS],

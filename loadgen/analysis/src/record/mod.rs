@@ -31,7 +31,7 @@ pub use driver::{
 pub use findings::{Finding, NotMet, Objective, Slo, SloFinding, SloOutcome};
 pub use instrument::{CarriedCertificate, Certificate, Check, Machine, MachineUse, Program, VALID_DAYS};
 pub use percentile::{Grade, Interval, Percentile, samples_needed};
-pub use point::{Factors, Histograms, Mode, Point, Purpose, Repeat, SlowRequest, counted, failures};
+pub use point::{Factors, Histograms, Mode, Point, Pool, Purpose, Repeat, SlowRequest, counted, failures};
 pub use prices::{BySize, CostTerms, InstancePrice, PricedVariant, PricedVariants, Pricing, StoredBytes};
 pub use question::{
     Answer, AnswerOutcome, Demand, MeetsObjective, Minimise, OpenQuestion, Question, Ranked, StageFill, StageState,

@@ -135,9 +135,9 @@ pub struct Repeat {
     pub examples: BTreeMap<String, String>,
     /// Good replies per second of the window, by the time at which they completed.
     pub achieved_rps: f64,
-    /// Fixed number of connections that requests waited for; absent if each user had its own.
+    /// Fixed number of connections that requests may wait for; absent if each user had its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub connections: Option<usize>,
+    pub pool: Option<Pool>,
     /// True if every user was busy at some ticket of the window.
     pub in_flight_limit_hit: bool,
     /// Mean number in flight over the window, as the pacer counted it.
@@ -192,8 +192,17 @@ pub struct Repeat {
     pub histograms: Histograms,
 }
 
+/// Fixed number of connections over HTTP/1.1, one request at a time on each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Pool {
+    /// Number of connections.
+    pub connections: usize,
+    /// 99th percentile of the send lag beyond waits for a free connection, in microseconds: the load generator's own.
+    pub own_lag_p99_us: u64,
+}
+
 /// Slow request with its row.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SlowRequest {
     /// Index in the step's schedule, and row of its file from 0.
     pub request: u64,

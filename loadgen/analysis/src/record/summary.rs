@@ -342,7 +342,7 @@ pub struct Tail {
     pub exceeds: Option<f64>,
 }
 /// Block of a ramp, over all repeats.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RampBlock {
     /// Rates at its start and at its end, in requests per second.
     pub offered_rps: [f64; 2],

@@ -4,9 +4,10 @@
 use super::spec::{BodySource, CustomSpec, Drawn, StreamKind, StreamSpec, Success};
 use crate::inputs;
 use crate::payload::Body;
-use crate::recording::{Call, Line, RecordingSpec, Row, text_of};
+use crate::recording::{Call, RecordingSpec, Row, rows, text_of};
 use crate::template::{Part, escape, parts};
 use bytes::Bytes;
+use csv::Trim;
 use hyper::Method;
 use hyper::header::HeaderValue;
 use rand::SeedableRng as _;
@@ -49,16 +50,10 @@ enum Content {
     /// Template filled for each request.
     Filled {
         template: Template,
-        rows: Arc<[Filling]>,
+        /// Rows of a CSV file, or recorded requests.
+        rows: Arc<[Call]>,
         drawn: BTreeMap<String, Drawn>,
     },
-}
-
-/// Row of a CSV file, or a recorded request.
-#[derive(Debug)]
-struct Filling {
-    values: Row,
-    line: Option<Arc<Line>>,
 }
 
 impl Custom {
@@ -92,7 +87,7 @@ impl Custom {
                 template: Some(template),
             } => filled(
                 template,
-                Some((&recording.file, calls_of(recording)?)),
+                Some((&recording.file, recording.read()?)),
                 is_json,
                 &spec.values,
             )?,
@@ -157,8 +152,8 @@ impl Custom {
         let mut ids = ids.chunks(per_request.max(1));
         for index in 0..requests {
             let ids = ids.next().unwrap_or_default();
-            let filling = (!rows.is_empty()).then(|| &rows[index % rows.len()]);
-            let row = filling.map(|filling| &filling.values);
+            let call = (!rows.is_empty()).then(|| &rows[index % rows.len()]);
+            let row = call.map(|call| &call.values);
             let values = drawn
                 .iter()
                 .map(|(name, drawn)| Ok((name.as_str(), value(drawn, row, &mut rng)?)));
@@ -179,7 +174,7 @@ impl Custom {
                 ));
             }
             bodies.push(Body {
-                line: filling.and_then(|filling| filling.line.clone()),
+                line: call.and_then(|call| call.line.clone()),
                 ..Body::new(text.into())
             });
         }
@@ -258,7 +253,7 @@ fn is_document(body: &[u8]) -> Result<(), String> {
 /// Fills a template with the rows of a file, one body per row, or prepares it for ids and drawn values.
 fn filled(
     text: &str,
-    rows: Option<(&Path, Vec<Filling>)>,
+    rows: Option<(&Path, Vec<Call>)>,
     is_json: bool,
     drawn: &BTreeMap<String, Drawn>,
 ) -> Result<Content, String> {
@@ -268,7 +263,7 @@ fn filled(
     if template.has(ENTITY_ID) && template.has(ENTITY_IDS) {
         return Err("`target.body` has {entity_id} and {entity_ids}: one of them".to_owned());
     }
-    let columns = rows.first().map(|filling| &filling.values);
+    let columns = rows.first().map(|call| &call.values);
     if let Some(name) = drawn.keys().find(|name| !template.has(name)) {
         return Err(format!(
             "`target.values.{name}` has no place {{{name}}} in `target.body`"
@@ -308,9 +303,9 @@ fn filled(
         vec![Body::new(template.fill(|_| "".into()).into())]
     } else {
         let text = |row: &Row| template.fill(|place| row.get(place).cloned().unwrap_or_default().into());
-        let body = |filling: &Filling| Body {
-            line: filling.line.clone(),
-            ..Body::new(text(&filling.values).into())
+        let body = |call: &Call| Body {
+            line: call.line.clone(),
+            ..Body::new(text(&call.values).into())
         };
         rows.iter().map(body).collect()
     };
@@ -320,16 +315,6 @@ fn filled(
         }
     }
     Ok(Content::Ready(bodies.into()))
-}
-
-/// Recorded requests, as rows for a template.
-fn calls_of(recording: &RecordingSpec) -> Result<Vec<Filling>, String> {
-    let calls = recording.read()?.into_iter();
-    let filling = calls.map(|call| Filling {
-        values: call.values,
-        line: call.line,
-    });
-    Ok(filling.collect())
 }
 
 /// Recorded requests with their own bodies.
@@ -348,25 +333,20 @@ fn replayed(recording: &RecordingSpec) -> Result<Arc<[Body]>, String> {
     Ok(calls.into_iter().map(body).collect())
 }
 
-fn rows_of(file: &Path) -> Result<Vec<Filling>, String> {
+fn rows_of(file: &Path) -> Result<Vec<Call>, String> {
+    let says = |what: String| format!("{}: {what}", file.display());
     let text = text_of(file)?;
-    let mut reader = csv::Reader::from_reader(text.as_bytes());
-    let at = |error: csv::Error| format!("{}: {error}", file.display());
-    let columns = reader.headers().map_err(at)?.clone();
-    let mut rows = Vec::new();
-    for record in reader.records() {
-        let record = record.map_err(at)?;
-        let pairs = columns.iter().zip(&record);
-        let pairs = pairs.map(|(column, value)| (column.to_owned(), value.to_owned()));
-        rows.push(Filling {
-            values: pairs.collect(),
-            line: None,
-        });
+    let rows = rows(&text, Trim::None).map_err(says)?.map(|values| {
+        Ok(Call {
+            values: values?,
+            ..Call::default()
+        })
+    });
+    let rows: Vec<Call> = rows.collect::<Result<_, _>>().map_err(says)?;
+    match rows.is_empty() {
+        true => Err(says("has no row below its header".to_owned())),
+        false => Ok(rows),
     }
-    if rows.is_empty() {
-        return Err(format!("{}: has no row below its header", file.display()));
-    }
-    Ok(rows)
 }
 
 /// Place of one entity's id.

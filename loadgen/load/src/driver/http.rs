@@ -7,7 +7,7 @@
 //! nothing of schedules.
 
 use super::wire::{SendTime, Wire};
-use super::{Compress, Sending};
+use super::{Compress, ConnectionUse, Sending};
 use crate::custom::{Custom, Pieces, StreamSpec, Success};
 use crate::endpoint::{Access, Alpn, Endpoint};
 use crate::grpc::Connections;
@@ -20,6 +20,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{
     ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue,
 };
+use hyper::http::response::Parts;
 use hyper::http::uri::PathAndQuery;
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
@@ -93,13 +94,11 @@ impl HttpRoute {
     /// An invalid path.
     pub fn custom(endpoint: Arc<Endpoint>, custom: &Custom) -> Result<Self, String> {
         Ok(Self {
-            path: path_of(&endpoint, &custom.path)?,
             method: custom.method.clone(),
             content_type: custom.content_type.clone(),
             success: Some(Arc::clone(&custom.success)),
             stream: custom.stream.clone(),
-            http2: None,
-            endpoint,
+            ..Self::infer(endpoint, &custom.path)?
         })
     }
 
@@ -174,6 +173,8 @@ impl FromStr for HttpRoute {
 #[derive(Debug)]
 pub(super) struct Target {
     route: HttpRoute,
+    /// Scheme and authority of paths over HTTP/2; empty over HTTP/1.1.
+    origin: String,
     headers: HeaderMap,
     limit: Limit,
     /// True if each request has a connection of its own.
@@ -186,7 +187,7 @@ pub(super) struct Target {
 impl Target {
     pub(super) fn new(route: &HttpRoute, limit: Limit, sending: Sending) -> Self {
         let mut headers = route.endpoint.request_headers();
-        let is_single_use = sending.new_connections;
+        let is_single_use = sending.connections == ConnectionUse::New;
         if is_single_use {
             // Asks the server to close first, so that closed connections wait on its side, as with other clients.
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
@@ -194,22 +195,35 @@ impl Target {
         if sending.compress.is_some_and(Compress::replies) {
             headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
         }
-        if route.http2.is_some() {
-            // `:authority` takes its place.
+        let mut route = route.clone();
+        let mut origin = String::new();
+        if let Some(connections) = &route.http2 {
+            // Pseudo-headers of HTTP/2 take the place of `host`.
             headers.remove(HOST);
+            connections.origin().clone_into(&mut origin);
+            // Both parts were parsed before.
+            route.path = format!("{origin}{}", route.path).parse().unwrap_or(route.path);
         }
         Self {
             headers,
-            route: route.clone(),
+            origin,
             limit,
             is_single_use,
-            stamps_reads: route.stream.is_some() || sending.keeps_requests,
+            stamps_reads: route.stream.is_some() || sending.keep_requests,
             compress: sending.compress,
+            route,
         }
     }
 
-    fn takes_gzip(&self) -> bool {
-        self.compress.is_some_and(Compress::replies)
+    fn reply(&self, head: Parts, body: Received, pieces: Option<Pieces>) -> HttpReply {
+        HttpReply {
+            success: self.route.success.clone(),
+            status: head.status,
+            headers: head.headers,
+            body,
+            pieces,
+            takes_gzip: self.compress.is_some_and(Compress::replies),
+        }
     }
 
     pub(super) const fn is_single_use(&self) -> bool {
@@ -229,9 +243,9 @@ impl Target {
         self.route.describe(body, request.headers_mut());
         if let Some(line) = &body.line {
             *request.method_mut() = line.method.clone();
-            // It was parsed when it was read, and so is the prefix.
-            if let Ok(path) = path_of(&self.route.endpoint, &line.path) {
-                *request.uri_mut() = path;
+            // All parts were parsed before.
+            if let Ok(uri) = format!("{}{}", self.origin, self.route.endpoint.path(&line.path)).parse() {
+                *request.uri_mut() = uri;
             }
         }
         if self.compress.is_some_and(Compress::requests) && !body.bytes.is_empty() {
@@ -248,24 +262,8 @@ pub(super) async fn exchange_over_http2(
     body: &Body,
     connections: &Connections,
 ) -> Result<HttpReply, NoReply> {
-    let request = || {
-        let mut request = target.request(body);
-        let origin = connections.origin();
-        // Both parts were parsed before.
-        if let Ok(uri) = format!("{origin}{}", request.uri()).parse() {
-            *request.uri_mut() = uri;
-        }
-        request
-    };
-    let (head, body) = connections.send(request, &target.limit).await?;
-    Ok(HttpReply {
-        success: target.route.success.clone(),
-        status: head.status,
-        headers: head.headers,
-        body,
-        pieces: None,
-        takes_gzip: target.takes_gzip(),
-    })
+    let (head, body) = connections.send(|| target.request(body), &target.limit).await?;
+    Ok(target.reply(head, body, None))
 }
 
 /// An open connection.
@@ -334,14 +332,7 @@ impl HttpConnection {
                 .map_err(Lost::of_body)
         };
         let body = self.carry(body).await?;
-        Ok(HttpReply {
-            success: target.route.success.clone(),
-            status: head.status,
-            headers: head.headers,
-            body,
-            pieces,
-            takes_gzip: target.takes_gzip(),
-        })
+        Ok(target.reply(head, body, pieces))
     }
 
     /// Polls a future that waits for the connection, together with the connection. An ended connection answers no

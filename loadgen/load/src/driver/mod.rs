@@ -112,14 +112,39 @@ pub struct Step {
 /// Settings of a step's connections, and of the record of its requests.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sending {
-    /// If true, each request over HTTP opens a connection of its own.
-    pub new_connections: bool,
-    /// If true, every connection is opened before the clock starts.
-    pub opens_first: bool,
+    /// Connections of users.
+    pub connections: ConnectionUse,
     /// Bodies that are compressed, over HTTP.
     pub compress: Option<Compress>,
+    /// If true, requests over HTTP go over HTTP/2.
+    pub http2: bool,
     /// If true, every request is kept with its size, status and times.
-    pub keeps_requests: bool,
+    pub keep_requests: bool,
+}
+
+/// `connections`.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ConnectionUse {
+    /// Kept by each user from request to request.
+    #[default]
+    Kept,
+    /// Opened for each request.
+    New,
+    /// So many for all users, opened before the step.
+    #[serde(untagged)]
+    Fixed(u32),
+}
+
+impl ConnectionUse {
+    /// Fixed number of connections.
+    #[must_use]
+    pub const fn fixed(self) -> Option<usize> {
+        match self {
+            Self::Fixed(count) => Some(count as usize),
+            Self::Kept | Self::New => None,
+        }
+    }
 }
 
 /// `compress`: bodies that are sent with gzip.

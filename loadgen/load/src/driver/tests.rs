@@ -117,7 +117,7 @@ async fn every_request_has_a_connection_of_its_own_on_demand() {
     let server = server(|stream, asked| asked.number == 0 && stream.write_all(REPLY).is_ok());
     let new_connections = Step {
         sending: Sending {
-            new_connections: true,
+            connections: ConnectionUse::New,
             ..Sending::default()
         },
         ..step(server, 8)

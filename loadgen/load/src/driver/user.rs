@@ -182,7 +182,7 @@ impl User {
         self.shared.warm().await;
         for (server, client) in self.shared.clients.iter().enumerate() {
             let Client::Http(target) = client else { continue };
-            let is_early = target.is_secure() || self.shared.step.sending.opens_first;
+            let is_early = target.is_secure() || self.shared.step.sending.connections.fixed().is_some();
             if !is_early || target.is_single_use() {
                 continue;
             }
@@ -317,7 +317,7 @@ impl User {
             let mut streams = self.shared.streams.lock().unwrap_or_else(PoisonError::into_inner);
             streams.push(StreamSample { sample, reply: *reply });
         }
-        if step.sending.keeps_requests {
+        if step.sending.keep_requests {
             let mut kept = self.shared.kept.lock().unwrap_or_else(PoisonError::into_inner);
             kept.push(KeptRequest {
                 index: over.ticket.index,
@@ -412,7 +412,7 @@ impl Shared {
             samples: Mutex::new(Vec::new()),
             streams: Mutex::default(),
             // Allocated before the clock starts.
-            kept: Mutex::new(Vec::with_capacity(if step.sending.keeps_requests {
+            kept: Mutex::new(Vec::with_capacity(if step.sending.keep_requests {
                 step.schedule.due_us.len()
             } else {
                 0
@@ -426,7 +426,7 @@ impl Shared {
     pub(super) async fn warm(&self) {
         for client in &self.clients {
             if let Client::Grpc(connections, _) | Client::Http2(_, connections) = client {
-                connections.warm(self.step.sending.opens_first).await;
+                connections.warm(self.step.sending.connections.fixed().is_some()).await;
             }
         }
     }

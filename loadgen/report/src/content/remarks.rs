@@ -80,7 +80,7 @@ fn search_stopped(run: &Run) -> Option<String> {
     ))
 }
 
-/// Ramps that ended early, and rates that were left out.
+/// Ramps that ended early, rates that were left out, and waits for connections.
 fn stops(run: &Run) -> impl Iterator<Item = String> {
     let ramps = run.points.iter().filter_map(|point| {
         let stopped = point.repeats.iter().filter_map(|repeat| repeat.driver.ramp()?.stopped_rps);
@@ -94,7 +94,18 @@ fn stops(run: &Run) -> impl Iterator<Item = String> {
             rate(lowest)
         ))
     });
-    ramps.chain(run.left_out.iter().cloned())
+    let waits = |point: &&Point| {
+        let mut repeats = point.repeats.iter();
+        repeats.any(|repeat| repeat.in_flight_limit_hit && repeat.pool.is_some())
+    };
+    let waited = run.points.iter().filter(waits).count();
+    let waited = (waited > 0).then(|| {
+        format!(
+            "In {waited} of {} points requests waited for one of the plan's `connections`, and their waits are in the latency",
+            run.points.len()
+        )
+    });
+    ramps.chain(run.left_out.iter().cloned()).chain(waited)
 }
 
 fn resumptions(run: &Run) -> impl Iterator<Item = String> {

@@ -16,27 +16,25 @@ pub(super) fn table(run: &Run) -> Option<Table> {
     for point in &run.points {
         for repeat in &point.repeats {
             let file = repeat.requests_file.as_deref().unwrap_or_default();
-            slow.extend(
-                repeat
-                    .slowest
-                    .iter()
-                    .map(|one| (&point.factors, repeat.index, file, one)),
-            );
+            let rows = repeat.slowest.iter();
+            slow.extend(rows.map(|one| (&point.factors, repeat.index, file, one)));
         }
     }
     slow.sort_by_key(|(.., one)| std::cmp::Reverse(one.latency_us));
     slow.truncate(MOST);
     let rows = slow.iter().map(|(factors, repeat, file, one)| {
         let stage = one.stage.as_ref();
-        vec![
-            Cell::plain(&words::name(run, factors)),
-            Cell::plain(&(repeat + 1).to_string()),
-            Cell::plain(&one.request.to_string()),
-            Cell::plain(&latency(one.latency_us as f64)),
-            Cell::plain(&latency(one.lag_us as f64)),
-            Cell::of(stage.map(|(name, us)| format!("{name} {}", latency(*us as f64)))),
-            Cell::plain(file),
-        ]
+        let stage = stage.map(|(name, us)| format!("{name} {}", latency(*us as f64)));
+        let cells = [
+            Some(words::name(run, factors)),
+            Some((repeat + 1).to_string()),
+            Some(one.request.to_string()),
+            Some(latency(one.latency_us as f64)),
+            Some(latency(one.lag_us as f64)),
+            stage,
+            Some((*file).to_owned()),
+        ];
+        cells.map(Cell::of).into()
     });
     let rows: Vec<Vec<Cell>> = rows.collect();
     let numbers = ["repeat", "request", "latency", "send lag"].map(figures);
