@@ -34,11 +34,12 @@ const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 /// Connections of a step.
 #[derive(Debug)]
 pub struct Connections {
-    endpoint: Arc<Endpoint>,
+    /// Server of the connections.
+    pub endpoint: Arc<Endpoint>,
     /// Address of infer calls.
     uri: Uri,
-    /// Scheme and authority.
-    origin: String,
+    /// Scheme and authority of requests.
+    pub(crate) origin: String,
     senders: Vec<Mutex<Option<SendRequest<Full<Bytes>>>>>,
     next: AtomicUsize,
 }
@@ -46,7 +47,8 @@ pub struct Connections {
 /// Complete reply.
 #[derive(Debug)]
 pub struct GrpcReply {
-    status: StatusCode,
+    /// HTTP status.
+    pub(crate) status: StatusCode,
     headers: HeaderMap,
     body: Received,
 }
@@ -57,7 +59,7 @@ impl Connections {
     /// # Errors
     /// An address with a path, because gRPC defines its own.
     pub fn new(endpoint: Arc<Endpoint>, users: usize, fixed: Option<usize>) -> Result<Self, String> {
-        let address = endpoint.address();
+        let address = &endpoint.address;
         if !address.prefix.is_empty() {
             return Err(format!(
                 "{}: no address of a gRPC server; give one as http://127.0.0.1:8001 or https://host:8001, without a path: its calls \
@@ -73,8 +75,8 @@ impl Connections {
     /// # Errors
     /// A name that cannot be that of a server.
     pub fn http2(endpoint: Arc<Endpoint>, users: usize, fixed: Option<usize>) -> Result<Self, String> {
-        let address = endpoint.address();
-        let called = endpoint.authority().to_str().unwrap_or(&address.authority);
+        let address = &endpoint.address;
+        let called = endpoint.authority.to_str().unwrap_or(&address.authority);
         let origin = format!("{}://{called}", address.scheme());
         let uri = format!("{origin}{}", infer_path());
         let count = fixed.unwrap_or_else(|| users.div_ceil(USERS_PER_CONNECTION)).max(1);
@@ -89,20 +91,9 @@ impl Connections {
         })
     }
 
-    /// Scheme and authority of requests.
-    pub(crate) fn origin(&self) -> &str {
-        &self.origin
-    }
-
-    /// Server of the connections.
-    #[must_use]
-    pub fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
-    }
-
     /// Opens all connections if that costs a handshake, or if `opens_first` says so. A call tries a failed connection again.
     pub async fn warm(&self, opens_first: bool) {
-        if self.endpoint.address().secure || opens_first {
+        if self.endpoint.address.secure || opens_first {
             for place in 0..self.senders.len() {
                 if self.sender(place).await.is_err() {
                     return;
@@ -167,7 +158,7 @@ impl Connections {
         *request.method_mut() = hyper::Method::POST;
         *request.uri_mut() = self.uri.clone();
         let headers = request.headers_mut();
-        headers.clone_from(self.endpoint.headers());
+        headers.clone_from(&self.endpoint.headers);
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         headers.insert(TE, HeaderValue::from_static("trailers"));
         request
@@ -216,21 +207,9 @@ pub fn with_model_version(framed: &Bytes, version: &str) -> Bytes {
 }
 
 impl GrpcReply {
-    /// HTTP status.
-    pub(crate) const fn status(&self) -> StatusCode {
-        self.status
-    }
-
     /// Length of the body in bytes.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.body.bytes.len()
-    }
-
-    /// True if the body is empty.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.body.bytes.is_empty()
     }
 
     fn metadata(&self, name: &str) -> Option<&str> {

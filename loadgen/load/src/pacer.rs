@@ -78,14 +78,14 @@ pub fn start(tickets: Arc<Tickets>, clock: Clock) -> io::Result<JoinHandle<Obser
 }
 
 fn pace(tickets: &Tickets, clock: Clock) -> Observed {
-    let schedule = tickets.schedule();
+    let schedule = &tickets.schedule;
     let mut sampler = InFlightSampler::new(schedule);
     let mut limit_hit = false;
     let mut released = 0;
     let (mut busy_since_us, mut stopped_us) = (None, None);
     while !tickets.is_stopped() {
         let now_us = clock.now_us();
-        if schedule.stops && tickets.in_flight(released) >= tickets.takers() {
+        if schedule.stops && tickets.in_flight(released) >= tickets.takers {
             let since_us = *busy_since_us.get_or_insert(now_us);
             if now_us - since_us >= BUSY_US {
                 stopped_us = Some(now_us);
@@ -96,7 +96,7 @@ fn pace(tickets: &Tickets, clock: Clock) -> Observed {
         }
         let mut due = 0;
         while let Some(&due_us) = schedule.due_us.get(released + due).filter(|&&due_us| due_us <= now_us) {
-            limit_hit |= schedule.in_window(due_us) && tickets.in_flight(released + due) >= tickets.takers();
+            limit_hit |= schedule.in_window(due_us) && tickets.in_flight(released + due) >= tickets.takers;
             due += 1;
         }
         if due > 0 {
@@ -207,7 +207,7 @@ pub async fn measure_release_lag(schedule: Schedule) -> io::Result<Vec<Sample>> 
     let probe = Arc::new_cyclic(|me| Probe {
         me: Weak::clone(me),
         clock,
-        samples: Mutex::new(Vec::with_capacity(tickets.schedule().due_us.len())),
+        samples: Mutex::new(Vec::with_capacity(tickets.schedule.due_us.len())),
         tickets: Arc::clone(&tickets),
     });
     let taker: Arc<dyn Taker> = probe.clone();

@@ -421,7 +421,7 @@ mod tests {
             ("r.jsonl", "{\"timestamp\":\"noon\"}\n", "`noon` is no time"),
             ("r.csv", "timestamp,path\n1,a b\n", "row 1: `a b` is no path"),
             ("r.har", "{}", "missing field `log`"),
-            ("a.log", "hello\n", "no column `timestamp`; there are hello"),
+            ("a.log", "hello\nyou\n", "row 1: no column `timestamp`; there are hello"),
             (
                 "a.log",
                 "::1 [10/Oct/2026:23:59:59 -0700] \"GET / HTTP/1.1\"\nhello\n",

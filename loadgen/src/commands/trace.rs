@@ -58,33 +58,28 @@ pub struct Options {
     pub round_batches: bool,
 }
 
-/// One request of a trace.
-#[derive(Debug, Clone, PartialEq)]
-struct Row {
-    at_s: f64,
-    ids: Vec<i64>,
-    batch_size: Option<u64>,
-}
+/// Cells of one request: its time, its ids and its batch size, as far as the log has them.
+type Row = [Option<String>; 3];
 
 /// Converts the log and prints a summary of the trace.
 ///
 /// # Errors
 /// A file that cannot be read or written, a missing column, or an invalid value, with its row.
 pub fn run(options: &Options) -> Result<(), RunError> {
-    let rows = read(options).map_err(RunError::Usage)?;
+    let (rows, length_s) = read(options).map_err(RunError::Usage)?;
     let text = written(&rows).map_err(|error| RunError::Unsound(format!("{}: {error}", options.out.display())))?;
     std::fs::write(&options.out, text).map_err(RunError::io(&options.out))?;
-    let length_s = rows.last().map_or(0.0, |last| last.at_s) - rows.first().map_or(0.0, |first| first.at_s);
     println!(
         "{} requests in {length_s:.1} s, {:.1} per second; a plan replays them with `arrivals = \"trace\"` and `arrival.file = \"{}\"`",
         rows.len(),
-        (rows.len() as f64 - 1.0) / length_s.max(1e-9),
+        (rows.len() as f64 - 1.0) / length_s,
         options.out.display()
     );
     Ok(())
 }
 
-fn read(options: &Options) -> Result<Vec<Row>, String> {
+/// Rows in the order of their times, and the time of the last one.
+fn read(options: &Options) -> Result<(Vec<Row>, f64), String> {
     let recording = RecordingSpec {
         file: options.log.clone(),
         column: options.time.clone(),
@@ -97,7 +92,8 @@ fn read(options: &Options) -> Result<Vec<Row>, String> {
             format!("{file}: request {row} by time, at {:.6} s: {what}", call.at_s)
         })
     });
-    rows.collect()
+    let length_s = calls.last().map_or(0.0, |last| last.at_s);
+    Ok((rows.collect::<Result<_, _>>()?, length_s))
 }
 
 fn row(call: &Call, options: &Options) -> Result<Row, String> {
@@ -106,54 +102,42 @@ fn row(call: &Call, options: &Options) -> Result<Row, String> {
         let cell = call.values.get(column);
         cell.ok_or_else(|| format!("no column `{column}`; there are {}", there()))
     };
+    let parsed = |text: &str| text.parse::<i64>().map_err(|error| format!("`{text}`: {error}"));
     let ids = match &options.ids {
-        Some(column) => cell(column)?
-            .split([' ', ';'])
-            .filter(|part| !part.is_empty())
-            .map(|part| part.parse().map_err(|error| format!("`{part}`: {error}")))
-            .collect::<Result<Vec<i64>, _>>()?,
-        None => Vec::new(),
-    };
-    let size = match &options.batch {
+        None => None,
         Some(column) => {
-            let cell = cell(column)?;
-            Some(cell.parse::<u64>().map_err(|error| format!("`{cell}`: {error}"))?)
+            let ids = cell(column)?.split([' ', ';']).filter(|id| !id.is_empty());
+            Some(ids.map(parsed).collect::<Result<Vec<i64>, _>>()?)
         }
-        None if ids.is_empty() => None,
-        None => Some(ids.len() as u64),
     };
-    let batch_size = size.map(|size| {
-        if options.round_batches {
-            size.next_power_of_two()
-        } else {
-            size
-        }
-    });
-    match batch_size.filter(|size| !(1..=MAX_BATCH).contains(size)) {
-        Some(size) => Err(format!("a batch of {size} is not within 1 and {MAX_BATCH}")),
-        None => Ok(Row {
-            at_s: call.at_s,
-            ids,
-            batch_size,
-        }),
+    let size = match (&options.batch, &ids) {
+        (Some(column), _) => Some(parsed(cell(column)?)?),
+        (None, ids) => ids.as_ref().map(|ids| ids.len().max(1) as i64),
+    };
+    let size = match size.map(u64::try_from) {
+        Some(Ok(size)) if options.round_batches => Some(size.next_power_of_two()),
+        Some(size) => Some(size.unwrap_or(0)),
+        None => None,
+    };
+    if let Some(size) = size.filter(|size| !(1..=MAX_BATCH).contains(size)) {
+        return Err(format!("a batch of {size} is not within 1 and {MAX_BATCH}"));
     }
+    let ids = ids.map(|ids| ids.iter().map(i64::to_string).collect::<Vec<_>>().join(" "));
+    Ok([
+        Some(format!("{:.6}", call.at_s)),
+        ids,
+        size.map(|size| size.to_string()),
+    ])
 }
 
-/// Formats the trace; rows ascend.
+/// Formats the trace.
 fn written(rows: &[Row]) -> csv::Result<Vec<u8>> {
-    let first = rows.first().map_or(0.0, |row| row.at_s);
-    let has_ids = rows.iter().any(|row| !row.ids.is_empty());
-    let has_sizes = rows.iter().any(|row| row.batch_size.is_some());
-    let columns = ["timestamp", "entity_id", "batch_size"].map(str::to_owned);
-    let cells = rows.iter().map(|row| {
-        let ids: Vec<String> = row.ids.iter().map(i64::to_string).collect();
-        let size = row.batch_size.unwrap_or(1).to_string();
-        [format!("{:.6}", row.at_s - first), ids.join(" "), size]
-    });
+    let names = ["timestamp", "entity_id", "batch_size"];
+    let given = rows.first().into_iter().flatten().zip(names);
     let mut csv = csv::Writer::from_writer(Vec::new());
-    for [time, ids, size] in std::iter::once(columns).chain(cells) {
-        let given = [Some(time), has_ids.then_some(ids), has_sizes.then_some(size)];
-        csv.write_record(given.iter().flatten())?;
+    csv.write_record(given.filter_map(|(cell, name)| cell.as_ref().map(|_| name)))?;
+    for row in rows {
+        csv.write_record(row.iter().flatten())?;
     }
     Ok(csv.into_inner().map_err(csv::IntoInnerError::into_error)?)
 }
@@ -185,7 +169,7 @@ mod tests {
     #[test]
     fn a_log_becomes_a_trace() {
         let file = log(b"at,users\n2500,7 8 9\n1000,5\n1500.5,6;4\n");
-        let rows = read(&options(file.path())).unwrap();
+        let (rows, _) = read(&options(file.path())).unwrap();
         assert_eq!(
             String::from_utf8(written(&rows).unwrap()).unwrap(),
             "timestamp,entity_id,batch_size\n0.000000,5,1\n0.500500,6 4,2\n1.500000,7 8 9,4\n"

@@ -3,7 +3,7 @@
 
 use super::arrivals::RawArrival;
 use super::check::Base;
-use super::fault::{Fault, missing, only_with, refuse};
+use super::fault::{Fault, fault, missing, only_with, refuse};
 use super::{columns, raw};
 use tierlab_load::keys::KeyDistribution;
 use tierlab_load::recording::Call;
@@ -61,17 +61,12 @@ pub(super) fn replay(keys: &mut KeyDistribution, raw: &RawArrival, calls: &[Call
         return Ok(());
     };
     let ids = recorded.iter().map(|id| {
-        let what = |_| {
-            Fault::new(
-                "arrival.file",
-                format!("`entity_id` is `{id}`, and a replayed request has one number"),
-            )
-        };
-        id.parse().map_err(what)
+        let number = id.parse::<i64>();
+        number.map_err(|_| fault!("arrival.file", "`entity_id` is `{id}`, and a replayed request has one number"))
     });
     *keys = KeyDistribution::File {
         file: raw.file.clone().unwrap_or_default(),
-        ids: ids.collect::<Result<Vec<i64>, Fault>>()?.into(),
+        ids: ids.collect::<Result<Vec<_>, Fault>>()?.into(),
         texts: [].into(),
     };
     Ok(())

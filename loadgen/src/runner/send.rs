@@ -258,7 +258,7 @@ pub(super) async fn send(
     around.begin().await;
     around.watch.sent_by(workers.size());
     let order = StepOrder {
-        target: requests.target.control.spec().clone(),
+        target: requests.target.control.spec.as_ref().clone(),
         load: requests.load,
         seed: requests.seed,
         journey: None,

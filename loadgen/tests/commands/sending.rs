@@ -7,6 +7,8 @@ use axum::http::{HeaderMap, Version};
 use flate2::read::GzDecoder;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::io::Read as _;
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -22,6 +24,23 @@ fn sweep(url: &str, keys: &str, args: &[&str]) -> (Ended, Workdir) {
     (run(command), place)
 }
 
+/// Rows and columns of a file, as the reader of most people finds them.
+fn by_pyarrow(file: &Path) -> String {
+    const SCRIPT: &str = "import sys, pyarrow.parquet as parquet\n\
+                          table = parquet.read_table(sys.argv[1])\n\
+                          print(table.num_rows, *table.column_names)";
+    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.runtime/venv/bin/python");
+    assert!(
+        python.exists(),
+        "{} is missing: run `scripts/setup python`",
+        python.display()
+    );
+    let read = Command::new(python).args(["-c", SCRIPT]).arg(file).output().unwrap();
+    let failed = String::from_utf8_lossy(&read.stderr);
+    assert!(read.status.success(), "{failed}");
+    String::from_utf8(read.stdout).unwrap().trim().to_owned()
+}
+
 #[test]
 fn every_request_is_a_row_of_its_step() {
     let server = Noting::start(Duration::ZERO);
@@ -29,7 +48,7 @@ fn every_request_is_a_row_of_its_step() {
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let repeat = &place.run_json()["points"][0]["repeats"][0];
     let file = place.path("results/r").join(repeat["requests_file"].as_str().unwrap());
-    let reader = ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(file).unwrap()).unwrap();
+    let reader = ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(&file).unwrap()).unwrap();
     let batches: Vec<_> = reader.build().unwrap().map(Result::unwrap).collect();
     let rows: usize = batches.iter().map(arrow_array::RecordBatch::num_rows).sum();
     // The warm-up of 0.2 s too.
@@ -58,6 +77,9 @@ fn every_request_is_a_row_of_its_step() {
         (200, 2, 9)
     );
     assert!(ended.stdout.contains("Slowest requests"), "{}", ended.stdout);
+    let columns = "point offered_rps repeat request in_window due_us sent_us first_byte_us done_us outcome status request_bytes \
+                   reply_bytes line shapes key decode_us admit_us cache_us tier_us join_us batch_us infer_us encode_us";
+    assert_eq!(by_pyarrow(&file), format!("48 {columns}"));
     let (ended, _place) = sweep(&server.url, "keep_requests = true", &["--workers", "2"]);
     assert!(
         ended.code == Some(2) && ended.stderr.contains("`keep_requests`"),

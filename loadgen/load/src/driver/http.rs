@@ -44,17 +44,17 @@ const PLAIN_BYTES: u64 = 64 << 20;
 /// Destination and form of requests over HTTP.
 #[derive(Debug, Clone)]
 pub struct HttpRoute {
-    endpoint: Arc<Endpoint>,
-    method: Method,
+    pub(crate) endpoint: Arc<Endpoint>,
+    pub(crate) method: Method,
     path: Uri,
     /// Content type of the body, unless it is an infer request.
     content_type: Option<HeaderValue>,
     /// Rule for a successful reply of endpoints that do not speak the Open Inference Protocol.
-    success: Option<Arc<Success>>,
+    pub(crate) success: Option<Arc<Success>>,
     /// Set if replies stream.
     stream: Option<Arc<StreamSpec>>,
     /// Connections over HTTP/2, shared by all users.
-    http2: Option<Arc<Connections>>,
+    pub(super) http2: Option<Arc<Connections>>,
 }
 
 impl HttpRoute {
@@ -65,11 +65,6 @@ impl HttpRoute {
             http2: Some(connections),
             ..self
         }
-    }
-
-    /// Connections over HTTP/2.
-    pub(super) const fn http2(&self) -> Option<&Arc<Connections>> {
-        self.http2.as_ref()
     }
 
     /// Infer route of a model, behind the server's prefix.
@@ -105,29 +100,13 @@ impl HttpRoute {
     /// Address for messages, without the query.
     #[must_use]
     pub fn shown(&self) -> String {
-        let address = self.endpoint.address();
+        let address = &self.endpoint.address;
         format!("{}://{}{}", address.scheme(), address.authority, self.path.path())
-    }
-
-    /// Server of the route.
-    #[must_use]
-    pub fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
-    }
-
-    /// HTTP method.
-    pub(crate) const fn method(&self) -> &Method {
-        &self.method
     }
 
     /// Path with the server's prefix and the query.
     pub(crate) fn path(&self) -> &str {
         self.path.path_and_query().map_or("/", PathAndQuery::as_str)
-    }
-
-    /// Rule for a successful reply of endpoints that do not speak the Open Inference Protocol.
-    pub(crate) const fn success(&self) -> Option<&Arc<Success>> {
-        self.success.as_ref()
     }
 
     /// Headers of a body.
@@ -178,7 +157,7 @@ pub(super) struct Target {
     headers: HeaderMap,
     limit: Limit,
     /// True if each request has a connection of its own.
-    is_single_use: bool,
+    pub(super) is_single_use: bool,
     /// True if the times of reads are of use.
     stamps_reads: bool,
     compress: Option<Compress>,
@@ -200,7 +179,7 @@ impl Target {
         if let Some(connections) = &route.http2 {
             // Pseudo-headers of HTTP/2 take the place of `host`.
             headers.remove(HOST);
-            connections.origin().clone_into(&mut origin);
+            connections.origin.clone_into(&mut origin);
             // Both parts were parsed before.
             route.path = format!("{origin}{}", route.path).parse().unwrap_or(route.path);
         }
@@ -226,13 +205,9 @@ impl Target {
         }
     }
 
-    pub(super) const fn is_single_use(&self) -> bool {
-        self.is_single_use
-    }
-
     /// True if connecting is so expensive that it is done before the clock starts.
     pub(super) fn is_secure(&self) -> bool {
-        self.route.endpoint.address().secure
+        self.route.endpoint.address.secure
     }
 
     fn request(&self, body: &Body) -> Request<Full<Bytes>> {
@@ -270,7 +245,8 @@ pub(super) async fn exchange_over_http2(
 pub(super) struct HttpConnection {
     sender: SendRequest<Full<Bytes>>,
     connection: http1::Connection<Wire, Full<Bytes>>,
-    over: bool,
+    /// True if nothing can be sent on it any more.
+    pub(super) over: bool,
 }
 
 impl HttpConnection {
@@ -291,11 +267,6 @@ impl HttpConnection {
             connection,
             over: false,
         }))
-    }
-
-    /// True if nothing can be sent on the connection any more.
-    pub(super) const fn is_over(&self) -> bool {
-        self.over
     }
 
     /// Makes the connection ready, and returns true if a request would be written at once. The connection is polled
@@ -435,9 +406,10 @@ pub(super) async fn exchange(
 
 /// Complete reply, not checked yet.
 pub(crate) struct HttpReply {
-    status: StatusCode,
+    pub(crate) status: StatusCode,
     headers: HeaderMap,
-    body: Received,
+    /// Body as received.
+    pub(crate) body: Received,
     /// Rule of success, for replies other than infer replies.
     success: Option<Arc<Success>>,
     /// Arrival of the body, piece by piece, if it streams.
@@ -469,11 +441,6 @@ impl HttpReply {
         }
     }
 
-    /// HTTP status.
-    pub(crate) const fn status(&self) -> StatusCode {
-        self.status
-    }
-
     /// Stage times reported by the server.
     pub(crate) fn timings(&self) -> Option<StageTimings> {
         reply::stages(&self.headers)
@@ -503,11 +470,6 @@ impl HttpReply {
                 reply::quoted(coding)
             )
         })
-    }
-
-    /// Body as received.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.body.bytes
     }
 
     /// Checks status and structure, and reads the server's stage times.
@@ -726,11 +688,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_close_that_is_seen_before_the_request_is_handed_over() {
-        after_a_close(|connection| !connection.make_ready() && connection.is_over()).await;
+        after_a_close(|connection| !connection.make_ready() && connection.over).await;
     }
 
     #[tokio::test]
     async fn a_close_that_is_seen_in_the_poll_that_would_send_the_request() {
-        after_a_close(|connection| !connection.is_over()).await;
+        after_a_close(|connection| !connection.over).await;
     }
 }

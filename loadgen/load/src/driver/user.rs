@@ -88,7 +88,7 @@ impl Client {
     fn exchange(&self, body: &Body, connection: Option<Box<HttpConnection>>, send_time: &Arc<SendTime>) -> Exchange {
         match self {
             Self::Http(target) => {
-                let is_single_use = target.is_single_use();
+                let is_single_use = target.is_single_use;
                 let exchange = http::exchange(Arc::clone(target), body.clone(), connection, Arc::clone(send_time));
                 Box::pin(async move {
                     let (reply, connection) = exchange.await;
@@ -183,7 +183,7 @@ impl User {
         for (server, client) in self.shared.clients.iter().enumerate() {
             let Client::Http(target) = client else { continue };
             let is_early = target.is_secure() || self.shared.step.sending.connections.fixed().is_some();
-            if !is_early || target.is_single_use() {
+            if !is_early || target.is_single_use {
                 continue;
             }
             let send_time = Arc::clone(&self.state().send_time);
@@ -285,7 +285,7 @@ impl User {
         let step = &self.shared.step;
         let server = self.shared.server(ticket);
         let connection = state.connections[server].take();
-        let connection = connection.filter(|connection| !connection.is_over());
+        let connection = connection.filter(|connection| !connection.over);
         let timeout_us = u64::try_from(step.timeout.as_micros()).unwrap_or(u64::MAX / 2);
         let limit_us = clock.now_us().saturating_add(timeout_us);
         Call {
@@ -393,7 +393,7 @@ impl Client {
         match route {
             Route::Http(route) => {
                 let target = Arc::new(http::Target::new(route, limit, step.sending));
-                match route.http2() {
+                match &route.http2 {
                     Some(connections) => Self::Http2(target, Arc::clone(connections)),
                     None => Self::Http(target),
                 }
@@ -459,8 +459,8 @@ impl Reply {
     /// HTTP status.
     pub(super) fn status(&self) -> u16 {
         match self {
-            Self::Http(reply) => reply.status().as_u16(),
-            Self::Grpc(reply) => reply.status().as_u16(),
+            Self::Http(reply) => reply.status.as_u16(),
+            Self::Grpc(reply) => reply.status.as_u16(),
         }
     }
 

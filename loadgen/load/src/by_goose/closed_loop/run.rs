@@ -80,8 +80,8 @@ fn scenario_of(shared: &Arc<Shared>) -> Result<goose::GooseAttack, DriverError> 
         Box::pin(async move { user::turn(user, &shared).await })
     });
     let host = match &shared.step.route {
-        Route::Http(route) => route.endpoint().address().url(),
-        Route::Grpc(connections) => connections.endpoint().address().url(),
+        Route::Http(route) => route.endpoint.address.url(),
+        Route::Grpc(connections) => connections.endpoint.address.url(),
     };
     let scenario = Scenario::new("closed loop").register_transaction(Transaction::new(function));
     attack(host, shared.users.count, scenario, true)

@@ -33,7 +33,7 @@ pub async fn run_from<E: From<DriverError>>(
         // Steps share the connections, so only the first step opens them.
         call.connections.warm(false).await;
     }
-    let host = shared.step.endpoint.address().url();
+    let host = shared.step.endpoint.address.url();
     let attack = attack(host, shared.step.users, scenario_of(&shared), false)?;
     let ran = shared
         .open_loop
