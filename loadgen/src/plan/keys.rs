@@ -62,7 +62,12 @@ pub(super) fn replay(keys: &mut KeyDistribution, raw: &RawArrival, calls: &[Call
     };
     let ids = recorded.iter().map(|id| {
         let number = id.parse::<i64>();
-        number.map_err(|_| fault!("arrival.file", "`entity_id` is `{id}`, and a replayed request has one number"))
+        number.map_err(|_| {
+            fault!(
+                "arrival.file",
+                "`entity_id` is `{id}`, and a replayed request has one number"
+            )
+        })
     });
     *keys = KeyDistribution::File {
         file: raw.file.clone().unwrap_or_default(),

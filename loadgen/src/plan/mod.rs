@@ -187,20 +187,14 @@ impl Plan {
         checked.map_err(|fault| refusal(&self.file, &self.text, fault))
     }
 
-    /// The same plan with another time limit of its searches, in seconds.
-    #[must_use]
-    pub fn with_search_limit(mut self, limit_s: Option<u32>) -> Self {
-        if let (Some(search), Some(limit_s)) = (&mut self.search, limit_s) {
-            search.limit = Duration::from_secs(limit_s.into());
-        }
-        self
-    }
-
-    /// The same plan, which keeps every request if `keeps` says so.
+    /// The same plan with another time limit of its searches, in seconds, and with every request kept if `keeps` says so.
     ///
     /// # Errors
     /// Requests that cannot be kept.
-    pub fn keeping_requests(mut self, keeps: bool) -> Result<Self, PlanError> {
+    pub fn with_options(mut self, search_limit_s: Option<u32>, keeps: bool) -> Result<Self, PlanError> {
+        if let (Some(search), Some(limit_s)) = (&mut self.search, search_limit_s) {
+            search.limit = Duration::from_secs(limit_s.into());
+        }
         self.sending.keep_requests |= keeps;
         match self.check_sending() {
             Ok(()) => Ok(self),
@@ -447,12 +441,7 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
         window: Duration::from_secs_f64(raw.step_s),
         drain: Duration::from_secs_f64(raw.drain_s),
         max_in_flight: raw.max_in_flight as usize,
-        sending: Sending {
-            connections: raw.connections,
-            compress: raw.compress,
-            http2: raw.http2,
-            keep_requests: raw.keep_requests,
-        },
+        sending: raw.sending(),
         timeout: Duration::from_millis(raw.timeout_ms.into()),
         reply_limit_bytes: raw.reply_limit_bytes.map(|bytes| bytes as usize),
         protocol: raw.protocol,

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tierlab_analysis::record::Limits;
 use tierlab_load::by_goose::closed_loop::Think;
+use tierlab_load::driver::{Compress, ConnectionUse, Sending};
 
 /// Plan of a sweep, or with `[lab]` of a lab.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -41,9 +42,9 @@ pub(super) struct RawPlan {
     /// service time; or a number of connections, opened before the step, for which requests wait as in a client's pool: over HTTP/1.1
     /// one request at a time on each, over HTTP/2 and gRPC any number (open loops only).
     #[serde(default)]
-    pub(super) connections: tierlab_load::driver::ConnectionUse,
+    pub(super) connections: ConnectionUse,
     /// Bodies compressed with gzip: "requests", "replies" or "both". Times end with the last byte, before it is decompressed.
-    pub(super) compress: Option<tierlab_load::driver::Compress>,
+    pub(super) compress: Option<Compress>,
     /// If true, requests in open loops go over HTTP/2, with TLS by ALPN and without by prior knowledge. Metadata and the request before
     /// the measurement go over HTTP/1.1.
     #[serde(default)]
@@ -110,6 +111,16 @@ pub(super) struct RawPlan {
 }
 
 impl RawPlan {
+    /// Connections, coding and record of its requests.
+    pub(super) const fn sending(&self) -> Sending {
+        Sending {
+            connections: self.connections,
+            compress: self.compress,
+            http2: self.http2,
+            keep_requests: self.keep_requests,
+        }
+    }
+
     /// Facts that its parts are checked against; its paths are relative to `base`.
     pub(super) const fn source<'a>(&'a self, base: Base<'a>) -> Source<'a> {
         Source {
@@ -170,8 +181,8 @@ pub(super) struct RawLoad {
     #[serde(default)]
     pub(super) batch_sizes: Vec<u32>,
     /// Requests per second, each a point of its own. Or a ramp, the plan's only load: `{ from = 10, to = 500, over = 60 }` raises
-    /// the rate for `over` seconds (default: `step_s`) and then keeps it; its result has ten blocks, and it stops once every user
-    /// has been busy for a second.
+    /// the rate for `over` seconds, or else all of `step_s`, and then keeps it; its result has ten blocks, and it stops once every
+    /// user has been busy for a second.
     #[serde(default)]
     pub(super) rates: Rates,
     /// With `mode = "concurrency"`: numbers of users. A user sends again after its reply and its think time. Each number is a point of

@@ -67,9 +67,7 @@ pub struct Options {
 /// # Errors
 /// See [`RunError`].
 pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunError> {
-    let mut plan = Plan::load(&options.plan)?
-        .with_search_limit(options.run.search_limit_s)
-        .keeping_requests(options.run.keep_requests)?;
+    let mut plan = Plan::load(&options.plan)?.with_options(options.run.search_limit_s, options.run.keep_requests)?;
     plan.selfcheck |= options.selfcheck;
     plan.until = options.until;
     let lab = lab_of(&plan, options)?;
