@@ -126,7 +126,7 @@ enum Command {
     /// One of several load processes; started by `--workers`
     #[command(hide = true)]
     LoadProcess,
-    /// Converts a request log in CSV to a trace that plans replay
+    /// Converts a request log to a trace that plans replay
     #[command(
         after_help = "Examples:\n  tierlab-loadgen trace access.csv --time ts --unit ms --ids user_id --out trace.csv\n  \
             tierlab-loadgen trace access.csv --time at --unit rfc3339 --batch rows --round-batches --out trace.csv"

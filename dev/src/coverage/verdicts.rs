@@ -120,10 +120,12 @@ fn repeat(setting: VerdictSetting, index: u32, seed: u64) -> Repeat {
     let window = schedule.window_start_us..schedule.window_end_us;
     let finished = Finished {
         streams: Vec::new(),
+        kept: Vec::new(),
         examples: BTreeMap::new(),
         observed: Observed {
             limit_hit: false,
             mean_in_flight: laws::by_stays(&samples, &window),
+            stopped_us: None,
         },
         samples,
         window_began: SystemTime::UNIX_EPOCH,

@@ -8,7 +8,8 @@ use crate::decision;
 use crate::latency::{bands, grade, objective, tail};
 use crate::record::{
     Driven, Factors, Fault, Finding, Gap, Grade, Grades, IdleByCause, Interval, Limits, Percentile, Point, Pricing,
-    Repeat, Run, ServerDelta, Slo, StreamFigure, StreamSummary, Summary, Verdict, counted,
+    RAMP_BLOCKS, RampBlock, RampRates, Repeat, Run, ServerDelta, Slo, StreamFigure, StreamSummary, Summary, Verdict,
+    counted,
 };
 use crate::statistics::percentile::BlockTable;
 use crate::statistics::{inversion, sections, student};
@@ -153,6 +154,10 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
         goodput_rps: limit_us.map(|limit_us| rate_interval(repeats, |repeat| objective::rate(repeat, limit_us))),
         goodput_share: limit_us.and_then(|limit_us| objective::share(repeats, limit_us)),
         streams: streams(repeats),
+        ramp: match &point.factors.driven {
+            Some(Driven::Ramp(rates)) => ramp_blocks(rates, repeats),
+            _ => Vec::new(),
+        },
         inferences_per_s: achieved_rps.map(|rps| rps * rows_per_request(&point.factors, repeats)),
         error_share: errors as f64 / scheduled.max(1) as f64,
         errors,
@@ -189,6 +194,42 @@ fn streams(repeats: &[Repeat]) -> BTreeMap<StreamFigure, StreamSummary> {
     StreamFigure::ALL.into_iter().filter_map(of_figure).collect()
 }
 
+/// Returns the blocks of a ramp in which anything was sent, in the order of time.
+fn ramp_blocks(rates: &RampRates, repeats: &[Repeat]) -> Vec<RampBlock> {
+    (0..RAMP_BLOCKS)
+        .filter_map(|index| ramp_block(index, rates, repeats))
+        .collect()
+}
+
+/// Returns a block of a ramp; `None` if nothing was sent in it.
+fn ramp_block(index: usize, rates: &RampRates, repeats: &[Repeat]) -> Option<RampBlock> {
+    let of = |blocks: &Vec<Histogram<u64>>| blocks.get(index).map_or(0, Histogram::len);
+    let latencies = repeats
+        .iter()
+        .filter_map(|repeat| repeat.histograms.latency.get(index..=index));
+    let table = BlockTable::new(latencies);
+    let errors = repeats.iter().map(|repeat| of(&repeat.histograms.failed)).sum();
+    let samples = table.samples();
+    if samples + errors == 0 {
+        return None;
+    }
+    let figures = repeats.iter().filter_map(|repeat| repeat.driver.ramp());
+    let answered: u64 = figures.map(|figures| figures.answered[index]).sum();
+    let seconds: f64 = repeats.iter().map(|repeat| repeat.window_s / RAMP_BLOCKS as f64).sum();
+    let percentiles = Percentile::ALL.into_iter();
+    let percentiles = percentiles.filter(|one| samples >= one.samples_needed());
+    let at = |block: usize| rates.rate(block as f64 / RAMP_BLOCKS as f64);
+    Some(RampBlock {
+        offered_rps: [at(index), at(index + 1)],
+        answered_rps: answered as f64 / seconds,
+        samples,
+        errors,
+        percentiles: percentiles
+            .filter_map(|one| Some((one, latency_interval(&table, one.quantile())?)))
+            .collect(),
+    })
+}
+
 /// Returns the verdict by the rules of the point's driver.
 fn judge(factors: &Factors, repeats: &[Repeat], evidence: &Evidence<'_>, limits: &Limits) -> (Verdict, Vec<Fault>) {
     match &factors.driven {
@@ -196,6 +237,7 @@ fn judge(factors: &Factors, repeats: &[Repeat], evidence: &Evidence<'_>, limits:
             verdict::judge_closed_loop(evidence, laws::closed_loop_figures(repeats), limits)
         }
         Some(Driven::Journey { step: Some(_), .. }) => verdict::judge_step(evidence, limits),
+        Some(Driven::Ramp(_)) => verdict::judge_ramp(evidence, limits),
         _ => verdict::judge(evidence, limits),
     }
 }
@@ -349,7 +391,7 @@ fn idle_by_cause(repeats: &[Repeat]) -> Option<IdleByCause> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Histograms, Mode};
+    use crate::record::{DriverFigures, Histograms, Mode, RampFigures};
     use crate::statistics::percentile::histogram;
 
     /// Summarises repeats of 1,000 requests: 50 ms each in disturbed repeats, 1 ms in the others.
@@ -420,5 +462,46 @@ mod tests {
             verdict.contains("invalid: disturbed in 3 of 4 repeats: a compiler ran"),
             "{verdict}"
         );
+    }
+
+    #[test]
+    fn blocks_have_their_rates_and_the_percentiles_that_they_hold() {
+        let rates = RampRates {
+            from: 10.0,
+            to: 110.0,
+            over: 0.5,
+        };
+        let mut latency = vec![histogram(&[]); RAMP_BLOCKS];
+        latency[0] = histogram(&[1_000; 19]);
+        latency[6] = histogram(&(1..=200).map(|us| us * 10).collect::<Vec<u64>>());
+        let mut answered = [0; RAMP_BLOCKS];
+        answered[6] = 150;
+        let repeat = Repeat {
+            window_s: 20.0,
+            driver: DriverFigures::Ramp {
+                ramp: RampFigures {
+                    answered,
+                    stopped_rps: None,
+                },
+            },
+            histograms: Histograms {
+                latency,
+                ..Histograms::default()
+            },
+            ..Repeat::empty()
+        };
+        let [first, last] = &ramp_blocks(&rates, &[repeat.clone(), repeat])[..] else {
+            panic!("two blocks have requests")
+        };
+        assert_eq!((first.offered_rps, first.samples), ([10.0, 30.0], 38));
+        assert!(first.percentiles.keys().eq(&[Percentile::P50]));
+        assert_eq!((last.offered_rps, last.answered_rps), ([110.0, 110.0], 75.0));
+        assert!(
+            last.percentiles
+                .keys()
+                .eq(&[Percentile::P50, Percentile::P90, Percentile::P95])
+        );
+        let p95_us = last.percentiles[&Percentile::P95].value;
+        assert!((1_890.0..=1_902.0).contains(&p95_us), "{p95_us}");
     }
 }

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use tierlab_analysis::record::RampRates;
 
 /// Arrival process and its profile.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -27,8 +28,13 @@ pub enum Process {
         /// Standard deviation of a gap over its mean: 0 is constant, 1 is Poisson, more is bursts.
         cv: f64,
     },
-    /// Gaps of recorded requests, in their order, at the load's own mean rate.
-    Trace(Arc<Trace>),
+    /// Recorded requests in their order.
+    Trace {
+        /// Recorded times.
+        trace: Arc<Trace>,
+        /// Recorded seconds in a second of the step, for requests at their own times; `None` for their gaps at the load's mean rate.
+        speed: Option<f64>,
+    },
 }
 
 /// Arrival times of recorded requests.
@@ -55,9 +61,26 @@ pub enum Shape {
         /// Share at the window's end.
         to: f64,
     },
+    /// Straight line between two rates, then the second one. The step stops once every user has been busy for a while.
+    Climb(RampRates),
 }
 
 impl Arrivals {
+    /// Rates of a ramp; `None` at a constant mean rate.
+    #[must_use]
+    pub const fn ramp(&self) -> Option<RampRates> {
+        match self.shape {
+            Shape::Climb(rates) => Some(rates),
+            _ => None,
+        }
+    }
+
+    /// True if recorded requests are sent at their own times.
+    #[must_use]
+    pub const fn is_replay(&self) -> bool {
+        matches!(self.process, Process::Trace { speed: Some(_), .. })
+    }
+
     /// Creates equal gaps at a constant rate.
     #[must_use]
     pub const fn constant() -> Self {
@@ -74,13 +97,17 @@ impl fmt::Display for Arrivals {
             Process::Poisson => f.write_str("poisson")?,
             Process::Constant => f.write_str("constant")?,
             Process::Gamma { cv } => write!(f, "gamma(cv {cv:.2})")?,
-            Process::Trace(trace) => {
-                let name = trace.file.file_name().unwrap_or_default();
-                write!(f, "trace({})", name.to_string_lossy())?;
+            Process::Trace { trace, speed } => {
+                let name = trace.file.file_name().unwrap_or_default().to_string_lossy();
+                match speed {
+                    None => write!(f, "trace({name})")?,
+                    Some(speed) => write!(f, "replay({name} ×{speed})")?,
+                }
             }
         }
         match &self.shape {
-            Shape::Flat => Ok(()),
+            // A ramp is named by the point's driver.
+            Shape::Flat | Shape::Climb(_) => Ok(()),
             Shape::Steps(pieces) => {
                 let pieces: Vec<String> = pieces.iter().map(|piece| format!("{piece:.2}")).collect();
                 write!(f, " in steps({})", pieces.join(" "))

@@ -10,6 +10,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http_body_util::Full;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, TE};
+use hyper::http::response::Parts;
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use prost::Message as _;
@@ -33,8 +34,12 @@ const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 /// Connections of a step.
 #[derive(Debug)]
 pub struct Connections {
-    endpoint: Arc<Endpoint>,
+    /// Server of the connections.
+    pub endpoint: Arc<Endpoint>,
+    /// Address of infer calls.
     uri: Uri,
+    /// Scheme and authority of requests.
+    pub(crate) origin: String,
     senders: Vec<Mutex<Option<SendRequest<Full<Bytes>>>>>,
     next: AtomicUsize,
 }
@@ -42,18 +47,19 @@ pub struct Connections {
 /// Complete reply.
 #[derive(Debug)]
 pub struct GrpcReply {
-    status: StatusCode,
+    /// HTTP status.
+    pub(crate) status: StatusCode,
     headers: HeaderMap,
     body: Received,
 }
 
 impl Connections {
-    /// Creates connections for `users` users; each is opened on first use, and again after it broke.
+    /// Creates connections over gRPC for `users` users, or a `fixed` number; each is opened on first use, and again after it broke.
     ///
     /// # Errors
     /// An address with a path, because gRPC defines its own.
-    pub fn new(endpoint: Arc<Endpoint>, users: usize) -> Result<Self, String> {
-        let address = endpoint.address();
+    pub fn new(endpoint: Arc<Endpoint>, users: usize, fixed: Option<usize>) -> Result<Self, String> {
+        let address = &endpoint.address;
         if !address.prefix.is_empty() {
             return Err(format!(
                 "{}: no address of a gRPC server; give one as http://127.0.0.1:8001 or https://host:8001, without a path: its calls \
@@ -61,29 +67,33 @@ impl Connections {
                 address.url()
             ));
         }
-        let called = endpoint.authority().to_str().unwrap_or(&address.authority);
-        let uri = format!("{}://{called}{}", address.scheme(), infer_path());
+        Self::http2(endpoint, users, fixed)
+    }
+
+    /// Creates connections for requests of any kind: `fixed`, or as many as the users need.
+    ///
+    /// # Errors
+    /// A name that cannot be that of a server.
+    pub fn http2(endpoint: Arc<Endpoint>, users: usize, fixed: Option<usize>) -> Result<Self, String> {
+        let address = &endpoint.address;
+        let called = endpoint.authority.to_str().unwrap_or(&address.authority);
+        let origin = format!("{}://{called}", address.scheme());
+        let uri = format!("{origin}{}", infer_path());
+        let count = fixed.unwrap_or_else(|| users.div_ceil(USERS_PER_CONNECTION)).max(1);
         Ok(Self {
             uri: uri
                 .parse()
                 .map_err(|_| format!("`{called}` cannot be the name of a server"))?,
+            origin,
             endpoint,
-            senders: (0..users.div_ceil(USERS_PER_CONNECTION).max(1))
-                .map(|_| Mutex::new(None))
-                .collect(),
+            senders: (0..count).map(|_| Mutex::new(None)).collect(),
             next: AtomicUsize::new(0),
         })
     }
 
-    /// Server of the connections.
-    #[must_use]
-    pub fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
-    }
-
-    /// Opens all connections if that costs a handshake. A call tries a failed connection again.
-    pub async fn warm(&self) {
-        if self.endpoint.address().secure {
+    /// Opens all connections if that costs a handshake, or if `opens_first` says so. A call tries a failed connection again.
+    pub async fn warm(&self, opens_first: bool) {
+        if self.endpoint.address.secure || opens_first {
             for place in 0..self.senders.len() {
                 if self.sender(place).await.is_err() {
                     return;
@@ -97,13 +107,27 @@ impl Connections {
     /// # Errors
     /// No connection, one that broke, or a reply beyond the limit.
     pub async fn call(&self, message: Bytes, limit: &Limit) -> Result<GrpcReply, NoReply> {
+        let (head, body) = self.send(|| self.request(message.clone()), limit).await?;
+        Ok(GrpcReply {
+            status: head.status,
+            headers: head.headers,
+            body,
+        })
+    }
+
+    /// Sends a request and reads the whole reply; `request` may be asked for it twice.
+    pub(crate) async fn send(
+        &self,
+        request: impl Fn() -> Request<Full<Bytes>> + Send,
+        limit: &Limit,
+    ) -> Result<(Parts, Received), NoReply> {
         let place = self.next.fetch_add(1, Ordering::Relaxed) % self.senders.len();
         let mut sender = self.sender(place).await?;
-        let response = match sender.send_request(self.request(message.clone())).await {
+        let response = match sender.send_request(request()).await {
             // The server closed the connection before anything was written: another one is opened.
             Err(error) if error.is_canceled() => {
                 sender = self.sender(place).await?;
-                sender.send_request(self.request(message)).await
+                sender.send_request(request()).await
             }
             response => response,
         };
@@ -112,11 +136,7 @@ impl Connections {
             BodyError::Lost(_) => Failure::Broken.into(),
             BodyError::TooLarge(what) => NoReply::from(what),
         })?;
-        Ok(GrpcReply {
-            status: head.status,
-            headers: head.headers,
-            body,
-        })
+        Ok((head, body))
     }
 
     /// Calls within a time limit: see [`Connections::call`].
@@ -138,7 +158,7 @@ impl Connections {
         *request.method_mut() = hyper::Method::POST;
         *request.uri_mut() = self.uri.clone();
         let headers = request.headers_mut();
-        headers.clone_from(self.endpoint.headers());
+        headers.clone_from(&self.endpoint.headers);
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         headers.insert(TE, HeaderValue::from_static("trailers"));
         request
@@ -188,15 +208,8 @@ pub fn with_model_version(framed: &Bytes, version: &str) -> Bytes {
 
 impl GrpcReply {
     /// Length of the body in bytes.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.body.bytes.len()
-    }
-
-    /// True if the body is empty.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.body.bytes.is_empty()
     }
 
     fn metadata(&self, name: &str) -> Option<&str> {
@@ -327,7 +340,7 @@ mod tests {
     }
 
     fn connections(url: &str, users: usize) -> Result<Connections, String> {
-        Connections::new(Arc::new(Endpoint::new(url, &Access::default())?), users)
+        Connections::new(Arc::new(Endpoint::new(url, &Access::default())?), users, None)
     }
 
     #[test]
@@ -390,8 +403,8 @@ mod tests {
             value: "v".into(),
         }];
         let endpoint = Endpoint::new(&url, &access.open().unwrap()).unwrap();
-        let connections = Connections::new(Arc::new(endpoint), 1).unwrap();
-        connections.warm().await;
+        let connections = Connections::new(Arc::new(endpoint), 1, None).unwrap();
+        connections.warm(false).await;
         // The only connection that the server accepts is open already.
         let reply = connections.call(Bytes::new(), &Limit::of(100)).await.unwrap();
         assert_eq!(

@@ -7,6 +7,7 @@
 //! In the order of a step:
 //! - [`arrivals`], [`keys`]: arrivals and entities of requests; plain data
 //! - [`schedule`], [`keys`], [`payload`]: the load and its due times, the entities, and the bodies of a step in their encoding
+//! - [`recording`]: recorded requests with their times, read from logs and traces
 //! - [`inputs`]: tensors of the bodies, by rule, from files or recorded; [`element`]: their elements
 //! - [`pacer`]: releases requests at their due times, from its own thread; [`tickets`]: the queue in which users wait
 //!   for them
@@ -41,6 +42,7 @@ pub mod live;
 pub mod null_endpoint;
 pub mod pacer;
 pub mod payload;
+pub mod recording;
 pub mod redact;
 pub mod reply;
 pub mod schedule;

@@ -21,6 +21,8 @@ use tierlab_analysis::record::Sample;
 const SAMPLES: u64 = 500;
 /// Limits of such a span's length: every sample wakes the thread.
 const SAMPLE_SPAN_US: RangeInclusive<u64> = 2_000..=10_000;
+/// Time for which every user must be busy until a ramp ends.
+const BUSY_US: u64 = 1_000_000;
 /// Longest sleep between two checks of the stop flag.
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 /// Longest busy wait at the end of a sleep before a ticket; it is also limited to this share of the sleep. A core that has been
@@ -59,6 +61,8 @@ pub struct Observed {
     pub limit_hit: bool,
     /// Mean number of requests released and not finished over the window, sampled independently of the latencies.
     pub mean_in_flight: f64,
+    /// Time at which a ramp ended because every user had been busy, in microseconds since the step's start.
+    pub stopped_us: Option<u64>,
 }
 
 /// Starts the pacer's thread. It ends after the window's last ticket and the window's end, or on a stop.
@@ -74,15 +78,25 @@ pub fn start(tickets: Arc<Tickets>, clock: Clock) -> io::Result<JoinHandle<Obser
 }
 
 fn pace(tickets: &Tickets, clock: Clock) -> Observed {
-    let schedule = tickets.schedule();
+    let schedule = &tickets.schedule;
     let mut sampler = InFlightSampler::new(schedule);
     let mut limit_hit = false;
     let mut released = 0;
+    let (mut busy_since_us, mut stopped_us) = (None, None);
     while !tickets.is_stopped() {
         let now_us = clock.now_us();
+        if schedule.stops && tickets.in_flight(released) >= tickets.takers {
+            let since_us = *busy_since_us.get_or_insert(now_us);
+            if now_us - since_us >= BUSY_US {
+                stopped_us = Some(now_us);
+                break;
+            }
+        } else {
+            busy_since_us = None;
+        }
         let mut due = 0;
         while let Some(&due_us) = schedule.due_us.get(released + due).filter(|&&due_us| due_us <= now_us) {
-            limit_hit |= schedule.in_window(due_us) && tickets.in_flight(released + due) >= tickets.takers();
+            limit_hit |= schedule.in_window(due_us) && tickets.in_flight(released + due) >= tickets.takers;
             due += 1;
         }
         if due > 0 {
@@ -100,6 +114,7 @@ fn pace(tickets: &Tickets, clock: Clock) -> Observed {
     Observed {
         limit_hit,
         mean_in_flight: sampler.mean(),
+        stopped_us,
     }
 }
 
@@ -192,7 +207,7 @@ pub async fn measure_release_lag(schedule: Schedule) -> io::Result<Vec<Sample>> 
     let probe = Arc::new_cyclic(|me| Probe {
         me: Weak::clone(me),
         clock,
-        samples: Mutex::new(Vec::with_capacity(tickets.schedule().due_us.len())),
+        samples: Mutex::new(Vec::with_capacity(tickets.schedule.due_us.len())),
         tickets: Arc::clone(&tickets),
     });
     let taker: Arc<dyn Taker> = probe.clone();

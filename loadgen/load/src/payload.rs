@@ -2,11 +2,16 @@
 //!
 //! In: the model's inputs and the entities. Out: prepared bodies. Knows no HTTP client.
 
+use crate::recording::Line;
 use crate::reply::WantedReply;
 use bytes::Bytes;
+use flate2::Compression;
+use flate2::read::GzEncoder;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::fmt;
+use std::io::Read as _;
 use std::sync::Arc;
 use tierlab_protocol::grpc::client::framed;
 use tierlab_protocol::grpc::messages::ModelInferRequest;
@@ -38,6 +43,8 @@ pub struct Body {
     pub json_len: Option<usize>,
     /// Expectation for its own reply, if it differs from the step's.
     pub wanted: Option<Arc<WantedReply>>,
+    /// Its own request line, in place of the route's.
+    pub line: Option<Arc<Line>>,
 }
 
 impl Body {
@@ -48,6 +55,7 @@ impl Body {
             bytes,
             json_len: None,
             wanted: None,
+            line: None,
         }
     }
 
@@ -65,6 +73,25 @@ impl Body {
                 }
             }
         }
+    }
+}
+
+/// Compresses a body, at the level of most clients.
+pub(crate) fn gzip(bytes: &[u8]) -> Bytes {
+    let mut out = Vec::new();
+    let mut encoder = GzEncoder::new(bytes, Compression::default());
+    // Memory does not fail.
+    let _ = encoder.read_to_end(&mut out);
+    out.into()
+}
+
+/// Compresses the bodies of a step, each of those that share their bytes once.
+pub fn compress(bodies: &mut [Body]) {
+    let mut known: HashMap<(usize, usize), Bytes> = HashMap::new();
+    let originals: Vec<Bytes> = bodies.iter().map(|body| body.bytes.clone()).collect();
+    for (body, original) in bodies.iter_mut().zip(&originals).filter(|(_, bytes)| !bytes.is_empty()) {
+        let place = (original.as_ptr().addr(), original.len());
+        body.bytes = known.entry(place).or_insert_with(|| gzip(original)).clone();
     }
 }
 

@@ -13,7 +13,7 @@ use rand_distr::{Distribution, Gamma};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::time::Duration;
-use tierlab_analysis::record::Mode;
+use tierlab_analysis::record::{Mode, RampRates};
 
 /// Streams of one step's seed, so that arrivals and keys do not depend on each other.
 const ARRIVAL_STREAM: u64 = 1;
@@ -29,6 +29,8 @@ pub struct Schedule {
     pub window_end_us: u64,
     /// Number of requests due in the window, of all shares together.
     pub window_requests: usize,
+    /// If true, the step stops once every user has been busy for a while.
+    pub stops: bool,
 }
 
 impl Schedule {
@@ -37,13 +39,37 @@ impl Schedule {
     pub fn new(arrivals: &Arrivals, rate: f64, warmup: Duration, window: Duration, seed: u64) -> Self {
         let window_start_us = micros(warmup);
         let window_end_us = window_start_us + micros(window);
+        if let Process::Trace {
+            trace,
+            speed: Some(speed),
+        } = &arrivals.process
+        {
+            let due_us = trace.at_s.iter().map(|at_s| (at_s / speed * 1e6).round() as u64);
+            let due_us: Vec<u64> = due_us.take_while(|due_us| *due_us < window_end_us).collect();
+            return Self {
+                window_requests: due_us.len() - due_us.partition_point(|due_us| *due_us < window_start_us),
+                due_us,
+                window_start_us,
+                window_end_us,
+                stops: false,
+            };
+        }
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(ARRIVAL_STREAM);
-        let expected = |span: &Range<u64>| rate * (span.end - span.start) as f64 / 1e6;
+        let expected = |span: &Range<u64>, rate: f64| rate * (span.end - span.start) as f64 / 1e6;
         let (before, window) = (0..window_start_us, window_start_us..window_end_us);
         // A trace begins with the window; the warm-up replays the part before it, which is the trace's end.
-        let first = shares(&arrivals.process, expected(&before), Start::Before, &mut rng);
-        let measured = shares(&arrivals.process, expected(&window), Start::Here, &mut rng);
+        let first_rate = match &arrivals.shape {
+            Shape::Climb(ramp) => ramp.from,
+            _ => rate,
+        };
+        let first = shares(
+            &arrivals.process,
+            expected(&before, first_rate),
+            Start::Before,
+            &mut rng,
+        );
+        let measured = shares(&arrivals.process, expected(&window, rate), Start::Here, &mut rng);
         let mut due_us = place(&first, &Shape::Flat, &before);
         due_us.extend(place(&measured, &arrivals.shape, &window));
         Self {
@@ -51,6 +77,7 @@ impl Schedule {
             window_start_us,
             window_end_us,
             window_requests: measured.len(),
+            stops: matches!(arrivals.shape, Shape::Climb(_)),
         }
     }
 
@@ -91,7 +118,7 @@ fn shares(process: &Process, expected: f64, start: Start, rng: &mut ChaCha8Rng) 
         Process::Constant => (0..count).map(|i| (i as f64 + 0.5) / count as f64).collect(),
         Process::Poisson => renewals(1.0, expected, rng),
         Process::Gamma { cv } => renewals(1.0 / (cv * cv), expected, rng),
-        Process::Trace(trace) => replay(trace, count, start),
+        Process::Trace { trace, .. } => replay(trace, count, start),
     }
 }
 
@@ -153,15 +180,8 @@ fn bend(passed: f64, shape: &Shape) -> f64 {
             }
             1.0
         }
-        // The rate's integral is `from t + (to - from) t² / 2`, solved for t without losing digits if both are equal.
-        Shape::Ramp { from, to } => {
-            let root = (from * from + 2.0 * (to - from) * passed).max(0.0).sqrt();
-            if from + root > 0.0 {
-                2.0 * passed / (from + root)
-            } else {
-                0.0
-            }
-        }
+        &Shape::Ramp { from, to } => RampRates { from, to, over: 1.0 }.share_of_time(passed),
+        Shape::Climb(ramp) => ramp.share_of_time(passed),
     }
 }
 
@@ -286,7 +306,10 @@ mod tests {
             file: "t.csv".into(),
             at_s: vec![0.0, 1.0, 1.5, 3.0],
         };
-        let arrivals = process(Process::Trace(Arc::new(trace)));
+        let arrivals = process(Process::Trace {
+            trace: Arc::new(trace),
+            speed: None,
+        });
         // Eight requests: two rounds of four seconds each, compressed into one.
         let schedule = Schedule::new(&arrivals, 8.0, Duration::ZERO, Duration::from_secs(1), 3);
         let expected = [0.0, 1.0, 1.5, 3.0, 4.0, 5.0, 5.5, 7.0].map(|at: f64| (at / 8.0 * 1e6) as u64);
@@ -294,6 +317,64 @@ mod tests {
         // A warm-up of a quarter round is the trace's last request, and the window begins with its first.
         let schedule = Schedule::new(&arrivals, 4.0, Duration::from_millis(250), Duration::from_secs(1), 3);
         assert_eq!(schedule.due_us, [0, 250_000, 500_000, 625_000, 1_000_000]);
+    }
+
+    #[test]
+    fn a_replay_keeps_every_time_at_its_speed() {
+        let trace = Arc::new(Trace {
+            file: "t.log".into(),
+            at_s: vec![0.0, 600.0, 900.0, 900.0, 1_799.9, 1_800.0],
+        });
+        let replayed = |speed| {
+            let trace = Arc::clone(&trace);
+            let speed = Some(speed);
+            let arrivals = process(Process::Trace { trace, speed });
+            Schedule::new(&arrivals, 0.0, Duration::from_secs(1), Duration::from_secs(2), 3)
+        };
+        let schedule = replayed(600.0);
+        assert_eq!(schedule.due_us, [0, 1_000_000, 1_500_000, 1_500_000, 2_999_833]);
+        assert_eq!(schedule.window_requests, 4);
+        assert_eq!(replayed(1.0).due_us, [0]);
+    }
+
+    #[test]
+    fn a_climb_reaches_its_rate_and_keeps_it() {
+        let ramp = RampRates {
+            from: 100.0,
+            to: 500.0,
+            over: 0.5,
+        };
+        let arrivals = Arrivals {
+            process: Process::Constant,
+            shape: Shape::Climb(ramp),
+        };
+        assert_eq!(ramp.mean(), 400.0);
+        let schedule = Schedule::new(
+            &arrivals,
+            ramp.mean(),
+            Duration::from_secs(1),
+            Duration::from_secs(20),
+            3,
+        );
+        assert!(schedule.stops);
+        let between = |from: f64, to: f64| {
+            let (from, to) = ((from * 1e6) as u64, (to * 1e6) as u64);
+            schedule.due_us.iter().filter(|due| (from..to).contains(due)).count() as f64
+        };
+        // The warm-up at the first rate, the ramp's middle at its mean, the rest at the last.
+        for (from, to, count) in [(0.0, 1.0, 100.0), (5.0, 7.0, 600.0), (11.0, 21.0, 5_000.0)] {
+            assert!(
+                (between(from, to) - count).abs() <= 2.0,
+                "{from}: {}",
+                between(from, to)
+            );
+        }
+        let falling = RampRates {
+            from: 300.0,
+            to: 0.0,
+            over: 0.5,
+        };
+        assert_eq!((falling.mean(), falling.share_of_time(1.0)), (75.0, 0.5));
     }
 
     proptest! {
@@ -317,7 +398,10 @@ mod tests {
                 Process::Constant,
                 Process::Gamma { cv: 0.3 },
                 Process::Gamma { cv: 3.0 },
-                Process::Trace(Arc::new(trace)),
+                Process::Trace {
+                    trace: Arc::new(trace),
+                    speed: None,
+                },
             ][process].clone();
             let shape = [
                 Shape::Flat,
@@ -333,7 +417,7 @@ mod tests {
             let inside = schedule.due_us.iter().filter(|&&due| schedule.in_window(due)).count();
             prop_assert_eq!(inside, schedule.window_requests);
             prop_assert_eq!(&schedule, &Schedule::new(arrivals, rate, warmup, window, seed));
-            if matches!(arrivals.process, Process::Constant | Process::Trace(_)) {
+            if matches!(arrivals.process, Process::Constant | Process::Trace { .. }) {
                 let warm = schedule.due_us.len() - inside;
                 prop_assert_eq!(inside as f64, (rate * window.as_secs_f64()).round());
                 prop_assert_eq!(warm as f64, (rate * warmup.as_secs_f64()).round());

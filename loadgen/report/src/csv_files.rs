@@ -163,6 +163,7 @@ fn add_driver<'a>(columns: &mut Columns<'a, PointRow<'a>>) {
     columns.text("loop", |row| match row.factors.driven {
         Some(Driven::ClosedLoop { .. }) => "closed",
         Some(Driven::BesideClosedLoop { .. }) => "open beside closed",
+        Some(Driven::Ramp(_)) => "ramp",
         Some(Driven::Journey { .. }) | None => "open",
     });
     let mut driver = |name, of: fn(&Driven) -> Option<String>| {
@@ -170,11 +171,11 @@ fn add_driver<'a>(columns: &mut Columns<'a, PointRow<'a>>) {
     };
     driver("users", |driven| match driven {
         Driven::ClosedLoop { users, .. } | Driven::BesideClosedLoop { users, .. } => Some(users.to_string()),
-        Driven::Journey { .. } => None,
+        Driven::Journey { .. } | Driven::Ramp(_) => None,
     });
     driver("think_time", |driven| match driven {
         Driven::ClosedLoop { think_time, .. } | Driven::BesideClosedLoop { think_time, .. } => Some(think_time.clone()),
-        Driven::Journey { .. } => None,
+        Driven::Journey { .. } | Driven::Ramp(_) => None,
     });
     driver("journey", |driven| match driven {
         Driven::Journey { name, .. } => Some(name.clone()),

@@ -30,6 +30,9 @@ pub struct RunOptions {
     /// Load processes on this host; each sends an interleaved share of every step
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(workers::MOST)))]
     pub workers: u32,
+    /// Keeps every request as a row of a Parquet file below `requests` in the run's folder (`keep_requests` in the plan)
+    #[arg(long)]
+    pub keep_requests: bool,
     /// Prints every table and remark before the answer
     #[arg(long, short)]
     pub verbose: bool,

@@ -53,7 +53,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<u8, RunError
         None => options.planless.plan(options.target.speaks_grpc())?,
     };
     let plan = plan
-        .with_search_limit(options.run.search_limit_s)
+        .with_options(options.run.search_limit_s, options.run.keep_requests)?
         .held_to(&options.judge.slo)?;
     if plan.lab.is_some() {
         return Err(RunError::Usage(format!(

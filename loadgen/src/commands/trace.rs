@@ -1,42 +1,42 @@
 //! The `trace` command: converts a server's request log to a trace that plans replay.
 //!
-//! In: a CSV file and the names of its columns. Out: a CSV file with `timestamp` (seconds from the first request,
+//! In: a request log and the names of its columns. Out: a CSV file with `timestamp` (seconds from the first request,
 //! ascending), and if the log has them `entity_id` (several separated by spaces) and `batch_size`: the default column
 //! names of `arrival.file`, `keys.file` and `mix.trace`. Knows nothing of plans.
 
 use crate::error::RunError;
-use crate::store::time::parse_rfc3339;
-use clap::{Args, ValueEnum};
-use csv::StringRecord;
-use std::fmt::Display;
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::path::PathBuf;
-use std::str::FromStr;
-use std::time::SystemTime;
+use tierlab_load::recording::{Call, RecordingSpec, Unit};
 
-/// Maximum number of rows read.
-const MAX_ROWS: usize = 4_000_000;
 /// Largest batch size in a plan.
 const MAX_BATCH: u64 = 65_536;
 
-/// Unit of a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Unit {
-    /// Seconds since any origin.
-    S,
-    /// Milliseconds.
-    Ms,
-    /// Microseconds.
-    Us,
-    /// Nanoseconds.
-    Ns,
-    /// `2026-11-20T12:00:00.5Z`.
-    Rfc3339,
+/// Units of `--unit`; times of RFC 3339 are read in any of them.
+const UNITS: [(&str, Unit); 5] = [
+    ("s", Unit::S),
+    ("ms", Unit::Ms),
+    ("us", Unit::Us),
+    ("ns", Unit::Ns),
+    ("rfc3339", Unit::S),
+];
+
+/// Parses `--unit`.
+fn unit() -> impl TypedValueParser<Value = Unit> {
+    let unit = |name: String| {
+        UNITS
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map_or(Unit::S, |(_, unit)| *unit)
+    };
+    PossibleValuesParser::new(UNITS.map(|(name, _)| name)).map(unit)
 }
 
 /// Options of `trace`.
 #[derive(Debug, Clone, Args)]
 pub struct Options {
-    /// Request log: CSV with a header
+    /// Request log: CSV with a header, JSON lines, a HAR file, or an access log of nginx or Apache
     pub log: PathBuf,
     /// File to write the trace to
     #[arg(long)]
@@ -45,7 +45,7 @@ pub struct Options {
     #[arg(long, default_value = "timestamp")]
     pub time: String,
     /// Unit of request times
-    #[arg(long, value_enum, default_value_t = Unit::S)]
+    #[arg(long, default_value = "s", value_parser = unit())]
     pub unit: Unit,
     /// Column of entity ids, separated by spaces or semicolons
     #[arg(long)]
@@ -58,125 +58,86 @@ pub struct Options {
     pub round_batches: bool,
 }
 
-/// One request of a trace.
-#[derive(Debug, Clone, PartialEq)]
-struct Row {
-    at_s: f64,
-    ids: Vec<i64>,
-    batch_size: Option<u64>,
-}
+/// Cells of one request: its time, its ids and its batch size, as far as the log has them.
+type Row = [Option<String>; 3];
 
 /// Converts the log and prints a summary of the trace.
 ///
 /// # Errors
 /// A file that cannot be read or written, a missing column, or an invalid value, with its row.
 pub fn run(options: &Options) -> Result<(), RunError> {
-    let mut rows = read(options).map_err(|what| RunError::Usage(format!("{}: {what}", options.log.display())))?;
-    rows.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
+    let (rows, length_s) = read(options).map_err(RunError::Usage)?;
     let text = written(&rows).map_err(|error| RunError::Unsound(format!("{}: {error}", options.out.display())))?;
     std::fs::write(&options.out, text).map_err(RunError::io(&options.out))?;
-    let length_s = rows.last().map_or(0.0, |last| last.at_s) - rows.first().map_or(0.0, |first| first.at_s);
     println!(
         "{} requests in {length_s:.1} s, {:.1} per second; a plan replays them with `arrivals = \"trace\"` and `arrival.file = \"{}\"`",
         rows.len(),
-        (rows.len() as f64 - 1.0) / length_s.max(1e-9),
+        (rows.len() as f64 - 1.0) / length_s,
         options.out.display()
     );
     Ok(())
 }
 
-fn read(options: &Options) -> Result<Vec<Row>, String> {
-    let mut reader = csv::ReaderBuilder::new()
-        .trim(csv::Trim::All)
-        .from_path(&options.log)
-        .map_err(|error| error.to_string())?;
-    let headers = reader.headers().map_err(|error| error.to_string())?.clone();
-    let column = |name: &str| {
-        headers.iter().position(|header| header == name).ok_or_else(|| {
-            let there: Vec<&str> = headers.iter().collect();
-            format!("no column `{name}`; there are {}", there.join(", "))
+/// Rows in the order of their times, and the time of the last one.
+fn read(options: &Options) -> Result<(Vec<Row>, f64), String> {
+    let recording = RecordingSpec {
+        file: options.log.clone(),
+        column: options.time.clone(),
+        unit: Some(options.unit),
+    };
+    let calls = recording.read()?;
+    let rows = calls.iter().enumerate().map(|(index, call)| {
+        row(call, options).map_err(|what| {
+            let (file, row) = (options.log.display(), index + 1);
+            format!("{file}: request {row} by time, at {:.6} s: {what}", call.at_s)
         })
-    };
-    let time = column(&options.time)?;
-    let ids = options.ids.as_deref().map(column).transpose()?;
-    let batch = options.batch.as_deref().map(column).transpose()?;
-    let mut rows: Vec<Row> = Vec::new();
-    for (index, record) in reader.records().enumerate() {
-        let record = record.map_err(|error| error.to_string())?;
-        let cell = |column: usize| record.get(column).unwrap_or_default();
-        let row = row(&record, options, (time, ids, batch))
-            .map_err(|what| format!("row {}: {what} (time `{}`)", index + 1, cell(time)))?;
-        rows.push(row);
-        if rows.len() > MAX_ROWS {
-            return Err(format!("more than {MAX_ROWS} rows; cut it"));
-        }
-    }
-    match rows.len() {
-        0 | 1 => Err(format!("{} rows: a trace needs two", rows.len())),
-        _ => Ok(rows),
-    }
-}
-
-type Columns = (usize, Option<usize>, Option<usize>);
-
-fn row(record: &StringRecord, options: &Options, (time, ids, batch): Columns) -> Result<Row, String> {
-    let cell = |column: usize| record.get(column).unwrap_or_default();
-    let at_s = seconds(cell(time), options.unit)?;
-    let parts = ids.map_or("", cell).split([' ', ';']).filter(|part| !part.is_empty());
-    let ids = parts.map(number).collect::<Result<Vec<i64>, _>>()?;
-    let size: Option<u64> = match batch {
-        Some(column) => Some(number(cell(column))?),
-        None => Some(ids.len() as u64).filter(|count| *count > 0),
-    };
-    let batch_size = match options.round_batches {
-        true => size.map(u64::next_power_of_two),
-        false => size,
-    };
-    match batch_size.filter(|size| !(1..=MAX_BATCH).contains(size)) {
-        Some(size) => Err(format!("a batch of {size} is not within 1 and {MAX_BATCH}")),
-        None => Ok(Row { at_s, ids, batch_size }),
-    }
-}
-
-fn number<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|error| format!("`{text}`: {error}"))
-}
-
-fn seconds(text: &str, unit: Unit) -> Result<f64, String> {
-    let per_s = match unit {
-        Unit::S => 1.0,
-        Unit::Ms => 1e3,
-        Unit::Us => 1e6,
-        Unit::Ns => 1e9,
-        Unit::Rfc3339 => {
-            let time = parse_rfc3339(text).ok_or_else(|| format!("`{text}` is no time as 2026-11-20T12:00:00.5Z"))?;
-            let since = time.duration_since(SystemTime::UNIX_EPOCH);
-            return since
-                .map(|since| since.as_secs_f64())
-                .map_err(|_| format!("`{text}` lies before 1970"));
-        }
-    };
-    match text.parse::<f64>() {
-        Ok(time) if time.is_finite() => Ok(time / per_s),
-        _ => Err(format!("`{text}` is no time in {unit:?}")),
-    }
-}
-
-/// Formats the trace; rows ascend.
-fn written(rows: &[Row]) -> csv::Result<Vec<u8>> {
-    let first = rows.first().map_or(0.0, |row| row.at_s);
-    let has_ids = rows.iter().any(|row| !row.ids.is_empty());
-    let has_sizes = rows.iter().any(|row| row.batch_size.is_some());
-    let columns = ["timestamp", "entity_id", "batch_size"].map(str::to_owned);
-    let cells = rows.iter().map(|row| {
-        let ids: Vec<String> = row.ids.iter().map(i64::to_string).collect();
-        let size = row.batch_size.unwrap_or(1).to_string();
-        [format!("{:.6}", row.at_s - first), ids.join(" "), size]
     });
+    let length_s = calls.last().map_or(0.0, |last| last.at_s);
+    Ok((rows.collect::<Result<_, _>>()?, length_s))
+}
+
+fn row(call: &Call, options: &Options) -> Result<Row, String> {
+    let cell = |column: &String| {
+        let there = || call.values.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let cell = call.values.get(column);
+        cell.ok_or_else(|| format!("no column `{column}`; there are {}", there()))
+    };
+    let parsed = |text: &str| text.parse::<i64>().map_err(|error| format!("`{text}`: {error}"));
+    let ids = match &options.ids {
+        None => None,
+        Some(column) => {
+            let ids = cell(column)?.split([' ', ';']).filter(|id| !id.is_empty());
+            Some(ids.map(parsed).collect::<Result<Vec<i64>, _>>()?)
+        }
+    };
+    let size = match (&options.batch, &ids) {
+        (Some(column), _) => Some(parsed(cell(column)?)?),
+        (None, ids) => ids.as_ref().map(|ids| ids.len().max(1) as i64),
+    };
+    let size = match size.map(u64::try_from) {
+        Some(Ok(size)) if options.round_batches => Some(size.next_power_of_two()),
+        Some(size) => Some(size.unwrap_or(0)),
+        None => None,
+    };
+    if let Some(size) = size.filter(|size| !(1..=MAX_BATCH).contains(size)) {
+        return Err(format!("a batch of {size} is not within 1 and {MAX_BATCH}"));
+    }
+    let ids = ids.map(|ids| ids.iter().map(i64::to_string).collect::<Vec<_>>().join(" "));
+    Ok([
+        Some(format!("{:.6}", call.at_s)),
+        ids,
+        size.map(|size| size.to_string()),
+    ])
+}
+
+/// Formats the trace.
+fn written(rows: &[Row]) -> csv::Result<Vec<u8>> {
+    let names = ["timestamp", "entity_id", "batch_size"];
+    let given = rows.first().into_iter().flatten().zip(names);
     let mut csv = csv::Writer::from_writer(Vec::new());
-    for [time, ids, size] in std::iter::once(columns).chain(cells) {
-        let given = [Some(time), has_ids.then_some(ids), has_sizes.then_some(size)];
-        csv.write_record(given.iter().flatten())?;
+    csv.write_record(given.filter_map(|(cell, name)| cell.as_ref().map(|_| name)))?;
+    for row in rows {
+        csv.write_record(row.iter().flatten())?;
     }
     Ok(csv.into_inner().map_err(csv::IntoInnerError::into_error)?)
 }
@@ -208,22 +169,21 @@ mod tests {
     #[test]
     fn a_log_becomes_a_trace() {
         let file = log(b"at,users\n2500,7 8 9\n1000,5\n1500.5,6;4\n");
-        let mut rows = read(&options(file.path())).unwrap();
-        rows.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
+        let (rows, _) = read(&options(file.path())).unwrap();
         assert_eq!(
             String::from_utf8(written(&rows).unwrap()).unwrap(),
             "timestamp,entity_id,batch_size\n0.000000,5,1\n0.500500,6 4,2\n1.500000,7 8 9,4\n"
         );
-        assert_eq!(seconds("2026-11-20T12:00:01Z", Unit::Rfc3339).unwrap() % 60.0, 1.0);
     }
 
     #[test]
     fn what_cannot_be_read_is_named() {
         for (text, named) in [
-            ("when,users\n1,2\n", "no column `at`; there are when, users"),
-            ("at,users\n1,2\n", "a trace needs two"),
-            ("at,users\n1,2\nnoon,3\n", "row 2: `noon` is no time in Ms"),
-            ("at,users\n1,2\n2,x\n", "row 2: `x`"),
+            ("when,users\n1,2\n", "row 1: no column `at`; there are users, when"),
+            ("at,who\n1,2\n2,3\n", "no column `users`; there are who"),
+            ("at,users\n1,2\n", "a recording needs two"),
+            ("at,users\n1,2\nnoon,3\n", "row 2: `noon` is no time"),
+            ("at,users\n1,2\n2,x\n", "request 2 by time, at 0.001000 s: `x`"),
         ] {
             let error = read(&options(log(text.as_bytes()).path())).unwrap_err();
             assert!(error.contains(named), "{error}");

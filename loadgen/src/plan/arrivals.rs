@@ -2,7 +2,6 @@
 //! [`tierlab_load::schedule`] draws from them.
 
 use super::check::Base;
-use super::columns::{self, Column};
 use super::fault::{Fault, counted, missing, only_with, refuse, within};
 use super::value::{self, Within};
 use schemars::JsonSchema;
@@ -10,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tierlab_load::arrivals::{Arrivals, Process, Shape, Trace};
+use tierlab_load::recording::{Call, RecordingSpec, Unit};
 
 /// Maximum pieces of a stepped profile.
 const MAX_PIECES: usize = 100;
@@ -23,31 +23,48 @@ pub(super) enum RawProcess {
     Constant,
     Gamma,
     Trace,
+    Replay,
 }
 
-/// Arrivals with `arrivals = "gamma"` or `"trace"`.
+/// Arrivals with `arrivals = "gamma"`, `"trace"` or `"replay"`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawArrival {
     /// With "gamma": standard deviation of the gaps over their mean; 1 is "poisson".
     #[serde(default, with = "Within::<value::Variation>")]
     pub(super) cv: Option<f64>,
-    /// With "trace": CSV file of times.
+    /// With "trace" and "replay": recorded requests, as JSON lines (`timestamp`, and for "replay" `method`, `path`, `content_type` and
+    /// `body` as far as they are known; also traces of Mooncake's form), a HAR file, an access log of nginx or Apache, or CSV.
     pub(super) file: Option<PathBuf>,
-    /// With "trace": column of times (default: "timestamp").
+    /// Column or key of the times in CSV and JSON lines (default: "timestamp").
     pub(super) column: Option<String>,
-    /// With "trace": unit of the times (default: "s").
-    pub(super) unit: Option<RawUnit>,
+    /// Unit of times that are numbers, not RFC 3339 (default: "s"; "ms" in Mooncake's traces).
+    pub(super) unit: Option<Unit>,
+    /// With "replay": recorded seconds in a second of the step; 1440 compresses a day to a minute (default: 1).
+    #[serde(default, with = "Within::<value::Speed>")]
+    pub(super) speed: Option<f64>,
 }
 
-/// `arrival.unit`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum RawUnit {
-    S,
-    Ms,
-    Us,
-    Ns,
+/// File of the recorded requests of "trace" and "replay".
+pub(super) fn recording(
+    process: RawProcess,
+    arrival: &RawArrival,
+    base: Base<'_>,
+) -> Result<Option<RecordingSpec>, Fault> {
+    if !matches!(process, RawProcess::Trace | RawProcess::Replay) {
+        return Ok(None);
+    }
+    let Some(file) = &arrival.file else {
+        return missing(
+            "arrival.file",
+            "recorded requests: JSON lines, a HAR file, an access log or CSV",
+        );
+    };
+    Ok(Some(RecordingSpec {
+        file: base.path(file),
+        column: arrival.column.clone().unwrap_or_else(|| "timestamp".into()),
+        unit: arrival.unit,
+    }))
 }
 
 /// `[shape]`.
@@ -58,19 +75,34 @@ pub(super) enum RawShape {
     Ramp { from: f64, to: f64 },
 }
 
-/// Validates both and reads the trace.
+/// Validates both and reads the recorded requests, which a replay sends.
 pub(super) fn validate(
     (process, arrival, shape): (RawProcess, &RawArrival, Option<&RawShape>),
-    base: Base<'_>,
-) -> Result<Arrivals, Fault> {
+    recording: Option<&RecordingSpec>,
+) -> Result<(Arrivals, Vec<Call>), Fault> {
     if process != RawProcess::Gamma {
         only_with("arrival", "`arrivals = \"gamma\"`", &[("cv", arrival.cv.is_some())])?;
     }
-    if process != RawProcess::Trace {
+    if process != RawProcess::Replay {
+        only_with(
+            "arrival",
+            "`arrivals = \"replay\"`",
+            &[("speed", arrival.speed.is_some())],
+        )?;
+    }
+    let (mut calls, mut at_s) = (Vec::new(), Vec::new());
+    if let Some(recording) = recording {
+        calls = recording.read().map_err(|what| Fault::new("arrival.file", what))?;
+        at_s.extend(calls.iter().map(|call| call.at_s));
+    } else {
         let (file, column) = (arrival.file.is_some(), arrival.column.is_some());
         let given = [("file", file), ("column", column), ("unit", arrival.unit.is_some())];
-        only_with("arrival", "`arrivals = \"trace\"`", &given)?;
+        only_with("arrival", "`arrivals = \"trace\"` or `\"replay\"`", &given)?;
     }
+    let trace = Arc::new(Trace {
+        file: arrival.file.clone().unwrap_or_default(),
+        at_s,
+    });
     let process = match process {
         RawProcess::Poisson => Process::Poisson,
         RawProcess::Constant => Process::Constant,
@@ -80,12 +112,13 @@ pub(super) fn validate(
             };
             Process::Gamma { cv }
         }
-        RawProcess::Trace => Process::Trace(Arc::new(trace(arrival, base)?)),
+        RawProcess::Trace | RawProcess::Replay => Process::Trace {
+            trace,
+            speed: (process == RawProcess::Replay).then(|| arrival.speed.unwrap_or(1.0)),
+        },
     };
-    Ok(Arrivals {
-        process,
-        shape: shape.map_or(Ok(Shape::Flat), profile)?,
-    })
+    let shape = shape.map_or(Ok(Shape::Flat), profile)?;
+    Ok((Arrivals { process, shape }, calls))
 }
 
 fn profile(shape: &RawShape) -> Result<Shape, Fault> {
@@ -114,35 +147,4 @@ fn profile(shape: &RawShape) -> Result<Shape, Fault> {
             })
         }
     }
-}
-
-fn trace(arrival: &RawArrival, base: Base<'_>) -> Result<Trace, Fault> {
-    let Some(file) = &arrival.file else {
-        return missing("arrival.file", "a trace is replayed from a CSV file");
-    };
-    let column = Column {
-        key: "arrival.file",
-        name: arrival.column.clone().unwrap_or_else(|| "timestamp".into()),
-    };
-    let per_s = match arrival.unit.unwrap_or(RawUnit::S) {
-        RawUnit::S => 1.0,
-        RawUnit::Ms => 1e3,
-        RawUnit::Us => 1e6,
-        RawUnit::Ns => 1e9,
-    };
-    let path = base.path(file);
-    let mut at: Vec<f64> = columns::numbers(&path, &column)?;
-    at.sort_by(f64::total_cmp);
-    let (Some(&first), Some(&last)) = (at.first(), at.last()) else {
-        refuse!("arrival.file", "{} has no rows", path.display());
-    };
-    if last <= first {
-        refuse!("arrival.file", "all rows of {} have the same time", path.display());
-    }
-    // Large timestamps differ in their last digits: they are made small before they are scaled.
-    at.iter_mut().for_each(|at| *at = (*at - first) / per_s);
-    Ok(Trace {
-        file: file.clone(),
-        at_s: at,
-    })
 }

@@ -5,6 +5,7 @@ use super::storage::RawFleet;
 use std::path::{Component, Path, PathBuf};
 use tierlab_analysis::record::Limits;
 use tierlab_load::payload::Protocol;
+use tierlab_load::recording::RecordingSpec;
 
 /// Maximum requests of one step: their due times, keys and bodies are all made before it starts.
 const MAX_REQUESTS_PER_STEP: f64 = 2e6;
@@ -76,6 +77,8 @@ pub(super) struct Source<'a> {
     pub(super) protocol: Protocol,
     pub(super) fleet: Option<&'a RawFleet>,
     pub(super) has_prices: bool,
+    /// Recording with `arrivals = "replay"`.
+    pub(super) replay: Option<&'a RecordingSpec>,
 }
 
 /// Lengths of a step.

@@ -1,4 +1,4 @@
-//! Columns of a plan's CSV files: timestamps and entity ids of recorded requests. In: a path and a column. Out: its values, or the
+//! Columns of a plan's CSV files: entity ids and batch sizes of recorded requests. In: a path and a column. Out: its values, or the
 //! row that cannot be read.
 
 use super::fault::{Fault, fault};
@@ -15,21 +15,6 @@ const MAX_ROWS: usize = 4_000_000;
 pub(super) struct Column {
     pub(super) key: &'static str,
     pub(super) name: String,
-}
-
-/// Finite numbers, in the order of the file.
-pub(super) fn numbers(path: &Path, column: &Column) -> Result<Vec<f64>, Fault> {
-    let values: Vec<f64> = parsed(path, column, |text| vec![text])?;
-    match values.iter().position(|value| !value.is_finite()) {
-        None => Ok(values),
-        Some(row) => Err(fault!(
-            column.key,
-            "{} row {}: `{}` is not finite",
-            path.display(),
-            row + 1,
-            column.name
-        )),
-    }
 }
 
 /// Entity ids, in the order of the file; a cell may hold several, separated by spaces or semicolons.
@@ -112,7 +97,6 @@ mod tests {
     fn values_come_in_order_and_bad_ones_are_named() {
         let log = file(b"ts, user_id\n1.5, 7\n2.0, 8 9;10\n");
         assert_eq!(ids(log.path(), &column("user_id")).unwrap(), [7, 8, 9, 10]);
-        assert_eq!(numbers(log.path(), &column("ts")).unwrap(), [1.5, 2.0]);
         let named = file(b"k\nb;a\nb\n");
         let (places, names) = texts(named.path(), &column("k")).unwrap();
         assert_eq!((places, names), (vec![0, 1, 0], vec!["b".into(), "a".into()]));
@@ -123,12 +107,6 @@ mod tests {
         );
         let bad = ids(file(b"id\n1\nx\n").path(), &column("id")).unwrap_err().to_string();
         assert!(bad.contains("row 2") && bad.contains("`x`"), "{bad}");
-        assert!(
-            numbers(file(b"ts\n1\ninf\n").path(), &column("ts"))
-                .unwrap_err()
-                .to_string()
-                .contains("row 2")
-        );
         assert!(
             ids(Path::new("/no/such"), &column("id"))
                 .unwrap_err()
@@ -142,7 +120,6 @@ mod tests {
         fn any_file_is_read_or_refused(text in prop::collection::vec(any::<u8>(), 0..200)) {
             let file = file(&text);
             let _ = ids(file.path(), &column("id"));
-            let _ = numbers(file.path(), &column("id"));
         }
     }
 }

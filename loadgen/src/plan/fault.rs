@@ -120,6 +120,14 @@ pub(super) fn conflict<T>(
     refused(key, Problem::Conflict { other, advice })
 }
 
+/// Refuses the given ones of `keys` beside another key.
+pub(super) fn alone(other: &str, advice: &str, keys: &[(&str, bool)]) -> Result<(), Fault> {
+    match keys.iter().find(|(_, is_given)| *is_given) {
+        None => Ok(()),
+        Some((key, _)) => conflict(*key, other, advice),
+    }
+}
+
 /// Refuses the given ones of keys that need an `owner`.
 pub(super) fn only_with(at: &str, owner: &str, keys: &[(&str, bool)]) -> Result<(), Fault> {
     match keys.iter().find(|(_, is_given)| *is_given) {

@@ -36,7 +36,7 @@ impl Plan {
         if let KeyDistribution::File { file, .. } = &self.keys {
             named.push(base.join(file));
         }
-        if let Process::Trace(trace) = &self.arrivals.process {
+        if let Process::Trace { trace, .. } = &self.arrivals.process {
             named.push(base.join(&trace.file));
         }
         named.extend(self.target.iter().flat_map(TargetPlan::files));

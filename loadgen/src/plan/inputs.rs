@@ -5,6 +5,7 @@ use super::check::Base;
 use super::fault::{Fault, conflict, fault, misplaced, missing, outside, refuse, within};
 use super::value::{self, Within};
 use crate::inputs::{InputError, columns, lines, numpy, perf_data, short};
+use bytes::Bytes;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -12,8 +13,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tierlab_load::inputs::{
-    CheckRule, Dim, Expectations, InputRules, Law, Lengths, Order, Records, TensorRule, Values, toml_key,
+    CheckRule, Dim, Expectations, InputRules, Law, Lengths, Order, Recorded, RecordedRequest, Records, TensorRule,
+    Values, toml_key,
 };
+use tierlab_load::recording::Call;
 
 /// Largest dimension in a plan.
 const MAX_DIM: u64 = 1 << 31;
@@ -209,6 +212,31 @@ pub(super) fn validate(mut raw: RawInputs, others: &[&str], base: Base<'_>) -> R
         of_others,
         files: files.named,
     })
+}
+
+/// Takes the recorded bodies of a replay as whole requests, in their order.
+pub(super) fn replay(inputs: &mut InputsPlan, calls: &[Call]) -> Result<(), Fault> {
+    let whole = calls.iter().enumerate().map(|(index, call)| RecordedRequest {
+        place: format!("request {}", index + 1),
+        whole: call.body.clone().filter(|body| !body.is_empty()).map(Bytes::from),
+        ..RecordedRequest::default()
+    });
+    let requests: Vec<RecordedRequest> = whole.collect();
+    if requests.iter().any(|request| request.whole.is_none()) {
+        return Ok(());
+    }
+    if inputs.rules.recorded.is_some() || inputs.rules.order != Order::Sequential {
+        return conflict(
+            "inputs",
+            "arrivals",
+            "a replay sends its own bodies, in their order; leave it out",
+        );
+    }
+    inputs.rules.recorded = Some(Arc::new(Recorded {
+        source: "`arrival.file`".into(),
+        requests,
+    }));
+    Ok(())
 }
 
 /// Rewrites the keys of a message about `inputs` to those of another model's inputs.

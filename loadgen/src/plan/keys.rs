@@ -1,10 +1,12 @@
 //! `[keys]`: distribution of the requested entities. In: TOML, and the file of keys. Out: a validated distribution.
 //! Knows nothing of how keys are drawn; [`tierlab_load::keys`] does.
 
+use super::arrivals::RawArrival;
 use super::check::Base;
-use super::fault::{Fault, missing, only_with, refuse};
+use super::fault::{Fault, fault, missing, only_with, refuse};
 use super::{columns, raw};
 use tierlab_load::keys::KeyDistribution;
+use tierlab_load::recording::Call;
 
 pub(super) fn validate(raw: &raw::RawKeys, base: Base<'_>) -> Result<KeyDistribution, Fault> {
     use raw::RawDistribution as Raw;
@@ -50,4 +52,27 @@ pub(super) fn validate(raw: &raw::RawKeys, base: Base<'_>) -> Result<KeyDistribu
             })
         }
     }
+}
+
+/// Takes the recorded entities of a replay, one a request, unless the plan has other keys.
+pub(super) fn replay(keys: &mut KeyDistribution, raw: &RawArrival, calls: &[Call]) -> Result<(), Fault> {
+    let recorded: Option<Vec<&String>> = calls.iter().map(|call| call.values.get("entity_id")).collect();
+    let (Some(recorded), KeyDistribution::Uniform) = (recorded, &*keys) else {
+        return Ok(());
+    };
+    let ids = recorded.iter().map(|id| {
+        let number = id.parse::<i64>();
+        number.map_err(|_| {
+            fault!(
+                "arrival.file",
+                "`entity_id` is `{id}`, and a replayed request has one number"
+            )
+        })
+    });
+    *keys = KeyDistribution::File {
+        file: raw.file.clone().unwrap_or_default(),
+        ids: ids.collect::<Result<Vec<_>, Fault>>()?.into(),
+        texts: [].into(),
+    };
+    Ok(())
 }

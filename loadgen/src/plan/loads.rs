@@ -1,15 +1,20 @@
 //! `[[load]]`: rates by mode and batch size, or users with their think time. In: TOML. Out: every load and closed loop, in the
 //! plan's order.
 
+use super::Traffic;
 use super::check::Step;
-use super::fault::{Fault, by_goose, duplicate, misplaced, missing, only_with, within};
-use super::raw::{RawLoad, RawMode};
+use super::fault::{Fault, by_goose, conflict, duplicate, misplaced, missing, only_with, refuse, within};
+use super::raw::{Rates, RawLoad, RawMode, RawRamp};
 use super::target::loads_of;
-use tierlab_analysis::record::{Driven, Mode};
+use std::time::Duration;
+use tierlab_analysis::record::{Driven, Mode, RampRates};
+use tierlab_load::arrivals::{Arrivals, Process};
 use tierlab_load::by_goose::closed_loop::Think;
 use tierlab_load::custom::CustomSpec;
-use tierlab_load::schedule::Load;
+use tierlab_load::schedule::{Load, Schedule};
 
+/// Minimum share of a step that a recording must fill.
+const REPLAYED_SHARE: f64 = 0.95;
 /// Maximum users: each has a connection.
 const MAX_USERS: f64 = 8_192.0;
 
@@ -58,6 +63,34 @@ impl ClosedLoopPlan {
     }
 }
 
+/// Load of a replay, whose recording sets the times.
+pub(super) fn replayed(arrivals: &Arrivals, step: Step) -> Result<Load, Fault> {
+    const KEY: &str = "arrival.file";
+    let (warmup, window) = (
+        Duration::from_secs_f64(step.warmup_s),
+        Duration::from_secs_f64(step.step_s),
+    );
+    let schedule = Schedule::new(arrivals, 0.0, warmup, window, 0);
+    if let Process::Trace { trace, speed } = &arrivals.process {
+        let length_s = trace.at_s.last().copied().unwrap_or_default() / speed.unwrap_or(1.0);
+        let needed_s = step.warmup_s + step.step_s;
+        if length_s < REPLAYED_SHARE * needed_s {
+            refuse!(
+                KEY,
+                "the recording takes {length_s:.3} s at its speed, and `warmup_s` and `step_s` are {needed_s} s; shorten them, or lower \
+                 `arrival.speed`"
+            );
+        }
+    }
+    let load = Load {
+        mode: Mode::Realtime,
+        batch_size: 1,
+        rate: schedule.window_requests as f64 / step.step_s,
+    };
+    step.check_rate(KEY, load.rate, 1)?;
+    Ok(load)
+}
+
 /// Checks the batch size and the rate of a load, whose key in the plan is `at`.
 pub(super) fn check(at: &str, load: &Load, step: Step) -> Result<(), Fault> {
     // A batch of one would be real-time under another name.
@@ -71,14 +104,14 @@ pub(super) fn check(at: &str, load: &Load, step: Step) -> Result<(), Fault> {
     step.check_rate(&format!("{at}.rates"), load.rate, 1)
 }
 
-/// Open and closed loops, each in the plan's order.
-pub(super) fn validate(raw: &[RawLoad], step: Step) -> Result<(Vec<Load>, Vec<ClosedLoopPlan>), Fault> {
-    let (mut loads, mut closed_loops) = (Vec::new(), Vec::new());
+/// Adds open and closed loops, each in the plan's order.
+pub(super) fn validate(raw: &[RawLoad], step: Step, traffic: &mut Traffic) -> Result<(), Fault> {
+    let loads = &mut traffic.loads;
     for (i, load) in raw.iter().enumerate() {
         let at = format!("load[{i}]");
         let key = |name: &str| format!("{at}.{name}");
         if load.is_closed() {
-            add_closed_loops(&mut closed_loops, load, &at)?;
+            add_closed_loops(&mut traffic.closed_loops, load, &at)?;
             continue;
         }
         let given = [
@@ -93,11 +126,18 @@ pub(super) fn validate(raw: &[RawLoad], step: Step) -> Result<(Vec<Load>, Vec<Cl
             (_, []) => (Mode::Realtime, &[1][..]),
             (..) => return misplaced(key("batch_sizes"), "`mode = \"batch\"`"),
         };
-        if load.rates.is_empty() {
-            return missing(key("rates"), "an open loop needs at least one rate");
-        }
+        let rates = match &load.rates {
+            Rates::Each(rates) if rates.is_empty() => {
+                return missing(key("rates"), "an open loop needs at least one rate");
+            }
+            Rates::Each(rates) => rates.clone(),
+            Rates::Ramp(_) if raw.len() > 1 => {
+                return conflict(key("rates"), "[[load]]", "a ramp is the only load of its plan");
+            }
+            Rates::Ramp(given) => vec![traffic.ramp.insert(ramp(given, &key("rates"), step)?).mean()],
+        };
         for &batch_size in batch_sizes {
-            for &rate in &load.rates {
+            for &rate in &rates {
                 let load = Load { mode, batch_size, rate };
                 check(&at, &load, step)?;
                 loads.push(load);
@@ -105,18 +145,32 @@ pub(super) fn validate(raw: &[RawLoad], step: Step) -> Result<(Vec<Load>, Vec<Cl
         }
     }
     match loads.iter().enumerate().find(|(i, load)| loads[..*i].contains(load)) {
-        None => Ok((loads, closed_loops)),
+        None => Ok(()),
         Some((_, Load { mode, batch_size, rate })) => {
             duplicate("load", format!("{mode} × {batch_size} at {rate} per second"))
         }
     }
 }
 
+fn ramp(raw: &RawRamp, at: &str, step: Step) -> Result<RampRates, Fault> {
+    let &RawRamp { from, to, over } = raw;
+    for (name, rate) in [("from", from), ("to", to)] {
+        within(&format!("{at}.{name}"), rate, 0.0, step.highest_rate())?;
+    }
+    let over_s = over.unwrap_or(step.step_s);
+    within(&format!("{at}.over"), over_s, 0.1, step.step_s)?;
+    Ok(RampRates {
+        from,
+        to,
+        over: over_s / step.step_s,
+    })
+}
+
 /// Adds the closed loops of one `[[load]]`, whose path is `at`.
 fn add_closed_loops(loops: &mut Vec<ClosedLoopPlan>, load: &RawLoad, at: &str) -> Result<(), Fault> {
     let key = |name: &str| format!("{at}.{name}");
     by_goose(&key("mode"))?;
-    if !load.rates.is_empty() {
+    if !matches!(&load.rates, Rates::Each(rates) if rates.is_empty()) {
         return misplaced(
             key("rates"),
             "open loops: the throughput of `mode = \"concurrency\"` is a result; give `users`, or set `mode = \"realtime\"`",

@@ -38,16 +38,19 @@ pub use variant::{NO_TIER, Stage, VariantPlan};
 pub(crate) use check::pairs;
 
 use check::{Base, Source, Step};
-use fault::{conflict, fault, misplaced, missing, plain, within};
-use raw::{RawConnections, RawLoad, RawPlan};
+use fault::{alone, conflict, fault, misplaced, missing, plain, refuse, within};
+use inputs::InputsPlan;
+use raw::{RawLoad, RawPlan};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tierlab_analysis::record::{Limits, Objective, Question};
-use tierlab_load::arrivals::Arrivals;
+use tierlab_analysis::record::{Limits, Objective, Question, RampRates};
+use tierlab_load::arrivals::{Arrivals, Shape};
+use tierlab_load::driver::{Compress, ConnectionUse, Sending};
 use tierlab_load::inputs::InputRules;
 use tierlab_load::keys::KeyDistribution;
 use tierlab_load::payload::{Encoding, Form, Protocol};
+use tierlab_load::recording::RecordingSpec;
 use tierlab_load::schedule::Load;
 
 /// Validated plan.
@@ -73,8 +76,8 @@ pub struct Plan {
     pub drain: Duration,
     /// Users: maximum requests in flight.
     pub max_in_flight: usize,
-    /// If true, each request opens a connection of its own.
-    pub new_connections: bool,
+    /// Connections of requests, their coding, and their record.
+    pub sending: Sending,
     /// Client's time limit for one request, from its actual send.
     pub timeout: Duration,
     /// Longest reply that is read, in bytes (default: from the declared outputs).
@@ -85,6 +88,8 @@ pub struct Plan {
     pub encoding: Encoding,
     /// Arrival process.
     pub arrivals: Arrivals,
+    /// If true, rates above a saturated one are left out.
+    pub stop_at_saturation: bool,
     /// Distribution of the requested entities.
     pub keys: KeyDistribution,
     /// Inputs of requests to its own model.
@@ -182,13 +187,27 @@ impl Plan {
         checked.map_err(|fault| refusal(&self.file, &self.text, fault))
     }
 
-    /// The same plan with another time limit of its searches, in seconds.
-    #[must_use]
-    pub fn with_search_limit(mut self, limit_s: Option<u32>) -> Self {
-        if let (Some(search), Some(limit_s)) = (&mut self.search, limit_s) {
+    /// The same plan with another time limit of its searches, in seconds, and with every request kept if `keeps` says so.
+    ///
+    /// # Errors
+    /// Requests that cannot be kept.
+    pub fn with_options(mut self, search_limit_s: Option<u32>, keeps: bool) -> Result<Self, PlanError> {
+        if let (Some(search), Some(limit_s)) = (&mut self.search, search_limit_s) {
             search.limit = Duration::from_secs(limit_s.into());
         }
-        self
+        self.sending.keep_requests |= keeps;
+        match self.check_sending() {
+            Ok(()) => Ok(self),
+            Err(fault) => Err(refusal(&self.file, &self.text, fault)),
+        }
+    }
+
+    /// Fixed number of connections, with one request at a time on each.
+    #[must_use]
+    pub fn pool(&self) -> Option<usize> {
+        let shares = self.sending.http2 || self.speaks_grpc();
+        let count = self.sending.connections.fixed().filter(|_| !shares)?;
+        Some(count.min(self.max_in_flight))
     }
 
     /// Encoding of requests to a model.
@@ -298,19 +317,53 @@ impl Plan {
         }
     }
 
-    /// Refuses a connection for each request where another client sends, or one connection carries many requests.
-    fn check_connections(&self) -> Result<(), Fault> {
-        const ADVICE: &str =
-            "only requests over HTTP in open loops open connections of their own; put it into a plan of its own";
+    /// Refuses ways of sending that only requests in open loops have, or only those over HTTP.
+    fn check_sending(&self) -> Result<(), Fault> {
+        const ADVICE: &str = "only requests over HTTP in open loops are sent so (a number of connections and kept requests over gRPC too); \
+                              put it into a plan of its own";
+        let Sending {
+            connections,
+            compress,
+            http2,
+            keep_requests,
+        } = self.sending;
+        if keep_requests && !cfg!(feature = "parquet") {
+            refuse!("keep_requests", "this build cannot write Parquet: run `make build`");
+        }
+        if let ConnectionUse::Fixed(count) = connections {
+            within("connections", f64::from(count), 1.0, 8_192.0)?;
+        }
         let others = [
             ("protocol", self.speaks_grpc()),
             ("load", !self.closed_loops.is_empty()),
             ("journey", !self.journeys.is_empty()),
         ];
-        match others.iter().find(|(_, is_there)| self.new_connections && *is_there) {
-            Some((key, _)) => conflict("connections", *key, ADVICE),
-            None => Ok(()),
+        let is_new = connections == ConnectionUse::New;
+        for (key, is_set, first) in [
+            ("keep_requests", keep_requests, 1),
+            ("connections", is_new, 0),
+            ("connections", connections != ConnectionUse::Kept, 1),
+            ("compress", compress.is_some(), 0),
+            ("http2", http2, 0),
+        ] {
+            if let Some((other, _)) = others[first..].iter().find(|(_, is_there)| is_set && *is_there) {
+                return conflict(key, *other, ADVICE);
+            }
         }
+        let shared = [("http2", http2 && is_new)];
+        alone(
+            "connections",
+            "requests over HTTP/2 share connections; leave one of them out",
+            &shared,
+        )?;
+        let replies = compress.is_some_and(Compress::replies);
+        let changed =
+            [("http2", http2), ("compress", replies)].map(|(key, is_set)| (key, is_set && self.has_streams()));
+        alone(
+            "target.reply",
+            "events are timed over HTTP/1.1 without compression",
+            &changed,
+        )
     }
 
     /// Longest duration of one step.
@@ -339,18 +392,20 @@ fn refusal(file: &Path, text: &str, fault: Fault) -> PlanError {
 }
 
 fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Plan, Fault> {
-    let source = raw.source(base);
+    let recording = arrivals::recording(raw.arrivals, &raw.arrival, base)?;
+    let is_replay = raw.arrivals == arrivals::RawProcess::Replay;
+    let source = Source {
+        replay: recording.as_ref().filter(|_| is_replay),
+        ..raw.source(base)
+    };
     plain("name", &raw.name)?;
     plain("model", &raw.model)?;
     check_limits(&raw.limits)?;
     let question = question(raw, source)?;
     let mut traffic = traffic(raw, source)?;
     let encoding = encoding(raw)?;
-    let keys = keys::validate(&raw.keys, base)?;
-    let arrivals = arrivals::validate((raw.arrivals, &raw.arrival, raw.shape.as_ref()), base)?;
+    let (arrivals, keys, inputs) = requests(raw, source, recording.as_ref(), &mut traffic)?;
     let prices = prices(raw, base)?;
-    let others: Vec<&str> = mix::other_models(&traffic.mixes, &raw.model).collect();
-    let inputs = inputs::validate(raw.inputs.clone(), &others, base)?;
     let target = match &raw.target {
         Some(given) => Some(sweep_target(given, (raw, source), &mut traffic, &keys)?),
         None => None,
@@ -386,12 +441,13 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
         window: Duration::from_secs_f64(raw.step_s),
         drain: Duration::from_secs_f64(raw.drain_s),
         max_in_flight: raw.max_in_flight as usize,
-        new_connections: raw.connections == RawConnections::New,
+        sending: raw.sending(),
         timeout: Duration::from_millis(raw.timeout_ms.into()),
         reply_limit_bytes: raw.reply_limit_bytes.map(|bytes| bytes as usize),
         protocol: raw.protocol,
         encoding,
         arrivals,
+        stop_at_saturation: raw.stop_at_saturation,
         keys,
         inputs: inputs.rules,
         inputs_of_others: inputs.of_others,
@@ -402,14 +458,42 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
         limits,
     };
     plan.check_streams()?;
-    plan.check_connections()?;
+    plan.check_sending()?;
     Ok(plan)
 }
 
+/// Arrivals, keys and inputs; a replay takes them from its recording.
+fn requests(
+    raw: &RawPlan,
+    Source { base, step, .. }: Source<'_>,
+    recording: Option<&RecordingSpec>,
+    traffic: &mut Traffic,
+) -> Result<(Arrivals, KeyDistribution, InputsPlan), Fault> {
+    let given = (raw.arrivals, &raw.arrival, raw.shape.as_ref());
+    let (mut arrivals, calls) = arrivals::validate(given, recording)?;
+    if let Some(rates) = traffic.ramp {
+        arrivals.shape = Shape::Climb(rates);
+    }
+    let others: Vec<&str> = mix::other_models(&traffic.mixes, &raw.model).collect();
+    let mut keys = keys::validate(&raw.keys, base)?;
+    let mut inputs = inputs::validate(raw.inputs.clone(), &others, base)?;
+    if arrivals.is_replay() {
+        const ADVICE: &str =
+            "a replay sends the recorded requests at their own times; leave it out, or set `arrivals = \"trace\"`";
+        alone("arrivals", ADVICE, &[("load", !raw.load.is_empty())])?;
+        check_lone(raw, "arrivals", ADVICE)?;
+        traffic.loads = vec![loads::replayed(&arrivals, step)?];
+        inputs::replay(&mut inputs, &calls)?;
+        keys::replay(&mut keys, &raw.arrival, &calls)?;
+    }
+    Ok((arrivals, keys, inputs))
+}
+
 /// Requests that a plan sends beside those of its question.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Traffic {
     loads: Vec<Load>,
+    ramp: Option<RampRates>,
     mixes: Vec<Mix>,
     closed_loops: Vec<ClosedLoopPlan>,
     journeys: Vec<JourneyPlan>,
@@ -417,21 +501,33 @@ struct Traffic {
 
 fn traffic(raw: &RawPlan, Source { base, step, .. }: Source<'_>) -> Result<Traffic, Fault> {
     refuse_search(raw)?;
-    let (loads, closed_loops) = loads::validate(&raw.load, step)?;
-    let journeys = journeys::validate(raw, step)?;
-    let mixes = mix::validate(&raw.mix, step, base)?;
-    if raw.load.is_empty() && mixes.is_empty() && journeys.is_empty() && raw.question.is_none() {
+    let mut traffic = Traffic::default();
+    loads::validate(&raw.load, step, &mut traffic)?;
+    traffic.journeys = journeys::validate(raw, step)?;
+    traffic.mixes = mix::validate(&raw.mix, step, base)?;
+    let has_none = raw.load.is_empty() && raw.mix.is_empty() && raw.journey.is_empty() && raw.question.is_none();
+    if has_none && raw.arrivals != arrivals::RawProcess::Replay {
         return missing(
             "[[load]]",
             "a plan needs at least one load, or a `[[mix]]`, a `[[journey]]` or a `[question]`",
         );
     }
-    Ok(Traffic {
-        loads,
-        mixes,
-        closed_loops,
-        journeys,
-    })
+    if traffic.ramp.is_some() {
+        check_lone(raw, "load[0].rates", "a ramp is measured in a plan of its own")?;
+    }
+    Ok(traffic)
+}
+
+/// Refuses other requests and rates beside those of a key.
+fn check_lone(raw: &RawPlan, key: &str, advice: &str) -> Result<(), Fault> {
+    let others = [
+        ("mix", !raw.mix.is_empty()),
+        ("journey", !raw.journey.is_empty()),
+        ("search", raw.search.is_some()),
+        ("question", raw.question.is_some()),
+        ("shape", raw.shape.is_some()),
+    ];
+    alone(key, advice, &others)
 }
 
 /// Refuses closed loops and journeys beside a search.

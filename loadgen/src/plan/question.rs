@@ -1,7 +1,6 @@
 //! `[question]`: the question to a lab. In: TOML. Out: a validated [`Question`] with every default filled in.
 
 use super::check::{Base, Source};
-use super::columns::{self, Column};
 use super::fault::{Fault, duplicate, fault, misplaced, missing, refuse, within};
 use super::value::{self, Period, Share, Within, not_a_share};
 use clap::{Args, ValueEnum};
@@ -10,6 +9,7 @@ use serde::de::IntoDeserializer as _;
 use serde::{Deserialize, Deserializer};
 use std::path::PathBuf;
 use tierlab_analysis::record::{Demand, Limits, Minimise, Mode, Objective, Question};
+use tierlab_load::recording::RecordingSpec;
 
 /// Default confidence of an answer.
 const CONFIDENCE: f64 = 0.95;
@@ -263,13 +263,14 @@ fn demand(raw: &RawDemand, base: Base<'_>) -> Result<Demand, Fault> {
         RawDemand::Steady(rps) => checked_demand(*rps, *rps),
         RawDemand::Peaks(RawPeaks { average, peak }) => checked_demand(*average, *peak),
         RawDemand::Trace(RawTrace { trace, column }) => {
-            let column = Column {
-                key: KEY,
-                name: column.clone().unwrap_or_else(|| "timestamp".into()),
+            let recording = RecordingSpec {
+                file: base.path(trace),
+                column: column.clone().unwrap_or_else(|| "timestamp".into()),
+                unit: None,
             };
-            let times = columns::numbers(&base.path(trace), &column)?;
-            let (average, peak) =
-                of_trace(times).ok_or_else(|| fault!(KEY, "fewer than two arrivals, or all at one time"))?;
+            let calls = recording.read().map_err(|what| Fault::new(KEY, what))?;
+            let (average, peak) = of_trace(calls.iter().map(|call| call.at_s).collect())
+                .ok_or_else(|| fault!(KEY, "fewer than two arrivals, or all at one time"))?;
             checked_demand(average, peak)
         }
     }

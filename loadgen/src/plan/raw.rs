@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tierlab_analysis::record::Limits;
 use tierlab_load::by_goose::closed_loop::Think;
+use tierlab_load::driver::{Compress, ConnectionUse, Sending};
 
 /// Plan of a sweep, or with `[lab]` of a lab.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -37,10 +38,17 @@ pub(super) struct RawPlan {
     /// Users, and so the maximum of requests in flight. A request that finds every user busy waits, and its wait counts.
     #[serde(default = "value::default::<256>", with = "Within::<value::MaxInFlight>")]
     pub(super) max_in_flight: u32,
-    /// "kept" for a connection of each user that its requests share, "new" for a connection of each request, whose set-up counts as
-    /// service time (HTTP in open loops only).
+    /// "kept" for a connection of each user that its requests share; "new" for a connection of each request, whose set-up counts as
+    /// service time; or a number of connections, opened before the step, for which requests wait as in a client's pool: over HTTP/1.1
+    /// one request at a time on each, over HTTP/2 and gRPC any number (open loops only).
     #[serde(default)]
-    pub(super) connections: RawConnections,
+    pub(super) connections: ConnectionUse,
+    /// Bodies compressed with gzip: "requests", "replies" or "both". Times end with the last byte, before it is decompressed.
+    pub(super) compress: Option<Compress>,
+    /// If true, requests in open loops go over HTTP/2, with TLS by ALPN and without by prior knowledge. Metadata and the request before
+    /// the measurement go over HTTP/1.1.
+    #[serde(default)]
+    pub(super) http2: bool,
     /// Client's time limit for one request, from its actual send.
     #[serde(default = "value::default::<2_000>", with = "Within::<value::Timeout>")]
     pub(super) timeout_ms: u32,
@@ -53,8 +61,8 @@ pub(super) struct RawPlan {
     /// Encoding of tensors over HTTP, in requests and replies: "json", or "binary" (the binary tensor data extension) (default:
     /// "json").
     pub(super) encoding: Option<tierlab_load::payload::Encoding>,
-    /// Arrival process: "poisson", "constant", "gamma" (bursts), or "trace" (gaps of recorded requests, stretched to the load's
-    /// rate). The last two have their keys in `[arrival]`.
+    /// Arrival process: "poisson", "constant", "gamma" (bursts), "trace" (gaps of recorded requests, stretched to the load's
+    /// rate), or "replay" (recorded requests at their own times, without a `[[load]]`). The last three have their keys in `[arrival]`.
     #[serde(default)]
     pub(super) arrivals: super::arrivals::RawProcess,
     #[serde(default)]
@@ -80,6 +88,13 @@ pub(super) struct RawPlan {
     #[serde(default)]
     pub(super) limits: Limits,
     pub(super) search: Option<super::search::RawSearch>,
+    /// If true, every request is a row of a Parquet file of its step, below `requests` in the run's folder (requests in open loops,
+    /// sent by one process); `--keep-requests` sets it too.
+    #[serde(default)]
+    pub(super) keep_requests: bool,
+    /// If true, higher rates of a kind of request are left out once a lower one is saturated.
+    #[serde(default)]
+    pub(super) stop_at_saturation: bool,
     #[serde(default)]
     pub(super) load: Vec<RawLoad>,
     #[serde(default)]
@@ -96,6 +111,16 @@ pub(super) struct RawPlan {
 }
 
 impl RawPlan {
+    /// Connections, coding and record of its requests.
+    pub(super) const fn sending(&self) -> Sending {
+        Sending {
+            connections: self.connections,
+            compress: self.compress,
+            http2: self.http2,
+            keep_requests: self.keep_requests,
+        }
+    }
+
     /// Facts that its parts are checked against; its paths are relative to `base`.
     pub(super) const fn source<'a>(&'a self, base: Base<'a>) -> Source<'a> {
         Source {
@@ -109,19 +134,9 @@ impl RawPlan {
             protocol: self.protocol,
             fleet: self.fleet.as_ref(),
             has_prices: self.prices.is_some(),
+            replay: None,
         }
     }
-}
-
-/// `connections`.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum RawConnections {
-    /// Kept from request to request.
-    #[default]
-    Kept,
-    /// Opened for each request.
-    New,
 }
 
 /// Distribution of the requested entities.
@@ -165,9 +180,11 @@ pub(super) struct RawLoad {
     /// With "batch": entities per request; each is measured at every rate.
     #[serde(default)]
     pub(super) batch_sizes: Vec<u32>,
-    /// Requests per second, each a point of its own.
+    /// Requests per second, each a point of its own. Or a ramp, the plan's only load: `{ from = 10, to = 500, over = 60 }` raises
+    /// the rate for `over` seconds, or else all of `step_s`, and then keeps it; its result has ten blocks, and it stops once every
+    /// user has been busy for a second.
     #[serde(default)]
-    pub(super) rates: Vec<f64>,
+    pub(super) rates: Rates,
     /// With `mode = "concurrency"`: numbers of users. A user sends again after its reply and its think time. Each number is a point of
     /// its own, measured beside an open loop at the same throughput.
     #[serde(default)]
@@ -177,6 +194,39 @@ pub(super) struct RawLoad {
     #[serde(default, deserialize_with = "value::think_time_ms")]
     #[schemars(with = "value::ThinkTime")]
     pub(super) think_time_ms: Option<Think>,
+}
+
+/// `load.rates`.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged, inline)]
+pub(super) enum Rates {
+    Each(Vec<f64>),
+    Ramp(RawRamp),
+}
+
+/// Rates of a ramp.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+pub(super) struct RawRamp {
+    pub(super) from: f64,
+    pub(super) to: f64,
+    pub(super) over: Option<f64>,
+}
+
+impl Default for Rates {
+    fn default() -> Self {
+        Self::Each(Vec::new())
+    }
+}
+
+impl<'de> Deserialize<'de> for Rates {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match toml::Value::deserialize(deserializer)? {
+            ramp @ toml::Value::Table(_) => value::part(ramp).map(Self::Ramp),
+            rates => value::part(rates).map(Self::Each),
+        }
+    }
 }
 
 /// `load.mode`.

@@ -351,7 +351,7 @@ fn processes_shapes_and_files_are_read() {
         ),
     )
     .unwrap();
-    let Process::Trace(trace) = &plan.arrivals.process else {
+    let Process::Trace { trace, .. } = &plan.arrivals.process else {
         panic!("{:?}", plan.arrivals);
     };
     assert_eq!(trace.at_s, [0.0, 0.25, 1.0]);

@@ -235,6 +235,7 @@ ranges! {
     // Coefficient of variation of gamma arrivals.
     Variation: f64, 0.05, 20.0;
     Ratio: f64, 0.0, 1.0;
+    Speed: f64, 1e-3, 1e6;
     // Above 1, the cache is larger than the table.
     CacheShare: f64, 0.0, 10.0;
     Tolerance: f64, 0.0, 1e6;

@@ -100,7 +100,7 @@ impl Check<'_> {
 
     async fn inline(&self, inputs: &Inputs, population: Option<&Population>) -> Result<Vec<String>, RunError> {
         let plan = self.plan;
-        let is_told = inputs.rows_by() == RowsBy::Server;
+        let is_told = inputs.rows_by == RowsBy::Server;
         let requests = if is_told { 1 } else { PROBED_REQUESTS };
         let mut probes = self.bodies(inputs, population, (1, requests))?;
         // Otherwise the first step of such a load would end the run.
@@ -244,7 +244,7 @@ impl Check<'_> {
     fn refusal(&self, what: String) -> RunError {
         let control = &self.target.control;
         let url = match &control.grpc {
-            Some(endpoint) if self.plan.protocol == Protocol::Grpc => endpoint.address().url(),
+            Some(endpoint) if self.plan.protocol == Protocol::Grpc => endpoint.address.url(),
             _ => match control.route(self.model) {
                 Ok(route) => route.shown(),
                 Err(error) => return error.into(),

@@ -103,7 +103,7 @@ impl<'a> Prepared<'a> {
         };
         watch.sent_by(workers.size());
         let order = StepOrder {
-            target: self.target.control.spec().clone(),
+            target: self.target.control.spec.as_ref().clone(),
             load: JourneyPlan::load(rate),
             seed,
             journey: Some(JourneyOrder {

@@ -96,6 +96,7 @@ pub(super) async fn check(plan: &Plan, targets: &[Target], interrupt: &Interrupt
                 window_start_us: 0,
                 window_end_us: 1,
                 window_requests: 1,
+                stops: false,
             });
             let drain = plan.timeout * u32::try_from(journey.steps.len()).unwrap_or(u32::MAX);
             let step = journey::Journey {
@@ -148,11 +149,13 @@ pub(super) async fn send(
         let stays_us: u64 = inside.map(Sample::latency_us).sum();
         let finished = Finished {
             streams: Vec::new(),
+            kept: Vec::new(),
             samples,
             observed: Observed {
                 // Counted for journeys, and reported with the whole.
                 limit_hit: false,
                 mean_in_flight: stays_us as f64 / 1e6 / schedule.window_s(),
+                stopped_us: None,
             },
             window_began: travelled.window_began,
             examples: examples.clone(),
@@ -191,6 +194,7 @@ fn whole(journey: &JourneyPlan, all: &Travelled, schedule: &Arc<Schedule>, seed:
         .filter_map(|whole| whole.goose_us);
     let finished = Finished {
         streams: Vec::new(),
+        kept: Vec::new(),
         samples: all.journeys.iter().map(|whole| whole.sample).collect(),
         observed: all.observed,
         window_began: all.window_began,

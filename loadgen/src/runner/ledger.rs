@@ -24,6 +24,8 @@ pub(super) struct Ledger {
     pub(super) progress: Progress,
     pub(super) unanswered: usize,
     pub(super) patience: Patience,
+    /// Saturated rates above which others were left out, in words.
+    pub(super) left_out: Vec<String>,
 }
 
 impl Ledger {
@@ -31,6 +33,15 @@ impl Ledger {
     pub(super) fn add(&mut self, step: FinishedStep) {
         self.patience.saw(step.repeat.disturbed.as_deref());
         self.points.add(step);
+    }
+
+    /// Leaves a step out, with the reason.
+    pub(super) fn leave_out(&mut self, reason: String) {
+        self.progress.skip();
+        if !self.left_out.contains(&reason) {
+            self.progress.say(&format!("  {reason}"));
+            self.left_out.push(reason);
+        }
     }
 
     /// True if the step of these points must be measured: its first attempt if any of them is missing, a later one if any was

@@ -77,6 +77,7 @@ async fn send_share(share: &Share<'_>, together: &Barrier, around: &Around<'_>) 
     };
     let schedule = requests.schedule();
     let PreparedStep { step, sent } = requests.step(&schedule, around.watch)?;
+    let facts = requests.described(&step);
     let start = async {
         together.wait().await;
         Ok::<_, RunError>(Instant::now() + PART_LEAD)
@@ -84,6 +85,7 @@ async fn send_share(share: &Share<'_>, together: &Barrier, around: &Around<'_>) 
     let finished = driver::run_from(step, start, around.interrupt).await?;
     Ok(finished.map(|finished| Part {
         sent: Some(sent),
+        facts,
         ..Part::of(finished, schedule, share.seed)
     }))
 }

@@ -29,7 +29,7 @@ pub fn factors(plan: &Plan, target: &Target, load: Load, model: &str) -> Factors
             Content::Custom { ids: None, .. } => "recorded".into(),
         },
         mix: None,
-        driven: None,
+        driven: plan.arrivals.ramp().map(Driven::Ramp),
     }
 }
 
@@ -54,6 +54,7 @@ pub(crate) fn name(factors: &Factors) -> String {
         Some(driven @ Driven::ClosedLoop { .. }) => format!("{who} {kind} {driven}"),
         Some(driven @ Driven::BesideClosedLoop { .. }) => format!("{who} {kind} at {rate}/s {driven}"),
         Some(driven @ Driven::Journey { .. }) => format!("{who} {driven} at {rate}/s"),
+        Some(driven @ Driven::Ramp(_)) => format!("{who} {kind} on a {driven}"),
     }
 }
 
@@ -99,6 +100,9 @@ pub(super) fn line(factors: &Factors, repeat: &Repeat) -> String {
         if server.restarts > 0 {
             line += &format!(", {} of its servers started anew", server.restarts);
         }
+    }
+    if let Some(stopped_rps) = repeat.driver.ramp().and_then(|ramp| ramp.stopped_rps) {
+        line += &format!(", the ramp stopped at {stopped_rps:.0}/s");
     }
     if let Some(disturbed) = &repeat.disturbed {
         line += &format!(", disturbed: {disturbed}");

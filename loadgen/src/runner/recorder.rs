@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 use tierlab_analysis::latency::objective;
 use tierlab_analysis::record::{
-    GooseFigures, Histograms, Objective, Outcome, Repeat, Sample, ServerDelta, StreamFigure, StreamSample,
+    GooseFigures, Histograms, Objective, Outcome, Pool, RAMP_BLOCKS, RampFigures, RampRates, Repeat, Sample,
+    ServerDelta, StreamFigure, StreamSample,
 };
 use tierlab_analysis::statistics::dependence::Dependence;
 use tierlab_analysis::statistics::percentile::histogram;
@@ -113,9 +114,51 @@ fn time_blocks(requests: usize) -> usize {
     ((requests as f64 / BLOCK_REQUESTS) as usize).clamp(*BLOCKS.start(), *BLOCKS.end())
 }
 
+/// Good replies of a ramp by the block in which they completed, and the rate at which it stopped.
+pub(super) fn ramp_figures(finished: &Finished, schedule: &Schedule, rates: RampRates) -> RampFigures {
+    let window_us = schedule.window_end_us - schedule.window_start_us;
+    let mut answered = [0; RAMP_BLOCKS];
+    for sample in finished.samples.iter().filter(|sample| sample.is_ok()) {
+        let into_us = sample.done_us.checked_sub(schedule.window_start_us);
+        let block = into_us.map(|us| us as usize * RAMP_BLOCKS / window_us as usize);
+        if let Some(answered) = block.and_then(|block| answered.get_mut(block)) {
+            *answered += 1;
+        }
+    }
+    let stopped = finished
+        .observed
+        .stopped_us
+        .map(|us| us.saturating_sub(schedule.window_start_us));
+    RampFigures {
+        answered,
+        stopped_rps: stopped.map(|us| rates.rate(us as f64 / window_us as f64)),
+    }
+}
+
+/// Send lag beyond waits for one of so many connections: a request can be sent once all but so many of those before it are done.
+pub(super) fn pool(finished: &Finished, schedule: &Schedule, connections: usize) -> Pool {
+    let mut samples = finished.samples.clone();
+    samples.sort_by_key(|sample| sample.due_us);
+    let mut done: Vec<u64> = samples.iter().map(|sample| sample.done_us).collect();
+    done.sort_unstable();
+    let own_us = |(index, sample): (usize, &Sample)| {
+        let free_us = index.checked_sub(connections).map_or(0, |before| done[before]);
+        let own_us = sample.sent_us.saturating_sub(sample.due_us.max(free_us));
+        schedule.in_window(sample.due_us).then_some(own_us)
+    };
+    let own: Vec<u64> = samples.iter().enumerate().filter_map(own_us).collect();
+    Pool {
+        connections,
+        own_lag_p99_us: histogram(&own).value_at_quantile(0.99),
+    }
+}
+
 fn histograms(window: &[Sample], streams: &[StreamSample], schedule: &Schedule) -> Histograms {
     // A share has the blocks of the whole, so that the blocks of all shares add up.
-    let blocks = time_blocks(schedule.window_requests);
+    let blocks = match schedule.stops {
+        true => RAMP_BLOCKS,
+        false => time_blocks(schedule.window_requests),
+    };
     let block_us = (schedule.window_end_us - schedule.window_start_us).div_ceil(blocks as u64);
     let block = |sample: &Sample| ((sample.due_us - schedule.window_start_us) / block_us) as usize;
     let by_block = |value: fn(&Sample) -> u64, counts: fn(&Sample) -> bool| {
@@ -195,23 +238,45 @@ mod tests {
         )
     }
 
-    fn record_all(samples: Vec<Sample>) -> Repeat {
-        let finished = Finished {
+    fn finished(samples: Vec<Sample>) -> Finished {
+        Finished {
             streams: Vec::new(),
+            kept: Vec::new(),
             examples: BTreeMap::new(),
             samples,
             observed: Observed {
                 limit_hit: false,
                 mean_in_flight: 0.5,
+                stopped_us: None,
             },
             window_began: SystemTime::UNIX_EPOCH,
-        };
+        }
+    }
+
+    fn record_all(samples: Vec<Sample>) -> Repeat {
+        let finished = finished(samples);
         let label = Label {
             index: 0,
             seed: 1,
             hdr_file: "hdr/x.hdr".into(),
         };
         record(label, &finished, &one_second_after_one(), None)
+    }
+
+    #[test]
+    fn a_wait_for_a_connection_is_not_the_generators_own() {
+        let samples = vec![
+            // The second waits for the first; the third is sent 3 ms after a connection is free, the last 4 ms late.
+            sample(1_000_000, 1_000_000, 1_050_000),
+            sample(1_010_000, 1_050_000, 1_060_000),
+            sample(1_020_000, 1_063_000, 1_070_000),
+            sample(1_100_000, 1_104_000, 1_110_000),
+        ];
+        let finished = finished(samples);
+        let own_us = |connections| pool(&finished, &one_second_after_one(), connections).own_lag_p99_us;
+        assert!((3_990..=4_010).contains(&own_us(1)), "{}", own_us(1));
+        // With two, the second could have been sent at once.
+        assert!((39_900..=40_100).contains(&own_us(2)), "{}", own_us(2));
     }
 
     #[test]

@@ -7,14 +7,15 @@ use super::target::{Content, Target};
 use crate::error::RunError;
 use crate::plan::Plan;
 use crate::server::control::Control;
+use crate::store::requests::RequestFacts;
 use std::sync::Arc;
 use tierlab_analysis::record::SentRequests;
 use tierlab_load::by_goose::closed_loop::{ClosedLoop, Think};
-use tierlab_load::driver::{Route, Step};
+use tierlab_load::driver::{Compress, Route, Step};
 use tierlab_load::grpc::{self, Connections};
 use tierlab_load::inputs::{Entities, Prepared, Wish, joined_requests, other_requests};
 use tierlab_load::live::Watch;
-use tierlab_load::payload::{Body, Protocol};
+use tierlab_load::payload::{self, Body, Protocol};
 use tierlab_load::reply::{Expected, Limit};
 use tierlab_load::schedule::{Load, Schedule};
 
@@ -66,15 +67,25 @@ impl Requests<'_> {
             ..
         } = *self;
         let expected = target.expected(model, load.batch_size);
-        let prepared = self.prepare(schedule.due_us.len())?;
+        let requests = schedule.due_us.len();
+        let prepared = self.prepare(requests)?;
+        if plan.arrivals.is_replay() && plan.inputs.recorded.is_some() && prepared.bodies.len() < requests {
+            let what = "the bodies of a step take more than 128 MiB, so that they cannot follow their recorded times; shorten it";
+            return Err(plan.refuse("step_s", what).into());
+        }
+        let limit = limit(plan, &expected, &prepared.bodies);
+        let mut bodies = self.versioned(prepared.bodies);
+        if plan.sending.compress.is_some_and(Compress::requests) {
+            payload::compress(&mut bodies);
+        }
         let step = Step {
-            limit: limit(plan, &expected, &prepared.bodies),
+            limit,
             expected: Arc::new(expected),
             routes: routes(plan, target, model)?,
-            bodies: Arc::new(self.versioned(prepared.bodies)),
+            bodies: Arc::new(bodies),
             schedule: Arc::clone(schedule),
-            users: plan.max_in_flight,
-            new_connections: plan.new_connections,
+            users: plan.pool().unwrap_or(plan.max_in_flight),
+            sending: plan.sending,
             timeout: plan.timeout,
             drain: plan.drain,
             watch: watch.clone(),
@@ -120,6 +131,30 @@ impl Requests<'_> {
             watch: watch.clone(),
         };
         Ok((step, prepared.sent))
+    }
+
+    /// Describes the requests of a step that keeps them; `None` if it keeps none.
+    pub(super) fn described(&self, step: &Step) -> Option<RequestFacts> {
+        let Self { plan, load, seed, .. } = *self;
+        if !step.sending.keep_requests {
+            return None;
+        }
+        let rows = load.batch_size as usize;
+        let (population, per_request) = match self.target.content_of(self.model) {
+            Content::Joined(population) | Content::Mixed(population, _) => (Some(population), rows),
+            Content::Custom { custom, ids } => (ids.as_ref(), if custom.wants_ids() { rows } else { 1 }),
+            Content::Inline(_) => (None, 1),
+        };
+        let ids = population.map(|population| population.draw(step.schedule.due_us.len() * per_request, seed));
+        Some(RequestFacts {
+            protocol: plan.protocol,
+            ids: ids.iter().flatten().copied().step_by(per_request).collect(),
+            population: population.cloned(),
+            bodies: Arc::clone(&step.bodies),
+            has_tensors: matches!(self.target.content_of(self.model), Content::Inline(_))
+                && !plan.sending.compress.is_some_and(Compress::requests),
+            window_us: step.schedule.window_start_us..step.schedule.window_end_us,
+        })
     }
 
     /// Adds the model's version to messages over gRPC.
@@ -211,6 +246,12 @@ pub(super) fn route(plan: &Plan, target: &Target, model: &str) -> Result<Route, 
 
 fn route_to(plan: &Plan, server: &Control, model: &str) -> Result<Route, RunError> {
     match plan.protocol {
+        Protocol::Http if plan.sending.http2 => {
+            let (users, fixed) = (plan.max_in_flight, plan.sending.connections.fixed());
+            let connections =
+                Connections::http2(Arc::clone(&server.endpoint), users, fixed).map_err(RunError::Usage)?;
+            Ok(Route::Http(server.route(model)?.over(Arc::new(connections))))
+        }
         Protocol::Http => Ok(Route::Http(server.route(model)?)),
         Protocol::Grpc => Ok(Route::Grpc(grpc_connections(plan, server)?)),
     }
@@ -228,6 +269,11 @@ pub(super) fn grpc_connections(plan: &Plan, server: &Control) -> Result<Arc<Conn
             plan.file.display()
         )));
     };
-    let connections = Connections::new(Arc::clone(endpoint), plan.max_in_flight).map_err(RunError::Usage)?;
+    let connections = Connections::new(
+        Arc::clone(endpoint),
+        plan.max_in_flight,
+        plan.sending.connections.fixed(),
+    );
+    let connections = connections.map_err(RunError::Usage)?;
     Ok(Arc::new(connections))
 }

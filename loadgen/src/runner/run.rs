@@ -17,7 +17,9 @@ use crate::store::time::rfc3339;
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 use tierlab_analysis::curves::same_but_rate;
-use tierlab_analysis::record::{CarriedCertificate, Check, Driven, Environment, Factors, Point, Run, SCHEMA_VERSION};
+use tierlab_analysis::record::{
+    CarriedCertificate, Check, Driven, Environment, Factors, Point, Run, SCHEMA_VERSION, Verdict,
+};
 use tierlab_instrument::machine::quiet::Patience;
 use tierlab_load::redact;
 
@@ -54,6 +56,7 @@ impl<'a> Runner<'a> {
             ),
             unanswered: 0,
             patience: Patience::default(),
+            left_out: Vec::new(),
         };
         let ended = self.steps(&mut run, &mut ledger).await;
         ledger.progress.clear();
@@ -137,6 +140,7 @@ impl<'a> Runner<'a> {
                     self.planned_step(ledger, step).await?;
                 }
             }
+            run.left_out.clone_from(&ledger.left_out);
             // Reports are rewritten whenever every point has one more repeat; the journal has every step.
             self.write(run, &ledger.points)?;
         }
@@ -183,10 +187,34 @@ impl<'a> Runner<'a> {
             beside.offered_rps = rate;
             step.work = Work::Open(closed.load(rate));
         }
+        if let Some(saturated) = self.saturated_below(ledger, &step) {
+            if step.attempt.attempt == 0 {
+                ledger.leave_out(saturated);
+            }
+            return Ok(());
+        }
         match ledger.is_due(step.points.iter().map(|(_, factors)| factors), step.attempt) {
             true => self.measure(ledger, step).await,
             false => Ok(()),
         }
+    }
+
+    /// Sentence about a saturated rate below that of a planned load, if the plan then leaves it out.
+    fn saturated_below(&self, ledger: &Ledger, step: &PlannedStep<'_>) -> Option<String> {
+        let (_, factors) = step.points.first().filter(|_| self.plan.stop_at_saturation)?;
+        let is_below = |point: &&Point| {
+            let is_lower = point.factors.offered_rps < factors.offered_rps;
+            is_lower && same_but_rate(&point.factors, factors) && matches!(step.work, Work::Open(_))
+        };
+        let is_saturated = |point: &&Point| {
+            let verdict = tierlab_analysis::summary(point, &self.plan.limits, None).verdict;
+            matches!(verdict, Verdict::Saturated(_))
+        };
+        let below = ledger.points.all().iter().filter(is_below).find(is_saturated)?;
+        Some(format!(
+            "{}: saturated, so that higher rates were left out",
+            name(&below.factors)
+        ))
     }
 
     /// Refuses several processes for loads that only one process can send.
@@ -196,6 +224,13 @@ impl<'a> Runner<'a> {
         };
         let (key, why) = match (&self.plan.mixes[..], &self.plan.closed_loops[..]) {
             ([], []) if self.plan.has_streams() => ("target.reply", "replies that stream are timed by one process"),
+            ([], []) if self.plan.sending.keep_requests => {
+                ("keep_requests", "requests are kept by the process that sends them")
+            }
+            ([], []) if self.plan.arrivals.ramp().is_some() => {
+                ("load", "a ramp is stopped by the process that sends it")
+            }
+            ([], []) if self.plan.pool().is_some() => ("connections", "one process has them all"),
             ([], []) => return Ok(()),
             ([], _) => (
                 "load",
@@ -243,6 +278,7 @@ pub fn new_run(plan: &Plan, environment: Environment, instrument: Instrument) ->
         findings: Vec::new(),
         cold_starts: Vec::new(),
         search_stopped: None,
+        left_out: Vec::new(),
         question: plan.question.clone(),
         question_spent_s: None,
         variants: Vec::new(),

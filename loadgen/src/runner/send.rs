@@ -8,10 +8,11 @@ use super::target::Target;
 use crate::error::RunError;
 use crate::plan::Plan;
 use crate::server::delta::{self, Between, Reading};
+use crate::store::requests::RequestFacts;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
-use tierlab_analysis::record::{AgentStart, DriverFigures, Sample, SentRequests, ServerDelta};
+use tierlab_analysis::record::{AgentStart, DriverFigures, Sample, SentRequests, ServerDelta, SlowRequest};
 use tierlab_instrument::machine::watch::{MachineWatch, Watched};
 use tierlab_load::driver::{self, Finished};
 use tierlab_load::interrupt::Interrupt;
@@ -76,6 +77,12 @@ pub struct Part {
     pub(super) seed: u64,
     /// Statistics of its requests; absent for journeys.
     pub(super) sent: Option<SentRequests>,
+    /// Facts for the record of its requests.
+    pub(super) facts: Option<RequestFacts>,
+    /// File of its requests, once they are written.
+    pub(super) requests_file: Option<String>,
+    /// Slowest of these requests.
+    pub(super) slowest: Vec<SlowRequest>,
     /// Figures that only its kind of driver has.
     pub(super) driver: DriverFigures,
     /// Failures of whole journeys by the step that failed, instead of those in the samples.
@@ -90,6 +97,9 @@ impl Part {
             schedule,
             seed,
             sent: None,
+            facts: None,
+            requests_file: None,
+            slowest: Vec::new(),
             driver: DriverFigures::default(),
             failures: None,
         }
@@ -233,16 +243,22 @@ pub(super) async fn send(
     };
     let Some(workers) = workers else {
         let prepared = requests.step(&schedule, around.watch)?;
+        let facts = requests.described(&prepared.step);
         around.begin().await;
         let finished = driver::run(prepared.step, around.interrupt).await?;
-        return Ok(finished.map(|finished| Sent::of(vec![part(finished, prepared.sent)])));
+        return Ok(finished.map(|finished| {
+            Sent::of(vec![Part {
+                facts,
+                ..part(finished, prepared.sent)
+            }])
+        }));
     };
     // Each process builds its own requests; their statistics are the same.
     let described = requests.prepare(schedule.due_us.len().min(DESCRIBED_REQUESTS))?;
     around.begin().await;
     around.watch.sent_by(workers.size());
     let order = StepOrder {
-        target: requests.target.control.spec().clone(),
+        target: requests.target.control.spec.as_ref().clone(),
         load: requests.load,
         seed: requests.seed,
         journey: None,

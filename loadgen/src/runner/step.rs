@@ -15,12 +15,13 @@ use crate::plan::Plan;
 use crate::store::folder;
 use crate::store::histograms::hdr_file_of;
 use crate::store::journal::{FinishedStep, Points, Position};
+use crate::store::requests;
 use crate::store::resume::StoppedRun;
 use crate::store::time::rfc3339;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_analysis::mix_shares;
-use tierlab_analysis::record::{DriverFigures, Factors, Objective, Repeat, Run, ServerDelta};
+use tierlab_analysis::record::{Driven, DriverFigures, Factors, Repeat, Run, ServerDelta};
 use tierlab_instrument::machine::quiet;
 use tierlab_instrument::machine::watch::Watched;
 use tierlab_instrument::units::wait;
@@ -131,7 +132,7 @@ impl Runner<'_> {
             _ => first.clone(),
         };
         let (mut seed, mut lost_before) = (step.attempt.seed, Vec::new());
-        let (sent, beside) = loop {
+        let (mut sent, beside) = loop {
             let target = &self.targets[target];
             (self.alive)()?;
             (self.prepare)(target)?;
@@ -153,8 +154,8 @@ impl Runner<'_> {
         };
         let at = (first.as_str(), step.attempt.index);
         self.still_there(ledger, target, at, &beside).await?;
-        let objectives = self.plan.objectives();
-        let repeats = repeats(&step, sent, &lost_before, beside.server.as_ref(), &objectives);
+        self.keep_requests(&step, &mut sent).await?;
+        let repeats = repeats(&step, sent, &lost_before, beside.server.as_ref(), self.plan);
         let mut lines = Vec::new();
         for ((load, factors), repeat) in step.points.into_iter().zip(repeats) {
             let position = Position { target, load };
@@ -166,6 +167,21 @@ impl Runner<'_> {
         }
         // Printed once it is stored: a printed line is a stored step.
         ledger.progress.finish(&line);
+        Ok(())
+    }
+
+    /// Writes the requests of each part that keeps them, off the runtime's threads and before the next step.
+    async fn keep_requests(&self, step: &PlannedStep<'_>, sent: &mut Sent) -> Result<(), RunError> {
+        for (part, (_, factors)) in sent.parts.iter_mut().zip(&step.points) {
+            let Some(facts) = part.facts.take() else { continue };
+            let file = requests::file(factors, step.attempt.index);
+            let path = self.folder.join(&file);
+            let of = (name(factors), factors.offered_rps, step.attempt.index);
+            let kept = std::mem::take(&mut part.finished.kept);
+            let writing = tokio::task::spawn_blocking(move || requests::write(&path, &of, kept, &facts));
+            part.slowest = writing.await.map_err(|error| RunError::Unsound(error.to_string()))??;
+            part.requests_file = Some(file);
+        }
         Ok(())
     }
 
@@ -263,8 +279,9 @@ fn repeats(
     sent: Sent,
     lost_before: &[String],
     server: Option<&ServerDelta>,
-    objectives: &[Objective],
+    plan: &Plan,
 ) -> Vec<Repeat> {
+    let objectives = plan.objectives();
     let attempt = step.attempt;
     let of_part = |(part, (_, factors)): (Part, &(usize, Factors))| {
         let label = Label {
@@ -278,8 +295,18 @@ fn repeats(
             sent: part.sent,
             agents: sent.agents.clone(),
             lost_before: lost_before.to_vec(),
-            driver: part.driver,
-            in_time: recorder::in_time(&part.finished, &part.schedule, objectives),
+            requests_file: part.requests_file,
+            slowest: part.slowest,
+            driver: match factors.driven {
+                Some(Driven::Ramp(rates)) => DriverFigures::Ramp {
+                    ramp: recorder::ramp_figures(&part.finished, &part.schedule, rates),
+                },
+                _ => part.driver,
+            },
+            in_time: recorder::in_time(&part.finished, &part.schedule, &objectives),
+            pool: plan
+                .pool()
+                .map(|connections| recorder::pool(&part.finished, &part.schedule, connections)),
             ..recorder::record(label, &part.finished, &part.schedule, server.cloned())
         };
         match part.failures {

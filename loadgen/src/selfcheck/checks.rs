@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use tierlab_analysis::record::{Check, Sample};
 use tierlab_analysis::statistics::percentile::histogram;
 use tierlab_load::arrivals::Arrivals;
-use tierlab_load::driver::{self, Route, Step};
+use tierlab_load::driver::{self, Route, Sending, Step};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::live::Watch;
 use tierlab_load::null_endpoint::{Stalls, outputs};
@@ -107,7 +107,7 @@ async fn measure(stalls: Option<Stalls>, window: Duration, interrupt: &Interrupt
         bodies: Arc::new(vec![payload::joined(&[1], Encoding::Json)]),
         schedule: Arc::clone(&schedule),
         users: USERS,
-        new_connections: false,
+        sending: Sending::default(),
         timeout: Duration::from_secs(5),
         drain: Duration::from_secs(2),
         watch: Watch::default(),

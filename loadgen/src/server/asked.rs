@@ -22,7 +22,7 @@ pub struct ControlError {
 }
 
 pub(super) async fn scrape(endpoint: &Endpoint) -> Result<Scrape, ControlError> {
-    let url = endpoint.address().url();
+    let url = endpoint.address.url();
     let answer = fetched(endpoint, &url, Ask::get(""), &Limit::of(METRICS_BYTES)).await?;
     Scrape::parse(&String::from_utf8_lossy(&answer.body)).map_err(|error| refusal(&url, &error.to_string()))
 }
@@ -44,7 +44,7 @@ pub(super) async fn several(endpoint: &Endpoint) -> Result<Option<String>, Contr
 
 /// Checks for metrics at an address that was only guessed; returns the error if there are none. An endless page is refused.
 pub(super) async fn probe(endpoint: &Endpoint) -> Result<Result<(), ControlError>, ControlError> {
-    let url = endpoint.address().url();
+    let url = endpoint.address.url();
     match endpoint.ask(Ask::get(""), &Limit::of(METRICS_BYTES), TIMEOUT).await {
         Err(error) if error.is_too_large => Err(refusal(&url, &error.says)),
         _ => Ok(scrape(endpoint).await.map(|_| ())),

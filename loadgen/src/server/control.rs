@@ -25,7 +25,7 @@ use tierlab_protocol::metadata::{LoadDocument, ModelMetadata};
 /// One server, several behind one address, or a fleet of them.
 #[derive(Debug, Clone)]
 pub struct Control {
-    spec: Arc<TargetSpec>,
+    pub(crate) spec: Arc<TargetSpec>,
     /// Address of the server, `http://HOST:PORT` with its prefix.
     pub(crate) base: String,
     /// Address and access settings of the server.
@@ -64,7 +64,7 @@ impl Control {
         let grpc = spec.grpc_url.as_deref().map(|url| Endpoint::new(url, &access));
         let custom = spec.custom.as_ref().map(Custom::open).transpose().map_err(refuse)?;
         Ok(Self {
-            base: endpoint.address().url(),
+            base: endpoint.address.url(),
             endpoint: Arc::new(endpoint),
             grpc: grpc.transpose().map_err(refuse)?.map(Arc::new),
             custom: custom.map(Arc::new),
@@ -83,8 +83,8 @@ impl Control {
             fleet.metrics.extend(other.metrics.iter().cloned());
         }
         let spec = TargetSpec {
-            others: others.iter().map(|other| other.spec().clone()).collect(),
-            ..fleet.spec().clone()
+            others: others.iter().map(|other| other.spec.as_ref().clone()).collect(),
+            ..fleet.spec.as_ref().clone()
         };
         Self {
             spec: Arc::new(spec),
@@ -117,7 +117,7 @@ impl Control {
                 for url in urls {
                     let endpoint = control.metrics_at(url, &access)?;
                     if let Some(several) = several(&endpoint).await? {
-                        return Err(refusal(&endpoint.address().url(), &several));
+                        return Err(refusal(&endpoint.address.url(), &several));
                     }
                     control.metrics.push(Arc::new(endpoint));
                 }
@@ -129,7 +129,7 @@ impl Control {
                 match probe(&endpoint).await? {
                     Ok(()) => match several(&endpoint).await? {
                         None => control.metrics.push(endpoint),
-                        Some(several) => notes.push(format!("{}: {several}", endpoint.address().url())),
+                        Some(several) => notes.push(format!("{}: {several}", endpoint.address.url())),
                     },
                     Err(error) => notes.push(format!(
                         "no metrics: {error}; where they are elsewhere, name them by --metrics-url (each replica's), and where there are \
@@ -173,24 +173,18 @@ impl Control {
     fn metrics_at(&self, url: &str, access: &Access) -> Result<Endpoint, ControlError> {
         let refuse = |what: String| refusal(&tierlab_load::redact::urls(url), &what);
         let endpoint = self.endpoint.beside(url, access).map_err(refuse)?;
-        if endpoint.address().prefix.is_empty() {
-            let below = format!("{}/metrics", endpoint.address().url());
+        if endpoint.address.prefix.is_empty() {
+            let below = format!("{}/metrics", endpoint.address.url());
             return self.endpoint.beside(&below, access).map_err(refuse);
         }
         Ok(endpoint)
-    }
-
-    /// Description of the server for load processes.
-    #[must_use]
-    pub fn spec(&self) -> &TargetSpec {
-        &self.spec
     }
 
     /// Returns every address of it, replicas included.
     #[must_use]
     pub fn addresses(&self) -> Vec<String> {
         let more = self.grpc.iter().chain(&self.metrics);
-        let more = more.map(|endpoint| endpoint.address().url());
+        let more = more.map(|endpoint| endpoint.address.url());
         let own = std::iter::once(self.base.clone()).chain(more);
         own.chain(self.others.iter().flat_map(Self::addresses)).collect()
     }
@@ -377,9 +371,13 @@ impl Control {
         timeout: Duration,
     ) -> Result<(), ControlError> {
         let route = self.route("")?;
+        let (method, path) = match &body.line {
+            Some(line) => (&line.method, &line.path),
+            None => (&custom.method, &custom.path),
+        };
         let ask = Ask {
-            method: custom.method.clone(),
-            path: &custom.path,
+            method: method.clone(),
+            path,
             headers: route.headers(body),
             body: body.bytes.clone(),
         };
@@ -421,7 +419,7 @@ pub async fn infer_over_grpc(
     expected: &Expected,
     limit: &Limit,
 ) -> Result<InferReply, ControlError> {
-    let refuse = |what: String| refusal(&connections.endpoint().address().url(), &what);
+    let refuse = |what: String| refusal(&connections.endpoint.address.url(), &what);
     let calling = tokio::time::timeout(TIMEOUT, connections.call(body, limit));
     let reply = match calling.await {
         Ok(Ok(reply)) => reply,

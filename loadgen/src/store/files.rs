@@ -1,7 +1,7 @@
 //! Files of results: written atomically, and tracked by git or not.
 
 use crate::error::StoreError;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,10 +9,11 @@ use std::process::{Command, Stdio};
 /// Writes a file so that a reader, or a crash, sees either the old text or the new one. Of two concurrent writers the
 /// last one's text stays, complete; a failed writer leaves nothing behind.
 pub(crate) fn write_atomically(path: &Path, text: &[u8]) -> Result<(), StoreError> {
-    write(path, text).map_err(StoreError::io(path))
+    written(path, |file| file.write_all(text)).map_err(StoreError::io(path))
 }
 
-fn write(path: &Path, text: &[u8]) -> io::Result<()> {
+/// Writes a file by `write`, as [`write_atomically`] does.
+pub(super) fn written(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     // Created here: tempfile's own files are private to their owner, but a result follows the umask.
     let mut part = tempfile::Builder::new()
@@ -21,7 +22,7 @@ fn write(path: &Path, text: &[u8]) -> io::Result<()> {
         .make_in(folder.unwrap_or(Path::new(".")), |part| {
             OpenOptions::new().write(true).create_new(true).open(part)
         })?;
-    part.as_file_mut().write_all(text)?;
+    write(part.as_file_mut())?;
     part.as_file().sync_all()?;
     part.persist(path)?;
     Ok(())

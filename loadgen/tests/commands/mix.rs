@@ -100,7 +100,7 @@ fn a_log_becomes_a_trace_that_a_plan_replays_with_its_batch_sizes() {
     let ended = run(convert);
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     assert!(
-        ended.stderr.contains("no column `timestamp`; there are when, users"),
+        ended.stderr.contains("no column `timestamp`; there are users, when"),
         "{}",
         ended.stderr
     );

@@ -109,6 +109,7 @@ pub(crate) fn run(repeats: u32, slowdown: f64) -> Run {
         slo: Some(slo),
         findings: Vec::new(),
         search_stopped: None,
+        left_out: Vec::new(),
         question: None,
         question_spent_s: None,
         variants: Vec::new(),

@@ -31,6 +31,54 @@ pub enum Driven {
         /// Step of the point; absent for the whole journey.
         step: Option<String>,
     },
+    /// Open loop at a rate that changes over the window, with figures of each block of it.
+    Ramp(RampRates),
+}
+
+/// Rates of a ramp: a straight line between two rates, then the second one.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RampRates {
+    /// Requests per second at the window's start.
+    pub from: f64,
+    /// Requests per second at the line's end, and after it.
+    pub to: f64,
+    /// Share of the window that the line takes.
+    pub over: f64,
+}
+
+/// Number of blocks of a ramp's window.
+pub const RAMP_BLOCKS: usize = 10;
+
+impl RampRates {
+    /// Rate after a share of the window.
+    #[must_use]
+    pub fn rate(&self, share: f64) -> f64 {
+        self.from + (self.to - self.from) * (share / self.over).min(1.0)
+    }
+
+    /// Mean rate over the window.
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        f64::midpoint(self.from, self.to) * self.over + self.to * (1.0 - self.over)
+    }
+
+    /// Share of the window after which the share `passed` of its requests is due.
+    #[must_use]
+    pub fn share_of_time(&self, passed: f64) -> f64 {
+        let Self { from, to, over } = *self;
+        let requests = passed * self.mean();
+        let of_line = f64::midpoint(from, to) * over;
+        if requests > of_line {
+            return over + (requests - of_line) / to;
+        }
+        // The line's integral is `from t + (to - from) t² / (2 over)`, solved for t without losing digits if both are equal.
+        let root = (from * from + 2.0 * (to - from) * requests / over).max(0.0).sqrt();
+        if from + root > 0.0 {
+            2.0 * requests / (from + root)
+        } else {
+            0.0
+        }
+    }
 }
 
 impl Driven {
@@ -50,6 +98,7 @@ impl fmt::Display for Driven {
             }
             Self::Journey { name, step: None } => write!(f, "journey {name}"),
             Self::Journey { name, step: Some(step) } => write!(f, "journey {name}, step {step}"),
+            Self::Ramp(RampRates { from, to, .. }) => write!(f, "ramp from {from} to {to}/s"),
         }
     }
 }
@@ -78,6 +127,11 @@ pub enum DriverFigures {
     MixPart {
         /// Share of this part of a mix; absent if the step had no other parts.
         mix_share: MixShare,
+    },
+    /// Open loop on a ramp.
+    Ramp {
+        /// Replies by block, and the end of the ramp.
+        ramp: RampFigures,
     },
     /// Open loop of single requests, or one step of a journey.
     OpenLoop {},
@@ -108,6 +162,15 @@ impl DriverFigures {
         }
     }
 
+    /// Figures of a ramp.
+    #[must_use]
+    pub const fn ramp(&self) -> Option<RampFigures> {
+        match self {
+            Self::Ramp { ramp } => Some(*ramp),
+            _ => None,
+        }
+    }
+
     /// Number of whole journeys.
     #[must_use]
     pub const fn journeys(&self) -> Option<JourneyFigures> {
@@ -125,6 +188,16 @@ impl DriverFigures {
             _ => None,
         }
     }
+}
+
+/// Figures of a ramp.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RampFigures {
+    /// Good replies by the block in which they completed.
+    pub answered: [u64; RAMP_BLOCKS],
+    /// Rate at which the step stopped because every user had been busy for a second; absent if it reached its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped_rps: Option<f64>,
 }
 
 /// Terms of the interactive response time law over a closed loop's window: `users = rate × (response + pause)`.

@@ -25,12 +25,13 @@ mod summary;
 pub use cold_start::{ColdStart, ColdWay, PageCache};
 pub use drift::{Drift, DriftHow, DriftOf};
 pub use driver::{
-    AgentStart, ClosedLoopFigures, Driven, DriverFigures, GooseFigures, HourBy, JourneyFigures, MixShare, worst_start,
+    AgentStart, ClosedLoopFigures, Driven, DriverFigures, GooseFigures, HourBy, JourneyFigures, MixShare, RAMP_BLOCKS,
+    RampFigures, RampRates, worst_start,
 };
 pub use findings::{Finding, NotMet, Objective, Slo, SloFinding, SloOutcome};
 pub use instrument::{CarriedCertificate, Certificate, Check, Machine, MachineUse, Program, VALID_DAYS};
 pub use percentile::{Grade, Interval, Percentile, samples_needed};
-pub use point::{Factors, Histograms, Mode, Point, Purpose, Repeat, counted, failures};
+pub use point::{Factors, Histograms, Mode, Point, Pool, Purpose, Repeat, SlowRequest, counted, failures};
 pub use prices::{BySize, CostTerms, InstancePrice, PricedVariant, PricedVariants, Pricing, StoredBytes};
 pub use question::{
     Answer, AnswerOutcome, Demand, MeetsObjective, Minimise, OpenQuestion, Question, Ranked, StageFill, StageState,
@@ -41,7 +42,7 @@ pub use run::{Environment, Resumption, Run, SCHEMA_VERSION};
 pub use sample::{Failure, Outcome, Sample};
 pub use server::{DeviceReads, GpuUse, IdleByCause, ServerDelta, ServerStages};
 pub use stream::{StreamFigure, StreamSample, StreamSummary, StreamedReply};
-pub use summary::{Band, Fault, Gap, Grades, Limits, Reads, Summary, Tail, Verdict};
+pub use summary::{Band, Fault, Gap, Grades, Limits, RampBlock, Reads, Summary, Tail, Verdict};
 
 /// Default of a number of servers.
 const fn one() -> u32 {

@@ -133,6 +133,9 @@ pub struct Repeat {
     pub examples: BTreeMap<String, String>,
     /// Good replies per second of the window, by the time at which they completed.
     pub achieved_rps: f64,
+    /// Fixed number of connections that requests may wait for; absent if each user had its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<Pool>,
     /// True if every user was busy at some ticket of the window.
     pub in_flight_limit_hit: bool,
     /// Mean number in flight over the window, as the pacer counted it.
@@ -174,11 +177,42 @@ pub struct Repeat {
     /// Agents lost during earlier attempts, of which nothing was kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost_before: Vec<String>,
+    /// Parquet file with a row for each request, in their order, relative to the run's folder; absent unless they were kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests_file: Option<String>,
+    /// Slowest good replies of the window, the slowest first; empty unless requests were kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slowest: Vec<SlowRequest>,
     /// File of the histograms, relative to the run's folder.
     pub hdr_file: String,
     /// Histograms, stored in `hdr_file` instead of `run.json`.
     #[serde(skip)]
     pub histograms: Histograms,
+}
+
+/// Fixed number of connections over HTTP/1.1, one request at a time on each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Pool {
+    /// Number of connections.
+    pub connections: usize,
+    /// 99th percentile of the send lag beyond waits for a free connection, in microseconds: the load generator's own.
+    pub own_lag_p99_us: u64,
+}
+
+/// Slow request with its row.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SlowRequest {
+    /// Index in the step's schedule, and row of its file from 0.
+    pub request: u64,
+    /// Scheduled send, in microseconds since the step's start.
+    pub due_us: u64,
+    /// Scheduled send to last byte, in microseconds.
+    pub latency_us: u64,
+    /// Scheduled to actual send, in microseconds.
+    pub lag_us: u64,
+    /// Longest stage that the server reported, and its time in microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<(String, u64)>,
 }
 
 /// Returns the failures of some repeats by reason, the most frequent first: reason, number of requests, and an example if one was

@@ -56,6 +56,9 @@ pub struct Run {
     /// Reason for an early end of the search; absent if it ended normally, or without a search.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search_stopped: Option<String>,
+    /// Rates that were left out because a lower one was saturated, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
     /// Question; absent in runs without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<Question>,

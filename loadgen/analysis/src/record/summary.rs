@@ -68,6 +68,9 @@ pub struct Summary {
     /// Figures of replies that stream: microseconds, or counts a request; empty if none does.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub streams: BTreeMap<StreamFigure, StreamSummary>,
+    /// Blocks of a ramp, in the order of time; empty for any other point.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ramp: Vec<RampBlock>,
     /// Rows per second.
     pub inferences_per_s: Interval,
     /// Failed share of the scheduled requests.
@@ -335,4 +338,18 @@ pub struct Tail {
     /// the time, and the shares are of the parts' sum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exceeds: Option<f64>,
+}
+/// Block of a ramp, over all repeats.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RampBlock {
+    /// Rates at its start and at its end, in requests per second.
+    pub offered_rps: [f64; 2],
+    /// Good replies per second that completed in it.
+    pub answered_rps: f64,
+    /// Good replies to requests that were due in it.
+    pub samples: u64,
+    /// Failed requests that were due in it.
+    pub errors: u64,
+    /// Latency percentiles for which the block has enough requests, in microseconds.
+    pub percentiles: BTreeMap<Percentile, Interval>,
 }

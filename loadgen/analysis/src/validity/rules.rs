@@ -1,6 +1,6 @@
 //! Rules of validity, each a function that returns the fault in words, or `None`. In: evidence and limits. Pure.
 
-use crate::record::{ClosedLoopFigures, Limits, Repeat, failures, worst_start};
+use crate::record::{ClosedLoopFigures, Limits, Pool, Repeat, failures, worst_start};
 use std::borrow::Cow;
 
 /// Fewest samples of a point: of 72 requests some are beyond the p95 with a probability of 97.5 %.
@@ -31,6 +31,11 @@ pub struct Evidence<'a> {
 impl Evidence<'_> {
     pub(super) fn sum(&self, of: impl Fn(&Repeat) -> f64) -> f64 {
         self.steps.iter().map(of).sum()
+    }
+
+    /// Fixed connections of the repeats; empty if each user had its own.
+    pub(super) fn pools(&self) -> impl Iterator<Item = Pool> {
+        self.steps.iter().filter_map(|step| step.pool)
     }
 
     pub(super) fn scheduled(&self) -> f64 {
@@ -160,18 +165,25 @@ pub(super) fn error_share(evidence: &Evidence<'_>, limits: &Limits) -> Option<St
 
 pub(super) fn in_flight_limit(evidence: &Evidence<'_>) -> Option<String> {
     let hit = evidence.steps.iter().filter(|step| step.in_flight_limit_hit).count();
-    (hit > 0).then(|| format!("in-flight limit hit in {hit} of {} repeats", evidence.steps.len()))
+    let of = match evidence.pools().next() {
+        Some(pool) => format!("all {} `connections` busy", pool.connections),
+        None => "in-flight limit hit".to_owned(),
+    };
+    (hit > 0).then(|| format!("{of} in {hit} of {} repeats", evidence.steps.len()))
 }
 
 /// Checks the send lag, so that the generator's own lateness is not reported as latency: it must not exceed both
-/// limits. Under an objective, a lag that is small beside its limit does not matter.
+/// limits. Under an objective, a lag that is small beside its limit does not matter. A wait for one of a fixed number of connections
+/// is not the generator's: of the lag of such requests, what is left without it counts.
 pub(super) fn send_lag(evidence: &Evidence<'_>, limits: &Limits) -> Option<String> {
     let of_latency = evidence.p99_us.max(limits.objective_us.unwrap_or(0.0));
     let limit = (limits.lag_share_of_p99 * of_latency).max(limits.lag_us as f64);
-    (evidence.lag_p99_us > limit).then(|| {
+    let own_us = evidence.pools().map(|pool| pool.own_lag_p99_us).max();
+    let lag_us = own_us.map_or(evidence.lag_p99_us, |us| us as f64);
+    (lag_us > limit).then(|| {
         format!(
             "sent late: send lag p99 {:.1} ms, limit {:.1} ms",
-            evidence.lag_p99_us / 1e3,
+            lag_us / 1e3,
             limit / 1e3
         )
     })

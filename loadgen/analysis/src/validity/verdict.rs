@@ -24,7 +24,9 @@ pub fn judge(evidence: &Evidence<'_>, limits: &Limits) -> (Verdict, Vec<Fault>) 
     let backlog = backlog_growing(evidence, limits).filter(|_| growth.is_large());
     let limit_hit = in_flight_limit(evidence);
     let late = send_lag(evidence, limits);
-    let generator_late = late.is_some() && limit_hit.is_none();
+    // The wait for a fixed number of connections is no part of this lag.
+    let has_pool = evidence.pools().next().is_some();
+    let generator_late = late.is_some() && (limit_hit.is_none() || has_pool);
     let device = device_shortfall(evidence);
     let disturbed = disturbed(evidence);
     let skewed = start_skew(evidence, limits);
@@ -37,6 +39,8 @@ pub fn judge(evidence: &Evidence<'_>, limits: &Limits) -> (Verdict, Vec<Fault>) 
     let cannot_keep_up = (backlog.is_some() || behind.is_some()) && !generator_late;
     let saturated = sound && (cannot_keep_up || errors.is_some());
     let drift = drifting(evidence).filter(|_| !(sound && cannot_keep_up));
+    // A plan's own connections may all be busy, and their wait counts.
+    let limit_hit = limit_hit.filter(|_| !has_pool || saturated);
     let found = [
         (Fault::Disturbed, disturbed),
         (Fault::Device, device),
@@ -94,6 +98,20 @@ pub fn judge_step(evidence: &Evidence<'_>, limits: &Limits) -> (Verdict, Vec<Fau
         (Fault::Errors, error_share(evidence, limits)),
         (Fault::Late, send_lag(evidence, limits)),
         (Fault::Drift, drifting(evidence)),
+        (Fault::Samples, too_few_samples(evidence, limits)),
+    ];
+    without_rate(evidence, rules)
+}
+
+/// Returns the verdict of a ramp. Its latency changes with its rate, and it may end early: what remains are failures,
+/// disturbance, late sends and samples.
+#[must_use]
+pub fn judge_ramp(evidence: &Evidence<'_>, limits: &Limits) -> (Verdict, Vec<Fault>) {
+    let has_pool = evidence.pools().next().is_some();
+    let late = send_lag(evidence, limits).filter(|_| has_pool || in_flight_limit(evidence).is_none());
+    let rules = [
+        (Fault::Errors, error_share(evidence, limits)),
+        (Fault::Late, late),
         (Fault::Samples, too_few_samples(evidence, limits)),
     ];
     without_rate(evidence, rules)

@@ -29,7 +29,7 @@ impl ServerClient {
         if let Some(config) = endpoint.tls_config() {
             builder = builder.tls_backend_preconfigured(config.clone());
         }
-        let address = endpoint.address();
+        let address = &endpoint.address;
         // The certificate is checked against the address's name, so that name must resolve to the server.
         if let Some(name) = endpoint.tls_name().filter(|name| *name != address.host) {
             let found = (address.host.as_str(), address.port).to_socket_addrs();
@@ -57,7 +57,7 @@ impl ServerClient {
 
 /// Returns the origin that the client sends to. With TLS its name must be the certificate's.
 fn origin(endpoint: &Endpoint) -> Result<String, DriverError> {
-    let address = endpoint.address();
+    let address = &endpoint.address;
     let host = match endpoint.tls_name().filter(|name| *name != address.host) {
         Some(name) if name.parse::<std::net::IpAddr>().is_ok() => {
             return Err(DriverError::Carried(format!(

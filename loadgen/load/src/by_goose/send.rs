@@ -3,7 +3,6 @@
 
 use crate::custom::Success;
 use crate::driver::{DriverError, HttpReply, Reply};
-use crate::grpc::GrpcReply;
 use crate::reply::{self, BodyError, Limit, NoReply};
 use goose::GooseAttack;
 use goose::client::GooseClientBuilder;
@@ -57,18 +56,10 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    pub(crate) const fn failed(missing: NoReply) -> Self {
+    /// Result of a request that goose's client did not send, such as one over gRPC, which it does not speak.
+    pub(crate) const fn without_goose(reply: Result<Reply, NoReply>) -> Self {
         Self {
-            reply: Err(missing),
-            status: None,
-            goose_us: None,
-        }
-    }
-
-    /// Result of a call by [`crate::grpc`], because goose's client does not speak gRPC.
-    pub(crate) fn by_grpc(reply: Result<GrpcReply, NoReply>) -> Self {
-        Self {
-            reply: reply.map(Reply::Grpc),
+            reply,
             status: None,
             goose_us: None,
         }
@@ -93,10 +84,10 @@ pub(crate) async fn send(
     let answered = match user.request(request).await {
         Ok(answered) => answered,
         Err(error) => {
-            return Sent::failed(NoReply {
+            return Sent::without_goose(Err(NoReply {
                 failure: Failure::Broken,
                 says: Some(format!("goose: {error}")),
-            });
+            }));
         }
     };
     let goose_us = Some(answered.request.response_time_micros());
@@ -105,7 +96,7 @@ pub(crate) async fn send(
         Err(error) => {
             return Sent {
                 goose_us,
-                ..Sent::failed(failure(&error).into())
+                ..Sent::without_goose(Err(failure(&error).into()))
             };
         }
     };

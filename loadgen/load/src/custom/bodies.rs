@@ -4,24 +4,25 @@
 use super::spec::{BodySource, CustomSpec, Drawn, StreamKind, StreamSpec, Success};
 use crate::inputs;
 use crate::payload::Body;
+use crate::recording::{Call, RecordingSpec, Row, rows, text_of};
 use crate::template::{Part, escape, parts};
 use bytes::Bytes;
+use csv::Trim;
 use hyper::Method;
 use hyper::header::HeaderValue;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Maximum size of a file of bodies or of rows.
-const FILE_BYTES: u64 = 256 << 20;
 /// Maximum size of all bodies of a step.
 const STEP_BYTES: usize = 1 << 30;
 /// Maximum words of a drawn text.
 const MOST_WORDS: u64 = 1 << 20;
+/// Words of a recorded block, as in Mooncake's traces.
+const BLOCK_WORDS: u64 = 512;
 const VALUE_STREAM: u64 = 4;
 
 /// Requests to an endpoint, with their files read.
@@ -45,17 +46,15 @@ pub struct Custom {
 #[derive(Debug, Clone)]
 enum Content {
     /// Complete bodies, sent in turn.
-    Ready(Arc<[Bytes]>),
+    Ready(Arc<[Body]>),
     /// Template filled for each request.
     Filled {
         template: Template,
-        rows: Arc<[Row]>,
+        /// Rows of a CSV file, or recorded requests.
+        rows: Arc<[Call]>,
         drawn: BTreeMap<String, Drawn>,
     },
 }
-
-/// A row of a CSV file, by its columns.
-type Row = BTreeMap<String, String>;
 
 impl Custom {
     /// Reads the files of a specification.
@@ -76,11 +75,23 @@ impl Custom {
             ),
         };
         let content = match &spec.body {
-            BodySource::Empty => Content::Ready([Bytes::new()].into()),
+            BodySource::Empty => Content::Ready([Body::new(Bytes::new())].into()),
             BodySource::Recorded(file) => Content::Ready(recorded(file, is_json)?.into()),
             BodySource::Text(text) => filled(text, None, is_json, &spec.values)?,
             BodySource::File(file) => filled(&text_of(file)?, None, is_json, &spec.values)?,
-            BodySource::Rows { template, rows } => filled(template, Some(rows), is_json, &spec.values)?,
+            BodySource::Rows { template, rows } => {
+                filled(template, Some((rows, rows_of(rows)?)), is_json, &spec.values)?
+            }
+            BodySource::Replay {
+                recording,
+                template: Some(template),
+            } => filled(
+                template,
+                Some((&recording.file, recording.read()?)),
+                is_json,
+                &spec.values,
+            )?,
+            BodySource::Replay { recording, .. } => Content::Ready(replayed(recording)?),
         };
         if let Some((name, _)) = spec.values.first_key_value()
             && !matches!(content, Content::Filled { .. })
@@ -131,9 +142,8 @@ impl Custom {
     /// # Errors
     /// More bytes than a step may hold.
     pub fn bodies(&self, requests: usize, ids: &[String], per_request: usize, seed: u64) -> Result<Vec<Body>, String> {
-        let body = Body::new;
         let (template, rows, drawn) = match &self.content {
-            Content::Ready(bodies) => return Ok(bodies.iter().cloned().map(body).collect()),
+            Content::Ready(bodies) => return Ok(bodies.iter().take(requests.max(1)).cloned().collect()),
             Content::Filled { template, rows, drawn } => (template, rows, drawn),
         };
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -142,10 +152,11 @@ impl Custom {
         let mut ids = ids.chunks(per_request.max(1));
         for index in 0..requests {
             let ids = ids.next().unwrap_or_default();
-            let row = (!rows.is_empty()).then(|| &rows[index % rows.len()]);
+            let call = (!rows.is_empty()).then(|| &rows[index % rows.len()]);
+            let row = call.map(|call| &call.values);
             let values = drawn
                 .iter()
-                .map(|(name, drawn)| Ok((name.as_str(), value(drawn, &mut rng)?)));
+                .map(|(name, drawn)| Ok((name.as_str(), value(drawn, row, &mut rng)?)));
             let values = values.collect::<Result<BTreeMap<&str, String>, String>>()?;
             let text = template.fill(|place| match place {
                 ENTITY_ID => ids.first().map_or("", String::as_str).into(),
@@ -162,39 +173,57 @@ impl Custom {
                     STEP_BYTES >> 20
                 ));
             }
-            bodies.push(body(text.into()));
+            bodies.push(Body {
+                line: call.and_then(|call| call.line.clone()),
+                ..Body::new(text.into())
+            });
         }
         Ok(bodies)
     }
 }
 
 /// Draws a value in its text form.
-fn value(drawn: &Drawn, rng: &mut ChaCha8Rng) -> Result<String, String> {
+fn value(drawn: &Drawn, row: Option<&Row>, rng: &mut ChaCha8Rng) -> Result<String, String> {
     match drawn {
         Drawn::Number(lengths) => Ok(inputs::length(lengths, rng)?.to_string()),
         Drawn::Words(lengths) => {
             let count = inputs::length(lengths, rng)?.min(MOST_WORDS);
             Ok(inputs::words(count as u32, rng))
         }
+        Drawn::Recorded { words, blocks } => recorded_words(words, blocks.as_deref(), row, rng),
     }
 }
 
-fn text_of(file: &Path) -> Result<String, String> {
-    let at = |error: std::io::Error| format!("{}: {error}", file.display());
-    let mut text = String::new();
-    let opened = std::fs::File::open(file).map_err(at)?;
-    opened.take(FILE_BYTES + 1).read_to_string(&mut text).map_err(at)?;
-    if text.len() as u64 > FILE_BYTES {
-        return Err(format!(
-            "{}: larger than {} MiB, which are kept in memory; take a part of it",
-            file.display(),
-            FILE_BYTES >> 20
-        ));
+/// Words of a recorded request, in blocks whose ids determine their words.
+fn recorded_words(
+    words: &str,
+    blocks: Option<&str>,
+    row: Option<&Row>,
+    rng: &mut ChaCha8Rng,
+) -> Result<String, String> {
+    let recorded = |name: &str| {
+        let found = row.and_then(|row| row.get(name));
+        found.ok_or_else(|| format!("`target.values`: a recorded request has no `{name}`"))
+    };
+    let number = recorded(words)?.parse::<f64>();
+    let mut left = number.map_err(|error| format!("recorded `{words}`: {error}"))? as u64;
+    left = left.min(MOST_WORDS);
+    let ids: Vec<u64> = match blocks {
+        Some(name) => serde_json::from_str(recorded(name)?).map_err(|error| format!("recorded `{name}`: {error}"))?,
+        None => Vec::new(),
+    };
+    let mut text = Vec::new();
+    for id in ids {
+        let count = left.min(BLOCK_WORDS);
+        left -= count;
+        text.push(inputs::words(count as u32, &mut ChaCha8Rng::seed_from_u64(id)));
     }
-    Ok(text)
+    text.push(inputs::words(left as u32, rng));
+    text.retain(|words| !words.is_empty());
+    Ok(text.join(" "))
 }
 
-fn recorded(file: &Path, is_json: bool) -> Result<Vec<Bytes>, String> {
+fn recorded(file: &Path, is_json: bool) -> Result<Vec<Body>, String> {
     let text = Bytes::from(text_of(file)?);
     let mut bodies = Vec::new();
     let mut from = 0;
@@ -207,7 +236,7 @@ fn recorded(file: &Path, is_json: bool) -> Result<Vec<Bytes>, String> {
         if is_json {
             is_document(&body).map_err(|error| format!("{}: line {}: {error}", file.display(), number + 1))?;
         }
-        bodies.push(body);
+        bodies.push(Body::new(body));
     }
     if bodies.is_empty() {
         return Err(format!("{}: has no body; each line is one", file.display()));
@@ -222,14 +251,19 @@ fn is_document(body: &[u8]) -> Result<(), String> {
 }
 
 /// Fills a template with the rows of a file, one body per row, or prepares it for ids and drawn values.
-fn filled(text: &str, file: Option<&Path>, is_json: bool, drawn: &BTreeMap<String, Drawn>) -> Result<Content, String> {
+fn filled(
+    text: &str,
+    rows: Option<(&Path, Vec<Call>)>,
+    is_json: bool,
+    drawn: &BTreeMap<String, Drawn>,
+) -> Result<Content, String> {
     let template = Template::parse(text, is_json).map_err(|error| format!("`target.body`: {error}"))?;
-    let rows = file.map_or(Ok(Vec::new()), rows_of)?;
+    let (file, rows) = rows.map_or((None, Vec::new()), |(file, rows)| (Some(file), rows));
     let is_filled = |place: &str| place == ENTITY_ID || place == ENTITY_IDS || drawn.contains_key(place);
     if template.has(ENTITY_ID) && template.has(ENTITY_IDS) {
         return Err("`target.body` has {entity_id} and {entity_ids}: one of them".to_owned());
     }
-    let columns = rows.first();
+    let columns = rows.first().map(|call| &call.values);
     if let Some(name) = drawn.keys().find(|name| !template.has(name)) {
         return Err(format!(
             "`target.values.{name}` has no place {{{name}}} in `target.body`"
@@ -265,39 +299,54 @@ fn filled(text: &str, file: Option<&Path>, is_json: bool, drawn: &BTreeMap<Strin
             drawn: drawn.clone(),
         });
     }
-    let bodies: Vec<Bytes> = if rows.is_empty() {
-        vec![template.fill(|_| "".into()).into()]
+    let bodies: Vec<Body> = if rows.is_empty() {
+        vec![Body::new(template.fill(|_| "".into()).into())]
     } else {
-        let body = |row: &Row| template.fill(|place| row.get(place).cloned().unwrap_or_default().into());
-        rows.iter().map(|row| body(row).into()).collect()
+        let text = |row: &Row| template.fill(|place| row.get(place).cloned().unwrap_or_default().into());
+        let body = |call: &Call| Body {
+            line: call.line.clone(),
+            ..Body::new(text(&call.values).into())
+        };
+        rows.iter().map(body).collect()
     };
     if is_json {
         for (at, body) in bodies.iter().enumerate() {
-            is_document(body).map_err(|error| format!("{}: {error}", named(at)))?;
+            is_document(&body.bytes).map_err(|error| format!("{}: {error}", named(at)))?;
         }
     }
     Ok(Content::Ready(bodies.into()))
 }
 
-fn rows_of(file: &Path) -> Result<Vec<Row>, String> {
+/// Recorded requests with their own bodies.
+fn replayed(recording: &RecordingSpec) -> Result<Arc<[Body]>, String> {
+    let calls = recording.read()?;
+    if calls.iter().all(|call| call.line.is_none() && call.body.is_none()) {
+        return Err(format!(
+            "{}: has times, and neither paths nor bodies; write `target.body`, in which {{NAME}} is a recorded value",
+            recording.file.display()
+        ));
+    }
+    let body = |call: Call| Body {
+        line: call.line,
+        ..Body::new(call.body.unwrap_or_default().into())
+    };
+    Ok(calls.into_iter().map(body).collect())
+}
+
+fn rows_of(file: &Path) -> Result<Vec<Call>, String> {
+    let says = |what: String| format!("{}: {what}", file.display());
     let text = text_of(file)?;
-    let mut reader = csv::Reader::from_reader(text.as_bytes());
-    let at = |error: csv::Error| format!("{}: {error}", file.display());
-    let columns = reader.headers().map_err(at)?.clone();
-    let mut rows = Vec::new();
-    for record in reader.records() {
-        let record = record.map_err(at)?;
-        let pairs = columns.iter().zip(&record);
-        rows.push(
-            pairs
-                .map(|(column, value)| (column.to_owned(), value.to_owned()))
-                .collect(),
-        );
+    let rows = rows(&text, Trim::None).map_err(says)?.map(|values| {
+        Ok(Call {
+            values: values?,
+            ..Call::default()
+        })
+    });
+    let rows: Vec<Call> = rows.collect::<Result<_, _>>().map_err(says)?;
+    match rows.is_empty() {
+        true => Err(says("has no row below its header".to_owned())),
+        false => Ok(rows),
     }
-    if rows.is_empty() {
-        return Err(format!("{}: has no row below its header", file.display()));
-    }
-    Ok(rows)
 }
 
 /// Place of one entity's id.

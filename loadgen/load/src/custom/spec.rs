@@ -2,6 +2,7 @@
 
 use super::events::{Event, Events, is_stream};
 use crate::inputs::Lengths;
+use crate::recording::RecordingSpec;
 use crate::reply::quoted;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -32,13 +33,20 @@ pub struct CustomSpec {
 }
 
 /// Value drawn for each request.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Drawn {
     /// Whole number.
     Number(Lengths),
     /// Text of so many random words.
     Words(Lengths),
+    /// Text of as many words as a recorded value says.
+    Recorded {
+        /// Name of the recorded number.
+        words: String,
+        /// Name of the recorded ids of its blocks of 512 words; equal ids have equal words.
+        blocks: Option<String>,
+    },
 }
 
 /// Replies that stream.
@@ -72,6 +80,13 @@ pub enum BodySource {
     File(PathBuf),
     /// File with a body on every line.
     Recorded(PathBuf),
+    /// Recorded requests with their own times; the template, if there is one, takes the place of their bodies.
+    Replay {
+        /// Recorded requests.
+        recording: RecordingSpec,
+        /// Template text.
+        template: Option<String>,
+    },
     /// Template with the columns of a CSV file.
     Rows {
         /// Template text.

@@ -6,25 +6,29 @@
 //! system call that writes the request; with TLS before its encryption, which thus counts as service time. Knows
 //! nothing of schedules.
 
+use super::wire::{SendTime, Wire};
+use super::{Compress, ConnectionUse, Sending};
 use crate::custom::{Custom, Pieces, StreamSpec, Success};
-use crate::endpoint::{Access, Alpn, Endpoint, Stream};
-use crate::pacer::Clock;
+use crate::endpoint::{Access, Alpn, Endpoint};
+use crate::grpc::Connections;
 use crate::payload::Body;
 use crate::reply::{self, BodyError, CheckedReply, Expected, Limit, NoReply, Received, TooLarge};
 use bytes::Bytes;
+use flate2::read::MultiGzDecoder;
 use http_body_util::Full;
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{
+    ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue,
+};
+use hyper::http::response::Parts;
 use hyper::http::uri::PathAndQuery;
-use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use std::future::poll_fn;
-use std::io::{self, IoSlice};
+use std::io::Read as _;
 use std::pin::{Pin, pin};
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use tierlab_analysis::record::Failure;
 use tierlab_protocol::infer::HEADER_LENGTH;
@@ -34,21 +38,35 @@ use tokio::task::unconstrained;
 /// Maximum size of a reply's head, and of one read; hyper's own default.
 const HEAD_BYTES: usize = 8_192 + 4_096 * 100;
 
+/// Maximum size of a reply without its compression.
+const PLAIN_BYTES: u64 = 64 << 20;
+
 /// Destination and form of requests over HTTP.
 #[derive(Debug, Clone)]
 pub struct HttpRoute {
-    endpoint: Arc<Endpoint>,
-    method: Method,
+    pub(crate) endpoint: Arc<Endpoint>,
+    pub(crate) method: Method,
     path: Uri,
     /// Content type of the body, unless it is an infer request.
     content_type: Option<HeaderValue>,
     /// Rule for a successful reply of endpoints that do not speak the Open Inference Protocol.
-    success: Option<Arc<Success>>,
+    pub(crate) success: Option<Arc<Success>>,
     /// Set if replies stream.
     stream: Option<Arc<StreamSpec>>,
+    /// Connections over HTTP/2, shared by all users.
+    pub(super) http2: Option<Arc<Connections>>,
 }
 
 impl HttpRoute {
+    /// The same route over HTTP/2.
+    #[must_use]
+    pub fn over(self, connections: Arc<Connections>) -> Self {
+        Self {
+            http2: Some(connections),
+            ..self
+        }
+    }
+
     /// Infer route of a model, behind the server's prefix.
     ///
     /// # Errors
@@ -60,6 +78,7 @@ impl HttpRoute {
             content_type: None,
             success: None,
             stream: None,
+            http2: None,
             endpoint,
         })
     }
@@ -70,41 +89,24 @@ impl HttpRoute {
     /// An invalid path.
     pub fn custom(endpoint: Arc<Endpoint>, custom: &Custom) -> Result<Self, String> {
         Ok(Self {
-            path: path_of(&endpoint, &custom.path)?,
             method: custom.method.clone(),
             content_type: custom.content_type.clone(),
             success: Some(Arc::clone(&custom.success)),
             stream: custom.stream.clone(),
-            endpoint,
+            ..Self::infer(endpoint, &custom.path)?
         })
     }
 
     /// Address for messages, without the query.
     #[must_use]
     pub fn shown(&self) -> String {
-        let address = self.endpoint.address();
+        let address = &self.endpoint.address;
         format!("{}://{}{}", address.scheme(), address.authority, self.path.path())
-    }
-
-    /// Server of the route.
-    #[must_use]
-    pub fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
-    }
-
-    /// HTTP method.
-    pub(crate) const fn method(&self) -> &Method {
-        &self.method
     }
 
     /// Path with the server's prefix and the query.
     pub(crate) fn path(&self) -> &str {
         self.path.path_and_query().map_or("/", PathAndQuery::as_str)
-    }
-
-    /// Rule for a successful reply of endpoints that do not speak the Open Inference Protocol.
-    pub(crate) const fn success(&self) -> Option<&Arc<Success>> {
-        self.success.as_ref()
     }
 
     /// Headers of a body.
@@ -116,7 +118,9 @@ impl HttpRoute {
     }
 
     fn describe(&self, body: &Body, headers: &mut HeaderMap) {
-        let content_type = match (&self.content_type, body.json_len) {
+        let recorded = body.line.as_ref().and_then(|line| line.content_type.as_ref());
+        let content_type = match (recorded.or(self.content_type.as_ref()), body.json_len) {
+            (Some(_), _) if body.line.is_some() && body.bytes.is_empty() => return,
             (Some(content_type), _) => content_type.clone(),
             (None, _) if self.success.is_some() => return,
             (None, None) => HeaderValue::from_static("application/json"),
@@ -148,34 +152,62 @@ impl FromStr for HttpRoute {
 #[derive(Debug)]
 pub(super) struct Target {
     route: HttpRoute,
+    /// Scheme and authority of paths over HTTP/2; empty over HTTP/1.1.
+    origin: String,
     headers: HeaderMap,
     limit: Limit,
     /// True if each request has a connection of its own.
-    is_single_use: bool,
+    pub(super) is_single_use: bool,
+    /// True if the times of reads are of use.
+    stamps_reads: bool,
+    compress: Option<Compress>,
 }
 
 impl Target {
-    pub(super) fn new(route: &HttpRoute, limit: Limit, is_single_use: bool) -> Self {
+    pub(super) fn new(route: &HttpRoute, limit: Limit, sending: Sending) -> Self {
         let mut headers = route.endpoint.request_headers();
+        let is_single_use = sending.connections == ConnectionUse::New;
         if is_single_use {
             // Asks the server to close first, so that closed connections wait on its side, as with other clients.
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
+        if sending.compress.is_some_and(Compress::replies) {
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        }
+        let mut route = route.clone();
+        let mut origin = String::new();
+        if let Some(connections) = &route.http2 {
+            // Pseudo-headers of HTTP/2 take the place of `host`.
+            headers.remove(HOST);
+            connections.origin.clone_into(&mut origin);
+            // Both parts were parsed before.
+            route.path = format!("{origin}{}", route.path).parse().unwrap_or(route.path);
+        }
         Self {
             headers,
-            route: route.clone(),
+            origin,
             limit,
             is_single_use,
+            stamps_reads: route.stream.is_some() || sending.keep_requests,
+            compress: sending.compress,
+            route,
         }
     }
 
-    pub(super) const fn is_single_use(&self) -> bool {
-        self.is_single_use
+    fn reply(&self, head: Parts, body: Received, pieces: Option<Pieces>) -> HttpReply {
+        HttpReply {
+            success: self.route.success.clone(),
+            status: head.status,
+            headers: head.headers,
+            body,
+            pieces,
+            takes_gzip: self.compress.is_some_and(Compress::replies),
+        }
     }
 
     /// True if connecting is so expensive that it is done before the clock starts.
     pub(super) fn is_secure(&self) -> bool {
-        self.route.endpoint.address().secure
+        self.route.endpoint.address.secure
     }
 
     fn request(&self, body: &Body) -> Request<Full<Bytes>> {
@@ -184,15 +216,37 @@ impl Target {
         *request.uri_mut() = self.route.path.clone();
         *request.headers_mut() = self.headers.clone();
         self.route.describe(body, request.headers_mut());
+        if let Some(line) = &body.line {
+            *request.method_mut() = line.method.clone();
+            // All parts were parsed before.
+            if let Ok(uri) = format!("{}{}", self.origin, self.route.endpoint.path(&line.path)).parse() {
+                *request.uri_mut() = uri;
+            }
+        }
+        if self.compress.is_some_and(Compress::requests) && !body.bytes.is_empty() {
+            let gzip = HeaderValue::from_static("gzip");
+            request.headers_mut().insert(CONTENT_ENCODING, gzip);
+        }
         request
     }
+}
+
+/// Sends a request on a shared connection over HTTP/2, and reads the whole reply.
+pub(super) async fn exchange_over_http2(
+    target: &Target,
+    body: &Body,
+    connections: &Connections,
+) -> Result<HttpReply, NoReply> {
+    let (head, body) = connections.send(|| target.request(body), &target.limit).await?;
+    Ok(target.reply(head, body, None))
 }
 
 /// An open connection.
 pub(super) struct HttpConnection {
     sender: SendRequest<Full<Bytes>>,
     connection: http1::Connection<Wire, Full<Bytes>>,
-    over: bool,
+    /// True if nothing can be sent on it any more.
+    pub(super) over: bool,
 }
 
 impl HttpConnection {
@@ -206,24 +260,13 @@ impl HttpConnection {
         let io = TokioIo::new(stream);
         let mut http = http1::Builder::new();
         http.max_buf_size(HEAD_BYTES);
-        let stamps_reads = target.route.stream.is_some();
-        let wire = Wire {
-            io,
-            send_time,
-            stamps_reads,
-        };
-        let shaken = http.handshake(wire).await;
+        let shaken = http.handshake(Wire::new(io, send_time, target.stamps_reads)).await;
         let (sender, connection) = shaken.map_err(|error| refused(error.to_string()))?;
         Ok(Box::new(Self {
             sender,
             connection,
             over: false,
         }))
-    }
-
-    /// True if nothing can be sent on the connection any more.
-    pub(super) const fn is_over(&self) -> bool {
-        self.over
     }
 
     /// Makes the connection ready, and returns true if a request would be written at once. The connection is polled
@@ -260,13 +303,7 @@ impl HttpConnection {
                 .map_err(Lost::of_body)
         };
         let body = self.carry(body).await?;
-        Ok(HttpReply {
-            success: target.route.success.clone(),
-            status: head.status,
-            headers: head.headers,
-            body,
-            pieces,
-        })
+        Ok(target.reply(head, body, pieces))
     }
 
     /// Polls a future that waits for the connection, together with the connection. An ended connection answers no
@@ -367,61 +404,18 @@ pub(super) async fn exchange(
     }
 }
 
-/// Stream that reads the time before the first write of each request, and on demand after each read.
-struct Wire {
-    io: TokioIo<Stream>,
-    send_time: Arc<SendTime>,
-    /// True if the times of reads are of use.
-    stamps_reads: bool,
-}
-
-impl Read for Wire {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        let polled = Pin::new(&mut self.io).poll_read(cx, buf);
-        if self.stamps_reads && polled.is_ready() {
-            self.send_time.note_read();
-        }
-        polled
-    }
-}
-
-impl Write for Wire {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.send_time.set();
-        Pin::new(&mut self.io).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.send_time.set();
-        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
-    }
-}
-
 /// Complete reply, not checked yet.
 pub(crate) struct HttpReply {
-    status: StatusCode,
+    pub(crate) status: StatusCode,
     headers: HeaderMap,
-    body: Received,
+    /// Body as received.
+    pub(crate) body: Received,
     /// Rule of success, for replies other than infer replies.
     success: Option<Arc<Success>>,
     /// Arrival of the body, piece by piece, if it streams.
     pieces: Option<Pieces>,
+    /// True if the request accepts gzip.
+    takes_gzip: bool,
 }
 
 impl HttpReply {
@@ -443,17 +437,28 @@ impl HttpReply {
             body,
             success,
             pieces: None,
+            takes_gzip: false,
         }
-    }
-
-    /// HTTP status.
-    pub(crate) const fn status(&self) -> StatusCode {
-        self.status
     }
 
     /// Stage times reported by the server.
     pub(crate) fn timings(&self) -> Option<StageTimings> {
         reply::stages(&self.headers)
+    }
+
+    /// Body without the compression that was asked for.
+    fn plain(&self) -> Result<Bytes, String> {
+        let coding = self.headers.get(CONTENT_ENCODING).filter(|_| self.takes_gzip);
+        if coding.is_none_or(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"gzip")) {
+            return Ok(self.body.bytes.clone());
+        }
+        let mut plain = Vec::new();
+        let mut decoder = MultiGzDecoder::new(&self.body.bytes[..]).take(PLAIN_BYTES);
+        match decoder.read_to_end(&mut plain) {
+            Ok(bytes) if bytes as u64 == PLAIN_BYTES => Err(format!("more than {PLAIN_BYTES} bytes without gzip")),
+            Ok(_) => Ok(plain.into()),
+            Err(error) => Err(format!("the body is no gzip: {error}")),
+        }
     }
 
     /// Describes a content encoding that was not requested.
@@ -467,21 +472,20 @@ impl HttpReply {
         })
     }
 
-    /// Body as received.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.body.bytes
-    }
-
     /// Checks status and structure, and reads the server's stage times.
     pub(crate) fn judge(&self, expected: &Expected) -> CheckedReply {
         let timings = self.timings();
+        let body = match self.plain() {
+            Ok(body) => body,
+            Err(wrong) => return CheckedReply::wrong(&wrong, timings),
+        };
         if let Some(success) = &self.success {
             if !success.has_status(self.status.as_u16()) {
                 return CheckedReply::failed(Failure::Status(self.status.as_u16()), timings);
             }
             let checked = match &self.pieces {
-                Some(pieces) => pieces.measure(success, &self.body.bytes).map(Some),
-                None => success.check_body(&self.body.bytes).map(|()| None),
+                Some(pieces) => pieces.measure(success, &body).map(Some),
+                None => success.check_body(&body).map(|()| None),
             };
             return match checked {
                 Ok(stream) => CheckedReply {
@@ -503,7 +507,7 @@ impl HttpReply {
             Some(Ok(Ok(len))) => Some(len),
             Some(_) => return CheckedReply::wrong(&format!("`{HEADER_LENGTH}` is no number"), timings),
         };
-        match expected.check_http(&self.body.bytes, json_len) {
+        match expected.check_http(&body, json_len) {
             Ok(_) => CheckedReply::ok(timings),
             Err(wrong) => match self.coded() {
                 None => CheckedReply {
@@ -513,77 +517,6 @@ impl HttpReply {
                 Some(coded) => CheckedReply::wrong(&coded, timings),
             },
         }
-    }
-}
-
-/// Value before a request is sent.
-const CLEAR: u64 = u64::MAX;
-
-/// Send time of the request in flight on one connection, and times of reads. The send time is unset before the first
-/// request, while the connection is opened.
-#[derive(Debug)]
-pub(super) struct SendTime {
-    clock: OnceLock<Clock>,
-    sent_us: AtomicU64,
-    /// First read since the request was begun; unset where nobody asks for it, as `read_us`.
-    first_read_us: AtomicU64,
-    /// Latest read.
-    read_us: AtomicU64,
-}
-
-impl Default for SendTime {
-    fn default() -> Self {
-        Self {
-            clock: OnceLock::new(),
-            sent_us: AtomicU64::new(CLEAR),
-            first_read_us: AtomicU64::new(CLEAR),
-            read_us: AtomicU64::new(CLEAR),
-        }
-    }
-}
-
-impl SendTime {
-    /// Begins a new request, on the step's clock.
-    pub(super) fn begin(&self, clock: Clock) {
-        self.clock.get_or_init(|| clock);
-        self.sent_us.store(CLEAR, Ordering::Relaxed);
-        self.first_read_us.store(CLEAR, Ordering::Relaxed);
-    }
-
-    /// Sets the times of reads to now.
-    fn note_read(&self) {
-        let Some(clock) = self.clock.get() else { return };
-        let now_us = clock.now_us();
-        self.read_us.store(now_us, Ordering::Relaxed);
-        if self.first_read_us() == CLEAR {
-            self.first_read_us.store(now_us, Ordering::Relaxed);
-        }
-    }
-
-    fn first_read_us(&self) -> u64 {
-        self.first_read_us.load(Ordering::Relaxed)
-    }
-
-    fn read_us(&self) -> u64 {
-        self.read_us.load(Ordering::Relaxed)
-    }
-
-    /// Sets the send time to now, unless it is set.
-    pub(super) fn set(&self) {
-        if let Some(clock) = self.clock.get()
-            && !self.is_set()
-        {
-            self.sent_us.store(clock.now_us(), Ordering::Relaxed);
-        }
-    }
-
-    pub(super) fn is_set(&self) -> bool {
-        self.sent_us().is_some()
-    }
-
-    /// Returns the send time on the step's clock; `None` if it is unset.
-    pub(super) fn sent_us(&self) -> Option<u64> {
-        Some(self.sent_us.load(Ordering::Relaxed)).filter(|&us| us != CLEAR)
     }
 }
 
@@ -606,7 +539,23 @@ mod tests {
             body: Received::whole(Bytes::from_static(body.as_bytes()), None),
             success: None,
             pieces: None,
+            takes_gzip: false,
         }
+    }
+
+    #[test]
+    fn a_compressed_reply_is_checked_without_its_compression() {
+        let mut coded = reply(200, None, "");
+        coded.headers.insert("content-encoding", "gzip".parse().unwrap());
+        coded.takes_gzip = true;
+        let expected = Expected::new("m", &[], None);
+        coded.body = Received::whole(crate::payload::gzip(GOOD.as_bytes()), None);
+        assert_eq!(coded.judge(&expected).outcome, Outcome::Ok);
+        coded.body = Received::whole(Bytes::from_static(b"{}"), None);
+        let judged = coded.judge(&expected);
+        assert!(judged.says.unwrap().contains("is no gzip"));
+        coded.body = Received::whole(crate::payload::gzip(&vec![b' '; PLAIN_BYTES as usize + 1]), None);
+        assert!(coded.judge(&expected).says.unwrap().contains("without gzip"));
     }
 
     #[test]
@@ -673,7 +622,7 @@ mod tests {
         let endpoint = Arc::new(Endpoint::new("http://localhost:8000/a%20b", &Access::default()).unwrap());
         let route = HttpRoute::infer(endpoint, "/v2/models/m/infer").unwrap();
         assert_eq!(route.shown(), "http://localhost:8000/a%20b/v2/models/m/infer");
-        let target = Target::new(&route, Limit::of(100), false);
+        let target = Target::new(&route, Limit::of(100), Sending::default());
         let request = target.request(&Body {
             json_len: Some(3),
             ..Body::new(Bytes::new())
@@ -710,7 +659,7 @@ mod tests {
             answer(&mut listener.accept().unwrap().0);
         });
         let route: HttpRoute = format!("http://{address}/v2/models/m/infer").parse().unwrap();
-        let target = Arc::new(Target::new(&route, Limit::of(100), false));
+        let target = Arc::new(Target::new(&route, Limit::of(100), Sending::default()));
         let clock = crate::pacer::Clock::starting_at(std::time::Instant::now());
         let send_time = Arc::new(SendTime::default());
         send_time.begin(clock);
@@ -739,11 +688,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_close_that_is_seen_before_the_request_is_handed_over() {
-        after_a_close(|connection| !connection.make_ready() && connection.is_over()).await;
+        after_a_close(|connection| !connection.make_ready() && connection.over).await;
     }
 
     #[tokio::test]
     async fn a_close_that_is_seen_in_the_poll_that_would_send_the_request() {
-        after_a_close(|connection| !connection.is_over()).await;
+        after_a_close(|connection| !connection.over).await;
     }
 }

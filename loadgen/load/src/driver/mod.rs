@@ -10,6 +10,8 @@ use crate::pacer::Observed;
 use crate::payload::Body;
 use crate::reply::{Expected, Limit};
 use crate::schedule::Schedule;
+use schemars::JsonSchema;
+use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -20,6 +22,7 @@ use user::{Shared, User};
 mod http;
 mod open_loop;
 mod user;
+mod wire;
 
 pub use http::HttpRoute;
 
@@ -60,6 +63,7 @@ pub async fn run_from<E: From<DriverError>>(
     Ok(ran.map(|(observed, window_began)| Finished {
         samples: std::mem::take(&mut shared.samples.lock().unwrap_or_else(PoisonError::into_inner)),
         streams: std::mem::take(&mut shared.streams.lock().unwrap_or_else(PoisonError::into_inner)),
+        kept: std::mem::take(&mut shared.kept.lock().unwrap_or_else(PoisonError::into_inner)),
         observed,
         window_began,
         examples: shared.examples.take(),
@@ -95,14 +99,93 @@ pub struct Step {
     pub limit: Limit,
     /// Maximum requests in flight.
     pub users: usize,
-    /// If true, each request over HTTP opens a connection of its own.
-    pub new_connections: bool,
+    /// Settings of connections and records.
+    pub sending: Sending,
     /// Time limit of the client for one request, from its actual send.
     pub timeout: Duration,
     /// Time that replies may take after the window.
     pub drain: Duration,
     /// Live view of the step.
     pub watch: Watch,
+}
+
+/// Settings of a step's connections, and of the record of its requests.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sending {
+    /// Connections of users.
+    pub connections: ConnectionUse,
+    /// Bodies that are compressed, over HTTP.
+    pub compress: Option<Compress>,
+    /// If true, requests over HTTP go over HTTP/2.
+    pub http2: bool,
+    /// If true, every request is kept with its size, status and times.
+    pub keep_requests: bool,
+}
+
+/// `connections`.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ConnectionUse {
+    /// Kept by each user from request to request.
+    #[default]
+    Kept,
+    /// Opened for each request.
+    New,
+    /// So many for all users, opened before the step.
+    #[serde(untagged)]
+    Fixed(u32),
+}
+
+impl ConnectionUse {
+    /// Fixed number of connections.
+    #[must_use]
+    pub const fn fixed(self) -> Option<usize> {
+        match self {
+            Self::Fixed(count) => Some(count as usize),
+            Self::Kept | Self::New => None,
+        }
+    }
+}
+
+/// `compress`: bodies that are sent with gzip.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Compress {
+    /// Bodies of requests.
+    Requests,
+    /// Bodies of replies, if the server can.
+    Replies,
+    /// Bodies of requests and replies.
+    Both,
+}
+
+impl Compress {
+    /// True if bodies of requests are compressed.
+    #[must_use]
+    pub const fn requests(self) -> bool {
+        !matches!(self, Self::Replies)
+    }
+
+    /// True if compressed replies are asked for.
+    #[must_use]
+    pub const fn replies(self) -> bool {
+        !matches!(self, Self::Requests)
+    }
+}
+
+/// Request on record.
+#[derive(Debug, Clone, Copy)]
+pub struct KeptRequest {
+    /// Index in the schedule.
+    pub index: usize,
+    /// Times and outcome.
+    pub sample: Sample,
+    /// First byte of the reply over HTTP/1.1, in microseconds since the step's start.
+    pub first_byte_us: Option<u64>,
+    /// HTTP status, if there was a reply.
+    pub status: Option<u16>,
+    /// Bytes of the reply's body, if there was a reply.
+    pub reply_bytes: Option<usize>,
 }
 
 /// A way to the server.
@@ -121,6 +204,8 @@ pub struct Finished {
     pub samples: Vec<Sample>,
     /// Good replies that streamed, in no order, warm-up included.
     pub streams: Vec<StreamSample>,
+    /// Every request in no order, if the step keeps them.
+    pub kept: Vec<KeptRequest>,
     /// The pacer's observations.
     pub observed: Observed,
     /// Start of the measured window.

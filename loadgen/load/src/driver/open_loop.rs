@@ -136,7 +136,7 @@ impl OpenLoop {
         self.users.all_ready().await?;
         let start = start.await?;
         let clock = *self.users.clock.get_or_init(|| Clock::starting_at(start));
-        let warmup = Duration::from_micros(self.tickets.schedule().window_start_us);
+        let warmup = Duration::from_micros(self.tickets.schedule.window_start_us);
         let window_began = SystemTime::now() + start.saturating_duration_since(Instant::now()) + warmup;
         self.watch.starts(&self.tickets, clock);
         let pacer = pacer::start(Arc::clone(&self.tickets), clock).map_err(DriverError::Pacer)?;

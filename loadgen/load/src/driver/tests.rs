@@ -80,7 +80,7 @@ fn step(address: SocketAddr, users: usize) -> Step {
         )],
         bodies: Arc::new(vec![payload::joined(&[1], Encoding::Json)]),
         users,
-        new_connections: false,
+        sending: Sending::default(),
         timeout: Duration::from_secs(5),
         drain: Duration::from_secs(5),
         watch: Watch::default(),
@@ -116,7 +116,10 @@ async fn every_request_has_a_connection_of_its_own_on_demand() {
     // The server leaves a connection open, and answers its first request only.
     let server = server(|stream, asked| asked.number == 0 && stream.write_all(REPLY).is_ok());
     let new_connections = Step {
-        new_connections: true,
+        sending: Sending {
+            connections: ConnectionUse::New,
+            ..Sending::default()
+        },
         ..step(server, 8)
     };
     let samples = samples(new_connections).await;

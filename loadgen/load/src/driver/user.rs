@@ -7,9 +7,10 @@
 //! A time limit needs no timer per request: the task's one alarm is set to the limit of an earlier request, and set
 //! anew when it fires. It is never later than the limit of the request in flight.
 
-use super::http::{self, HttpConnection, SendTime};
+use super::http::{self, HttpConnection};
 use super::open_loop::{Examples, OpenLoop};
-use super::{Route, Step};
+use super::wire::SendTime;
+use super::{KeptRequest, Route, Step};
 use crate::grpc::{self, Connections};
 use crate::pacer::Clock;
 use crate::payload::Body;
@@ -79,6 +80,7 @@ struct Completed {
     ticket: Ticket,
     sent_us: u64,
     done_us: u64,
+    first_byte_us: Option<u64>,
     reply: Result<Reply, NoReply>,
 }
 
@@ -86,13 +88,24 @@ impl Client {
     fn exchange(&self, body: &Body, connection: Option<Box<HttpConnection>>, send_time: &Arc<SendTime>) -> Exchange {
         match self {
             Self::Http(target) => {
-                let is_single_use = target.is_single_use();
+                let is_single_use = target.is_single_use;
                 let exchange = http::exchange(Arc::clone(target), body.clone(), connection, Arc::clone(send_time));
                 Box::pin(async move {
                     let (reply, connection) = exchange.await;
                     Exchanged {
                         reply: reply.map(Reply::Http),
                         connection: connection.filter(|_| !is_single_use),
+                    }
+                })
+            }
+            Self::Http2(target, connections) => {
+                send_time.set();
+                let (target, connections, body) = (Arc::clone(target), Arc::clone(connections), body.clone());
+                Box::pin(async move {
+                    let reply = http::exchange_over_http2(&target, &body, &connections).await;
+                    Exchanged {
+                        reply: reply.map(Reply::Http),
+                        connection: None,
                     }
                 })
             }
@@ -163,13 +176,14 @@ impl User {
         }
     }
 
-    /// Opens the connections of the first requests before the clock starts, if that costs a handshake. A request tries
+    /// Opens the connections of the first requests before the clock starts, if that costs a handshake or the step says so. A request tries
     /// a failed connection again, and reports its error.
     pub(super) async fn warm(&self) {
         self.shared.warm().await;
         for (server, client) in self.shared.clients.iter().enumerate() {
             let Client::Http(target) = client else { continue };
-            if !target.is_secure() || target.is_single_use() {
+            let is_early = target.is_secure() || self.shared.step.sending.connections.fixed().is_some();
+            if !is_early || target.is_single_use {
                 continue;
             }
             let send_time = Arc::clone(&self.state().send_time);
@@ -220,6 +234,7 @@ impl User {
                     ticket,
                     sent_us: now_us,
                     done_us: now_us,
+                    first_byte_us: None,
                     reply: Err(Failure::DrainLimit.into()),
                 }));
             }
@@ -259,6 +274,7 @@ impl User {
             ticket: call.ticket,
             sent_us,
             done_us,
+            first_byte_us: state.send_time.first_byte_us(),
             reply,
         }))
     }
@@ -269,7 +285,7 @@ impl User {
         let step = &self.shared.step;
         let server = self.shared.server(ticket);
         let connection = state.connections[server].take();
-        let connection = connection.filter(|connection| !connection.is_over());
+        let connection = connection.filter(|connection| !connection.over);
         let timeout_us = u64::try_from(step.timeout.as_micros()).unwrap_or(u64::MAX / 2);
         let limit_us = clock.now_us().saturating_add(timeout_us);
         Call {
@@ -285,6 +301,7 @@ impl User {
         let step = &self.shared.step;
         let wanted = self.shared.body(over.ticket).wanted.as_ref();
         let expected = wanted.map_or(&step.expected, |wanted| wanted.at(over.ticket.index));
+        let told = over.reply.as_ref().ok().map(|reply| (reply.status(), reply.len()));
         let judged = judge(over.reply, expected).await;
         if let (Outcome::Failed(failure), Some(says)) = (judged.outcome, judged.says) {
             self.shared.examples.note(failure, says);
@@ -299,6 +316,16 @@ impl User {
         if let Some(reply) = judged.stream {
             let mut streams = self.shared.streams.lock().unwrap_or_else(PoisonError::into_inner);
             streams.push(StreamSample { sample, reply: *reply });
+        }
+        if step.sending.keep_requests {
+            let mut kept = self.shared.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.push(KeptRequest {
+                index: over.ticket.index,
+                sample,
+                first_byte_us: over.first_byte_us,
+                status: told.map(|(status, _)| status),
+                reply_bytes: told.map(|(_, bytes)| bytes),
+            });
         }
         step.watch.over(&sample, step.schedule.in_window(sample.due_us));
         sample
@@ -348,12 +375,15 @@ pub(super) struct Shared {
     pub(super) samples: Mutex<Vec<Sample>>,
     /// Good replies that streamed; locked once per reply, after its times were read.
     pub(super) streams: Mutex<Vec<StreamSample>>,
+    /// Requests on record; locked once per request, after its times were read.
+    pub(super) kept: Mutex<Vec<KeptRequest>>,
     pub(super) examples: Examples,
 }
 
 /// Prepared [`Route`].
 pub(super) enum Client {
     Http(Arc<http::Target>),
+    Http2(Arc<http::Target>, Arc<Connections>),
     Grpc(Arc<Connections>, Limit),
 }
 
@@ -361,7 +391,13 @@ impl Client {
     fn new(route: &Route, step: &Step) -> Self {
         let limit = step.limit.clone();
         match route {
-            Route::Http(route) => Self::Http(Arc::new(http::Target::new(route, limit, step.new_connections))),
+            Route::Http(route) => {
+                let target = Arc::new(http::Target::new(route, limit, step.sending));
+                match &route.http2 {
+                    Some(connections) => Self::Http2(target, Arc::clone(connections)),
+                    None => Self::Http(target),
+                }
+            }
             Route::Grpc(connections) => Self::Grpc(Arc::clone(connections), limit),
         }
     }
@@ -375,6 +411,12 @@ impl Shared {
             handshakes: Semaphore::new(HANDSHAKES),
             samples: Mutex::new(Vec::new()),
             streams: Mutex::default(),
+            // Allocated before the clock starts.
+            kept: Mutex::new(Vec::with_capacity(if step.sending.keep_requests {
+                step.schedule.due_us.len()
+            } else {
+                0
+            })),
             examples: Examples::default(),
             step,
         }
@@ -383,8 +425,8 @@ impl Shared {
     /// Opens the connections that users share.
     pub(super) async fn warm(&self) {
         for client in &self.clients {
-            if let Client::Grpc(connections, _) = client {
-                connections.warm().await;
+            if let Client::Grpc(connections, _) | Client::Http2(_, connections) = client {
+                connections.warm(self.step.sending.connections.fixed().is_some()).await;
             }
         }
     }
@@ -411,6 +453,14 @@ impl Reply {
         match self {
             Self::Http(reply) => reply.judge(expected),
             Self::Grpc(reply) => reply.judge(expected),
+        }
+    }
+
+    /// HTTP status.
+    pub(super) fn status(&self) -> u16 {
+        match self {
+            Self::Http(reply) => reply.status.as_u16(),
+            Self::Grpc(reply) => reply.status.as_u16(),
         }
     }
 

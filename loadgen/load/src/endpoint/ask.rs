@@ -83,8 +83,8 @@ impl Endpoint {
     /// Headers of every request.
     #[must_use]
     pub fn request_headers(&self) -> HeaderMap {
-        let mut headers = self.headers().clone();
-        headers.insert(HOST, self.authority().clone());
+        let mut headers = self.headers.clone();
+        headers.insert(HOST, self.authority.clone());
         headers.entry(ACCEPT).or_insert(HeaderValue::from_static("*/*"));
         let agent = concat!("tierlab-loadgen/", env!("CARGO_PKG_VERSION"));
         headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(agent));

@@ -21,9 +21,12 @@ pub type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 /// Server with its access settings.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
-    address: Address,
-    authority: HeaderValue,
-    headers: HeaderMap,
+    /// Address of the server.
+    pub address: Address,
+    /// Authority of requests: the header Host, and `:authority`.
+    pub authority: HeaderValue,
+    /// Headers of every request: the configured ones, and the token.
+    pub headers: HeaderMap,
     tls: Option<Tls>,
 }
 
@@ -70,24 +73,6 @@ impl Endpoint {
         Self::new(url, &stranger)
     }
 
-    /// Address of the server.
-    #[must_use]
-    pub const fn address(&self) -> &Address {
-        &self.address
-    }
-
-    /// Authority of requests: the header Host, and `:authority`.
-    #[must_use]
-    pub const fn authority(&self) -> &HeaderValue {
-        &self.authority
-    }
-
-    /// Headers of every request: the configured ones, and the token.
-    #[must_use]
-    pub const fn headers(&self) -> &HeaderMap {
-        &self.headers
-    }
-
     /// TLS settings for another HTTP/1.1 client: roots, and the client's own certificate.
     #[must_use]
     pub(crate) fn tls_config(&self) -> Option<&ClientConfig> {
@@ -130,7 +115,7 @@ impl Endpoint {
         let shaken = tls.connector(alpn).connect(tls.name.clone(), stream).await;
         let stream = shaken.map_err(|error| format!("no TLS connection: {}", explained(&error)))?;
         if alpn == Alpn::Http2 && stream.get_ref().1.alpn_protocol().is_some_and(|chosen| chosen != b"h2") {
-            return Err("no TLS connection: the server does not offer HTTP/2 there, which gRPC needs".to_owned());
+            return Err("no TLS connection: the server does not offer HTTP/2 there".to_owned());
         }
         Ok(Stream::Right(Box::new(stream)))
     }
@@ -179,12 +164,12 @@ mod tests {
         .open()
         .unwrap();
         let server = Endpoint::new("http://h:1/p", &access).unwrap();
-        assert_eq!(server.authority(), "models.internal:9");
+        assert_eq!(server.authority, "models.internal:9");
         let same = server.beside("http://h:1/metrics", &access).unwrap();
         let other = server.beside("http://h:2/metrics", &access).unwrap();
-        assert_eq!(same.headers().len(), 1);
+        assert_eq!(same.headers.len(), 1);
         assert_eq!(
-            (other.headers().len(), other.authority()),
+            (other.headers.len(), &other.authority),
             (0, &HeaderValue::from_static("h:2"))
         );
         assert!(!format!("{server:?}").contains("S3CRET"));

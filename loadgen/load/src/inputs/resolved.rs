@@ -73,7 +73,8 @@ pub struct Inputs {
     pub(super) outputs: Arc<[TensorSpec]>,
     pub(super) wanted: Vec<Wanted>,
     pub(super) recorded: Option<Arc<[Ready]>>,
-    pub(super) rows_by: RowsBy,
+    /// Source of the rows' dimension.
+    pub rows_by: RowsBy,
     pub(super) order: Order,
     pub(super) rows_per_request: Option<u32>,
     pub(super) check: Option<ValuesRule>,
@@ -126,12 +127,6 @@ impl Inputs {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.wanted.is_empty()
-    }
-
-    /// Source of the rows' dimension.
-    #[must_use]
-    pub const fn rows_by(&self) -> RowsBy {
-        self.rows_by
     }
 
     /// True if a load can ask for more than one row.

@@ -84,7 +84,7 @@ fn records(count: u64, width: u64) -> Arc<Records> {
 fn without_rules_only_the_rows_are_free() {
     let none = InputRules::default();
     let plain = resolve(&none, &[spec("x", DataType::Fp32, &[-1, 4])], false).unwrap();
-    assert_eq!(plain.rows_by(), RowsBy::Assumed);
+    assert_eq!(plain.rows_by, RowsBy::Assumed);
     let prepared = plain.prepare(&wish(3, 1_000)).unwrap();
     assert_eq!(prepared.sent.distinct, 64);
     assert_eq!(decoded(&prepared.bodies[0]).inputs[0].shape, [3, 4]);
@@ -115,14 +115,14 @@ fn without_rules_only_the_rows_are_free() {
     }
     // The rows declared by the server suffice for a vector.
     let vector = resolve(&none, &[spec("x", DataType::Int64, &[-1])], true).unwrap();
-    assert_eq!(vector.rows_by(), RowsBy::Server);
+    assert_eq!(vector.rows_by, RowsBy::Server);
     let fixed = resolve(
         &none,
         &[spec("x", DataType::Fp32, &[2]), spec("s", DataType::Int32, &[])],
         false,
     )
     .unwrap();
-    assert_eq!(fixed.rows_by(), RowsBy::Nothing);
+    assert_eq!(fixed.rows_by, RowsBy::Nothing);
     let refused = fixed.prepare(&wish(4, 10)).unwrap_err();
     assert!(refused.contains("takes a batch of 4 rows"), "{refused}");
     assert!((fixed.prepare(&wish(1, 10)).unwrap().sent.inferences_per_request - 1.0).abs() < 1e-9);
@@ -190,7 +190,7 @@ fn dimensions_follow_each_other_and_stay_in_their_bounds() {
         ),
     ]);
     let made = resolve(&rules, &inputs, false).unwrap();
-    assert_eq!(made.rows_by(), RowsBy::Plan);
+    assert_eq!(made.rows_by, RowsBy::Plan);
     let prepared = made.prepare(&wish(2, 200)).unwrap();
     assert_eq!(prepared.sent.distinct, 200);
     assert_eq!(

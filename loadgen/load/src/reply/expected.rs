@@ -14,7 +14,7 @@ pub struct Expected {
     /// Outputs in the metadata's order; empty if the metadata declares none.
     outputs: Vec<Output>,
     /// Expected values; `None` checks the structure only.
-    values: Option<ReplyValues>,
+    pub(super) values: Option<ReplyValues>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,10 +128,6 @@ impl Expected {
             values: Some(values),
             ..self
         }
-    }
-
-    pub(super) const fn values(&self) -> Option<&ReplyValues> {
-        self.values.as_ref()
     }
 
     /// Returns the elements of all outputs together; `None` if a dimension is free or elements have no fixed size.

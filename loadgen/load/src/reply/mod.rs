@@ -49,7 +49,7 @@ impl Expected {
 
     fn check(&self, reply: InferReply) -> Result<InferReply, Wrong> {
         self.check_structure(&reply)?;
-        self.values().map_or(Ok(()), |values| values.check(&reply))?;
+        self.values.as_ref().map_or(Ok(()), |values| values.check(&reply))?;
         Ok(reply)
     }
 }

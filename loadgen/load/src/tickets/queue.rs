@@ -41,8 +41,8 @@ pub enum Next {
 /// Tickets of a step. Released tickets wait without any limit but the schedule's length; each taken ticket must be
 /// [`Tickets::finish`]ed.
 pub struct Tickets {
-    schedule: Arc<Schedule>,
-    takers: usize,
+    pub(crate) schedule: Arc<Schedule>,
+    pub(crate) takers: usize,
     queue: Mutex<Queue>,
     taken: AtomicUsize,
     finished: AtomicUsize,
@@ -106,14 +106,6 @@ impl Tickets {
             sent: self.taken.load(Ordering::Relaxed),
             over,
         }
-    }
-
-    pub(crate) fn schedule(&self) -> &Schedule {
-        &self.schedule
-    }
-
-    pub(crate) const fn takers(&self) -> usize {
-        self.takers
     }
 
     /// Number of unfinished requests among the first `released`.

@@ -233,10 +233,12 @@ fn together(shares: Vec<Share>, window_began: SystemTime, steps: usize, starts: 
     let mut of_steps: Vec<StepShare> = (0..steps).map(|_| StepShare::default()).collect();
     let mut all = Finished {
         streams: Vec::new(),
+        kept: Vec::new(),
         samples: Vec::new(),
         observed: Observed {
             limit_hit: false,
             mean_in_flight: 0.0,
+            stopped_us: None,
         },
         window_began,
         examples: BTreeMap::new(),

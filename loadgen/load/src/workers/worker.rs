@@ -233,6 +233,7 @@ impl Worker {
             observed: Observed {
                 limit_hit: done.limit_hit,
                 mean_in_flight: done.mean_in_flight,
+                stopped_us: None,
             },
             late_us: done.late_us,
             examples: done.examples.into_iter().map(shown).collect(),
@@ -308,6 +309,7 @@ mod tests {
             window_start_us: 0,
             window_end_us: 2_000,
             window_requests: 2,
+            stops: false,
         };
         let share = |first: Vec<Sample>, second: Vec<Sample>| {
             let share = Share {
@@ -321,6 +323,7 @@ mod tests {
                 observed: Observed {
                     limit_hit: false,
                     mean_in_flight: 0.1,
+                    stopped_us: None,
                 },
                 late_us: 0,
                 examples: Vec::new(),

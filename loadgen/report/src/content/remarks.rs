@@ -6,7 +6,7 @@ use super::instrument::Instrument;
 use super::percentiles;
 use super::point_row::Tier;
 use super::words::{self, name, tiers};
-use crate::units::{digits3, latency, percent, thousands};
+use crate::units::{digits3, latency, percent, rate, thousands};
 use std::collections::BTreeSet;
 use tierlab_analysis::record::{
     AgentStart, Answer, DriftHow, Driven, Limits, MeetsObjective, Minimise, Point, Ranked, Repeat, Run, Verdict,
@@ -23,7 +23,7 @@ const DISTURBANCE_KEYS: &str = "`foreign_cpu_share`, `steal_share`, `foreign_dis
 /// Returns the remarks of one line, the most important first, without their full stops.
 pub(crate) fn brief(run: &Run, instrument: &Instrument) -> Vec<String> {
     let answer = run.answer.as_ref();
-    let mut remarks: Vec<String> = interrupted(run).chain(search_stopped(run)).collect();
+    let mut remarks: Vec<String> = interrupted(run).chain(search_stopped(run)).chain(stops(run)).collect();
     remarks.extend(undecided(answer));
     remarks.extend(disturbed(&run.points, answer));
     remarks.extend(invalid_points(run));
@@ -40,7 +40,7 @@ pub(crate) fn brief(run: &Run, instrument: &Instrument) -> Vec<String> {
 
 /// Returns all cautions in sentences: verdicts with their reasons first.
 pub(crate) fn cautions(run: &Run, instrument: &Instrument) -> Vec<String> {
-    let mut cautions: Vec<String> = interrupted(run).chain(search_stopped(run)).collect();
+    let mut cautions: Vec<String> = interrupted(run).chain(search_stopped(run)).chain(stops(run)).collect();
     cautions.extend(resumptions(run));
     cautions.extend(run.selfcheck.iter().filter(|check| !check.passed).map(|failed| {
         format!(
@@ -74,6 +74,34 @@ fn search_stopped(run: &Run) -> Option<String> {
     Some(format!(
         "The search for the highest rate stopped early: {why}. Rates that it had not measured are unknown"
     ))
+}
+
+/// Ramps that ended early, rates that were left out, and waits for connections.
+fn stops(run: &Run) -> impl Iterator<Item = String> {
+    let ramps = run.points.iter().filter_map(|point| {
+        let stopped = point.repeats.iter().filter_map(|repeat| repeat.driver.ramp()?.stopped_rps);
+        let lowest = stopped.clone().min_by(f64::total_cmp)?;
+        Some(format!(
+            "{}: in {} of {} repeats the ramp stopped, at {}/s or more, because every user had been busy for a second: the server does not \
+             reach this rate",
+            words::name(run, &point.factors),
+            stopped.count(),
+            point.repeats.len(),
+            rate(lowest)
+        ))
+    });
+    let waits = |point: &&Point| {
+        let mut repeats = point.repeats.iter();
+        repeats.any(|repeat| repeat.in_flight_limit_hit && repeat.pool.is_some())
+    };
+    let waited = run.points.iter().filter(waits).count();
+    let waited = (waited > 0).then(|| {
+        format!(
+            "In {waited} of {} points requests waited for one of the plan's `connections`, and their waits are in the latency",
+            run.points.len()
+        )
+    });
+    ramps.chain(run.left_out.iter().cloned()).chain(waited)
 }
 
 fn resumptions(run: &Run) -> impl Iterator<Item = String> {

@@ -331,6 +331,7 @@ pub(crate) fn name(run: &Run, factors: &Factors) -> String {
         Some(driven @ Driven::ClosedLoop { .. }) => format!("{who} {what}, {driven}"),
         Some(driven @ Driven::BesideClosedLoop { .. }) => format!("{who} {what} {at}, {driven}"),
         Some(driven @ Driven::Journey { .. }) => format!("{who} {driven} {at}"),
+        Some(driven @ Driven::Ramp(_)) => format!("{who} {what} on a {driven}"),
     }
 }
 

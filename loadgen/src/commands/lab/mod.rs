@@ -68,7 +68,7 @@ pub struct Options {
 /// # Errors
 /// See [`RunError`].
 pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunError> {
-    let mut plan = Plan::load(&options.plan)?.with_search_limit(options.run.search_limit_s);
+    let mut plan = Plan::load(&options.plan)?.with_options(options.run.search_limit_s, options.run.keep_requests)?;
     plan.selfcheck |= options.selfcheck;
     plan.until = options.until;
     let lab = lab_of(&plan, options)?;

@@ -2,7 +2,7 @@
 //! see that they can be.
 
 use super::{Place, RawTarget};
-use crate::plan::fault::{Fault, empty, fault, misplaced, missing, only_with, refuse};
+use crate::plan::fault::{Fault, conflict, empty, fault, misplaced, missing, only_with, refuse};
 use crate::plan::inputs::drawn_length;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -48,7 +48,8 @@ pub(super) fn validate(raw: &RawTarget, place: &Place<'_>) -> Result<CustomSpec,
             format!("the Open Inference Protocol; write the version into `{}`", at("path")),
         );
     }
-    let Some(path) = raw.path.clone() else {
+    let recorded = place.replay.map(|_| "/".to_owned());
+    let Some(path) = raw.path.clone().or(recorded) else {
         return missing(at("path"), "such as \"/v1/models/m:predict\"");
     };
     if !path.starts_with('/') || path.contains(['#', ' ']) {
@@ -84,6 +85,27 @@ pub(super) fn validate(raw: &RawTarget, place: &Place<'_>) -> Result<CustomSpec,
 fn body(raw: &RawTarget, place: &Place<'_>) -> Result<BodySource, Fault> {
     let file = |path: &PathBuf| place.base.path(path);
     let at = |key: &str| format!("{}.{key}", place.at);
+    let text_of = |path: &PathBuf| {
+        let path = file(path);
+        std::fs::read_to_string(&path).map_err(|error| fault!(at("body_file"), "{}: {error}", path.display()))
+    };
+    if let Some(recorded) = place.replay {
+        let template = match (&raw.body, &raw.body_file) {
+            (text, None) => text.clone(),
+            (None, Some(path)) => Some(text_of(path)?),
+            (Some(_), Some(_)) => return conflict(at("body"), at("body_file"), "leave one of them out"),
+        };
+        let given = [("bodies", raw.bodies.is_some()), ("rows_file", raw.rows_file.is_some())];
+        only_with(
+            place.at,
+            "other arrivals than \"replay\", whose recording has them",
+            &given,
+        )?;
+        return Ok(BodySource::Replay {
+            recording: recorded.clone(),
+            template,
+        });
+    }
     match (&raw.body, &raw.body_file, &raw.bodies, &raw.rows_file) {
         (None, None, None, None) => Ok(BodySource::Empty),
         (Some(text), None, None, None) => Ok(BodySource::Text(text.clone())),
@@ -93,15 +115,10 @@ fn body(raw: &RawTarget, place: &Place<'_>) -> Result<BodySource, Fault> {
             template: text.clone(),
             rows: file(rows),
         }),
-        (None, Some(path), None, Some(rows)) => {
-            let path = file(path);
-            let template = std::fs::read_to_string(&path)
-                .map_err(|error| fault!(at("body_file"), "{}: {error}", path.display()))?;
-            Ok(BodySource::Rows {
-                template,
-                rows: file(rows),
-            })
-        }
+        (None, Some(path), None, Some(rows)) => Ok(BodySource::Rows {
+            template: text_of(path)?,
+            rows: file(rows),
+        }),
         (None, None, None, Some(_)) => missing(
             at("body"),
             format!("a template for the columns of `{}`", at("rows_file")),
@@ -134,6 +151,10 @@ fn values(raw: &RawTarget, place: &Place<'_>) -> Result<BTreeMap<String, Drawn>,
     let drawn = raw.values.iter().map(|(name, value)| {
         let at = format!("{}.values.{name}", place.at);
         let drawn = match value.get("words") {
+            Some(toml::Value::String(words)) => Drawn::Recorded {
+                words: words.clone(),
+                blocks: value.get("blocks").and_then(toml::Value::as_str).map(str::to_owned),
+            },
             Some(words) => Drawn::Words(drawn_length(&at, words.clone(), place.base)?),
             None => Drawn::Number(drawn_length(&at, value.clone(), place.base)?),
         };

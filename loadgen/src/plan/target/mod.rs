@@ -16,6 +16,7 @@ use tierlab_load::custom::{BodySource, CustomSpec, StreamKind, Success};
 use tierlab_load::endpoint::{AccessSpec, Address, Header, Identity, TargetSpec, TokenSource};
 use tierlab_load::keys::KeyDistribution;
 use tierlab_load::payload::Protocol;
+use tierlab_load::recording::RecordingSpec;
 
 /// Maximum addresses of metrics.
 const MOST_METRICS: usize = 256;
@@ -62,6 +63,7 @@ impl TargetPlan {
             Some(BodySource::File(file) | BodySource::Recorded(file) | BodySource::Rows { rows: file, .. }) => {
                 vec![file.clone()]
             }
+            Some(BodySource::Replay { recording, .. }) => vec![recording.file.clone()],
             _ => Vec::new(),
         }
     }
@@ -239,6 +241,8 @@ pub(super) struct RawTarget {
     first_id: Option<i64>,
     /// With "http": values drawn for {NAME} in each body. A number is `{ uniform = [16, 256] }` or
     /// `{ lognormal = { median = 64, sigma = 0.6 }, min = 1, max = 512 }`; a text is `{ words = ... }` with as many random words.
+    /// With `arrivals = "replay"`, `{ words = "input_length", blocks = "hash_ids" }` has as many words as the recorded number says,
+    /// and equal words for equal ids of blocks of 512.
     #[serde(default)]
     #[schemars(with = "value::AnyTable")]
     values: BTreeMap<String, toml::Value>,
@@ -272,6 +276,8 @@ pub(super) struct Place<'a> {
     pub(super) protocol: Protocol,
     /// Keys of the plan.
     pub(super) keys: &'a KeyDistribution,
+    /// Recording with `arrivals = "replay"`, whose requests are sent.
+    pub(super) replay: Option<&'a RecordingSpec>,
 }
 
 impl<'a> Place<'a> {
@@ -281,6 +287,7 @@ impl<'a> Place<'a> {
             base: source.base,
             protocol: source.protocol,
             keys,
+            replay: source.replay,
         }
     }
 }
@@ -304,6 +311,7 @@ mod tests {
                 base: crate::plan::check::Base::here(Path::new("plans")),
                 protocol: Protocol::Http,
                 keys: &KeyDistribution::Uniform,
+                replay: None,
             },
         );
         target.map_err(|fault| fault.to_string())

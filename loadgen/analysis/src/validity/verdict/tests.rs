@@ -1,7 +1,7 @@
 //! Each rule alone, and their combinations.
 
 use super::*;
-use crate::record::{AgentStart, DeviceReads, Interval, Outcome, Repeat, Sample, ServerDelta};
+use crate::record::{AgentStart, DeviceReads, Interval, Outcome, Pool, Repeat, Sample, ServerDelta};
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -338,6 +338,33 @@ fn a_growing_backlog_is_saturation() {
         }
     });
     assert!(matches!(&hit, Verdict::Saturated(why) if why.len() == 4), "{hit}");
+}
+
+#[test]
+fn a_plans_own_connections_may_all_be_busy_but_the_generator_may_not_be_late() {
+    let pooled = |own_lag_p99_us, slope: Interval| {
+        judge(|e| {
+            e.lag_p99_us = 90_000.0;
+            for step in e.steps.to_mut() {
+                step.in_flight_limit_hit = true;
+                step.backlog_slope = slope;
+                step.achieved_rps = if slope == GROWING { 120.0 } else { 200.0 };
+                step.pool = Some(Pool {
+                    connections: 16,
+                    own_lag_p99_us,
+                });
+            }
+        })
+    };
+    let flat = healthy().steps[0].backlog_slope;
+    assert_eq!(pooled(1_900, flat), Verdict::Valid);
+    assert_invalid(&pooled(2_500, flat), "sent late: send lag p99 2.5 ms");
+    let saturated = pooled(300, GROWING);
+    assert!(
+        matches!(&saturated, Verdict::Saturated(why) if why.iter().any(|why| why.contains("all 16 `connections` busy"))),
+        "{saturated}"
+    );
+    assert!(matches!(pooled(2_500, GROWING), Verdict::Invalid(_)));
 }
 
 #[test]

@@ -80,8 +80,8 @@ fn scenario_of(shared: &Arc<Shared>) -> Result<goose::GooseAttack, DriverError> 
         Box::pin(async move { user::turn(user, &shared).await })
     });
     let host = match &shared.step.route {
-        Route::Http(route) => route.endpoint().address().url(),
-        Route::Grpc(connections) => connections.endpoint().address().url(),
+        Route::Http(route) => route.endpoint.address.url(),
+        Route::Grpc(connections) => connections.endpoint.address.url(),
     };
     let scenario = Scenario::new("closed loop").register_transaction(Transaction::new(function));
     attack(host, shared.users.count, scenario, true)
@@ -112,12 +112,15 @@ fn collect(shared: &Shared, window_began: SystemTime, metrics: &GooseMetrics) ->
             window_start_us: shared.window_start_us,
             window_end_us: shared.window_end_us,
             window_requests: samples.iter().filter(|sample| shared.in_window(sample.sent_us)).count(),
+            stops: false,
         },
         finished: Finished {
             streams: Vec::new(),
+            kept: Vec::new(),
             observed: Observed {
                 limit_hit: false,
                 mean_in_flight: in_flight_us as f64 / 1e6 / window_s,
+                stopped_us: None,
             },
             samples,
             window_began,

@@ -133,11 +133,11 @@ impl Carrier {
             Route::Grpc(connections) => return Ok(Self::Grpc(Arc::clone(connections), timeout)),
             Route::Http(route) => route.clone(),
         };
-        let client = ServerClient::new(route.endpoint(), timeout)?;
+        let client = ServerClient::new(&route.endpoint, timeout)?;
         Ok(Self::Http(Box::new(Http {
             url: client.url(route.path())?,
             client,
-            headers: route.endpoint().request_headers(),
+            headers: route.endpoint.request_headers(),
             route,
         })))
     }

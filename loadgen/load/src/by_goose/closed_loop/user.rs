@@ -3,7 +3,7 @@
 
 use super::shared::{Carrier, LAST_BYTE, Shared, Turn};
 use crate::by_goose::send::{Sent, send};
-use crate::driver::judge;
+use crate::driver::{Reply, judge};
 use crate::pacer::Clock;
 use crate::payload::Body;
 use crate::reply::Limit;
@@ -18,7 +18,7 @@ use tierlab_analysis::record::{Outcome, Sample};
 const LONGEST_SLEEP: Duration = Duration::from_millis(200);
 
 /// State that a user carries from one transaction to the next.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 struct State {
     turns: Vec<Turn>,
     last_done_us: Option<u64>,
@@ -28,7 +28,7 @@ struct State {
 /// Runs one request with its pause. After the window it ends the user.
 pub(super) async fn turn(user: &mut GooseUser, shared: &Arc<Shared>) -> TransactionResult {
     let mut state = match user.get_session_data_mut::<State>() {
-        Some(state) => std::mem::replace(state, State::empty()),
+        Some(state) => std::mem::take(state),
         None => begin(user, shared).await,
     };
     let Some(clock) = shared.users.clock().filter(|_| !shared.is_stopped()) else {
@@ -53,36 +53,27 @@ pub(super) async fn turn(user: &mut GooseUser, shared: &Arc<Shared>) -> Transact
     Ok(())
 }
 
-impl State {
-    const fn empty() -> Self {
-        Self {
-            turns: Vec::new(),
-            last_done_us: None,
-            next_think: 0,
-        }
-    }
-}
-
 impl Carrier {
     /// Prepares a user's first request: sets the step's client, or opens a connection.
     async fn begin(&self, user: &mut GooseUser) {
         match self {
             Self::Http(http) => user.client = http.client.client.clone(),
-            Self::Grpc(connections, _) => connections.warm().await,
+            Self::Grpc(connections, _) => connections.warm(false).await,
         }
     }
 
     async fn send(&self, user: &mut GooseUser, body: &Body, limit: &Limit) -> Sent {
         match self {
             Self::Http(http) => {
-                let mut request = Request::new(http.route.method().clone(), http.url.clone());
+                let mut request = Request::new(http.route.method.clone(), http.url.clone());
                 request.headers_mut().clone_from(&http.headers);
                 request.headers_mut().extend(http.route.headers(body));
                 *request.body_mut() = Some(body.bytes.clone().into());
-                send(user, "infer", request, http.route.success().cloned(), limit).await
+                send(user, "infer", request, http.route.success.clone(), limit).await
             }
             Self::Grpc(connections, timeout) => {
-                Sent::by_grpc(connections.call_within(body.bytes.clone(), limit, *timeout).await)
+                let called = connections.call_within(body.bytes.clone(), limit, *timeout).await;
+                Sent::without_goose(called.map(Reply::Grpc))
             }
         }
     }
@@ -103,7 +94,7 @@ async fn begin(user: &mut GooseUser, shared: &Shared) -> State {
         turns: Vec::with_capacity(256),
         // Distinct offsets, because otherwise all users would pause alike.
         next_think: number * shared.thinks_us.len() / shared.step.users.max(1),
-        ..State::empty()
+        ..State::default()
     }
 }
 

@@ -81,7 +81,7 @@ fn tensor(spec: &TensorSpec, value: &Json, names: &[String]) -> Result<Vec<Piece
     }
     let list = Json::Array(vec![value.clone()]);
     let list = if value.is_array() { value } else { &list };
-    let shape = shape(&spec.name, &spec.shape, Value::of(list).elements())?;
+    let shape = shape(&spec.name, &spec.shape, Value::of(list).elements)?;
     Ok(vec![Piece::Text(format!("{shape:?}")), data(&list.to_string())])
 }
 

@@ -31,9 +31,9 @@ pub async fn run_from<E: From<DriverError>>(
     let shared = Arc::new(Shared::new(step)?);
     for call in shared.step.steps.iter().filter_map(JourneyStep::grpc) {
         // Steps share the connections, so only the first step opens them.
-        call.connections.warm().await;
+        call.connections.warm(false).await;
     }
-    let host = shared.step.endpoint.address().url();
+    let host = shared.step.endpoint.address.url();
     let attack = attack(host, shared.step.users, scenario_of(&shared), false)?;
     let ran = shared
         .open_loop

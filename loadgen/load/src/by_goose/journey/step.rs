@@ -130,7 +130,7 @@ impl JourneyStep {
 
     fn taken(&self, reply: &Reply) -> Result<Vec<(usize, Value)>, String> {
         let reply: Json = match reply {
-            Reply::Http(reply) => serde_json::from_slice(reply.bytes())
+            Reply::Http(reply) => serde_json::from_slice(&reply.body.bytes)
                 .map_err(|error| format!("the reply that `take` points into is no JSON: {error}"))?,
             Reply::Grpc(reply) => {
                 in_http_form(reply).map_err(|what| format!("`take` points into a reply that cannot be read: {what}"))?
@@ -148,7 +148,7 @@ impl JourneyStep {
 fn by_status(reply: &HttpReply, wanted: Option<u16>) -> CheckedReply {
     // Parsed like a model's reply, for the server's stage times.
     let timings = reply.timings();
-    let status = reply.status();
+    let status = reply.status;
     if wanted.map_or(status.is_success(), |wanted| wanted == status.as_u16()) {
         CheckedReply::ok(timings)
     } else {
@@ -243,7 +243,7 @@ mod tests {
         let any = step(Check::Status(None), "/a/0");
         let judged = any.judge(&reply(201, r#"{"a":[[1,2]]}"#));
         assert_eq!(judged.reply.outcome, Outcome::Ok);
-        assert_eq!(judged.taken[0].1.elements(), 2);
+        assert_eq!(judged.taken[0].1.elements, 2);
         for (status, body, failure, says) in [
             (200, r#"{"a":[]}"#, Failure::WrongReply, "there is no `/a/0`"),
             (200, "{", Failure::WrongReply, "no JSON"),
@@ -279,7 +279,7 @@ mod tests {
     fn call(version: Option<&str>) -> GrpcCall {
         let endpoint = Endpoint::new("http://127.0.0.1:9", &Access::default()).unwrap();
         GrpcCall {
-            connections: Arc::new(Connections::new(Arc::new(endpoint), 1).unwrap()),
+            connections: Arc::new(Connections::new(Arc::new(endpoint), 1, None).unwrap()),
             model: "m".into(),
             version: version.map(str::to_owned),
         }

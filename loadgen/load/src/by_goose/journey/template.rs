@@ -121,9 +121,9 @@ impl Template {
             };
             match piece {
                 Piece::Text(text) => out += text,
-                Piece::Value { slot, form: Form::Json } => out += value(*slot)?.json(),
+                Piece::Value { slot, form: Form::Json } => out += &value(*slot)?.json,
                 Piece::Value { slot, form: Form::List } => {
-                    let json = value(*slot)?.json();
+                    let json = &value(*slot)?.json;
                     if json.starts_with('[') {
                         out += json;
                     } else {
@@ -140,7 +140,7 @@ impl Template {
                     }
                 }
                 Piece::Shape { slot, input, declared } => {
-                    let filled = shape(input, declared, value(*slot)?.elements())?;
+                    let filled = shape(input, declared, value(*slot)?.elements)?;
                     let _ = write!(out, "{filled:?}");
                 }
             }

@@ -224,7 +224,7 @@ async fn request(
             StepRequest::Http(request) => send(user, &step.name, *request, None, &step.limit).await,
             StepRequest::Grpc(call, message) => {
                 let calling = call.connections.call_within(message, &step.limit, shared.step.timeout);
-                Sent::by_grpc(calling.await)
+                Sent::without_goose(calling.await.map(Reply::Grpc))
             }
         }
     };

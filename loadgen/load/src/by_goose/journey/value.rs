@@ -6,11 +6,11 @@ use serde_json::Value as Json;
 /// Value, formatted once for all its uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
-    json: String,
+    pub(super) json: String,
     /// Plain text; absent for arrays and objects.
     text: Option<String>,
     kind: &'static str,
-    elements: usize,
+    pub(super) elements: usize,
 }
 
 impl Value {
@@ -34,11 +34,6 @@ impl Value {
         }
     }
 
-    /// JSON form.
-    pub(super) fn json(&self) -> &str {
-        &self.json
-    }
-
     /// Text form.
     ///
     /// # Errors
@@ -51,11 +46,6 @@ impl Value {
             )
         };
         self.text.as_deref().ok_or_else(refuse)
-    }
-
-    /// Number of scalar elements.
-    pub(super) const fn elements(&self) -> usize {
-        self.elements
     }
 }
 
@@ -112,7 +102,7 @@ mod tests {
             (json!([[1, 2], [3, 4]]), 4),
             (json!({"a": [1, 2]}), 1),
         ] {
-            assert_eq!(Value::of(&value).elements(), count, "{value}");
+            assert_eq!(Value::of(&value).elements, count, "{value}");
         }
     }
 

@@ -3,6 +3,8 @@
 mod cold_starts;
 mod driven;
 mod fleet;
+mod ramps;
+mod slowest;
 mod streams;
 
 pub(crate) use cold_starts::{stage_s, stages};
@@ -15,6 +17,8 @@ use tierlab_analysis::record::{DeviceReads, IdleByCause, Point, Run};
 pub(crate) fn side_tables(run: &Run) -> Vec<Table> {
     [
         streams::table(run),
+        ramps::table(run),
+        slowest::table(run),
         cold_starts::table(run),
         driven::closed_loops(run),
         driven::journeys(run),

@@ -1,0 +1,468 @@
+//! Recorded requests with their times. In: JSON lines (also traces of Mooncake's form), a HAR file, an access log of nginx or
+//! Apache, or CSV. Out: requests in the order of their times. Knows nothing of schedules.
+//!
+//! The form follows from the file: `.har` by name, JSON lines by the first `{`, an access log by a time in brackets in its first line;
+//! anything else is CSV.
+
+use csv::Trim;
+use hyper::header::HeaderValue;
+use hyper::{Method, Uri};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+/// Maximum size of a file of requests, which is kept in memory.
+const FILE_BYTES: u64 = 256 << 20;
+/// Maximum requests of a recording.
+const MOST: usize = 4_000_000;
+const MONTHS: [&str; 12] = [
+    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+];
+
+/// Unit of recorded times that are numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    /// Times in seconds.
+    S,
+    /// Times in milliseconds.
+    Ms,
+    /// Times in microseconds.
+    Us,
+    /// Times in nanoseconds.
+    Ns,
+}
+
+impl Unit {
+    /// Number of units in a second.
+    const fn per_s(self) -> f64 {
+        match self {
+            Self::S => 1.0,
+            Self::Ms => 1e3,
+            Self::Us => 1e6,
+            Self::Ns => 1e9,
+        }
+    }
+}
+
+/// File of a recording, and its form.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordingSpec {
+    /// Path of the file.
+    pub file: PathBuf,
+    /// Column or key of the times in CSV and JSON lines.
+    pub column: String,
+    /// Unit of times that are numbers (default: seconds; milliseconds in Mooncake's traces).
+    pub unit: Option<Unit>,
+}
+
+/// Recorded values by name.
+pub type Row = BTreeMap<String, String>;
+
+/// Request line of a recorded request, in place of the route's.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Line {
+    /// HTTP method.
+    pub method: Method,
+    /// Path and query, behind the prefix of the server's address.
+    pub path: String,
+    /// Type of the recorded body, if it is known.
+    pub content_type: Option<HeaderValue>,
+}
+
+/// Recorded request, or a row of values for a template.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Call {
+    /// Seconds since the first request.
+    pub at_s: f64,
+    /// Request line, if it was recorded.
+    pub line: Option<Arc<Line>>,
+    /// Body, if it was recorded.
+    pub body: Option<String>,
+    /// Other recorded values by name, for the places of a template.
+    pub values: Row,
+}
+
+impl RecordingSpec {
+    /// Reads the requests, ascending by time.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is too large, a time or a request that cannot be read, or fewer than two requests.
+    pub fn read(&self) -> Result<Vec<Call>, String> {
+        let says = |what: String| format!("{}: {what}", self.file.display());
+        let text = text_of(&self.file)?;
+        let text = text.trim_start_matches('\u{feff}');
+        let first = text.trim_start().lines().next().unwrap_or_default();
+        let is_har = self
+            .file
+            .extension()
+            .is_some_and(|ending| ending.eq_ignore_ascii_case("har"));
+        let of_lines = |call: &dyn Fn(&str) -> Result<Option<Call>, String>| {
+            let lines = text.lines().map(|line| match line.trim() {
+                "" => Ok(None),
+                line => call(line),
+            });
+            collected("line", lines)
+        };
+        let calls = if is_har {
+            har(text)
+        } else if first.starts_with('{') {
+            of_lines(&|line| self.fields(of_json(line)?).map(Some))
+        } else if first.contains('[') {
+            of_lines(&logged)
+        } else {
+            rows(text, Trim::All).and_then(|rows| collected("row", rows.map(|row| self.fields(row?).map(Some))))
+        };
+        let mut calls = calls.map_err(says)?;
+        // Stable: requests of one time keep their order.
+        calls.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
+        let (Some(first_s), true) = (calls.first().map(|call| call.at_s), calls.len() > 1) else {
+            return Err(says(format!("{} requests; a recording needs two", calls.len())));
+        };
+        calls.iter_mut().for_each(|call| call.at_s -= first_s);
+        if calls.last().is_none_or(|last| last.at_s <= 0.0) {
+            return Err(says("all requests have the same time".to_owned()));
+        }
+        Ok(calls)
+    }
+
+    /// Makes a request of named values: its time, `method`, `path`, `content_type` and `body`; the others fill templates.
+    fn fields(&self, mut fields: Row) -> Result<Call, String> {
+        let Some(time) = fields.remove(&self.column) else {
+            let there: Vec<&str> = fields.keys().map(String::as_str).collect();
+            let there = there.join(", ");
+            return Err(format!("no column `{}`; there are {there}", self.column));
+        };
+        let usual = if fields.contains_key("hash_ids") {
+            Unit::Ms
+        } else {
+            Unit::S
+        };
+        let at_s = seconds(&time, self.unit.unwrap_or(usual))?;
+        let body = fields.remove("body");
+        let line = match (fields.remove("path"), fields.remove("method")) {
+            (None, _) => None,
+            (Some(path), method) => {
+                let usual = if body.is_some() { "POST" } else { "GET" };
+                let content_type = fields.remove("content_type");
+                Some(line(
+                    method.as_deref().unwrap_or(usual),
+                    &path,
+                    content_type.as_deref(),
+                )?)
+            }
+        };
+        Ok(Call {
+            at_s,
+            line,
+            body,
+            values: fields,
+        })
+    }
+}
+
+/// Reads a file of requests.
+///
+/// # Errors
+/// A file that cannot be read, is no UTF-8, or is too large.
+pub(crate) fn text_of(file: &Path) -> Result<String, String> {
+    let at = |error: std::io::Error| format!("{}: {error}", file.display());
+    let mut text = String::new();
+    let opened = std::fs::File::open(file).map_err(at)?;
+    opened.take(FILE_BYTES + 1).read_to_string(&mut text).map_err(at)?;
+    if text.len() as u64 > FILE_BYTES {
+        return Err(format!(
+            "{}: larger than {} MiB, which are kept in memory; take a part of it",
+            file.display(),
+            FILE_BYTES >> 20
+        ));
+    }
+    Ok(text)
+}
+
+/// Requests, of which `unit` is the name of one in the file.
+fn collected(unit: &str, calls: impl Iterator<Item = Result<Option<Call>, String>>) -> Result<Vec<Call>, String> {
+    let mut all = Vec::new();
+    for (index, call) in calls.enumerate() {
+        all.extend(call.map_err(|what| format!("{unit} {}: {what}", index + 1))?);
+        if all.len() > MOST {
+            return Err(format!("more than {MOST} requests; cut it"));
+        }
+    }
+    Ok(all)
+}
+
+/// Rows of a CSV file, with the names of its header.
+pub(crate) fn rows(text: &str, trim: Trim) -> Result<impl Iterator<Item = Result<Row, String>>, String> {
+    let mut reader = csv::ReaderBuilder::new().trim(trim).from_reader(text.as_bytes());
+    let columns = reader.headers().map_err(|error| error.to_string())?.clone();
+    Ok(reader.into_records().map(move |record| {
+        let record = record.map_err(|error| error.to_string())?;
+        let cells = columns.iter().zip(&record);
+        Ok(cells
+            .map(|(column, cell)| (column.to_owned(), cell.to_owned()))
+            .collect())
+    }))
+}
+
+/// Values of a JSON object: texts without quotes, anything else as it is written.
+fn of_json(line: &str) -> Result<Row, String> {
+    let fields: BTreeMap<String, Box<RawValue>> = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    let value = |raw: Box<RawValue>| serde_json::from_str::<String>(raw.get()).unwrap_or_else(|_| raw.get().to_owned());
+    Ok(fields.into_iter().map(|(name, raw)| (name, value(raw))).collect())
+}
+
+fn line(method: &str, path: &str, content_type: Option<&str>) -> Result<Arc<Line>, String> {
+    let method = method.parse().map_err(|_| format!("`{method}` is no method of HTTP"))?;
+    let uri: Uri = path.parse().map_err(|_| format!("`{path}` is no path of a URL"))?;
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    let content_type = content_type.filter(|text| !text.is_empty());
+    let content_type = content_type.map(HeaderValue::from_str).transpose();
+    Ok(Arc::new(Line {
+        method,
+        path: path.to_owned(),
+        content_type: content_type.map_err(|_| "its content type cannot be a header".to_owned())?,
+    }))
+}
+
+/// Reads a line of an access log: the time in brackets, then the request line in quotes. Lines that hold no request, such
+/// as those of port scans, are left out.
+fn logged(text: &str) -> Result<Option<Call>, String> {
+    let parts = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    let timed = parts.and_then(|(time, rest)| Some((log_time(time)?, rest)));
+    let Some((at_s, rest)) = timed else {
+        return Err("no time in brackets, such as [10/Oct/2026:13:55:36 -0700]".to_owned());
+    };
+    let mut words = rest.split('"').nth(1).unwrap_or_default().split(' ');
+    let (Some(method), Some(path)) = (words.next(), words.next().filter(|path| path.starts_with('/'))) else {
+        return Ok(None);
+    };
+    Ok(line(method, path, None).ok().map(|line| Call {
+        at_s,
+        line: Some(line),
+        ..Call::default()
+    }))
+}
+
+#[derive(Deserialize)]
+struct Har {
+    log: HarLog,
+}
+
+#[derive(Deserialize)]
+struct HarLog {
+    entries: Vec<HarEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct HarEntry {
+    started_date_time: String,
+    request: HarRequest,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct HarRequest {
+    method: String,
+    url: String,
+    #[serde(default)]
+    post_data: HarBody,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct HarBody {
+    mime_type: Option<String>,
+    text: Option<String>,
+}
+
+fn har(text: &str) -> Result<Vec<Call>, String> {
+    let har: Har = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let calls = har.log.entries.into_iter().map(|entry| {
+        let HarRequest { method, url, post_data } = entry.request;
+        Ok(Some(Call {
+            at_s: seconds(&entry.started_date_time, Unit::S)?,
+            line: Some(line(&method, &url, post_data.mime_type.as_deref())?),
+            body: post_data.text,
+            values: Row::new(),
+        }))
+    });
+    collected("entry", calls)
+}
+
+/// Seconds of a time: a number in a unit, or a time of RFC 3339.
+fn seconds(text: &str, unit: Unit) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|time| time.is_finite());
+    number
+        .map(|time| time / unit.per_s())
+        .or_else(|| rfc3339(text))
+        .ok_or_else(|| format!("`{text}` is no time: a number, or 2026-11-20T12:00:00.5+01:00"))
+}
+
+/// Seconds since 1970 of a time of RFC 3339, with `Z` or an offset; `None` for any other text.
+fn rfc3339(text: &str) -> Option<f64> {
+    let split = text.len().checked_sub(6).and_then(|at| text.split_at_checked(at));
+    let (utc, offset) = match split {
+        Some((time, offset)) if offset.starts_with(['+', '-']) => (format!("{time}Z"), offset),
+        _ => (text.to_owned(), "+00:00"),
+    };
+    let (hours, minutes) = offset[1..].split_once(':')?;
+    let offset_s = f64::from(hours.parse::<u8>().ok()?) * 3_600.0 + f64::from(minutes.parse::<u8>().ok()?) * 60.0;
+    let time = humantime::parse_rfc3339(&utc).ok()?.duration_since(UNIX_EPOCH).ok()?;
+    let ahead_s = if offset.starts_with('-') { -offset_s } else { offset_s };
+    Some(time.as_secs_f64() - ahead_s)
+}
+
+/// Seconds since 1970 of `10/Oct/2026:13:55:36 -0700`, or of a time of RFC 3339.
+fn log_time(text: &str) -> Option<f64> {
+    let Some((date, offset)) = text.split_once(' ') else {
+        return rfc3339(text);
+    };
+    let mut parts = date.splitn(3, '/');
+    let (day, month) = (parts.next()?, parts.next()?);
+    let (year, time) = parts.next()?.split_once(':')?;
+    let month = MONTHS.iter().position(|name| *name == month)? + 1;
+    let (hours, minutes) = offset.split_at_checked(3)?;
+    rfc3339(&format!("{year}-{month:02}-{day}T{time}{hours}:{minutes}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(name: &str, text: &str) -> Result<Vec<Call>, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        let spec = RecordingSpec {
+            file,
+            column: "timestamp".into(),
+            unit: None,
+        };
+        spec.read()
+    }
+
+    fn asked(call: &Call) -> (f64, &str, &str, &str) {
+        let line = call.line.as_ref().unwrap();
+        let body = call.body.as_deref().unwrap_or_default();
+        ((call.at_s * 1e6).round() / 1e6, line.method.as_str(), &line.path, body)
+    }
+
+    #[test]
+    fn requests_of_every_form_come_in_the_order_of_their_times() {
+        let lines = "{\"timestamp\":2.5,\"path\":\"/b\",\"body\":{\"z\":1,\"a\":2.50}}\n\n\
+                     {\"timestamp\":1,\"method\":\"PUT\",\"path\":\"/a?x=1\",\"body\":\"plain\"}\n";
+        let calls = read("r.jsonl", lines).unwrap();
+        assert_eq!(asked(&calls[0]), (0.0, "PUT", "/a?x=1", "plain"));
+        assert_eq!(asked(&calls[1]), (1.5, "POST", "/b", "{\"z\":1,\"a\":2.50}"));
+        let log = "::1 - - [10/Oct/2026:23:59:59 -0700] \"GET /a?b=%20 HTTP/1.1\" 200 12 \"-\" \"curl\"\n\
+                   ::1 - - [11/Oct/2026:07:00:00 +0000] \"\\x16\\x03\" 400 0\n\
+                   ::1 - - [11/Oct/2026:07:00:01 +0000] \"POST /c HTTP/2.0\" 200 1\n";
+        let calls = read("access.log", log).unwrap();
+        assert_eq!(
+            calls.iter().map(asked).collect::<Vec<_>>(),
+            [(0.0, "GET", "/a?b=%20", ""), (2.0, "POST", "/c", "")]
+        );
+        let har = r#"{"log":{"entries":[
+            {"startedDateTime":"2026-11-20T13:00:00.250+01:00","request":{"method":"POST","url":"https://h:1/p?q=1",
+             "postData":{"mimeType":"text/plain","text":"hi"}}},
+            {"startedDateTime":"2026-11-20T12:00:00Z","request":{"method":"GET","url":"http://h/"}}]}}"#;
+        let calls = read("r.har", har).unwrap();
+        assert_eq!(
+            calls.iter().map(asked).collect::<Vec<_>>(),
+            [(0.0, "GET", "/", ""), (0.25, "POST", "/p?q=1", "hi")]
+        );
+        assert_eq!(
+            calls[1].line.as_ref().unwrap().content_type.as_ref().unwrap(),
+            "text/plain"
+        );
+        let calls = read(
+            "r.csv",
+            "timestamp,path,n\n2026-11-20T12:00:01Z,/b,7\n2026-11-20T12:00:00-00:00,/a,8\n",
+        )
+        .unwrap();
+        assert_eq!(
+            (asked(&calls[0]), calls[0].values["n"].as_str()),
+            ((0.0, "GET", "/a", ""), "8")
+        );
+    }
+
+    #[test]
+    fn traces_of_mooncake_are_in_milliseconds() {
+        let trace = "{\"timestamp\": 0, \"input_length\": 700, \"output_length\": 52, \"hash_ids\": [46, 47]}\n\
+                     {\"timestamp\": 27482, \"input_length\": 2, \"output_length\": 1, \"hash_ids\": [46]}\n";
+        let calls = read("mooncake.jsonl", trace).unwrap();
+        assert_eq!(calls[1].at_s, 27.482);
+        assert_eq!(calls[0].values["hash_ids"], "[46, 47]");
+        assert!(calls[0].line.is_none());
+    }
+
+    #[test]
+    fn errors_name_the_line() {
+        for (name, text, says) in [
+            (
+                "r.jsonl",
+                "{\"timestamp\":1}\n{\"at\":2}\n",
+                "line 2: no column `timestamp`; there are at",
+            ),
+            ("r.jsonl", "{\"timestamp\":1}\n", "1 requests; a recording needs two"),
+            (
+                "r.jsonl",
+                "{\"timestamp\":1}\n{\"timestamp\":1}\n",
+                "all requests have the same time",
+            ),
+            ("r.jsonl", "{\"timestamp\":\"noon\"}\n", "`noon` is no time"),
+            ("r.csv", "timestamp,path\n1,a b\n", "row 1: `a b` is no path"),
+            ("r.har", "{}", "missing field `log`"),
+            ("a.log", "hello\nyou\n", "row 1: no column `timestamp`; there are hello"),
+            (
+                "a.log",
+                "::1 [10/Oct/2026:23:59:59 -0700] \"GET / HTTP/1.1\"\nhello\n",
+                "line 2: no time in brackets",
+            ),
+        ] {
+            let error = read(name, text).unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
+        assert!(
+            RecordingSpec {
+                file: "/no/such".into(),
+                column: String::new(),
+                unit: None
+            }
+            .read()
+            .is_err()
+        );
+    }
+
+    #[test]
+    fn offsets_count() {
+        assert_eq!(rfc3339("1970-01-01T01:30:00+01:00"), Some(1_800.0));
+        assert_eq!(rfc3339("1970-01-01T00:00:00.5-00:30"), Some(1_800.5));
+        assert_eq!(log_time("01/Jan/1970:00:00:07 +0000"), Some(7.0));
+        assert_eq!(log_time("1970-01-01T00:00:07+00:00"), Some(7.0));
+        for bad in [
+            "",
+            "1970-01-01",
+            "+00:00",
+            "1970-01-01T00:00:00+é:0",
+            "01/Foo/1970:00:00:07 +0000",
+        ] {
+            assert_eq!((rfc3339(bad), log_time(bad)), (None, None), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_file_is_read_or_refused(text in "[\\[\\]{}\":,0-9TZ/+ a-zé\n-]{0,120}", name in 0_usize..4) {
+            let _ = read(["r.har", "r.csv", "r.log", "r.jsonl"][name], &text);
+        }
+    }
+}

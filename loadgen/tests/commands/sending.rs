@@ -1,0 +1,170 @@
+//! Ways of sending: a fixed number of connections, compressed bodies, HTTP/2; and every request on record.
+
+use crate::program::{Ended, Workdir, run};
+use crate::replay::Noting;
+use crate::scripted;
+use axum::http::{HeaderMap, Version};
+use flate2::read::GzDecoder;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use std::io::Read as _;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+fn sweep(url: &str, keys: &str, args: &[&str]) -> (Ended, Workdir) {
+    let place = Workdir::new(&format!(
+        "{keys}\n{}repeats = 1\nstep_s = 1.0\n[[load]]\nmode = \"realtime\"\nrates = [40]\n\
+         [target]\nkind = \"http\"\nmetrics = []\npath = \"/v1/p\"\nbody = '{{\"id\": {{entity_id}}}}'\nentities = 9\n",
+        scripted::HEAD
+    ));
+    let mut command = place.sweep(url);
+    command.args(args);
+    (run(command), place)
+}
+
+/// Rows and columns of a file, as the reader of most people finds them.
+fn by_pyarrow(file: &Path) -> String {
+    const SCRIPT: &str = "import sys, pyarrow.parquet as parquet\n\
+                          table = parquet.read_table(sys.argv[1])\n\
+                          print(table.num_rows, *table.column_names)";
+    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.runtime/venv/bin/python");
+    assert!(
+        python.exists(),
+        "{} is missing: run `scripts/setup python`",
+        python.display()
+    );
+    let read = Command::new(python).args(["-c", SCRIPT]).arg(file).output().unwrap();
+    let failed = String::from_utf8_lossy(&read.stderr);
+    assert!(read.status.success(), "{failed}");
+    String::from_utf8(read.stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+fn every_request_is_a_row_of_its_step() {
+    let server = Noting::start(Duration::ZERO);
+    let (ended, place) = sweep(&server.url, "", &["--keep-requests"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let repeat = &place.run_json()["points"][0]["repeats"][0];
+    let file = place.path("results/r").join(repeat["requests_file"].as_str().unwrap());
+    let reader = ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(&file).unwrap()).unwrap();
+    let batches: Vec<_> = reader.build().unwrap().map(Result::unwrap).collect();
+    let rows: usize = batches.iter().map(arrow_array::RecordBatch::num_rows).sum();
+    // The warm-up of 0.2 s too.
+    assert_eq!((rows, &repeat["scheduled"]), (48, &40.into()));
+    let number = |name: &str, row: usize| {
+        let column = batches[0].column_by_name(name).unwrap();
+        arrow_array::cast::as_primitive_array::<arrow_array::types::UInt64Type>(column).value(row)
+    };
+    let slowest = &repeat["slowest"][0];
+    let row = slowest["request"].as_u64().unwrap() as usize;
+    assert_eq!(number("request", row), row as u64);
+    assert_eq!(slowest["latency_us"], number("done_us", row) - number("due_us", row));
+    let order = [
+        number("due_us", row),
+        number("sent_us", row),
+        number("first_byte_us", row),
+        number("done_us", row),
+    ];
+    assert!(order.is_sorted(), "{order:?}");
+    assert_eq!(
+        (
+            number("status", row),
+            number("reply_bytes", row),
+            number("request_bytes", row)
+        ),
+        (200, 2, 9)
+    );
+    assert!(ended.stdout.contains("Slowest requests"), "{}", ended.stdout);
+    let columns = "point offered_rps repeat request in_window due_us sent_us first_byte_us done_us outcome status request_bytes \
+                   reply_bytes line shapes key decode_us admit_us cache_us tier_us join_us batch_us infer_us encode_us";
+    assert_eq!(by_pyarrow(&file), format!("48 {columns}"));
+    let (ended, _place) = sweep(&server.url, "keep_requests = true", &["--workers", "2"]);
+    assert!(
+        ended.code == Some(2) && ended.stderr.contains("`keep_requests`"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
+fn a_fixed_number_of_connections_is_opened_once_and_waited_for() {
+    let server = Noting::start(Duration::from_millis(40));
+    let (ended, place) = sweep(&server.url, "connections = 3", &[]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    // One more before the measurement.
+    assert_eq!(server.connections.load(Ordering::Relaxed), 4);
+    let point = &place.run_json()["points"][0];
+    assert_eq!(point["repeats"][0]["pool"]["connections"], 3);
+    let reasons = point["summary"]["verdict"].to_string();
+    assert!(
+        !reasons.contains("in-flight limit") && !reasons.contains("sent late"),
+        "{reasons}"
+    );
+    let (ended, _place) = sweep(&server.url, "connections = 0", &[]);
+    assert!(
+        ended.code == Some(2) && ended.stderr.contains("`connections`"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
+fn bodies_are_compressed_and_compressed_replies_are_asked_for() {
+    let server = Noting::start(Duration::ZERO);
+    let (ended, _place) = sweep(&server.url, "compress = \"both\"", &[]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    for request in &server.noted()[1..] {
+        let headers = request.headers.to_lowercase();
+        assert!(
+            headers.contains("content-encoding: gzip") && headers.contains("accept-encoding: gzip"),
+            "{headers}"
+        );
+        let mut body = String::new();
+        GzDecoder::new(&request.body[..]).read_to_string(&mut body).unwrap();
+        assert!(body.starts_with("{\"id\": "), "{body}");
+    }
+}
+
+#[test]
+fn requests_go_over_http2_where_the_plan_says_so() {
+    let over_http2 = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&over_http2);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let url = runtime.block_on(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/prefix", listener.local_addr().unwrap());
+        let answer = move |version: Version, headers: HeaderMap| async move {
+            assert!(
+                headers
+                    .get("content-type")
+                    .is_some_and(|json| json == "application/json")
+            );
+            counted.fetch_add(usize::from(version == Version::HTTP_2), Ordering::Relaxed);
+            "{}"
+        };
+        let app = axum::Router::new().route("/prefix/v1/p", axum::routing::post(answer));
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        url
+    });
+    let (ended, place) = sweep(&url, "http2 = true\nconnections = 2", &[]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_eq!(place.run_json()["points"][0]["repeats"][0]["completed"], 40);
+    assert_eq!(over_http2.load(Ordering::Relaxed), 48);
+}
+
+#[test]
+fn ways_that_exclude_each_other_are_refused_by_key() {
+    for (keys, says) in [
+        (
+            "http2 = true\nconnections = \"new\"",
+            "`http2` and `connections` exclude each other",
+        ),
+        ("compress = \"gzip\"", "`compress`"),
+        ("connections = \"some\"", "`connections`"),
+    ] {
+        let (ended, _place) = sweep("http://127.0.0.1:9", keys, &[]);
+        assert!(ended.code == Some(2) && ended.stderr.contains(says), "{}", ended.stderr);
+    }
+}
