@@ -12,8 +12,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use tierlab_agents::tls::Identity;
+use tierlab_agents::token::TokenSource;
 use tierlab_load::custom::{BodySource, CustomSpec, StreamKind, Success};
-use tierlab_load::endpoint::{AccessSpec, Address, Header, Identity, TargetSpec, TokenSource};
+use tierlab_load::endpoint::{AccessSpec, Address, Header, TargetSpec};
 use tierlab_load::keys::KeyDistribution;
 use tierlab_load::payload::Protocol;
 
