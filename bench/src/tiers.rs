@@ -28,18 +28,8 @@ pub(crate) fn on_tiers<T>(
     let roots = tiers.values().filter_map(|tier| tier.root().map(Path::to_owned));
     let environment = Environment::here(&roots.collect::<Vec<_>>());
     let measured = measure(&mut tiers);
-    let ran = Ran {
-        schema_version: 1,
-        name: common.name.clone(),
-        interrupted: stop.is_asked(),
-        environment,
-        tiers: tiers
-            .iter()
-            .map(|(name, tier)| (name.clone(), tier.notes.clone()))
-            .collect(),
-        repeats: common.repeats,
-        plan: common.text.clone(),
-    };
+    let notes = tiers.iter().map(|(name, tier)| (name.clone(), tier.notes.clone()));
+    let ran = Ran::of(common, stop, environment, notes.collect());
     let removed: Vec<Result<()>> = tiers.values().map(Station::remove).collect();
     let measured = measured?;
     removed.into_iter().collect::<Result<()>>()?;

@@ -44,7 +44,7 @@ impl Door {
             return Ok(());
         }
         Err(
-            "an agent sends requests to any server for whoever may give it orders: add a token (--token-env NAME or --token-file \
+            "an agent works for whoever may give it orders: add a token (--token-env NAME or --token-file \
              FILE; `openssl rand -hex 32` makes one), or mutual TLS (--cert, --key and --client-ca)"
                 .to_owned(),
         )
