@@ -30,8 +30,17 @@ Examples:
   tierlab-storage-bench run configs/storage/objects.toml --scratch /data
   tierlab-storage-bench run configs/storage/emulated.toml --repeats 5 --out results/emulated
   tierlab-storage-bench run configs/storage/local.toml --resume results/local-20261123-101500
+  tierlab-storage-bench run bucket.toml --agents host-a:7070,host-b:7070 --agents-token-env AGENTS_TOKEN --no-peers
 
-Exit codes: 0 success, 2 bad usage or plan, 1 anything else, a point that failed or an interrupt included.";
+Exit codes: 0 success, 2 bad usage or plan, 5 an agent was lost, 1 anything else, a point that failed or an interrupt
+included.";
+
+const AFTER_AGENT: &str = "\
+Examples:
+  tierlab-storage-bench agent --listen 0.0.0.0:7070 --token-env AGENTS_TOKEN --tiers tiers
+  tierlab-storage-bench agent --listen 0.0.0.0:7070 --cert agent.pem --key agent.key --client-ca ca.pem --tiers tiers
+
+Exit codes: 0 interrupted, 2 bad usage, 1 anything else.";
 
 const AFTER_LAYOUTS: &str = "\
 The table is made of a seed: 13 floats and 26 integers a row. Each layout holds the same rows, every row that is read is held
@@ -110,6 +119,12 @@ pub(crate) enum Command {
     /// Measure a plan: patterns, blocks, depths and ways of reading crossed, with a report
     #[command(after_help = AFTER_RUN)]
     Run(runner::RunOptions),
+    /// Measure the points of runs that other hosts conduct (`run --agents`), one run at a time
+    ///
+    /// A run sends its plan and names tiers by their file names. The agent takes these files, with paths and
+    /// credentials, from its own folder.
+    #[command(after_help = AFTER_AGENT)]
+    Agent(runner::agents::AgentFlags),
     /// Compare table layouts: one table as files, shards, Parquet and rows, looked up and scanned on each tier
     #[command(after_help = AFTER_LAYOUTS)]
     Layouts(layouts::LayoutsOptions),

@@ -24,6 +24,7 @@ use anyhow::Result;
 use clap::Parser;
 use cli::{Cli, Command};
 use std::process::ExitCode;
+use tierlab_agents::worker::WorkerError;
 use tierlab_storage::{ErrorKind, StorageError};
 use tracing_subscriber::EnvFilter;
 
@@ -42,7 +43,14 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
-            ExitCode::from(if is_usage(&error) { 2 } else { 1 })
+            let is_lost = error
+                .chain()
+                .any(|cause| matches!(cause.downcast_ref(), Some(WorkerError::Lost(_))));
+            ExitCode::from(match is_usage(&error) {
+                true => 2,
+                false if is_lost => 5,
+                false => 1,
+            })
         }
     }
 }
@@ -50,6 +58,7 @@ fn main() -> ExitCode {
 fn command(cli: &Cli) -> Result<()> {
     match (&cli.command, &cli.single) {
         (Some(Command::Run(options)), _) => runner::run(options),
+        (Some(Command::Agent(options)), _) => runner::agents::call(options),
         (Some(Command::Layouts(options)), _) => tables::layouts::run(options),
         (Some(Command::Caching(options)), _) => tables::caching::run(options),
         (Some(Command::Offline(options)), _) => tables::offline::run(options),

@@ -11,8 +11,12 @@ use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 use tierlab_storage::{ErrorKind, ObjectPath, Tier, TierConfig, TierInfo};
 use tokio::runtime::Runtime;
+
+/// Waits for the begin of a repeat.
+pub(crate) type Begin<'a> = &'a mut dyn FnMut() -> Result<Instant>;
 
 /// Tiers of a run by name.
 pub(crate) type Stations = BTreeMap<String, Station>;
@@ -190,15 +194,43 @@ impl Station {
     /// # Errors
     /// A call fails, or bytes arrived by another way than the tier was configured for.
     pub(crate) fn measure(&mut self, point: &Point, access: &Access, repeat: u32, stop: &Stop) -> Result<Driven> {
+        self.measure_from(point, access, repeat, stop, None)
+    }
+
+    /// Measures one repeat from a begin that is asked for once all is prepared; without one, at once.
+    ///
+    /// # Errors
+    /// See [`Self::measure`], and the errors of `begin`.
+    pub(crate) fn measure_from(
+        &mut self,
+        point: &Point,
+        access: &Access,
+        repeat: u32,
+        stop: &Stop,
+        begin: Option<Begin<'_>>,
+    ) -> Result<Driven> {
         settle(point, &self.files(point))?;
-        let driven = self.drive(point, access, repeat, stop)?;
+        let driven = self.drive(point, access, repeat, stop, begin)?;
         self.check_way(&driven)?;
         Ok(driven)
     }
 
-    fn drive(&mut self, point: &Point, access: &Access, repeat: u32, stop: &Stop) -> Result<Driven> {
+    fn drive(
+        &mut self,
+        point: &Point,
+        access: &Access,
+        repeat: u32,
+        stop: &Stop,
+        begin: Option<Begin<'_>>,
+    ) -> Result<Driven> {
         let data = self.data.get(&Set::of(point)).context("the data is not there")?.clone();
-        let course = |data: &Data| Course::new(point, access, data.file_bytes, repeat, stop);
+        let course = |data: &Data| -> Result<Course> {
+            let course = Course::new(point, access, data.file_bytes, repeat, stop)?;
+            match begin {
+                None => Ok(course),
+                Some(begin) => Ok(course.beginning(begin()?)),
+            }
+        };
         if point.way.is_peer() {
             let files = Arc::new(self.files(point));
             let caller = |number| LocalCaller::new(point, files.clone(), data.clone(), number);

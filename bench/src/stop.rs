@@ -5,6 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+/// Interval at which tasks look for the signal.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
 /// Flag set by a request to stop.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stop(Arc<AtomicBool>);
@@ -22,6 +25,18 @@ impl Stop {
         })
         .context("cannot take Ctrl-C")?;
         Ok(stop)
+    }
+
+    /// Asks for the end, as a signal does.
+    pub(crate) fn ask(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns once the end is asked for.
+    pub(crate) async fn asked(&self) {
+        while !self.is_asked() {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
     }
 
     pub(crate) fn is_asked(&self) -> bool {

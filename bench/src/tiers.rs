@@ -29,15 +29,7 @@ pub(crate) fn on_tiers<T>(
     let environment = Environment::here(&roots.collect::<Vec<_>>());
     let measured = measure(&mut tiers);
     let notes = tiers.iter().map(|(name, tier)| (name.clone(), tier.notes.clone()));
-    let ran = Ran {
-        schema_version: 1,
-        name: common.name.clone(),
-        interrupted: stop.is_asked(),
-        environment,
-        tiers: notes.collect(),
-        repeats: common.repeats,
-        plan: common.text.clone(),
-    };
+    let ran = Ran::of(common, stop, environment, notes.collect());
     let removed: Vec<Result<()>> = tiers.values().map(Station::remove).collect();
     let measured = measured?;
     removed.into_iter().collect::<Result<()>>()?;

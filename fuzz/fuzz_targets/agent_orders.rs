@@ -6,8 +6,9 @@
 use libfuzzer_sys::fuzz_target;
 use std::path::Path;
 use std::sync::LazyLock;
+use tierlab_agents::message::decode;
 use tierlab_load::schedule::Schedule;
-use tierlab_load::workers::message::{StepOrder, ToWorker, decode};
+use tierlab_load::workers::message::{Job, StepOrder, ToWorker};
 use tierlab_loadgen::plan::Plan;
 
 const TEXT: &str = "name = \"p\"\nmodel = \"m\"\nseed = 1\nrepeats = 2\nwarmup_s = 0.1\nstep_s = 0.5\ndrain_s = 0.1\n\
@@ -25,8 +26,8 @@ fuzz_target!(|data: &[u8]| {
         let (message, behind) = behind.split_at(usize::from(u16::from_le_bytes(*len)).min(behind.len()));
         rest = behind;
         match decode(message) {
-            Ok(ToWorker::Setup(setup)) => accepted = plan(&setup.plan).unwrap_or(accepted),
-            Ok(ToWorker::Order(text)) => {
+            Ok(ToWorker::Job(Job::Setup(setup))) => accepted = plan(&setup.plan).unwrap_or(accepted),
+            Ok(ToWorker::Job(Job::Order(text))) => {
                 let Ok(order) = StepOrder::parse(&text) else { continue };
                 if accepted.check_load(&order.load).is_ok() {
                     let (rate, seed) = (order.load.rate, order.seed);

@@ -4,10 +4,11 @@ use crate::plan::PlanError;
 use crate::server::control::ControlError;
 use std::io;
 use std::path::{Path, PathBuf};
+use tierlab_agents::link::LinkError;
+use tierlab_agents::options::AgentError;
+use tierlab_agents::worker::WorkerError;
 use tierlab_instrument::prices::PricingError;
 use tierlab_load::driver::DriverError;
-use tierlab_load::workers::WorkerError;
-use tierlab_load::workers::link::LinkError;
 
 /// Reason for which a command ended without its result.
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +63,18 @@ pub enum RunError {
     /// Run stopped by a signal before any step was finished.
     #[error("interrupted before the first step was finished")]
     InterruptedEarly,
+}
+
+impl From<AgentError> for RunError {
+    fn from(error: AgentError) -> Self {
+        match error {
+            AgentError::Usage(why) => Self::Usage(why),
+            AgentError::Listen { at, source } => Self::Io {
+                path: format!("--listen {at}").into(),
+                source,
+            },
+        }
+    }
 }
 
 impl RunError {

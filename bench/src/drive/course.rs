@@ -2,7 +2,7 @@
 
 use super::tally::{Faults, Second, Tally, record};
 use crate::chance::{Pick, Picker, Random};
-use crate::plan::{Access, Arrivals, Point};
+use crate::plan::{Access, Arrivals, Point, Share};
 use crate::stop::Stop;
 use anyhow::Result;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -87,7 +87,13 @@ impl Course {
         };
         let due = match point.rate {
             0 => None,
-            rate => Some(due_times(rate, access.arrivals, seed, warmup + access.window)?),
+            rate => Some(due_times(
+                rate,
+                access.arrivals,
+                access.share,
+                seed,
+                warmup + access.window,
+            )?),
         };
         let blocks = (file_bytes / point.block_bytes).max(1) as usize * point.objects() as usize;
         let most = point.ends_with_data().then_some(blocks);
@@ -116,6 +122,15 @@ impl Course {
             failed: AtomicBool::new(false),
             seconds: Mutex::default(),
         })
+    }
+
+    /// Moves the repeat to a begin on which several agents agreed.
+    pub(crate) fn beginning(mut self, begin: Instant) -> Self {
+        for moment in [&mut self.measure_from, &mut self.until, &mut self.drained] {
+            *moment = begin + (*moment - self.begin);
+        }
+        self.begin = begin;
+        self
     }
 
     /// Random numbers of a caller.
@@ -256,24 +271,29 @@ impl Course {
     }
 }
 
-/// Returns the due times up to an end.
+/// Returns the due times up to an end, of this agent's share of the rate.
 ///
 /// # Errors
 /// More calls than a repeat may have.
-fn due_times(rate: u32, arrivals: Arrivals, seed: u64, end: Duration) -> anyhow::Result<Vec<Duration>> {
-    let expected = f64::from(rate) * end.as_secs_f64();
+fn due_times(rate: u32, arrivals: Arrivals, share: Share, seed: u64, end: Duration) -> anyhow::Result<Vec<Duration>> {
+    // The sum of independent Poisson processes is one; equal gaps of several agents are set beside each other.
+    let gap = f64::from(share.of) / f64::from(rate);
+    let expected = end.as_secs_f64() / gap;
     anyhow::ensure!(
         expected <= MOST_CALLS,
         "{expected:.0} calls in a repeat are more than {MOST_CALLS:.0}"
     );
     let mut random = Random::new(seed, 0x0073_6368_6564);
     let mut due = Vec::with_capacity(expected as usize + 1);
-    let mut at = 0.0;
+    let mut at = match arrivals {
+        Arrivals::Poisson => 0.0,
+        Arrivals::Constant => gap * (f64::from(share.number + 1) / f64::from(share.of) - 1.0),
+    };
     loop {
         at += match arrivals {
             // The inverse of the exponential distribution; 1 - share is never 0.
-            Arrivals::Poisson => -(1.0 - random.share()).ln() / f64::from(rate),
-            Arrivals::Constant => 1.0 / f64::from(rate),
+            Arrivals::Poisson => -(1.0 - random.share()).ln() * gap,
+            Arrivals::Constant => gap,
         };
         let moment = Duration::from_secs_f64(at);
         if moment >= end {
@@ -290,18 +310,39 @@ mod tests {
     #[test]
     fn a_seed_names_the_moments_and_the_rate_is_kept() {
         let end = Duration::from_secs(20);
-        let poisson = due_times(1000, Arrivals::Poisson, 1, end).unwrap();
-        assert_eq!(poisson, due_times(1000, Arrivals::Poisson, 1, end).unwrap());
-        assert_ne!(poisson, due_times(1000, Arrivals::Poisson, 2, end).unwrap());
+        let poisson = due_times(1000, Arrivals::Poisson, Share::default(), 1, end).unwrap();
+        assert_eq!(
+            poisson,
+            due_times(1000, Arrivals::Poisson, Share::default(), 1, end).unwrap()
+        );
+        assert_ne!(
+            poisson,
+            due_times(1000, Arrivals::Poisson, Share::default(), 2, end).unwrap()
+        );
         // Four standard deviations of a Poisson count.
         assert!((poisson.len() as f64 - 20_000.0).abs() < 4.0 * 20_000_f64.sqrt());
         assert!(poisson.is_sorted());
         assert_eq!(
-            due_times(100, Arrivals::Constant, 1, Duration::from_secs(1))
+            due_times(100, Arrivals::Constant, Share::default(), 1, Duration::from_secs(1))
                 .unwrap()
                 .len(),
             99
         );
-        assert!(due_times(4_000_000_000, Arrivals::Constant, 1, end).is_err());
+        assert!(due_times(4_000_000_000, Arrivals::Constant, Share::default(), 1, end).is_err());
+    }
+
+    #[test]
+    fn agents_offer_the_rate_together_and_take_turns() {
+        let due = |number| {
+            let share = Share { number, of: 2 };
+            due_times(100, Arrivals::Constant, share, 1, Duration::from_secs(1)).unwrap()
+        };
+        let mut both = [due(0), due(1)].concat();
+        both.sort_unstable();
+        let apart = both.windows(2).map(|two| (two[1] - two[0]).as_secs_f64());
+        assert!(
+            both.len() == 99 && apart.into_iter().all(|gap| (gap - 0.01).abs() < 1e-6),
+            "{both:?}"
+        );
     }
 }

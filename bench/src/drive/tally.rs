@@ -160,7 +160,7 @@ pub(super) fn record(histogram: &mut Histogram<u64>, ns: u128) {
 }
 
 impl Sums {
-    fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.calls += other.calls;
         self.ended += other.ended;
         self.writes += other.writes;

@@ -90,6 +90,18 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
+impl RawTier {
+    /// Keeps the name of its file alone.
+    pub(crate) fn forget_folder(&mut self) {
+        self.file = self.file.file_name().map_or_else(PathBuf::new, PathBuf::from);
+    }
+
+    /// True if keys are set over its TOML.
+    pub(crate) fn is_changed(&self) -> bool {
+        !self.set.is_empty()
+    }
+}
+
 impl Source {
     /// Reads a plan.
     ///
@@ -98,6 +110,15 @@ impl Source {
     pub(crate) fn read<Raw: DeserializeOwned>(file: &Path) -> Result<(Self, Raw)> {
         let name = file.display().to_string();
         let text = std::fs::read_to_string(file).map_err(|e| bad_usage(&name, &format!("cannot be read: {e}")))?;
+        Self::parse(file, text)
+    }
+
+    /// Reads the text of a plan.
+    ///
+    /// # Errors
+    /// A key is unknown or has a wrong type.
+    pub(crate) fn parse<Raw: DeserializeOwned>(file: &Path, text: String) -> Result<(Self, Raw)> {
+        let name = file.display().to_string();
         let raw = toml::from_str(&text).map_err(|e| bad_usage(&name, e.to_string().trim_end()))?;
         let folder = file.parent().unwrap_or(Path::new(".")).to_owned();
         let source = Self {

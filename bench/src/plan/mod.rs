@@ -13,11 +13,12 @@ pub(crate) use common::{
 pub(crate) use point::{CacheState, Operation, Pattern, Point, Way, WriteSync, word};
 pub(crate) use raw::Arrivals;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use cross::TierPlace;
 use raw::RawPlan;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 use tierlab_analysis::record::Limits;
 use tierlab_storage::TierConfig;
@@ -28,6 +29,8 @@ pub(crate) struct Plan {
     /// With those of the tiers that have points.
     pub(crate) common: Common,
     pub(crate) points: BTreeSet<Point>,
+    /// Tiers whose keys the plan sets.
+    set: BTreeSet<String>,
     /// Most CPU of others in an undisturbed repeat.
     pub(crate) limits: Limits,
     pub(crate) peers: bool,
@@ -50,9 +53,28 @@ pub(crate) struct Access {
     pub(crate) stride: u32,
     pub(crate) write_share: f64,
     pub(crate) arrivals: Arrivals,
+    /// Share of the offered rate.
+    #[serde(skip)]
+    pub(crate) share: Share,
     /// If true, transient errors are counted and do not end a repeat.
     #[serde(skip)]
     pub(crate) tolerates_faults: bool,
+}
+
+/// One of several agents that measure together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Share {
+    /// Number of the agent, from 0.
+    pub(crate) number: u32,
+    /// Number of agents.
+    pub(crate) of: u32,
+}
+
+/// Share of a process that measures alone.
+impl Default for Share {
+    fn default() -> Self {
+        Self { number: 0, of: 1 }
+    }
 }
 
 impl Access {
@@ -76,7 +98,53 @@ impl Plan {
     /// # Errors
     /// The file and the key, and its allowed values.
     pub(crate) fn read(flags: &Flags, seconds: Option<f64>) -> Result<Self> {
-        let (mut source, mut raw) = Source::read::<RawPlan>(&flags.plan)?;
+        let (source, raw) = Source::read(&flags.plan)?;
+        Self::of(source, raw, flags, seconds)
+    }
+
+    /// Reads the text of a run's plan for an agent. Its tiers are those of the same file names in the agent's own `folder`, and its
+    /// scratch folder is the agent's: no path of the run is used.
+    ///
+    /// # Errors
+    /// The file and the key, and its allowed values.
+    pub(crate) fn sent(text: &str, flags: &Flags, folder: &Path, seconds: Option<f64>, share: Share) -> Result<Self> {
+        let (mut source, mut raw): (Source, RawPlan) = Source::parse(&flags.plan, text.to_owned())?;
+        source.folder = folder.to_owned();
+        raw.tiers.values_mut().for_each(RawTier::forget_folder);
+        raw.scratch = None;
+        let own = || {
+            format!(
+                "--tiers {} has the plan's tiers as this agent reaches them",
+                folder.display()
+            )
+        };
+        let mut plan = Self::of(source, raw, flags, seconds).with_context(own)?;
+        plan.check_agents()?;
+        plan.access.share = share;
+        // Agents that read or offer the same at the same moments would be one caller.
+        plan.access.seed = plan.access.seed.wrapping_add(u64::from(share.number) << 32);
+        Ok(plan)
+    }
+
+    /// Checks that agents can measure the plan.
+    ///
+    /// # Errors
+    /// The key, and what to do.
+    pub(crate) fn check_agents(&self) -> Result<()> {
+        for (name, config) in &self.common.tiers {
+            let why = match config.kind() {
+                "memory" => "each agent would measure its own memory, which no tier shares: leave the tier out",
+                _ if self.set.contains(name) => {
+                    "agents take the tier from their own --tiers folder as it is: write the keys into its file there"
+                }
+                _ => continue,
+            };
+            return Err(bad_usage(&format!("tiers.{name}"), why));
+        }
+        Ok(())
+    }
+
+    fn of(mut source: Source, mut raw: RawPlan, flags: &Flags, seconds: Option<f64>) -> Result<Self> {
         raw.seconds = seconds.unwrap_or(raw.seconds);
         let mut tiers = source.tiers(&raw.tiers)?;
         let places = tiers.iter().map(|(name, config)| (name.clone(), place(config)));
@@ -89,12 +157,15 @@ impl Plan {
             source.text += &format!("# --seconds {seconds}\n");
         }
         let repeats = flags.repeats.unwrap_or(raw.repeats).max(1);
+        let changed = raw.tiers.iter().filter(|(_, tier)| tier.is_changed());
         Ok(Self {
+            set: changed.map(|(name, _)| name.clone()).collect(),
             common: source.common(flags, (&raw.name, raw.seed, repeats), raw.scratch.as_ref(), tiers),
             points,
             limits: Limits {
                 foreign_cpu_share: raw.foreign_cpu_share,
                 steal_share: raw.steal_share,
+                start_skew_us: raw.start_skew_us,
                 ..Limits::default()
             },
             peers: raw.peers,
@@ -126,6 +197,7 @@ fn access(raw: &RawPlan) -> Result<Access, String> {
         stride: raw.stride.max(1),
         write_share: raw.write_share,
         arrivals: raw.arrivals,
+        share: Share::default(),
         tolerates_faults: false,
     })
 }

@@ -51,6 +51,9 @@ pub(crate) struct RawPlan {
     /// Most time that the hypervisor gives to others in an undisturbed repeat, as a share of all cores.
     #[serde(default = "hundredths::<5>")]
     pub(crate) steal_share: f64,
+    /// Most that an agent may begin beside the others in an undisturbed repeat, in microseconds.
+    #[serde(default = "number::<_, 2000>")]
+    pub(crate) start_skew_us: u64,
     /// If true, installed peers are measured beside the points that they can do.
     #[serde(default = "yes")]
     pub(crate) peers: bool,

@@ -1,16 +1,19 @@
 //! A run of a plan of points. In: options. Out: a folder of results. Each finished repeat is kept at once.
 
+pub(crate) mod agents;
 mod record;
 mod report;
 mod summary;
 
+use crate::machine::Environment;
 use crate::peers::{FIO, Fio};
-use crate::plan::{Access, Flags, Operation, Plan, Point};
-use crate::report::{csv, finish};
+use crate::plan::{Access, Flags, Operation, Plan, Point, bad_usage};
+use crate::report::{Ran, csv, finish};
 use crate::rounds::{Rounds, order};
 use crate::station::{Station, Stations};
 use crate::stop::Stop;
 use crate::tiers::{on_tiers, results_folder};
+use agents::{AgentFigures, Fleet};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use record::{Entry, Journal, MeasuredRepeat, SecondFigures};
@@ -19,6 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 use summary::{Summary, Verdict, summaries};
+use tierlab_agents::options::AgentsOptions;
 use tierlab_instrument::host::Host;
 use tierlab_instrument::units::bytes;
 
@@ -39,6 +43,8 @@ pub(crate) struct RunOptions {
     /// Measure no fio beside it, even where it is installed
     #[arg(long)]
     pub(crate) no_peers: bool,
+    #[command(flatten)]
+    pub(crate) agents: AgentsOptions,
 }
 
 /// Runs a plan.
@@ -46,7 +52,9 @@ pub(crate) struct RunOptions {
 /// # Errors
 /// The plan is wrong, a tier does not open, a point failed, or an interrupt.
 pub(crate) fn run(options: &RunOptions) -> Result<()> {
-    let plan = Plan::read(&options.flags, options.seconds)?;
+    let mut plan = Plan::read(&options.flags, options.seconds)?;
+    let wants_fio = plan.peers && !options.no_peers;
+    let fleet = fleet(&mut plan, options)?;
     let stop = Stop::on_signal()?;
     let (folder, mut journal) = match &options.resume {
         Some(folder) => (folder.clone(), Journal::resume(folder, &plan.common.text)?),
@@ -56,12 +64,28 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
             (folder, journal)
         }
     };
-    let wants_fio = plan.peers && !options.no_peers;
     let fio = if wants_fio { Fio::look() } else { Fio::default() };
-    let ((), ran) = on_tiers(&plan.common, &stop, 0, |stations| {
-        check_space(&plan, stations)?;
-        rounds(&plan, stations, &fio, &mut journal, &stop)
-    })?;
+    let advice = format!("resume it with --resume {}", folder.display());
+    let (hosts, ran) = match fleet {
+        None => on_tiers(&plan.common, &stop, 0, |stations| {
+            check_space(&plan, stations)?;
+            rounds(&plan, &mut journal, &stop, |point, repeat| {
+                let station = stations.get_mut(&point.tier).context("a point's tier is not open")?;
+                Ok(one(&plan, station, &fio, (point, repeat), &stop))
+            })?;
+            Ok(None)
+        })?,
+        Some(mut fleet) => {
+            let measured = rounds(&plan, &mut journal, &stop, |point, repeat| {
+                fleet.measure(&plan, point, repeat, &stop)
+            });
+            measured.with_context(|| format!("the run has ended; start its agents again, and {advice}"))?;
+            let ran = Ran::of(&plan.common, &stop, Environment::here(&[]), fleet.tiers());
+            let hosts = fleet.hosts.clone();
+            fleet.close()?;
+            (Some(hosts), ran)
+        }
+    };
     let figures = Figures {
         peer_notes: (wants_fio && fio.0.is_none())
             .then(|| "fio is not installed: `scripts/setup fio` unpacks Debian's".to_owned())
@@ -69,17 +93,47 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
             .collect(),
         points: summaries(&journal.entries),
         seconds: PointSeconds::of(&journal.entries),
+        agents: hosts.map(|hosts| AgentFigures::of(hosts, &journal.entries)),
     };
     let page = report::page(&ran, &plan.access, &figures);
     let table = ("points.csv", csv(&figures.points)?);
-    let advice = format!("; resume it with --resume {}", folder.display());
-    finish(&folder, &page, (&plan.access, &figures), table, &advice)?;
+    finish(&folder, &page, (&plan.access, &figures), table, &format!("; {advice}"))?;
     let points = &figures.points;
     let is_failed = |point: &&Summary| matches!(point.verdict, Verdict::Failed(_));
     match points.iter().filter(is_failed).count() {
         0 => Ok(()),
         failed => bail!("{failed} of {} points failed; the report says why", points.len()),
     }
+}
+
+/// Connects to the agents of a run; `None` without them.
+///
+/// # Errors
+/// Flags or a plan that agents cannot run, or an agent that is not reached or refuses.
+fn fleet(plan: &mut Plan, options: &RunOptions) -> Result<Option<Fleet>> {
+    let agents = options.agents.open(agents::PROGRAM);
+    let Some(agents) = agents.map_err(|why| bad_usage("--agents", &why))? else {
+        return Ok(None);
+    };
+    plan.check_agents()?;
+    let refused = [
+        (
+            plan.peers && !options.no_peers,
+            "peers",
+            "fio is measured by one host alone: set `peers = false`, or pass --no-peers",
+        ),
+        (
+            options.flags.scratch.is_some(),
+            "--scratch",
+            "local tiers lie in the --scratch of each agent: leave it out",
+        ),
+    ];
+    if let Some((_, what, why)) = refused.into_iter().find(|(is_there, ..)| *is_there) {
+        return Err(bad_usage(what, why));
+    }
+    // A run is resumed with as many agents.
+    plan.common.text += &format!("# --agents: {}\n", agents.addresses.len());
+    Fleet::open(&agents, plan, &options.flags, options.seconds).map(Some)
 }
 
 /// Refuses a run whose checkpoints do not fit into memory, or whose data does not fit into its scratch folder, before anything is
@@ -123,6 +177,9 @@ struct Figures {
     points: Vec<Summary>,
     /// Figures of each second of each repeat, in order, of repeats of at least two seconds.
     seconds: Vec<PointSeconds>,
+    /// Agents, and their shares of each repeat.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agents: Option<AgentFigures>,
 }
 
 /// Seconds of a point, repeat by repeat.
@@ -151,7 +208,12 @@ impl PointSeconds {
 }
 
 /// Measures every repeat that the journal does not hold.
-fn rounds(plan: &Plan, stations: &mut Stations, fio: &Fio, journal: &mut Journal, stop: &Stop) -> Result<()> {
+fn rounds(
+    plan: &Plan,
+    journal: &mut Journal,
+    stop: &Stop,
+    mut measure: impl FnMut(&Point, u32) -> Result<Entry>,
+) -> Result<()> {
     let entries = journal.entries.iter();
     let done: BTreeSet<(Point, u32)> = entries.map(|entry| (entry.point.clone(), entry.repeat)).collect();
     let points: Vec<Point> = plan.points.iter().cloned().collect();
@@ -159,8 +221,7 @@ fn rounds(plan: &Plan, stations: &mut Stations, fio: &Fio, journal: &mut Journal
     order.retain(|(repeat, point)| !done.contains(&((*point).clone(), *repeat)));
     let expected = plan.access.warmup + plan.access.window + BESIDE;
     Rounds::new(plan.common.repeats, stop, order.len(), expected).measure(&order, |repeat, point| {
-        let station = stations.get_mut(&point.tier).context("a point's tier is not open")?;
-        let entry = one(plan, station, fio, (point, repeat), stop);
+        let entry = measure(point, repeat)?;
         match stop.is_asked() {
             true => Ok(()),
             false => journal.keep(entry),
@@ -170,11 +231,7 @@ fn rounds(plan: &Plan, stations: &mut Stations, fio: &Fio, journal: &mut Journal
 
 /// One repeat with fio beside it.
 fn one(plan: &Plan, station: &mut Station, fio: &Fio, (point, repeat): (&Point, u32), stop: &Stop) -> Entry {
-    let mut entry = Entry {
-        point: point.clone(),
-        repeat,
-        ..Entry::default()
-    };
+    let mut entry = Entry::new(point, repeat);
     match measured(plan, station, fio, &mut entry, stop) {
         Ok(measured) => entry.measured = Some(measured),
         Err(error) => entry.failed = Some(format!("{error:#}")),
@@ -184,10 +241,7 @@ fn one(plan: &Plan, station: &mut Station, fio: &Fio, (point, repeat): (&Point, 
 
 /// Measures a repeat. The bench and fio take turns in beginning.
 fn measured(plan: &Plan, station: &mut Station, fio: &Fio, entry: &mut Entry, stop: &Stop) -> Result<MeasuredRepeat> {
-    station.prepare(&entry.point, &plan.access)?;
-    if entry.repeat == 0 {
-        precondition(plan, station, &entry.point, stop).context("preconditioning")?;
-    }
+    prepared(plan, station, &entry.point, entry.repeat, stop)?;
     if entry.repeat % 2 == 1 {
         beside(plan, station, fio, entry, stop);
     }
@@ -196,6 +250,15 @@ fn measured(plan: &Plan, station: &mut Station, fio: &Fio, entry: &mut Entry, st
         beside(plan, station, fio, entry, stop);
     }
     MeasuredRepeat::of(&driven?, &plan.limits)
+}
+
+/// Writes the data of a repeat, and before the first one as the point does.
+fn prepared(plan: &Plan, station: &mut Station, point: &Point, repeat: u32, stop: &Stop) -> Result<()> {
+    station.prepare(point, &plan.access)?;
+    match repeat {
+        0 => precondition(plan, station, point, stop).context("preconditioning"),
+        _ => Ok(()),
+    }
 }
 
 /// Writes as a point does for the plan's time, so that a flash drive has no clean blocks left when it is measured.

@@ -13,7 +13,7 @@ use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
-use tierlab_analysis::record::{Limits, samples_needed};
+use tierlab_analysis::record::{AgentStart, Limits, samples_needed};
 use tierlab_instrument::journal::{self as lines, FILE};
 
 /// One repeat of a point.
@@ -55,6 +55,9 @@ pub(crate) struct MeasuredRepeat {
     /// Cause of a disturbance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) disturbed: Option<String>,
+    /// Agents that measured together.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) agents: Vec<AgentShare>,
 }
 
 /// Figures of the calls that ended in one second.
@@ -78,6 +81,25 @@ impl SecondFigures {
     }
 }
 
+/// Part of an agent in a repeat.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct AgentShare {
+    #[serde(flatten)]
+    pub(crate) start: AgentStart,
+    pub(crate) mb_per_s: f64,
+}
+
+impl Entry {
+    /// A repeat without figures.
+    pub(super) fn new(point: &Point, repeat: u32) -> Self {
+        Self {
+            point: point.clone(),
+            repeat,
+            ..Self::default()
+        }
+    }
+}
+
 impl MeasuredRepeat {
     /// Figures of a repeat, with the limits on the use of the CPUs by others.
     pub(crate) fn of(driven: &Driven, limits: &Limits) -> Result<Self> {
@@ -95,6 +117,7 @@ impl MeasuredRepeat {
             via: tally.via.to_string(),
             machine: driven.machine.clone(),
             disturbed: driven.machine.disturbed(limits),
+            agents: Vec::new(),
         })
     }
 

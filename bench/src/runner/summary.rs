@@ -315,16 +315,13 @@ mod tests {
                     "asked_bytes": 409_600, "wire_bytes": 0, "requests": 0, "retries": 0, "unfinished": 0, "via": "",
                     "machine": {"own_cpu_s": 0.1, "fetched_bytes": fetched}
                 });
+                let point = Point {
+                    cache,
+                    ..Point::reads("disk", 4096)
+                };
                 Entry {
-                    point: Point {
-                        cache,
-                        ..Point::reads("disk", 4096)
-                    },
-                    repeat,
                     measured: serde_json::from_value(measured).unwrap(),
-                    failed: None,
-                    peers: BTreeMap::new(),
-                    peer_faults: Vec::new(),
+                    ..Entry::new(&point, repeat)
                 }
             };
             let entries: Vec<Entry> = (0..).zip(fetched).map(entry).collect();

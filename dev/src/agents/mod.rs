@@ -9,7 +9,9 @@ pub(crate) use world::World;
 use crate::table::{Cell, Row, Tables, cell, fixed};
 use anyhow::Result;
 use step::{Took, simulate};
-use tierlab_load::workers::{HAND_OVER_LIMIT, MOST, clock::ASKED_AT_ONCE};
+use tierlab_agents::MOST;
+use tierlab_agents::clock::ASKED_AT_ONCE;
+use tierlab_load::workers::HAND_OVER_LIMIT;
 
 /// Numbers of agents.
 const SIZES: [u32; 7] = [1, 4, 16, 64, 256, 1_000, 10_000];

@@ -10,11 +10,12 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
+use tierlab_agents::clock::{self, TRIPS, Trip, lead};
+use tierlab_agents::message;
 use tierlab_analysis::record::{Mode, Outcome, Sample};
 use tierlab_load::endpoint::TargetSpec;
 use tierlab_load::schedule::Load;
-use tierlab_load::workers::clock::{self, TRIPS, Trip, lead};
-use tierlab_load::workers::message::{self, Done, SAMPLES_AT_ONCE, StepOrder, ToRun, ToWorker};
+use tierlab_load::workers::message::{Done, Reply, SAMPLES_AT_ONCE, StepOrder, ToRun, ToWorker};
 use tierlab_protocol::timing::{Stage, StageTimings};
 
 /// Time of day in messages, in nanoseconds: as long as a real one.
@@ -80,7 +81,7 @@ fn sample_length() -> Result<f64> {
             timings: Some(timings),
         })
         .collect();
-    Ok(length(&ToRun::samples(&samples))? as f64 / SAMPLES_AT_ONCE as f64)
+    Ok(length(&Reply::samples(&samples))? as f64 / SAMPLES_AT_ONCE as f64)
 }
 
 /// The run's side: one thread and a network, each doing one thing after another, and a heap of events to come.
@@ -194,12 +195,12 @@ impl Run<'_> {
 
     /// All agents hand over at once: the network brings one byte after another, the thread reads one sample after another.
     fn hand_over(&mut self, requests: f64) -> Result<()> {
-        let done = length(&ToRun::Done(Done {
+        let done = length(&ToRun::Reply(Reply::Done(Done {
             mean_in_flight: 12.345_678,
             late_us: 123,
             samples: 12_345,
             ..Done::default()
-        }))?;
+        })))?;
         let agents = self.trips.len() as u64;
         let bytes = requests * sample_length()? + (agents * done) as f64;
         let frames = agents * 2;

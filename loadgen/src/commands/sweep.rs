@@ -62,7 +62,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<u8, RunError
         )));
     }
     options.judge.check(&plan)?;
-    let agents = options.run.agents.open()?;
+    let agents = options.run.open_agents()?;
     let resumed = options.run.resumed(&plan)?;
     let server = options.target.over(plan.target.clone())?;
     let found = target_options::open(&plan, &server).await?;

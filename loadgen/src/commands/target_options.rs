@@ -8,8 +8,10 @@ use crate::server::control::{Control, ControlError};
 use crate::server::scrape::Scrape;
 use clap::Args;
 use std::path::PathBuf;
+use tierlab_agents::tls::Identity;
+use tierlab_agents::token::TokenSource;
 use tierlab_formats::model::is_plain_name;
-use tierlab_load::endpoint::{AccessSpec, Header, Identity, TokenSource};
+use tierlab_load::endpoint::{AccessSpec, Header};
 
 /// Address of a server, and settings of its requests. Each overrides the same key of the plan's `[target]`.
 #[derive(Debug, Clone, Default, Args)]

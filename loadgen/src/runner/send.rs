@@ -12,14 +12,16 @@ use crate::store::requests::RequestFacts;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
+use tierlab_agents::remote::Agents;
+use tierlab_agents::worker::WorkerError;
 use tierlab_analysis::record::{AgentStart, DriverFigures, Sample, SentRequests, ServerDelta, SlowRequest};
 use tierlab_instrument::machine::watch::{MachineWatch, Watched};
 use tierlab_load::driver::{self, Finished};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::live::Watch;
 use tierlab_load::schedule::Schedule;
+use tierlab_load::workers::Workers;
 use tierlab_load::workers::message::StepOrder;
-use tierlab_load::workers::{Agents, WorkerError, Workers};
 
 /// Maximum requests built to describe those of several processes.
 const DESCRIBED_REQUESTS: usize = 10_000;

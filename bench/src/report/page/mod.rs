@@ -7,6 +7,8 @@ mod text;
 pub(crate) use html::under;
 
 use crate::machine::Environment;
+use crate::plan::Common;
+use crate::stop::Stop;
 use maud::Markup;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -23,6 +25,26 @@ pub(crate) struct Ran {
     pub(crate) tiers: BTreeMap<String, Vec<String>>,
     pub(crate) repeats: u32,
     pub(crate) plan: String,
+}
+
+impl Ran {
+    /// Facts of a run that has ended, with the notes of its tiers.
+    pub(crate) fn of(
+        common: &Common,
+        stop: &Stop,
+        environment: Environment,
+        tiers: BTreeMap<String, Vec<String>>,
+    ) -> Self {
+        Self {
+            schema_version: 1,
+            name: common.name.clone(),
+            interrupted: stop.is_asked(),
+            environment,
+            tiers,
+            repeats: common.repeats,
+            plan: common.text.clone(),
+        }
+    }
 }
 
 /// Content of a report.

@@ -30,7 +30,7 @@ pub(super) fn page<'a>(ran: &'a Ran, access: &Access, figures: &Figures) -> Page
     let seconds = html! { @for (name, figure) in curves::seconds(&figures.seconds) { (under(&name, &figure)) } };
     Page {
         ran,
-        facts: sentences::facts(ran, access, points.len()),
+        facts: sentences::facts(ran, access, figures),
         badges: badges(points),
         parts: vec![
             Part::List("Beside fio", sentences::peers(points)),

@@ -3,6 +3,7 @@
 use crate::plan::Access;
 use crate::report::Ran;
 use crate::runner::Figures;
+use crate::runner::agents::AgentFigures;
 use crate::runner::summary::{Peer, Summary, Verdict};
 use std::collections::BTreeSet;
 use tierlab_analysis::record::Interval;
@@ -90,7 +91,8 @@ pub(super) fn cautions(ran: &Ran, figures: &Figures) -> Vec<String> {
 }
 
 /// Facts about the measurement.
-pub(super) fn facts(ran: &Ran, access: &Access, points: usize) -> Vec<String> {
+pub(super) fn facts(ran: &Ran, access: &Access, figures: &Figures) -> Vec<String> {
+    let points = figures.points.len();
     let mut facts = vec![
         format!(
             "{points} points, windows of {} s after {} s",
@@ -100,6 +102,7 @@ pub(super) fn facts(ran: &Ran, access: &Access, points: usize) -> Vec<String> {
         format!("{} of data, seed {}", bytes(access.size), access.seed),
         format!("load average {} at the start", ran.environment.load_average),
     ];
+    facts.extend(figures.agents.iter().map(AgentFigures::text));
     facts.extend(ran.environment.filesystems.values().cloned());
     facts
 }

@@ -5,10 +5,10 @@ use crate::custom::CustomSpec;
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use tierlab_agents::tls::Identity;
+use tierlab_agents::token::TokenSource;
 
-/// Maximum length of a token in bytes: servers accept some KiB of headers in all.
-const MOST_TOKEN_BYTES: u64 = 16 << 10;
 /// Maximum number of additional headers.
 const MOST_HEADERS: usize = 64;
 /// Headers that requests always have, or that determine a request's length or connection.
@@ -87,25 +87,6 @@ impl fmt::Debug for Header {
     }
 }
 
-/// Source of a token.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TokenSource {
-    /// Environment variable.
-    Env(String),
-    /// File with the token in its first line.
-    File(PathBuf),
-}
-
-/// A client's certificate and its key, both PEM files.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
-    /// Certificate with its intermediates.
-    pub cert: PathBuf,
-    /// Private key.
-    pub key: PathBuf,
-}
-
 /// Access settings with their files read. Prints no value.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
@@ -164,62 +145,22 @@ impl AccessSpec {
             map.append(parsed, value);
         }
         if let Some(token) = &self.token {
-            map.insert(AUTHORIZATION, token.header()?);
+            map.insert(AUTHORIZATION, bearer(token)?);
         }
         Ok(map)
     }
 }
 
-impl TokenSource {
-    /// Returns the token: the first line of its source.
-    ///
-    /// # Errors
-    /// A variable or a file that is missing or holds none. No value is in the message.
-    pub fn read(&self) -> Result<String, String> {
-        let text = match self {
-            Self::Env(name) => std::env::var(name).map_err(|_| {
-                format!("{self} is not set, and should hold the token (--token-env, `target.token_env`)")
-            })?,
-            Self::File(path) => token_file(path)?,
-        };
-        let token = text.lines().next().unwrap_or_default().trim();
-        if token.is_empty() {
-            return Err(format!("{self} is empty, and should hold the token"));
-        }
-        Ok(token.to_owned())
-    }
-
-    fn header(&self) -> Result<HeaderValue, String> {
-        let token = self.read()?;
-        let bearer = token
-            .strip_prefix("Bearer ")
-            .map_or_else(|| format!("Bearer {token}"), |_| token.clone());
-        let mut value = HeaderValue::from_str(&bearer)
-            .map_err(|_| format!("{self} holds no token: it has characters that no header may have"))?;
-        value.set_sensitive(true);
-        Ok(value)
-    }
-}
-
-impl fmt::Display for TokenSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Env(name) => write!(f, "the variable {name}"),
-            Self::File(path) => path.display().fmt(f),
-        }
-    }
-}
-
-fn token_file(path: &Path) -> Result<String, String> {
-    use std::io::Read as _;
-    let at = |error: std::io::Error| format!("{}: {error} (--token-file, `target.token_file`)", path.display());
-    let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(at)?;
-    file.take(MOST_TOKEN_BYTES + 1).read_to_string(&mut text).map_err(at)?;
-    if text.len() as u64 > MOST_TOKEN_BYTES {
-        return Err(format!("{}: longer than any token", path.display()));
-    }
-    Ok(text)
+/// Returns the header that bears a token.
+fn bearer(source: &TokenSource) -> Result<HeaderValue, String> {
+    let token = source.read()?;
+    let bearer = token
+        .strip_prefix("Bearer ")
+        .map_or_else(|| format!("Bearer {token}"), |_| token.clone());
+    let mut value = HeaderValue::from_str(&bearer)
+        .map_err(|_| format!("{source} holds no token: it has characters that no header may have"))?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 #[cfg(test)]

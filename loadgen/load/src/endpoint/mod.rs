@@ -17,8 +17,8 @@ mod stream;
 pub(crate) mod tests;
 mod tls;
 
-pub use access::{Access, AccessSpec, Header, Identity, TargetSpec, TokenSource};
+pub use access::{Access, AccessSpec, Header, TargetSpec};
 pub use address::Address;
 pub use ask::{Answer, Ask, Unanswered};
 pub use stream::{Endpoint, Stream};
-pub use tls::{Alpn, acceptor, connector};
+pub use tls::Alpn;

@@ -1,16 +1,12 @@
-//! TLS of clients, and of a run and its agents. In: PEM files. Out: configurations, with the system's roots by default. Files are
-//! read once.
+//! TLS of a client of the measured server. In: access settings. Out: configurations for HTTP/1.1 and HTTP/2.
 
-use super::access::{Access, Identity};
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use super::access::Access;
+use rustls_pki_types::ServerName;
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
-use tokio_rustls::rustls::crypto::aws_lc_rs;
-use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
-use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tierlab_agents::tls::client_config;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
 
 /// Protocol of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,97 +64,4 @@ impl Tls {
             Alpn::Http2 => &self.http2,
         }
     }
-}
-
-/// Creates an agent's side: its own certificate, and with `client_ca` only runs with a certificate of that CA.
-///
-/// # Errors
-/// A file that cannot be read or holds nothing of its kind.
-pub fn acceptor(own: &Identity, client_ca: Option<&Path>) -> Result<TlsAcceptor, String> {
-    let provider = Arc::new(aws_lc_rs::default_provider());
-    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| format!("TLS: {error}"))?;
-    let builder = match client_ca {
-        None => builder.with_no_client_auth(),
-        Some(ca) => {
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(Some(ca))?), provider)
-                .build()
-                .map_err(|error| at(ca, "CA", &error))?;
-            builder.with_client_cert_verifier(verifier)
-        }
-    };
-    let (chain, key) = read_identity(own)?;
-    let config = builder
-        .with_single_cert(chain, key)
-        .map_err(|error| at(&own.cert, "certificate", &error))?;
-    Ok(TlsAcceptor::from(Arc::new(config)))
-}
-
-/// Creates a run's side: agents must have a certificate of `ca`.
-///
-/// # Errors
-/// A file that cannot be read or holds nothing of its kind.
-pub fn connector(ca: &Path, own: Option<&Identity>) -> Result<TlsConnector, String> {
-    Ok(TlsConnector::from(Arc::new(client_config(Some(ca), own)?)))
-}
-
-/// Creates the settings of a client that trusts `ca`, or else the system's roots.
-///
-/// # Errors
-/// A file that cannot be read or holds nothing of its kind.
-fn client_config(ca: Option<&Path>, own: Option<&Identity>) -> Result<ClientConfig, String> {
-    let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| format!("TLS: {error}"))?
-        .with_root_certificates(roots(ca)?);
-    let Some(own) = own else {
-        return Ok(builder.with_no_client_auth());
-    };
-    let (chain, key) = read_identity(own)?;
-    let config = builder.with_client_auth_cert(chain, key);
-    config.map_err(|error| format!("{} with {}: {error}", own.cert.display(), own.key.display()))
-}
-
-/// Reads a certificate with its intermediates, and its key.
-///
-/// # Errors
-/// A file that cannot be read or holds nothing of its kind.
-fn read_identity(own: &Identity) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
-    let key = PrivateKeyDer::from_pem_file(&own.key).map_err(|error| at(&own.key, "key", &error))?;
-    Ok((certificates(&own.cert)?, key))
-}
-
-fn roots(ca: Option<&Path>) -> Result<RootCertStore, String> {
-    let mut roots = RootCertStore::empty();
-    if let Some(path) = ca {
-        for certificate in certificates(path)? {
-            roots.add(certificate).map_err(|error| at(path, "CA", &error))?;
-        }
-        return Ok(roots);
-    }
-    let found = rustls_native_certs::load_native_certs();
-    roots.add_parsable_certificates(found.certs);
-    if roots.is_empty() {
-        return Err(
-            "this system has no certificates of its own to trust; name those of the server's CA by --ca FILE (`target.ca`)"
-                .to_owned(),
-        );
-    }
-    Ok(roots)
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let read = CertificateDer::pem_file_iter(path).map_err(|error| at(path, "certificates", &error))?;
-    let certificates = read
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| at(path, "certificates", &error))?;
-    if certificates.is_empty() {
-        return Err(format!("{}: holds no certificate in PEM", path.display()));
-    }
-    Ok(certificates)
-}
-
-fn at(path: &Path, what: &str, error: &dyn fmt::Display) -> String {
-    format!("{} ({what}): {error}", path.display())
 }

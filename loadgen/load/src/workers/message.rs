@@ -1,81 +1,20 @@
-//! Messages between a run and its load processes, over pipes on this host and over TCP to others. First comes one
-//! [`Setup`], followed by the plan's files; then for each step an order, answered by [`ToRun::Ready`] once every user is
-//! up, some pings, a start, and [`Done`], followed by the samples. [`ToRun::Failed`] may replace any answer. Over TCP the
-//! handshake comes first. A message is one frame in postcard's format, where numbers are short: a sample takes about
-//! fifteen bytes, fifty with the server's stages.
+//! Jobs of load processes and their replies, in the messages of [`tierlab_agents`]. First comes one [`Setup`], followed by
+//! the plan's files; then for each step an order, answered by [`ToRun::Ready`] once every user is up, and after the start
+//! [`Done`], followed by the samples. A sample takes about fifteen bytes, fifty with the server's stages.
 
 use crate::endpoint::TargetSpec;
 use crate::schedule::Load;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
+use tierlab_agents::link::LinkError;
+use tierlab_agents::message as shared;
 use tierlab_analysis::record::{Failure, Outcome, Sample};
 use tierlab_protocol::timing::{Stage, StageTimings, TierSplit};
 use tierlab_protocol::via::Via;
 
-/// Error of the other side.
-#[derive(Debug, thiserror::Error)]
-pub enum LinkError {
-    /// End of the stream.
-    #[error("the connection ended")]
-    Ended,
-    /// Broken stream.
-    #[error("the connection broke: {0}")]
-    Io(io::Error),
-    /// Length above the limit of received messages.
-    #[error("a message of more than {0} bytes, which no load generator of this build sends there")]
-    TooLong(usize),
-    /// Length above the limit of sent messages.
-    #[error("a message of {bytes} bytes, where {most} is the most: shorten the plan")]
-    PlanTooLong {
-        /// Length of the message.
-        bytes: usize,
-        /// Maximum length.
-        most: usize,
-    },
-    /// Bytes that are no message.
-    #[error("a message that cannot be read: {0}; both sides must be of one build of the load generator")]
-    Unreadable(String),
-    /// A message in the place of this one.
-    #[error("another message where `{0}` was expected")]
-    Unexpected(&'static str),
-    /// No message within the time.
-    #[error("no answer for {} s", .0.as_secs())]
-    Silent(Duration),
-    /// The peer reports an error.
-    #[error("{0}")]
-    Says(String),
-}
-
-impl LinkError {
-    /// True if the peer has gone, rather than sent something wrong.
-    #[must_use]
-    pub const fn is_gone(&self) -> bool {
-        self.is_closed() || matches!(self, Self::Silent(_))
-    }
-
-    /// True if nothing more can come over the link.
-    #[must_use]
-    pub const fn is_closed(&self) -> bool {
-        matches!(self, Self::Ended | Self::Io(_))
-    }
-}
-
-/// Version of these messages, raised with every change: the two sides must be of one build.
-pub const PROTOCOL: u32 = 4;
-/// Maximum bytes of a message to a load process.
-pub const MOST_TO_WORKER: usize = 4 << 20;
-/// Maximum bytes of a message to a run.
-pub const MOST_TO_RUN: usize = 1 << 20;
-/// Samples of one message, which is far below [`MOST_TO_RUN`] even if every number in them is long.
+/// Samples of one message, which is far below [`MOST_TO_RUN`](shared::MOST_TO_RUN) even if every number in them is long.
 pub const SAMPLES_AT_ONCE: usize = 4_000;
-
-/// A number used once.
-pub type Nonce = [u8; 16];
-/// Proof of a token, which itself is never sent.
-pub type Proof = [u8; 32];
 
 /// Sample as it is sent: due, sent and done, the outcome, and stages.
 pub type SentSample = (u64, u64, u64, Outcome, Option<SentTimings>);
@@ -84,66 +23,39 @@ pub type SentSample = (u64, u64, u64, Outcome, Option<SentTimings>);
 pub type SentTimings = ([u64; Stage::COUNT + 3], [u32; 4], u16);
 
 /// Message of a run.
+pub type ToWorker = shared::ToWorker<Job>;
+/// Message of a load process.
+pub type ToRun = shared::ToRun<Reply>;
+
+/// Job of a load process.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub enum ToWorker {
-    /// Response to the challenge.
-    Hello {
-        /// See [`PROTOCOL`].
-        protocol: u32,
-        /// Name of the run; a new connection of it replaces its own lost one.
-        run: String,
-        /// Number used once by the run.
-        nonce: Nonce,
-        /// Proof of the token by the run.
-        proof: Option<Proof>,
-    },
+pub enum Job {
     /// Plan of the run.
     Setup(Setup),
     /// Piece of one of the plan's files.
     File(Vec<u8>),
     /// A [`StepOrder`] in JSON, because a reply's wanted value may be any JSON.
     Order(String),
-    /// Request for the time.
-    Ping,
-    /// Start of the step's clock, in nanoseconds since 1970 on the receiver's clock.
-    Start(i64),
 }
 
-/// Message of a load process.
+/// Reply of a load process.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub enum ToRun {
-    /// First message of an agent.
-    Challenge {
-        /// See [`PROTOCOL`].
-        protocol: u32,
-        /// Number used once by the agent.
-        nonce: Nonce,
-        /// True if the agent requires proof of a token.
-        token: bool,
-    },
-    /// Acceptance of a run by an agent, with its own proof of the token.
-    Welcome(Option<Proof>),
-    /// Requests are prepared and users are up.
-    Ready,
-    /// Nanoseconds since 1970 on the sender's clock.
-    Pong(i64),
+pub enum Reply {
     /// End of a step.
     Done(Done),
     /// Some of a step's samples.
     Samples(Vec<SentSample>),
-    /// Reason for which a run is refused or a step cannot be run.
-    Failed(String),
 }
 
-impl ToRun {
+impl Reply {
     /// Returns samples as a message.
     #[must_use]
-    pub fn samples(samples: &[Sample]) -> Self {
+    pub fn samples(samples: &[Sample]) -> ToRun {
         let sent = |sample: &Sample| {
             let timings = sample.timings.as_ref().map(sent_timings);
             (sample.due_us, sample.sent_us, sample.done_us, sample.outcome, timings)
         };
-        Self::Samples(samples.iter().map(sent).collect())
+        ToRun::Reply(Self::Samples(samples.iter().map(sent).collect()))
     }
 }
 
@@ -210,7 +122,7 @@ pub struct Setup {
     pub of: u32,
 }
 
-/// File whose bytes follow in [`ToWorker::File`].
+/// File whose bytes follow in [`Job::File`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileHead {
     /// Path on the run's host, absolute and without `..`.
@@ -239,7 +151,7 @@ impl StepOrder {
     /// Never for orders: JSON can represent all their keys and values.
     pub fn message(&self) -> Result<ToWorker, LinkError> {
         serde_json::to_string(self)
-            .map(ToWorker::Order)
+            .map(|text| ToWorker::Job(Job::Order(text)))
             .map_err(|error| LinkError::Unreadable(error.to_string()))
     }
 
@@ -287,43 +199,11 @@ pub struct StepDone {
     pub example: Option<(Failure, String)>,
 }
 
-/// Replaces control characters by their escapes, because a peer's words are shown in terminals.
-#[must_use]
-pub fn printable(text: &str) -> String {
-    let escaped = |c: char| {
-        if c.is_control() && c != '\n' {
-            c.escape_default().to_string()
-        } else {
-            c.to_string()
-        }
-    };
-    text.chars().map(escaped).collect()
-}
-
-/// Encodes a message.
-///
-/// # Errors
-/// A path that is no Unicode text.
-pub fn encode(message: &impl Serialize) -> Result<Vec<u8>, LinkError> {
-    postcard::to_extend(message, Vec::new()).map_err(|error| LinkError::Unreadable(error.to_string()))
-}
-
-/// Decodes a message, which takes all the bytes.
-///
-/// # Errors
-/// Bytes that are no such message.
-pub fn decode<M: DeserializeOwned>(bytes: &[u8]) -> Result<M, LinkError> {
-    match postcard::take_from_bytes(bytes) {
-        Ok((message, [])) => Ok(message),
-        Ok(_) => Err(LinkError::Unreadable("bytes behind its end".to_owned())),
-        Err(error) => Err(LinkError::Unreadable(error.to_string())),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use tierlab_agents::message::{MOST_TO_RUN, decode, encode};
 
     fn timings() -> impl Strategy<Value = StageTimings> {
         (
@@ -374,7 +254,7 @@ mod tests {
     proptest! {
         #[test]
         fn samples_come_over_as_they_are(samples in prop::collection::vec(sample(), 0..50)) {
-            let Ok(ToRun::Samples(sent)) = decode(&encode(&ToRun::samples(&samples)).unwrap()) else {
+            let Ok(ToRun::Reply(Reply::Samples(sent))) = decode(&encode(&Reply::samples(&samples)).unwrap()) else {
                 panic!("another message");
             };
             prop_assert_eq!(sent.into_iter().map(super::sample).collect::<Vec<_>>(), samples);
@@ -391,7 +271,7 @@ mod tests {
 
         #[test]
         fn what_is_cut_off_is_refused(sample in sample(), cut in 1_usize..8) {
-            let bytes = encode(&ToRun::samples(&[sample])).unwrap();
+            let bytes = encode(&Reply::samples(&[sample])).unwrap();
             prop_assert!(decode::<ToRun>(&bytes[..bytes.len() - cut.min(bytes.len())]).is_err());
         }
     }
@@ -401,21 +281,21 @@ mod tests {
         let timings = ([u64::MAX; Stage::COUNT + 3], [u32::MAX; 4], u16::MAX);
         let failed = Outcome::Failed(Failure::Status(u16::MAX));
         let longest: SentSample = (u64::MAX, u64::MAX, u64::MAX, failed, Some(timings));
-        let message = ToRun::Samples(vec![longest; SAMPLES_AT_ONCE]);
+        let message = ToRun::Reply(Reply::Samples(vec![longest; SAMPLES_AT_ONCE]));
         assert!(encode(&message).unwrap().len() < MOST_TO_RUN);
         assert!(super::sample(longest).timings.unwrap().total() > Duration::from_micros(u64::MAX));
     }
 
     #[test]
     fn a_message_comes_over_as_it_is() {
-        let done = ToRun::Done(Done {
+        let done = ToRun::Reply(Reply::Done(Done {
             limit_hit: true,
             mean_in_flight: 3.25,
             late_us: 17,
             samples: 4,
             examples: vec![(Failure::WrongReply, "no output".into())],
             steps: Vec::new(),
-        });
+        }));
         assert_eq!(decode::<ToRun>(&encode(&done).unwrap()).unwrap(), done);
     }
 }

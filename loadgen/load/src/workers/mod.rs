@@ -5,37 +5,28 @@
 //! all start their clocks at one moment, told to each on its own clock. Their samples are put together before anything is calculated, so
 //! that a result does not depend on how many processes sent it. Knows nothing of statistics.
 //!
-//! - [`message`]: messages and their bytes; [`link`]: a way to the other side
-//! - [`clock`]: how far another clock is from this one, and the common start
-//! - `worker`: one process from the run's view; `remote`: agents from the run's view; [`listen`]: the door of an agent;
-//!   [`handshake`]: permission to give orders
+//! - [`message`]: jobs and replies, in the messages of [`tierlab_agents`], which connects and starts the processes
+//! - `share`: samples of one process, checked; `files`: files of the plan, sent to agents
 
-pub mod clock;
-pub mod handshake;
-pub mod link;
-pub mod listen;
+mod files;
 pub mod message;
-mod remote;
-mod worker;
+mod share;
 
-pub use remote::Agents;
-pub use worker::{StepShare, WorkerError};
+pub use share::StepShare;
 
 use crate::driver::Finished;
 use crate::pacer::Observed;
 use crate::schedule::Schedule;
-use clock::{ASKED_AT_ONCE, WallClock};
-use futures::{StreamExt as _, TryStreamExt as _};
-use link::LinkError;
-use message::{FileHead, Setup, StepOrder, ToRun, ToWorker};
+use message::{FileHead, Job, Reply, Setup, StepOrder, ToWorker};
+use share::Share;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
+use tierlab_agents::clock::WallClock;
+use tierlab_agents::remote::Agents;
+use tierlab_agents::worker::{Worker, WorkerError, start_together};
 use tierlab_analysis::record::AgentStart;
-use worker::{Known, Share, Worker};
 
-/// Maximum load processes of one run.
-pub const MOST: u32 = 64;
 /// Time limit for a process to prepare a step's requests and to start its users.
 const PREPARE_LIMIT: Duration = Duration::from_secs(120);
 /// Time limit for handing over samples, beyond the step itself.
@@ -133,22 +124,22 @@ impl Workers {
                 .plan
                 .files
                 .iter()
-                .map(|file| remote::head_of(file))
+                .map(|file| files::head_of(file))
                 .collect::<Result<_, _>>()?,
         };
         let workers = self.workers.len() as u32;
         for (share, worker) in (0..).zip(&mut self.workers) {
-            let setup = ToWorker::Setup(Setup {
+            let setup = ToWorker::Job(Job::Setup(Setup {
                 file: self.plan.file.clone(),
                 plan: self.plan.text.clone(),
                 files: heads.clone(),
                 share,
                 of: workers,
-            });
+            }));
             let said = worker.link.say(&setup).await;
             worker.check(said).await?;
             for head in &heads {
-                remote::send_file(worker, head).await?;
+                files::send_file(worker, head).await?;
             }
         }
         Ok(())
@@ -160,47 +151,23 @@ impl Workers {
     /// One of them failed, ended or timed out; the error names it.
     pub async fn run(&mut self, order: &StepOrder, schedule: &Schedule) -> Result<Sent, WorkerError> {
         for worker in &mut self.workers {
-            worker.may_be_told(order)?;
+            share::may_be_told(worker, order)?;
             let said = match order.message() {
                 Ok(message) => worker.link.say(&message).await,
                 Err(error) => Err(error),
             };
             worker.check(said).await?;
         }
-        let ready = self.workers.iter_mut().map(async |worker| {
-            let ready = match worker.link.answer(PREPARE_LIMIT).await {
-                Ok(ToRun::Ready) => Ok(()),
-                Ok(_) => Err(LinkError::Unexpected("Ready")),
-                Err(error) => Err(error),
-            };
-            worker.check(ready).await
-        });
-        futures::future::try_join_all(ready).await?;
-        let clock = self.clock;
-        let known = self.workers.iter_mut().map(|worker| worker.ask_the_time(&clock));
-        let known: Vec<Known> = futures::stream::iter(known)
-            .buffered(ASKED_AT_ONCE)
-            .try_collect()
-            .await?;
-        let slowest = known.iter().map(|known| known.slowest).max().unwrap_or_default();
-        let lead = clock::lead(self.workers.len(), slowest);
-        let start_ns = clock
-            .now_ns()
-            .saturating_add(i64::try_from(lead.as_nanos()).unwrap_or(i64::MAX));
-        for (worker, known) in self.workers.iter_mut().zip(&known) {
-            let clock_ns = start_ns.saturating_add(known.offset.ns);
-            let said = worker.link.say(&ToWorker::Start(clock_ns)).await;
-            worker.check(said).await?;
-        }
-        let to_window = clock.instant(start_ns).saturating_duration_since(Instant::now());
+        let start = start_together::<Reply>(&mut self.workers, &self.clock, PREPARE_LIMIT).await?;
+        let to_window = start.at.saturating_duration_since(Instant::now());
         let window_began = SystemTime::now() + to_window + Duration::from_micros(schedule.window_start_us);
         let of = self.workers.len();
-        let limit = lead + self.step_limit + HAND_OVER_LIMIT;
+        let limit = start.lead + self.step_limit + HAND_OVER_LIMIT;
         let shares = self.workers.iter_mut().enumerate();
         let steps = order.journey.as_ref().map_or(0, |journey| journey.steps);
-        let shares = shares.map(|(number, worker)| worker.finished(schedule.share(number, of), steps, limit));
+        let shares = shares.map(|(number, worker)| share::finished(worker, schedule.share(number, of), steps, limit));
         let shares = futures::future::try_join_all(shares).await?;
-        let starts = self.workers.iter().zip(&known).zip(&shares);
+        let starts = self.workers.iter().zip(&start.known).zip(&shares);
         let starts = starts.map(|((worker, known), share)| AgentStart {
             agent: worker.link.name.clone(),
             offset_us: known.offset.ns as f64 / 1e3,

@@ -72,7 +72,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
     plan.selfcheck |= options.selfcheck;
     plan.until = options.until;
     let lab = lab_of(&plan, options)?;
-    let agents = options.run.agents.open()?;
+    let agents = options.run.open_agents()?;
     let resumed = options.run.resumed(&plan)?;
     let mut context = LabContext {
         plan: &plan,

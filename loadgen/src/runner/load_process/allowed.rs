@@ -2,8 +2,9 @@
 //! refusal that names the option to use. Must not read what it refuses.
 
 use std::path::{Path, PathBuf};
+use tierlab_agents::token::TokenSource;
 use tierlab_load::custom::BodySource;
-use tierlab_load::endpoint::{TargetSpec, TokenSource};
+use tierlab_load::endpoint::TargetSpec;
 
 /// Secrets that the agent's owner lets runs use.
 #[derive(Debug, Clone, Default)]
@@ -64,8 +65,8 @@ impl Allowed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tierlab_agents::tls::Identity;
     use tierlab_load::custom::{CustomSpec, Success};
-    use tierlab_load::endpoint::Identity;
 
     fn plain() -> TargetSpec {
         TargetSpec::plain("http://127.0.0.1:1", None)

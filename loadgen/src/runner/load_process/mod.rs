@@ -19,6 +19,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use tierlab_agents::clock::WallClock;
+use tierlab_agents::link::{Link, LinkError, Orders, Output};
+use tierlab_agents::message::MOST_TO_WORKER;
+use tierlab_agents::session::ready;
 use tierlab_analysis::record::Sample;
 use tierlab_load::by_goose::journey::{self, Journey, StepSample, Travelled};
 use tierlab_load::driver::{self, Finished};
@@ -26,16 +30,10 @@ use tierlab_load::endpoint::TargetSpec;
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::live::Watch;
 use tierlab_load::schedule::Schedule;
-use tierlab_load::workers;
-use tierlab_load::workers::clock::WallClock;
-use tierlab_load::workers::link::{Link, LinkError, Orders, Output};
 use tierlab_load::workers::message::{
-    Done, JourneyOrder, MOST_TO_WORKER, SAMPLES_AT_ONCE, Setup, StepDone, StepOrder, ToRun, ToWorker,
+    Done, Job, JourneyOrder, Reply, SAMPLES_AT_ONCE, Setup, StepDone, StepOrder, ToRun, ToWorker,
 };
 use tokio::net::unix::pipe::{Receiver, Sender};
-
-/// Maximum bytes of an error's text sent to the run, far below a message's limit.
-const MOST_WORDS: usize = 4_000;
 
 /// Maximum wait of prepared users for the start of their step: the run's own limit for preparing, and a minute.
 const START_LIMIT: Duration = Duration::from_secs(180);
@@ -82,9 +80,7 @@ pub async fn serve(link: Link, clock: &WallClock, files: Files<'_>) -> Result<()
         Err(RunError::Link(error)) if error.is_gone() => return Ok(()),
         Err(error) => error,
     };
-    let mut what = error.to_string();
-    what.truncate(what.floor_char_boundary(MOST_WORDS));
-    match output.say(&ToRun::Failed(what)).await {
+    match output.fail(error.to_string()).await {
         // The run reports it.
         Ok(()) if matches!(files, Files::Here) => Ok(()),
         _ => Err(error),
@@ -94,22 +90,22 @@ pub async fn serve(link: Link, clock: &WallClock, files: Files<'_>) -> Result<()
 enum Never {}
 
 async fn work(
-    orders: &mut Orders,
+    orders: &mut Orders<Job>,
     output: &mut Output,
     clock: &WallClock,
     files: Files<'_>,
 ) -> Result<Never, RunError> {
-    let ToWorker::Setup(setup) = orders.next().await? else {
+    let ToWorker::Job(Job::Setup(setup)) = orders.next().await? else {
         return Err(LinkError::Unexpected("Setup").into());
     };
-    if setup.of > workers::MOST || setup.share >= setup.of {
+    if setup.of > tierlab_agents::MOST || setup.share >= setup.of {
         let what = format!("share {} of {} is none", setup.share, setup.of);
         return Err(RunError::Usage(what));
     }
     let (plan, folder) = plan_of(orders, &setup, files).await?;
     let mut known: Option<(TargetSpec, Target)> = None;
     loop {
-        let ToWorker::Order(order) = orders.next().await? else {
+        let ToWorker::Job(Job::Order(order)) = orders.next().await? else {
             return Err(LinkError::Unexpected("Order").into());
         };
         let order = StepOrder::parse(&order)?;
@@ -150,9 +146,9 @@ async fn work(
         };
         if let Some((done, samples)) = finished {
             let late_us = u64::try_from(late.as_micros()).unwrap_or(u64::MAX);
-            output.say(&ToRun::Done(Done { late_us, ..done })).await?;
+            output.say(&ToRun::Reply(Reply::Done(Done { late_us, ..done }))).await?;
             for some in samples.chunks(SAMPLES_AT_ONCE) {
-                output.say(&ToRun::samples(some)).await?;
+                output.say(&Reply::samples(some)).await?;
             }
         }
         known = Some((order.target, target));
@@ -161,16 +157,15 @@ async fn work(
 
 /// Reports that users are up, and returns their start time.
 async fn up(
-    orders: &mut Orders,
+    orders: &mut Orders<Job>,
     output: &mut Output,
     clock: &WallClock,
     late: &mut Duration,
 ) -> Result<Instant, RunError> {
-    output.say(&ToRun::Ready).await?;
-    let start = started(orders, output, clock).await?;
+    let start = ready(orders, output, clock, START_LIMIT).await?;
     // The clock's zero is the ordered time, even if it has passed: lateness shows in the samples too.
-    *late = Instant::now().saturating_duration_since(start);
-    Ok(start)
+    *late = start.late;
+    Ok(start.at)
 }
 
 /// Runs all journeys of an order.
@@ -186,7 +181,11 @@ async fn journeys(plan: &Plan, target: &Target, order: &StepOrder, wanted: &Jour
 }
 
 /// Reads the plan, with the folder of its files for as long as it is needed.
-async fn plan_of(orders: &mut Orders, setup: &Setup, files: Files<'_>) -> Result<(Plan, Option<TempDir>), RunError> {
+async fn plan_of(
+    orders: &mut Orders<Job>,
+    setup: &Setup,
+    files: Files<'_>,
+) -> Result<(Plan, Option<TempDir>), RunError> {
     if let Files::Here = files {
         return Ok((Plan::parse(&setup.file, &setup.plan)?, None));
     }
@@ -204,18 +203,6 @@ fn relocated(spec: &TargetSpec, plan: &Plan, files: Files<'_>) -> TargetSpec {
         custom.body = own.body.clone();
     }
     spec
-}
-
-/// Answers requests for the time until the start order comes.
-async fn started(orders: &mut Orders, output: &mut Output, clock: &WallClock) -> Result<Instant, RunError> {
-    loop {
-        let heard = tokio::time::timeout(START_LIMIT, orders.next()).await;
-        match heard.map_err(|_| LinkError::Silent(START_LIMIT))?? {
-            ToWorker::Ping => output.say(&ToRun::Pong(clock.now_ns())).await?,
-            ToWorker::Start(clock_ns) => return Ok(clock.instant(clock_ns)),
-            _ => return Err(LinkError::Unexpected("Start").into()),
-        }
-    }
 }
 
 /// Reads the model's metadata from a server. The run knows its tier and cache.

@@ -4,15 +4,15 @@ use crate::error::RunError;
 use std::io::Write as _;
 use std::path::{Component, Path, PathBuf};
 use tempfile::TempDir;
-use tierlab_load::workers::link::{LinkError, Orders};
-use tierlab_load::workers::message::{Setup, ToWorker};
+use tierlab_agents::link::{LinkError, Orders};
+use tierlab_load::workers::message::{Job, Setup, ToWorker};
 
 /// Maximum files of one plan, and maximum bytes in them.
 const MOST_FILES: usize = 10_000;
 const MOST_BYTES: u64 = 2 << 30;
 
 /// Receives the files announced by a setup.
-pub(super) async fn receive(orders: &mut Orders, setup: &Setup) -> Result<TempDir, RunError> {
+pub(super) async fn receive(orders: &mut Orders<Job>, setup: &Setup) -> Result<TempDir, RunError> {
     let bytes: u64 = setup.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
     if setup.files.len() > MOST_FILES || bytes > MOST_BYTES {
         return Err(RunError::Usage(format!(
@@ -30,7 +30,7 @@ pub(super) async fn receive(orders: &mut Orders, setup: &Setup) -> Result<TempDi
         let mut file = std::fs::File::create(&path).map_err(at)?;
         let mut left = head.bytes;
         while left > 0 {
-            let ToWorker::File(piece) = orders.next().await? else {
+            let ToWorker::Job(Job::File(piece)) = orders.next().await? else {
                 return Err(LinkError::Unexpected("File").into());
             };
             let length = piece.len() as u64;

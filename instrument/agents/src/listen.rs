@@ -1,8 +1,8 @@
 //! Admission of runs to an agent, one run at a time. In: connections. Out: links to authenticated runs.
 
-use super::handshake::{self, Token};
-use super::link::{Link, LinkError};
-use super::message::printable;
+use crate::handshake::{self, Token};
+use crate::link::{Link, LinkError};
+use crate::message::printable;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::{TcpListener, TcpStream};
@@ -16,6 +16,8 @@ const STRANGERS: usize = 16;
 /// Credentials required from a caller.
 #[derive(Clone, Default)]
 pub struct Door {
+    /// Program whose runs are admitted.
+    pub program: &'static str,
     /// Token that the caller must prove.
     pub token: Option<Token>,
     /// TLS settings, which may require a client certificate.
@@ -42,7 +44,7 @@ impl Door {
             return Ok(());
         }
         Err(
-            "an agent sends requests to any server for whoever may give it orders: add a token (--token-env NAME or --token-file \
+            "an agent works for whoever may give it orders: add a token (--token-env NAME or --token-file \
              FILE; `openssl rand -hex 32` makes one), or mutual TLS (--cert, --key and --client-ca)"
                 .to_owned(),
         )
@@ -177,7 +179,7 @@ async fn greet(stream: TcpStream, peer: SocketAddr, door: &Door, served: &Served
         reservation.is_open = true;
         Ok(())
     };
-    let run = handshake::receive(link, door.token.as_ref(), admit).await?;
+    let run = handshake::receive(link, door.token.as_ref(), door.program, admit).await?;
     reservation.is_open = false;
     Ok(run)
 }

@@ -5,8 +5,8 @@
 //! of it, so that no answer serves for the other side or a second time. The token itself is never sent. Later messages are not
 //! protected by it: that takes TLS.
 
-use super::link::{Link, LinkError};
-use super::message::{MOST_TO_RUN, MOST_TO_WORKER, Nonce, PROTOCOL, Proof, ToRun, ToWorker};
+use crate::link::{Link, LinkError};
+use crate::message::{MOST_TO_RUN, MOST_TO_WORKER, Nonce, PROTOCOL, Proof, ToRun, ToWorker, printable};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use std::fmt;
@@ -62,18 +62,20 @@ impl Token {
     }
 }
 
-/// Performs an agent's side. Returns the name of the run, once `admit` has accepted it, and the link to it.
+/// Performs the side of an agent of `program`. Returns the name of the run, once `admit` has accepted it, and the link to it.
 ///
 /// # Errors
 /// Another token or build, an invalid message, or `admit`'s reason; the other side has been notified.
 pub async fn receive(
     mut link: Link,
     token: Option<&Token>,
+    program: &str,
     admit: impl FnOnce(&str) -> Result<(), String>,
 ) -> Result<(String, Link), LinkError> {
     let own: Nonce = rand::random();
-    link.say(&ToRun::Challenge {
+    link.say(&ToRun::<()>::Challenge {
         protocol: PROTOCOL,
+        program: program.to_owned(),
         nonce: own,
         token: token.is_some(),
     })
@@ -83,7 +85,7 @@ pub async fn receive(
         run,
         nonce,
         proof,
-    } = link.order(LIMIT).await?
+    } = link.order::<()>(LIMIT).await?
     else {
         return Err(LinkError::Unexpected("Hello"));
     };
@@ -97,24 +99,25 @@ pub async fn receive(
         _ => admit(&run),
     };
     if let Err(why) = known {
-        link.say(&ToRun::Failed(why.clone())).await?;
+        link.say(&ToRun::<()>::Failed(why.clone())).await?;
         return Err(LinkError::Says(why));
     }
     let proof = token.map(|token| token.proof("agent", &own, &nonce));
-    link.say(&ToRun::Welcome(proof)).await?;
+    link.say(&ToRun::<()>::Welcome(proof)).await?;
     Ok((run, link.admitted(MOST_TO_WORKER)))
 }
 
-/// Performs a run's side. Returns the link to the agent.
+/// Performs the side of a run of `program`. Returns the link to the agent.
 ///
 /// # Errors
 /// An agent that refuses, is of another kind, or does not know the token.
-pub async fn introduce(mut link: Link, token: Option<&Token>, run: &str) -> Result<Link, LinkError> {
+pub async fn introduce(mut link: Link, token: Option<&Token>, program: &str, run: &str) -> Result<Link, LinkError> {
     let ToRun::Challenge {
         protocol,
+        program: theirs,
         nonce,
         token: wants_token,
-    } = link.answer(LIMIT).await?
+    } = link.answer::<()>(LIMIT).await?
     else {
         return Err(LinkError::Unexpected("Challenge"));
     };
@@ -123,20 +126,26 @@ pub async fn introduce(mut link: Link, token: Option<&Token>, run: &str) -> Resu
             "it speaks version {protocol} of the protocol and this run version {PROTOCOL}: install the same build"
         )));
     }
+    if theirs != program {
+        let theirs = printable(&theirs);
+        return Err(LinkError::Says(format!(
+            "it is an agent of `{theirs}`: start one with `{program} agent`"
+        )));
+    }
     if wants_token && token.is_none() {
         return Err(LinkError::Says(
             "it requires a token: pass --agents-token-env NAME or --agents-token-file FILE".to_owned(),
         ));
     }
     let own: Nonce = rand::random();
-    link.say(&ToWorker::Hello {
+    link.say(&ToWorker::<()>::Hello {
         protocol: PROTOCOL,
         run: run.to_owned(),
         nonce: own,
         proof: token.map(|token| token.proof("run", &nonce, &own)),
     })
     .await?;
-    let ToRun::Welcome(proof) = link.answer(LIMIT).await? else {
+    let ToRun::Welcome(proof) = link.answer::<()>(LIMIT).await? else {
         return Err(LinkError::Unexpected("Welcome"));
     };
     match token {
@@ -157,6 +166,14 @@ mod tests {
 
     /// Performs both sides of one handshake.
     fn handshake(agent: Option<&Token>, run: Option<&Token>) -> (Result<String, String>, Result<(), String>) {
+        handshake_of("p", agent, run)
+    }
+
+    fn handshake_of(
+        program: &str,
+        agent: Option<&Token>,
+        run: Option<&Token>,
+    ) -> (Result<String, String>, Result<(), String>) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()
@@ -164,8 +181,10 @@ mod tests {
         runtime.block_on(async {
             let (a, b) = tokio::io::duplex(4096);
             let link = |stream| Link::new("peer".into(), true, stream);
-            let (received, introduced) =
-                tokio::join!(receive(link(a), agent, |_| Ok(())), introduce(link(b), run, "r1"));
+            let (received, introduced) = tokio::join!(
+                receive(link(a), agent, "p", |_| Ok(())),
+                introduce(link(b), run, program, "r1")
+            );
             (
                 received.map(|(run, _)| run).map_err(|e| e.to_string()),
                 introduced.map(|_| ()).map_err(|e| e.to_string()),
@@ -187,6 +206,8 @@ mod tests {
         let (_, introduced) = handshake(None, Some(&right));
         assert!(introduced.unwrap_err().contains("does not know the token"));
         assert_eq!(handshake(None, None).1, Ok(()));
+        let (_, introduced) = handshake_of("q", Some(&right), Some(&right));
+        assert!(introduced.unwrap_err().contains("agent of `p`"));
     }
 
     #[test]

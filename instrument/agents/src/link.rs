@@ -1,8 +1,8 @@
 //! Link to the other side of the protocol: a process's pipes, or a connection. In: messages. Out: messages, each within
 //! a time limit and a length. Knows nothing of their meaning.
 
-pub use super::message::LinkError;
-use super::message::{self, ToRun, ToWorker};
+pub use crate::message::LinkError;
+use crate::message::{self, ToRun, ToWorker};
 use bytes::Bytes;
 use futures::{SinkExt as _, StreamExt as _};
 use serde::Serialize;
@@ -19,6 +19,8 @@ use tokio_util::codec::{FramedRead, FramedWrite, LengthDelimitedCodec};
 pub const WRITE_LIMIT: Duration = Duration::from_secs(30);
 /// Maximum bytes of a message of a peer that is not admitted yet.
 const MOST_OF_STRANGERS: usize = 4 << 10;
+/// Maximum bytes of a reason that is sent, far below a message's limit.
+const MOST_WORDS: usize = 4_000;
 /// Maximum number of unread messages.
 const WAITING: usize = 16;
 
@@ -39,7 +41,7 @@ impl Input {
 
     /// Reads orders beside the work, so that the end of the link is noticed in the middle of a step. The returned future
     /// reads until the link ends, and returns its error.
-    pub fn orders(mut self) -> (Orders, impl Future<Output = LinkError>) {
+    pub fn orders<J: DeserializeOwned>(mut self) -> (Orders<J>, impl Future<Output = LinkError>) {
         let (sender, receiver) = mpsc::channel(WAITING);
         let reading = async move {
             loop {
@@ -77,18 +79,27 @@ impl Output {
             Err(_) => Err(LinkError::Silent(WRITE_LIMIT)),
         }
     }
+
+    /// Reports why a run is refused or a step cannot be run.
+    ///
+    /// # Errors
+    /// The other side does not read it.
+    pub async fn fail(&mut self, mut why: String) -> Result<(), LinkError> {
+        why.truncate(why.floor_char_boundary(MOST_WORDS));
+        self.say(&ToRun::<()>::Failed(why)).await
+    }
 }
 
 /// Orders of a run, in their sequence.
 #[derive(Debug)]
-pub struct Orders(Receiver<ToWorker>);
+pub struct Orders<J>(Receiver<ToWorker<J>>);
 
-impl Orders {
+impl<J> Orders<J> {
     /// Returns the next order.
     ///
     /// # Errors
     /// The link has ended.
-    pub async fn next(&mut self) -> Result<ToWorker, LinkError> {
+    pub async fn next(&mut self) -> Result<ToWorker<J>, LinkError> {
         self.0.recv().await.ok_or(LinkError::Ended)
     }
 }
@@ -141,16 +152,16 @@ impl Link {
     ///
     /// # Errors
     /// Another message, or none in time.
-    pub async fn order(&mut self, limit: Duration) -> Result<ToWorker, LinkError> {
+    pub async fn order<J: DeserializeOwned>(&mut self, limit: Duration) -> Result<ToWorker<J>, LinkError> {
         let heard = timeout(limit, self.input.hear()).await;
         heard.map_err(|_| LinkError::Silent(limit))?
     }
 
-    /// Waits for a message of a load process.
+    /// Waits for a message of a process.
     ///
     /// # Errors
     /// Another message, none in time, or the process's reason for not sending it, made printable.
-    pub async fn answer(&mut self, limit: Duration) -> Result<ToRun, LinkError> {
+    pub async fn answer<R: DeserializeOwned>(&mut self, limit: Duration) -> Result<ToRun<R>, LinkError> {
         let heard = timeout(limit, self.input.hear()).await;
         match heard.map_err(|_| LinkError::Silent(limit))?? {
             ToRun::Failed(what) => Err(LinkError::Says(message::printable(&what))),

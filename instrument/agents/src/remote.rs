@@ -1,13 +1,11 @@
-//! Agents on other hosts, from the run's view. In: addresses and credentials. Out: links to all of them, with the
-//! plan's files sent. Knows nothing of steps.
+//! Agents on other hosts, from the run's view. In: addresses and credentials. Out: links to all of them. Knows nothing of steps.
 
-use super::handshake::{self, Token};
-use super::link::{Link, LinkError};
-use super::message::{FileHead, ToWorker};
-use super::worker::{Worker, WorkerError};
+use crate::handshake::{self, Token};
+use crate::link::{Link, LinkError};
+use crate::worker::{Worker, WorkerError};
 use rustls_pki_types::ServerName;
-use std::io::Read as _;
-use std::path::Path;
+use socket2::{SockRef, TcpKeepalive};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -16,12 +14,12 @@ use tokio_rustls::TlsConnector;
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// Pause between two attempts to reach an agent.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
-/// Bytes of a file per message.
-const PIECE: usize = 1 << 20;
 
 /// Agents of a run.
 #[derive(Clone)]
 pub struct Agents {
+    /// Program of the run and of its agents.
+    pub program: &'static str,
     /// Addresses as `HOST:PORT`.
     pub addresses: Vec<String>,
     /// Secret shared with the run.
@@ -49,7 +47,7 @@ impl Agents {
     ///
     /// # Errors
     /// An agent that is not reached by then, or refuses.
-    pub(super) async fn connect(&self, limit: Duration) -> Result<Vec<Worker>, WorkerError> {
+    pub async fn connect(&self, limit: Duration) -> Result<Vec<Worker>, WorkerError> {
         let until = Instant::now() + limit;
         let links = self.addresses.iter().map(|address| self.connect_one(address, until));
         futures::future::try_join_all(links).await
@@ -75,6 +73,7 @@ impl Agents {
             .map_err(silent)?
             .map_err(LinkError::Io)?;
         stream.set_nodelay(true).map_err(LinkError::Io)?;
+        keep_alive(&stream).map_err(LinkError::Io)?;
         let is_here = stream.peer_addr().is_ok_and(|peer| peer.ip().is_loopback());
         let name = format!("agent {address}");
         let link = match &self.tls {
@@ -91,8 +90,17 @@ impl Agents {
                 Link::new(name, true, stream)
             }
         };
-        handshake::introduce(link, self.token.as_ref(), &self.run).await
+        handshake::introduce(link, self.token.as_ref(), self.program, &self.run).await
     }
+}
+
+/// Probes the other host after 20 s of silence, four times in 20 s, so that one that vanishes is noticed.
+pub(crate) fn keep_alive(socket: &impl AsFd) -> std::io::Result<()> {
+    let asked = TcpKeepalive::new()
+        .with_time(Duration::from_secs(20))
+        .with_interval(Duration::from_secs(5))
+        .with_retries(4);
+    SockRef::from(socket).set_tcp_keepalive(&asked)
 }
 
 /// Converts a TLS error: a refused certificate is permanent, so a retry does not help.
@@ -101,38 +109,4 @@ fn tls_error(error: std::io::Error) -> LinkError {
         return LinkError::Says(format!("TLS: {error} (--agents-ca, --agents-cert and --agents-key)"));
     }
     LinkError::Io(error)
-}
-
-/// Returns the header of a file to send.
-///
-/// # Errors
-/// A file that does not exist.
-pub(super) fn head_of(path: &Path) -> Result<FileHead, WorkerError> {
-    let about = std::fs::metadata(path).map_err(WorkerError::io(path))?;
-    Ok(FileHead {
-        path: path.to_owned(),
-        bytes: about.len(),
-    })
-}
-
-/// Sends a file's bytes: as many as its header says, even if the file has changed since.
-///
-/// # Errors
-/// A file that cannot be read or is shorter, or those of the link.
-pub(super) async fn send_file(worker: &mut Worker, head: &FileHead) -> Result<(), WorkerError> {
-    let at = || WorkerError::io(&head.path);
-    let mut file = std::fs::File::open(&head.path).map_err(at())?;
-    let mut left = head.bytes;
-    let mut piece = vec![0; PIECE];
-    while left > 0 {
-        let most = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
-        let read = file.read(&mut piece[..most]).map_err(at())?;
-        if read == 0 {
-            return Err(at()(std::io::ErrorKind::UnexpectedEof.into()));
-        }
-        let said = worker.link.say(&ToWorker::File(piece[..read].to_vec())).await;
-        worker.check(said).await?;
-        left -= read as u64;
-    }
-    Ok(())
 }

@@ -1,0 +1,193 @@
+//! The `agent` command: measures the points of runs that other hosts conduct, one run at a time, until interrupted. Tiers are files of
+//! its owner's folder alone, so that no run reaches a path, a secret or an endpoint that the owner did not name.
+
+use super::{AgentHost, Job, LIMIT, PROGRAM, Setup, Told};
+use crate::machine::Environment;
+use crate::plan::{Flags, Plan, Point, bad_usage};
+use crate::runner::record::MeasuredRepeat;
+use crate::runner::{check_space, prepared};
+use crate::station::{Station, Stations, runtime};
+use crate::stop::Stop;
+use crate::tiers::on_tiers;
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use tierlab_agents::clock::WallClock;
+use tierlab_agents::link::{Link, LinkError, Orders, Output};
+use tierlab_agents::message::{ToRun, ToWorker};
+use tierlab_agents::options::{AgentError, AgentOptions};
+use tierlab_agents::session;
+use tokio::runtime::Handle;
+
+/// Flags of `agent`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AgentFlags {
+    #[command(flatten)]
+    agent: AgentOptions,
+    /// Folder of the tiers that runs may measure: TOML files by the names that the plans have
+    #[arg(long, value_name = "FOLDER")]
+    tiers: PathBuf,
+    /// Folder on the disk that local tiers measure [default: the system's temporary folder]
+    #[arg(long, value_name = "FOLDER")]
+    scratch: Option<PathBuf>,
+}
+
+/// Serves runs until interrupted.
+///
+/// # Errors
+/// An address that is taken or must not be open, a token or a certificate that cannot be read.
+pub(crate) fn call(flags: &AgentFlags) -> Result<()> {
+    let runtime = runtime(1)?;
+    let stop = Stop::on_signal()?;
+    runtime.block_on(async {
+        let (listener, door) = flags.agent.listen(PROGRAM).await.map_err(|error| match error {
+            AgentError::Usage(why) => bad_usage("agent", &why),
+            AgentError::Listen { .. } => error.into(),
+        })?;
+        // Tiers have runtimes of their own, which only a thread that may block can hold.
+        let work = async |link: Link, clock: &WallClock| {
+            let (flags, clock, handle) = (flags.clone(), *clock, Handle::current());
+            tokio::task::spawn_blocking(move || serve(link, clock, &flags, &handle)).await?
+        };
+        session::serve(listener, door, &flags.agent.clock(), stop.asked(), work).await;
+        Ok(())
+    })
+}
+
+/// Asks for the end when dropped: with the link, or with this program.
+struct AskOnDrop(Stop);
+
+impl Drop for AskOnDrop {
+    fn drop(&mut self) {
+        self.0.ask();
+    }
+}
+
+/// Serves a run until its end or that of its link.
+fn serve(link: Link, clock: WallClock, flags: &AgentFlags, handle: &Handle) -> Result<()> {
+    let (input, output) = link.halves();
+    let (orders, reading) = input.orders();
+    let stop = Stop::default();
+    let ask = AskOnDrop(stop.clone());
+    // Notices the end of the link in the middle of a repeat.
+    handle.spawn(async move {
+        let _ask = ask;
+        reading.await
+    });
+    let mut session = Session {
+        orders,
+        output,
+        clock,
+        handle,
+        stop,
+    };
+    let Err(error) = session.run(flags) else { return Ok(()) };
+    match error.downcast_ref::<LinkError>() {
+        Some(link) if link.is_gone() => Ok(()),
+        _ => {
+            let _ = handle.block_on(session.output.fail(format!("{error:#}")));
+            Err(error)
+        }
+    }
+}
+
+/// One run.
+struct Session<'a> {
+    orders: Orders<Job>,
+    output: Output,
+    clock: WallClock,
+    handle: &'a Handle,
+    stop: Stop,
+}
+
+impl Session<'_> {
+    fn run(&mut self, flags: &AgentFlags) -> Result<()> {
+        let Job::Setup(setup) = self.next()? else {
+            bail!(LinkError::Unexpected("Setup"));
+        };
+        let plan = plan(&setup, flags)?;
+        let stop = self.stop.clone();
+        on_tiers(&plan.common, &stop, 0, |stations| {
+            check_space(&plan, stations)?;
+            let roots: Vec<PathBuf> = stations
+                .values()
+                .filter_map(Station::root)
+                .map(Path::to_owned)
+                .collect();
+            self.reply(&AgentHost {
+                agent: String::new(),
+                environment: serde_json::to_value(Environment::here(&roots))?,
+                tiers: stations
+                    .iter()
+                    .map(|(name, tier)| (name.clone(), tier.notes.clone()))
+                    .collect(),
+            })?;
+            loop {
+                match self.next()? {
+                    Job::Measure(point, repeat) => self.measure(&plan, stations, &point, repeat)?,
+                    Job::End => return Ok(()),
+                    Job::Setup(_) => bail!(LinkError::Unexpected("Measure")),
+                }
+            }
+        })?;
+        self.reply(&())
+    }
+
+    /// Measures a repeat, and tells the run of it. A point that fails here is waited for as any other.
+    fn measure(&mut self, plan: &Plan, stations: &mut Stations, point: &Point, repeat: u32) -> Result<()> {
+        let station = stations.get_mut(&point.tier).filter(|_| plan.points.contains(point));
+        let station = station.with_context(|| {
+            format!(
+                "{point}: not a point of the plan with this agent's own `{}`",
+                point.tier
+            )
+        })?;
+        let stop = self.stop.clone();
+        let late = Cell::new(None);
+        let mut begin = || -> Result<Instant> {
+            let ready = session::ready(&mut self.orders, &mut self.output, &self.clock, LIMIT);
+            let start = self.handle.block_on(ready)?;
+            late.set(Some(start.late));
+            Ok(start.at)
+        };
+        let measured = prepared(plan, station, point, repeat, &stop)
+            .and_then(|()| station.measure_from(point, &plan.access, repeat, &stop, Some(&mut begin)))
+            .and_then(|driven| MeasuredRepeat::of(&driven, &plan.limits));
+        if late.get().is_none() {
+            begin()?;
+        }
+        // Cut short: no figures of the repeat.
+        if stop.is_asked() {
+            bail!(LinkError::Ended);
+        }
+        self.reply(&Told {
+            late_us: late.get().unwrap_or_default().as_secs_f64() * 1e6,
+            measured: measured.map_err(|error| format!("{error:#}")),
+        })
+    }
+
+    fn next(&mut self) -> Result<Job> {
+        match self.handle.block_on(self.orders.next())? {
+            ToWorker::Job(job) => Ok(job),
+            _ => bail!(LinkError::Unexpected("Job")),
+        }
+    }
+
+    fn reply(&mut self, value: &impl serde::Serialize) -> Result<()> {
+        let reply = ToRun::Reply(serde_json::to_string(value)?);
+        Ok(self.handle.block_on(self.output.say(&reply))?)
+    }
+}
+
+/// Reads the plan of a run, with the tiers of this agent.
+fn plan(setup: &Setup, flags: &AgentFlags) -> Result<Plan> {
+    let own = Flags {
+        plan: PathBuf::from(&setup.file),
+        scratch: flags.scratch.clone(),
+        out: None,
+        repeats: None,
+    };
+    Plan::sent(&setup.text, &own, &flags.tiers, setup.seconds, setup.share)
+}

@@ -1,0 +1,26 @@
+//! One protocol for instruments that measure from several processes: a run gives orders to agents on other hosts, or to processes of its
+//! own, which start together and answer with results.
+//!
+//! In: addresses and credentials, or a listener. Out: links over which each instrument sends messages of its own, clocks
+//! compared, and a common start. Knows nothing of what is measured.
+//!
+//! - [`options`]: flags of a run and of an agent; [`tls`], [`token`]: their credentials
+//! - [`message`]: messages and their bytes; [`link`]: a way to the other side
+//! - [`handshake`]: permission to give orders; [`listen`]: admission of runs to an agent
+//! - [`clock`]: how far another clock is from this one, and the common start
+//! - [`worker`]: one process from the run's view; [`remote`]: the connections to agents; [`session`]: a run from an agent's view
+
+pub mod clock;
+pub mod handshake;
+pub mod link;
+pub mod listen;
+pub mod message;
+pub mod options;
+pub mod remote;
+pub mod session;
+pub mod tls;
+pub mod token;
+pub mod worker;
+
+/// Maximum processes or agents of one run.
+pub const MOST: u32 = 64;

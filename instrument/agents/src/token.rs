@@ -1,0 +1,59 @@
+//! Tokens, by the variable or the file that holds them. Only the names are ever sent, written or printed.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Maximum length of a token in bytes: servers accept some KiB of headers in all.
+const MOST_TOKEN_BYTES: u64 = 16 << 10;
+
+/// Source of a token.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TokenSource {
+    /// Environment variable.
+    Env(String),
+    /// File with the token in its first line.
+    File(PathBuf),
+}
+
+impl TokenSource {
+    /// Returns the token: the first line of its source.
+    ///
+    /// # Errors
+    /// A variable or a file that is missing or holds none. No value is in the message.
+    pub fn read(&self) -> Result<String, String> {
+        let text = match self {
+            Self::Env(name) => std::env::var(name).map_err(|_| {
+                format!("{self} is not set, and should hold the token (--token-env, `target.token_env`)")
+            })?,
+            Self::File(path) => token_file(path)?,
+        };
+        let token = text.lines().next().unwrap_or_default().trim();
+        if token.is_empty() {
+            return Err(format!("{self} is empty, and should hold the token"));
+        }
+        Ok(token.to_owned())
+    }
+}
+
+impl fmt::Display for TokenSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Env(name) => write!(f, "the variable {name}"),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+fn token_file(path: &Path) -> Result<String, String> {
+    use std::io::Read as _;
+    let at = |error: std::io::Error| format!("{}: {error} (--token-file, `target.token_file`)", path.display());
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(at)?;
+    file.take(MOST_TOKEN_BYTES + 1).read_to_string(&mut text).map_err(at)?;
+    if text.len() as u64 > MOST_TOKEN_BYTES {
+        return Err(format!("{}: longer than any token", path.display()));
+    }
+    Ok(text)
+}

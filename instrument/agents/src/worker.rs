@@ -1,0 +1,213 @@
+//! One process from the run's view, on any host, and the common start of several. In: a link, or a number on this host. Out: the
+//! process's time, and its end in words.
+
+use crate::clock::{self, ASKED_AT_ONCE, Offset, TRIPS, Trip, WallClock};
+use crate::link::{Link, LinkError};
+use crate::message::{MOST_TO_RUN, ToRun, ToWorker};
+use futures::{StreamExt as _, TryStreamExt as _};
+use serde::de::DeserializeOwned;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+use tokio::process::{Child, Command};
+
+/// Time limit for the answer to a ping.
+const TRIP_LIMIT: Duration = Duration::from_secs(10);
+/// Time to wait for the last output of a process that ended.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Failure of a process.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    /// One ended, timed out, refused, or sent an unexpected message; the text names it.
+    #[error("{0}")]
+    Failed(String),
+    /// The connection to an agent is lost; the text names it.
+    #[error("{0}")]
+    Lost(String),
+    /// A process could not be started, or a file could not be sent.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// Program or file.
+        path: PathBuf,
+        /// System error.
+        source: io::Error,
+    },
+}
+
+impl WorkerError {
+    /// Creates an error about a program or a file.
+    pub fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path, source }
+    }
+}
+
+/// Estimate of a process's clock.
+#[derive(Debug, Clone, Copy)]
+pub struct Known {
+    /// Offset of the clock.
+    pub offset: Offset,
+    /// Duration of the longest trip.
+    pub slowest: Duration,
+}
+
+/// One process from the run's view.
+#[derive(Debug)]
+pub struct Worker {
+    /// Link to the process.
+    pub link: Link,
+    /// Child process, if it runs on this host.
+    pub(crate) process: Option<Child>,
+}
+
+impl Worker {
+    /// Starts process `number` of `of` on this host, one of this executable, with a link over its pipes.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(number: u32, of: u32) -> Result<Self, WorkerError> {
+        let executable = Path::new("/proc/self/exe");
+        let program = std::env::current_exe().map_err(WorkerError::io(executable))?;
+        let mut process = Command::new(&program)
+            .arg("load-process")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // Ctrl-C is handled by the run, which ends its processes.
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(WorkerError::io(&program))?;
+        let id = process.id().unwrap_or_default();
+        let name = format!("load process {} of {of} (id {id})", number + 1);
+        let (Some(stdin), Some(stdout)) = (process.stdin.take(), process.stdout.take()) else {
+            return Err(WorkerError::Failed(format!("{name} has no pipes")));
+        };
+        Ok(Self {
+            link: Link::new(name, true, tokio::io::join(stdout, stdin)).admitted(MOST_TO_RUN),
+            process: Some(process),
+        })
+    }
+
+    /// Adds the process's name and end to an error of its link.
+    ///
+    /// # Errors
+    /// That of the link.
+    pub async fn check<T>(&mut self, heard: Result<T, LinkError>) -> Result<T, WorkerError> {
+        let error = match heard {
+            Ok(message) => return Ok(message),
+            Err(error) => error,
+        };
+        // The peer may have sent the reason before it closed the connection.
+        if error.is_gone()
+            && let Err(LinkError::Says(what)) = self.link.answer::<()>(LAST_WORDS).await
+        {
+            return Err(WorkerError::Failed(format!("{}: {what}", self.link.name)));
+        }
+        let name = &self.link.name;
+        Err(match &mut self.process {
+            Some(process) if error.is_closed() => {
+                let how = how_it_ended(process).await;
+                WorkerError::Failed(format!(
+                    "{name} ended {how} while it was needed; the step under way is lost, finished ones are kept (resume with --resume)"
+                ))
+            }
+            None if error.is_gone() => WorkerError::Lost(format!("{name} is lost: {error}")),
+            _ => WorkerError::Failed(format!("{name}: {error}")),
+        })
+    }
+
+    async fn ask_the_time<R: DeserializeOwned>(&mut self, clock: &WallClock) -> Result<Known, WorkerError> {
+        let mut trips = Vec::with_capacity(TRIPS);
+        for _ in 0..TRIPS {
+            let asked_ns = clock.now_ns();
+            let said = self.link.say(&ToWorker::<()>::Ping).await;
+            self.check(said).await?;
+            let heard = match self.link.answer::<R>(TRIP_LIMIT).await {
+                Ok(ToRun::Pong(there_ns)) => Ok((there_ns, clock.now_ns())),
+                Ok(_) => Err(LinkError::Unexpected("Pong")),
+                Err(error) => Err(error),
+            };
+            let (there_ns, back_ns) = self.check(heard).await?;
+            trips.push(Trip {
+                asked_ns,
+                there_ns,
+                back_ns,
+            });
+        }
+        let slowest = trips.iter().map(Trip::took_ns).max().unwrap_or_default();
+        let offset = clock::offset(&trips).unwrap_or(Offset {
+            ns: 0,
+            uncertainty_ns: u64::MAX,
+        });
+        Ok(Known {
+            offset,
+            slowest: Duration::from_nanos(slowest),
+        })
+    }
+}
+
+/// Common start of several processes.
+#[derive(Debug)]
+pub struct CommonStart {
+    /// Start, on this process's clock.
+    pub at: Instant,
+    /// Time from the last word about it to the start.
+    pub lead: Duration,
+    /// Estimates of the processes' clocks.
+    pub known: Vec<Known>,
+}
+
+/// Waits until every process has prepared its step, compares their clocks, and tells each the start on its own.
+///
+/// # Errors
+/// One of them failed, ended or timed out; the error names it.
+pub async fn start_together<R: DeserializeOwned>(
+    workers: &mut [Worker],
+    clock: &WallClock,
+    prepare_limit: Duration,
+) -> Result<CommonStart, WorkerError> {
+    let ready = workers.iter_mut().map(async |worker| {
+        let ready = match worker.link.answer::<R>(prepare_limit).await {
+            Ok(ToRun::Ready) => Ok(()),
+            Ok(_) => Err(LinkError::Unexpected("Ready")),
+            Err(error) => Err(error),
+        };
+        worker.check(ready).await
+    });
+    futures::future::try_join_all(ready).await?;
+    let known = workers.iter_mut().map(|worker| worker.ask_the_time::<R>(clock));
+    let known: Vec<Known> = futures::stream::iter(known)
+        .buffered(ASKED_AT_ONCE)
+        .try_collect()
+        .await?;
+    let slowest = known.iter().map(|known| known.slowest).max().unwrap_or_default();
+    let lead = clock::lead(workers.len(), slowest);
+    let start_ns = clock
+        .now_ns()
+        .saturating_add(i64::try_from(lead.as_nanos()).unwrap_or(i64::MAX));
+    for (worker, known) in workers.iter_mut().zip(&known) {
+        let clock_ns = start_ns.saturating_add(known.offset.ns);
+        let said = worker.link.say(&ToWorker::<()>::Start(clock_ns)).await;
+        worker.check(said).await?;
+    }
+    Ok(CommonStart {
+        at: clock.instant(start_ns),
+        lead,
+        known,
+    })
+}
+
+/// Description of how a needed process ended.
+async fn how_it_ended(process: &mut Child) -> String {
+    use std::os::unix::process::ExitStatusExt;
+    match tokio::time::timeout(Duration::from_secs(5), process.wait()).await {
+        Ok(Ok(status)) => match (status.code(), status.signal()) {
+            (Some(code), _) => format!("with exit code {code}"),
+            (None, Some(signal)) => format!("by signal {signal}"),
+            (None, None) => "for an unknown reason".to_owned(),
+        },
+        _ => "its output, but it still runs".to_owned(),
+    }
+}

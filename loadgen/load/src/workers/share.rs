@@ -1,0 +1,201 @@
+//! Share of one load process in a step, from the run's view. In: a process. Out: the samples of its share, checked.
+
+use super::message::{self, Reply, StepOrder, ToRun};
+use crate::pacer::Observed;
+use crate::schedule::Schedule;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tierlab_agents::link::{Link, LinkError};
+use tierlab_agents::message::printable;
+use tierlab_agents::worker::{Worker, WorkerError};
+use tierlab_analysis::record::{Failure, Sample};
+
+/// Results of one process.
+pub(super) struct Share {
+    pub(super) samples: Vec<Sample>,
+    /// For journeys, the results of each step.
+    pub(super) steps: Vec<StepShare>,
+    pub(super) observed: Observed,
+    pub(super) late_us: u64,
+    pub(super) examples: Vec<(Failure, String)>,
+}
+
+/// Results of one step of journeys.
+#[derive(Debug, Default)]
+pub struct StepShare {
+    /// Samples, one for each journey that reached the step, due with the journey.
+    pub samples: Vec<Sample>,
+    /// Examples of failures.
+    pub examples: BTreeMap<Failure, String>,
+}
+
+/// Refuses to send an order with headers over a connection that is not private, because their values may be secret.
+pub(super) fn may_be_told(worker: &Worker, order: &StepOrder) -> Result<(), WorkerError> {
+    if worker.link.is_private || order.target.access.headers.is_empty() {
+        return Ok(());
+    }
+    Err(WorkerError::Failed(format!(
+        "{}: requests carry headers, whose values may be secret, and the way to the agent can be read by others: speak to agents \
+         over TLS (--agents-ca FILE), or leave the headers out; a token is read by each agent from its own variable or file",
+        worker.link.name
+    )))
+}
+
+/// Receives the process's share of a step, for journeys with `steps` steps.
+pub(super) async fn finished(
+    worker: &mut Worker,
+    schedule: Schedule,
+    steps: usize,
+    limit: Duration,
+) -> Result<Share, WorkerError> {
+    let heard = match tokio::time::timeout(limit, hear_samples(&mut worker.link, &schedule, steps, limit)).await {
+        Ok(heard) => heard,
+        Err(_) => Err(LinkError::Silent(limit)),
+    };
+    let share = worker.check(heard).await?;
+    check_share(&share, &schedule, limit)
+        .map_err(|what| WorkerError::Failed(format!("{}: {what}", worker.link.name)))?;
+    Ok(share)
+}
+
+async fn hear_samples(link: &mut Link, schedule: &Schedule, steps: usize, limit: Duration) -> Result<Share, LinkError> {
+    let ToRun::Reply(Reply::Done(done)) = link.answer(limit).await? else {
+        return Err(LinkError::Unexpected("Done"));
+    };
+    let most = schedule.due_us.len();
+    if done.samples != most {
+        return Err(LinkError::Says(format!(
+            "it has {} samples where its share of the schedule has {most}: its files or its build are others",
+            done.samples
+        )));
+    }
+    // A journey reaches each step at most once.
+    if done.steps.len() != steps || done.steps.iter().any(|step| step.samples > most) {
+        return Err(LinkError::Says(
+            "its journeys have other steps: its plan or its build is another".to_owned(),
+        ));
+    }
+    let whole = most + done.steps.iter().map(|step| step.samples).sum::<usize>();
+    let mut all = Vec::with_capacity(whole);
+    while all.len() < whole {
+        match link.answer(limit).await? {
+            ToRun::Reply(Reply::Samples(some)) if (1..=whole - all.len()).contains(&some.len()) => {
+                all.extend(some.into_iter().map(message::sample));
+            }
+            ToRun::Reply(Reply::Samples(_)) => {
+                let what = "it has none, or more samples than the share of the schedule has";
+                return Err(LinkError::Says(what.to_owned()));
+            }
+            _ => return Err(LinkError::Unexpected("Samples")),
+        }
+    }
+    let mut rest = all.split_off(most);
+    let steps = done.steps.into_iter().map(|step| {
+        let later = rest.split_off(step.samples);
+        StepShare {
+            samples: std::mem::replace(&mut rest, later),
+            examples: step.example.into_iter().map(shown).collect(),
+        }
+    });
+    Ok(Share {
+        steps: steps.collect(),
+        samples: all,
+        observed: Observed {
+            limit_hit: done.limit_hit,
+            mean_in_flight: done.mean_in_flight,
+            stopped_us: None,
+        },
+        late_us: done.late_us,
+        examples: done.examples.into_iter().map(shown).collect(),
+    })
+}
+
+/// Makes an example of a failure printable.
+fn shown((failure, says): (Failure, String)) -> (Failure, String) {
+    (failure, printable(&says))
+}
+
+/// Checks that samples belong to a share: due times of the schedule, and ends within the limit.
+fn check_share(share: &Share, schedule: &Schedule, limit: Duration) -> Result<(), String> {
+    let mut due_us: Vec<u64> = share.samples.iter().map(|sample| sample.due_us).collect();
+    due_us.sort_unstable();
+    if due_us != schedule.due_us {
+        return Err("its samples are of another schedule: its files or its build are others".to_owned());
+    }
+    let of_steps = || share.steps.iter().flat_map(|step| &step.samples);
+    if of_steps().any(|sample| due_us.binary_search(&sample.due_us).is_err()) {
+        return Err("its samples are of journeys that the schedule does not have".to_owned());
+    }
+    let failed = share.samples.iter().filter(|sample| !sample.is_ok()).count();
+    if !share.steps.is_empty() && of_steps().filter(|sample| !sample.is_ok()).count() != failed {
+        return Err("its journeys failed at none of their steps, or at several".to_owned());
+    }
+    let last_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
+    if share
+        .samples
+        .iter()
+        .chain(of_steps())
+        .any(|sample| sample.done_us.max(sample.sent_us) > last_us)
+    {
+        return Err("its samples say of requests that they ended after the step".to_owned());
+    }
+    if !share.observed.mean_in_flight.is_finite() || share.observed.mean_in_flight < 0.0 {
+        return Err("it says that a number of requests was in flight that is none".to_owned());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierlab_analysis::record::Outcome;
+
+    #[test]
+    fn journeys_of_a_share_are_due_when_it_says_and_fail_at_one_step() {
+        let sample = |due_us: u64, outcome| Sample {
+            due_us,
+            sent_us: due_us,
+            done_us: due_us + 100,
+            outcome,
+            timings: None,
+        };
+        let failed = Outcome::Failed(Failure::Timeout);
+        let schedule = Schedule {
+            due_us: vec![0, 1_000],
+            window_start_us: 0,
+            window_end_us: 2_000,
+            window_requests: 2,
+            stops: false,
+        };
+        let share = |first: Vec<Sample>, second: Vec<Sample>| {
+            let share = Share {
+                samples: vec![sample(1_000, failed), sample(0, Outcome::Ok)],
+                steps: [first, second]
+                    .map(|samples| StepShare {
+                        samples,
+                        ..StepShare::default()
+                    })
+                    .into(),
+                observed: Observed {
+                    limit_hit: false,
+                    mean_in_flight: 0.1,
+                    stopped_us: None,
+                },
+                late_us: 0,
+                examples: Vec::new(),
+            };
+            check_share(&share, &schedule, Duration::from_secs(1))
+        };
+        let begun = |second| vec![sample(0, Outcome::Ok), sample(1_000, second)];
+        let ended = vec![sample(0, Outcome::Ok)];
+        assert_eq!(share(begun(failed), ended.clone()), Ok(()));
+        for (first, second, says) in [
+            (begun(failed), vec![sample(5, Outcome::Ok)], "does not have"),
+            (begun(Outcome::Ok), ended.clone(), "none of their steps"),
+            (begun(failed), vec![sample(0, failed)], "or at several"),
+        ] {
+            let refused = share(first, second).unwrap_err();
+            assert!(refused.contains(says), "{refused}");
+        }
+    }
+}
