@@ -46,8 +46,11 @@ pub fn disturbance(machine: &MachineUse, limits: &Limits, server_is_known: bool)
 pub fn cpu_disturbances(foreign_share: Option<f64>, steal_share: Option<f64>, limits: &Limits) -> Vec<String> {
     let over = |share: Option<f64>, limit: f64, what: &str, whose: &str| {
         let share = share.filter(|share| limit < 1.0 && *share > limit)?;
-        let (share, limit) = (percent(share), percent(limit));
-        Some(format!("{what} {share} of the CPUs{whose} (limit {limit})"))
+        let (limit, mut said) = (percent(limit), percent(share));
+        if said == limit {
+            said = format!("{:.1} %", 100.0 * share);
+        }
+        Some(format!("{what} {said} of the CPUs{whose} (limit {limit})"))
     };
     let foreign = over(foreign_share, limits.foreign_cpu_share, "foreign processes used", "");
     let stolen = over(

@@ -96,12 +96,12 @@ fn a_fixed_number_of_connections_is_opened_once_and_waited_for() {
     // One more before the measurement.
     assert_eq!(server.connections.load(Ordering::Relaxed), 4);
     let point = &place.run_json()["points"][0];
-    assert_eq!(point["repeats"][0]["pool"]["connections"], 3);
-    let reasons = point["summary"]["verdict"].to_string();
-    assert!(
-        !reasons.contains("in-flight limit") && !reasons.contains("sent late"),
-        "{reasons}"
-    );
+    let (summary, pool) = (&point["summary"], &point["repeats"][0]["pool"]);
+    assert_eq!(pool["connections"], 3);
+    // The generator's own part of the delay behind the schedule; a busy machine has some.
+    let (own, all) = (pool["own_lag_p99_us"].as_f64(), summary["lag_p99_us"].as_f64());
+    assert!(own.is_some() && own <= all, "{own:?} of {all:?}");
+    assert!(!summary["verdict"].to_string().contains("in-flight limit"), "{summary}");
     let (ended, _place) = sweep(&server.url, "connections = 0", &[]);
     assert!(
         ended.code == Some(2) && ended.stderr.contains("`connections`"),

@@ -210,7 +210,7 @@ async fn a_process_that_cannot_drain_says_so_and_ends() {
         assert_eq!(status.code(), Some(1), "{log}");
         let left = format!("a run of model `{name}`, version 1: session 0");
         assert!(log.contains("not drained") && log.contains(&left), "{log}");
-        assert!(!log.contains("drain: drained"), "{log}");
+        assert!(!log.contains("server: drained"), "{log}");
         // Refused in time, or cut off.
         if let Ok(reply) = waiting.await.unwrap() {
             assert_eq!(reply.status(), 503);
@@ -231,7 +231,7 @@ async fn a_run_that_ends_with_its_deadline_is_drained() {
     server.terminate();
     assert_eq!(waiting.await.unwrap().unwrap().status(), 504);
     assert_eq!(server.wait().await.code(), Some(0), "{}", server.log());
-    assert!(server.log().contains("drain: drained"), "{}", server.log());
+    assert!(server.log().contains("server: drained"), "{}", server.log());
 }
 
 #[tokio::test]

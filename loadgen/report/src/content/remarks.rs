@@ -7,10 +7,11 @@ use super::percentiles;
 use super::point_row::Tier;
 use super::words::{self, name, tiers};
 use crate::units::{digits3, latency, percent, rate, thousands};
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use tierlab_analysis::record::{
-    AgentStart, Answer, DriftHow, Driven, Limits, MeetsObjective, Minimise, Point, Ranked, Repeat, Run, Verdict,
-    counted, failures, worst_start,
+    AgentStart, Answer, DriftHow, Driven, Failure, Limits, MeetsObjective, Minimise, Point, Ranked, Repeat, Run,
+    Verdict, counted, failures, worst_start,
 };
 use tierlab_analysis::validity::laws;
 
@@ -27,7 +28,7 @@ pub(crate) fn brief(run: &Run, instrument: &Instrument) -> Vec<String> {
     remarks.extend(undecided(answer));
     remarks.extend(disturbed(&run.points, answer));
     remarks.extend(invalid_points(run));
-    remarks.extend(failed_requests(run));
+    remarks.extend(failed_requests(&run.points));
     remarks.extend(unproven(run, instrument));
     remarks.extend(answer.and_then(ties));
     remarks.extend(answer.and_then(unconfirmed));
@@ -136,12 +137,12 @@ fn stand_ins(run: &Run) -> impl Iterator<Item = String> {
     })
 }
 
-/// Disturbed steps: their number, an example, and the use that was made of them.
+/// Disturbed steps: their number, the most frequent cause, and the use that was made of them.
 fn disturbed<'a>(points: &'a [Point], answer: Option<&Answer>) -> Option<String> {
     let of = |point: &'a Point| point.repeats.iter().map(move |repeat| (point, repeat));
     let steps = || points.iter().flat_map(of);
-    let by = steps().find_map(|(_, repeat)| repeat.disturbed.as_ref().or(repeat.disturbed_before.last()));
-    let Some(by) = by else {
+    let by = steps().filter_map(|(_, repeat)| repeat.disturbed.as_ref().or(repeat.disturbed_before.last()));
+    let Some(by) = most_frequent(by.map(String::as_str)) else {
         let answer = answer.filter(|answer| answer.disturbed_steps > 0)?;
         return Some(format!(
             "{} of {} steps disturbed by something foreign",
@@ -344,13 +345,41 @@ fn invalid_points(run: &Run) -> Option<String> {
     };
     let reasons: Vec<String> = run.points.iter().filter_map(reason).collect();
     let (invalid, all) = (reasons.len(), run.points.len());
-    Some(format!("{invalid} of {all} points invalid: {}", reasons.first()?))
+    let by = most_frequent(reasons.iter().map(String::as_str))?;
+    Some(format!("{invalid} of {all} points invalid: {by}"))
 }
 
-/// Failed requests by reason, the most frequent first, with an example of it.
-fn failed_requests(run: &Run) -> Option<String> {
-    let repeats = || run.points.iter().flat_map(|point| &point.repeats);
-    let failures = failures(repeats());
+/// The most frequent of some reasons, in the words of its first occurrence. Reasons that differ in figures alone are one.
+fn most_frequent<'a>(reasons: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let mut kinds: BTreeMap<String, (usize, &str)> = BTreeMap::new();
+    for reason in reasons {
+        let kind = reason.replace(|sign: char| sign.is_ascii_digit() || sign == '.', "");
+        kinds.entry(kind).or_insert((0, reason)).0 += 1;
+    }
+    let most = kinds.into_values().max_by_key(|(count, _)| *count);
+    most.map(|(_, reason)| reason)
+}
+
+/// Failed requests by reason, the most frequent first, with an example of it. Those that a saturated server still owed at a step's
+/// end are what saturation is.
+fn failed_requests(points: &[Point]) -> Option<String> {
+    let repeats = || points.iter().flat_map(|point| &point.repeats);
+    let owed = Failure::DrainLimit.to_string();
+    let is_saturated = |point: &&Point| {
+        let summary = point.summary.as_ref();
+        summary.is_some_and(|summary| matches!(summary.verdict, Verdict::Saturated(_)))
+    };
+    let saturated = points.iter().filter(is_saturated);
+    let of_saturated: u64 = saturated
+        .flat_map(|point| &point.repeats)
+        .filter_map(|repeat| repeat.errors.get(&owed))
+        .sum();
+    let mut failures = failures(repeats());
+    for (_, count, _) in failures.iter_mut().filter(|(reason, ..)| *reason == owed) {
+        *count -= of_saturated;
+    }
+    failures.retain(|(_, count, _)| *count > 0);
+    failures.sort_by_key(|(_, count, _)| Reverse(*count));
     let (_, _, example) = failures.first()?;
     let failed: u64 = failures.iter().map(|(_, count, _)| count).sum();
     let scheduled: u64 = repeats().map(|repeat| repeat.scheduled).sum();
@@ -395,7 +424,7 @@ fn first_clause(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tierlab_analysis::record::{Factors, Mode};
+    use tierlab_analysis::record::{Factors, Mode, Summary};
 
     fn point(repeats: Vec<Repeat>) -> Point {
         Point {
@@ -477,6 +506,43 @@ mod tests {
         ] {
             assert!(said.contains(part), "{part}: {said}");
         }
+    }
+
+    #[test]
+    fn the_most_frequent_reason_is_said_whatever_its_figures() {
+        let reasons = [
+            "foreign processes used 10.3 %",
+            "the hypervisor gave 6 %",
+            "the hypervisor gave 14 %",
+        ];
+        assert_eq!(most_frequent(reasons.into_iter()), Some(reasons[1]));
+        assert_eq!(most_frequent([].into_iter()), None);
+    }
+
+    #[test]
+    fn requests_owed_by_a_saturated_server_are_no_failures() {
+        let errors = |counts: &[(&str, u64)]| {
+            counts
+                .iter()
+                .map(|(reason, count)| ((*reason).to_owned(), *count))
+                .collect()
+        };
+        let repeat = |counts| Repeat {
+            scheduled: 1_000,
+            errors: errors(counts),
+            ..Repeat::empty()
+        };
+        let mut saturated = point(vec![repeat(&[("drain-limit", 300), ("503", 2)])]);
+        let summary = tierlab_analysis::summarise::summary(&saturated, &Limits::default(), None);
+        saturated.summary = Some(Summary {
+            verdict: Verdict::Saturated(Vec::new()),
+            ..summary
+        });
+        let points = [saturated, point(vec![repeat(&[("drain-limit", 1)])])];
+        assert_eq!(
+            failed_requests(&points).unwrap(),
+            "3 of 2,000 requests failed: 2 × 503, 1 × drain-limit"
+        );
     }
 
     #[test]
