@@ -533,7 +533,7 @@ mod tests {
             ..Repeat::empty()
         };
         let mut saturated = point(vec![repeat(&[("drain-limit", 300), ("503", 2)])]);
-        let summary = tierlab_analysis::summarise::summary(&saturated, &Limits::default(), None);
+        let summary = tierlab_analysis::summary(&saturated, &Limits::default(), None);
         saturated.summary = Some(Summary {
             verdict: Verdict::Saturated(Vec::new()),
             ..summary
