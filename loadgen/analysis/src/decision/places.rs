@@ -8,8 +8,11 @@ use crate::statistics::mean;
 
 /// Share within which two rates are the same, because a schedule may round.
 pub(super) const SAME: f64 = 0.002;
-/// Failed attempts in a row after which a rate is given up.
+/// Failed attempts in a row after which a rate is left for a while.
 pub(crate) const TRIES: u32 = 3;
+/// Evidence of other rates for each failed attempt after which a rate is tried again: a disturbance of the machine passes, and attempts at
+/// a rate that the instrument cannot offer stay few.
+const REST: u32 = 2;
 /// Failed requests below which any limit may be kept by coincidence.
 const FAILED: f64 = 2.0;
 /// Lower end of the rates that are pooled for the dependence at a rate, as a share of it.
@@ -37,6 +40,8 @@ pub(crate) struct Place {
     pub(crate) usable: u32,
     /// Unusable steps since the last usable one.
     pub(crate) in_vain: u32,
+    /// Usable steps of other rates since the last unusable one.
+    since: u32,
     /// Likelihood under each objective, then of failures.
     pub(crate) likelihoods: Vec<Likelihood>,
     /// Requests per independent observation.
@@ -53,6 +58,7 @@ impl Place {
             rps,
             usable: 0,
             in_vain: 0,
+            since: 0,
             likelihoods: vec![Likelihood::none(); objectives + 1],
             dependence,
             position: 0.0,
@@ -66,9 +72,9 @@ impl Place {
         self.usable > 0 && self.position < 0.0
     }
 
-    /// True if the rate could not be measured.
+    /// True if the rate could not be measured, and is not worth another attempt yet.
     pub(crate) fn is_stuck(&self) -> bool {
-        self.in_vain >= TRIES
+        self.in_vain >= TRIES && self.since < REST * self.in_vain
     }
 
     /// True if more requests failed than allowed. Short steps cannot show a share below one in a thousand, so such
@@ -80,6 +86,7 @@ impl Place {
     fn add(&mut self, question: &Question, step: &StepEvidence) {
         if says_nothing(step) {
             self.in_vain += 1;
+            self.since = 0;
             return;
         }
         let dependence = self.dependence;
@@ -143,6 +150,10 @@ pub(crate) fn gather(
             places.len() - 1
         });
         places[index].add(question, step);
+        if !says_nothing(step) {
+            let others = places.iter_mut().enumerate().filter(|(other, _)| *other != index);
+            others.for_each(|(_, other)| other.since += 1);
+        }
     }
     for place in &mut places {
         place.settle(question);

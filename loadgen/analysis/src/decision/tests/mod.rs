@@ -230,6 +230,30 @@ fn a_rate_tried_in_vain_three_times_is_left() {
 }
 
 #[test]
+fn a_rate_tried_in_vain_is_tried_again_after_steps_of_other_rates() {
+    let question = question();
+    let mut all = [candidate("a", 1.0, &[])];
+    let rates = Lab::new(&question, &all).rates;
+    let (low, high) = (rates[0], *rates.last().unwrap());
+    let disturbed = StepEvidence {
+        usable: Err("foreign load".into()),
+        ..step(high, 0.0)
+    };
+    let is_stuck = |all: &[Candidate]| Lab::new(&question, all).at(0, high).unwrap().is_stuck();
+    all[0].steps = vec![disturbed.clone(); 3];
+    all[0].steps.extend(vec![step(low, 0.0); 5]);
+    assert!(is_stuck(&all));
+    all[0].steps.push(step(low, 0.0));
+    assert!(!is_stuck(&all));
+    // Each further attempt in vain takes more of them.
+    all[0].steps.push(disturbed);
+    all[0].steps.extend(vec![step(low, 0.0); 7]);
+    assert!(is_stuck(&all));
+    all[0].steps.push(step(low, 0.0));
+    assert!(!is_stuck(&all));
+}
+
+#[test]
 fn bounds_hold_below_and_above_and_costs_change_with_instances() {
     let all = settled();
     let question = question();
