@@ -66,7 +66,7 @@ impl Worker {
     /// Starts process `number` of `of` on this host, one of this executable, with a link over its pipes.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The executable is not found or does not start.
     pub fn start(number: u32, of: u32) -> Result<Self, WorkerError> {
         let executable = Path::new("/proc/self/exe");
         let program = std::env::current_exe().map_err(WorkerError::io(executable))?;
@@ -93,7 +93,7 @@ impl Worker {
     /// Adds the process's name and end to an error of its link.
     ///
     /// # Errors
-    /// That of the link.
+    /// The given one, with the process's name and end.
     pub async fn check<T>(&mut self, heard: Result<T, LinkError>) -> Result<T, WorkerError> {
         let error = match heard {
             Ok(message) => return Ok(message),

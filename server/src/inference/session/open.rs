@@ -93,7 +93,7 @@ pub(crate) fn open(
         .iter()
         .map(|input| tensors::buffer(input.dtype))
         .collect();
-    // Where sessions run on one.
+    // Device of sessions that run on a GPU.
     let device = runtime.providers.cuda.device_id;
     let pinned = match provider {
         "cpu" => None,
