@@ -26,7 +26,7 @@ help: ## list the targets
 # What `make lab` runs, without the tiers and the spans that its plan does not use: 25 crates fewer. Where everything has been
 # built before, that is used: the two would build the same members again and again.
 LAB_PROGRAMS := -p tierlab-server -p tierlab-loadgen -p tierlab-models -p tierlab-origins
-lab: ## one question to nine variants, ten minutes of measuring: an answer and results/<run>/report.html
+lab: ## one question to ten variants, ten minutes of measuring: an answer and results/<run>/report.html
 	@if test -x $(BIN)/tierlab-storage-bench; then $(MAKE) build; else \
 		scripts/setup onnxruntime && $(CARGO) build --release --no-default-features $(LAB_PROGRAMS) --bins --locked; fi
 	$(BIN)/tierlab-loadgen lab configs/labs/quick.toml
