@@ -251,7 +251,7 @@ fn a_lost_agent_ends_the_run_which_is_resumed() {
         .spawn()
         .unwrap();
     let until = Instant::now() + Duration::from_secs(60);
-    while is_empty(&path.join("three")) && Instant::now() < until {
+    while (!out.join("journal.jsonl").exists() || is_empty(&path.join("three"))) && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(20));
     }
     let pid = nix::unistd::Pid::from_raw(i32::try_from(three.process.id()).unwrap());
