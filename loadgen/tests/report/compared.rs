@@ -3,7 +3,7 @@
 use crate::{run, scale, synthetic};
 use hdrhistogram::Histogram;
 use tierlab_analysis::curves::comparison::{Decision, WITHIN};
-use tierlab_analysis::record::{Objective, Percentile, Run, Verdict};
+use tierlab_analysis::record::{Objective, Percentile, Run, StreamFigure, Verdict};
 use tierlab_report::{Change, Outcome, comparison};
 
 #[test]
@@ -184,6 +184,43 @@ fn a_comparison_is_a_document_too() {
         "{p50}"
     );
     assert!(figures.iter().any(|figure| figure["decision"] == "worse"));
+}
+
+#[test]
+fn replies_that_stream_are_compared_by_their_first_event_and_gaps() {
+    let streaming = |ttft: f64| {
+        let mut run = ten_repeats(1_000_000, 1.0);
+        for repeat in &mut run.points[0].repeats {
+            let of = |factor: f64| {
+                let mut blocks = repeat.histograms.latency.clone();
+                scale(&mut blocks, factor);
+                blocks
+            };
+            repeat.histograms.streams = [(StreamFigure::Ttft, of(ttft)), (StreamFigure::Gap, of(0.1))].into();
+        }
+        run
+    };
+    let compared = comparison(&streaming(0.5), &streaming(0.8), WITHIN);
+    let decided = |what| {
+        compared
+            .changes
+            .iter()
+            .find(|change| change.what == what)
+            .unwrap()
+            .decision
+    };
+    assert_eq!(compared.outcome(), Outcome::Regression, "{}", compared.text());
+    for (what, decision) in [
+        ("p99", Decision::Equivalent),
+        ("ttft p50", Decision::Worse),
+        ("ttft p99", Decision::Worse),
+        ("gap p50", Decision::Equivalent),
+        ("gap p99", Decision::Equivalent),
+    ] {
+        assert_eq!(decided(what), decision, "{what}: {}", compared.text());
+    }
+    let other = comparison(&streaming(0.5), &ten_repeats(1_000_000, 1.0), WITHIN);
+    assert_eq!(other.outcome(), Outcome::Undecided, "{}", other.text());
 }
 
 #[test]

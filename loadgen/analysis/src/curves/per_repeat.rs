@@ -5,10 +5,11 @@
 
 use super::comparison::{Figure, Scale, SlowShare};
 use crate::costs::cost;
-use crate::record::{Interval, Point, Pricing, Repeat, counted, samples_needed};
+use crate::record::{Interval, Point, Pricing, Repeat, StreamFigure, counted, samples_needed};
 use crate::statistics::mean;
 use crate::statistics::percentile::BlockTable;
 use crate::statistics::sections::{OUTSIDE, Pairing, log_ratio, of_means};
+use hdrhistogram::Histogram;
 use std::ops::Range;
 use std::slice::from_ref;
 
@@ -19,13 +20,27 @@ pub fn pairing(a: &Point, b: &Point) -> Pairing {
     Sides::new(&counted(&a.repeats), &counted(&b.repeats)).pairing
 }
 
+/// Percentiles of replies that stream, which are compared like latencies.
+const STREAMS: [(StreamFigure, [(&str, f64); 2]); 2] = [
+    (StreamFigure::Ttft, [("ttft p50", 0.5), ("ttft p99", 0.99)]),
+    (StreamFigure::Gap, [("gap p50", 0.5), ("gap p99", 0.99)]),
+];
+
 /// Returns the figures of two points. A cost is a figure if either run has a price for it, and has no estimate if only
 /// one has.
 #[must_use]
 pub fn figures(a: &Point, b: &Point, pricing: [Option<&Pricing>; 2]) -> Vec<Figure> {
     let (counted_a, counted_b) = (counted(&a.repeats), counted(&b.repeats));
     let sides = Sides::new(&counted_a, &counted_b);
-    let mut figures = sides.percentiles();
+    let mut figures = sides.percentiles([("p50", 0.5), ("p95", 0.95), ("p99", 0.99)], |repeat| {
+        &repeat.histograms.latency
+    });
+    for (of, names) in STREAMS {
+        let mut repeats = sides.repeats.iter().flatten();
+        if repeats.any(|repeat| !stream_blocks(repeat, of).is_empty()) {
+            figures.extend(sides.percentiles(names, |repeat| stream_blocks(repeat, of)));
+        }
+    }
     figures.extend(sides.logarithms("mean", Scale::MoreIsWorse, |_, repeat| mean_latency(repeat)));
     figures.extend(throughput(a, b));
     let prices = [(a, pricing[0]), (b, pricing[1])];
@@ -134,10 +149,13 @@ impl<'a> Sides<'a> {
         })
     }
 
-    /// Compares p50, p95 and p99; without estimates if a repeat has no latencies.
-    fn percentiles(&self) -> Vec<Figure> {
-        let all = self.repeats.iter().flatten();
-        let table = BlockTable::new(all.map(|repeat| repeat.histograms.latency.as_slice()));
+    /// Compares percentiles of the blocks of each repeat; without estimates if a repeat has none.
+    fn percentiles<const N: usize>(
+        &self,
+        names: [(&'static str, f64); N],
+        blocks: impl Fn(&'a Repeat) -> &'a [Histogram<u64>],
+    ) -> Vec<Figure> {
+        let table = BlockTable::new(self.repeats.iter().flatten().copied().map(blocks));
         let split = self.repeats[0].len();
         let complete = table.repeats().len() == split + self.repeats[1].len();
         let sides = complete.then(|| table.repeats().split_at(split));
@@ -146,7 +164,7 @@ impl<'a> Sides<'a> {
                 .and_then(|sides| self.percentile(&table, sides, what, quantile))
                 .unwrap_or_else(|| Figure::unknown(what, Scale::MoreIsWorse))
         };
-        [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)].map(figure).into()
+        names.map(figure).into()
     }
 
     /// Compares a percentile of all requests of each side, with the difference between the repeats' percentiles and the
@@ -189,6 +207,11 @@ impl<'a> Sides<'a> {
             }),
         })
     }
+}
+
+/// Blocks of a figure of replies that stream; none if the repeat has none.
+fn stream_blocks(repeat: &Repeat, of: StreamFigure) -> &[Histogram<u64>] {
+    repeat.histograms.streams.get(&of).map_or(&[], Vec::as_slice)
 }
 
 /// Mean latency of a repeat in microseconds.
