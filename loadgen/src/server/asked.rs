@@ -58,7 +58,17 @@ pub(super) async fn fetched(
     limit: &Limit,
 ) -> Result<Answer, ControlError> {
     let asked = endpoint.ask(ask, limit, TIMEOUT).await;
-    let answer = asked.map_err(|error| refusal(url, &format!("no answer: {error}; is the server running there?")))?;
+    let answer = asked.map_err(|error| {
+        let is_silent = ["no connection", "no answer in"]
+            .iter()
+            .any(|text| error.says.starts_with(text));
+        let hint = if is_silent {
+            "; is the server running there?"
+        } else {
+            ""
+        };
+        refusal(url, &format!("no answer: {error}{hint}"))
+    })?;
     if answer.status.is_success() {
         return Ok(answer);
     }

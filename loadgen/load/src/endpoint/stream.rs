@@ -136,6 +136,10 @@ fn explained(error: &io::Error) -> String {
         "; name the certificate of its CA by --ca FILE (`target.ca`)"
     } else if text.contains("not valid for name") || text.contains("NotValidForName") {
         "; its certificate is for another name, which --host-header NAME (`target.host`) gives"
+    } else if text.contains("CaUsedAsEndEntity") {
+        "; it is the certificate of a CA: make the server's with `openssl req -x509 ... -addext basicConstraints=critical,CA:FALSE`"
+    } else if text.contains("Expired") {
+        "; its certificate has expired, by this machine's clock"
     } else if text.contains("CertificateRequired") || text.contains("certificate required") {
         "; it wants a certificate of the client: --cert FILE --key FILE (`target.cert`, `target.key`)"
     } else if text.contains("InvalidContentType") || text.contains("corrupt message") {
