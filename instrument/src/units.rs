@@ -61,17 +61,24 @@ pub fn latency_interval(interval: Option<&Interval>) -> String {
 /// A rate per second, without its unit.
 #[must_use]
 pub fn rate(per_s: f64) -> String {
-    if per_s >= 1_000.0 {
-        thousands(per_s.round() as u64)
+    let text = amount(per_s);
+    text.trim_end_matches(".0").to_owned()
+}
+
+/// A number of dollars, without their sign: `0.0124`, `13,014`.
+#[must_use]
+pub fn amount(usd: f64) -> String {
+    if usd >= 1_000.0 {
+        thousands(usd.round() as u64)
     } else {
-        digits3(per_s).trim_end_matches(".0").to_owned()
+        digits3(usd)
     }
 }
 
-/// Dollars: `$0.0124`.
+/// Dollars: `$0.0124`, `$13,014`.
 #[must_use]
 pub fn dollars(usd: f64) -> String {
-    format!("${}", digits3(usd))
+    format!("${}", amount(usd))
 }
 
 /// Dollars with their interval: `$0.0124 [0.0120–0.0131]`.
@@ -79,7 +86,7 @@ pub fn dollars(usd: f64) -> String {
 pub fn dollars_interval(interval: Option<&Interval>) -> String {
     interval.map_or_else(
         || NONE.to_owned(),
-        |usd| format!("{} [{}–{}]", dollars(usd.value), digits3(usd.lo), digits3(usd.hi)),
+        |usd| format!("{} [{}–{}]", dollars(usd.value), amount(usd.lo), amount(usd.hi)),
     )
 }
 
@@ -255,7 +262,10 @@ mod tests {
             [0.5, 50.0, 199.9, 4_000.0, 12_345.6].map(rate),
             ["0.500", "50", "200", "4,000", "12,346"]
         );
-        assert_eq!([0.012_4, 1.0, 12.345].map(dollars), ["$0.0124", "$1.00", "$12.3"]);
+        assert_eq!(
+            [0.012_4, 1.0, 12.345, 13_014.4].map(dollars),
+            ["$0.0124", "$1.00", "$12.3", "$13,014"]
+        );
         assert_eq!(
             [0.0, 0.000_1, 0.003, 0.0996, 0.918, 1.0].map(percent),
             ["0 %", "<0.1 %", "0.3 %", "10 %", "92 %", "100 %"]

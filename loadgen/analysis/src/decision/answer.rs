@@ -85,7 +85,9 @@ fn order(lab: &Lab<'_>, verdict: &LabVerdict) -> Vec<usize> {
 fn ranked(run: &Run, lab: &Lab<'_>, verdict: &LabVerdict, (index, reach): (usize, Reach)) -> Ranked {
     let (candidate, standing, question) = (&lab.candidates[index], &lab.standings[index], lab.question);
     let estimate = reach.estimate.filter(|rps| *rps > 0.0);
-    let shown = at_rps(lab, index);
+    // A variant that carries no rate is shown at the lowest that matters, as evidence.
+    let is_missed = standing.outcome == MeetsObjective::NotMet;
+    let shown = at_rps(lab, index).or_else(|| is_missed.then(|| lab.rates[0]));
     let of_variant = points(run, question).filter(|point| point.factors.label() == candidate.variant);
     let of_variant: Vec<&Point> = of_variant.collect();
     let point = shown.and_then(|rps| beside(&of_variant, question.demand.is_some(), rps));
@@ -111,7 +113,7 @@ fn ranked(run: &Run, lab: &Lab<'_>, verdict: &LabVerdict, (index, reach): (usize
         outcome: standing.outcome,
         at_rps: point.map(|point| point.factors.offered_rps).or(shown),
         p99_us: p99.map(|interval| interval.value),
-        p99_us_lo: p99.map(|interval| interval.lo),
+        p99_us_lo: p99.map(|interval| interval.lo).filter(|us| *us > 0.0),
         p99_us_hi: p99.map(|interval| interval.hi).filter(|us| us.is_finite()),
         p99_grade: summary.and_then(|summary| summary.grades.p99_grade),
         p99_missing: match summary.map(|summary| &summary.verdict) {

@@ -3,7 +3,7 @@
 use super::point_row::Tier;
 use super::table::Cell;
 use super::words;
-use crate::units::{bytes, digits3, dollars, dollars_interval, duration, latency, latency_interval, percent, rate};
+use crate::units::{amount, bytes, dollars, dollars_interval, duration, latency, latency_interval, percent, rate};
 use tierlab_analysis::record::{
     Answer, AnswerOutcome, Demand, Grade, Interval, MeetsObjective, Minimise, Mode, Question, Ranked, Run,
 };
@@ -192,7 +192,7 @@ pub(super) fn p99(ranked: &Ranked) -> Cell {
 }
 
 /// `812/s [780–850]`, `≥ 1,000/s` if no measured rate breaks the objective, `none` if every rate does; `812/s [≥ 780]` if no rate is
-/// known that certainly breaks it.
+/// known that certainly breaks it, `812/s [≤ 850]` if none is known that certainly meets it.
 pub(super) fn highest(ranked: &Ranked) -> Option<String> {
     let Some(value) = ranked.highest_rps else {
         return (ranked.outcome == MeetsObjective::NotMet).then(|| "none".to_owned());
@@ -201,7 +201,8 @@ pub(super) fn highest(ranked: &Ranked) -> Option<String> {
         (None, None) => format!("{}/s", rate(value)),
         (Some(lo), None) if ranked.highest_is_bound => format!("≥ {}/s", rate(lo)),
         (Some(lo), None) => format!("{}/s [≥ {}]", rate(value), rate(lo)),
-        (lo, Some(hi)) => format!("{}/s [{}–{}]", rate(value), rate(lo.unwrap_or(0.0)), rate(hi)),
+        (None, Some(hi)) => format!("{}/s [≤ {}]", rate(value), rate(hi)),
+        (Some(lo), Some(hi)) => format!("{}/s [{}–{}]", rate(value), rate(lo), rate(hi)),
     })
 }
 
@@ -221,7 +222,7 @@ pub(super) fn month(ranked: &Ranked) -> Option<String> {
     let value = ranked.usd_per_month?;
     let text = match (ranked.usd_per_month_lo, ranked.usd_per_month_hi) {
         (Some(lo), Some(hi)) => dollars_interval(Some(&Interval { value, lo, hi })),
-        (Some(lo), None) => format!("{} [≥ {}]", dollars(value), digits3(lo)),
+        (Some(lo), None) => format!("{} [≥ {}]", dollars(value), amount(lo)),
         _ => dollars(value),
     };
     Some(bound_sign(ranked).to_owned() + &text)

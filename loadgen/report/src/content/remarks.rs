@@ -361,22 +361,24 @@ fn most_frequent<'a>(reasons: impl Iterator<Item = &'a str>) -> Option<&'a str> 
 }
 
 /// Failed requests by reason, the most frequent first, with an example of it. Those that a saturated server still owed at a step's
-/// end are what saturation is.
+/// end are what saturation is, and those of a disturbed step count for nothing.
 fn failed_requests(points: &[Point]) -> Option<String> {
     let repeats = || points.iter().flat_map(|point| &point.repeats);
     let owed = Failure::DrainLimit.to_string();
-    let is_saturated = |point: &&Point| {
+    let is_saturated = |point: &Point| {
         let summary = point.summary.as_ref();
         summary.is_some_and(|summary| matches!(summary.verdict, Verdict::Saturated(_)))
     };
-    let saturated = points.iter().filter(is_saturated);
-    let of_saturated: u64 = saturated
-        .flat_map(|point| &point.repeats)
-        .filter_map(|repeat| repeat.errors.get(&owed))
-        .sum();
+    let unfinished = |point: &'_ Point| -> u64 {
+        let is_saturated = is_saturated(point);
+        let repeats = point.repeats.iter();
+        let repeats = repeats.filter(|repeat| is_saturated || repeat.disturbed.is_some());
+        repeats.filter_map(|repeat| repeat.errors.get(&owed)).sum()
+    };
+    let of_load: u64 = points.iter().map(unfinished).sum();
     let mut failures = failures(repeats());
     for (_, count, _) in failures.iter_mut().filter(|(reason, ..)| *reason == owed) {
-        *count -= of_saturated;
+        *count -= of_load;
     }
     failures.retain(|(_, count, _)| *count > 0);
     failures.sort_by_key(|(_, count, _)| Reverse(*count));
@@ -538,10 +540,18 @@ mod tests {
             verdict: Verdict::Saturated(Vec::new()),
             ..summary
         });
-        let points = [saturated, point(vec![repeat(&[("drain-limit", 1)])])];
+        let disturbed = Repeat {
+            disturbed: Some("stolen".to_owned()),
+            ..repeat(&[("drain-limit", 50)])
+        };
+        let points = [
+            saturated,
+            point(vec![repeat(&[("drain-limit", 1)])]),
+            point(vec![disturbed]),
+        ];
         assert_eq!(
             failed_requests(&points).unwrap(),
-            "3 of 2,000 requests failed: 2 × 503, 1 × drain-limit"
+            "3 of 3,000 requests failed: 2 × 503, 1 × drain-limit"
         );
     }
 

@@ -116,7 +116,7 @@ pub(crate) fn arrivals(factors: &Factors) -> String {
 /// The cache state with its size, where it has one: `warm 10 %`.
 pub(crate) fn cache(factors: &Factors) -> String {
     match factors.cache_share > 0.0 {
-        true => format!("{} {}", factors.cache, percent(factors.cache_share)),
+        true => format!("{} {}", factors.cache, percent(factors.cache_share.min(1.0))),
         false => factors.cache.clone(),
     }
 }
