@@ -181,6 +181,7 @@ fn ranking() -> Vec<Ranked> {
         Ranked {
             outcome: MeetsObjective::Unknown,
             p99_us: None,
+            p99_us_lo: None,
             usd_per_month: None,
             usd_per_10k: None,
             usd_parts: Vec::new(),

@@ -95,6 +95,8 @@ fn ranked(run: &Run, lab: &Lab<'_>, verdict: &LabVerdict, (index, reach): (usize
     // A point that is not valid says nothing about the server.
     let sound = summary.filter(|summary| summary.verdict == Verdict::Valid);
     let p99 = sound.and_then(|summary| summary.p99_us);
+    let below = sound.filter(|_| is_missed && p99.is_none());
+    let below = below.and_then(|summary| summary.p95_us.or(summary.p90_us).or(summary.p50_us));
     let tail = sound.and_then(|summary| summary.tail.as_ref()?.parts.first());
     let month = |rps: f64| -> Option<Monthly> {
         let terms = candidate.terms.as_ref().filter(|_| rps > 0.0)?;
@@ -113,7 +115,10 @@ fn ranked(run: &Run, lab: &Lab<'_>, verdict: &LabVerdict, (index, reach): (usize
         outcome: standing.outcome,
         at_rps: point.map(|point| point.factors.offered_rps).or(shown),
         p99_us: p99.map(|interval| interval.value),
-        p99_us_lo: p99.map(|interval| interval.lo).filter(|us| *us > 0.0),
+        p99_us_lo: match below {
+            Some(below) => Some(below.value),
+            None => p99.map(|interval| interval.lo).filter(|us| *us > 0.0),
+        },
         p99_us_hi: p99.map(|interval| interval.hi).filter(|us| us.is_finite()),
         p99_grade: summary.and_then(|summary| summary.grades.p99_grade),
         p99_missing: match summary.map(|summary| &summary.verdict) {

@@ -173,20 +173,27 @@ fn without_figures(missing: &str) -> String {
     }
 }
 
+/// `12.3 ms [11.8–12.9] at 300/s`; `≥ 98.2 ms at 134/s` if a lower percentile alone is known.
 pub(super) fn p99(ranked: &Ranked) -> Cell {
-    let Some(value) = ranked.p99_us else {
-        let at = ranked.p99_missing.as_deref().map(without_figures).unwrap_or_default();
-        return Cell { at, ..Cell::of(None) };
-    };
-    let lo = ranked.p99_us_lo.unwrap_or(0.0);
-    let open = (ranked.p99_grade == Some(Grade::Rough)).then_some(f64::INFINITY);
-    let text = match ranked.p99_us_hi.or(open) {
-        Some(hi) => latency_interval(Some(&Interval { value, lo, hi })),
-        None => latency(value),
-    };
     let at = ranked.at_rps.map(|rps| format!("at {}/s", rate(rps)));
+    let at = at.unwrap_or_default();
+    let text = match (ranked.p99_us, ranked.p99_us_lo) {
+        (None, Some(lo)) => format!("≥ {}", latency(lo)),
+        (None, None) => {
+            let at = ranked.p99_missing.as_deref().map(without_figures).unwrap_or_default();
+            return Cell { at, ..Cell::of(None) };
+        }
+        (Some(value), lo) => {
+            let lo = lo.unwrap_or(0.0);
+            let open = (ranked.p99_grade == Some(Grade::Rough)).then_some(f64::INFINITY);
+            match ranked.p99_us_hi.or(open) {
+                Some(hi) => latency_interval(Some(&Interval { value, lo, hi })),
+                None => latency(value),
+            }
+        }
+    };
     Cell {
-        at: at.unwrap_or_default(),
+        at,
         ..Cell::split(&text)
     }
 }
@@ -245,7 +252,39 @@ pub(super) fn dominant(ranked: &Ranked) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::without_figures;
+    use super::*;
+
+    #[test]
+    fn an_end_that_is_not_known_is_no_zero() {
+        let ranked = |p99: [Option<f64>; 3], highest: [Option<f64>; 3]| -> Ranked {
+            let [rps, rps_lo, rps_hi] = highest;
+            let text = serde_json::json!({
+                "variant": "a", "tier": "nvme", "outcome": "unknown", "at_rps": 134.0, "p99_us": p99[0], "p99_us_lo": p99[1],
+                "p99_us_hi": p99[2], "highest_rps": rps, "highest_rps_lo": rps_lo, "highest_rps_hi": rps_hi, "instances": 1,
+                "usd_per_month": 13_014.0, "usd_per_month_lo": 12_883.0, "usd_per_month_hi": null, "usd_per_10k": null,
+                "dominant_part": null, "dominant_share": null, "why": "", "steps": 1
+            });
+            serde_json::from_value(text).unwrap()
+        };
+        let of = |p99_us, highest_rps| {
+            let ranked = ranked(p99_us, highest_rps);
+            (p99(&ranked).text(), highest(&ranked).unwrap_or_default())
+        };
+        let missing = of([None, Some(98_200.0), None], [Some(4_469.0), None, Some(7_680.0)]);
+        assert_eq!(
+            missing,
+            ("≥ 98.2 ms at 134/s".to_owned(), "4,469/s [≤ 7,680]".to_owned())
+        );
+        let known = of(
+            [Some(9_050.0), Some(6_960.0), Some(26_100.0)],
+            [Some(812.0), Some(780.0), None],
+        );
+        assert_eq!(
+            known,
+            ("9.05 ms [6.96–26.1] at 134/s".to_owned(), "812/s [≥ 780]".to_owned())
+        );
+        assert_eq!(month(&ranked([None; 3], [None; 3])).unwrap(), "$13,014 [≥ 12,883]");
+    }
 
     #[test]
     fn a_missing_p99_has_its_verdict_and_reason() {
