@@ -7,9 +7,7 @@
 use super::messages::ModelInferRequest;
 use super::prescan::{Prescan, malformed};
 use crate::infer::{BadRequest, Data, MemoryBudget, OVER_BUDGET, Unlimited};
-use bytes::Bytes;
 use prost::Message;
-use std::collections::VecDeque;
 
 /// A request as it came.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -36,23 +34,12 @@ impl ReceivedRequest {
     /// Same as [`ReceivedRequest::decode`], and a refusal by `budget`.
     pub fn decode_within(data: &Data, budget: &dyn MemoryBudget) -> Result<Self, BadRequest> {
         let prescan = Prescan::of(data)?;
-        let rest_bytes = data.len() - prescan.raw.iter().map(|field| field.contents.len()).sum::<usize>();
-        let built = prescan.built_bytes(rest_bytes) + if data.is_whole() { 0 } else { rest_bytes };
+        let rest_bytes = if data.is_whole() { 0 } else { prescan.rest.len() };
+        let built = prescan.built_bytes() + rest_bytes;
         if built > FREE_BYTES && !budget.take(built) {
             return Err(BadRequest(OVER_BUDGET.to_owned()));
         }
-        let mut pieces = Pieces(data.pieces().cloned().collect());
-        let (mut raw, mut rest) = (Vec::with_capacity(prescan.raw.len()), Data::default());
-        let mut at = 0;
-        for field in prescan.raw {
-            pieces.take(field.begin - at, &mut rest);
-            pieces.take(field.contents.start - field.begin, &mut Data::default());
-            let mut contents = Data::default();
-            pieces.take(field.contents.len(), &mut contents);
-            raw.push(contents);
-            at = field.contents.end;
-        }
-        pieces.take(data.len() - at, &mut rest);
+        let Prescan { raw, rest, .. } = prescan;
         let message = ModelInferRequest::decode(rest.into_whole()).map_err(|e| malformed(&e))?;
         Ok(Self { message, raw })
     }
@@ -71,28 +58,13 @@ impl From<ModelInferRequest> for ReceivedRequest {
     }
 }
 
-/// Pieces to be taken off from the front.
-struct Pieces(VecDeque<Bytes>);
-
-impl Pieces {
-    fn take(&mut self, mut bytes: usize, into: &mut Data) {
-        while bytes > 0 {
-            let Some(mut piece) = self.0.pop_front() else { return };
-            if piece.len() > bytes {
-                self.0.push_front(piece.split_off(bytes));
-            }
-            bytes -= piece.len();
-            into.push(piece);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::messages::{InferParameter, InferTensor, InferTensorContents, ParameterChoice};
     use super::super::prescan::MAX_PARAMETERS;
     use super::*;
     use crate::infer::MAX_TENSORS;
+    use bytes::Bytes;
     use proptest::prelude::*;
 
     fn cut(bytes: &Bytes, at: &[usize]) -> Data {

@@ -3,10 +3,11 @@
 //! In: [`Bytes`]. Out: the pieces in order, a share of them, or all in one where somebody needs that. Shares point to the
 //! same memory; only [`Data::whole`] and [`Data::into_whole`] copy, and only where there are several pieces.
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
+use std::slice::Iter;
 
 /// Bytes in one or several pieces; two are equal when their bytes are, however they are cut.
 #[derive(Clone, Default)]
@@ -19,13 +20,11 @@ pub struct Data {
 
 impl Data {
     /// Bytes in all pieces.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.first.len() + self.rest.iter().map(Bytes::len).sum::<usize>()
     }
 
     /// True if there are no bytes.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.first.is_empty()
     }
@@ -44,28 +43,24 @@ impl Data {
         std::iter::once(&self.first).chain(&self.rest)
     }
 
+    /// A reader that begins at the front.
+    pub fn reader(&self) -> DataReader<'_> {
+        DataReader {
+            piece: &self.first,
+            here: &self.first,
+            next: self.rest.iter(),
+            left: self.len(),
+        }
+    }
+
     /// The bytes in `range`, sharing memory.
     ///
     /// # Panics
-    /// When the range ends past the end, or before it begins.
-    #[must_use]
+    /// When the range ends past the end.
     pub fn slice(&self, range: Range<usize>) -> Self {
-        assert!(
-            range.start <= range.end && range.end <= self.len(),
-            "{range:?} of {} bytes",
-            self.len()
-        );
-        let mut share = Self::default();
-        let mut begin = 0;
-        for piece in self.pieces() {
-            let end = begin + piece.len();
-            let (from, to) = (range.start.max(begin), range.end.min(end));
-            if from < to {
-                share.push(piece.slice(from - begin..to - begin));
-            }
-            begin = end;
-        }
-        share
+        let mut reader = self.reader();
+        reader.advance(range.start);
+        reader.share(range.len())
     }
 
     /// Takes `len` bytes off the front, sharing memory.
@@ -73,19 +68,18 @@ impl Data {
     /// # Panics
     /// When there are fewer.
     pub fn split_to(&mut self, len: usize) -> Self {
-        let front = self.slice(0..len);
-        *self = self.slice(len..self.len());
+        let mut reader = self.reader();
+        let (front, back) = (reader.share(len), reader.share(reader.left));
+        *self = back;
         front
     }
 
     /// True if there is at most one piece, so that making it contiguous needs no copy.
-    #[must_use]
     pub fn is_whole(&self) -> bool {
         self.rest.is_empty()
     }
 
     /// All bytes in one piece.
-    #[must_use]
     pub fn whole(&self) -> Cow<'_, [u8]> {
         if self.rest.is_empty() {
             Cow::Borrowed(&self.first)
@@ -108,6 +102,63 @@ impl Data {
         let mut all = BytesMut::with_capacity(self.len());
         self.pieces().for_each(|piece| all.extend_from_slice(piece));
         all
+    }
+}
+
+/// A place in [`Data`].
+pub struct DataReader<'a> {
+    piece: &'a Bytes,
+    /// The rest of the piece; empty only at the end.
+    here: &'a [u8],
+    next: Iter<'a, Bytes>,
+    left: usize,
+}
+
+impl DataReader<'_> {
+    /// The next `len` bytes, sharing memory.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    pub fn share(&mut self, len: usize) -> Data {
+        let mut share = Data::default();
+        self.share_into(len, &mut share);
+        share
+    }
+
+    /// Same as [`DataReader::share`], at the end of `into`.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    pub fn share_into(&mut self, mut len: usize, into: &mut Data) {
+        assert!(len <= self.left, "{len} of {} bytes", self.left);
+        while len > 0 {
+            let part = &self.here[..len.min(self.here.len())];
+            into.push(self.piece.slice_ref(part));
+            len -= part.len();
+            self.advance(part.len());
+        }
+    }
+}
+
+impl Buf for DataReader<'_> {
+    fn remaining(&self) -> usize {
+        self.left
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.here
+    }
+
+    fn advance(&mut self, mut bytes: usize) {
+        assert!(bytes <= self.left, "{bytes} of {} bytes", self.left);
+        self.left -= bytes;
+        while bytes >= self.here.len()
+            && let Some(next) = self.next.next()
+        {
+            bytes -= self.here.len();
+            (self.piece, self.here) = (next, next);
+        }
+        self.here = &self.here[bytes..];
     }
 }
 

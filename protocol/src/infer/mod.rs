@@ -16,7 +16,7 @@ mod tensor;
 mod text;
 mod writer;
 
-pub use data::Data;
+pub use data::{Data, DataReader};
 pub use reply::InferReply;
 pub use request::{InferRequest, RequestedOutput};
 pub(crate) use tensor::INPUT;

@@ -4,7 +4,7 @@
 //! it and it is worth it. The memory for either is counted before it is taken.
 
 use crate::request::{Account, Reason, Refusal};
-use bytes::Bytes;
+use bytes::Buf;
 use flate2::Compression;
 use flate2::bufread::{GzDecoder, ZlibDecoder};
 use flate2::write::{GzEncoder, ZlibEncoder};
@@ -64,7 +64,7 @@ pub(super) fn too_large(limit: usize) -> Refusal {
 
 /// A body as it was before it was compressed.
 pub(crate) fn inflate(coding: Coding, body: &Data, limit: usize, account: &mut Account) -> Result<Data, Refusal> {
-    let packed = PieceReader::of(body);
+    let packed = body.reader().reader();
     let mut reader: Box<dyn Read + '_> = match coding {
         Coding::Identity => Box::new(packed),
         Coding::Gzip => Box::new(GzipMembers::of(packed)),
@@ -101,43 +101,6 @@ pub(crate) fn inflate(coding: Coding, body: &Data, limit: usize, account: &mut A
         }
         // One byte over the limit is enough to see that it is too much.
         size = (2 * size).min(PIECE_BYTES).min(limit - len + 1);
-    }
-}
-
-/// The bytes of a body, piece by piece.
-struct PieceReader<'a> {
-    here: &'a [u8],
-    next: Box<dyn Iterator<Item = &'a Bytes> + 'a>,
-}
-
-impl<'a> PieceReader<'a> {
-    fn of(body: &'a Data) -> Self {
-        Self {
-            here: &[],
-            next: Box::new(body.pieces()),
-        }
-    }
-}
-
-impl Read for PieceReader<'_> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let read = self.fill_buf()?.read(out)?;
-        self.consume(read);
-        Ok(read)
-    }
-}
-
-impl BufRead for PieceReader<'_> {
-    fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        while self.here.is_empty() {
-            let Some(piece) = self.next.next() else { break };
-            self.here = piece;
-        }
-        Ok(self.here)
-    }
-
-    fn consume(&mut self, bytes: usize) {
-        self.here = &self.here[bytes..];
     }
 }
 
@@ -299,6 +262,7 @@ impl Write for CompressedPieces<'_> {
 mod tests {
     use super::*;
     use crate::request::{Admission, Limits, Reason};
+    use bytes::Bytes;
     use proptest::prelude::*;
     use std::sync::Arc;
     use std::time::Duration;
