@@ -5,13 +5,12 @@
 
 use super::calls::{unary, watching};
 use crate::front::state::{Phase, SharedState};
-use crate::front::triton_settings::{self, Changes};
+use crate::front::triton_settings;
 use crate::models::served_models::Target;
 use axum::extract::{Request, State as Shared};
 use axum::routing::MethodRouter;
 use futures::stream::{self, BoxStream, StreamExt};
 use serde_json::Value;
-use std::collections::HashMap;
 use std::time::Duration;
 use tierlab_protocol::grpc::SERVICE;
 use tierlab_protocol::grpc::health::{self, HealthCheckRequest, HealthCheckResponse, ServingStatus};
@@ -117,52 +116,42 @@ async fn trace_setting(state: SharedState, request: TraceSettings) -> Result<Tra
             version: None,
         })?;
     }
-    let wanted = |value: TraceValue| match value.value.as_slice() {
+    let setting = |value: TraceValue| match value.value.as_slice() {
         [] => Value::Null,
         _ => value.value.into(),
     };
-    let changes = request.settings.into_iter();
-    let changes: Changes = changes.map(|(name, value)| (name, wanted(value))).collect();
-    let settings = triton_settings::Trace::change(&changes)?;
-    let setting = |name: &str, value: &str| {
-        let value = vec![value.to_owned()];
-        (name.to_owned(), TraceValue { value })
+    let wanted = request.settings.into_iter();
+    let settings = triton_settings::change_trace(&wanted.map(|(name, value)| (name, setting(value))).collect())?;
+    let shown = |value: Value| TraceValue {
+        value: match value {
+            Value::String(text) => vec![text],
+            list => serde_json::from_value(list).unwrap_or_default(),
+        },
     };
     Ok(TraceSettings {
-        settings: HashMap::from([
-            setting("trace_level", settings.trace_level[0]),
-            setting("trace_rate", settings.trace_rate),
-            setting("trace_count", settings.trace_count),
-            setting("log_frequency", settings.log_frequency),
-        ]),
+        settings: settings.into_iter().map(|(name, value)| (name, shown(value))).collect(),
         model_name: String::new(),
     })
 }
 
 async fn log_settings(_: SharedState, request: LogSettings) -> Result<LogSettings, Status> {
-    let wanted = |value: LogValue| match value.parameter_choice {
+    let setting = |value: LogValue| match value.parameter_choice {
         Some(LogChoice::BoolParam(value)) => value.into(),
         Some(LogChoice::Uint32Param(value)) => value.into(),
         Some(LogChoice::StringParam(value)) => value.into(),
         None => Value::Null,
     };
-    let changes = request.settings.into_iter();
-    let changes: Changes = changes.map(|(name, value)| (name, wanted(value))).collect();
-    let log = triton_settings::Log::change(&changes)?;
-    let setting = |(name, choice): (&str, LogChoice)| {
-        let parameter_choice = Some(choice);
-        (name.to_owned(), LogValue { parameter_choice })
+    let wanted = request.settings.into_iter();
+    let settings = triton_settings::change_log(&wanted.map(|(name, value)| (name, setting(value))).collect())?;
+    let shown = |value: Value| LogValue {
+        parameter_choice: match value {
+            Value::Bool(value) => Some(LogChoice::BoolParam(value)),
+            Value::String(value) => Some(LogChoice::StringParam(value)),
+            level => level.as_u64().map(|level| LogChoice::Uint32Param(level as u32)),
+        },
     };
-    let settings = [
-        ("log_file", LogChoice::StringParam(log.log_file.into())),
-        ("log_info", LogChoice::BoolParam(log.log_info)),
-        ("log_warning", LogChoice::BoolParam(log.log_warning)),
-        ("log_error", LogChoice::BoolParam(log.log_error)),
-        ("log_verbose_level", LogChoice::Uint32Param(log.log_verbose_level)),
-        ("log_format", LogChoice::StringParam(log.log_format.into())),
-    ];
     Ok(LogSettings {
-        settings: settings.map(setting).into(),
+        settings: settings.into_iter().map(|(name, value)| (name, shown(value))).collect(),
     })
 }
 

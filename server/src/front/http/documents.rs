@@ -158,31 +158,31 @@ pub(super) async fn unload(
 }
 
 pub(super) async fn trace_settings() -> Response {
-    json(StatusCode::OK, &triton_settings::Trace::current())
+    json(StatusCode::OK, &triton_settings::trace())
 }
 
 pub(super) async fn model_trace_settings(Shared(state): Shared<SharedState>, Named(target): Named) -> Response {
-    answer(state.manager.find(&target).map(|_| triton_settings::Trace::current()))
+    answer(state.manager.find(&target).map(|_| triton_settings::trace()))
 }
 
 pub(super) async fn set_trace_settings(
     Shared(state): Shared<SharedState>,
     request: Request,
 ) -> Result<Response, Response> {
-    let (wanted, _) = options::<triton_settings::Changes>(&state, request).await?;
-    Ok(answer(triton_settings::Trace::change(&wanted)))
+    let (wanted, _) = options::<triton_settings::Settings>(&state, request).await?;
+    Ok(answer(triton_settings::change_trace(&wanted)))
 }
 
 pub(super) async fn log_settings() -> Response {
-    json(StatusCode::OK, &triton_settings::Log::current())
+    json(StatusCode::OK, &triton_settings::log())
 }
 
 pub(super) async fn set_log_settings(
     Shared(state): Shared<SharedState>,
     request: Request,
 ) -> Result<Response, Response> {
-    let (wanted, _) = options::<triton_settings::Changes>(&state, request).await?;
-    Ok(answer(triton_settings::Log::change(&wanted)))
+    let (wanted, _) = options::<triton_settings::Settings>(&state, request).await?;
+    Ok(answer(triton_settings::change_log(&wanted)))
 }
 
 /// No region is ever registered, so there is none to tell of.
