@@ -4,7 +4,8 @@ use crate::error::ModelsError;
 use crate::progress::human_bytes;
 use crate::stop::Stop;
 use crate::tables::export::export;
-use crate::tables::own::{ImportedTable, Part, TableRequest, import_table};
+pub(super) use crate::tables::own::TableRequest as ImportTableArgs;
+use crate::tables::own::{ImportedTable, Part, import_table};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -21,15 +22,6 @@ Examples:
 In config.toml of a model, `[joined.dense]` with `table = \"users\"` has the server read the rows of `entity_id`.";
 
 #[derive(Debug, Args)]
-pub(super) struct ImportTableArgs {
-    #[command(flatten)]
-    request: TableRequest,
-    /// Removed flag: every value is refused
-    #[arg(long, hide = true, value_parser = removed_preset)]
-    preset: Option<String>,
-}
-
-#[derive(Debug, Args)]
 pub(super) struct ExportTableArgs {
     /// Table to export
     #[arg(value_name = "TABLE.rows")]
@@ -39,21 +31,7 @@ pub(super) struct ExportTableArgs {
     to: PathBuf,
 }
 
-fn removed_preset(preset: &str) -> Result<String, String> {
-    Err(match preset {
-        "criteo" => {
-            "presets were removed: pass --key @row, --delimiter tab and --header, and gather columns with \
-                     --vector and --hash"
-        }
-        _ => "presets were removed: write the rows as Parquet, Arrow IPC, CSV or TFRecord first",
-    }
-    .to_owned())
-}
-
-pub(super) async fn run_import(
-    ImportTableArgs { request, .. }: ImportTableArgs,
-    stop: &Stop,
-) -> Result<(), ModelsError> {
+pub(super) async fn run_import(request: ImportTableArgs, stop: &Stop) -> Result<(), ModelsError> {
     let (part, allowed, stop) = (request.part, request.allow_bad_rows, stop.clone());
     let work = tokio::task::spawn_blocking(move || import_table(&request, &stop));
     let imported = work

@@ -1,4 +1,4 @@
-//! Text without a header line, row numbers as keys, and the removed presets.
+//! Text without a header line, and row numbers as keys.
 
 use super::{Read, fail, succeed};
 use std::fs;
@@ -87,20 +87,5 @@ fn row_numbers_are_keys_of_one_file_only() {
     let table = Read::table(&at.join("f/t.rows"));
     for row in 0..3_i64 {
         assert_eq!(table.column(&row.to_le_bytes(), "x").unwrap(), (5 + row).to_le_bytes());
-    }
-}
-
-#[test]
-fn removed_presets_say_what_to_pass_instead() {
-    let folder = tempfile::tempdir().unwrap();
-    for (preset, advice) in [("criteo", "--delimiter tab"), ("cifar10", "Parquet")] {
-        let refused = fail(
-            folder.path(),
-            &["import-table", "x.txt", "--preset", preset, "--name", "c"],
-        );
-        assert!(
-            refused.contains("presets were removed") && refused.contains(advice),
-            "{refused}"
-        );
     }
 }
