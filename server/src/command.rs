@@ -65,7 +65,6 @@ Examples:
   ORT_DYLIB_PATH=/opt/onnxruntime/lib/libonnxruntime.so tierlab-server --tier memory --listen 127.0.0.1:0";
 
 /// Runs the command with the arguments and the environment of the process.
-#[must_use]
 pub fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
     let environment = std::env::var("TIERLAB_LOG__FORMAT").ok();
@@ -108,15 +107,15 @@ fn start(args: Args, format: &mut LogFormat) -> Result<()> {
             .collect(),
         ..args.sources
     })?;
-    *format = log_format.unwrap_or(config.log_format);
+    *format = log_format.unwrap_or(config.raw.log.format);
     let level = log_level.as_deref().filter(|level| !level.is_empty());
-    let level = level.unwrap_or(&config.log_level);
+    let level = level.unwrap_or(&config.raw.log.level);
     log::start(*format, level)?;
-    tierlab_program::can_start_workers(config.runtime.worker_threads)
+    tierlab_program::can_start_workers(config.raw.runtime.worker_threads)
         .context("starting the async runtime (`runtime.worker_threads`)")?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    if config.runtime.worker_threads > 0 {
-        builder.worker_threads(config.runtime.worker_threads);
+    if config.raw.runtime.worker_threads > 0 {
+        builder.worker_threads(config.raw.runtime.worker_threads);
     }
     let runtime = builder
         .thread_name("http")
@@ -139,7 +138,7 @@ fn start(args: Args, format: &mut LogFormat) -> Result<()> {
             grpc,
         };
         let shutdown = shutdown(exit_with_parent)?;
-        let limit = config.drain + HARD_EXIT_AFTER;
+        let limit = config.raw.drain.timeout + HARD_EXIT_AFTER;
         let shutdown = async move {
             shutdown.await;
             exit_after(limit);

@@ -106,26 +106,26 @@ pub async fn run(
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), ServerError> {
     let on_registry = |e: prometheus::Error| ServerError::Load(format!("metrics: {e}"));
-    let variant = config.telemetry.variant.iter();
+    let variant = config.raw.telemetry.variant.iter();
     let labels = variant.map(|name| (VARIANT_LABEL.to_owned(), name.clone())).collect();
     let registry = Registry::new_custom(None, Some(labels)).map_err(on_registry)?;
     let metrics = Arc::new(Metrics::register(&registry).map_err(on_registry)?);
     let storage_metrics = StorageMetrics::register(&registry).map_err(on_registry)?;
     metrics
         .in_flight_limit
-        .set(i64::try_from(config.limits.max_in_flight).unwrap_or(i64::MAX));
-    let _gpus = gpu::watch(&registry, config.telemetry.gpu_interval).map_err(on_registry)?;
-    let telemetry = Telemetry::start(&config.telemetry, metrics.for_spans())?;
+        .set(i64::try_from(config.raw.admission.max_in_flight).unwrap_or(i64::MAX));
+    let _gpus = gpu::watch(&registry, config.raw.telemetry.gpu_interval).map_err(on_registry)?;
+    let telemetry = Telemetry::start(&config.raw.telemetry, metrics.for_spans())?;
     memory::note_limits();
     let (memory, set_by) = memory::of_this_process();
-    let buffered = config.limits.max_buffered_bytes;
+    let buffered = config.raw.admission.max_buffered_bytes;
     tracing::info!(
         memory,
         set_by,
         buffered,
         "memory, and what requests may hold of it, in bytes"
     );
-    let admission = Admission::new(config.limits, metrics.in_flight.clone());
+    let admission = Admission::new(config.raw.admission, metrics.in_flight.clone());
     let pipeline = Pipeline { admission, metrics };
     let manager = ModelManager::new(config.management.clone());
     let state = Arc::new(ServerState {
@@ -162,7 +162,7 @@ pub async fn run(
     state.draining.store(true, Relaxed);
     tracing::info!("shutting down: no new connections, admitted requests are finished");
     leave.send_replace(true);
-    let finished = finish(front, &state, config.drain).await;
+    let finished = finish(front, &state, config.raw.drain.timeout).await;
     if let Some(telemetry) = telemetry {
         telemetry.finish().await;
     }
@@ -192,7 +192,7 @@ fn warn_if_exposed(address: SocketAddr, listener_config: &ListenerConfig) {
 
 /// Opens the tiers and ONNX Runtime, and loads the models.
 async fn load(config: &Config, state: &ServerState, storage_metrics: &StorageMetrics) -> Result<(), ServerError> {
-    let settings = &config.runtime;
+    let settings = &config.raw.runtime;
     let chosen = [
         ("ORT_DYLIB_PATH", config.library.as_deref()),
         ("[runtime] library", settings.library.as_deref()),
@@ -208,15 +208,16 @@ async fn load(config: &Config, state: &ServerState, storage_metrics: &StorageMet
     let mut info = features.rows.info();
     info.notes.extend(features.destination.note());
     let version = runtime.version.clone();
+    let revalidate_s = config.raw.features.revalidate_s;
     let source = ModelSource {
         tier,
         loader: Loader {
             runtime,
             features,
-            tables: LiveTables::new(config.revalidate),
+            tables: LiveTables::new((revalidate_s > 0).then(|| Duration::from_secs(revalidate_s))),
             metrics: Arc::clone(&state.pipeline.metrics),
             admission: Arc::clone(&state.pipeline.admission),
-            queue_capacity: config.limits.max_in_flight,
+            queue_capacity: config.raw.admission.max_in_flight,
             optimized: open_optimized(config)?,
             mapped: MappedWeights::new(settings.weights.clone()),
             limits: LoadLimits {
@@ -249,10 +250,10 @@ async fn load(config: &Config, state: &ServerState, storage_metrics: &StorageMet
 
 /// The cache of optimised graphs, where there is one.
 fn open_optimized(config: &Config) -> Result<Option<Arc<OptimizedCache>>, ServerError> {
-    let Some(folder) = &config.runtime.optimized_cache else {
+    let Some(folder) = &config.raw.runtime.optimized_cache else {
         return Ok(None);
     };
-    let opened = OptimizedCache::open(folder, config.runtime.optimized_cache_max_bytes);
+    let opened = OptimizedCache::open(folder, config.raw.runtime.optimized_cache_max_bytes);
     let opened =
         opened.map_err(|e| ServerError::Load(format!("{} (`runtime.optimized_cache`): {e}", folder.display())))?;
     Ok(Some(Arc::new(opened)))
@@ -299,7 +300,11 @@ async fn open_tiers(
         return Err(ConfigError::at("features.rows", what).into());
     }
     let models = wrap(&models, Role::Model, &off)?;
-    let models = Limited::new(models, config.max_file_bytes, "repository.max_file_bytes");
+    let models = Limited::new(
+        models,
+        config.raw.repository.max_file_bytes,
+        "repository.max_file_bytes",
+    );
     Ok((Arc::new(models), features))
 }
 

@@ -18,10 +18,8 @@ use crate::inference::runtime::{MappedConfig, NEVER_FROM_MEMORY_BYTES};
 use crate::inference::session::layout::MAX_CORES;
 use crate::models::management::{ALL_MODELS, ManagementSettings};
 use crate::request::Limits;
-use crate::telemetry::config::TelemetryConfig;
-use crate::telemetry::log::LogFormat;
 use files::{ADMIN_TOKEN, TOKEN, cache_of, listener_config, parse_tiers, read_table, read_tiers, tier_file};
-use raw::{Raw, RawFeatures, RawRows, RuntimeConfig};
+use raw::{Raw, RawFeatures, RawRows};
 use schemars::Schema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -127,25 +125,15 @@ pub struct Config {
     pub(crate) feature_tier: TierConfig,
     /// Over the feature tier.
     pub(crate) cache: CacheConfig,
-    /// The largest file of a model that is read.
-    pub(crate) max_file_bytes: u64,
     /// Layout of feature tables on their tier.
     pub(crate) layout: TableLayout,
     /// Memory that feature rows are read into.
     pub(crate) destination: RowDestination,
-    /// Interval between checks for a new table version; `None` disables them.
-    pub(crate) revalidate: Option<Duration>,
-    pub(crate) limits: Limits,
     pub(crate) connections: ListenerConfig,
     /// `ORT_DYLIB_PATH`.
     pub(crate) library: Option<PathBuf>,
-    pub(crate) runtime: RuntimeConfig,
-    /// Time that admitted requests may take to finish after a termination signal.
-    pub(crate) drain: Duration,
-    pub(crate) telemetry: TelemetryConfig,
-    pub(crate) log_format: LogFormat,
-    /// Filter of the log.
-    pub(crate) log_level: String,
+    /// The checked document, for everything that is taken as it stands.
+    pub(crate) raw: Raw,
 }
 
 impl Config {
@@ -213,7 +201,7 @@ impl Config {
     }
 
     fn build(
-        raw: Raw,
+        mut raw: Raw,
         tiers: &BTreeMap<String, TierConfig>,
         cache: impl FnOnce(&str) -> Result<CacheConfig, ConfigError>,
         sources: &Sources,
@@ -231,39 +219,32 @@ impl Config {
         let grpc_listen = address("grpc_listen", &sources.grpc_listen, &raw.grpc_listen)?;
         let addresses: Vec<SocketAddr> = [Some(listen), grpc_listen].into_iter().flatten().collect();
         check_numbers(&raw, &file)?;
+        raw.telemetry.check(&file.to_string())?;
+        fit_weights(&mut raw.runtime.weights, sources)?;
+        fit_limits(&mut raw.admission);
         let [model_tier, feature_tier] = chosen_tiers(&raw, tiers, sources)?;
         let cache = cache(feature_tier.0)?;
         Ok(Self {
             listen,
             grpc_listen,
-            max_file_bytes: raw.repository.max_file_bytes,
             layout: TableLayout::of(&raw.features.layout)
                 .or_else(|what| fail(format!("{file}: `features.layout`: {what}")))?,
             destination: destination_of(&raw.features, &cache, sources)?,
-            revalidate: (raw.features.revalidate_s > 0).then(|| Duration::from_secs(raw.features.revalidate_s)),
             management: ManagementSettings {
                 control: raw.repository.control,
                 poll_interval: raw.repository.poll_interval,
                 admin: raw.admin.enabled,
-                models: models_of(raw.models, &file)?,
-                model_configs: model_configs_of(raw.model_config, &file)?,
+                models: models_of(std::mem::take(&mut raw.models), &file)?,
+                model_configs: model_configs_of(std::mem::take(&mut raw.model_config), &file)?,
                 drain: raw.drain.timeout,
                 tier_file: tier_file(&sources.config, model_tier.0),
             },
             model_tier: model_tier.1.clone(),
             feature_tier: feature_tier.1.clone(),
             cache,
-            limits: limits_of(raw.admission),
-            connections: listener_config(&raw.tls, raw.connections, raw.access, sources, &addresses)?,
+            connections: listener_config(&raw.tls, raw.connections, raw.access.clone(), sources, &addresses)?,
             library,
-            runtime: RuntimeConfig {
-                weights: mapped_of(raw.runtime.weights, sources)?,
-                ..raw.runtime
-            },
-            drain: raw.drain.timeout,
-            telemetry: raw.telemetry.checked(&file.to_string())?,
-            log_format: raw.log.format,
-            log_level: raw.log.level,
+            raw,
         })
     }
 }
@@ -383,7 +364,7 @@ fn destination_of(raw: &RawFeatures, cache: &CacheConfig, sources: &Sources) -> 
 /// Folder for files of many GiB: `/tmp` is often in memory.
 const TEMPORARY_FOLDER: &str = "/var/tmp";
 
-fn mapped_of(mut mapped: MappedConfig, sources: &Sources) -> Result<MappedConfig, ConfigError> {
+fn fit_weights(mapped: &mut MappedConfig, sources: &Sources) -> Result<(), ConfigError> {
     if mapped.from_bytes > NEVER_FROM_MEMORY_BYTES {
         return fail(format!(
             "{}: `runtime.weights.map_from_bytes` may be {NEVER_FROM_MEMORY_BYTES} at most: ONNX Runtime takes no such \
@@ -396,16 +377,15 @@ fn mapped_of(mut mapped: MappedConfig, sources: &Sources) -> Result<MappedConfig
         let chosen = environment.find(|(name, value)| name == "TMPDIR" && !value.is_empty());
         mapped.folder = chosen.map_or(TEMPORARY_FOLDER, |(_, folder)| folder).into();
     }
-    Ok(mapped)
+    Ok(())
 }
 
 /// Fits the bytes that requests may hold together to the memory that there is, where the configuration does not say.
-fn limits_of(mut limits: Limits) -> Limits {
+fn fit_limits(limits: &mut Limits) {
     if limits.max_buffered_bytes == 0 {
         let share = memory::of_this_process().0 / BUFFERED_SHARE;
         limits.max_buffered_bytes = MAX_FITTED_BYTES.min(usize::try_from(share).unwrap_or(MAX_FITTED_BYTES));
     }
-    limits
 }
 
 #[cfg(test)]

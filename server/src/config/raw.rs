@@ -15,41 +15,41 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tierlab_storage::wrappers::CacheConfig;
 
-#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(title = "Tierlab server")]
-pub(super) struct Raw {
-    pub(super) listen: Option<String>,
-    pub(super) grpc_listen: Option<String>,
-    pub(super) models: Vec<String>,
-    pub(super) tier: Option<String>,
-    pub(super) model_tier: Option<String>,
-    pub(super) feature_tier: Option<String>,
+pub(crate) struct Raw {
+    pub(crate) listen: Option<String>,
+    pub(crate) grpc_listen: Option<String>,
+    pub(crate) models: Vec<String>,
+    pub(crate) tier: Option<String>,
+    pub(crate) model_tier: Option<String>,
+    pub(crate) feature_tier: Option<String>,
     // Checked here; what is in force depends on the tier.
     #[serde(rename = "cache")]
     _cache: CacheConfig,
-    pub(super) features: RawFeatures,
-    pub(super) admission: Limits,
-    pub(super) connections: Bounds,
-    pub(super) access: RawAccess,
-    pub(super) tls: TlsFiles,
-    pub(super) runtime: RuntimeConfig,
-    pub(super) drain: RawDrain,
-    pub(super) repository: RawRepository,
+    pub(crate) features: RawFeatures,
+    pub(crate) admission: Limits,
+    pub(crate) connections: Bounds,
+    pub(crate) access: RawAccess,
+    pub(crate) tls: TlsFiles,
+    pub(crate) runtime: RuntimeConfig,
+    pub(crate) drain: RawDrain,
+    pub(crate) repository: RawRepository,
     #[schemars(with = "BTreeMap<String, serde_json::Map<String, serde_json::Value>>")]
-    pub(super) model_config: BTreeMap<String, toml::Table>,
-    pub(super) admin: RawAdmin,
-    pub(super) log: RawLog,
-    pub(super) telemetry: TelemetryConfig,
+    pub(crate) model_config: BTreeMap<String, toml::Table>,
+    pub(crate) admin: RawAdmin,
+    pub(crate) log: RawLog,
+    pub(crate) telemetry: TelemetryConfig,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct RawFeatures {
-    pub(super) layout: String,
-    pub(super) rows: RawRows,
-    pub(super) prove_every: u32,
-    pub(super) revalidate_s: u64,
+pub(crate) struct RawFeatures {
+    pub(crate) layout: String,
+    pub(crate) rows: RawRows,
+    pub(crate) prove_every: u32,
+    pub(crate) revalidate_s: u64,
 }
 
 impl Default for RawFeatures {
@@ -65,17 +65,17 @@ impl Default for RawFeatures {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum RawRows {
+pub(crate) enum RawRows {
     Host,
     Device,
 }
 
-#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct RawAccess {
-    pub(super) token_file: Option<PathBuf>,
-    pub(super) admin_token_file: Option<PathBuf>,
-    pub(super) allowed_hosts: Vec<String>,
+pub(crate) struct RawAccess {
+    pub(crate) token_file: Option<PathBuf>,
+    pub(crate) admin_token_file: Option<PathBuf>,
+    pub(crate) allowed_hosts: Vec<String>,
 }
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -95,11 +95,11 @@ pub(crate) struct RuntimeConfig {
     pub(crate) instances: FitConfig,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct RawDrain {
+pub(crate) struct RawDrain {
     #[serde(rename = "timeout_ms", with = "Millis")]
-    pub(super) timeout: Duration,
+    pub(crate) timeout: Duration,
 }
 
 impl Default for RawDrain {
@@ -110,13 +110,13 @@ impl Default for RawDrain {
     }
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct RawRepository {
-    pub(super) control: ControlMode,
+pub(crate) struct RawRepository {
+    pub(crate) control: ControlMode,
     #[serde(rename = "poll_interval_ms", with = "Millis")]
-    pub(super) poll_interval: Duration,
-    pub(super) max_file_bytes: u64,
+    pub(crate) poll_interval: Duration,
+    pub(crate) max_file_bytes: u64,
 }
 
 impl Default for RawRepository {
@@ -129,17 +129,17 @@ impl Default for RawRepository {
     }
 }
 
-#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct RawAdmin {
-    pub(super) enabled: bool,
+pub(crate) struct RawAdmin {
+    pub(crate) enabled: bool,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct RawLog {
-    pub(super) format: LogFormat,
-    pub(super) level: String,
+pub(crate) struct RawLog {
+    pub(crate) format: LogFormat,
+    pub(crate) level: String,
 }
 
 impl Default for RawLog {

@@ -59,7 +59,7 @@ fn files_environment_and_flags_overlay_each_other() {
             ..CacheConfig::default()
         }
     );
-    assert_eq!(config.limits.timeout, Duration::from_millis(77));
+    assert_eq!(config.raw.admission.timeout, Duration::from_millis(77));
     assert_eq!(config.model_tier.kind(), "memory");
     assert!(
         matches!(&config.feature_tier, TierConfig::Nvme(nvme) if nvme.root.as_deref() == Some(Path::new("/elsewhere")))
@@ -210,7 +210,7 @@ fn mapped_weights_go_where_the_environment_or_the_key_says() {
                 .collect(),
             ..sources(&folder)
         };
-        Config::read(&sources).map(|config| config.runtime.weights)
+        Config::read(&sources).map(|config| config.raw.runtime.weights)
     };
     assert_eq!(read(None, &[]).unwrap().folder, Path::new("/var/tmp"));
     assert_eq!(read(Some("/disk"), &[]).unwrap().folder, Path::new("/disk"));

@@ -44,7 +44,7 @@ impl Default for TelemetryConfig {
 
 impl TelemetryConfig {
     /// Checks the values, and completes the URL.
-    pub(crate) fn checked(mut self, file: &str) -> Result<Self, ConfigError> {
+    pub(crate) fn check(&mut self, file: &str) -> Result<(), ConfigError> {
         let bad = |key: &str, what: &str| fail(format!("{file}: `telemetry.{key}` {what}"));
         if !(0.0..=1.0).contains(&self.sampling_ratio) {
             return bad("sampling_ratio", "must be a share from 0 to 1");
@@ -62,11 +62,11 @@ impl TelemetryConfig {
                 "must be from 100 to 60000, or 0 for no looks at the GPUs",
             );
         }
-        self.variant = self.variant.filter(|name| !name.is_empty());
+        self.variant.take_if(|name| name.is_empty());
         if self.variant.as_ref().is_some_and(|name| !is_plain_name(name)) {
             return bad("variant", "is no plain name (letters, digits, `.`, `_`, `-`)");
         }
-        self.traces_url = match self.traces_url {
+        self.traces_url = match &self.traces_url {
             None => None,
             Some(_) if !cfg!(feature = "otlp") => {
                 return bad(
@@ -75,13 +75,13 @@ impl TelemetryConfig {
                      leave the key out",
                 );
             }
-            Some(endpoint) => match traces_url(&endpoint) {
+            Some(endpoint) => match traces_url(endpoint) {
                 // The endpoint may hold a password: it is not repeated.
                 None => return bad("otlp_endpoint", "is no URL such as http://127.0.0.1:4318"),
                 url => url,
             },
         };
-        Ok(self)
+        Ok(())
     }
 }
 
@@ -119,8 +119,8 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused_by_key_without_secrets() {
         let refused = |text: &str| {
-            let raw: TelemetryConfig = toml::from_str(text).unwrap();
-            raw.checked("server.toml").unwrap_err().to_string()
+            let mut raw: TelemetryConfig = toml::from_str(text).unwrap();
+            raw.check("server.toml").unwrap_err().to_string()
         };
         assert!(refused("sampling_ratio = 1.5").contains("telemetry.sampling_ratio"));
         assert!(refused("sampling_ratio = nan").contains("telemetry.sampling_ratio"));
@@ -134,8 +134,8 @@ mod tests {
     #[cfg(not(feature = "otlp"))]
     #[test]
     fn an_endpoint_that_nothing_can_send_to_is_refused() {
-        let raw: TelemetryConfig = toml::from_str("otlp_endpoint = \"http://127.0.0.1:4318\"").unwrap();
-        let error = raw.checked("server.toml").unwrap_err().to_string();
+        let mut raw: TelemetryConfig = toml::from_str("otlp_endpoint = \"http://127.0.0.1:4318\"").unwrap();
+        let error = raw.check("server.toml").unwrap_err().to_string();
         assert!(
             error.contains("telemetry.otlp_endpoint") && error.contains("`otlp`"),
             "{error}"
