@@ -1,6 +1,6 @@
 //! Batching settings and request priorities.
 
-use super::BadModelFile;
+use super::{BadModelFile, check_range};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +39,7 @@ pub struct BatchingConfig {
 }
 
 /// Levels of priority at most.
-const MAX_PRIORITY_LEVELS: u32 = 64;
+const MAX_PRIORITY_LEVELS: usize = 64;
 
 fn one_or_more<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<u32>, D::Error> {
     #[derive(Deserialize)]
@@ -80,19 +80,21 @@ impl BatchingConfig {
             self.check_unbatched()?;
         }
         let is_row_count = |rows: &u32| (1..=max_batch_size).contains(rows);
+        check_range(
+            "batching.preferred_rows",
+            self.preferred_rows.len(),
+            0,
+            MAX_PREFERRED_ROWS,
+        )?;
         let (levels, default_level) = (self.priority_levels, self.default_priority_level);
+        check_range("batching.priority_levels", levels as usize, 0, MAX_PRIORITY_LEVELS)?;
         let what = if let Some(rows) = self.preferred_rows.iter().find(|rows| !is_row_count(rows)) {
             format!(
                 "`batching.preferred_rows` has {rows}, which is not between 1 and `max_batch_size` ({max_batch_size})"
             )
-        } else if self.preferred_rows.len() > MAX_PREFERRED_ROWS {
-            let count = self.preferred_rows.len();
-            format!("`batching.preferred_rows` has {count} numbers, the most is {MAX_PREFERRED_ROWS}")
         } else if (1..max_batch_size).contains(&self.max_request_rows) {
             let rows = self.max_request_rows;
             format!("`batching.max_request_rows` ({rows}) is below `max_batch_size` ({max_batch_size})")
-        } else if levels > MAX_PRIORITY_LEVELS {
-            format!("`batching.priority_levels` is {levels}, the most is {MAX_PRIORITY_LEVELS}")
         } else if default_level > levels {
             format!(
                 "`batching.default_priority_level` ({default_level}) is above `batching.priority_levels` ({levels})"

@@ -4,7 +4,7 @@ use super::batching::BatchingConfig;
 use super::instances::InstanceConfig;
 use super::reshape::Reshape;
 use super::warmup::{self, WarmupSample};
-use super::{BadModelFile, is_plain_name};
+use super::{BadModelFile, check_range, is_plain_name};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -130,7 +130,6 @@ impl ModelConfig {
     }
 
     /// The samples of the warm-up with dimensions as the graph has them, where the config reshapes inputs.
-    #[must_use]
     pub fn graph_warmup(&self) -> Vec<WarmupSample> {
         let mut samples = self.warmup.clone();
         for declared in &self.inputs {
@@ -223,10 +222,12 @@ fn check_version_policy(policy: &VersionPolicy) -> Result<(), BadModelFile> {
         VersionPolicy::Specific { versions } if versions.is_empty() || versions.contains(&0) => Err(BadModelFile(
             "`version_policy.specific.versions` must name at least one version, each at least 1".into(),
         )),
-        VersionPolicy::Specific { versions } if versions.len() > MAX_NAMED_VERSIONS => Err(BadModelFile(format!(
-            "`version_policy.specific.versions` names {}, the most is {MAX_NAMED_VERSIONS}",
-            versions.len()
-        ))),
+        VersionPolicy::Specific { versions } => check_range(
+            "version_policy.specific.versions",
+            versions.len(),
+            1,
+            MAX_NAMED_VERSIONS,
+        ),
         _ => Ok(()),
     }
 }

@@ -1,13 +1,13 @@
 //! Number, threads and device of a model's sessions.
 
-use super::BadModelFile;
+use super::{BadModelFile, check_range};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Sessions of one model at most.
-const MAX_INSTANCES: u32 = 256;
+const MAX_INSTANCES: usize = 256;
 /// Threads of one session at most, inside operators and between them.
-const MAX_SESSION_THREADS: u32 = 1024;
+const MAX_SESSION_THREADS: usize = 1024;
 /// Threads of all sessions of a model at most.
 const MAX_MODEL_THREADS: u32 = 4096;
 /// CPUs that a model's sessions may be pinned to at most.
@@ -46,29 +46,25 @@ impl Default for InstanceConfig {
 impl InstanceConfig {
     pub(super) fn check(&self) -> Result<(), BadModelFile> {
         let threads = [self.intra_op_threads, self.inter_op_threads];
-        for (key, value, most) in [
-            ("instances.count", self.count, MAX_INSTANCES),
-            ("instances.intra_op_threads", threads[0], MAX_SESSION_THREADS),
-            ("instances.inter_op_threads", threads[1], MAX_SESSION_THREADS),
-        ] {
-            if value == 0 {
-                return Err(BadModelFile(format!("`{key}` must be at least 1")));
-            }
-            if value > most {
-                return Err(BadModelFile(format!("`{key}` is {value}, the most is {most}")));
-            }
-        }
+        check_range("instances.count", self.count as usize, 1, MAX_INSTANCES)?;
+        check_range(
+            "instances.intra_op_threads",
+            threads[0] as usize,
+            1,
+            MAX_SESSION_THREADS,
+        )?;
+        check_range(
+            "instances.inter_op_threads",
+            threads[1] as usize,
+            1,
+            MAX_SESSION_THREADS,
+        )?;
+        check_range("instances.cpus", self.cpus.len(), 0, MAX_CPUS)?;
         let all = self.count * (threads[0] + threads[1]);
         if all > MAX_MODEL_THREADS {
             return Err(BadModelFile(format!(
                 "`instances.count` ({}) times the threads of each session ({} and {}) is {all}, the most is {MAX_MODEL_THREADS}",
                 self.count, threads[0], threads[1]
-            )));
-        }
-        if self.cpus.len() > MAX_CPUS {
-            let len = self.cpus.len();
-            return Err(BadModelFile(format!(
-                "`instances.cpus` names {len}, the most is {MAX_CPUS}"
             )));
         }
         Ok(())
@@ -90,7 +86,6 @@ pub enum InstanceKind {
 
 impl InstanceKind {
     /// True if the server decides.
-    #[must_use]
     pub fn is_auto(&self) -> bool {
         *self == Self::Auto
     }

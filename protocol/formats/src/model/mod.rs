@@ -28,6 +28,17 @@ use tierlab_protocol::tensor::TensorSpec;
 #[error("{0}")]
 pub struct BadModelFile(pub String);
 
+/// Checks a number, or how many entries a list has.
+fn check_range(key: &str, value: usize, least: usize, most: usize) -> Result<(), BadModelFile> {
+    if value < least {
+        return Err(BadModelFile(format!("`{key}` must be at least {least}")));
+    }
+    if value > most {
+        return Err(BadModelFile(format!("`{key}`: {value}, the most is {most}")));
+    }
+    Ok(())
+}
+
 /// The name of the graph's file inside a version folder.
 pub const MODEL_FILE: &str = "model.onnx";
 /// The name of the config file inside a model's folder.
@@ -45,7 +56,6 @@ pub const FEATURES_PREFIX: &str = "features";
 
 /// True if a model, table or version name is safe as one path segment: letters, digits, `.`, `_`, `-`, at most 128 of them, not
 /// starting with a dot.
-#[must_use]
 pub fn is_plain_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 128

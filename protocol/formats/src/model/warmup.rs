@@ -1,6 +1,6 @@
 //! Warm-up samples: a version's first runs.
 
-use super::{BadModelFile, is_plain_name};
+use super::{BadModelFile, check_range, is_plain_name};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -58,12 +58,7 @@ fn one() -> u32 {
 /// Checks what can be checked without the graph.
 pub(super) fn check(samples: &[WarmupSample], max_batch_size: u32) -> Result<(), BadModelFile> {
     let fail = |what: String| Err(BadModelFile(what));
-    if samples.len() > MAX_WARMUP_SAMPLES {
-        return fail(format!(
-            "`warmup`: {} samples, the most is {MAX_WARMUP_SAMPLES}",
-            samples.len()
-        ));
-    }
+    check_range("warmup", samples.len(), 0, MAX_WARMUP_SAMPLES)?;
     for sample in samples {
         let name = &sample.name;
         if sample.batch_size == 0 || sample.batch_size > max_batch_size.max(1) {
