@@ -10,7 +10,7 @@ use crate::error::ConfigError;
 use crate::telemetry::config::TelemetryConfig;
 use crate::telemetry::counters::SpanCounts;
 use http::Method;
-use opentelemetry::trace::{SpanContext, SpanId, SpanKind, TraceContextExt, TraceFlags, TraceId, TraceState};
+use opentelemetry::trace::{SpanId, SpanKind, TraceId};
 use opentelemetry_otlp::{RetryPolicy, SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{
@@ -67,7 +67,7 @@ impl Telemetry {
         let (queue, queued) = mpsc::channel(config.queue_requests);
         let task = tokio::spawn(send(exporter, queued, counts.clone(), config.timeout));
         Ok(Some(Arc::new(Self {
-            sampler: Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(config.sampling_ratio))),
+            sampler: Sampler::TraceIdRatioBased(config.sampling_ratio),
             queue: Mutex::new(Some(queue)),
             counts,
             task: Mutex::new(Some(task)),
@@ -86,16 +86,16 @@ impl Telemetry {
         }
         let ids = RandomIdGenerator::default();
         let trace_id = parent.map_or_else(|| ids.new_trace_id(), trace_id_of);
-        let above = parent.map(|parent| {
-            let flags = TraceFlags::default().with_sampled(parent.sampled);
-            let context = SpanContext::new(trace_id, parent_id_of(parent), flags, true, TraceState::NONE);
-            opentelemetry::Context::new().with_remote_span_context(context)
-        });
-        let kind = SpanKind::Server;
-        let sampled = self
-            .sampler
-            .should_sample(above.as_ref(), trace_id, "", &kind, &[], &[]);
-        (sampled.decision == SamplingDecision::RecordAndSample).then(|| RequestSpan {
+        let sampled = parent.map_or_else(
+            || {
+                let by_ratio = self
+                    .sampler
+                    .should_sample(None, trace_id, "", &SpanKind::Server, &[], &[]);
+                by_ratio.decision == SamplingDecision::RecordAndSample
+            },
+            |parent| parent.sampled,
+        );
+        sampled.then(|| RequestSpan {
             telemetry: self,
             span: OpenSpan {
                 trace_id,
