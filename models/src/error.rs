@@ -79,7 +79,6 @@ impl ModelsError {
     }
 
     /// Returns the exit code: 2 for bad usage or config, 3 for an incomplete result, 1 otherwise.
-    #[must_use]
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,

@@ -116,7 +116,6 @@ fn describe_model(folder: &Path, verify: bool, stop: &Stop) -> Result<String, Mo
 }
 
 /// Formats a manifest as indented lines.
-#[must_use]
 pub fn describe_manifest(manifest: &Manifest) -> String {
     let mut text = format!("  by {}\n", manifest.generator);
     describe_interface(&mut text, &manifest.inputs, &manifest.outputs);
@@ -161,7 +160,6 @@ fn describe_table(file: &Path, verify: bool, stop: &Stop) -> Result<String, Mode
 }
 
 /// Formats a table's keys and columns as indented lines.
-#[must_use]
 pub fn describe_columns(header: &TableHeader) -> String {
     let ids = header.ids();
     let entities = match &header.schema.key {

@@ -20,7 +20,6 @@ pub struct Progress {
 
 impl Progress {
     /// Starts the progress over `total` bytes.
-    #[must_use]
     pub fn bytes(label: &str, total: u64) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(total).with_message(label.to_owned());
@@ -67,7 +66,6 @@ impl Progress {
     }
 
     /// Seconds since the start.
-    #[must_use]
     pub fn seconds(&self) -> f64 {
         self.started.elapsed().as_secs_f64()
     }
@@ -96,7 +94,6 @@ impl Drop for Progress {
 }
 
 /// Formats bytes, as `5.1 GB`.
-#[must_use]
 pub fn human_bytes(bytes: u64) -> String {
     DecimalBytes(bytes).to_string()
 }

@@ -58,7 +58,6 @@ impl StagedFile {
     }
 
     /// File to write to.
-    #[must_use]
     pub fn file(&self) -> &File {
         &self.file
     }
@@ -73,7 +72,6 @@ impl StagedFile {
     }
 
     /// Path to name in errors about writing.
-    #[must_use]
     pub fn partial(&self) -> &Path {
         &self.partial
     }

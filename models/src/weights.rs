@@ -11,7 +11,6 @@ pub struct Weights(ChaCha8Rng);
 
 impl Weights {
     /// Creates the stream of one model's seed. `model` separates models with the same seed.
-    #[must_use]
     pub fn new(model: &str, seed: u64) -> Self {
         Self(ChaCha8Rng::from_seed(stream_seed(model, seed, 0)))
     }
@@ -29,13 +28,11 @@ impl Weights {
 }
 
 /// Returns the bound of He's uniform initialisation for layers followed by ReLU (He et al. 2015, arXiv:1502.01852).
-#[must_use]
 pub fn he_bound(fan_in: usize) -> f32 {
     (6.0 / fan_in as f32).sqrt()
 }
 
 /// Returns the bound of Xavier's uniform initialisation (Glorot & Bengio 2010).
-#[must_use]
 pub fn xavier_bound(fan_in: usize, fan_out: usize) -> f32 {
     (6.0 / (fan_in + fan_out) as f32).sqrt()
 }

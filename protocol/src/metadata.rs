@@ -155,14 +155,12 @@ impl Default for VersionPolicy {
 
 impl VersionPolicy {
     /// True for the default policy.
-    #[must_use]
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 
     /// The versions to serve out of those that are there, in rising order. A version that [`VersionPolicy::Specific`]
     /// names is among them whether it is there or not.
-    #[must_use]
     pub fn choose(&self, there: &BTreeSet<u64>) -> BTreeSet<u64> {
         match self {
             Self::Latest { num_versions } => there.iter().rev().take(*num_versions as usize).copied().collect(),

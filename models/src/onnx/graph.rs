@@ -30,7 +30,6 @@ pub struct GraphBuilder {
 
 impl GraphBuilder {
     /// Creates an empty graph.
-    #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
             graph: GraphProto {
@@ -136,7 +135,6 @@ impl GraphBuilder {
 }
 
 /// Creates an integer attribute.
-#[must_use]
 pub fn int(name: &str, value: i64) -> AttributeProto {
     AttributeProto {
         name: name.to_owned(),
@@ -147,7 +145,6 @@ pub fn int(name: &str, value: i64) -> AttributeProto {
 }
 
 /// Creates an attribute of integers.
-#[must_use]
 pub fn ints(name: &str, values: &[i64]) -> AttributeProto {
     AttributeProto {
         name: name.to_owned(),

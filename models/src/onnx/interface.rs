@@ -82,7 +82,6 @@ fn spec(role: &str, value: &ValueInfoProto, inferred: &[TensorSpec]) -> Result<T
 }
 
 /// Returns the protocol's name of an ONNX element type.
-#[must_use]
 pub fn dtype(elem_type: i32) -> Option<DataType> {
     Some(match ElementType::try_from(elem_type).ok()? {
         ElementType::Undefined => return None,

@@ -24,7 +24,6 @@ pub struct CtrRow {
 }
 
 /// Returns the values of entity `id` in the table of `seed`.
-#[must_use]
 pub fn row_values(seed: u64, id: i64) -> CtrRow {
     let mut rng = ChaCha8Rng::from_seed(stream_seed("ctr.rows", seed, id));
     CtrRow {

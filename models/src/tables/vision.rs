@@ -18,7 +18,6 @@ const PATCHES: usize = SIDE / PATCH;
 const NOISE: u8 = 31;
 
 /// Returns the pixels of entity `id` in the table of `seed`: channel, row, column.
-#[must_use]
 pub fn row_values(seed: u64, id: i64) -> Vec<u8> {
     let mut pixels = vec![0; IMAGE_BYTES];
     paint(seed, id, &mut pixels);

@@ -23,7 +23,6 @@ pub struct Mount {
 }
 
 /// The innermost mount that holds a folder. Of two on one folder it is the later one, which hides the other.
-#[must_use]
 pub fn holding(mountinfo: &str, folder: &Path) -> Option<Mount> {
     let holding = all(mountinfo).filter(|mount| folder.starts_with(&mount.folder));
     holding.max_by_key(|mount| mount.folder.as_os_str().len())
@@ -69,7 +68,6 @@ impl fmt::Display for Mount {
 
 impl Mount {
     /// Returns the value of an option such as `rsize`, of the file system or of the mount.
-    #[must_use]
     pub fn option(&self, name: &str) -> Option<&str> {
         let all = self.of_filesystem.split(',').chain(self.options.split(','));
         all.filter_map(|option| option.split_once('='))
@@ -77,7 +75,6 @@ impl Mount {
     }
 
     /// True if an option without a value is set.
-    #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.of_filesystem
             .split(',')

@@ -47,7 +47,6 @@ pub struct Array {
 }
 
 /// Bytes in front of little-endian elements that make them a file; `None` for a type that NumPy does not have.
-#[must_use]
 pub fn header(dtype: DataType, shape: &[i64]) -> Option<Vec<u8>> {
     let (name, _) = NUMBERS.iter().find(|(_, known)| *known == dtype)?;
     let dims: String = shape.iter().map(|dim| format!("{dim}, ")).collect();

@@ -68,7 +68,6 @@ const BUILD_COMMIT: Option<&str> = option_env!("TIERLAB_BUILD_COMMIT");
 
 /// `0.1.0 (commit 1234abcd, release, opt-level 3, x86_64-unknown-linux-gnu, rustc 1.92.0)`; the first call decides. `commit` is
 /// what the program knows by itself, and goes before what its build was told.
-#[must_use]
 pub fn version(commit: Option<&str>) -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();
     TEXT.get_or_init(|| {
@@ -86,7 +85,6 @@ pub fn version(commit: Option<&str>) -> &'static str {
 
 /// Answers `--completions SHELL` (to stdout) and `--man FOLDER` (a page for the program and each of its subcommands), where one
 /// of them is the first argument; the exit code then. For those who package: not part of `--help`.
-#[must_use]
 pub fn describe<P: CommandFactory>() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     let flag = arguments.next()?;

@@ -16,7 +16,6 @@ const MAX_PARENTS: usize = 8;
 
 /// Folders installed with the executable (by its package, or in its Python environment), then the set-up folder below the
 /// current directory, the executable's, and their parents.
-#[must_use]
 pub fn folders() -> Vec<PathBuf> {
     let executable = std::env::current_exe().ok();
     let own = executable.as_deref().and_then(Path::parent);
@@ -63,7 +62,6 @@ fn pythons_in(library: &Path) -> Vec<PathBuf> {
 }
 
 /// The library with the highest version in a folder.
-#[must_use]
 pub fn newest_in(folder: &Path) -> Option<PathBuf> {
     let files = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
     let libraries = files.filter_map(|path| Some((version_of(&path)?, path)));

@@ -7,14 +7,12 @@ use schemars::{JsonSchema, Schema};
 use serde_json::{Value, json};
 
 /// Schema of a TOML file that a program reads.
-#[must_use]
 pub fn of_toml<T: JsonSchema>() -> Schema {
     let settings = SchemaSettings::draft2020_12().with_transform(RecursiveTransform(without_null));
     settings.into_generator().into_root_schema_for::<T>()
 }
 
 /// Schema of a JSON document that a program writes.
-#[must_use]
 pub fn of_json<T: JsonSchema>() -> Schema {
     let settings = SchemaSettings::draft2020_12().for_serialize();
     settings.into_generator().into_root_schema_for::<T>()

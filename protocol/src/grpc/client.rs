@@ -18,13 +18,11 @@ use prost::Message;
 pub const PREFIX_BYTES: usize = 5;
 
 /// The path that infer calls are posted to.
-#[must_use]
 pub fn infer_path() -> String {
     format!("/{SERVICE}/ModelInfer")
 }
 
 /// The names of the status codes, by number; `None` for one that the protocol does not have.
-#[must_use]
 pub fn code_name(code: u16) -> Option<&'static str> {
     const NAMES: [&str; 17] = [
         "OK",
@@ -49,7 +47,6 @@ pub fn code_name(code: u16) -> Option<&'static str> {
 }
 
 /// A message in its frame, not compressed.
-#[must_use]
 pub fn framed(message: &impl Message) -> Bytes {
     let len = message.encoded_len();
     let mut out = BytesMut::with_capacity(PREFIX_BYTES + len);
@@ -61,7 +58,6 @@ pub fn framed(message: &impl Message) -> Bytes {
 }
 
 /// The one message of a body; `None` where the body is no whole frame, more than one, or compressed.
-#[must_use]
 pub fn unframed(body: &Bytes) -> Option<Bytes> {
     let (prefix, rest) = body.split_first_chunk::<PREFIX_BYTES>()?;
     let len = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize;
@@ -70,7 +66,6 @@ pub fn unframed(body: &Bytes) -> Option<Bytes> {
 
 impl ModelInferRequest {
     /// The message that asks `model` for what `request` asks for, its inputs raw.
-    #[must_use]
     pub fn of(model: &str, request: InferRequest) -> Self {
         let timeout = request.timeout_us.map(|timeout_us| ("timeout", timeout_us));
         let priority = (request.priority > 0).then_some(("priority", request.priority));

@@ -61,7 +61,6 @@ impl From<tensor::DataType> for DataType {
 impl ModelInput {
     /// A tensor as Triton's configuration writes it; `batched` leaves the first dimension out. `reshape` is the shape in the
     /// graph, where that is another.
-    #[must_use]
     pub fn new(spec: &TensorSpec, batched: bool, reshape: Option<Vec<i64>>) -> Self {
         Self {
             name: spec.name.clone(),

@@ -11,7 +11,6 @@ use prost_types::{Any, Duration};
 pub const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
 
 /// The details of a refusal that may be tried again after `seconds`.
-#[must_use]
 pub fn retry_details(code: i32, message: &str, seconds: u32) -> Bytes {
     let retry = RetryInfo {
         retry_delay: Some(Duration {

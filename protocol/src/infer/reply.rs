@@ -25,7 +25,6 @@ pub struct InferReply {
 impl InferReply {
     /// The reply's body and, where any output is binary, the length of its JSON part. `binary` says of each output
     /// whether it is; one without a JSON form ([`Tensor::has_json_form`]) is binary whatever it says.
-    #[must_use]
     pub fn encode(&self, binary: &[bool]) -> (Bytes, Option<usize>) {
         let encoded = self.encode_within(binary, &Unlimited);
         let encoded = encoded.unwrap_or_else(|| unreachable!("an unlimited budget"));
@@ -35,7 +34,6 @@ impl InferReply {
 
     /// The reply's body, as [`InferReply::encode`], in pieces where it is large; the memory of what is not shared with the
     /// outputs is reserved as it grows. `None` where `budget` refused.
-    #[must_use]
     pub fn encode_within(&self, binary: &[bool], budget: &dyn MemoryBudget) -> Option<Encoded> {
         let asked = binary.iter().copied().chain(std::iter::repeat(false));
         let outputs = self.outputs.iter().zip(asked);

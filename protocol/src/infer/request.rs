@@ -65,13 +65,11 @@ impl InferRequest {
     ///
     /// # Panics
     /// When an input has no JSON form ([`Tensor::has_json_form`]).
-    #[must_use]
     pub fn encode_json(&self) -> Vec<u8> {
         self.encode(false).into_data().into_whole().into()
     }
 
     /// The request with all inputs as binary: the body, and the length of its JSON part.
-    #[must_use]
     pub fn encode_binary(&self) -> (Bytes, usize) {
         let encoded = self.encode(true);
         let json_len = encoded.json_len;

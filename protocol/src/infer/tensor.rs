@@ -23,7 +23,6 @@ pub struct Tensor {
 
 impl Tensor {
     /// True if the tensor can be written as JSON: `FP16` and `BF16` are binary only, and `BYTES` must be UTF-8.
-    #[must_use]
     pub fn has_json_form(&self) -> bool {
         match self.dtype {
             DataType::Fp16 | DataType::Bf16 => false,

@@ -42,7 +42,6 @@ pub enum Piece {
 
 impl Piece {
     /// The bytes.
-    #[must_use]
     pub fn bytes(&self) -> &Bytes {
         match self {
             Self::Own(bytes) | Self::Shared(bytes) => bytes,

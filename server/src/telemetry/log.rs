@@ -70,7 +70,6 @@ pub fn start(format: LogFormat, filter: &str) -> Result<(), ConfigError> {
 impl LogFormat {
     /// Format requested on the command line or in the environment. It is read without a parser, so that errors in them use this
     /// format too.
-    #[must_use]
     pub fn asked_for(arguments: &[String], environment: Option<&str>) -> Self {
         let pairs = arguments.windows(2).map(|pair| format!("{}={}", pair[0], pair[1]));
         let asked = |words: &str| words == "--log-format=json" || words == "--set=log.format=json";

@@ -28,7 +28,6 @@ impl Reshape {
     }
 
     /// The other side's shape of a tensor; none where `shape` is not like the one side's.
-    #[must_use]
     pub fn apply(&self, shape: &[i64]) -> Option<Vec<i64>> {
         if shape.len() != self.from.len() {
             return None;

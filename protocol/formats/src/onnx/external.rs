@@ -150,7 +150,6 @@ pub enum Placeholder {
 
 impl Placeholder {
     /// Detects a placeholder from the first bytes of a file; 1 KiB of it is enough.
-    #[must_use]
     pub fn of(beginning: &[u8]) -> Option<Self> {
         if beginning.starts_with(LFS_POINTER) {
             let text = String::from_utf8_lossy(&beginning[..beginning.len().min(LFS_POINTER_BYTES)]);

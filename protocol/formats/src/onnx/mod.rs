@@ -49,7 +49,6 @@ pub fn decode(onnx: Bytes) -> Result<ModelProto, String> {
 }
 
 /// Returns the tensors that inference can use: those of the graph and of the functions that it calls.
-#[must_use]
 pub fn inference_tensors(model: &ModelProto) -> Vec<&TensorProto> {
     let mut found = Vec::new();
     model.graph.iter().for_each(|graph| in_graph(graph, &mut found));
@@ -61,7 +60,6 @@ pub fn inference_tensors(model: &ModelProto) -> Vec<&TensorProto> {
 }
 
 /// Returns every tensor: those of [`inference_tensors`], and those of the graphs for training.
-#[must_use]
 pub fn all_tensors(model: &ModelProto) -> Vec<&TensorProto> {
     let mut found = inference_tensors(model);
     for training in &model.training_info {

@@ -31,7 +31,6 @@ include!(concat!(env!("OUT_DIR"), "/tensorflow.rs"));
 
 /// The record of a row: a feature for each column, its key if it has one, and the sample's key. A column that is called as the sample's key
 /// is the feature `__key__.column`.
-#[must_use]
 pub fn of_row(schema: &TableSchema, key: &str, row: &[u8]) -> Vec<u8> {
     let mut feature = BTreeMap::new();
     let kind = Some(bytes_list(key.as_bytes().to_vec()));

@@ -56,25 +56,21 @@ impl ShardIndex {
     }
 
     /// Bytes of the shard that this is the index of.
-    #[must_use]
     pub const fn shard_bytes(&self) -> u64 {
         self.shard_bytes
     }
 
     /// All samples, in order of key.
-    #[must_use]
     pub fn samples(&self) -> &[Sample] {
         &self.samples
     }
 
     /// Position of a key's sample; `None` if the shard has none.
-    #[must_use]
     pub fn find(&self, key: &str) -> Option<&Sample> {
         self.position(key, 0).map(|at| &self.samples[at])
     }
 
     /// The number of a key's sample among [`samples`](Self::samples). It is looked for at `expected` first: scans go from one to the next.
-    #[must_use]
     pub fn position(&self, key: &str, expected: usize) -> Option<usize> {
         if self.samples.get(expected).is_some_and(|sample| sample.key == key) {
             return Some(expected);
@@ -104,7 +100,6 @@ impl ShardIndex {
     }
 
     /// The index's bytes.
-    #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.extend_from_slice(&[0; 4]);

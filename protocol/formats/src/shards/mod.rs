@@ -45,7 +45,6 @@ pub const MAX_SAMPLE_BYTES: u64 = 80 << 20;
 /// or a key.
 ///
 /// Names are split as in `WebDataset`: <https://github.com/webdataset/webdataset>, "the `WebDataset` format".
-#[must_use]
 pub fn key_and_extension(name: &str) -> Option<(&str, &str)> {
     let file = name.rfind('/').map_or(0, |slash| slash + 1);
     let dot = file + name[file..].find('.')?;

@@ -44,13 +44,11 @@ pub struct Walk {
 
 impl Walk {
     /// A walk over an archive of so many bytes.
-    #[must_use]
     pub fn new(len: u64) -> Self {
         Self { len, ..Self::default() }
     }
 
     /// True after the zero blocks that end a whole archive. An archive cut off between two members has none.
-    #[must_use]
     pub const fn has_ended(&self) -> bool {
         self.has_ended
     }
@@ -259,7 +257,6 @@ pub struct Expected<'a> {
 /// `None` where another header is there, of which [`members`] makes sense, or says what is wrong with it.
 ///
 /// Nothing is allocated: whoever reads rows again and again knows which files come, and in which order.
-#[must_use]
 pub fn split_expected<'a>(bytes: &'a [u8], key: &str, extension: &str) -> Option<Expected<'a>> {
     let (block, rest) = bytes.split_first_chunk::<BLOCK>()?;
     let after_key = block[..MAX_NAME_BYTES].strip_prefix(key.as_bytes())?;

@@ -17,7 +17,6 @@ pub const FOOT_BYTES: usize = 4;
 
 /// The checksum as the format stores it: rotated and shifted, so that a checksum of bytes that hold checksums is none of
 /// theirs.
-#[must_use]
 pub fn masked_crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }

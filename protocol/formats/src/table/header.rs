@@ -90,37 +90,31 @@ impl TableHeader {
     }
 
     /// Offset of row 0, in bytes.
-    #[must_use]
     pub fn header_len(&self) -> u64 {
         header_len_of(self.schema_json().len(), self.block_crcs.len()).max(self.reserved_bytes)
     }
 
     /// The length of the whole file.
-    #[must_use]
     pub fn file_len(&self) -> u64 {
         self.rows_end() + self.index_bytes
     }
 
     /// Offset behind the last row, in bytes.
-    #[must_use]
     pub fn rows_end(&self) -> u64 {
         self.header_len() + self.rows * u64::from(self.stride)
     }
 
     /// Range of the key index; `None` if entities have no keys.
-    #[must_use]
     pub fn index_range(&self) -> Option<Range<u64>> {
         self.schema.key.as_ref().map(|_| self.rows_end()..self.file_len())
     }
 
     /// The ids that the table holds; where entities have keys, the numbers of the rows.
-    #[must_use]
     pub fn ids(&self) -> Range<i64> {
         self.first_id..self.first_id + self.rows.cast_signed()
     }
 
     /// The byte range of an entity's row; `None` where the table does not hold the id.
-    #[must_use]
     pub fn row_range(&self, id: i64) -> Option<Range<u64>> {
         if !self.ids().contains(&id) {
             return None;
@@ -130,7 +124,6 @@ impl TableHeader {
     }
 
     /// The byte range of a block and the checksum that it must have.
-    #[must_use]
     pub fn block(&self, index: u64) -> Option<(Range<u64>, u32)> {
         let crc = *self.block_crcs.get(usize::try_from(index).ok()?)?;
         let first = index * u64::from(self.rows_per_block);
@@ -172,7 +165,6 @@ impl TableHeader {
     }
 
     /// The header's bytes, [`TableHeader::header_len`] of them.
-    #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let schema = self.schema_json();
         let len = self.header_len();

@@ -44,19 +44,16 @@ pub struct KeyHash(u128);
 
 impl KeyHash {
     /// The hash of a key's bytes.
-    #[must_use]
     pub fn of(key: &[u8]) -> Self {
         Self(twox_hash::XxHash3_128::oneshot(key))
     }
 
     /// The low 64 bits, for what is to be spread evenly.
-    #[must_use]
     pub const fn low(self) -> u64 {
         self.0 as u64
     }
 
     /// The bucket that a key falls into.
-    #[must_use]
     pub const fn bucket(self, bucket_bits: u32) -> usize {
         match bucket_bits {
             0 => 0,
@@ -135,7 +132,6 @@ impl BucketIndex {
     }
 
     /// Returns the row in the bucket of a key that is in it.
-    #[must_use]
     pub fn row(&self, hash: KeyHash) -> Option<u64> {
         let mut start = 0;
         for (level, &count) in self.level_words.iter().enumerate() {
@@ -299,7 +295,6 @@ impl KeyIndex {
     }
 
     /// The row that can hold a key; `None` where the table surely does not have it. The row's own key tells the rest.
-    #[must_use]
     pub fn row(&self, key: &[u8]) -> Option<u64> {
         let hash = KeyHash::of(key);
         let (first_row, bucket) = &self.buckets[hash.bucket(self.bucket_bits)];
@@ -307,7 +302,6 @@ impl KeyIndex {
     }
 
     /// Bytes that the index takes in memory.
-    #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let of_bucket = |(_, bucket): &(u64, BucketIndex)| {
             size_of_val(&bucket.level_words[..]) + size_of_val(&bucket.words[..]) + size_of_val(&bucket.ranks[..])

@@ -39,7 +39,6 @@ pub struct KeyColumn {
 
 impl KeyKind {
     /// Name in files and documents.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Int64 => "int64",
@@ -49,7 +48,6 @@ impl KeyKind {
     }
 
     /// Bytes that a key takes in a row, where texts have `longest` bytes at most.
-    #[must_use]
     pub const fn width(self, longest: usize) -> usize {
         match self {
             Self::Int64 => 8,
@@ -83,7 +81,6 @@ impl KeyKind {
     }
 
     /// A key as a person writes it, not cut.
-    #[must_use]
     pub fn to_text(self, key: &[u8]) -> String {
         match self {
             Self::Int64 => match key.try_into() {
@@ -96,7 +93,6 @@ impl KeyKind {
     }
 
     /// A key for a message: quoted and escaped, and no longer than a line.
-    #[must_use]
     pub fn for_message(self, key: &[u8]) -> String {
         match self {
             Self::String => shown(&String::from_utf8_lossy(&key[..key.len().min(4 * SHOWN_CHARS)])),
@@ -107,7 +103,6 @@ impl KeyKind {
 
 impl KeyColumn {
     /// Writes a key into a row whose key bytes are zero; false where it does not fit.
-    #[must_use]
     pub fn put(&self, row: &mut [u8], key: &[u8]) -> bool {
         let at = self.offset as usize;
         let Some(slot) = row.get_mut(at..at + self.width as usize) else {
@@ -134,14 +129,12 @@ impl KeyColumn {
     }
 
     /// Same as [`KeyColumn::put`], for a key in UTF-8 text.
-    #[must_use]
     pub fn put_text(&self, row: &mut [u8], text: &[u8]) -> bool {
         let key = std::str::from_utf8(text).ok().map(|text| self.kind.of_text(text));
         key.is_some_and(|key| key.is_ok_and(|key| self.put(row, &key)))
     }
 
     /// The key of a row; `None` where the row's bytes are none.
-    #[must_use]
     pub fn get<'a>(&self, row: &'a [u8]) -> Option<&'a [u8]> {
         let at = self.offset as usize;
         let slot = row.get(at..at + self.width as usize)?;
@@ -155,7 +148,6 @@ impl KeyColumn {
     }
 
     /// The longest text that fits; of other kinds their size.
-    #[must_use]
     pub fn longest(&self) -> usize {
         match self.kind {
             KeyKind::String => (self.width as usize).saturating_sub(LENGTH_BYTES),
@@ -171,7 +163,6 @@ impl KeyColumn {
 }
 
 /// A text from outside in a message: quoted, escaped, cut.
-#[must_use]
 pub fn shown(text: &str) -> String {
     let mut chars = text.chars();
     let head: String = chars.by_ref().take(SHOWN_CHARS).flat_map(char::escape_debug).collect();

@@ -42,13 +42,11 @@ pub struct Column {
 
 impl Column {
     /// Bytes of one row's value; `None` where the type or shape has no fixed size.
-    #[must_use]
     pub fn byte_len(&self) -> Option<usize> {
         element_count(&self.shape)?.checked_mul(self.dtype.size()?)
     }
 
     /// The column's bytes in a row; `None` where the row is too short.
-    #[must_use]
     pub fn of_row<'a>(&self, row: &'a [u8]) -> Option<&'a [u8]> {
         row.get(self.offset as usize..)?.get(..self.byte_len()?)
     }
@@ -111,7 +109,6 @@ impl TableSchema {
     }
 
     /// A column by name.
-    #[must_use]
     pub fn column(&self, name: &str) -> Option<&Column> {
         self.columns.iter().find(|column| column.name == name)
     }
