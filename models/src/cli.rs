@@ -18,7 +18,7 @@ use crate::inspect;
 use crate::progress::human_bytes;
 use crate::publish::{self, Selection};
 use crate::repository;
-use crate::stop::{self, Stop, Stopper};
+use crate::stop::Stop;
 use crate::tables::{self, FEATURES, TableKind};
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
@@ -168,7 +168,6 @@ struct InspectArgs {
 
 /// Runs the program with the arguments of the process until its end or a stop. Part of the library, so that its futures
 /// are compiled once.
-#[must_use]
 pub fn main() -> ExitCode {
     tierlab_program::end_when_unread();
     if let Some(code) = tierlab_program::describe::<Cli>() {
@@ -192,11 +191,11 @@ fn start(command: Command) -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    let (stopper, stop) = stop::pair();
+    let stop = Stop::default();
     let code = runtime.block_on(async {
         let interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
         let terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-        tokio::spawn(stop_on_signal(interrupt, terminate, stopper));
+        tokio::spawn(stop_on_signal(interrupt, terminate, stop.clone()));
         Ok(match run(command, &stop).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(e) => {
@@ -211,13 +210,13 @@ fn start(command: Command) -> anyhow::Result<ExitCode> {
 }
 
 /// Requests a stop at the first signal and ends the process at the second.
-async fn stop_on_signal(mut interrupt: Signal, mut terminate: Signal, stopper: Stopper) {
+async fn stop_on_signal(mut interrupt: Signal, mut terminate: Signal, stop: Stop) {
     for _ in 0..2 {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
-        stopper.stop();
+        stop.stop();
     }
     std::process::exit(1);
 }
@@ -244,7 +243,7 @@ fn run_generate(args: &GenerateArgs, stop: &Stop) -> Result<(), ModelsError> {
             seed: args.seed,
         };
         let generated = repository::write_generated(&args.repository, &request, stop)?;
-        let folder = args.repository.join(kind.name());
+        let folder = args.repository.join(kind.to_string());
         let bytes = human_bytes(generated.manifest.files.iter().map(|file| file.bytes).sum());
         println!("{}: {}, {bytes}", folder.display(), generated.outcome);
         if generated.config_kept {

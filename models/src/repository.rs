@@ -9,10 +9,10 @@ use crate::onnx::{Interface, write_model};
 use crate::staged::{StagedFile, write_whole};
 use crate::stop::Stop;
 use sha2::{Digest as _, Sha256};
-use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read as _, Write};
 use std::path::{Path, PathBuf};
+use strum::Display;
 use tierlab_formats::model::{
     BadModelFile, CONFIG_FILE, MANIFEST_FILE, MODEL_FILE, Manifest, ManifestFile, ModelConfig, TRITON_CONFIG_FILE,
     is_plain_name,
@@ -24,21 +24,14 @@ use tierlab_storage::ObjectPath;
 pub const VERSION: &str = "1";
 
 /// Outcome of a request to write something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
 pub enum Outcome {
     /// New files were written.
+    #[strum(to_string = "written")]
     Written,
     /// Identical, undamaged files existed already.
+    #[strum(to_string = "already there and undamaged")]
     UpToDate,
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Written => "written",
-            Self::UpToDate => "already there and undamaged",
-        })
-    }
 }
 
 /// Result of [`write_generated`].
@@ -58,7 +51,7 @@ pub struct Generated {
 /// A folder or file that cannot be written, or a stop.
 pub fn write_generated(repository: &Path, request: &Request, stop: &Stop) -> Result<Generated, ModelsError> {
     stop.check()?;
-    let folder = repository.join(request.kind.name());
+    let folder = repository.join(request.kind.to_string());
     let generator = generator_line(request);
     if let Some(manifest) = up_to_date(&folder, &generator, stop) {
         let config_kept = write_config(&folder, request)?;
@@ -84,7 +77,7 @@ pub fn write_generated(repository: &Path, request: &Request, stop: &Stop) -> Res
     let config_kept = write_config(&folder, request)?;
     let manifest = Manifest {
         schema_version: Manifest::SCHEMA_VERSION,
-        name: request.kind.name().to_owned(),
+        name: request.kind.to_string(),
         generator,
         seed: Some(request.seed),
         inputs: interface.inputs,
@@ -100,7 +93,6 @@ pub fn write_generated(repository: &Path, request: &Request, stop: &Stop) -> Res
 }
 
 /// Returns the manifest's generator line for this request.
-#[must_use]
 pub fn generator_line(request: &Request) -> String {
     format!(
         "{} {} {request}, recipe {RECIPE}",

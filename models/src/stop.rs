@@ -1,35 +1,21 @@
 //! Request to stop, checked between steps of work and awaited beside I/O.
 
 use crate::error::ModelsError;
-use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
-/// Sender of a stop request. Dropping it requests nothing.
-#[derive(Debug)]
-pub struct Stopper(watch::Sender<bool>);
-
-/// Receiver of a stop request. Cheap to clone.
-#[derive(Debug, Clone)]
-pub struct Stop(watch::Receiver<bool>);
-
-/// Creates a connected pair.
-#[must_use]
-pub fn pair() -> (Stopper, Stop) {
-    let (sender, receiver) = watch::channel(false);
-    (Stopper(sender), Stop(receiver))
-}
-
-impl Stopper {
-    /// Requests a stop.
-    pub fn stop(&self) {
-        self.0.send_replace(true);
-    }
-}
+/// A stop request, shared by all clones. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Stop(CancellationToken);
 
 impl Stop {
-    /// Creates a receiver without a sender.
-    #[must_use]
+    /// One that nobody requests.
     pub fn never() -> Self {
-        pair().1
+        Self::default()
+    }
+
+    /// Requests a stop.
+    pub fn stop(&self) {
+        self.0.cancel();
     }
 
     /// Fails after a stop was requested.
@@ -37,10 +23,9 @@ impl Stop {
     /// # Errors
     /// [`ModelsError::Interrupted`].
     pub fn check(&self) -> Result<(), ModelsError> {
-        if *self.0.borrow() {
-            Err(ModelsError::Interrupted)
-        } else {
-            Ok(())
+        match self.0.is_cancelled() {
+            true => Err(ModelsError::Interrupted),
+            false => Ok(()),
         }
     }
 
@@ -49,11 +34,8 @@ impl Stop {
     /// # Errors
     /// [`ModelsError::Interrupted`], or the future's error.
     pub async fn or<T>(&self, work: impl Future<Output = Result<T, ModelsError>>) -> Result<T, ModelsError> {
-        let mut asked = self.0.clone();
-        tokio::select! {
-            done = work => done,
-            Ok(_) = asked.wait_for(|stop| *stop) => Err(ModelsError::Interrupted),
-        }
+        let done = self.0.run_until_cancelled(work).await;
+        done.unwrap_or(Err(ModelsError::Interrupted))
     }
 }
 
@@ -63,10 +45,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_stop_ends_both_kinds_of_work() {
-        let (stopper, stop) = pair();
+        let stop = Stop::default();
         assert!(stop.check().is_ok());
         assert_eq!(stop.or(async { Ok(3) }).await.unwrap(), 3);
-        stopper.stop();
+        stop.stop();
         assert!(stop.check().is_err());
         assert!(
             stop.or(std::future::pending::<Result<(), ModelsError>>())

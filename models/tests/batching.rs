@@ -53,7 +53,7 @@ fn rows_that_do_not_depend_on_each_other_are_batched() {
             size: Size::Small,
             seed: 1,
         };
-        let (output, config) = import(here.path(), kind.name(), &request.build(), options);
+        let (output, config) = import(here.path(), &kind.to_string(), &request.build(), options);
         assert!(output.status.success(), "{}", text(&output));
         let sizes = format!(", {most} rows;");
         assert!(text(&output).contains(&sizes), "{} should say {sizes}", text(&output));

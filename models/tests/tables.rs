@@ -7,7 +7,7 @@ use tierlab_formats::table::{TableHeader, TableSchema};
 use tierlab_models::ModelsError;
 use tierlab_models::progress::Progress;
 use tierlab_models::repository::Outcome;
-use tierlab_models::stop::{self, Stop};
+use tierlab_models::stop::Stop;
 use tierlab_models::tables::{RowSource, TableKind, check, ctr, generate, vision, write};
 use tierlab_protocol::tensor::DataType;
 
@@ -111,7 +111,7 @@ fn the_same_table_is_left_alone_and_any_other_is_written() {
 /// Requests a stop in the middle of the work.
 struct StoppingRows {
     rows: Box<dyn RowSource>,
-    stopper: stop::Stopper,
+    stop: Stop,
 }
 
 impl RowSource for StoppingRows {
@@ -121,7 +121,7 @@ impl RowSource for StoppingRows {
 
     fn fill(&self, id: i64, row: &mut [u8]) {
         if id == 100 {
-            self.stopper.stop();
+            self.stop.stop();
         }
         self.rows.fill(id, row);
     }
@@ -132,10 +132,10 @@ fn a_stopped_writer_leaves_what_was_there() {
     let out = tempfile::tempdir().unwrap();
     let path = out.path().join("ctr.rows");
     fs::write(&path, b"before").unwrap();
-    let (stopper, stop) = stop::pair();
+    let stop = Stop::default();
     let source = StoppingRows {
         rows: TableKind::Ctr.source(1).unwrap(),
-        stopper,
+        stop: stop.clone(),
     };
     // Chunks are 8,192 rows: several per core remain when the stop is requested.
     let header = TableHeader::new(source.schema().clone(), 300_000, 0, 1).unwrap();

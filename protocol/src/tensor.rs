@@ -2,12 +2,13 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::fmt;
-use std::str::FromStr;
+use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 
 /// A tensor element type of the Open Inference Protocol v2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
+#[derive(Display, EnumString, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "UPPERCASE", parse_err_ty = UnknownDataType, parse_err_fn = UnknownDataType::of)]
 #[allow(missing_docs, reason = "the variants are the protocol's own names")]
 pub enum DataType {
     Bool,
@@ -28,37 +29,14 @@ pub enum DataType {
 
 impl DataType {
     /// Every type, in the protocol's order.
-    pub const ALL: [Self; 14] = [
-        Self::Bool,
-        Self::Uint8,
-        Self::Uint16,
-        Self::Uint32,
-        Self::Uint64,
-        Self::Int8,
-        Self::Int16,
-        Self::Int32,
-        Self::Int64,
-        Self::Fp16,
-        Self::Bf16,
-        Self::Fp32,
-        Self::Fp64,
-        Self::Bytes,
-    ];
-
-    /// Names, in the same order.
-    const NAMES: [&'static str; 14] = [
-        "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "BF16", "FP32",
-        "FP64", "BYTES",
-    ];
+    pub const ALL: [Self; Self::VARIANTS.len()] = *Self::VARIANTS.first_chunk().unwrap();
 
     /// The protocol's name.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        Self::NAMES[self as usize]
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     /// Bytes of one element; `None` for `BYTES`, whose elements carry their own length.
-    #[must_use]
     pub const fn size(self) -> Option<usize> {
         match self {
             Self::Bool | Self::Uint8 | Self::Int8 => Some(1),
@@ -70,12 +48,6 @@ impl DataType {
     }
 }
 
-impl fmt::Display for DataType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 /// Characters of an unknown name in its message.
 const SHOWN_CHARS: usize = 64;
 
@@ -84,19 +56,13 @@ const SHOWN_CHARS: usize = 64;
 #[error("`{0}` is no data type of the Open Inference Protocol v2")]
 pub struct UnknownDataType(pub String);
 
-impl FromStr for DataType {
-    type Err = UnknownDataType;
-
-    fn from_str(name: &str) -> Result<Self, UnknownDataType> {
-        Self::ALL
-            .into_iter()
-            .find(|dtype| dtype.as_str() == name)
-            .ok_or_else(|| UnknownDataType(name.chars().take(SHOWN_CHARS).collect()))
+impl UnknownDataType {
+    fn of(name: &str) -> Self {
+        Self(name.chars().take(SHOWN_CHARS).collect())
     }
 }
 
 /// The number of elements of a shape; `None` where a dimension is negative or the product overflows.
-#[must_use]
 pub fn element_count(shape: &[i64]) -> Option<usize> {
     shape
         .iter()

@@ -7,9 +7,11 @@
 use crate::via::ViaSet;
 use std::fmt::Write as _;
 use std::time::Duration;
+use strum::{IntoStaticStr, VariantArray};
 
 /// A stage of a request, in the order in which a request passes them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "lowercase")]
 pub enum Stage {
     /// Bytes of the body to a typed request.
     Decode,
@@ -31,26 +33,14 @@ pub enum Stage {
 
 impl Stage {
     /// The number of stages.
-    pub const COUNT: usize = 8;
+    pub const COUNT: usize = Self::VARIANTS.len();
 
     /// Every stage, in order.
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::Decode,
-        Self::Admit,
-        Self::Cache,
-        Self::Tier,
-        Self::Join,
-        Self::Batch,
-        Self::Infer,
-        Self::Encode,
-    ];
-    /// Names, in the same order.
-    const NAMES: [&'static str; Self::COUNT] = ["decode", "admit", "cache", "tier", "join", "batch", "infer", "encode"];
+    pub const ALL: [Self; Self::COUNT] = *Self::VARIANTS.first_chunk().unwrap();
 
     /// The name in headers, metrics and results.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        Self::NAMES[self as usize]
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 
@@ -86,7 +76,6 @@ pub struct StageTimings {
 
 impl StageTimings {
     /// The time of one stage.
-    #[must_use]
     pub const fn get(&self, stage: Stage) -> Duration {
         self.stages[stage as usize]
     }
@@ -97,13 +86,11 @@ impl StageTimings {
     }
 
     /// The sum over all stages: the server's time for the request.
-    #[must_use]
     pub fn total(&self) -> Duration {
         self.stages.iter().sum()
     }
 
     /// The value of the `Server-Timing` header.
-    #[must_use]
     pub fn to_header(&self) -> String {
         let mut out = String::with_capacity(320);
         for stage in Stage::ALL {

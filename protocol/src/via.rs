@@ -3,10 +3,13 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
+use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 
 /// The path that bytes took from a tier to the reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(Display, EnumString, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "kebab-case", parse_err_ty = UnknownVia, parse_err_fn = UnknownVia::of)]
 pub enum Via {
     /// Already in this process: the memory tier, or a cache hit.
     Memory,
@@ -36,55 +39,11 @@ pub enum Via {
 
 impl Via {
     /// Every path, in the order of the enum.
-    pub const ALL: [Self; 12] = [
-        Self::Memory,
-        Self::PageCache,
-        Self::Direct,
-        Self::Bounce,
-        Self::BounceDirect,
-        Self::Pageable,
-        Self::CufilePosix,
-        Self::Gds,
-        Self::Http,
-        Self::Nfs,
-        Self::Flight,
-        Self::Redis,
-    ];
+    pub const ALL: [Self; Self::VARIANTS.len()] = *Self::VARIANTS.first_chunk().unwrap();
 
     /// The name used in headers, metrics and results.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::PageCache => "page-cache",
-            Self::Direct => "direct",
-            Self::Bounce => "bounce",
-            Self::BounceDirect => "bounce-direct",
-            Self::Pageable => "pageable",
-            Self::CufilePosix => "cufile-posix",
-            Self::Gds => "gds",
-            Self::Http => "http",
-            Self::Nfs => "nfs",
-            Self::Flight => "flight",
-            Self::Redis => "redis",
-        }
-    }
-}
-
-impl fmt::Display for Via {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for Via {
-    type Err = UnknownVia;
-
-    fn from_str(name: &str) -> Result<Self, UnknownVia> {
-        Self::ALL
-            .into_iter()
-            .find(|via| via.as_str() == name)
-            .ok_or_else(|| UnknownVia(name.to_owned()))
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 
@@ -93,13 +52,18 @@ impl FromStr for Via {
 #[error("`{0}` is no way that a read can take")]
 pub struct UnknownVia(pub String);
 
+impl UnknownVia {
+    fn of(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+}
+
 /// The set of paths that one request's or one batch's reads took.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct ViaSet(u16);
 
 impl ViaSet {
     /// A set of one.
-    #[must_use]
     pub const fn of(via: Via) -> Self {
         Self(1 << via as u8)
     }
@@ -110,19 +74,16 @@ impl ViaSet {
     }
 
     /// Everything in either set.
-    #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
     /// True if a path is in the set.
-    #[must_use]
     pub const fn contains(self, via: Via) -> bool {
         self.0 & (1 << via as u8) != 0
     }
 
     /// True if nothing was read.
-    #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }

@@ -16,6 +16,7 @@ use clap::ValueEnum;
 use layers::Net;
 use std::collections::BTreeMap;
 use std::fmt;
+use strum::Display;
 use tierlab_formats::model::{BatchingConfig, InstanceConfig, JoinedInput, ModelConfig};
 
 /// Default seed.
@@ -25,8 +26,9 @@ pub const DEFAULT_SEED: u64 = 1;
 /// A test checks the files' sums.
 pub const RECIPE: u32 = 1;
 
-/// Kind of generated model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+/// Kind of generated model; its name in the repository is the lower-case name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Display)]
+#[strum(serialize_all = "lowercase")]
 pub enum ModelKind {
     /// 64-256-256-1 perceptron: next to no work, for measuring overhead
     Mlp,
@@ -39,16 +41,6 @@ pub enum ModelKind {
 impl ModelKind {
     /// Every kind.
     pub const ALL: [Self; 3] = [Self::Mlp, Self::Ctr, Self::Vision];
-
-    /// Name of the model in the repository.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Mlp => "mlp",
-            Self::Ctr => "ctr",
-            Self::Vision => "vision",
-        }
-    }
 }
 
 /// Size of a generated model.
@@ -74,7 +66,7 @@ pub struct Request {
 /// Arguments that generate this model again.
 impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "generate --model {}", self.kind.name())?;
+        write!(f, "generate --model {}", self.kind)?;
         match (self.kind, self.size) {
             (ModelKind::Mlp, _) => {}
             (_, Size::Small) => f.write_str(" --size small")?,
@@ -86,7 +78,6 @@ impl fmt::Display for Request {
 
 impl Request {
     /// Builds the graph with its weights. The same request gives the same model, bit by bit.
-    #[must_use]
     pub fn build(&self) -> ModelProto {
         match self.kind {
             ModelKind::Mlp => mlp(self.seed),
@@ -98,7 +89,6 @@ impl Request {
     /// Returns the default config. No request waits for others by default: requests gather anyway while the session is
     /// busy, and a delay would be part of every reported latency. There is one session of one thread on every machine,
     /// so that comparisons do not depend on the number of cores.
-    #[must_use]
     pub fn config(&self) -> ModelConfig {
         let (max_batch_size, table, columns): (u32, &str, &[&str]) = match self.kind {
             ModelKind::Mlp => (256, "", &[]),

@@ -20,6 +20,7 @@ use crate::staged::StagedFile;
 use crate::stop::Stop;
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
+use strum::Display;
 use tierlab_formats::table::{EXTENSION, TableHeader, TableSchema};
 use workers::{Chunk, for_each_chunk};
 
@@ -29,8 +30,9 @@ pub const FEATURES: &str = "models/features";
 /// Rows of an existing table that are generated again and compared before it counts as the requested one.
 const SAMPLED_ROWS: u64 = 64;
 
-/// Kind of generated table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+/// Kind of generated table; it is `features/NAME.rows` under its lower-case name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Display)]
+#[strum(serialize_all = "lowercase")]
 pub enum TableKind {
     /// 13 dense and 26 categorical features, 512 bytes a row
     Ctr,
@@ -39,15 +41,6 @@ pub enum TableKind {
 }
 
 impl TableKind {
-    /// Name of the table: `features/NAME.rows`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ctr => "ctr",
-            Self::Vision => "vision",
-        }
-    }
-
     /// Creates the source of one seed's rows.
     ///
     /// # Errors
@@ -57,7 +50,8 @@ impl TableKind {
             Self::Ctr => &ctr::COLUMNS,
             Self::Vision => &vision::COLUMNS,
         };
-        let schema = TableSchema::lay_out(self.name(), columns).map_err(|e| ModelsError::bad(&self.name(), &e))?;
+        let name = self.to_string();
+        let schema = TableSchema::lay_out(&name, columns).map_err(|e| ModelsError::bad(&name, &e))?;
         Ok(Box::new(SeededRows {
             kind: self,
             seed,
@@ -117,7 +111,7 @@ pub fn generate(kind: TableKind, rows: u64, seed: u64, out: &Path, stop: &Stop) 
     let source = kind.source(seed)?;
     let header = TableHeader::new(source.schema().clone(), rows, 0, seed)
         .map_err(|e| ModelsError::Usage(format!("--rows {rows}: {e}")))?;
-    let path = out.join(format!("{}.{EXTENSION}", kind.name()));
+    let path = out.join(format!("{kind}.{EXTENSION}"));
     // Block checksums, which are not known yet, are not compared.
     let is_same = |found: &TableHeader| {
         let block_crcs = header.block_crcs.clone();

@@ -367,7 +367,7 @@ fn however_it_is_read_the_table_is_the_same() {
     let lines = || fs::read(&journal).map_or(0, |text| text.iter().filter(|&&byte| byte == b'\n').count());
     let mut stops = 0;
     loop {
-        let (stopper, stop) = tierlab_models::stop::pair();
+        let stop = tierlab_models::stop::Stop::default();
         let before = lines();
         let ended = std::sync::atomic::AtomicBool::new(false);
         let result = std::thread::scope(|scope| {
@@ -375,7 +375,7 @@ fn however_it_is_read_the_table_is_the_same() {
                 while lines() <= before && !ended.load(std::sync::atomic::Ordering::SeqCst) {
                     std::thread::yield_now();
                 }
-                stopper.stop();
+                stop.stop();
             });
             let result = tierlab_models::tables::own::import_table(&request("stopped"), &stop);
             ended.store(true, std::sync::atomic::Ordering::SeqCst);

@@ -6,6 +6,7 @@ use crate::models::serving::model::Model;
 use crate::request::{Reason, Refusal};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use strum::IntoStaticStr;
 use tierlab_protocol::grpc::messages::ModelIndex;
 
 /// Model and version named by a client.
@@ -24,23 +25,13 @@ impl Target {
 }
 
 /// State of one version of a model, in Triton's words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "UPPERCASE", const_into_str)]
 pub(crate) enum VersionState {
     Loading,
     Ready,
     Unloading,
     Unavailable,
-}
-
-impl VersionState {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Loading => "LOADING",
-            Self::Ready => "READY",
-            Self::Unloading => "UNLOADING",
-            Self::Unavailable => "UNAVAILABLE",
-        }
-    }
 }
 
 /// One version of a model.
@@ -123,7 +114,7 @@ impl ServedModels {
         match number.and_then(|number| entry.versions.get(&number)) {
             Some(ServedVersion { model: Some(model), .. }) => Ok(model),
             Some(ServedVersion { state, reason, .. }) => {
-                let state = state.as_str().to_lowercase();
+                let state = state.into_str().to_lowercase();
                 let what = format!("version `{version}` of model `{name}` is {state}: {reason}");
                 Err(Refusal::new(Reason::NotReady, what))
             }
@@ -166,7 +157,7 @@ impl ServedModels {
                 index.push(line(String::new(), state, &entry.reason));
             }
             for (number, version) in &entry.versions {
-                index.push(line(number.to_string(), version.state.as_str(), &version.reason));
+                index.push(line(number.to_string(), version.state.into_str(), &version.reason));
             }
         }
         index

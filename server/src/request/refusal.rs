@@ -1,7 +1,6 @@
 //! Why a request gets no answer: a reason that metrics count and HTTP turns into a status, and a sentence for the client.
 
 use crate::log_budget::LogBudget;
-use std::fmt;
 use std::time::Duration;
 use tierlab_protocol::infer::BadRequest;
 use tierlab_storage::{ErrorKind, StorageError, deadline};
@@ -97,7 +96,8 @@ impl Reason {
 }
 
 /// A refused request.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
 pub(crate) struct Refusal {
     pub(crate) reason: Reason,
     pub(crate) message: String,
@@ -137,12 +137,6 @@ static LOGGED: LogBudget = LogBudget::new(5, Duration::from_secs(1));
 impl From<BadRequest> for Refusal {
     fn from(error: BadRequest) -> Self {
         Self::bad(error.0)
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use prometheus::{Counter, IntCounter};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use strum::IntoStaticStr;
 
 /// Counters of exported and lost spans.
 #[cfg_attr(not(feature = "otlp"), allow(dead_code, reason = "only spans are made of it"))]
@@ -49,7 +50,8 @@ impl Drop for AbandonedSession {
 }
 
 /// Real-time requests infer one row, batch requests several.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "lowercase", const_into_str)]
 pub(crate) enum Mode {
     Realtime,
     Batch,
@@ -59,17 +61,11 @@ impl Mode {
     pub(crate) const fn of_rows(rows: usize) -> Self {
         if rows == 1 { Self::Realtime } else { Self::Batch }
     }
-
-    pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Realtime => "realtime",
-            Self::Batch => "batch",
-        }
-    }
 }
 
 /// The protocol by which a request came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "lowercase", const_into_str)]
 pub(crate) enum Front {
     Http,
     Grpc,
@@ -77,17 +73,11 @@ pub(crate) enum Front {
 
 impl Front {
     pub(super) const ALL: [Self; 2] = [Self::Http, Self::Grpc];
-
-    pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-            Self::Grpc => "grpc",
-        }
-    }
 }
 
 /// Point where a request waits and its client may cancel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "lowercase", const_into_str)]
 pub(crate) enum WaitPoint {
     /// Its body is arriving.
     Body,
@@ -100,13 +90,4 @@ pub(crate) enum WaitPoint {
 impl WaitPoint {
     /// Every point.
     pub(crate) const ALL: [Self; 3] = [Self::Body, Self::Tier, Self::Batch];
-
-    /// The name in metrics.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Body => "body",
-            Self::Tier => "tier",
-            Self::Batch => "batch",
-        }
-    }
 }

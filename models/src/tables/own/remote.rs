@@ -263,8 +263,8 @@ mod tests {
             error.contains("s3://b/p/x") && error.contains("no byte came for"),
             "{error}"
         );
-        let (stopper, stop) = crate::stop::pair();
-        stopper.stop();
+        let stop = Stop::default();
+        stop.stop();
         let mut stopped = remote(store(), &runtime, stop);
         stopped.stall = Duration::from_secs(3600);
         assert!(matches!(stopped.read("x"), Err(ModelsError::Interrupted)));

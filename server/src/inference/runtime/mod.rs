@@ -182,10 +182,10 @@ impl Runtime {
                     Ok(_) => self.providers.lacking(provider, &self.library, &error),
                     Err(_) => error,
                 })?;
-                Ok(on(session, provider.as_str()))
+                Ok(on(session, provider.into_str()))
             }
             Provider::Auto if has_cuda() => match self.build(graph, threads, provider, Ok) {
-                Ok(session) => Ok(on(session, Provider::Cuda.as_str())),
+                Ok(session) => Ok(on(session, Provider::Cuda.into_str())),
                 Err(error) => {
                     tracing::warn!(%error, "CUDA does not start; the model runs on the CPU");
                     self.on_cpu(graph, source, threads)

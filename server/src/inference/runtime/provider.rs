@@ -9,11 +9,13 @@ use ort::session::Session;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+use strum::IntoStaticStr;
 use tierlab_storage::device::{Search, device_nodes};
 
 /// Which provider runs the models.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase", const_into_str)]
 pub(crate) enum Provider {
     /// CUDA where the library has it and it starts, else the CPU.
     #[default]
@@ -24,17 +26,6 @@ pub(crate) enum Provider {
     Cuda,
     /// TensorRT, with CUDA for what it does not take, or no start.
     Tensorrt,
-}
-
-impl Provider {
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Cpu => "cpu",
-            Self::Cuda => "cuda",
-            Self::Tensorrt => "tensorrt",
-        }
-    }
 }
 
 /// Growth strategy of the device memory arena.
@@ -200,7 +191,7 @@ impl Providers {
              with its CUDA libraries (`pip install \"onnxruntime-gpu[cuda,cudnn]\"`), set ORT_DYLIB_PATH to its \
              onnxruntime/capi/libonnxruntime.so.* and put the folders of CUDA's libraries on LD_LIBRARY_PATH; or run the \
              models on the CPU: `runtime.provider = \"cpu\"`.",
-            provider.as_str(),
+            provider.into_str(),
             looked_for.join("\n  ")
         )
     }

@@ -142,7 +142,7 @@ impl Metrics {
             self.refusals.with_label_values(&[reason.as_str()]);
         }
         for point in WaitPoint::ALL {
-            self.cancelled.with_label_values(&[point.as_str()]);
+            self.cancelled.with_label_values(&[point.into_str()]);
         }
     }
 
@@ -151,16 +151,16 @@ impl Metrics {
     pub(crate) fn count_refusal(&self, model: &str, mode: Option<Mode>, refusal: &Refusal) {
         self.refusals.with_label_values(&[refusal.reason.as_str()]).inc();
         if refusal.reason != Reason::Cancelled {
-            let mode = mode.map_or("unknown", Mode::as_str);
+            let mode = mode.map_or("unknown", |mode| mode.into_str());
             let code = refusal.reason.status().to_string();
-            let labels = [model, mode, context::front().as_str(), &code];
+            let labels = [model, mode, context::front().into_str(), &code];
             self.requests.with_label_values(&labels).inc();
         }
     }
 
     /// Counts where a request was when its client went away.
     pub(crate) fn count_cancelled(&self, point: WaitPoint) {
-        self.cancelled.with_label_values(&[point.as_str()]).inc();
+        self.cancelled.with_label_values(&[point.into_str()]).inc();
     }
 
     /// The metrics of one model.
@@ -168,12 +168,12 @@ impl Metrics {
         let mode = |mode: Mode| ModeMetrics {
             ok: Front::ALL.map(|front| {
                 self.requests
-                    .with_label_values(&[model, mode.as_str(), front.as_str(), "200"])
+                    .with_label_values(&[model, mode.into_str(), front.into_str(), "200"])
             }),
-            total: self.request_seconds.with_label_values(&[model, tier, mode.as_str()]),
+            total: self.request_seconds.with_label_values(&[model, tier, mode.into_str()]),
             stages: Stage::ALL.map(|stage| {
                 self.stage_seconds
-                    .with_label_values(&[stage.as_str(), model, tier, mode.as_str()])
+                    .with_label_values(&[stage.as_str(), model, tier, mode.into_str()])
             }),
         };
         ModelMetrics {
