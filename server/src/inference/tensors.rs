@@ -11,6 +11,7 @@ use ort::value::{DynValue, PrimitiveTensorElementType, Tensor, TensorElementType
 use std::fmt::Debug;
 use tierlab_protocol::infer::{Data, bytes_elements};
 use tierlab_protocol::tensor::{DataType, element_count};
+use zerocopy::{Immutable, IntoBytes};
 
 /// Element types of the protocol, with their names in ONNX Runtime.
 const TYPES: [(DataType, TensorElementType); 14] = [
@@ -43,10 +44,9 @@ pub(crate) fn element_type(dtype: DataType) -> Option<TensorElementType> {
 }
 
 /// An element with a fixed size.
-trait Element: PrimitiveTensorElementType + Copy + Debug + 'static {
+trait Element: PrimitiveTensorElementType + IntoBytes + Immutable + Copy + Debug + 'static {
     /// Appends whole elements.
     fn read(bytes: &[u8], out: &mut Vec<Self>);
-    fn write(elements: &[Self], out: &mut Vec<u8>);
 }
 
 macro_rules! elements {
@@ -55,9 +55,6 @@ macro_rules! elements {
             fn read(bytes: &[u8], out: &mut Vec<Self>) {
                 let (elements, _) = bytes.as_chunks();
                 out.extend(elements.iter().map(|element| Self::from_le_bytes(*element)));
-            }
-            fn write(elements: &[Self], out: &mut Vec<u8>) {
-                out.extend(elements.iter().flat_map(|element| element.to_le_bytes()));
             }
         }
     )*};
@@ -68,17 +65,11 @@ impl Element for u8 {
     fn read(bytes: &[u8], out: &mut Vec<Self>) {
         out.extend_from_slice(bytes);
     }
-    fn write(elements: &[Self], out: &mut Vec<u8>) {
-        out.extend_from_slice(elements);
-    }
 }
 
 impl Element for bool {
     fn read(bytes: &[u8], out: &mut Vec<Self>) {
         out.extend(bytes.iter().map(|&byte| byte != 0));
-    }
-    fn write(elements: &[Self], out: &mut Vec<u8>) {
-        out.extend(elements.iter().map(|&element| u8::from(element)));
     }
 }
 
@@ -247,9 +238,11 @@ pub(crate) fn extract(value: &DynValue) -> Result<(Vec<i64>, Bytes), String> {
     fn elements<T: Element>(value: &DynValue) -> Result<(Vec<i64>, Bytes), String> {
         let (shape, elements) = value.try_extract_tensor::<T>().map_err(|e| e.to_string())?;
         let mut data = Vec::new();
-        let room = data.try_reserve_exact(size_of_val(elements));
-        room.map_err(|_| format!("no memory for an output of {} bytes", size_of_val(elements)))?;
-        T::write(elements, &mut data);
+        // Little-endian, as every machine is that this is built for.
+        let elements = elements.as_bytes();
+        let room = data.try_reserve_exact(elements.len());
+        room.map_err(|_| format!("no memory for an output of {} bytes", elements.len()))?;
+        data.extend_from_slice(elements);
         Ok((shape.to_vec(), data.into()))
     }
     let dtype = value.dtype().tensor_type().and_then(data_type);
@@ -294,9 +287,7 @@ mod tests {
         pieces.push(behind.to_vec().into());
         let mut elements = Vec::<E>::new();
         Buffer::push(&mut elements, &pieces).unwrap();
-        let mut back = Vec::new();
-        E::write(&elements, &mut back);
-        assert_eq!(back, data);
+        assert_eq!(elements.as_bytes(), data);
     }
 
     proptest! {
