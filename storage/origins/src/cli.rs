@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use futures::FutureExt as _;
 use futures::future::{LocalBoxFuture, try_join_all};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::{SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
@@ -99,18 +100,8 @@ struct Flags {
     log: String,
 }
 
-/// The line on stdout.
-#[derive(Debug, Default, serde::Serialize)]
-struct Ready {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    s3: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    bucket: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    nfs: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    flight: Option<String>,
-}
+/// The line on stdout: the parts that run, each with its address.
+type Ready = BTreeMap<&'static str, String>;
 
 /// Runs the program with the arguments of the process. Part of the library, so that its futures are compiled once.
 pub fn main() -> ExitCode {
@@ -218,8 +209,8 @@ async fn s3(
         .with_context(|| format!("cannot make --bucket {}", flags.bucket))?;
     origin.faults().set(flags.s3_fault);
     let listener = listen("--s3-listen", flags.s3_listen).await?;
-    ready.s3 = Some(format!("http://{}", listener.local_addr()?));
-    ready.bucket = Some(flags.bucket.clone());
+    ready.insert("s3", format!("http://{}", listener.local_addr()?));
+    ready.insert("bucket", flags.bucket.clone());
     Ok(async move { origin.serve(listener, stopped).await.context("S3 server") }.boxed_local())
 }
 
@@ -232,7 +223,7 @@ async fn nfs(
     let shown = root.display();
     let bound = NfsOrigin::bind(listen, root).await;
     let origin = bound.with_context(|| format!("cannot serve --nfs-root {shown} on --nfs-listen {listen}"))?;
-    ready.nfs = Some(origin.url());
+    ready.insert("nfs", origin.url());
     Ok(async move { origin.serve(stopped).await.context("NFS server") }.boxed_local())
 }
 
@@ -246,7 +237,7 @@ async fn flight(
     let opened = crate::flight::FlightOrigin::open(root).await;
     let origin = opened.with_context(|| format!("cannot serve --flight-root {}", root.display()))?;
     let listener = listen("--flight-listen", address).await?;
-    ready.flight = Some(format!("grpc://{}", listener.local_addr()?));
+    ready.insert("flight", format!("grpc://{}", listener.local_addr()?));
     Ok(async move { origin.serve(listener, stopped).await.context("Flight server") }.boxed_local())
 }
 

@@ -19,7 +19,7 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 pub(crate) struct Connection {
     stream: TcpStream,
     /// If true at its end, the connection is reset, not closed.
-    reset: Arc<AtomicBool>,
+    pub(crate) reset: Arc<AtomicBool>,
     _slot: OwnedSemaphorePermit,
 }
 
@@ -58,13 +58,6 @@ fn is_passing(error: &io::Error) -> bool {
         error.raw_os_error(),
         Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM)
     )
-}
-
-impl Connection {
-    /// Flag that makes the connection end with a reset.
-    pub(crate) fn reset(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.reset)
-    }
 }
 
 impl Drop for Connection {

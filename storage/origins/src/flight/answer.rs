@@ -10,12 +10,11 @@ use arrow_schema::Schema;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use std::sync::Arc;
-use tierlab_storage::error::{ErrorKind, StorageError};
-use tierlab_storage::tier::Tier;
 use tierlab_storage::tiers::flight::message::{self, MESSAGE_BYTES};
 use tierlab_storage::tiers::flight::rows::to_batch;
 use tierlab_storage::tiers::flight::status::to_status;
 use tierlab_storage::tiers::nvme::NvmeTier;
+use tierlab_storage::{ErrorKind, StorageError, Tier};
 use tonic::Status;
 
 /// Messages that are read ahead of the client.

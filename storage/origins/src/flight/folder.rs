@@ -8,12 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 use tierlab_formats::model::FEATURES_PREFIX;
 use tierlab_formats::table::{ALIGN, EXTENSION, TableHeader, header_len};
-use tierlab_storage::error::{ErrorKind, StorageError};
-use tierlab_storage::path::ObjectPath;
-use tierlab_storage::tier::{Object, Tier};
 use tierlab_storage::tiers::flight::schema;
 use tierlab_storage::tiers::flight::ticket::{TableTicket, table_path};
 use tierlab_storage::tiers::nvme::{LocalOptions, NvmeTier};
+use tierlab_storage::{ErrorKind, Object, ObjectPath, StorageError, Tier};
 
 /// Maximum reads in flight.
 const QUEUE_DEPTH: u32 = 128;

@@ -21,7 +21,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tierlab_storage::error::StorageError;
+use tierlab_storage::StorageError;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tonic::transport::Server;

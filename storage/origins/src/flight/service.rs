@@ -10,7 +10,7 @@ use arrow_flight::{
 };
 use futures::stream::{self, BoxStream, StreamExt};
 use std::sync::Arc;
-use tierlab_storage::error::ErrorKind;
+use tierlab_storage::ErrorKind;
 use tierlab_storage::tiers::flight::status::{refusal, to_status};
 use tierlab_storage::tiers::flight::ticket::TableTicket;
 use tonic::{Request, Response, Status, Streaming};

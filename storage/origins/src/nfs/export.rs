@@ -145,7 +145,7 @@ impl NfsReadFileSystem for Export {
     type Handle = NodeId;
 
     fn root_dir(&self) -> NodeId {
-        self.nodes.root()
+        self.nodes.root_id
     }
 
     async fn lookup(&self, folder: &NodeId, name: &filename3<'_>) -> Status<NodeId> {

@@ -51,7 +51,7 @@ impl FileHandle for NodeId {
 #[derive(Debug)]
 pub(super) struct Nodes {
     root: PathBuf,
-    root_id: NodeId,
+    pub(super) root_id: NodeId,
     device: u64,
     /// Absolute paths below the root, free of symbolic links.
     paths: Mutex<HashMap<NodeId, PathBuf>>,
@@ -74,10 +74,6 @@ impl Nodes {
             device: meta.dev(),
             paths,
         })
-    }
-
-    pub(super) fn root(&self) -> NodeId {
-        self.root_id
     }
 
     /// Current path and metadata of a handle's file.
@@ -241,7 +237,7 @@ mod tests {
         fs::create_dir(dir.path().join("a")).unwrap();
         fs::write(dir.path().join("a/f"), b"1").unwrap();
         let nodes = Nodes::open(dir.path()).unwrap();
-        let (a, _) = nodes.lookup(&nodes.root(), b"a").unwrap();
+        let (a, _) = nodes.lookup(&nodes.root_id, b"a").unwrap();
         let (f, _) = nodes.lookup(&a, b"f").unwrap();
         let root = fs::canonicalize(dir.path()).unwrap();
         fs::rename(root.join("a"), root.join("b")).unwrap();
@@ -264,7 +260,7 @@ mod tests {
         fs::write(dir.path().join("inside"), b"i").unwrap();
         link(Path::new("inside"), "ok");
         let nodes = Nodes::open(dir.path()).unwrap();
-        let root = nodes.root();
+        let root = nodes.root_id;
         for name in ["file", "folder"] {
             assert_eq!(
                 nodes.lookup(&root, name.as_bytes()).unwrap_err(),

@@ -2,22 +2,24 @@
 //! request, the same for the same seed and order. Pure, except for the holder of the current plan.
 
 use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::{Map, Number};
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Faults and delays of the origin (default: none, at full speed). Rates are shares of the requests, from 0 to 1, and
 /// sum to 1 at most: a request has one fault or none.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct FaultPlan {
     /// GETs and HEADs answered with 500 or 503; with 503 or 429 if `retry_after_s` is set.
     pub error_rate: f64,
     /// Value of `Retry-After` in error replies, in seconds.
     pub retry_after_s: Option<u32>,
-    /// GETs and HEADs that wait for `slow` before anything else happens.
+    /// GETs and HEADs that wait for `slow_ms` before anything else happens.
     pub slow_rate: f64,
-    /// Wait of slow requests.
-    pub slow: Duration,
+    /// Wait of slow requests, in milliseconds.
+    pub slow_ms: u64,
     /// Bodies of GETs that stop half-way, the connection left open.
     pub stall_rate: f64,
     /// Bodies of GETs that end before their length.
@@ -26,10 +28,10 @@ pub struct FaultPlan {
     pub reset_rate: f64,
     /// GETs answered from another version, whatever their conditions: another ETag, and every byte inverted.
     pub change_rate: f64,
-    /// The wait before each reply.
-    pub first_byte: Duration,
-    /// Bytes per second of a body on its connection; none is as fast as it goes.
-    pub bytes_per_s: Option<f64>,
+    /// Wait before each reply, in milliseconds.
+    pub first_byte_ms: u64,
+    /// Speed of a body on its connection, in 10^6 bytes per second; none is as fast as it goes.
+    pub mb_per_s: Option<f64>,
     /// The seed of the faults.
     pub seed: u64,
 }
@@ -40,21 +42,18 @@ impl Default for FaultPlan {
             error_rate: 0.0,
             retry_after_s: None,
             slow_rate: 0.0,
-            slow: Duration::from_secs(2),
+            slow_ms: 2000,
             stall_rate: 0.0,
             truncate_rate: 0.0,
             reset_rate: 0.0,
             change_rate: 0.0,
-            first_byte: Duration::ZERO,
-            bytes_per_s: None,
+            first_byte_ms: 0,
+            mb_per_s: None,
             seed: 1,
         }
     }
 }
 
-/// The keys of a plan, for messages and help.
-pub const KEYS: &str = "error-rate, retry-after-s, slow-rate, slow-ms, stall-rate, truncate-rate, reset-rate, \
-                        change-rate, first-byte-ms, mb-per-s, seed";
 /// The longest wait that a plan may ask for, in milliseconds: 10 minutes.
 const MAX_WAIT_MS: u64 = 600_000;
 
@@ -62,56 +61,18 @@ impl FromStr for FaultPlan {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut plan = Self::default();
+        let mut settings = Map::new();
         for setting in text.split(',').map(str::trim).filter(|setting| !setting.is_empty()) {
-            let (key, value) = setting
+            let number = |value: &str| value.trim().parse::<Number>().ok();
+            let setting = setting
                 .split_once('=')
-                .ok_or_else(|| format!("`{setting}` has no `=`; the keys are {KEYS}"))?;
-            match key.trim() {
-                "error-rate" => plan.error_rate = share(setting, value)?,
-                "slow-rate" => plan.slow_rate = share(setting, value)?,
-                "stall-rate" => plan.stall_rate = share(setting, value)?,
-                "truncate-rate" => plan.truncate_rate = share(setting, value)?,
-                "reset-rate" => plan.reset_rate = share(setting, value)?,
-                "change-rate" => plan.change_rate = share(setting, value)?,
-                "slow-ms" => plan.slow = wait(setting, value)?,
-                "first-byte-ms" => plan.first_byte = wait(setting, value)?,
-                "mb-per-s" => plan.bytes_per_s = Some(speed(setting, value)?),
-                "retry-after-s" => {
-                    plan.retry_after_s = Some(value.trim().parse().map_err(|e| format!("`{setting}`: {e}"))?);
-                }
-                "seed" => plan.seed = value.trim().parse().map_err(|e| format!("`{setting}`: {e}"))?,
-                key => return Err(format!("`{key}` is no fault; the keys are {KEYS}")),
-            }
+                .and_then(|(key, value)| Some((key.trim(), number(value)?)))
+                .ok_or_else(|| format!("`{setting}`: write it as `key=number`"))?;
+            settings.insert(setting.0.to_owned(), setting.1.into());
         }
-        let sum: f64 = plan.rates().iter().map(|(_, rate)| rate).sum();
-        if sum > 1.0 + 1e-9 {
-            return Err(format!("the rates sum to {sum}, which is more than 1"));
-        }
+        let plan: Self = serde_json::from_value(settings.into()).map_err(|e| e.to_string())?;
+        plan.check()?;
         Ok(plan)
-    }
-}
-
-fn share(setting: &str, value: &str) -> Result<f64, String> {
-    match value.trim().parse() {
-        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => Err(format!("`{setting}`: a rate is a number from 0 to 1")),
-    }
-}
-
-fn wait(setting: &str, value: &str) -> Result<Duration, String> {
-    match value.trim().parse() {
-        Ok(ms) if ms <= MAX_WAIT_MS => Ok(Duration::from_millis(ms)),
-        _ => Err(format!(
-            "`{setting}`: a wait is a whole number of milliseconds up to {MAX_WAIT_MS}"
-        )),
-    }
-}
-
-fn speed(setting: &str, value: &str) -> Result<f64, String> {
-    match value.trim().parse::<f64>() {
-        Ok(mb) if mb > 0.0 && mb.is_finite() => Ok(mb * 1e6),
-        _ => Err(format!("`{setting}`: a speed is a number above 0")),
     }
 }
 
@@ -141,6 +102,23 @@ pub(super) struct Fate {
 }
 
 impl FaultPlan {
+    fn check(&self) -> Result<(), String> {
+        let rates = self.rates().map(|(_, rate)| rate);
+        let sum: f64 = rates.iter().sum();
+        if rates.iter().any(|rate| !(0.0..=1.0).contains(rate)) || sum > 1.0 + 1e-9 {
+            return Err(format!(
+                "rates are from 0 to 1 and sum to 1 at most; these sum to {sum}"
+            ));
+        }
+        if self.slow_ms.max(self.first_byte_ms) > MAX_WAIT_MS {
+            return Err(format!("a wait has at most {MAX_WAIT_MS} milliseconds"));
+        }
+        match self.mb_per_s {
+            Some(mb) if mb <= 0.0 => Err(format!("mb-per-s must be more than 0, is {mb}")),
+            _ => Ok(()),
+        }
+    }
+
     fn rates(&self) -> [(Fault, f64); 6] {
         [
             (Fault::Status(500), self.error_rate),
@@ -225,9 +203,9 @@ mod tests {
         let want = FaultPlan {
             error_rate: 0.1,
             retry_after_s: Some(2),
-            first_byte: Duration::from_millis(30),
-            bytes_per_s: Some(90e6),
-            slow: Duration::from_millis(5),
+            first_byte_ms: 30,
+            mb_per_s: Some(90.0),
+            slow_ms: 5,
             seed: 7,
             ..FaultPlan::default()
         };

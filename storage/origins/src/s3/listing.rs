@@ -4,7 +4,7 @@ use super::folder::{Folder, FolderError, Stored};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
-use tierlab_storage::path::ObjectPath;
+use tierlab_storage::ObjectPath;
 
 /// Parameters of a listing.
 #[derive(Debug, Clone, Default)]

@@ -12,7 +12,7 @@ mod folder;
 mod listing;
 mod shaped;
 
-pub use faults::{FaultPlan, Faults, KEYS as FAULT_KEYS};
+pub use faults::{FaultPlan, Faults};
 
 use crate::connection::accept;
 use backend::Backend;
@@ -100,7 +100,7 @@ impl S3Origin {
             };
             let mut builder = auto::Builder::new(TokioExecutor::new());
             builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT);
-            let shaped = Shaped::new(service.clone(), self.faults.clone(), stream.reset());
+            let shaped = Shaped::new(service.clone(), self.faults.clone(), Arc::clone(&stream.reset));
             let connection = builder.serve_connection(TokioIo::new(stream), shaped).into_owned();
             let connection = graceful.watch(connection);
             tokio::spawn(async move {

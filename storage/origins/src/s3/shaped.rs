@@ -48,10 +48,12 @@ impl Service<Request<Incoming>> for Shaped {
         let inner = self.inner.clone();
         let reset = Arc::clone(&self.reset);
         Box::pin(async move {
-            let mut wait = plan.first_byte;
-            if fate.fault == Some(Fault::Slow) {
-                wait += plan.slow;
-            }
+            let slow_ms = if fate.fault == Some(Fault::Slow) {
+                plan.slow_ms
+            } else {
+                0
+            };
+            let wait = Duration::from_millis(plan.first_byte_ms + slow_ms);
             if !wait.is_zero() {
                 tokio::time::sleep(wait).await;
             }
@@ -129,7 +131,7 @@ impl ShapedBody {
     }
 
     fn shape(&mut self, plan: &FaultPlan, fate: Fate) {
-        self.bytes_per_s = plan.bytes_per_s;
+        self.bytes_per_s = plan.mb_per_s.map(|mb| mb * 1e6);
         let breaking = |fault: &Fault| matches!(fault, Fault::Stall | Fault::Truncate | Fault::Reset);
         if let Some(fault) = fate.fault.filter(breaking) {
             let len = self.inner.size_hint().exact().unwrap_or(0);

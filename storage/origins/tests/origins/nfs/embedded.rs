@@ -9,9 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tierlab_origins::nfs::NfsOrigin;
-use tierlab_storage::config::TierConfig;
 use tierlab_storage::content::content;
-use tierlab_storage::{Body, ErrorKind, StorageError, Tier};
+use tierlab_storage::{Body, ErrorKind, StorageError, Tier, TierConfig};
 use tokio::net::TcpListener;
 
 /// An origin in this process, for as long as the test's runtime.

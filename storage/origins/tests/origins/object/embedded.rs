@@ -8,10 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tierlab_origins::s3::S3Origin;
-use tierlab_storage::config::TierConfig;
 use tierlab_storage::content::content;
 use tierlab_storage::tiers::object::BucketTier;
-use tierlab_storage::{Body, ErrorKind, StorageError, Tier};
+use tierlab_storage::{Body, ErrorKind, StorageError, Tier, TierConfig};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
