@@ -1,7 +1,6 @@
 //! TOML of a tier, one file per tier in `configs/tiers/`. In: text, and settings that override it. Out: a
 //! [`TierConfig`]. The keys of each kind are in the folder of its tier. Reads no file and opens nothing.
 
-use crate::error::{ErrorKind, StorageError};
 use crate::tiers::flight::FlightConfig;
 use crate::tiers::gds::GdsConfig;
 use crate::tiers::nfs::NfsConfig;
@@ -9,6 +8,7 @@ use crate::tiers::nvme::NvmeConfig;
 use crate::tiers::object::BucketConfig;
 use crate::tiers::redis::RedisConfig;
 use crate::wrappers::{CacheConfig, WrapperConfig};
+use crate::{ErrorKind, StorageError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::PathBuf;

@@ -1,8 +1,7 @@
 //! Limits on a tier's claims: sizes of reads, lengths of listings. In: a claim of a tier. Out: memory for it, or an
 //! error instead of an abort. A tier is another machine, and may claim anything.
 
-use crate::error::{ErrorKind, StorageError};
-use crate::tier::Object;
+use crate::{ErrorKind, Object, StorageError};
 use bytes::{Bytes, BytesMut};
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -142,7 +141,7 @@ impl Listing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::path::ObjectPath;
+    use crate::ObjectPath;
 
     #[test]
     fn memory_that_is_not_there_is_refused() {

@@ -1,8 +1,8 @@
 //! Metrics of this crate. In: a registry. Out: counters and gauges with the labels of one tier, for the wrappers that
 //! count with them. Their names are in `tierlab_protocol::metrics`.
 
-use crate::error::{ErrorKind, KINDS, StorageError};
-use crate::tier::ReadCost;
+use crate::error::KINDS;
+use crate::{ErrorKind, ReadCost, StorageError};
 use prometheus::core::Collector;
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,

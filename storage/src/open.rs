@@ -1,9 +1,6 @@
 //! Opening of tiers. In: a [`TierConfig`]. Out: the tier with its wrappers. Reads no files or environment, except for
 //! certificates and credentials: S3's come from the usual AWS environment and profile through `object_store`.
 
-use crate::config::TierConfig;
-use crate::error::StorageError;
-use crate::tier::Tier;
 #[cfg(feature = "flight")]
 use crate::tiers::flight::FlightTier;
 #[cfg(feature = "gds")]
@@ -14,6 +11,7 @@ use crate::tiers::object::BucketTier;
 use crate::tiers::redis::RedisTier;
 use crate::tiers::{nfs, nvme};
 use crate::wrappers::StorageMetrics;
+use crate::{StorageError, Tier, TierConfig};
 use std::sync::Arc;
 
 /// Builds a tier with its inner wrappers: `[emulated]`, then `[staged]`. The caller adds metrics and cache
@@ -64,7 +62,7 @@ async fn open_bare(config: &TierConfig, metrics: &StorageMetrics) -> Result<Arc<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
+    use crate::ErrorKind;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_tier_opens_with_what_lies_around_it() {

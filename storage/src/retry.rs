@@ -48,7 +48,8 @@ pub(crate) struct Retries {
     limit: Duration,
     /// Maximum number of retries.
     most: u32,
-    made: u32,
+    /// Repeats so far.
+    pub(crate) made: u32,
 }
 
 impl Retries {
@@ -61,11 +62,6 @@ impl Retries {
             most,
             made: 0,
         }
-    }
-
-    /// Repeats so far.
-    pub(crate) const fn made(&self) -> u32 {
-        self.made
     }
 
     /// Repeats that may follow.
@@ -115,9 +111,9 @@ mod tests {
         let mut few = Retries::new(backoff, now, hour, 2);
         assert_eq!(few.next(Duration::ZERO), Some(Duration::from_millis(20)));
         assert_eq!(few.next(Duration::from_secs(1)), Some(Duration::from_secs(1)));
-        assert_eq!((few.next(Duration::ZERO), few.made(), few.remaining()), (None, 2, 0));
+        assert_eq!((few.next(Duration::ZERO), few.made, few.remaining()), (None, 2, 0));
         assert!(few.given_up().starts_with("given up after 3 attempts in "));
         let mut late = Retries::new(backoff, now, Duration::from_millis(10), u32::MAX);
-        assert_eq!((late.next(Duration::ZERO), late.made()), (None, 0));
+        assert_eq!((late.next(Duration::ZERO), late.made), (None, 0));
     }
 }

@@ -1,6 +1,6 @@
 //! Work on other threads and tasks: calls that block, and several pieces of work at once.
 
-use crate::error::{ErrorKind, StorageError};
+use crate::{ErrorKind, StorageError};
 use tokio::task::JoinSet;
 
 /// Runs `work` on a thread that may block. Dropping the future does not undo it.

@@ -1,6 +1,6 @@
 //! Costs of reads that report none: they failed, or their caller went away. In: costs. Out: their sum, once.
 
-use crate::tier::ReadCost;
+use crate::ReadCost;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -19,8 +19,10 @@ pub struct Gpu {
     pub(crate) cufile: Option<CuFile>,
     device: CUdevice,
     context: CUcontext,
-    ordinal: u32,
-    name: String,
+    /// Number of the device.
+    pub ordinal: u32,
+    /// Name reported by the driver.
+    pub name: String,
 }
 
 // SAFETY: a primary context may be used from any thread that makes it current, and the driver's calls are thread-safe.
@@ -120,16 +122,6 @@ impl Gpu {
         // SAFETY: the context is retained for as long as this lives.
         self.driver
             .check("cuCtxSetCurrent", unsafe { (self.driver.context_set)(self.context) })
-    }
-
-    /// Number of the device.
-    pub fn ordinal(&self) -> u32 {
-        self.ordinal
-    }
-
-    /// Name reported by the driver.
-    pub fn name(&self) -> &str {
-        &self.name
     }
 
     /// True if cuFile reports the path of each read.

@@ -72,11 +72,11 @@ impl LaidOut {
         let open = Arc::new(Open {
             file: Object {
                 path: file.clone(),
-                size: table.header().file_len(),
+                size: table.header.file_len(),
                 version,
             },
             manifest: object,
-            header: Bytes::from(table.header().encode()),
+            header: Bytes::from(table.header.encode()),
             index,
             table,
         });
@@ -161,7 +161,7 @@ impl Open {
         ranges: &[Range<u64>],
         parts: &mut [Bytes],
     ) -> Result<ReadCost, StorageError> {
-        let start = self.table.header().rows_end();
+        let start = self.table.header.rows_end();
         let inside = ranges.iter().map(|range| range.start.max(start)..range.end.max(start));
         let wanted: Vec<(usize, Range<u64>)> = inside.enumerate().filter(|(_, range)| !range.is_empty()).collect();
         if wanted.is_empty() {
@@ -214,7 +214,7 @@ impl Open {
 
     /// Entities whose rows are in a range, completely or partly.
     fn rows_of(&self, range: &Range<u64>) -> Range<i64> {
-        let header = self.table.header();
+        let header = &self.table.header;
         let stride = u64::from(header.stride);
         let number = |offset: u64| offset.saturating_sub(self.header.len() as u64);
         let start = (number(range.start) / stride).min(header.rows);
@@ -228,7 +228,7 @@ impl Open {
 
     /// Assembles a range from the header and its rows.
     fn cut<'a>(&self, range: &Range<u64>, span: Range<i64>, row: impl Fn(i64) -> Option<&'a Bytes>) -> Bytes {
-        let header: &TableHeader = self.table.header();
+        let header: &TableHeader = &self.table.header;
         let first_row = self.header.len() as u64;
         let start_of = |id: i64| first_row + id.abs_diff(header.first_id) * u64::from(header.stride);
         // The most common request, without a copy.
@@ -285,7 +285,7 @@ impl Tier for LaidOut {
             Some(open) => {
                 let ids: Vec<i64> = ranges.iter().flat_map(|range| open.rows_of(range)).collect();
                 open.table.forget(&ids).await;
-                if ranges.iter().any(|range| range.end > open.table.header().rows_end()) {
+                if ranges.iter().any(|range| range.end > open.table.header.rows_end()) {
                     open.forget_index(&*self.inner).await;
                 }
             }

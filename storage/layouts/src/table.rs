@@ -61,7 +61,8 @@ pub struct Table {
     tier: Arc<dyn Tier>,
     folder: ObjectPath,
     manifest: Manifest,
-    header: TableHeader,
+    /// Header that the table would have in the rows format.
+    pub(crate) header: TableHeader,
     shards: Mutex<Held>,
 }
 
@@ -91,11 +92,6 @@ impl Table {
     /// Manifest of the table's folder.
     pub const fn manifest(&self) -> &Manifest {
         &self.manifest
-    }
-
-    /// Header that the table would have in the rows format.
-    pub(crate) const fn header(&self) -> &TableHeader {
-        &self.header
     }
 
     /// Drops cached shards of these entities, here and around the tier: the next look-up reads from the tier itself.

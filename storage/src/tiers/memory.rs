@@ -1,10 +1,9 @@
 //! Reference tier: objects in this process. In: bytes, or a directory to load. Out: slices of them, without a copy. It
 //! sets the noise floor and defines the behaviour of the other tiers; it knows nothing of them.
 
-use crate::error::{ErrorKind, StorageError};
 use crate::limits::check_ranges;
-use crate::path::ObjectPath;
-use crate::tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo, check_size};
+use crate::tier::check_size;
+use crate::{Body, ErrorKind, Object, ObjectPath, Read, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::RwLock;

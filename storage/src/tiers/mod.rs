@@ -10,7 +10,7 @@ pub mod object;
 pub mod redis;
 mod source;
 
-use crate::error::{ErrorKind, StorageError};
+use crate::{ErrorKind, StorageError};
 
 /// Configuration of the tier over key-value stores, in builds without the feature `redis`.
 #[cfg(not(feature = "redis"))]

@@ -1,8 +1,7 @@
 //! Source of a put: bytes in memory, or a local file in pieces. In: a [`Body`]. Out: its size and its pieces. Knows
 //! nothing of their destination.
 
-use crate::error::{ErrorKind, StorageError};
-use crate::tier::Body;
+use crate::{Body, ErrorKind, StorageError};
 use bytes::Bytes;
 use std::fs::File;
 use std::io;
@@ -15,7 +14,8 @@ pub(super) struct Source {
     bytes: Bytes,
     /// File and its name, if the bytes are not in memory.
     file: Option<(Arc<File>, String)>,
-    size: u64,
+    /// Length in bytes.
+    pub(super) size: u64,
 }
 
 impl Source {
@@ -38,11 +38,6 @@ impl Source {
                 })
             }
         }
-    }
-
-    /// Length in bytes.
-    pub(super) fn size(&self) -> u64 {
-        self.size
     }
 
     /// Fills the front of `into` with bytes from `at` on, which must lie before the end. Blocks.
@@ -99,7 +94,7 @@ mod tests {
         let memory = Body::Bytes(Bytes::from_static(b"0123456789"));
         for body in [memory, Body::File(file.path().to_owned())] {
             let source = Source::open(body).await.unwrap();
-            assert_eq!(source.size(), 10);
+            assert_eq!(source.size, 10);
             assert_eq!(source.piece(2, 3).await.unwrap(), "234");
             assert_eq!(source.piece(8, 100).await.unwrap(), "89");
             assert_eq!(source.piece(10, 1).await.unwrap(), "");

@@ -2,9 +2,7 @@
 //! larger objects cannot be looked up. So a size reported by a tier never causes an allocation of that size.
 
 use crate::device::DeviceReads;
-use crate::error::{ErrorKind, StorageError};
-use crate::path::ObjectPath;
-use crate::tier::{Object, Read, ReadMany, Tier, TierInfo};
+use crate::{ErrorKind, Object, ObjectPath, Read, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
 use std::ops::Range;
 use std::sync::Arc;

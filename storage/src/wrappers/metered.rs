@@ -4,10 +4,9 @@
 //! that failed or whose caller went away are counted at the next read, if the tier can report them
 //! ([`Tier::take_unreported`]).
 
-use crate::error::{ErrorKind, StorageError};
 use crate::metrics::TierMetrics;
-use crate::path::ObjectPath;
-use crate::tier::{Body, DeviceReads, Landed, Object, Read, ReadCost, ReadMany, Tier, TierInfo};
+use crate::tier::{DeviceReads, Landed};
+use crate::{Body, ErrorKind, Object, ObjectPath, Read, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
 use std::ops::Range;
 use std::sync::Arc;

@@ -4,11 +4,10 @@
 //! TOML, `emulated` and `staged`. [`compose`] adds the rest: the tier's metrics count reads that reach the opened tier,
 //! the cache's metrics count its own hits and misses.
 
-use crate::error::StorageError;
 pub use crate::metrics::{
     CacheMetrics, DamagedRows, DeviceMetrics, EmulatedMetrics, Role, StagedMetrics, StorageMetrics, TierMetrics,
 };
-use crate::tier::Tier;
+use crate::{StorageError, Tier};
 pub use cache::{Cache, CacheConfig};
 pub use emulated::{Emulated, EmulatedConfig};
 pub use limited::Limited;
@@ -83,9 +82,9 @@ impl WrapperConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ObjectPath;
     use crate::conformance::Suite;
     use crate::content::content;
-    use crate::path::ObjectPath;
     use crate::tiers::memory::MemoryTier;
     use bytes::Bytes;
     use prometheus::{Encoder, Registry, TextEncoder};

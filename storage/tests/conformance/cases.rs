@@ -9,8 +9,7 @@ use std::ops::Range;
 use std::time::Duration;
 use tierlab_protocol::via::Via;
 use tierlab_storage::content::mix;
-use tierlab_storage::error::ErrorKind;
-use tierlab_storage::tier::{Object, Read, ReadCost};
+use tierlab_storage::{ErrorKind, Object, Read, ReadCost};
 
 /// A guarantee of the [`Tier`](tierlab_storage::Tier) trait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -5,9 +5,7 @@ use anyhow::{Context as _, Result, ensure};
 use futures::future::join_all;
 use std::collections::BTreeMap;
 use tierlab_storage::content::content;
-use tierlab_storage::error::ErrorKind;
-use tierlab_storage::path::ObjectPath;
-use tierlab_storage::tier::Body;
+use tierlab_storage::{Body, ErrorKind, ObjectPath};
 
 impl Bench<'_> {
     pub(super) async fn changed(&self) -> Result<()> {

@@ -35,8 +35,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tierlab_storage::path::ObjectPath;
-use tierlab_storage::tier::Tier;
+use tierlab_storage::{ObjectPath, Tier};
 
 pub(crate) use cases::Case;
 pub(crate) use reach::Reach;

@@ -9,8 +9,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tierlab_storage::content::content;
-use tierlab_storage::error::ErrorKind;
-use tierlab_storage::tier::{Body, Object};
+use tierlab_storage::{Body, ErrorKind, Object};
 
 /// Access to the storage behind a tier, past the tier (default: none). Cases that need it are skipped without it, as
 /// the table of this suite says.

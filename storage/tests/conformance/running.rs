@@ -7,9 +7,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
 use tierlab_storage::content::content;
-use tierlab_storage::error::{ErrorKind, StorageError};
-use tierlab_storage::path::ObjectPath;
-use tierlab_storage::tier::{Body, Object, Read, ReadMany, Tier};
+use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, Read, ReadMany, StorageError, Tier};
 
 /// A running case, in its own folder.
 pub(super) struct Bench<'a> {

@@ -8,8 +8,7 @@ use super::schema::to_table;
 use super::status::{from_flight, from_status};
 use super::table::{Table, VERSION_KEY};
 use super::ticket::TableTicket;
-use crate::error::{ErrorKind, StorageError};
-use crate::tier::ReadCost;
+use crate::{ErrorKind, ReadCost, StorageError};
 use arrow_array::RecordBatch;
 use arrow_flight::Ticket;
 use arrow_flight::decode::{DecodedPayload, FlightDataDecoder};
@@ -46,7 +45,7 @@ pub(super) async fn get_rows(
         rows: Vec::with_capacity(ids.len() * table.header.stride as usize),
     };
     loop {
-        let mut lease = call.lease();
+        let mut lease = link.lease();
         cost.requests += 1;
         // A ticket has no version, which other servers do not know: that of the reply's schema is compared.
         let ticket = TableTicket {
@@ -63,7 +62,7 @@ pub(super) async fn get_rows(
         let detail = format!("of {} rows asked for, {} did not come", ids.len(), laying.missing.len());
         return Err(ErrorKind::Corrupt.error(name, detail));
     }
-    cost.retries = call.retries.made();
+    cost.retries = call.retries.made;
     cost.device = sent.elapsed();
     Ok((laying.rows, cost))
 }

@@ -2,9 +2,9 @@
 //! attempt and of a call. A connection that failed or fell silent is replaced.
 
 use super::FlightConfig;
-use crate::error::{ErrorKind, StorageError};
 use crate::retry::{Backoff, Retries};
 use crate::tiers::check_not_zero;
+use crate::{ErrorKind, StorageError};
 use arrow_flight::flight_service_client::FlightServiceClient;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +23,8 @@ const BACKOFF: Backoff = Backoff::spread(Duration::from_millis(50), Duration::fr
 /// The connections.
 #[derive(Debug)]
 pub(super) struct Link {
-    url: String,
+    /// URL of the server.
+    pub(super) url: String,
     endpoint: Endpoint,
     connections: Vec<Mutex<FlightConnection>>,
     next: AtomicUsize,
@@ -105,11 +106,6 @@ impl Link {
         })
     }
 
-    /// URL of the server.
-    pub(super) fn url(&self) -> &str {
-        &self.url
-    }
-
     /// An object's name in errors.
     pub(super) fn name(&self, below: &str) -> String {
         format!("{}/{below}", self.url)
@@ -130,7 +126,7 @@ impl Link {
         }
     }
 
-    fn lease(&self) -> Lease {
+    pub(super) fn lease(&self) -> Lease {
         let index = self.next.fetch_add(1, Ordering::Relaxed) % self.connections.len();
         let (channel, generation) = {
             let connection = self.connections[index].lock();
@@ -166,11 +162,6 @@ pub(super) struct RetriedCall<'a> {
 }
 
 impl RetriedCall<'_> {
-    /// A connection for the next attempt.
-    pub(super) fn lease(&self) -> Lease {
-        self.link.lease()
-    }
-
     /// Waits for the server's next answer, within the limits of an attempt's silence and of the call. A stream that
     /// always has another message neither keeps the thread nor outlives the call.
     pub(super) async fn attempt<T>(&self, answer: impl Future<Output = T>) -> Result<T, StorageError> {

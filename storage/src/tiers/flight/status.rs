@@ -1,6 +1,7 @@
 //! Conversion of tier errors to gRPC statuses, and back. In: either. Out: the other.
 
-use crate::error::{ErrorKind, StorageError, with_causes};
+use crate::error::with_causes;
+use crate::{ErrorKind, StorageError};
 use arrow_flight::error::FlightError;
 use tonic::{Code, Status};
 

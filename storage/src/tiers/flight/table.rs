@@ -2,10 +2,8 @@
 //! rows that a range touches, and the bytes of a range.
 
 use super::schema::to_table;
-use crate::error::{ErrorKind, StorageError};
 use crate::limits::buffer_for;
-use crate::path::ObjectPath;
-use crate::tier::Object;
+use crate::{ErrorKind, Object, ObjectPath, StorageError};
 use arrow_flight::FlightInfo;
 use bytes::Bytes;
 use std::ops::Range;

@@ -6,7 +6,7 @@
 //! ```
 //! A descriptor is the path `[TABLE]`, or a ticket as its command. Without `version` the newest version is read.
 
-use crate::path::ObjectPath;
+use crate::ObjectPath;
 use arrow_flight::FlightDescriptor;
 use arrow_flight::flight_descriptor::DescriptorType;
 use serde::{Deserialize, Serialize};

@@ -7,11 +7,9 @@ use super::link::Link;
 use super::status::from_status;
 use super::table::Table;
 use super::ticket::{table_name, table_path};
-use crate::error::{ErrorKind, StorageError};
 use crate::limits::{Listing, check_ranges};
-use crate::path::ObjectPath;
 use crate::tasks::at_once;
-use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo};
+use crate::{Body, ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use arrow_flight::{Criteria, Empty, FlightDescriptor, FlightInfo};
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -43,10 +41,10 @@ impl FlightTier {
         let link = Arc::new(Link::new(config)?);
         let mut call = link.begin("");
         loop {
-            let mut lease = call.lease();
+            let mut lease = link.lease();
             let told = async {
                 let told = call.attempt(lease.client.list_actions(Empty {})).await?;
-                told.map_err(|status| from_status(link.url(), &status))
+                told.map_err(|status| from_status(&link.url, &status))
             };
             match told.await {
                 Ok(_) => break,
@@ -81,7 +79,7 @@ impl FlightTier {
         let descriptor = FlightDescriptor::new_path(vec![name.to_owned()]);
         let mut call = self.link.begin(path.as_str());
         let info = loop {
-            let mut lease = call.lease();
+            let mut lease = self.link.lease();
             let told = async {
                 let info = call.attempt(lease.client.get_flight_info(descriptor.clone())).await?;
                 Ok(info.map_err(|status| from_status(&call.object, &status))?.into_inner())
@@ -138,7 +136,7 @@ impl Tier for FlightTier {
     fn info(&self) -> TierInfo {
         let note = "Flight: typed columns, read only; rows are laid out and sealed here, so their checksums do not reach back \
                     to the server, and a table replaced under an unchanged description is not noticed";
-        TierInfo::new("flight", self.link.url(), vec![note.to_owned()])
+        TierInfo::new("flight", &self.link.url, vec![note.to_owned()])
     }
 
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
@@ -186,7 +184,7 @@ impl Tier for FlightTier {
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
         let mut call = self.link.begin(prefix.map_or("", ObjectPath::as_str));
         let infos = loop {
-            let mut lease = call.lease();
+            let mut lease = self.link.lease();
             let told = async {
                 let failed = |status| from_status(&call.object, &status);
                 let infos = call.attempt(lease.client.list_flights(Criteria::default())).await?;

@@ -6,12 +6,11 @@
 
 use super::GdsConfig;
 use crate::device::{DeviceError, DeviceErrorKind, DevicePath, DevicePool, Gpu, Landed};
-use crate::error::{ErrorKind, StorageError};
 use crate::metrics::DeviceMetrics;
-use crate::tier::{ReadCost, ReadMany};
 use crate::tiers::nvme::files::OpenFile;
 use crate::tiers::nvme::plan::Plan;
 use crate::tiers::nvme::root::Root;
+use crate::{ErrorKind, ReadCost, ReadMany, StorageError};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::ops::{Range, RangeInclusive};

@@ -3,14 +3,12 @@
 use super::GdsConfig;
 use super::engine::{DeviceEngine, EngineOptions, ReplyTo};
 use crate::device::{DevicePath, DeviceReads, Gpu, Landed, Search, missing_for_gds, shortfall};
-use crate::error::StorageError;
 use crate::limits::check_ranges;
 use crate::metrics::StorageMetrics;
-use crate::path::ObjectPath;
 use crate::tasks::blocking;
-use crate::tier::{Body, Object, ReadMany, Tier, TierInfo};
 use crate::tiers::nvme::files::LocalFiles;
 use crate::tiers::nvme::root::Root;
+use crate::{Body, Object, ObjectPath, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
 use std::ops::Range;
 use std::sync::Arc;
@@ -65,7 +63,7 @@ impl GdsTier {
 #[async_trait]
 impl DeviceReads for GdsTier {
     fn ordinal(&self) -> u32 {
-        self.gpu.ordinal()
+        self.gpu.ordinal
     }
 
     async fn read_to_device(&self, object: &Object, ranges: &[Range<u64>]) -> Result<Landed, StorageError> {
@@ -80,13 +78,13 @@ impl DeviceReads for GdsTier {
 impl Tier for GdsTier {
     fn info(&self) -> TierInfo {
         let mut notes = vec![
-            format!("CUDA device {}: {}", self.gpu.ordinal(), self.gpu.name()),
+            format!("CUDA device {}: {}", self.gpu.ordinal, self.gpu.name),
             format!("path {}", self.path.as_str()),
         ];
         if self.path == DevicePath::Gds {
             notes.push(format!("GPUDirect Storage lacks: {}", self.missing));
         }
-        TierInfo::new("gds", self.files.root.location().display().to_string(), notes)
+        TierInfo::new("gds", self.files.root.location.display().to_string(), notes)
     }
 
     fn shortfall(&self, took: ViaSet) -> Option<String> {

@@ -4,9 +4,8 @@
 use super::pool::{Pool, Repeat};
 use super::rpc::{Call, pack, word};
 use super::waiting::{Bulk, Landing, Reply};
-use crate::error::{ErrorKind, StorageError};
 use crate::retry::{Backoff, Retries};
-use crate::tier::ReadCost;
+use crate::{ErrorKind, ReadCost, StorageError};
 use bytes::{Bytes, BytesMut};
 use nfs3_types::nfs3::NFS_PROGRAM::{
     NFSPROC3_COMMIT, NFSPROC3_CREATE, NFSPROC3_FSINFO, NFSPROC3_GETATTR, NFSPROC3_LOOKUP, NFSPROC3_MKDIR,
@@ -117,7 +116,7 @@ impl Client<'_> {
         repeat: Repeat,
         mut reply: Reply,
     ) -> Result<Reply, Fault> {
-        let mut retries = Retries::new(BACKOFF, Instant::now(), self.pool.limit(), u32::MAX);
+        let mut retries = Retries::new(BACKOFF, Instant::now(), self.pool.limit, u32::MAX);
         while is_put_off(&reply)
             && let Some(wait) = retries.next(Duration::ZERO)
         {

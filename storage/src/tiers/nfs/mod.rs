@@ -11,11 +11,9 @@
 //! Costs: `requests` are RPCs (including a look-up if the handle was unknown), `wire_bytes` the replies with their
 //! heads, `queue` the wait for a slot among the calls in flight and, if there is no connection, for a connection.
 
-use crate::error::{ErrorKind, StorageError};
-use crate::path::ObjectPath;
-use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo};
 use crate::tiers::nvme::{LocalOptions, NvmeTier};
 use crate::tiers::{check_not_zero, number};
+use crate::{Body, ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
 use mount::NfsUrl;
 use schemars::JsonSchema;

@@ -6,7 +6,7 @@
 use super::NfsConfig;
 use super::pool::{Address, Limits, Pool, Resolve};
 use super::rpc::{Call, pack};
-use crate::error::{ErrorKind, StorageError};
+use crate::{ErrorKind, StorageError};
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use nfs3_types::mount::{self, MOUNT_PROGRAM, dirpath, exports, mountstat3};

@@ -8,9 +8,8 @@
 use super::connection::Connection;
 use super::rpc::{Call, CallError, Head};
 use super::waiting::{CallPermit, Landing, LoadClaim, Outgoing, Reply};
-use crate::error::{ErrorKind, StorageError};
 use crate::retry::{Backoff, Retries};
-use crate::tier::ReadCost;
+use crate::{ErrorKind, ReadCost, StorageError};
 use futures::future::BoxFuture;
 use nfs3_types::rpc::opaque_auth;
 use parking_lot::Mutex;
@@ -70,7 +69,8 @@ pub(super) struct Pool {
     address: Address,
     privileged: bool,
     head: Head,
-    limit: Duration,
+    /// Time limit of a call.
+    pub(super) limit: Duration,
     calls: Arc<Semaphore>,
     data: Arc<Semaphore>,
     data_units: usize,
@@ -120,11 +120,6 @@ impl Pool {
             data_units,
             slots: std::iter::repeat_with(Slot::default).take(connections).collect(),
         }
-    }
-
-    /// Time limit of a call.
-    pub(super) fn limit(&self) -> Duration {
-        self.limit
     }
 
     /// Makes a call; `about` is named in errors. Adds the cost to `cost`.

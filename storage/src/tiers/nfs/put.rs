@@ -5,10 +5,8 @@
 
 use super::client::Fault;
 use super::tree::{PARTIAL, Tree, describe};
-use crate::error::{ErrorKind, StorageError};
-use crate::path::ObjectPath;
-use crate::tier::{Body, Object, ReadCost};
 use crate::tiers::source::Source;
+use crate::{Body, ErrorKind, Object, ObjectPath, ReadCost, StorageError};
 use futures::{StreamExt, TryStreamExt, stream};
 use nfs3_types::nfs3::{fattr3, nfs_fh3, nfsstat3, nfstime3, sattr3, set_mtime, writeverf3};
 use std::sync::Arc;
@@ -102,8 +100,8 @@ async fn attempt(tree: &Arc<Tree>, path: &ObjectPath, about: &str, source: &Sour
     partial.name = None;
     let attributes: fattr3 = client.getattr(&file).await?;
     let object = describe(path, &attributes);
-    if object.size != source.size() {
-        let detail = format!("{} bytes were written, the server has {}", source.size(), object.size);
+    if object.size != source.size {
+        let detail = format!("{} bytes were written, the server has {}", source.size, object.size);
         return Err(ErrorKind::Corrupt.error(about, detail).into());
     }
     tree.keep(path, file, &attributes);
@@ -114,7 +112,7 @@ async fn attempt(tree: &Arc<Tree>, path: &ObjectPath, about: &str, source: &Sour
 /// COMMIT.
 async fn write(tree: &Tree, about: &str, file: &nfs_fh3, source: &Source) -> Result<Option<writeverf3>, Fault> {
     let step = u64::from(tree.write_bytes);
-    let pieces = (0..source.size().div_ceil(step)).map(|i| i * step);
+    let pieces = (0..source.size.div_ceil(step)).map(|i| i * step);
     let writes = stream::iter(pieces.map(|at| write_piece(tree, about, file, source, at)));
     let verifiers: Vec<writeverf3> = writes
         .buffer_unordered(tree.connections.saturating_mul(WRITES_PER_CONNECTION))

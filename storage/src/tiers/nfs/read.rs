@@ -6,10 +6,9 @@
 
 use super::client::Fault;
 use super::tree::{FileHandle, Tree, VersionMark};
-use crate::error::{ErrorKind, StorageError};
 use crate::limits::{buffer_for, check_ranges, rejoin, split_front};
 use crate::ranges;
-use crate::tier::{Object, ReadCost, ReadMany};
+use crate::{ErrorKind, Object, ReadCost, ReadMany, StorageError};
 use bytes::{Bytes, BytesMut};
 use futures::future::try_join_all;
 use std::ops::Range;

@@ -19,7 +19,7 @@ use super::runtime::RuntimeDriver;
 use super::signals::Signals;
 use super::worker::Worker;
 use super::{Driver, LocalOptions};
-use crate::error::{ErrorKind, StorageError};
+use crate::{ErrorKind, StorageError};
 use std::io;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -72,7 +72,7 @@ impl Engine {
             }
             Driver::Runtime => {
                 let worker = Worker::new(root, signals.clone(), options, arena.as_deref()).map_err(|e| unusable(&e))?;
-                let has_arena = worker.has_arena();
+                let has_arena = worker.ring.has_arena;
                 let runtime = RuntimeDriver::start(worker, signals).map_err(|e| unusable(&e))?;
                 (EngineDriver::Runtime(runtime), has_arena)
             }
@@ -127,7 +127,7 @@ impl ThreadDriver {
         let of_thread = signals.clone();
         let body = move || match Worker::new(root, of_thread, &options, arena.as_deref()) {
             Ok(worker) => {
-                let _ = ready.send(Ok(worker.has_arena()));
+                let _ = ready.send(Ok(worker.ring.has_arena));
                 worker.run(&queue);
             }
             Err(e) => {

@@ -4,10 +4,8 @@ use super::buffer::BUFFER_ALIGN;
 use super::root::{DirectIo, FileId, Root, c_path, not_a_file, stat_fd};
 use super::signals::Signals;
 use super::store;
-use crate::error::{ErrorKind, StorageError};
-use crate::path::ObjectPath;
 use crate::tasks::blocking;
-use crate::tier::{Body, Object};
+use crate::{Body, ErrorKind, Object, ObjectPath, StorageError};
 use nix::fcntl::OFlag;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -47,18 +45,8 @@ pub(crate) struct OpenFile {
 /// dropping this tells the ring's thread to remove it.
 #[derive(Debug)]
 pub(super) struct Registration {
-    place: Option<u32>,
-    signals: Arc<Signals>,
-}
-
-impl Registration {
-    pub(super) const fn new(place: Option<u32>, signals: Arc<Signals>) -> Self {
-        Self { place, signals }
-    }
-
-    pub(super) const fn place(&self) -> Option<u32> {
-        self.place
-    }
+    pub(super) place: Option<u32>,
+    pub(super) signals: Arc<Signals>,
 }
 
 impl Drop for Registration {
@@ -126,7 +114,7 @@ impl OpenFile {
 
     /// True if the file is the version that was looked up.
     fn is_version_of(&self, object: &Object) -> bool {
-        self.id.size() == object.size && self.version == object.version
+        self.id.size == object.size && self.version == object.version
     }
 
     /// Checks that its path still names this file, unchanged, by what was found there after the last byte: then every byte was of this
@@ -264,7 +252,7 @@ impl LocalFiles {
     }
 
     pub(crate) async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
-        let (prefix, location) = (prefix.cloned(), self.root.location().display().to_string());
+        let (prefix, location) = (prefix.cloned(), self.root.location.display().to_string());
         self.run(location, move |root| store::list(root, prefix.as_ref())).await
     }
 

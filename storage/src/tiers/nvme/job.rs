@@ -6,8 +6,7 @@
 use super::buffer::Buffer;
 use super::files::OpenFile;
 use super::plan::Segment;
-use crate::error::StorageError;
-use crate::tier::ReadCost;
+use crate::{ReadCost, StorageError};
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};

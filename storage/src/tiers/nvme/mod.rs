@@ -15,10 +15,9 @@
 //! segments to read, and `engine` reads them: `worker` does the work, driven by a thread or by `runtime`, on a `ring`.
 #![allow(unsafe_code)]
 
-use crate::error::{ErrorKind, StorageError};
 use crate::tasks::blocking;
-use crate::tier::Tier;
 use crate::tiers::{number, yes};
+use crate::{ErrorKind, StorageError, Tier};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};

@@ -40,7 +40,8 @@ pub(super) struct Ring {
     signals: Arc<Signals>,
     /// Free indexes of the file table; also empty if the kernel refused the table.
     free_files: Vec<u32>,
-    has_arena: bool,
+    /// True if the kernel has registered the arena. The limit of locked memory may prevent it.
+    pub(super) has_arena: bool,
     wake: Wake,
 }
 
@@ -88,11 +89,6 @@ impl Ring {
         })
     }
 
-    /// True if the kernel has registered the arena. The limit of locked memory may prevent it.
-    pub(super) const fn has_arena(&self) -> bool {
-        self.has_arena
-    }
-
     /// Queues a read.
     ///
     /// # Safety
@@ -108,7 +104,7 @@ impl Ring {
     /// Index of a file in the table; adds the file if there is room.
     fn place_of(&mut self, file: &OpenFile) -> Option<u32> {
         if let Some(registration) = file.registration.get() {
-            return registration.place();
+            return registration.place;
         }
         let place = self.free_files.pop();
         let placed = place.filter(|&place| self.update_file(place, file.fd.as_raw_fd()));
@@ -116,8 +112,11 @@ impl Ring {
             self.free_files.extend(place);
         }
         // Full now is full for this file: it is asked once only, for it is read by its descriptor as well as ever.
-        let registration = Registration::new(placed, self.signals.clone());
-        file.registration.get_or_init(|| registration).place()
+        let registration = Registration {
+            place: placed,
+            signals: self.signals.clone(),
+        };
+        file.registration.get_or_init(|| registration).place
     }
 
     fn update_file(&self, place: u32, fd: i32) -> bool {
@@ -150,7 +149,7 @@ impl Ring {
             Wake::UnarmedOnce => (true, Wake::ArmedOnce),
             Wake::Armed | Wake::ArmedOnce => return,
         };
-        let fd = types::Fd(self.signals.wake_event().as_raw_fd());
+        let fd = types::Fd(self.signals.wake.as_raw_fd());
         let poll = opcode::PollAdd::new(fd, libc::POLLIN as u32).multi(!once);
         // SAFETY: points to nothing; the descriptor lives as long as the ring.
         unsafe { self.push(&poll.build().user_data(WAKE)) };

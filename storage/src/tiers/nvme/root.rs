@@ -3,9 +3,7 @@
 //! Every look-up uses `openat2` with `RESOLVE_BENEATH`. So neither `..` nor a symbolic link leads out of the folder,
 //! not even a link exchanged between a check and its use. Links that stay inside are followed.
 
-use crate::error::{ErrorKind, StorageError};
-use crate::path::ObjectPath;
-use crate::tier::Object;
+use crate::{ErrorKind, Object, ObjectPath, StorageError};
 use nix::NixPath;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
@@ -28,7 +26,7 @@ const OPEN_ATTEMPTS: u32 = 16;
 #[derive(Debug)]
 pub(crate) struct Root {
     dir: OwnedFd,
-    location: PathBuf,
+    pub(crate) location: PathBuf,
 }
 
 /// Identity of a version of a file. Equal identities mean equal bytes, unless a writer changes the file in place twice
@@ -37,7 +35,7 @@ pub(crate) struct Root {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileId {
     inode: u64,
-    size: u64,
+    pub(crate) size: u64,
     modified_ns: i128,
     changed_ns: i128,
 }
@@ -76,10 +74,6 @@ impl FileId {
             version: self.version(),
         }
     }
-
-    pub(crate) const fn size(&self) -> u64 {
-        self.size
-    }
 }
 
 /// An object path as the kernel takes it.
@@ -103,10 +97,6 @@ impl Root {
         // A look-up now finds a kernel without openat2 at the start and not at the first read.
         root.open_raw(c".", OFlag::O_PATH).map_err(|e| root.explain(".", &e))?;
         Ok(root)
-    }
-
-    pub(crate) fn location(&self) -> &Path {
-        &self.location
     }
 
     /// Opens a path below the folder; `.` is the folder.
@@ -238,8 +228,8 @@ mod tests {
         symlink("loop", inside.path().join("loop")).unwrap();
         let root = Root::open(inside.path()).unwrap();
         let stat = |path| root.stat_file(&ObjectPath::new(path).unwrap());
-        assert_eq!(stat("good").unwrap().size(), 2);
-        assert_eq!(stat("folder/plain").unwrap().size(), 2);
+        assert_eq!(stat("good").unwrap().size, 2);
+        assert_eq!(stat("folder/plain").unwrap().size, 2);
         for (path, kind) in [
             ("absolute", ErrorKind::Denied),
             ("up/passwd", ErrorKind::Denied),

@@ -35,7 +35,7 @@ impl RuntimeDriver {
     pub(super) fn start(worker: Worker, signals: Arc<Signals>) -> io::Result<Self> {
         let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
         // A descriptor of its own: it stays good for as long as the task polls it.
-        let ring = worker.ring_fd()?;
+        let ring = worker.ring.fd()?;
         let core = Arc::new(Core {
             worker: Mutex::new(Some(worker)),
             signals,

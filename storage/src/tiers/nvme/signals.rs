@@ -12,7 +12,7 @@ pub(super) struct Signals {
     /// Set while the thread sleeps or is about to.
     parked: AtomicBool,
     stopping: AtomicBool,
-    wake: EventFd,
+    pub(super) wake: EventFd,
     /// Indexes of closed files in the table of registered files.
     closed: Mutex<Vec<u32>>,
     has_closed: AtomicBool,
@@ -86,10 +86,6 @@ impl Signals {
         }
         self.has_closed.store(false, Ordering::SeqCst);
         std::mem::take(&mut *self.closed.lock())
-    }
-
-    pub(super) const fn wake_event(&self) -> &EventFd {
-        &self.wake
     }
 
     /// Resets the wake-up event.

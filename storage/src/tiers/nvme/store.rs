@@ -1,10 +1,8 @@
 //! Listing, writing and removing files below a root. Everything here blocks, and is called on blocking threads only.
 
 use super::root::{FileId, Root, not_a_file, stat_fd};
-use crate::error::{ErrorKind, StorageError};
 use crate::limits::Listing;
-use crate::path::ObjectPath;
-use crate::tier::{Body, Object};
+use crate::{Body, ErrorKind, Object, ObjectPath, StorageError};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, renameat};
 use nix::sys::stat::{Mode, mkdirat};

@@ -7,11 +7,9 @@ use super::files::{self, LocalFiles, OpenFile};
 use super::job::Done;
 use super::plan::{self, Plan, Segment};
 use super::root::Root;
-use crate::error::{ErrorKind, StorageError};
 use crate::limits::check_ranges;
-use crate::path::ObjectPath;
 use crate::tasks::blocking;
-use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo};
+use crate::{Body, ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::ops::Range;
@@ -174,7 +172,7 @@ impl Tier for NvmeTier {
             None if !self.options.direct => notes.push("buffered: configured".to_owned()),
             None => {}
         }
-        let location = self.files.root.location().display().to_string();
+        let location = self.files.root.location.display().to_string();
         TierInfo::new(self.options.kind, location, notes)
     }
 

@@ -8,10 +8,9 @@ use super::job::{Active, Done, Job, Op, Progress, progress};
 use super::ring::{Entry, Ring};
 use super::root::{FileId, Root};
 use super::signals::Signals;
-use crate::error::{ErrorKind, StorageError};
+use crate::{ErrorKind, StorageError};
 use slab::Slab;
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Instant;
@@ -22,7 +21,7 @@ const ATTEMPTS: u32 = 32;
 
 /// The engine's state. Reads in flight point into the buffers of `jobs`.
 pub(super) struct Worker {
-    ring: Ring,
+    pub(super) ring: Ring,
     root: Arc<Root>,
     signals: Arc<Signals>,
     depth: usize,
@@ -68,10 +67,6 @@ impl Worker {
             finished: Vec::new(),
             in_flight: 0,
         })
-    }
-
-    pub(super) const fn has_arena(&self) -> bool {
-        self.ring.has_arena()
     }
 
     /// Works until stopped and no reads are in flight.
@@ -132,11 +127,6 @@ impl Worker {
         if let Err(error) = finish() {
             tracing::error!(%error, "io_uring failed while reads were under way");
         }
-    }
-
-    /// A descriptor that becomes readable when there is something to [`advance`](Self::advance).
-    pub(super) fn ring_fd(&self) -> io::Result<OwnedFd> {
-        self.ring.fd()
     }
 
     fn reap(&mut self) {
@@ -208,7 +198,7 @@ impl Worker {
             into,
             len,
             offset,
-            registered: buffer.is_registered() && self.ring.has_arena(),
+            registered: buffer.is_registered() && self.ring.has_arena,
             mark: slot as u64,
         };
         active.submitted.get_or_insert_with(Instant::now);
@@ -330,7 +320,7 @@ impl Drop for Worker {
 fn truncated(job: &Job) -> StorageError {
     let detail = format!(
         "ends before {} bytes, which it had when it was looked up",
-        job.file.id.size()
+        job.file.id.size
     );
     ErrorKind::Changed.error(&job.file.path, detail)
 }

@@ -2,7 +2,7 @@
 //! requests sent, and the wait that the server asked for. Misses requests that reqwest repeats because a pooled
 //! connection closed before they were sent.
 
-use crate::tier::ReadCost;
+use crate::ReadCost;
 use crate::unreported::UnreportedCost;
 use async_trait::async_trait;
 use bytes::BytesMut;

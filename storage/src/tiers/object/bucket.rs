@@ -6,10 +6,10 @@ use super::BucketConfig;
 use super::hedge::Hedging;
 use super::service::{self, Clients, Place, Service};
 use crate::deadline;
-use crate::error::{ErrorKind, StorageError, with_causes};
-use crate::path::ObjectPath;
+use crate::error::with_causes;
 use crate::retry::Backoff;
 use crate::unreported::UnreportedCost;
+use crate::{ErrorKind, ObjectPath, StorageError};
 use object_store::client::{HttpError, HttpErrorKind};
 use object_store::path::Path as Key;
 use object_store::{GetOptions, ObjectMeta, ObjectStore};
@@ -33,8 +33,8 @@ pub(super) struct Bucket {
     pub(super) hedging: Option<Hedging>,
     /// Cost of GETs whose read failed or was cancelled.
     pub(super) unreported: Arc<UnreportedCost>,
-    place: Place,
-    endpoint: String,
+    pub(super) place: Place,
+    pub(super) endpoint: String,
 }
 
 impl Bucket {
@@ -55,17 +55,9 @@ impl Bucket {
         })
     }
 
-    pub(super) fn service(&self) -> Service {
-        self.place.service
-    }
-
     /// `s3://bucket/prefix at endpoint`.
     pub(super) fn location(&self) -> String {
         format!("{} at {}", self.place, self.endpoint)
-    }
-
-    pub(super) fn endpoint(&self) -> &str {
-        &self.endpoint
     }
 
     /// A key's name in errors.

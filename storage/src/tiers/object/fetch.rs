@@ -7,9 +7,8 @@ use super::attempts::{self, Attempts};
 use super::bucket::Bucket;
 use super::hedge::reply;
 use super::service::Service;
-use crate::error::{ErrorKind, StorageError};
 use crate::retry::Retries;
-use crate::tier::ReadCost;
+use crate::{ErrorKind, ReadCost, StorageError};
 use bytes::BytesMut;
 use futures::StreamExt;
 use object_store::GetOptions;
@@ -64,7 +63,7 @@ impl Bucket {
                 let cost = ReadCost {
                     wire_bytes: into.len() as u64 + attempts.lost_bytes,
                     requests: attempts.requests,
-                    retries: retries.made(),
+                    retries: retries.made,
                     hedges: attempts.hedges,
                     ..ReadCost::default()
                 };
@@ -94,7 +93,7 @@ impl Bucket {
 
     /// The failure, or that the object is gone: to Azure's emulator a missing object is one of another version.
     async fn gone_or(&self, key: &Key, failure: StorageError) -> StorageError {
-        if self.service() != Service::Azure || failure.kind() != ErrorKind::Changed {
+        if self.place.service != Service::Azure || failure.kind() != ErrorKind::Changed {
             return failure;
         }
         match self.head(key).await {
@@ -107,13 +106,13 @@ impl Bucket {
     pub(super) fn busy(&self, key: &Key) -> StorageError {
         let detail = format!(
             "{}: no slot for a GET came free in time; see `concurrency`",
-            self.endpoint()
+            self.endpoint
         );
         ErrorKind::Timeout.error(self.object(key), detail)
     }
 
     fn stalled(&self, key: &Key, limit: Duration) -> StorageError {
-        let detail = format!("{} did not finish within {} ms", self.endpoint(), limit.as_millis());
+        let detail = format!("{} did not finish within {} ms", self.endpoint, limit.as_millis());
         ErrorKind::Timeout.error(self.object(key), detail)
     }
 
@@ -138,27 +137,27 @@ impl Bucket {
         let result = reply(hedging, &self.reads, key, options, (missing, attempts)).await;
         let result = result.map_err(|e| self.error(key, &e))?;
         if let Some(size) = size.filter(|size| *size != result.meta.size) {
-            let detail = format!("{}: it has {} bytes and not {size}", self.endpoint(), result.meta.size);
+            let detail = format!("{}: it has {} bytes and not {size}", self.endpoint, result.meta.size);
             return Err(ErrorKind::Corrupt.error(self.object(key), detail));
         }
         let found = self.version_of(&result.meta);
         let version = version.get_or_init(|| found.clone());
         if found != *version {
-            let detail = format!("{} has version {found}, not {version}", self.endpoint());
+            let detail = format!("{} has version {found}, not {version}", self.endpoint);
             return Err(ErrorKind::Changed.error(self.object(key), detail));
         }
         let mut body = result.into_stream();
         while let Some(chunk) = body.next().await {
             let chunk = chunk.map_err(|e| self.error(key, &e))?;
             let unexpected = || {
-                let detail = format!("{} sent more than was asked for", self.endpoint());
+                let detail = format!("{} sent more than was asked for", self.endpoint);
                 ErrorKind::Unavailable.error(self.object(key), detail)
             };
             missing = missing.checked_sub(chunk.len() as u64).ok_or_else(unexpected)?;
             into.extend_from_slice(&chunk);
         }
         if missing > 0 {
-            let detail = format!("{} ended its reply {missing} bytes early", self.endpoint());
+            let detail = format!("{} ended its reply {missing} bytes early", self.endpoint);
             return Err(ErrorKind::Unavailable.error(self.object(key), detail));
         }
         Ok(())

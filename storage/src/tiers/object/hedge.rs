@@ -6,7 +6,7 @@
 //! an upper bound: the bytes not yet sent by then are unknown.
 
 use super::attempts::Attempts;
-use crate::error::{ErrorKind, StorageError};
+use crate::{ErrorKind, StorageError};
 use futures::future::{BoxFuture, Either, poll_immediate, select};
 use object_store::path::Path as Key;
 use object_store::{GetOptions, GetResult, ObjectStore};

@@ -12,14 +12,12 @@
 //! arrival, which counts as `device`.
 
 use crate::deadline;
-use crate::error::{ErrorKind, StorageError};
 use crate::limits::{Listing, buffer_for, check_ranges, rejoin, split_front};
-use crate::path::ObjectPath;
 use crate::ranges::{self, Span};
 use crate::tasks::at_once;
-use crate::tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo};
 use crate::tiers::{check_not_zero, number};
 use crate::unreported::PendingCost;
+use crate::{Body, ErrorKind, Object, ObjectPath, Read, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
 use bucket::Bucket;
 use bytes::{Bytes, BytesMut};
@@ -195,7 +193,11 @@ fn cut(reply: &Bytes, at: Range<usize>) -> (Bytes, Duration) {
 #[async_trait]
 impl Tier for BucketTier {
     fn info(&self) -> TierInfo {
-        TierInfo::new(self.bucket.service().kind(), self.bucket.location(), self.notes.clone())
+        TierInfo::new(
+            self.bucket.place.service.kind(),
+            self.bucket.location(),
+            self.notes.clone(),
+        )
     }
 
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {

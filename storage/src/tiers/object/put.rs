@@ -1,9 +1,8 @@
 //! Writes: one PUT for a small body, a multipart upload for a large body. In: a body. Out: its size and ETag.
 
 use super::bucket::Bucket;
-use crate::error::{ErrorKind, StorageError};
-use crate::tier::Body;
 use crate::tiers::source::Source;
+use crate::{Body, ErrorKind, StorageError};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use object_store::path::Path as Key;
@@ -26,7 +25,7 @@ pub(super) async fn put(
     concurrency: usize,
 ) -> Result<(u64, Option<String>), StorageError> {
     let source = Source::open(body).await?;
-    let size = source.size();
+    let size = source.size;
     let part_bytes = part_bytes.max(MIN_PART_BYTES).max(size.div_ceil(MAX_PARTS));
     let result = if size <= part_bytes {
         let payload = PutPayload::from_bytes(source.piece(0, size).await?);
@@ -66,7 +65,7 @@ impl Upload {
         };
         let mut flying = FuturesUnordered::new();
         let mut at = 0;
-        while at < source.size() {
+        while at < source.size {
             let bytes = source.piece(at, part_bytes).await?;
             at += bytes.len() as u64;
             let part = upload.put_part(PutPayload::from_bytes(bytes));

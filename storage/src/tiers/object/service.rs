@@ -6,7 +6,7 @@
 use super::BucketConfig;
 use super::attempts::CountingConnector;
 use super::client;
-use crate::error::{ErrorKind, StorageError};
+use crate::{ErrorKind, StorageError};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GcpCredential, GoogleCloudStorageBuilder};
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig, StaticCredentialProvider};

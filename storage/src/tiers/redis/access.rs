@@ -2,8 +2,8 @@
 //! Out: checked values. Connects to nothing.
 
 use super::RedisConfig;
-use crate::error::{ErrorKind, StorageError};
 use crate::tiers::check_not_zero;
+use crate::{ErrorKind, StorageError};
 use redis::{ProtocolVersion, RedisConnectionInfo};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;

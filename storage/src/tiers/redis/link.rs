@@ -7,10 +7,10 @@
 use super::config::RedisConfig;
 use super::stream::{Allowance, Bounded, TOO_MUCH};
 use crate::deadline;
-use crate::error::{ErrorKind, StorageError, with_causes};
+use crate::error::with_causes;
 use crate::retry::{Backoff, Retries};
-use crate::tier::ReadCost;
 use crate::unreported::{PendingCost, UnreportedCost};
+use crate::{ErrorKind, ReadCost, StorageError};
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisError, ServerError, Value};
@@ -247,7 +247,7 @@ impl Link {
             via: ViaSet::of(Via::Redis),
             queue,
             requests: 1,
-            retries: u32::from(call.retries.made() > 0),
+            retries: u32::from(call.retries.made > 0),
             ..ReadCost::default()
         });
         call.first_sent.get_or_insert_with(Instant::now);

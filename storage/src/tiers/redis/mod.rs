@@ -9,11 +9,9 @@
 //! nothing is paid by the command. `wire_bytes` are the bytes of the values. `queue` is the wait for one of `concurrency`
 //! slots, `device` the time from sending to the last reply, retries included, `copy` the time to join values.
 
-use crate::error::{ErrorKind, StorageError};
 use crate::limits::{Listing, buffer_for, check_ranges};
-use crate::path::ObjectPath;
-use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo};
 use crate::unreported::PendingCost;
+use crate::{Body, ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
 use bytes::Bytes;
 use link::{Command, Link};

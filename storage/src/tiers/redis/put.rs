@@ -7,10 +7,8 @@
 
 use super::version::Version;
 use super::{ENTRY_BYTES, RedisTier, command, hashes, text};
-use crate::error::{ErrorKind, StorageError};
-use crate::path::ObjectPath;
-use crate::tier::{Body, Object};
 use crate::tiers::source::Source;
+use crate::{Body, ErrorKind, Object, ObjectPath, StorageError};
 use redis::Value;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -121,7 +119,7 @@ impl RedisTier {
                     at: now(),
                     done: 0,
                     digest,
-                    version: Version::new(id, source.size(), table.as_ref(), self.link.config.rows_per_key),
+                    version: Version::new(id, source.size, table.as_ref(), self.link.config.rows_per_key),
                     path: path.clone(),
                 };
                 self.change(&fresh, "", &fresh.to_string()).await?;
@@ -280,7 +278,7 @@ impl RedisTier {
 /// Hash of all bytes, which two uploads of the same bytes have in common.
 async fn digest(source: &Source) -> Result<String, StorageError> {
     let (mut digest, mut at) = (0, 0);
-    while at < source.size() {
+    while at < source.size {
         let piece = source.piece(at, WINDOW_BYTES).await?;
         at += piece.len() as u64;
         digest = KeyHash::of(&[digest, KeyHash::of(&piece).low()].map(u64::to_le_bytes).concat()).low();
@@ -293,5 +291,5 @@ async fn header(source: &Source) -> Result<Option<TableHeader>, StorageError> {
     let prelude = source.piece(0, PRELUDE_BYTES as u64).await?;
     let Ok(len) = header_len(&prelude) else { return Ok(None) };
     let bytes = source.piece(0, len).await?;
-    Ok(TableHeader::decode(&bytes, source.size()).ok())
+    Ok(TableHeader::decode(&bytes, source.size).ok())
 }

@@ -5,7 +5,7 @@
 //! row is one key; all other bytes are chunks of 512 KiB. The layout is part of the version's mark, so that a read needs
 //! no look-up.
 
-use crate::path::ObjectPath;
+use crate::ObjectPath;
 use std::fmt;
 use std::ops::Range;
 use tierlab_formats::table::{KeyHash, MAX_STRIDE, TableHeader};

@@ -1,11 +1,10 @@
 //! Contents of a cache, and fetches of missing extents. In: extents of objects. Out: their bytes, fetched once.
 
 use super::{CacheConfig, ENTRY_BYTES, Policy};
-use crate::error::StorageError;
 use crate::metrics::CacheMetrics;
 use crate::ranges;
-use crate::tier::{Object, ReadCost, Tier};
 use crate::wrappers::single_flight::{Boarded, ExtentKey, Lead, SingleFlight};
+use crate::{Object, ReadCost, StorageError, Tier};
 use bytes::Bytes;
 use futures::FutureExt as _;
 use moka::future::CacheBuilder;
@@ -41,7 +40,7 @@ struct CachedExtent {
 
 /// The extents and the fetches of a cache.
 pub(super) struct CachedExtents {
-    inner: Arc<dyn Tier>,
+    pub(super) inner: Arc<dyn Tier>,
     /// The cache, and under `tiny-lfu` the window before it: fetched extents go to the last, and what the window evicts is
     /// admitted to the first or not. Without a window, an extent that was just fetched would be refused for its few
     /// requests, and fetched again for each of its rows in a scan. Look-ups begin with the first, whose policy so counts
@@ -101,10 +100,6 @@ impl CachedExtents {
             metrics,
             reported_bytes: AtomicU64::new(0),
         }
-    }
-
-    pub(super) const fn inner(&self) -> &Arc<dyn Tier> {
-        &self.inner
     }
 
     /// The bytes, if they are held.

@@ -8,12 +8,10 @@
 //! - A range of more than [`BYPASS_BLOCKS`] blocks bypasses the cache: a model file would only displace rows.
 
 use super::single_flight::{ExtentKey, Version, share_of};
-use crate::error::{ErrorKind, StorageError};
 use crate::limits::{buffer_for, check_ranges};
 use crate::metrics::CacheMetrics;
-use crate::path::ObjectPath;
 use crate::ranges;
-use crate::tier::{Object, Read, ReadMany, Tier, TierInfo};
+use crate::{ErrorKind, Object, ObjectPath, Read, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
 use bytes::Bytes;
 use fetch::{CachedExtents, FetchedExtents};
@@ -151,7 +149,7 @@ fn count(n: usize) -> u32 {
 #[async_trait]
 impl Tier for Cache {
     fn info(&self) -> TierInfo {
-        let mut info = self.extents.inner().info();
+        let mut info = self.extents.inner.info();
         let config = &self.config;
         let mut name = format!("cache({} bytes, ", config.capacity_bytes);
         let _ = match config.granularity {
@@ -169,14 +167,14 @@ impl Tier for Cache {
     }
 
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
-        self.extents.inner().stat(path).await
+        self.extents.inner.stat(path).await
     }
 
     async fn read(&self, object: &Object, range: Range<u64>) -> Result<Read, StorageError> {
         check_ranges(object, std::slice::from_ref(&range))?;
         // A read that bypasses the cache keeps the tier's own way of reading a large range.
         if self.bypasses(&range) {
-            return self.extents.inner().read(object, range).await;
+            return self.extents.inner.read(object, range).await;
         }
         let ReadMany { mut parts, cost } = self.read_many(object, &[range]).await?;
         Ok(Read {
@@ -198,7 +196,7 @@ impl Tier for Cache {
                 return Ok((ReadMany::default(), Duration::ZERO));
             }
             let begun = Instant::now();
-            let read = self.extents.inner().read_many(object, &around).await?;
+            let read = self.extents.inner.read_many(object, &around).await?;
             Ok((read, begun.elapsed()))
         };
         let ((gathered, waited), (around, waited_around)) = try_join(self.gather(object, &needed), read_around).await?;
@@ -215,7 +213,7 @@ impl Tier for Cache {
     }
 
     fn inner(&self) -> Option<&dyn Tier> {
-        Some(&**self.extents.inner())
+        Some(&*self.extents.inner)
     }
 
     async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {
@@ -223,7 +221,7 @@ impl Tier for Cache {
         for extent in ranges.iter().flat_map(|range| self.extents_of(object, range)) {
             self.extents.forget(&version.extent(&extent)).await;
         }
-        self.extents.inner().forget(object, ranges).await;
+        self.extents.inner.forget(object, ranges).await;
     }
 }
 

@@ -4,7 +4,7 @@
 use super::faults::{ErrorRule, InjectedError, faults, invalid};
 use super::latency::{Distribution, LatencyConfig};
 use super::recorded::{Law, Recorded};
-use crate::error::StorageError;
+use crate::StorageError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -238,7 +238,7 @@ impl EmulatedConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
+    use crate::ErrorKind;
 
     fn resolve(text: &str) -> Result<Emulation, StorageError> {
         toml::from_str::<EmulatedConfig>(text).unwrap().resolve()

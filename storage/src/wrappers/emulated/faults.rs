@@ -1,6 +1,6 @@
 //! Errors that requests end in. In: TOML. Out: validated rules. Draws nothing.
 
-use crate::error::{ErrorKind, StorageError};
+use crate::{ErrorKind, StorageError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Latency distributions. In: parameters, and random bits. Out: durations. The same bits give the same duration on
 //! every machine: logarithms and exponentials come from `libm`.
 
-use crate::error::{ErrorKind, StorageError};
+use crate::{ErrorKind, StorageError};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::Rng as _;
 use schemars::JsonSchema;

@@ -24,11 +24,9 @@ pub use recorded::{
     Recorded, RecordedEnvironment, RecordedLimits, RecordedOrigin, RecordedPoint, RecordedRound, SCHEMA,
 };
 
-use crate::error::{ErrorKind, StorageError};
 use crate::limits::check_ranges;
 use crate::metrics::EmulatedMetrics;
-use crate::path::ObjectPath;
-use crate::tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo};
+use crate::{Body, ErrorKind, Object, ObjectPath, Read, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
 use config::Emulation;
 use faults::ErrorRule;

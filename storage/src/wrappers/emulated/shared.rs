@@ -6,7 +6,7 @@
 //! process.
 #![allow(unsafe_code)]
 
-use crate::error::{ErrorKind, StorageError};
+use crate::{ErrorKind, StorageError};
 use nix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::io;

@@ -1,7 +1,7 @@
 use super::*;
+use crate::ErrorKind;
 use crate::conformance::Suite;
 use crate::content::content;
-use crate::error::ErrorKind;
 use crate::tiers::memory::MemoryTier;
 use crate::wrappers::StorageMetrics;
 use bytes::Bytes;

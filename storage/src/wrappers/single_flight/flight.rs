@@ -3,9 +3,7 @@
 //! fetched bytes.
 
 use super::sync::{Mutex, MutexGuard};
-use crate::error::{ErrorKind, StorageError};
-use crate::path::ObjectPath;
-use crate::tier::{Object, ReadCost};
+use crate::{ErrorKind, Object, ObjectPath, ReadCost, StorageError};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;

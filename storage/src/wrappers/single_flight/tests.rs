@@ -6,9 +6,7 @@
 #[path = "flight.rs"]
 mod flight;
 
-use crate::error::ErrorKind;
-use crate::path::ObjectPath;
-use crate::tier::Object;
+use crate::{ErrorKind, Object, ObjectPath};
 use flight::{Boarded, SingleFlight, Version};
 use shuttle::future::block_on;
 use shuttle::thread::{self, JoinHandle};

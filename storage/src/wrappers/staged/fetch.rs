@@ -3,10 +3,9 @@
 
 use super::neighbours::Claim;
 use super::stage::{Fetched, PENDING_BYTES, Stage, WriterTask};
-use crate::error::{ErrorKind, StorageError};
 use crate::ranges;
-use crate::tier::{Object, ReadCost};
 use crate::wrappers::single_flight::{Lead, Version, share_of};
+use crate::{ErrorKind, Object, ReadCost, StorageError};
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
@@ -117,7 +116,8 @@ impl Stage {
             .iter()
             .map(|key| key.extent().start / self.block_bytes)
             .collect();
-        let lookup = self.ledger.find(&self.header(object), &blocks);
+        let header = self.header(object);
+        let lookup = self.ledger.lock().find(&header, &blocks);
         let held: Vec<Range<u64>> = lookup.held.iter().map(|held| self.extent(object, held.block)).collect();
         let staged = self.read_staged(object, &held, &lookup).await;
         let mut missing = [lookup.missing, staged.broken].concat();

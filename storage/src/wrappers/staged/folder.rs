@@ -6,7 +6,7 @@
 //! block is on the disk. Removal goes in the opposite order. Only files with such names are touched.
 
 use super::journal::{Header, PAGE_BYTES, Record, Replayed, append_line};
-use crate::error::{ErrorKind, StorageError};
+use crate::{ErrorKind, StorageError};
 use nix::fcntl::{FallocateFlags, PosixFadviseAdvice, fallocate, posix_fadvise};
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -40,7 +40,7 @@ pub(super) struct Folder {
 pub(super) struct Files {
     data: File,
     journal: File,
-    journal_bytes: u64,
+    pub(super) journal_bytes: u64,
 }
 
 /// State of a version recovered from the folder.
@@ -318,9 +318,5 @@ impl Files {
             Err(_) => self.journal.set_len(self.journal_bytes)?,
         }
         written
-    }
-
-    pub(super) const fn journal_bytes(&self) -> u64 {
-        self.journal_bytes
     }
 }

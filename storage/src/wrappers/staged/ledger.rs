@@ -3,8 +3,7 @@
 
 use super::folder::Found;
 use super::journal::{Header, PAGE_BYTES, Record};
-use crate::tier::Object;
-use parking_lot::Mutex;
+use crate::Object;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -63,22 +62,21 @@ struct StagedVersion {
     epoch: u64,
 }
 
+/// Staged blocks.
 #[derive(Debug, Default)]
-struct LedgerState {
+pub(super) struct Ledger {
     ids: HashMap<Arc<Header>, u64>,
     versions: HashMap<u64, StagedVersion>,
     /// Blocks by when they were used last.
     by_use: BTreeMap<u64, (u64, u64)>,
     ticks: u64,
-    last_id: u64,
-    bytes: u64,
+    /// The highest number of a version so far.
+    pub(super) last_id: u64,
+    /// Disk bytes of everything staged.
+    pub(super) bytes: u64,
 }
 
-/// Staged blocks.
-#[derive(Debug, Default)]
-pub(super) struct Ledger(Mutex<LedgerState>);
-
-impl LedgerState {
+impl Ledger {
     fn tick(&mut self) -> u64 {
         self.ticks += 1;
         self.ticks
@@ -112,7 +110,7 @@ impl LedgerState {
         self.bytes += disk_bytes(version.header.len_of(block));
     }
 
-    fn add(&mut self, id: u64, header: Header) {
+    pub(super) fn add(&mut self, id: u64, header: Header) {
         let header = Arc::new(header);
         self.last_id = self.last_id.max(id);
         self.bytes += FILE_BYTES;
@@ -125,30 +123,27 @@ impl LedgerState {
         };
         self.versions.insert(id, version);
     }
-}
 
-impl Ledger {
     /// Loads the blocks found in a folder, least recently used first.
     pub(super) fn load(found: Vec<Found>) -> Self {
-        let mut state = LedgerState::default();
+        let mut ledger = Self::default();
         for Found { id, header, blocks, .. } in found {
             // The same version twice, after a crash between creating the new one and removing the old one: either is
             // valid.
-            if state.ids.contains_key(&header) {
+            if ledger.ids.contains_key(&header) {
                 continue;
             }
-            state.add(id, header);
+            ledger.add(id, header);
             for (block, checks) in blocks {
-                state.insert(id, block, &checks);
+                ledger.insert(id, block, &checks);
             }
         }
-        Self(Mutex::new(state))
+        ledger
     }
 
     /// Looks up blocks, and marks staged blocks as used.
-    pub(super) fn find(&self, header: &Header, blocks: &[u64]) -> Lookup {
-        let mut state = self.0.lock();
-        let Some(id) = state.ids.get(header).copied() else {
+    pub(super) fn find(&mut self, header: &Header, blocks: &[u64]) -> Lookup {
+        let Some(id) = self.ids.get(header).copied() else {
             return Lookup {
                 missing: blocks.to_vec(),
                 ..Lookup::default()
@@ -159,8 +154,8 @@ impl Ledger {
             ..Lookup::default()
         };
         for &block in blocks {
-            let tick = state.tick();
-            let staged = state
+            let tick = self.tick();
+            let staged = self
                 .versions
                 .get_mut(&id)
                 .and_then(|version| version.blocks.get_mut(&block));
@@ -174,95 +169,78 @@ impl Ledger {
                 checks: staged.checks.clone(),
                 serial: staged.serial,
             });
-            state.by_use.remove(&before);
-            state.by_use.insert(tick, (id, block));
+            self.by_use.remove(&before);
+            self.by_use.insert(tick, (id, block));
         }
         lookup
     }
 
     /// The number of a version, if any of it is staged.
     pub(super) fn id(&self, header: &Header) -> Option<u64> {
-        self.0.lock().ids.get(header).copied()
+        self.ids.get(header).copied()
     }
 
     pub(super) fn header(&self, id: u64) -> Option<Arc<Header>> {
-        self.0.lock().versions.get(&id).map(|version| version.header.clone())
-    }
-
-    /// A number for a new version.
-    pub(super) fn next_id(&self) -> u64 {
-        self.0.lock().last_id + 1
-    }
-
-    pub(super) fn add(&self, id: u64, header: &Header) {
-        self.0.lock().add(id, header.clone());
+        self.versions.get(&id).map(|version| version.header.clone())
     }
 
     /// Other versions of the same object of the same tier.
     pub(super) fn others(&self, header: &Header) -> Vec<u64> {
-        let state = self.0.lock();
         let other = |(of, id): (&Arc<Header>, &u64)| {
             (of.path == header.path && of.origin == header.origin && **of != *header).then_some(*id)
         };
-        state.ids.iter().filter_map(other).collect()
+        self.ids.iter().filter_map(other).collect()
     }
 
     /// Forgets a version.
-    pub(super) fn forget(&self, id: u64) {
-        let mut state = self.0.lock();
-        let blocks: Vec<u64> = match state.versions.get(&id) {
+    pub(super) fn forget(&mut self, id: u64) {
+        let blocks: Vec<u64> = match self.versions.get(&id) {
             Some(version) => version.blocks.keys().copied().collect(),
             None => return,
         };
         for block in blocks {
-            state.remove(id, block);
+            self.remove(id, block);
         }
-        if let Some(version) = state.versions.remove(&id) {
-            state.ids.remove(&version.header);
-            state.bytes -= FILE_BYTES;
+        if let Some(version) = self.versions.remove(&id) {
+            self.ids.remove(&version.header);
+            self.bytes -= FILE_BYTES;
         }
     }
 
     pub(super) fn has(&self, id: u64, block: u64) -> bool {
-        let state = self.0.lock();
-        state
-            .versions
+        self.versions
             .get(&id)
             .is_some_and(|version| version.blocks.contains_key(&block))
     }
 
     /// Blocks that are durable are staged from now on.
-    pub(super) fn publish(&self, id: u64, blocks: &[Record]) {
-        let mut state = self.0.lock();
+    pub(super) fn publish(&mut self, id: u64, blocks: &[Record]) {
         for record in blocks {
             if let Record::Staged { block, checks } = record {
-                state.insert(id, *block, checks);
+                self.insert(id, *block, checks);
             }
         }
     }
 
     /// Removes a broken block, unless it was replaced meanwhile.
-    pub(super) fn reject(&self, id: u64, held: &StagedBlock) -> bool {
-        let mut state = self.0.lock();
-        let staged = state
+    pub(super) fn reject(&mut self, id: u64, held: &StagedBlock) -> bool {
+        let staged = self
             .versions
             .get(&id)
             .and_then(|version| version.blocks.get(&held.block));
-        staged.is_some_and(|block| block.serial == held.serial) && state.remove(id, held.block)
+        staged.is_some_and(|block| block.serial == held.serial) && self.remove(id, held.block)
     }
 
     /// Takes the least recently used block out.
-    pub(super) fn evict(&self) -> Option<(u64, u64)> {
-        let mut state = self.0.lock();
-        let (_, (id, block)) = state.by_use.first_key_value().map(|(tick, of)| (*tick, *of))?;
-        state.remove(id, block);
+    pub(super) fn evict(&mut self) -> Option<(u64, u64)> {
+        let (_, (id, block)) = self.by_use.first_key_value().map(|(tick, of)| (*tick, *of))?;
+        self.remove(id, block);
         Some((id, block))
     }
 
     /// Records of everything that is staged of a version.
     pub(super) fn records(&self, id: u64) -> Vec<Record> {
-        let state = self.0.lock();
-        let blocks = state.versions.get(&id).map(|version| &version.blocks);
+        let blocks = self.versions.get(&id).map(|version| &version.blocks);
         let record = |(block, staged): (&u64, &BlockState)| Record::Staged {
             block: *block,
             checks: staged.checks.to_vec(),
@@ -272,36 +250,25 @@ impl Ledger {
 
     /// Approximate size of a journal of these records.
     pub(super) fn journal_bytes(&self, id: u64) -> u64 {
-        let state = self.0.lock();
-        state.versions.get(&id).map_or(0, |version| {
+        self.versions.get(&id).map_or(0, |version| {
             let checks = CHECK_BYTES * version.header.block_bytes.div_ceil(PAGE_BYTES);
             version.blocks.len() as u64 * (RECORD_BYTES + checks)
         })
     }
 
     pub(super) fn is_empty(&self, id: u64) -> bool {
-        self.0
-            .lock()
-            .versions
-            .get(&id)
-            .is_none_or(|version| version.blocks.is_empty())
-    }
-
-    /// Disk bytes of everything staged.
-    pub(super) fn bytes(&self) -> u64 {
-        self.0.lock().bytes
+        self.versions.get(&id).is_none_or(|version| version.blocks.is_empty())
     }
 
     /// Data file as it was looked up, and the number of writes before.
     pub(super) fn handle(&self, id: u64) -> (Option<Object>, u64) {
-        let state = self.0.lock();
-        let version = state.versions.get(&id);
+        let version = self.versions.get(&id);
         version.map_or((None, 0), |version| (version.handle.clone(), version.epoch))
     }
 
     /// Stores a look-up, unless the file was written to since.
-    pub(super) fn keep_handle(&self, id: u64, epoch: u64, handle: &Object) {
-        if let Some(version) = self.0.lock().versions.get_mut(&id)
+    pub(super) fn keep_handle(&mut self, id: u64, epoch: u64, handle: &Object) {
+        if let Some(version) = self.versions.get_mut(&id)
             && version.epoch == epoch
         {
             version.handle = Some(handle.clone());
@@ -309,8 +276,8 @@ impl Ledger {
     }
 
     /// Records a write to the data file, which must then be looked up again.
-    pub(super) fn touch(&self, id: u64) {
-        if let Some(version) = self.0.lock().versions.get_mut(&id) {
+    pub(super) fn touch(&mut self, id: u64) {
+        if let Some(version) = self.versions.get_mut(&id) {
             version.handle = None;
             version.epoch += 1;
         }

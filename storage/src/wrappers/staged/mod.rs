@@ -10,15 +10,13 @@
 //! - Processes may share the folder's root: each writes a part of it and reads the parts of the others.
 //! - When the folder is full, broken or gone, reads go to the tier and the failure is counted ([`StagedMetrics`]).
 
-use crate::error::{ErrorKind, StorageError};
 use crate::limits::{buffer_for, check_ranges};
 use crate::metrics::StagedMetrics;
-use crate::path::ObjectPath;
 use crate::tasks::blocking;
-use crate::tier::{Object, ReadCost, ReadMany, Tier, TierInfo};
 use crate::tiers::nvme::{LocalOptions, NvmeTier};
 use crate::tiers::{number, yes};
 use crate::unreported::UnreportedCost;
+use crate::{ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
 use bytes::Bytes;
 use folder::{Folder, Found};
@@ -26,6 +24,7 @@ use futures::future::try_join;
 use ledger::Ledger;
 pub use ledger::capacity_for;
 use neighbours::Neighbours;
+use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stage::{Stage, Tally, WriterTask};
@@ -111,9 +110,9 @@ impl Staged {
         };
         let options = LocalOptions::on_thread(&root, config.queue_depth, config.direct);
         let local = NvmeTier::open_with(options).await?;
-        let ledger = Arc::new(Ledger::load(found));
+        let ledger = Arc::new(Mutex::new(Ledger::load(found)));
         let tally = Arc::new(Tally::new(metrics, config.capacity_bytes));
-        tally.tell_bytes(ledger.bytes());
+        tally.tell_bytes(ledger.lock().bytes);
         let writer = Writer::new(folder, ledger.clone(), tally.clone(), config.capacity_bytes);
         let (jobs, to_do) = channel();
         let thread = std::thread::Builder::new()
@@ -217,7 +216,8 @@ impl Tier for Staged {
         check_ranges(object, ranges)?;
         let stage = &self.stage;
         let blocks = stage.blocks_of(ranges);
-        let lookup = stage.ledger.find(&stage.header(object), &blocks);
+        let header = stage.header(object);
+        let lookup = stage.ledger.lock().find(&header, &blocks);
         let missing = &lookup.missing;
         let (staged, landed) = try_join(
             async { Ok(stage.read_staged(object, ranges, &lookup).await) },

@@ -9,7 +9,7 @@
 
 use super::folder::{data_name, journal_id, part_folders};
 use super::journal::{Header, Replayed, checks_of};
-use crate::error::StorageError;
+use crate::StorageError;
 use crate::ranges;
 use crate::tasks::blocking;
 use bytes::Bytes;

@@ -5,11 +5,9 @@ use super::folder::data_name;
 use super::journal::PAGE_BYTES;
 use super::ledger::{Lookup, StagedBlock};
 use super::stage::{Fetched, Stage, WriterTask};
-use crate::error::{ErrorKind, StorageError};
-use crate::path::ObjectPath;
 use crate::ranges;
-use crate::tier::{Object, ReadCost, ReadMany, Tier};
 use crate::wrappers::single_flight::Version;
+use crate::{ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -89,16 +87,17 @@ impl Stage {
         let mut look_ups = 0;
         loop {
             look_ups += 1;
-            let file = match self.ledger.handle(id) {
+            let known = self.ledger.lock().handle(id);
+            let file = match known {
                 (Some(file), _) => file,
                 (None, epoch) => {
                     let file = self.local.stat(&path).await?;
-                    self.ledger.keep_handle(id, epoch, &file);
+                    self.ledger.lock().keep_handle(id, epoch, &file);
                     file
                 }
             };
             match self.local.read_many(&file, extents).await {
-                Err(error) if error.kind() == ErrorKind::Changed && look_ups < LOOK_UPS => self.ledger.touch(id),
+                Err(error) if error.kind() == ErrorKind::Changed && look_ups < LOOK_UPS => self.ledger.lock().touch(id),
                 read => return read,
             }
         }
@@ -153,7 +152,7 @@ impl Stage {
         if let Some(neighbours) = &self.neighbours {
             neighbours.distrust(&header, &blocks);
         }
-        let lookup = self.ledger.find(&header, &blocks);
+        let lookup = self.ledger.lock().find(&header, &blocks);
         lookup.held.iter().for_each(|held| self.reject(lookup.id, held));
         if !lookup.missing.is_empty() {
             let blocks = lookup.missing;
@@ -164,7 +163,7 @@ impl Stage {
 
     /// A staged block that cannot be used is forgotten, unless it has gone by itself.
     fn reject(&self, id: u64, held: &StagedBlock) {
-        if !self.ledger.reject(id, held) {
+        if !self.ledger.lock().reject(id, held) {
             return;
         }
         let torn = &self.tally.metrics.torn;

@@ -5,10 +5,10 @@ use super::ledger::Ledger;
 use super::neighbours::{Claim, Neighbours};
 use crate::metrics::StagedMetrics;
 use crate::ranges;
-use crate::tier::{Object, ReadCost, Tier};
 use crate::tiers::nvme::NvmeTier;
 use crate::unreported::UnreportedCost;
 use crate::wrappers::single_flight::{Lead, SingleFlight};
+use crate::{Object, ReadCost, Tier};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::io;
@@ -24,7 +24,7 @@ pub(super) struct Stage {
     pub(super) local: NvmeTier,
     /// Other processes that stage in the same root; `None` if the root is not shared.
     pub(super) neighbours: Option<Arc<Neighbours>>,
-    pub(super) ledger: Arc<Ledger>,
+    pub(super) ledger: Arc<Mutex<Ledger>>,
     pub(super) tally: Arc<Tally>,
     pub(super) flights: Arc<SingleFlight<Fetched>>,
     /// Cost of fetches whose caller went away.

@@ -1,6 +1,6 @@
 use super::*;
+use crate::ReadCost;
 use crate::content::content;
-use crate::tier::ReadCost;
 use crate::wrappers::StorageMetrics;
 use futures::future::join_all;
 use rand::{RngExt as _, SeedableRng as _};
@@ -48,7 +48,7 @@ impl Staged {
             broken: of.torn.get(),
             failures,
             last_failure,
-            bytes: self.stage.ledger.bytes(),
+            bytes: self.stage.ledger.lock().bytes,
         }
     }
 }

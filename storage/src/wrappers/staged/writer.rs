@@ -10,6 +10,7 @@ use super::journal::{Header, Record, checks_of};
 use super::ledger::{Ledger, disk_bytes};
 use super::stage::{Tally, WriterTask};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ const SLACK_BYTES: u64 = 64 << 10;
 /// The thread's own.
 pub(super) struct Writer {
     folder: Folder,
-    ledger: Arc<Ledger>,
+    ledger: Arc<Mutex<Ledger>>,
     tally: Arc<Tally>,
     capacity_bytes: u64,
     open: HashMap<u64, Files>,
@@ -39,7 +40,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(folder: Folder, ledger: Arc<Ledger>, tally: Arc<Tally>, capacity_bytes: u64) -> Self {
+    pub(super) fn new(folder: Folder, ledger: Arc<Mutex<Ledger>>, tally: Arc<Tally>, capacity_bytes: u64) -> Self {
         Self {
             folder,
             ledger,
@@ -106,7 +107,7 @@ impl Writer {
         for (block, bytes) in blocks {
             let queued = |record: &Record| matches!(record, Record::Staged { block: b, .. } if b == block);
             let is_queued = self.records.get(&id).is_some_and(|records| records.iter().any(queued));
-            if is_queued || self.ledger.has(id, *block) {
+            if is_queued || self.ledger.lock().has(id, *block) {
                 continue;
             }
             let len = disk_bytes(bytes.len() as u64);
@@ -139,20 +140,21 @@ impl Writer {
         self.tally.failed(&header.path, error);
         self.paused_until = Some(Instant::now() + PAUSE);
         if error.kind() == io::ErrorKind::StorageFull {
-            let keep = self.ledger.bytes().saturating_sub(wanted.max(header.block_bytes));
+            let keep = self.ledger.lock().bytes.saturating_sub(wanted.max(header.block_bytes));
             self.shrink(keep, None);
         }
     }
 
     /// The number of a version, whose files are made when they are not there. Older versions of the object go.
     fn version(&mut self, header: &Header) -> io::Result<u64> {
-        if let Some(id) = self.ledger.id(header) {
+        if let Some(id) = self.ledger.lock().id(header) {
             return Ok(id);
         }
-        for other in self.ledger.others(header) {
+        let others = self.ledger.lock().others(header);
+        for other in others {
             self.remove(other);
         }
-        let id = self.ledger.next_id();
+        let id = self.ledger.lock().last_id + 1;
         match self.folder.create(id, header) {
             Ok(files) => self.keep_open(id, files),
             Err(e) => {
@@ -160,7 +162,7 @@ impl Writer {
                 return Err(e);
             }
         }
-        self.ledger.add(id, header);
+        self.ledger.lock().add(id, header.clone());
         Ok(id)
     }
 
@@ -193,11 +195,11 @@ impl Writer {
             self.capacity_bytes.saturating_sub(bytes)
         });
         self.shrink(keep, writing);
-        self.ledger.bytes() <= keep
+        self.ledger.lock().bytes <= keep
     }
 
     fn queued_bytes(&self, id: u64, records: &[Record]) -> u64 {
-        let header = self.ledger.header(id);
+        let header = self.ledger.lock().header(id);
         let of = |record: &Record| match (record, &header) {
             (Record::Staged { block, .. }, Some(header)) => disk_bytes(header.len_of(*block)),
             _ => 0,
@@ -207,12 +209,12 @@ impl Writer {
 
     /// Evicts blocks until at most `keep` bytes are staged.
     fn shrink(&mut self, keep: u64, writing: Option<u64>) {
-        while self.ledger.bytes() > keep {
-            let Some((id, block)) = self.ledger.evict() else {
+        while self.ledger.lock().bytes > keep {
+            let Some((id, block)) = self.ledger.lock().evict() else {
                 return;
             };
             self.tally.metrics.evicted.inc();
-            if self.ledger.is_empty(id) && writing != Some(id) && !self.records.contains_key(&id) {
+            if self.ledger.lock().is_empty(id) && writing != Some(id) && !self.records.contains_key(&id) {
                 self.remove(id);
             } else {
                 self.drop_block(id, block);
@@ -221,7 +223,7 @@ impl Writer {
     }
 
     fn remove_if_empty(&mut self, id: u64) {
-        if self.ledger.is_empty(id) && !self.records.contains_key(&id) {
+        if self.ledger.lock().is_empty(id) && !self.records.contains_key(&id) {
             self.remove(id);
         }
     }
@@ -229,16 +231,16 @@ impl Writer {
     fn remove(&mut self, id: u64) {
         self.records.remove(&id);
         self.open.remove(&id);
-        self.ledger.forget(id);
+        self.ledger.lock().forget(id);
         self.folder.remove(id);
     }
 
     fn forget(&mut self, header: &Header, blocks: &[u64]) {
         // Blocks written and not yet recorded are in the ledger after this.
         self.flush();
-        let lookup = self.ledger.find(header, blocks);
+        let lookup = self.ledger.lock().find(header, blocks);
         for held in &lookup.held {
-            if self.ledger.reject(lookup.id, held) {
+            if self.ledger.lock().reject(lookup.id, held) {
                 self.tally.metrics.torn.inc();
                 self.drop_block(lookup.id, held.block);
             }
@@ -248,7 +250,7 @@ impl Writer {
     /// Records that a block is gone, then frees its disk space. A record lost in a crash of the machine does no harm:
     /// the block it would have dropped no longer fits its checksums.
     fn drop_block(&mut self, id: u64, block: u64) {
-        let Some(header) = self.ledger.header(id) else {
+        let Some(header) = self.ledger.lock().header(id) else {
             return;
         };
         let (at, len) = (block * header.block_bytes, header.len_of(block));
@@ -256,7 +258,7 @@ impl Writer {
             files.append(&[Record::Dropped { block }])?;
             files.punch(at, len)
         });
-        self.ledger.touch(id);
+        self.ledger.lock().touch(id);
         if let Err(e) = dropped {
             // A file system that gives nothing back in parts gives back whole files.
             self.tally.failed(&header.path, &e);
@@ -271,35 +273,37 @@ impl Writer {
                 files.sync()?;
                 files.append(&records)
             });
-            self.ledger.touch(id);
+            self.ledger.lock().touch(id);
             if let Err(e) = done {
                 let path = self
                     .ledger
+                    .lock()
                     .header(id)
                     .map_or_else(String::new, |header| header.path.clone());
                 self.tally.failed(&path, &e);
                 self.paused_until = Some(Instant::now() + PAUSE);
             } else {
-                self.ledger.publish(id, &records);
+                self.ledger.lock().publish(id, &records);
                 self.tally.metrics.written.inc_by(records.len() as u64);
                 self.compact(id);
             }
             self.remove_if_empty(id);
         }
-        self.tally.tell_bytes(self.ledger.bytes());
+        self.tally.tell_bytes(self.ledger.lock().bytes);
     }
 
     /// Rewrites a journal that is much longer than its state needs.
     fn compact(&mut self, id: u64) {
-        let (Some(files), Some(header)) = (self.open.get(&id), self.ledger.header(id)) else {
+        let (Some(files), Some(header)) = (self.open.get(&id), self.ledger.lock().header(id)) else {
             return;
         };
-        if files.journal_bytes() <= 2 * self.ledger.journal_bytes(id) + SLACK_BYTES {
+        if files.journal_bytes <= 2 * self.ledger.lock().journal_bytes(id) + SLACK_BYTES {
             return;
         }
         // Reopened on demand, as the new file.
         self.open.remove(&id);
-        if let Err(e) = self.folder.write_journal(id, &header, &self.ledger.records(id)) {
+        let records = self.ledger.lock().records(id);
+        if let Err(e) = self.folder.write_journal(id, &header, &records) {
             self.tally.failed(&header.path, &e);
         }
     }

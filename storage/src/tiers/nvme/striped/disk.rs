@@ -12,10 +12,8 @@
 use super::super::root::{FileId, Root};
 use super::super::store;
 use super::layout::Layout;
-use crate::error::{ErrorKind, StorageError};
-use crate::path::ObjectPath;
-use crate::tier::{Body, Object};
 use crate::tiers::source::Source;
+use crate::{Body, ErrorKind, Object, ObjectPath, StorageError};
 use nix::fcntl::OFlag;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -117,7 +115,7 @@ fn read_manifest(roots: &[Arc<Root>], path: &ObjectPath) -> Result<(FileId, Mani
     let corrupt = |why: &str| {
         let detail = format!(
             "is no manifest of a striped object in {}: {why}",
-            root.location().display()
+            root.location.display()
         );
         ErrorKind::Corrupt.error(path, detail)
     };
@@ -140,9 +138,9 @@ fn gather(roots: &[Arc<Root>], path: &ObjectPath, id: FileId, manifest: &Manifes
     for (part, root) in roots.iter().enumerate() {
         let part_path = part_path(&manifest.set, part)?;
         let found = root.stat_file(&part_path)?;
-        let (has, wanted) = (found.size(), layout.part_size(part));
+        let (has, wanted) = (found.size, layout.part_size(part));
         if has != wanted {
-            let place = root.location().display();
+            let place = root.location.display();
             let detail = format!("its part {part} in {place} has {has} bytes, not {wanted}");
             return Err(ErrorKind::Corrupt.error(path, detail));
         }
@@ -169,7 +167,7 @@ pub(super) fn put(
     let random = || RandomState::new().hash_one(path.as_str());
     let manifest = Manifest {
         tierlab_stripes: FORMAT,
-        size: source.size(),
+        size: source.size,
         stripe_bytes,
         parts: roots.len(),
         set: format!("{:016x}{:016x}", random(), random()),
@@ -278,8 +276,8 @@ pub(super) fn sweep(roots: &[Arc<Root>]) -> Result<(), StorageError> {
     for (root, path) in parts {
         let set = path.as_str().trim_start_matches(FOLDER).trim_start_matches('/');
         let set = set.split('.').next().unwrap_or_default();
-        if !named.contains(set) && is_abandoned(&root.location().join(path.as_str())) {
-            tracing::info!(part = %path, root = %root.location().display(), "removing what a put left behind");
+        if !named.contains(set) && is_abandoned(&root.location.join(path.as_str())) {
+            tracing::info!(part = %path, root = %root.location.display(), "removing what a put left behind");
             store::delete(&root, &path)?;
         }
     }

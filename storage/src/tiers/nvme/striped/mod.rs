@@ -11,12 +11,10 @@ mod tests;
 
 use super::root::Root;
 use super::tier::NvmeTier;
-use crate::error::{ErrorKind, StorageError};
 use crate::limits::check_ranges;
-use crate::path::ObjectPath;
 use crate::tasks::blocking;
-use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo};
 use crate::tiers::source::Source;
+use crate::{Body, ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
 use bytes::Bytes;
 use disk::Striped;
@@ -53,8 +51,8 @@ impl StripedTier {
         }
         let roots: Vec<_> = tiers.iter().map(|tier| tier.files.root.clone()).collect();
         for (i, root) in roots.iter().enumerate() {
-            if roots[..i].iter().any(|other| other.location() == root.location()) {
-                return Err(ErrorKind::Invalid.error("roots", format!("names {} twice", root.location().display())));
+            if roots[..i].iter().any(|other| other.location == root.location) {
+                return Err(ErrorKind::Invalid.error("roots", format!("names {} twice", root.location.display())));
             }
         }
         disk::sweep(&roots)?;

@@ -2,8 +2,8 @@
 //! position. The file comes from elsewhere: its length and every number have a bound.
 
 use super::{Law, Recorded, RecordedPoint, SCHEMA};
-use crate::error::{ErrorKind, StorageError};
 use crate::limits::MAX_READ_BYTES;
+use crate::{ErrorKind, StorageError};
 use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::path::Path;
