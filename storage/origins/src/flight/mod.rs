@@ -6,9 +6,8 @@
 //! without a version reads the newest. Made for tests on loopback: every client is served with the rights of this
 //! process.
 //!
-//! `folder` has the tables, `answer` the replies of DoGet, and `service` speaks Flight.
+//! `folder` has the tables, and `service` speaks Flight.
 
-mod answer;
 mod folder;
 mod service;
 

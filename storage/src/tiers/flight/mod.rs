@@ -11,7 +11,7 @@
 //!
 //! Files: `ticket` has the JSON of tickets, `message` the checksums and bounds of messages, `rows`, `schema` and `status`
 //! the conversions of rows, tables and errors; a server needs these five as well. `link` has the connections and retries,
-//! `table` a table as it was looked up, `get` one DoGet, and `tier` combines them. Without the feature `flight` only
+//! `table` a table as it was looked up, and `tier` combines them. Without the feature `flight` only
 //! the configuration is built.
 //!
 //! Costs: `requests` are DoGets, `wire_bytes` the messages with their Arrow heads, `queue` the wait for one of
@@ -22,8 +22,6 @@ use crate::tiers::number;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-#[cfg(feature = "flight")]
-mod get;
 #[cfg(feature = "flight")]
 mod link;
 #[cfg(feature = "flight")]

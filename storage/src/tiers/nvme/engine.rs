@@ -9,22 +9,29 @@
 //! - Jobs that finish together share the check of their paths, which follows the last byte of each job.
 //! - With nothing to do, the thread sleeps in the kernel until a completion or the wake-up event arrives; without a
 //!   thread nothing runs.
+//! - Without a thread the caller submits its reads itself. A task of the runtime waits for the ring, which can be polled
+//!   like a socket, and takes the completions. So a read needs no thread switch and back, which on a busy machine costs
+//!   most of its time beyond the device's.
 
 use super::buffer::{Arena, Buffer};
 use super::files::OpenFile;
 use super::job::{Done, Job};
 use super::plan::Segment;
 use super::root::Root;
-use super::runtime::RuntimeDriver;
 use super::signals::Signals;
 use super::worker::Worker;
 use super::{Driver, LocalOptions};
 use crate::{ErrorKind, StorageError};
+use parking_lot::Mutex;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Instant;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::AbortHandle;
 
 /// Jobs accepted and not yet answered; further callers wait, without holding memory.
 const BACKLOG: usize = 4096;
@@ -190,6 +197,103 @@ fn unusable(error: &io::Error) -> StorageError {
     ErrorKind::Unsupported.error("io_uring", format!("cannot be used: {error}{advice}"))
 }
 
+/// The engine's state, worked on by whoever has something to do.
+#[derive(Debug)]
+struct RuntimeDriver {
+    core: Arc<Core>,
+    task: AbortHandle,
+}
+
+#[derive(Debug)]
+struct Core {
+    /// `None` once it has been closed or its ring has failed.
+    worker: Mutex<Option<Worker>>,
+    signals: Arc<Signals>,
+}
+
+impl RuntimeDriver {
+    /// Starts the task that takes completions, on the runtime that this is called from; its I/O driver is needed.
+    pub(super) fn start(worker: Worker, signals: Arc<Signals>) -> io::Result<Self> {
+        let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
+        // A descriptor of its own: it stays good for as long as the task polls it.
+        let ring = worker.ring.fd()?;
+        let core = Arc::new(Core {
+            worker: Mutex::new(Some(worker)),
+            signals,
+        });
+        // SAFETY: an `OwnedFd` is open, and the same, until it is dropped; `AsyncFd` drops it after its registration.
+        let ring = unsafe { AsyncFd::register_with_interest(ring, Interest::READABLE) }?;
+        core.drive(None);
+        let task = runtime.spawn(take_completions(core.clone(), ring)).abort_handle();
+        Ok(Self { core, task })
+    }
+
+    /// Takes a job and submits its reads. `false` when the engine has been closed; then the job's reply is dropped.
+    pub(super) fn submit(&self, job: Job) -> bool {
+        self.core.drive(Some(job))
+    }
+}
+
+impl Drop for RuntimeDriver {
+    fn drop(&mut self) {
+        self.task.abort();
+        self.core.close();
+    }
+}
+
+impl Core {
+    /// Does whatever there is to do, without waiting.
+    fn drive(&self, job: Option<Job>) -> bool {
+        let mut held = self.worker.lock();
+        let Some(worker) = held.as_mut() else { return false };
+        if let Some(job) = job {
+            worker.accept(job);
+        }
+        match worker.advance() {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::error!(%error, "io_uring failed; the tier answers no more reads");
+                *held = None;
+                false
+            }
+        }
+    }
+
+    /// Waits for reads in flight and starts no more.
+    fn close(&self) {
+        self.signals.stop();
+        if let Some(worker) = self.worker.lock().take() {
+            worker.wind_down();
+        }
+    }
+}
+
+/// Closes the engine when the task ends with its runtime: readers elsewhere get an error instead of waiting for ever.
+struct CloseOnDrop(Arc<Core>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+async fn take_completions(core: Arc<Core>, ring: AsyncFd<OwnedFd>) {
+    let closing = CloseOnDrop(core);
+    loop {
+        match ring.readable().await {
+            // Cleared before the check: a completion during the check makes the ring ready once more.
+            Ok(mut ready) => ready.clear_ready(),
+            Err(error) => {
+                tracing::error!(%error, "the ring cannot be watched; the tier answers no more reads");
+                return;
+            }
+        }
+        if !closing.0.drive(None) {
+            return;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,7 +303,7 @@ mod tests {
         pub(in super::super) fn inject(&self, results: Vec<i32>) {
             let signals = match &self.way {
                 EngineDriver::Thread(thread) => &thread.signals,
-                EngineDriver::Runtime(runtime) => runtime.signals(),
+                EngineDriver::Runtime(runtime) => &runtime.core.signals,
             };
             *signals.injected.lock() = results;
         }

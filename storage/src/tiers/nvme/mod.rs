@@ -32,7 +32,6 @@ mod job;
 pub(crate) mod plan;
 mod ring;
 pub(crate) mod root;
-mod runtime;
 mod signals;
 pub(crate) mod store;
 mod striped;

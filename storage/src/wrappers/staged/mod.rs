@@ -38,7 +38,6 @@ use std::time::{Instant, SystemTime};
 use tokio::sync::oneshot;
 use writer::Writer;
 
-mod fetch;
 mod folder;
 mod journal;
 mod ledger;
