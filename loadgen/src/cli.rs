@@ -1,7 +1,7 @@
 //! Command line. In: arguments. Out: an exit code, after the command has run. Parses arguments, calls the command and
 //! prints its errors.
 
-use crate::commands::{advise, agent, answer, init, lab, report, sweep, trace};
+use crate::commands::{advise, agent, answer, init, lab, report, sweep};
 use crate::environment::build_commit;
 use crate::error::RunError;
 use crate::plan;
@@ -126,12 +126,6 @@ enum Command {
     /// One of several load processes; started by `--workers`
     #[command(hide = true)]
     LoadProcess,
-    /// Converts a request log to a trace that plans replay
-    #[command(
-        after_help = "Examples:\n  tierlab-loadgen trace access.csv --time ts --unit ms --ids user_id --out trace.csv\n  \
-            tierlab-loadgen trace access.csv --time at --unit rfc3339 --batch rows --round-batches --out trace.csv"
-    )]
-    Trace(trace::Options),
     /// Runs a server that does nothing, for noise floors and tests
     #[command(hide = true)]
     NullEndpoint(null_endpoint::Options),
@@ -193,7 +187,6 @@ impl Command {
             Self::Selfcheck { json, certificates } => {
                 selfcheck::run(json.as_deref(), &certificates, &interrupt()?).await
             }
-            Self::Trace(options) => trace::run(&options).map(|()| 0),
             Self::NullEndpoint(options) => null_endpoint::run(&options).await.map(|()| 0),
         }
     }

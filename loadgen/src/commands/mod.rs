@@ -10,4 +10,3 @@ pub mod report;
 pub mod run_options;
 pub mod sweep;
 pub mod target_options;
-pub mod trace;

@@ -1,5 +1,5 @@
-//! Columns of a plan's CSV files: entity ids and batch sizes of recorded requests. In: a path and a column. Out: its values, or the
-//! row that cannot be read.
+//! Column of `keys.file`: entity ids of recorded requests. In: a path and a column. Out: its values, or the row that cannot be
+//! read.
 
 use super::fault::{Fault, fault};
 use std::collections::BTreeMap;
@@ -10,22 +10,15 @@ use std::str::FromStr;
 /// Maximum values read.
 const MAX_ROWS: usize = 4_000_000;
 
-/// Column, and the key of the plan that names its file.
-#[derive(Debug)]
-pub(super) struct Column {
-    pub(super) key: &'static str,
-    pub(super) name: String,
-}
-
 /// Entity ids, in the order of the file; a cell may hold several, separated by spaces or semicolons.
-pub(super) fn ids(path: &Path, column: &Column) -> Result<Vec<i64>, Fault> {
+pub(super) fn ids(path: &Path, column: &str) -> Result<Vec<i64>, Fault> {
     parsed(path, column, |text| {
         text.split([' ', ';']).filter(|part| !part.is_empty()).collect()
     })
 }
 
 /// Text keys in the order of the file, as indices into its distinct texts; a cell may hold several, separated by semicolons.
-pub(super) fn texts(path: &Path, column: &Column) -> Result<(Vec<i64>, Vec<Box<str>>), Fault> {
+pub(super) fn texts(path: &Path, column: &str) -> Result<(Vec<i64>, Vec<Box<str>>), Fault> {
     let cells: Vec<String> = parsed(path, column, |text| text.split(';').collect())?;
     let mut places: BTreeMap<String, i64> = BTreeMap::new();
     let mut texts: Vec<Box<str>> = Vec::new();
@@ -39,23 +32,21 @@ pub(super) fn texts(path: &Path, column: &Column) -> Result<(Vec<i64>, Vec<Box<s
     Ok((ids.collect(), texts))
 }
 
-fn parsed<T>(path: &Path, column: &Column, cells: fn(&str) -> Vec<&str>) -> Result<Vec<T>, Fault>
+fn parsed<T>(path: &Path, column: &str, cells: fn(&str) -> Vec<&str>) -> Result<Vec<T>, Fault>
 where
     T: FromStr,
     T::Err: Display,
 {
-    let refuse = |what: String| fault!(column.key, "{}: {what}", path.display());
+    let refuse = |what: String| fault!("keys.file", "{}: {what}", path.display());
     let mut reader = csv::ReaderBuilder::new()
         .trim(csv::Trim::All)
         .from_path(path)
         .map_err(|error| refuse(error.to_string()))?;
     let headers = reader.headers().map_err(|error| refuse(error.to_string()))?;
-    let Some(index) = headers.iter().position(|header| header == column.name) else {
+    let Some(index) = headers.iter().position(|header| header == column) else {
         let there: Vec<&str> = headers.iter().collect();
         return Err(refuse(format!(
-            "no column `{}` (set `{}.column`; there are {})",
-            column.name,
-            column.key.rsplit_once('.').map_or("", |(section, _)| section),
+            "no column `{column}` (set `keys.column`; there are {})",
             there.join(", ")
         )));
     };

@@ -32,15 +32,12 @@ pub(super) fn validate(raw: &raw::RawKeys, base: Base<'_>) -> Result<KeyDistribu
             let Some(file) = &raw.file else {
                 return missing("keys.file", "a CSV file with a column of entity ids");
             };
-            let column = columns::Column {
-                key: "keys.file",
-                name: raw.column.clone().unwrap_or_else(|| "entity_id".into()),
-            };
+            let column = raw.column.as_deref().unwrap_or("entity_id");
             let path = base.path(file);
             let (ids, texts) = if raw.text {
-                columns::texts(&path, &column)?
+                columns::texts(&path, column)?
             } else {
-                (columns::ids(&path, &column)?, Vec::new())
+                (columns::ids(&path, column)?, Vec::new())
             };
             if ids.is_empty() {
                 refuse!("keys.file", "{} has no ids", path.display());

@@ -1,27 +1,28 @@
-//! `[[mix]]`: several modes, batch sizes and models at the same time. In: TOML, and the trace of batch sizes. Out: validated mixes.
+//! `[[mix]]`: several modes, batch sizes and models at the same time. In: TOML. Out: the same, validated.
 
-use super::check::{Base, Step};
-use super::columns::{self, Column};
-use super::fault::{Fault, conflict, counted, distinct, duplicate, empty, misplaced, missing, plain, refuse, within};
+use super::check::Step;
+use super::fault::{Fault, counted, distinct, duplicate, empty, misplaced, missing, plain, refuse, within};
 use super::value::{self, Within};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
 use tierlab_analysis::record::Mode;
 use tierlab_load::schedule::Load;
 
 /// Maximum parts of a mix: each has users and a point of its own.
 const MAX_PARTS: usize = 32;
 
-/// Loads that are sent at the same time.
-#[derive(Debug, Clone, PartialEq)]
+/// Several loads at the same time, each a point of its own in the result. `max_in_flight` holds for each part. Parts share the
+/// costs: the hour by the time of their requests in inference, storage requests and bytes by the tier requests that their
+/// replies report. Searches leave mixes out.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Mix {
-    /// Parts, at least two.
-    pub parts: Vec<Part>,
-    /// Requests per second of all parts together.
+    /// Requests per second of all parts together, shared by weight.
     pub rates: Vec<f64>,
+    /// Parts, at least two.
+    #[serde(default, rename = "part")]
+    pub parts: Vec<Part>,
 }
 
 /// One part of a mix: `[[mix.part]]`.
@@ -80,45 +81,14 @@ impl fmt::Display for Part {
     }
 }
 
-/// Several loads at the same time, each a point of its own in the result. `max_in_flight` holds for each part. Parts share the
-/// costs: the hour by the time of their requests in inference, storage requests and bytes by the tier requests that their
-/// replies report. Searches leave mixes out.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RawMix {
-    /// Requests per second of all parts together, shared by weight.
-    rates: Vec<f64>,
-    /// Parts, at least two.
-    #[serde(default)]
-    part: Vec<Part>,
-    /// CSV file of batch sizes instead of parts: one part for each size, weighted by its number of rows. `tierlab-loadgen
-    /// trace` makes such files.
-    trace: Option<PathBuf>,
-    /// With `trace`: column of batch sizes (default: "batch_size").
-    column: Option<String>,
+pub(super) fn validate(mixes: &[Mix], step: Step) -> Result<(), Fault> {
+    let mut numbered = mixes.iter().enumerate();
+    numbered.try_for_each(|(index, mix)| check(mix, &format!("mix[{index}]"), step))
 }
 
-pub(super) fn validate(raw: &[RawMix], step: Step, base: Base<'_>) -> Result<Vec<Mix>, Fault> {
-    raw.iter()
-        .enumerate()
-        .map(|(index, raw)| mix(raw, &format!("mix[{index}]"), step, base))
-        .collect()
-}
-
-fn mix(raw: &RawMix, at: &str, step: Step, base: Base<'_>) -> Result<Mix, Fault> {
-    let parts = match (&raw.trace, raw.part.is_empty()) {
-        (Some(_), false) => {
-            return conflict(
-                format!("{at}.trace"),
-                format!("{at}.part"),
-                "the trace makes the parts; leave one of them out",
-            );
-        }
-        (Some(file), true) => from_trace(&base.path(file), raw.column.clone(), at)?,
-        (None, _) if raw.column.is_some() => return misplaced(format!("{at}.column"), format!("`{at}.trace`")),
-        (None, _) => raw.part.clone(),
-    };
-    for (index, part) in raw.part.iter().enumerate() {
+fn check(mix: &Mix, at: &str, step: Step) -> Result<(), Fault> {
+    let parts = &mix.parts;
+    for (index, part) in parts.iter().enumerate() {
         check_part(part, &format!("{at}.part[{index}]"))?;
     }
     counted(&format!("{at}.part"), parts.len(), 2, MAX_PARTS)?;
@@ -129,14 +99,10 @@ fn mix(raw: &RawMix, at: &str, step: Step, base: Base<'_>) -> Result<Mix, Fault>
             return duplicate(format!("{at}.part[{i}]"), part);
         }
     }
-    if raw.rates.is_empty() {
+    if mix.rates.is_empty() {
         return empty(format!("{at}.rates"));
     }
-    distinct(&format!("{at}.rates"), &raw.rates)?;
-    let mix = Mix {
-        parts,
-        rates: raw.rates.clone(),
-    };
+    distinct(&format!("{at}.rates"), &mix.rates)?;
     for (i, &rate) in mix.rates.iter().enumerate() {
         let key = format!("{at}.rates[{i}]");
         step.check_rate(&key, rate, 1)?;
@@ -151,7 +117,7 @@ fn mix(raw: &RawMix, at: &str, step: Step, base: Base<'_>) -> Result<Mix, Fault>
             }
         }
     }
-    Ok(mix)
+    Ok(())
 }
 
 fn check_part(part: &Part, at: &str) -> Result<(), Fault> {
@@ -166,37 +132,4 @@ fn check_part(part: &Part, at: &str) -> Result<(), Fault> {
         Some(model) => plain(&format!("{at}.model"), model),
         None => Ok(()),
     }
-}
-
-/// Makes a part for each batch size of a recorded load, weighted by its count.
-fn from_trace(file: &Path, column: Option<String>, at: &str) -> Result<Vec<Part>, Fault> {
-    let column = Column {
-        key: "mix.trace",
-        name: column.unwrap_or_else(|| "batch_size".into()),
-    };
-    let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
-    for size in columns::ids(file, &column)? {
-        let Some(size) = u32::try_from(size).ok().filter(|size| (1..=65_536).contains(size)) else {
-            let what = format!("{}: {size} is not a batch size", file.display());
-            return Err(Fault::new(format!("{at}.trace"), what));
-        };
-        *counts.entry(size).or_default() += 1;
-    }
-    if counts.len() > MAX_PARTS {
-        refuse!(
-            format!("{at}.trace"),
-            "{} has {} batch sizes, more than {MAX_PARTS}; round them by `tierlab-loadgen trace --round-batches`",
-            file.display(),
-            counts.len()
-        );
-    }
-    Ok(counts
-        .into_iter()
-        .map(|(size, count)| Part {
-            weight: f64::from(count),
-            mode: if size == 1 { Mode::Realtime } else { Mode::Batch },
-            batch_size: size,
-            model: None,
-        })
-        .collect())
 }

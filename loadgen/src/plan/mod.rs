@@ -402,7 +402,7 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
     plain("model", &raw.model)?;
     check_limits(&raw.limits)?;
     let question = question(raw, source)?;
-    let mut traffic = traffic(raw, source)?;
+    let mut traffic = traffic(raw, source.step)?;
     let encoding = encoding(raw)?;
     let (arrivals, keys, inputs) = requests(raw, source, recording.as_ref(), &mut traffic)?;
     let prices = prices(raw, base)?;
@@ -499,12 +499,13 @@ struct Traffic {
     journeys: Vec<JourneyPlan>,
 }
 
-fn traffic(raw: &RawPlan, Source { base, step, .. }: Source<'_>) -> Result<Traffic, Fault> {
+fn traffic(raw: &RawPlan, step: Step) -> Result<Traffic, Fault> {
     refuse_search(raw)?;
     let mut traffic = Traffic::default();
     loads::validate(&raw.load, step, &mut traffic)?;
     traffic.journeys = journeys::validate(raw, step)?;
-    traffic.mixes = mix::validate(&raw.mix, step, base)?;
+    mix::validate(&raw.mix, step)?;
+    traffic.mixes.clone_from(&raw.mix);
     let has_none = raw.load.is_empty() && raw.mix.is_empty() && raw.journey.is_empty() && raw.question.is_none();
     if has_none && raw.arrivals != arrivals::RawProcess::Replay {
         return missing(

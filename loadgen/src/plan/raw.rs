@@ -98,7 +98,7 @@ pub(super) struct RawPlan {
     #[serde(default)]
     pub(super) load: Vec<RawLoad>,
     #[serde(default)]
-    pub(super) mix: Vec<super::mix::RawMix>,
+    pub(super) mix: Vec<super::mix::Mix>,
     #[serde(default)]
     pub(super) journey: Vec<RawJourney>,
     pub(super) question: Option<super::question::RawQuestion>,

@@ -114,7 +114,6 @@ fn nonsense_is_refused_by_file_and_key() {
             ),
             "sends nothing",
         ),
-        (with("[[mix]]\nrates = [100]\ntrace = \"no.csv\""), "no.csv"),
         (HEAD.to_owned(), "`[[load]]`"),
         (
             format!("{HEAD}[[load]]\nmode = \"realtime\"\nrates = [-5]\n"),

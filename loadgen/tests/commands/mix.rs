@@ -1,11 +1,10 @@
-//! Mixes and traces through the real binary, against the null endpoint.
+//! Mixes through the real binary, against the null endpoint.
 
-use crate::program::{BINARY, NullEndpoint, Workdir, run};
+use crate::program::{NullEndpoint, Workdir, run};
 use crate::site::{Asked, Reply, site};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
-use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 const HEAD: &str = "name = \"short\"\nmodel = \"m\"\nseed = 3\nrepeats = 2\nwarmup_s = 0.1\nstep_s = 0.5\ndrain_s = 0.5\n\
@@ -59,51 +58,22 @@ fn the_parts_of_a_mix_are_sent_together_and_told_apart() {
 }
 
 #[test]
-fn a_log_becomes_a_trace_that_a_plan_replays_with_its_batch_sizes() {
+fn a_recorded_csv_sets_gaps_and_keys() {
     let endpoint = NullEndpoint::start();
     let place = Workdir::new(&format!(
         "{HEAD}arrivals = \"trace\"\n[arrival]\nfile = \"trace.csv\"\n[keys]\ndistribution = \"file\"\nfile = \"trace.csv\"\n\
-         [[mix]]\nrates = [80]\ntrace = \"trace.csv\"\n"
+         [[load]]\nmode = \"realtime\"\nrates = [80]\n"
     ));
-    fs::write(
-        place.path("log.csv"),
-        "when,users\n3000,1 2 3\n1000,4\n1500,5\n2000,6\n2200,7 8 9 10\n",
-    )
-    .unwrap();
-    let mut convert = Command::new(BINARY);
-    convert
-        .arg("trace")
-        .arg(place.path("log.csv"))
-        .args(["--time", "when", "--unit", "ms", "--ids", "users"]);
-    convert.arg("--round-batches").arg("--out").arg(place.path("trace.csv"));
-    let ended = run(convert);
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    assert!(ended.stdout.contains("5 requests in 2.0 s"), "{}", ended.stdout);
-
+    let rows = "timestamp,entity_id\n3.0,1 2 3\n1.0,4\n1.5,5\n2.0,6\n2.2,7 8 9 10\n";
+    fs::write(place.path("trace.csv"), rows).unwrap();
     let ended = run(place.sweep(&endpoint.url));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let result = place.run_json();
-    let told: Vec<(u64, f64)> = points(&result)
-        .iter()
-        .map(|point| (&point["factors"]["batch_size"], &point["factors"]["offered_rps"]))
-        .map(|(size, rps)| (size.as_u64().unwrap(), rps.as_f64().unwrap()))
-        .collect();
-    // Three single requests, and two that are rounded up to four.
-    assert_eq!(told, [(1, 48.0), (4, 32.0)]);
-
-    let mut convert = Command::new(BINARY);
-    convert
-        .arg("trace")
-        .arg(place.path("log.csv"))
-        .arg("--out")
-        .arg(place.path("x.csv"));
-    let ended = run(convert);
-    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
-    assert!(
-        ended.stderr.contains("no column `timestamp`; there are users, when"),
-        "{}",
-        ended.stderr
-    );
+    let [point] = &points(&result)[..] else {
+        panic!("{result}")
+    };
+    assert_eq!(point["factors"]["arrivals"], "trace(trace.csv)");
+    assert_eq!(point["repeats"][0]["scheduled"], 40);
 }
 
 /// Two models with free dimensions: `m` takes `x` [-1, -1], `other` takes `image` [-1, 3, -1, -1].

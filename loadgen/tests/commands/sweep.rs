@@ -126,7 +126,7 @@ fn usage_is_complete() {
         command.args(args);
         run(command)
     };
-    for command in ["sweep", "lab", "report", "compare", "selfcheck", "trace"] {
+    for command in ["sweep", "lab", "report", "compare", "selfcheck"] {
         let help = with(&[command, "--help"]);
         assert_eq!(help.code, Some(0));
         assert!(help.stdout.contains("Example"), "{}", help.stdout);
