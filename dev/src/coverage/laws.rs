@@ -7,6 +7,7 @@ use hdrhistogram::Histogram;
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use std::time::Duration;
+use tierlab_analysis::statistics::bisect;
 use tierlab_analysis::statistics::percentile::{BlockTable, histogram};
 use tierlab_load::arrivals::Arrivals;
 use tierlab_load::schedule::Schedule;
@@ -153,16 +154,8 @@ impl Law {
             each.sum::<f64>() / weights
         };
         let at = |quantile: &f64| {
-            let (mut low, mut high) = (1.0_f64, 1e9);
-            for _ in 0..60 {
-                let middle = (low * high).sqrt();
-                if share(middle) < *quantile {
-                    low = middle;
-                } else {
-                    high = middle;
-                }
-            }
-            low
+            let (low, _) = bisect((0.0, 1e9_f64.ln()), 60, |log: f64| share(log.exp()) < *quantile);
+            low.exp()
         };
         quantiles.iter().map(at).collect()
     }

@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use tierlab_analysis::decision::StepEvidence;
 use tierlab_analysis::record::Purpose;
+use tierlab_analysis::statistics::bisect;
 use tierlab_analysis::statistics::dependence::tail_autocorrelation_time;
 use tierlab_analysis::statistics::student::t_two_sided;
 use tierlab_load::arrivals::Arrivals;
@@ -159,16 +160,7 @@ impl Server {
             let slow = |(factor, weight): &(f64, f64)| weight * (-fall * left(rps, *factor)).min(0.0).exp();
             weathers.iter().map(slow).sum::<f64>() / weights
         };
-        let (mut low, mut high) = (0.0, typical_rps);
-        for _ in 0..40 {
-            let middle = f64::midpoint(low, high);
-            if slow(middle) > allowed {
-                high = middle;
-            } else {
-                low = middle;
-            }
-        }
-        low
+        bisect((0.0, typical_rps), 40, |rps| slow(rps) <= allowed).0
     }
 
     /// Latencies of a step's window, in seconds, if service takes `factor` as long as usual.
