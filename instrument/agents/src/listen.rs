@@ -9,29 +9,22 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
 
 /// Maximum unauthenticated connections. A further one replaces the oldest of the address with the most.
 const STRANGERS: usize = 16;
 
 /// Credentials required from a caller.
-#[derive(Clone, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Door {
     /// Program whose runs are admitted.
     pub program: &'static str,
     /// Token that the caller must prove.
     pub token: Option<Token>,
     /// TLS settings, which may require a client certificate.
-    pub tls: Option<TlsAcceptor>,
+    pub tls: Option<Arc<ServerConfig>>,
     /// True if the caller needs a client certificate.
     pub wants_certificate: bool,
-}
-
-impl std::fmt::Debug for Door {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Door")
-            .field("token", &self.token)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Door {
@@ -171,7 +164,10 @@ async fn greet(stream: TcpStream, peer: SocketAddr, door: &Door, served: &Served
     let name = format!("run at {peer}");
     let link = match &door.tls {
         None => Link::new(name, peer.ip().is_loopback(), stream),
-        Some(tls) => Link::new(name, true, tls.accept(stream).await.map_err(LinkError::Io)?),
+        Some(tls) => {
+            let accepted = TlsAcceptor::from(Arc::clone(tls)).accept(stream).await;
+            Link::new(name, true, accepted.map_err(LinkError::Io)?)
+        }
     };
     let mut reservation = Reservation { served, is_open: false };
     let admit = |run: &str| {

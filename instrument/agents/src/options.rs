@@ -5,13 +5,14 @@ use crate::clock::WallClock;
 use crate::handshake::Token;
 use crate::listen::Door;
 use crate::remote::{Agents, keep_alive};
-use crate::tls::{Identity, acceptor, connector};
+use crate::tls::{Identity, client_config, server_config};
 use crate::token::TokenSource;
 use clap::Args;
 use serde_json::json;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
@@ -84,11 +85,11 @@ impl AgentOptions {
 
     fn door(&self, program: &'static str) -> Result<Door, String> {
         let own = self.cert.clone().zip(self.key.clone());
-        let tls = own.map(|(cert, key)| acceptor(&Identity { cert, key }, self.client_ca.as_deref()));
+        let tls = own.map(|(cert, key)| server_config(&Identity { cert, key }, self.client_ca.as_deref()));
         let door = Door {
             program,
             token: token(self.token_env.as_ref(), self.token_file.as_ref())?,
-            tls: tls.transpose()?,
+            tls: tls.transpose()?.map(Arc::new),
             wants_certificate: self.client_ca.is_some(),
         };
         door.check()?;
@@ -158,12 +159,13 @@ impl AgentsOptions {
         }
         let own = self.agents_cert.clone().zip(self.agents_key.clone());
         let own = own.map(|(cert, key)| Identity { cert, key });
-        let tls = self.agents_ca.as_deref().map(|ca| connector(ca, own.as_ref()));
+        let ca = self.agents_ca.as_deref();
+        let tls = ca.map(|ca| client_config(Some(ca), own.as_ref()));
         Ok(Some(Agents {
             program,
             addresses: self.agents.clone(),
             token: token(self.agents_token_env.as_ref(), self.agents_token_file.as_ref())?,
-            tls: tls.transpose()?,
+            tls: tls.transpose()?.map(Arc::new),
             start_wait: Duration::from_secs(self.agents_start_wait_s.into()),
             wait: Duration::ZERO,
             run: format!("{:032x}", rand::random::<u128>()),

@@ -6,9 +6,11 @@ use crate::worker::{Worker, WorkerError};
 use rustls_pki_types::ServerName;
 use socket2::{SockRef, TcpKeepalive};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
 
 /// Time limit for connecting.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
@@ -16,7 +18,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// Agents of a run.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Agents {
     /// Program of the run and of its agents.
     pub program: &'static str,
@@ -25,21 +27,13 @@ pub struct Agents {
     /// Secret shared with the run.
     pub token: Option<Token>,
     /// TLS settings, if agents are reached over TLS.
-    pub tls: Option<TlsConnector>,
+    pub tls: Option<Arc<ClientConfig>>,
     /// Time to wait at the start for agents that are not up.
     pub start_wait: Duration,
     /// Time to wait for a lost agent.
     pub wait: Duration,
     /// Name of the run, the same over all connections.
     pub run: String,
-}
-
-impl std::fmt::Debug for Agents {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Agents")
-            .field("addresses", &self.addresses)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Agents {
@@ -83,10 +77,13 @@ impl Agents {
                 let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
                 let server = ServerName::try_from(host)
                     .map_err(|_| LinkError::Says("its address has no name that a certificate can have".to_owned()))?;
-                let stream = tokio::time::timeout(CONNECT_LIMIT, tls.connect(server, stream))
-                    .await
-                    .map_err(silent)?
-                    .map_err(tls_error)?;
+                let stream = tokio::time::timeout(
+                    CONNECT_LIMIT,
+                    TlsConnector::from(Arc::clone(tls)).connect(server, stream),
+                )
+                .await
+                .map_err(silent)?
+                .map_err(tls_error)?;
                 Link::new(name, true, stream)
             }
         };

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
-use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 /// A client's certificate and its key, both PEM files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +24,7 @@ pub struct Identity {
 ///
 /// # Errors
 /// A file that cannot be read or holds nothing of its kind.
-pub fn acceptor(own: &Identity, client_ca: Option<&Path>) -> Result<TlsAcceptor, String> {
+pub fn server_config(own: &Identity, client_ca: Option<&Path>) -> Result<ServerConfig, String> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -40,18 +39,8 @@ pub fn acceptor(own: &Identity, client_ca: Option<&Path>) -> Result<TlsAcceptor,
         }
     };
     let (chain, key) = read_identity(own)?;
-    let config = builder
-        .with_single_cert(chain, key)
-        .map_err(|error| at(&own.cert, "certificate", &error))?;
-    Ok(TlsAcceptor::from(Arc::new(config)))
-}
-
-/// Creates a run's side: agents must have a certificate of `ca`.
-///
-/// # Errors
-/// A file that cannot be read or holds nothing of its kind.
-pub fn connector(ca: &Path, own: Option<&Identity>) -> Result<TlsConnector, String> {
-    Ok(TlsConnector::from(Arc::new(client_config(Some(ca), own)?)))
+    let config = builder.with_single_cert(chain, key);
+    config.map_err(|error| at(&own.cert, "certificate", &error))
 }
 
 /// Creates the settings of a client that trusts `ca`, or else the system's roots.
@@ -100,10 +89,8 @@ fn roots(ca: Option<&Path>) -> Result<RootCertStore, String> {
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let read = CertificateDer::pem_file_iter(path).map_err(|error| at(path, "certificates", &error))?;
-    let certificates = read
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| at(path, "certificates", &error))?;
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let certificates = read.map_err(|error| at(path, "certificates", &error))?;
     if certificates.is_empty() {
         return Err(format!("{}: holds no certificate in PEM", path.display()));
     }

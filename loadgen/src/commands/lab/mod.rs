@@ -164,7 +164,7 @@ async fn measure(
             alive: Box::new(|| servers.check()),
             prepare: Box::new(
                 |target| match dropped.get(&(target.label().to_owned(), target.cache.clone())) {
-                    Some(folder) => page_cache::drop_below(folder).map(|_| ()).map_err(RunError::io(folder)),
+                    Some(folder) => page_cache::drop_below(folder).map_err(RunError::io(folder)),
                     None => Ok(()),
                 },
             ),
