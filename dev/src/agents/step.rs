@@ -14,6 +14,7 @@ use tierlab_agents::clock::{self, TRIPS, Trip, lead};
 use tierlab_agents::message;
 use tierlab_analysis::record::{Mode, Outcome, Sample};
 use tierlab_load::endpoint::TargetSpec;
+use tierlab_load::pacer::Observed;
 use tierlab_load::schedule::Load;
 use tierlab_load::workers::message::{Done, Reply, SAMPLES_AT_ONCE, StepOrder, ToRun, ToWorker};
 use tierlab_protocol::timing::{Stage, StageTimings};
@@ -196,7 +197,10 @@ impl Run<'_> {
     /// All agents hand over at once: the network brings one byte after another, the thread reads one sample after another.
     fn hand_over(&mut self, requests: f64) -> Result<()> {
         let done = length(&ToRun::Reply(Reply::Done(Done {
-            mean_in_flight: 12.345_678,
+            observed: Observed {
+                mean_in_flight: 12.345_678,
+                ..Observed::default()
+            },
             late_us: 123,
             samples: 12_345,
             ..Done::default()

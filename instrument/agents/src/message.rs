@@ -57,7 +57,7 @@ impl LinkError {
 }
 
 /// Version of these messages, raised with every change: the two sides must be of one build.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 /// Maximum bytes of a message to a load process.
 pub const MOST_TO_WORKER: usize = 4 << 20;
 /// Maximum bytes of a message to a run.

@@ -238,10 +238,7 @@ pub struct Figures {
 
 /// Thread that draws a step; it ends on drop.
 #[derive(Debug)]
-pub struct View {
-    stop: Option<mpsc::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
+pub struct View(Option<(mpsc::Sender<()>, JoinHandle<()>)>);
 
 impl View {
     /// Calls `draw` with the view, at once and then four times a second.
@@ -260,17 +257,14 @@ impl View {
                 }
             }
         })?;
-        Ok(Self {
-            stop: Some(stop),
-            thread: Some(thread),
-        })
+        Ok(Self(Some((stop, thread))))
     }
 }
 
 impl Drop for View {
     fn drop(&mut self) {
-        self.stop = None;
-        if let Some(thread) = self.thread.take() {
+        if let Some((stop, thread)) = self.0.take() {
+            drop(stop);
             let _ = thread.join();
         }
     }

@@ -9,6 +9,7 @@ use crate::schedule::Schedule;
 use crate::tickets::{Next, Taker, Ticket, Tickets};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
 use std::io;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -55,7 +56,7 @@ impl Clock {
 }
 
 /// The pacer's observations.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Observed {
     /// True if a ticket of the window found as many requests in flight as there are users.
     pub limit_hit: bool,

@@ -152,10 +152,9 @@ pub(super) async fn send(
             kept: Vec::new(),
             samples,
             observed: Observed {
-                // Counted for journeys, and reported with the whole.
-                limit_hit: false,
                 mean_in_flight: stays_us as f64 / 1e6 / schedule.window_s(),
-                stopped_us: None,
+                // Counted for journeys, and reported with the whole.
+                ..Observed::default()
             },
             window_began: travelled.window_began,
             examples: examples.clone(),

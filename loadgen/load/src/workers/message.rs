@@ -3,6 +3,7 @@
 //! [`Done`], followed by the samples. A sample takes about fifteen bytes, fifty with the server's stages.
 
 use crate::endpoint::TargetSpec;
+use crate::pacer::Observed;
 use crate::schedule::Load;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -176,10 +177,8 @@ pub struct JourneyOrder {
 /// End of a step, with its counts.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Done {
-    /// True if every user was busy at some time.
-    pub limit_hit: bool,
-    /// Mean requests in flight.
-    pub mean_in_flight: f64,
+    /// The pacer's observations.
+    pub observed: Observed,
     /// Delay of the pacer's start, in microseconds.
     pub late_us: u64,
     /// Number of samples of requests, or of whole journeys, that follow.
@@ -289,8 +288,11 @@ mod tests {
     #[test]
     fn a_message_comes_over_as_it_is() {
         let done = ToRun::Reply(Reply::Done(Done {
-            limit_hit: true,
-            mean_in_flight: 3.25,
+            observed: Observed {
+                limit_hit: true,
+                mean_in_flight: 3.25,
+                stopped_us: None,
+            },
             late_us: 17,
             samples: 4,
             examples: vec![(Failure::WrongReply, "no output".into())],

@@ -202,11 +202,7 @@ fn together(shares: Vec<Share>, window_began: SystemTime, steps: usize, starts: 
         streams: Vec::new(),
         kept: Vec::new(),
         samples: Vec::new(),
-        observed: Observed {
-            limit_hit: false,
-            mean_in_flight: 0.0,
-            stopped_us: None,
-        },
+        observed: Observed::default(),
         window_began,
         examples: BTreeMap::new(),
     };

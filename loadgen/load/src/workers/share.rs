@@ -100,11 +100,7 @@ async fn hear_samples(link: &mut Link, schedule: &Schedule, steps: usize, limit:
     Ok(Share {
         steps: steps.collect(),
         samples: all,
-        observed: Observed {
-            limit_hit: done.limit_hit,
-            mean_in_flight: done.mean_in_flight,
-            stopped_us: None,
-        },
+        observed: done.observed,
         late_us: done.late_us,
         examples: done.examples.into_iter().map(shown).collect(),
     })
@@ -176,11 +172,7 @@ mod tests {
                         ..StepShare::default()
                     })
                     .into(),
-                observed: Observed {
-                    limit_hit: false,
-                    mean_in_flight: 0.1,
-                    stopped_us: None,
-                },
+                observed: Observed::default(),
                 late_us: 0,
                 examples: Vec::new(),
             };

@@ -219,12 +219,10 @@ async fn ask(plan: &Plan, spec: &TargetSpec) -> Result<Target, RunError> {
 /// Results of requests for the run, without their lateness, and all samples.
 fn of_requests(finished: Finished) -> (Done, Vec<Sample>) {
     let done = Done {
-        limit_hit: finished.observed.limit_hit,
-        mean_in_flight: finished.observed.mean_in_flight,
-        late_us: 0,
+        observed: finished.observed,
         samples: finished.samples.len(),
         examples: finished.examples.into_iter().collect(),
-        steps: Vec::new(),
+        ..Done::default()
     };
     (done, finished.samples)
 }
@@ -242,12 +240,10 @@ fn of_journeys(travelled: Travelled) -> (Done, Vec<Sample>) {
         });
     }
     let done = Done {
-        limit_hit: travelled.observed.limit_hit,
-        mean_in_flight: travelled.observed.mean_in_flight,
-        late_us: 0,
+        observed: travelled.observed,
         samples: of_whole,
-        examples: Vec::new(),
         steps,
+        ..Done::default()
     };
     (done, samples)
 }

@@ -118,9 +118,8 @@ fn collect(shared: &Shared, window_began: SystemTime, metrics: &GooseMetrics) ->
             streams: Vec::new(),
             kept: Vec::new(),
             observed: Observed {
-                limit_hit: false,
                 mean_in_flight: in_flight_us as f64 / 1e6 / window_s,
-                stopped_us: None,
+                ..Observed::default()
             },
             samples,
             window_began,
