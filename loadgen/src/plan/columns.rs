@@ -77,29 +77,22 @@ mod tests {
         file
     }
 
-    fn column(name: &str) -> Column {
-        Column {
-            key: "keys.file",
-            name: name.into(),
-        }
-    }
-
     #[test]
     fn values_come_in_order_and_bad_ones_are_named() {
         let log = file(b"ts, user_id\n1.5, 7\n2.0, 8 9;10\n");
-        assert_eq!(ids(log.path(), &column("user_id")).unwrap(), [7, 8, 9, 10]);
+        assert_eq!(ids(log.path(), "user_id").unwrap(), [7, 8, 9, 10]);
         let named = file(b"k\nb;a\nb\n");
-        let (places, names) = texts(named.path(), &column("k")).unwrap();
+        let (places, names) = texts(named.path(), "k").unwrap();
         assert_eq!((places, names), (vec![0, 1, 0], vec!["b".into(), "a".into()]));
-        let missing = ids(log.path(), &column("id")).unwrap_err().to_string();
+        let missing = ids(log.path(), "id").unwrap_err().to_string();
         assert!(
             missing.contains("`keys.column`") && missing.contains("ts, user_id"),
             "{missing}"
         );
-        let bad = ids(file(b"id\n1\nx\n").path(), &column("id")).unwrap_err().to_string();
+        let bad = ids(file(b"id\n1\nx\n").path(), "id").unwrap_err().to_string();
         assert!(bad.contains("row 2") && bad.contains("`x`"), "{bad}");
         assert!(
-            ids(Path::new("/no/such"), &column("id"))
+            ids(Path::new("/no/such"), "id")
                 .unwrap_err()
                 .to_string()
                 .contains("/no/such")
@@ -110,7 +103,7 @@ mod tests {
         #[test]
         fn any_file_is_read_or_refused(text in prop::collection::vec(any::<u8>(), 0..200)) {
             let file = file(&text);
-            let _ = ids(file.path(), &column("id"));
+            let _ = ids(file.path(), "id");
         }
     }
 }
