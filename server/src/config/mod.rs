@@ -77,26 +77,26 @@ impl Described {
 /// Raw settings from the command line and the environment.
 #[derive(Clone, Default, clap::Args)]
 pub struct Sources {
-    /// The configuration; tiers are read from the folder `tiers` beside it.
+    /// Configuration file; tiers are read from the folder `tiers` beside it.
     #[arg(long, value_name = "FILE", default_value = "configs/server.toml")]
     pub config: PathBuf,
-    /// The tier that models and features are read from: a name in `tiers/`.
+    /// Tier of models and features: the name of a file in `tiers/`.
     #[arg(long, value_name = "KIND")]
     pub tier: Option<String>,
-    /// The tier of the models, over --tier.
+    /// Tier of models (overrides --tier).
     #[arg(long, value_name = "KIND")]
     pub model_tier: Option<String>,
-    /// The tier of the feature tables, over --tier.
+    /// Tier of feature tables (overrides --tier).
     #[arg(long, value_name = "KIND")]
     pub feature_tier: Option<String>,
-    /// The address to listen on; port 0 takes a free one.
+    /// Address of the HTTP front; port 0 takes a free port.
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<String>,
-    /// The address to serve gRPC on; left out, gRPC is off.
+    /// Address of the gRPC front (default: gRPC is off).
     #[arg(long, value_name = "ADDR")]
     pub grpc_listen: Option<String>,
-    /// Sets one key of the configuration; may be given again. KEY= takes the key out, as if no file had it.
-    /// TIERLAB_A__B=VALUE in the environment does the same.
+    /// Sets a key of the configuration; may be repeated. KEY= removes the key. TIERLAB_A__B=VALUE in the environment
+    /// does the same.
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// The process's environment.

@@ -21,7 +21,7 @@ use tracing_subscriber::registry::LookupSpan;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people.
+    /// Lines for people.
     #[default]
     Text,
     /// One JSON object: `timestamp`, `level`, `target`, `message`, the event's fields, and `request_id`.
