@@ -365,20 +365,17 @@ fn most_frequent<'a>(reasons: impl Iterator<Item = &'a str>) -> Option<&'a str> 
 fn failed_requests(points: &[Point]) -> Option<String> {
     let repeats = || points.iter().flat_map(|point| &point.repeats);
     let owed = Failure::DrainLimit.to_string();
-    let is_saturated = |point: &Point| {
+    let unfinished = |point: &Point| -> u64 {
         let summary = point.summary.as_ref();
-        summary.is_some_and(|summary| matches!(summary.verdict, Verdict::Saturated(_)))
-    };
-    let unfinished = |point: &'_ Point| -> u64 {
-        let is_saturated = is_saturated(point);
+        let is_saturated = summary.is_some_and(|summary| matches!(summary.verdict, Verdict::Saturated(_)));
         let repeats = point.repeats.iter();
         let repeats = repeats.filter(|repeat| is_saturated || repeat.disturbed.is_some());
         repeats.filter_map(|repeat| repeat.errors.get(&owed)).sum()
     };
-    let of_load: u64 = points.iter().map(unfinished).sum();
+    let unfinished: u64 = points.iter().map(unfinished).sum();
     let mut failures = failures(repeats());
     for (_, count, _) in failures.iter_mut().filter(|(reason, ..)| *reason == owed) {
-        *count -= of_load;
+        *count -= unfinished;
     }
     failures.retain(|(_, count, _)| *count > 0);
     failures.sort_by_key(|(_, count, _)| Reverse(*count));

@@ -113,7 +113,7 @@ pub(crate) fn arrivals(factors: &Factors) -> String {
     }
 }
 
-/// The cache state with its size, where it has one: `warm 10 %`.
+/// The cache state with its share of the table, where it has one: `warm 10 %`. A larger cache holds the whole table.
 pub(crate) fn cache(factors: &Factors) -> String {
     match factors.cache_share > 0.0 {
         true => format!("{} {}", factors.cache, percent(factors.cache_share.min(1.0))),
