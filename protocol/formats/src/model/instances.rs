@@ -13,7 +13,8 @@ const MAX_MODEL_THREADS: u32 = 4096;
 /// CPUs that a model's sessions may be pinned to at most.
 const MAX_CPUS: usize = 4096;
 
-/// Number and threads of the sessions. Absent keys have the defaults shown; nothing is sized automatically.
+/// Number and threads of the sessions. Without this table the server sizes them for its cores. With it, absent keys
+/// have the defaults shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct InstanceConfig {
@@ -75,7 +76,7 @@ impl InstanceConfig {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum InstanceKind {
-    /// Device set by the server's `[runtime] device`.
+    /// Chosen by the server's `runtime.provider`.
     #[default]
     Auto,
     /// On the CPU.
