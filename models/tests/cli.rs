@@ -206,7 +206,7 @@ fn a_users_model_is_imported_with_its_external_weights() {
     assert!(fail(at, &["import", "mine.onnx", "--replace"], 1).contains("weights.bin: cannot open"));
     succeed(at, &["inspect", "--verify", "models/repository/mine"]);
     fs::write(at.join("text.onnx"), "no model at all").unwrap();
-    assert!(fail(at, &["import", "text.onnx"], 1).contains("text.onnx: no ONNX model"));
+    assert!(fail(at, &["import", "text.onnx"], 1).contains("text.onnx: not an ONNX model"));
     let left: Vec<_> = fs::read_dir(at.join("models/repository")).unwrap().collect();
     assert_eq!(left.len(), 1, "only the imported model is left");
 }
