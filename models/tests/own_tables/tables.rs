@@ -177,7 +177,7 @@ fn integers_in_any_order_and_uuids_are_keys() {
     assert!(said.contains("1 bad rows kept aside in f/u.bad.jsonl"), "{said}");
     let bad = fs::read_to_string(at.join("f/u.bad.jsonl")).unwrap();
     assert!(
-        bad.contains("\"row\":2") && bad.contains("u.csv") && bad.contains("no UUID"),
+        bad.contains("\"row\":2") && bad.contains("u.csv") && bad.contains("not a UUID"),
         "{bad}"
     );
     let table = Read::table(&at.join("f/u.rows"));
