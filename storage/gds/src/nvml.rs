@@ -53,7 +53,7 @@ pub struct Identity {
     pub name: String,
     /// Permanent unique id.
     pub uuid: String,
-    /// The driver's version.
+    /// Version of the driver.
     pub driver: String,
 }
 
@@ -115,7 +115,7 @@ impl Nvml {
         }
         std::mem::forget(library);
         if nvml.devices.is_empty() {
-            return Err("NVML sees no GPU".to_owned());
+            return Err("NVML found no GPU".to_owned());
         }
         Ok(nvml)
     }
@@ -140,7 +140,7 @@ impl Nvml {
         }
     }
 
-    /// The GPUs, in NVML's order.
+    /// Returns the GPUs, in NVML's order.
     pub fn identities(&self) -> Vec<Identity> {
         let text = |fill: &dyn Fn(*mut c_char, c_uint) -> c_int| {
             let mut text: [c_char; TEXT] = [0; TEXT];
