@@ -72,7 +72,7 @@ fn artifacts_at(path: &Path) -> Result<Vec<Artifact>, ModelsError> {
         }
     }
     if artifacts.is_empty() {
-        let what = "no model and no feature table in here; `tierlab-models generate` and `features` make them";
+        let what = "no models or feature tables here; create them with `tierlab-models generate` and `features`";
         return Err(ModelsError::bad(&path.display(), &what));
     }
     Ok(artifacts)
@@ -88,7 +88,11 @@ fn describe_model(folder: &Path, verify: bool, stop: &Stop) -> Result<String, Mo
                 repository::check_file(folder, file, stop)?;
             }
         }
-        text.push_str(if verify { "  every file fits its SHA-256\n" } else { "" });
+        text.push_str(if verify {
+            "  every file matches its SHA-256\n"
+        } else {
+            ""
+        });
     } else {
         for version in repository::versions(folder)? {
             text.push_str(&describe_graph(&folder.join(format!("{version}/model.onnx")))?);
@@ -154,7 +158,7 @@ fn describe_table(file: &Path, verify: bool, stop: &Stop) -> Result<String, Mode
     if verify {
         let mut progress = Progress::bytes(&format!("checking {}", file.display()), header.file_len());
         check::verify(file, &mut progress, stop)?;
-        text.push_str("  every row and block fits its checksum\n");
+        text.push_str("  every row and block matches its checksum\n");
     }
     Ok(text)
 }
