@@ -45,7 +45,8 @@ pub struct ModelMetadata {
     pub inputs: Vec<TensorSpec>,
     /// Outputs of the graph.
     pub outputs: Vec<TensorSpec>,
-    /// True if the model's config lets requests share a run, row behind row; `None` from servers that do not report it.
+    /// True if the model's config lets requests share a run, as rows of one batch; `None` from servers that do not
+    /// report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batched: Option<bool>,
     /// Maximum rows of a run; 0 if unbatched. `None` from servers that do not report it.

@@ -54,8 +54,8 @@ pub(super) fn tensors(
             (Some(data), None) => Data::from(data),
             (None, Some(_)) if !is_split => {
                 return Err(bad(
-                    "`binary_data_size` requires the Inference-Header-Content-Length header, which says where the \
-                     binary data begins",
+                    "`binary_data_size` requires the Inference-Header-Content-Length header with the start of the \
+                     binary data",
                 ));
             }
             (None, Some(size)) => {

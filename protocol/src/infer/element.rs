@@ -217,7 +217,7 @@ impl fmt::Display for Scalar<'_> {
     }
 }
 
-/// Pushes one JSON value as an element; false where the type cannot hold it.
+/// Pushes one JSON value as an element; false if the type cannot hold it.
 trait Element {
     fn push(scalar: Scalar<'_>, out: &mut Vec<u8>) -> bool;
 }

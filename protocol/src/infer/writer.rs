@@ -68,7 +68,7 @@ impl Encoded {
     }
 }
 
-/// Writes the JSON of a body, then the binary data behind it.
+/// Writes the JSON of a body, then its binary data.
 pub(super) struct Writer<'a> {
     budget: &'a dyn MemoryBudget,
     out: Vec<u8>,

@@ -105,7 +105,7 @@ impl BatchingConfig {
         Err(BadModelFile(what))
     }
 
-    /// Refuses keys that shape batches if batching is disabled: whoever sets them expects batches.
+    /// Refuses keys that shape batches if batching is disabled, because they would have no effect.
     fn check_unbatched(&self) -> Result<(), BadModelFile> {
         let set = [
             ("max_delay_us", ![0, MAX_DELAY_US].contains(&self.max_delay_us)),

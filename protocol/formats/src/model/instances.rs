@@ -17,7 +17,7 @@ const MAX_CPUS: usize = 4096;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct InstanceConfig {
-    /// Sessions, each on a thread of its own; 1 to 256.
+    /// Number of sessions, each on its own thread; 1 to 256.
     pub count: u32,
     /// ONNX Runtime's intra-op threads of each session; at least 1.
     pub intra_op_threads: u32,

@@ -99,7 +99,7 @@ impl TableHeader {
         self.rows_end() + self.index_bytes
     }
 
-    /// Offset behind the last row, in bytes.
+    /// Offset of the end of the last row, in bytes.
     pub fn rows_end(&self) -> u64 {
         self.header_len() + self.rows * u64::from(self.stride)
     }
@@ -164,7 +164,7 @@ impl TableHeader {
         Err(TableError(format!("{row} {id}, offset {offset}: {what}")))
     }
 
-    /// The header's bytes, [`TableHeader::header_len`] of them.
+    /// Returns the header's bytes, [`TableHeader::header_len`] of them.
     pub fn encode(&self) -> Vec<u8> {
         let schema = self.schema_json();
         let len = self.header_len();
