@@ -100,7 +100,7 @@ fn describe_model(folder: &Path, verify: bool, stop: &Stop) -> Result<String, Mo
         text.push_str("  no manifest: nothing to check it against\n");
     }
     let batches = match config.max_batch_size {
-        0 => "unbatched, each request a run of its own".to_owned(),
+        0 => "unbatched: each request is a separate run".to_owned(),
         rows => format!("in batches up to {rows} rows"),
     };
     let sessions = match &config.instances {
@@ -181,7 +181,7 @@ pub fn describe_columns(header: &TableHeader) -> String {
     if let Some(key) = &header.schema.key {
         let _ = writeln!(
             text,
-            "  index of keys {}, {:.2} MB in memory for a million keys; keys have {} bytes at most",
+            "  index of keys {}, {:.2} MB in memory for a million keys; keys of at most {} bytes",
             human_bytes(header.index_bytes),
             // Opening the index adds bit counts beside its words: 4 bytes for each 64.
             header.index_bytes as f64 * (1.0 + 4.0 / 64.0) / header.rows.max(1) as f64,

@@ -186,7 +186,7 @@ async fn carry_out(target: &Target<'_>, plan: PublishPlan) -> Result<Summary, Mo
                 summary.put_bytes += bytes;
             }
             None => {
-                progress.say(&format!("removing {object}: the local model has none"));
+                progress.say(&format!("removing {object}: missing in the local model"));
                 target.remove(&object).await?;
                 summary.removed += 1;
             }
