@@ -121,7 +121,7 @@ impl Nvml {
     }
 
     fn bind(library: &Library) -> Result<Self, libloading::Error> {
-        // SAFETY: the types are those of nvml.h; whoever calls keeps the library loaded.
+        // SAFETY: the types are those of nvml.h; the caller keeps the library loaded.
         unsafe {
             Ok(Self {
                 shutdown: *library.get("nvmlShutdown")?,

@@ -44,7 +44,7 @@ impl DevicePath {
         }
     }
 
-    /// True if files are opened for direct reads where the file system supports them.
+    /// True if files are opened for direct reads, provided that the file system supports them.
     pub const fn opens_direct(self) -> bool {
         matches!(self, Self::Gds | Self::Compat | Self::BounceDirect)
     }

@@ -64,7 +64,7 @@ fn work_off(queue: &Mutex<Receiver<Job>>) {
 
 static STUCK: AtomicUsize = AtomicUsize::new(0);
 
-/// Number of decodes in this process that were given up and still run.
+/// Number of abandoned decodes in this process that still run.
 pub fn stuck_decodes() -> usize {
     STUCK.load(Relaxed)
 }
@@ -132,7 +132,7 @@ impl Decodes {
     }
 }
 
-/// Counts a decode that its caller gives up, for as long as it runs.
+/// Counts a decode abandoned by its caller, for as long as it runs.
 struct Watch {
     ended: Option<oneshot::Receiver<()>>,
     shard: Arc<AtomicUsize>,
@@ -164,7 +164,7 @@ impl Drop for Watch {
 /// Decoding this many bytes takes about a tenth of a millisecond: longer than it takes to hand the tasks over.
 const LARGE_BYTES: usize = 64 << 10;
 
-/// Decodes so many bytes.
+/// Runs a decode of `bytes` bytes, after moving the thread's other tasks away if it is large.
 pub(crate) fn decode<R>(bytes: usize, work: impl FnOnce() -> R) -> R {
     // A single-threaded runtime has no other thread for its tasks.
     let has_others = || Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);

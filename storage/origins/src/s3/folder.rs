@@ -386,7 +386,7 @@ impl Folder {
             if stored.size < MIN_PART_BYTES && i + 1 < parts.len() {
                 return Err(FolderError::PartTooSmall(*number));
             }
-            // Between files, `io::copy` lets the kernel copy, or share blocks where the file system can.
+            // Between files, `io::copy` lets the kernel copy, or share blocks if the file system can.
             io::copy(&mut part, &mut staged.file)?;
         }
         let stored = self.commit(staged, bucket, key, condition)?;
