@@ -40,7 +40,10 @@ fn bad_requests_are_refused_by_field() {
         ),
         (&tensor(r#""shape":[1],"datatype":"FP32","data":["a"]"#), "a string"),
         (&tensor(r#""shape":[1],"datatype":"FP32","data":[null]"#), "null"),
-        (&tensor(r#""shape":[1],"datatype":"FP32","data":[1e300]"#), "not a valid FP32"),
+        (
+            &tensor(r#""shape":[1],"datatype":"FP32","data":[1e300]"#),
+            "not a valid FP32",
+        ),
         (
             &tensor(r#""shape":[1],"datatype":"FP32","data":5"#),
             "input `x`: expected an array as `data`, got `5`",
@@ -54,7 +57,10 @@ fn bad_requests_are_refused_by_field() {
             &tensor(r#""shape":[1],"datatype":"INT64","data":[1.5]"#),
             "1.5 in `data` is not a valid INT64",
         ),
-        (&tensor(r#""shape":[1],"datatype":"BOOL","data":[1]"#), "not a valid BOOL"),
+        (
+            &tensor(r#""shape":[1],"datatype":"BOOL","data":[1]"#),
+            "not a valid BOOL",
+        ),
         (&tensor(r#""shape":[1],"datatype":"FP16","data":[1]"#), "binary"),
         (
             &tensor(r#""shape":[2,2],"datatype":"INT8","data":[[1,2,3],[4]]"#),
