@@ -187,13 +187,13 @@ mod tests {
             (page(-1, 5, 5), "claims to hold -1"),
             (page(9, 6, 5), "claims to be 6 bytes long, and there are 5"),
             (page(9, -6, 5), "claims to be -6"),
-            (vec![], "does not begin as a page does"),
-            (vec![NEXT_I32; 2], "does not begin as a page does"),
+            (vec![], "does not begin like a page"),
+            (vec![NEXT_I32; 2], "does not begin like a page"),
             (
                 vec![NEXT_I32, 0xff, 0xff, 0xff, 0xff, 0x7f],
-                "does not begin as a page does",
+                "does not begin like a page",
             ),
-            (b"PAR1PAR1".to_vec(), "does not begin as a page does"),
+            (b"PAR1PAR1".to_vec(), "does not begin like a page"),
         ] {
             let refused = check(&bytes, 70_000, 0).unwrap_err();
             assert!(refused.contains(what), "{refused}");

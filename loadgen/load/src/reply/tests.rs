@@ -122,7 +122,7 @@ fn what_is_no_reply_is_told_apart() {
         (&good.replace("[0.5", &"[".repeat(100)), "nested deeper than `shape`"),
         (
             &good.replace("[2,2]", "[99999999999999999999]"),
-            "no whole number below 2^63",
+            "use a whole number below 2^63",
         ),
         (
             &good.replace("[2,2]", "[4294967296,4294967296,4294967296]"),
