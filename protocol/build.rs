@@ -1,10 +1,10 @@
-//! Generates the gRPC messages from the texts in `proto/`. protox reads them, so that no build needs `protoc`.
+//! Generates the gRPC messages from `proto/` with protox, so that builds do not need `protoc`.
 
 use std::error::Error;
 
-/// Maps that are sent in the order of their keys.
+/// Maps encoded in the order of their keys.
 const SORTED_MAPS: [&str; 2] = [".inference.ModelConfig.parameters", ".inference.ModelWarmup.inputs"];
-/// Messages that are documents over HTTP as well, as JSON with the same names.
+/// Messages that are also JSON documents over HTTP, with the same field names.
 const DOCUMENTS: [&str; 19] = [
     "ServerLiveResponse",
     "ReadyResponse",
@@ -26,7 +26,7 @@ const DOCUMENTS: [&str; 19] = [
     "ModelParameter",
     "ModelWarmup",
 ];
-/// Fields of these documents, and how serde writes them.
+/// Serde attributes of fields of these documents.
 const FIELDS: [(&str, &str); 8] = [
     ("policy_choice", "flatten"),
     ("input_data_type", "flatten"),

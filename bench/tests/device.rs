@@ -89,7 +89,7 @@ fn a_run_that_asked_for_gds_and_got_posix_is_invalid() {
         assert_eq!(report["via"], "cufile-posix");
         let why = report["invalid"].as_str().unwrap();
         assert!(
-            why.contains("GPUDirect Storage was asked for") && why.contains("missing:"),
+            why.contains("GPUDirect Storage was requested") && why.contains("missing:"),
             "{why}"
         );
         assert_eq!(output.status.code(), Some(1), "an invalid run is no success");

@@ -283,8 +283,8 @@ fn run_import(args: &ImportArgs, stop: &Stop) -> Result<(), ModelsError> {
     }
     if let Some(why) = not_on_zeros {
         println!(
-            "  it does not run on zeros with free dimensions as 1, so its first request is not warmed up, unless a [[warmup]] \
-             sample of its config is one that runs: {why}"
+            "  its first request is not warmed up, because it does not run on zeros with free dimensions as 1; add a [[warmup]] \
+             sample that runs to its config: {why}"
         );
     }
     match batching {
@@ -295,7 +295,7 @@ fn run_import(args: &ImportArgs, stop: &Stop) -> Result<(), ModelsError> {
         }
         Some(Verdict::Refused(why)) => Err(ModelsError::bad(
             &folder.display(),
-            &format!("imported without batching, its rows could not be proven independent: {why}"),
+            &format!("imported without batching: its rows could not be proven independent: {why}"),
         )),
     }
 }
@@ -313,7 +313,7 @@ async fn run_publish(args: PublishArgs, stop: &Stop) -> Result<(), ModelsError> 
     }
     let summary = publish::publish(&*tier, &selection, stop).await?;
     println!(
-        "{} on {}: {} objects put ({} in {:.1} s), {} already there",
+        "{} on {}: {} objects put ({} in {:.1} s), {} unchanged",
         tier.info().kind,
         tier.info().location,
         summary.put,
@@ -339,8 +339,7 @@ fn run_inspect(args: InspectArgs, stop: &Stop) -> Result<(), ModelsError> {
         args.paths
     };
     if paths.is_empty() {
-        let what =
-            format!("neither {REPOSITORY} nor {FEATURES} is here; name a path, or run `tierlab-models generate`");
+        let what = format!("neither {REPOSITORY} nor {FEATURES} exists: name a path, or run `tierlab-models generate`");
         return Err(ModelsError::Usage(what));
     }
     inspect::inspect(&paths, args.verify, stop, &mut |text| print!("{text}"))

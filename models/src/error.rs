@@ -48,7 +48,7 @@ pub enum ModelsError {
         source: StorageError,
     },
     /// Interrupt by Ctrl-C or SIGTERM.
-    #[error("stopped on request; nothing half-written was left under a final name, and the same command starts over")]
+    #[error("stopped on request; no incomplete file has a final name: run the same command to start over")]
     Interrupted,
 }
 

@@ -72,7 +72,7 @@ fn artifacts_at(path: &Path) -> Result<Vec<Artifact>, ModelsError> {
         }
     }
     if artifacts.is_empty() {
-        let what = "no model and no feature table in here; `tierlab-models generate` and `features` make them";
+        let what = "no models or feature tables here; create them with `tierlab-models generate` and `features`";
         return Err(ModelsError::bad(&path.display(), &what));
     }
     Ok(artifacts)
@@ -88,7 +88,11 @@ fn describe_model(folder: &Path, verify: bool, stop: &Stop) -> Result<String, Mo
                 repository::check_file(folder, file, stop)?;
             }
         }
-        text.push_str(if verify { "  every file fits its SHA-256\n" } else { "" });
+        text.push_str(if verify {
+            "  every file matches its SHA-256\n"
+        } else {
+            ""
+        });
     } else {
         for version in repository::versions(folder)? {
             text.push_str(&describe_graph(&folder.join(format!("{version}/model.onnx")))?);
@@ -96,7 +100,7 @@ fn describe_model(folder: &Path, verify: bool, stop: &Stop) -> Result<String, Mo
         text.push_str("  no manifest: nothing to check it against\n");
     }
     let batches = match config.max_batch_size {
-        0 => "unbatched, each request a run of its own".to_owned(),
+        0 => "unbatched: each request is a separate run".to_owned(),
         rows => format!("in batches up to {rows} rows"),
     };
     let sessions = match &config.instances {
@@ -154,7 +158,7 @@ fn describe_table(file: &Path, verify: bool, stop: &Stop) -> Result<String, Mode
     if verify {
         let mut progress = Progress::bytes(&format!("checking {}", file.display()), header.file_len());
         check::verify(file, &mut progress, stop)?;
-        text.push_str("  every row and block fits its checksum\n");
+        text.push_str("  every row and block matches its checksum\n");
     }
     Ok(text)
 }
@@ -177,7 +181,7 @@ pub fn describe_columns(header: &TableHeader) -> String {
     if let Some(key) = &header.schema.key {
         let _ = writeln!(
             text,
-            "  index of keys {}, {:.2} MB in memory for a million keys; keys have {} bytes at most",
+            "  index of keys {}, {:.2} MB in memory for a million keys; keys of at most {} bytes",
             human_bytes(header.index_bytes),
             // Opening the index adds bit counts beside its words: 4 bytes for each 64.
             header.index_bytes as f64 * (1.0 + 4.0 / 64.0) / header.rows.max(1) as f64,

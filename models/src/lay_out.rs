@@ -38,7 +38,7 @@ pub async fn lay_out(
     stop: &Stop,
 ) -> Result<Vec<LaidOutTable>, ModelsError> {
     if options.layout == Layout::Rows {
-        let what = "tables are files of rows as `tierlab-models publish` puts them: name another layout than `rows`";
+        let what = "`rows` is the layout that `tierlab-models publish` writes: name another layout";
         return Err(ModelsError::Usage(what.to_owned()));
     }
     let files = publish::table_files(features, tables)?;

@@ -1,7 +1,7 @@
 //! Models and feature tables: generated from seeds, imported, checked, and published to a tier.
 //!
 //! In: requests with a seed, or a user's ONNX file. Out: a Triton-style repository and `features/TABLE.rows`, on disk
-//! and on any writable tier. This crate knows nothing of servers or load.
+//! and on any writable tier. This crate is independent of servers and load.
 //!
 //! - [`onnx`]: the format; [`generators`]: the graphs; [`weights`]: their seeded weights
 //! - [`repository`] and [`mod@import`]: models on disk; [`import::independence`]: test for rows that may share a batch

@@ -157,7 +157,7 @@ pub fn read_manifest(folder: &Path) -> Result<Option<Manifest>, ModelsError> {
     };
     let manifest = Manifest::parse(&text).map_err(|e| ModelsError::bad(&path.display(), &e))?;
     for file in &manifest.files {
-        let what = format!("`{}` is no path in the model's folder", file.path);
+        let what = format!("path outside the model's folder: `{}`", file.path);
         ObjectPath::new(&file.path).map_err(|_| ModelsError::bad(&path.display(), &what))?;
     }
     Ok(Some(manifest))
@@ -177,7 +177,7 @@ pub fn read_config(folder: &Path) -> Result<Option<ModelConfig>, ModelsError> {
         (Some(text), None) => (own, utf8(text).and_then(|text| ModelConfig::parse(&text))),
         (None, Some(text)) => (triton, utf8(text).and_then(|text| model_config(&text, name))),
         (Some(_), Some(_)) => {
-            let what = format!("{CONFIG_FILE} lies beside it, and the server takes one of them: keep one");
+            let what = format!("{CONFIG_FILE} is beside it, but the server accepts only one of them: remove one");
             return Err(ModelsError::bad(&triton.display(), &what));
         }
     };

@@ -18,7 +18,7 @@ pub struct StagedFile {
 }
 
 impl StagedFile {
-    /// Begins the file that will appear at `target`, and creates its parent folders.
+    /// Starts the file that will appear at `target`, and creates its parent folders.
     ///
     /// # Errors
     /// A folder that cannot be created or written, or another process that is writing the same file.
@@ -38,7 +38,7 @@ impl StagedFile {
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => {
-                    let what = "another process is writing it; wait for that one, or stop it";
+                    let what = "another process is writing it: wait for that process, or stop it";
                     return Err(ModelsError::bad(&target.display(), &what));
                 }
                 Err(TryLockError::Error(e)) => return Err(ModelsError::io("lock", &partial)(e)),

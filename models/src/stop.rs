@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 pub struct Stop(CancellationToken);
 
 impl Stop {
-    /// One that nobody requests.
+    /// Returns a stop that is never requested.
     pub fn never() -> Self {
         Self::default()
     }

@@ -65,7 +65,7 @@ fn nonsense_is_refused_with_exit_code_2_and_a_sentence() {
         (&["publish", "--to", "bad.toml"], "tape"),
         (&["publish", "--to", "nvme.toml", "--set", "root"], "key=value"),
         (&["publish", "--to", "nvme.toml", "--set", "colour=red"], "colour"),
-        (&["import", "x.onnx", "--name", "../x"], "no plain name"),
+        (&["import", "x.onnx", "--name", "../x"], "not a valid name"),
         (&["inspect"], "tierlab-models generate"),
     ];
     for (args, wanted) in cases {
@@ -137,9 +137,9 @@ fn inspect_finds_damage() {
     let whole = succeed(at, &["inspect", "--verify"]);
     for wanted in [
         "input FP32 [-1, 64]",
-        "every file fits",
+        "every file matches",
         "1000 rows of 512 bytes",
-        "every row and block fits",
+        "every row and block matches",
     ] {
         assert!(whole.contains(wanted), "{whole}");
     }
@@ -206,7 +206,7 @@ fn a_users_model_is_imported_with_its_external_weights() {
     assert!(fail(at, &["import", "mine.onnx", "--replace"], 1).contains("weights.bin: cannot open"));
     succeed(at, &["inspect", "--verify", "models/repository/mine"]);
     fs::write(at.join("text.onnx"), "no model at all").unwrap();
-    assert!(fail(at, &["import", "text.onnx"], 1).contains("text.onnx: no ONNX model"));
+    assert!(fail(at, &["import", "text.onnx"], 1).contains("text.onnx: not an ONNX model"));
     let left: Vec<_> = fs::read_dir(at.join("models/repository")).unwrap().collect();
     assert_eq!(left.len(), 1, "only the imported model is left");
 }

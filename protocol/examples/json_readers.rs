@@ -1,4 +1,4 @@
-//! Time of reading JSON requests: requests for click prediction of one row and of 32, by the server's reader and by serde_json
+//! Time to read JSON requests: click-prediction requests of 1 and 32 rows, by the server's reader and by serde_json
 //! into values.
 //!
 //! `cargo run --release -p tierlab-protocol --example json_readers`
@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use tierlab_protocol::infer::{Data, InferRequest, Tensor};
 use tierlab_protocol::tensor::DataType;
 
-/// Rounds of each reader, in turn; the median counts.
+/// Rounds of each reader, alternating; the median is printed.
 const ROUNDS: usize = 41;
-/// The least time of a round.
+/// Minimum time of a round.
 const ROUND: Duration = Duration::from_millis(25);
 
-/// 13 floats and 26 integers a row, of as many digits as the generated feature table has.
+/// Returns a request with 13 floats and 26 integers per row, with as many digits as in the generated feature table.
 fn request(rows: usize) -> InferRequest {
     let mut state = 7_u64;
     let mut next = || {
@@ -41,7 +41,7 @@ fn request(rows: usize) -> InferRequest {
     }
 }
 
-/// Seconds of one read, over enough of them to fill a round.
+/// Returns the seconds per read, averaged over a round.
 fn round(read: impl Fn()) -> f64 {
     let began = Instant::now();
     let mut reads = 0_u32;

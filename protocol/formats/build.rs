@@ -1,5 +1,5 @@
-//! Generates the messages of ONNX files and of `TFRecord` files from the texts in `proto/`. protox reads them, so that no build
-//! needs `protoc`.
+//! Generates the messages of ONNX files and of `TFRecord` files from `proto/` with protox, so that builds do not need
+//! `protoc`.
 
 use std::error::Error;
 

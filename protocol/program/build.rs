@@ -1,5 +1,5 @@
-//! Writes down how the programs are built: `TIERLAB_BUILT`, and the commit as `TIERLAB_BUILD_COMMIT` where who builds says it
-//! (`scripts/package` does). It is not asked of git here: every commit would then compile every program anew.
+//! Records the build in `TIERLAB_BUILT`, and the commit in `TIERLAB_BUILD_COMMIT` if the builder sets it
+//! (`scripts/package` does). Does not ask git: every commit would recompile every program.
 
 use std::process::Command;
 
@@ -17,7 +17,7 @@ fn main() {
     println!("cargo::rustc-env=TIERLAB_BUILT={built}");
 }
 
-/// `rustc 1.92.0`.
+/// Returns the compiler's version, as `rustc 1.92.0`.
 fn compiler(rustc: &str) -> Option<String> {
     let output = Command::new(rustc).arg("--version").output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

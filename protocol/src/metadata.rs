@@ -1,4 +1,4 @@
-//! The documents beside inference that are no gRPC messages: metadata of a model, loads, errors. Health, metadata of the server,
+//! Documents besides inference that are not gRPC messages: model metadata, loads, errors. Health, server metadata,
 //! configuration, statistics and the index are [`messages`](crate::grpc::messages) written as JSON.
 //!
 //! In: fields. Out: the JSON that KServe's and Triton's clients read, and back, for the load generator. Sources: the Open
@@ -10,16 +10,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// The name of the tensor of ids that a client sends for joined inputs: INT64, or BYTES where the table's keys are texts or
+/// Name of the tensor of ids that a client sends for joined inputs: INT64, or BYTES if the table's keys are texts or
 /// UUIDs; shape `[n]` or `[n, 1]`.
 pub const ENTITY_ID: &str = "entity_id";
-/// The platform of every model, as Triton names it.
+/// Platform of every model, as Triton names it.
 pub const PLATFORM: &str = "onnxruntime_onnx";
 
 /// `GET /v2/models/M/ready`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelReady {
-    /// The model.
+    /// Name of the model.
     pub name: String,
     /// True if the model accepts requests.
     pub ready: bool,
@@ -35,9 +35,9 @@ pub struct ErrorDocument {
 /// `GET /v2/models/M`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelMetadata {
-    /// The model.
+    /// Name of the model.
     pub name: String,
-    /// The versions served.
+    /// Versions served.
     pub versions: Vec<String>,
     /// [`PLATFORM`].
     pub platform: String,
@@ -45,10 +45,11 @@ pub struct ModelMetadata {
     pub inputs: Vec<TensorSpec>,
     /// Outputs of the graph.
     pub outputs: Vec<TensorSpec>,
-    /// True if the model's config lets requests share a run, row behind row; `None` from servers that do not report it.
+    /// True if the model's config lets requests share a run, as rows of one batch; `None` from servers that do not
+    /// report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batched: Option<bool>,
-    /// Rows of a run at most; 0 where it is not batched. None from servers that do not tell.
+    /// Maximum rows of a run; 0 if unbatched. `None` from servers that do not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_batch_size: Option<u32>,
     /// Values read from a feature table when the client sends [`ENTITY_ID`].
@@ -56,36 +57,36 @@ pub struct ModelMetadata {
     pub joined: Option<JoinedMetadata>,
 }
 
-/// The feature table behind a model's joined inputs.
+/// Feature table behind a model's joined inputs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinedMetadata {
-    /// The table.
+    /// Name of the table.
     pub table: String,
-    /// The smallest entity id.
+    /// Smallest entity id.
     pub first_id: i64,
     /// Rows; ids run `first_id .. first_id + rows`.
     pub rows: u64,
     /// Bytes from one row to the next.
     pub row_bytes: u32,
-    /// The inputs that it fills.
+    /// Inputs read from the table.
     pub inputs: Vec<String>,
     /// Type of entity keys; `None` if ids run from `first_id`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<KeyMetadata>,
 }
 
-/// The keys of a feature table.
+/// Keys of a feature table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyMetadata {
-    /// The column that they were taken from.
+    /// Source column of the keys.
     pub column: String,
     /// `int64`, `string` or `uuid`.
     pub kind: String,
-    /// The data type of [`ENTITY_ID`]: INT64 or BYTES.
+    /// Data type of [`ENTITY_ID`]: INT64 or BYTES.
     pub datatype: DataType,
     /// Bytes of the longest key.
     pub max_bytes: u32,
-    /// Bytes of memory that the index of keys takes in the server.
+    /// Memory of the key index in the server, in bytes.
     pub index_bytes: u64,
 }
 
@@ -94,7 +95,7 @@ pub struct KeyMetadata {
 pub struct LoadDocument {
     /// Model name.
     pub model: String,
-    /// The versions that were loaded by this call, lowest first.
+    /// Versions loaded by this call, lowest first.
     pub versions: Vec<VersionLoad>,
 }
 
@@ -103,23 +104,23 @@ pub struct LoadDocument {
 pub struct VersionLoad {
     /// The version.
     pub version: String,
-    /// `READY`.
+    /// Always `READY`.
     pub state: String,
     /// Time of each part.
     pub seconds: LoadSeconds,
-    /// True if the sessions were built from a graph that had been optimised before.
+    /// True if the sessions were built from a previously optimised graph.
     pub optimized: bool,
 }
 
-/// The stages of a cold start, in seconds. They follow one another and sum to the whole.
+/// Stages of a cold start, in seconds. They do not overlap and sum to the total.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadSeconds {
     /// Reading the files from the model tier.
     pub read: f64,
-    /// Checking their sums, as far as that went on after the reading, and looking for an optimised graph.
+    /// Verifying checksums after the reading, and looking for an optimised graph.
     pub verify: f64,
-    /// Writing weights to a local disk for ONNX Runtime to map, their sums checked on the way, as far as that went on after
-    /// the reading; 0 where weights are taken from memory.
+    /// Writing weights to a local disk for ONNX Runtime to map, and verifying them, after the reading; 0 if weights are
+    /// used from memory.
     pub place: f64,
     /// Deserialising and optimising the graph: building the sessions.
     pub session: f64,
@@ -129,20 +130,20 @@ pub struct LoadSeconds {
     pub features: f64,
 }
 
-/// Which versions of a model are served at the same time.
+/// Versions of a model that are served at the same time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum VersionPolicy {
-    /// The highest ones.
+    /// The highest versions.
     Latest {
         /// Number of versions; at least 1.
         num_versions: u32,
     },
-    /// Every one there is.
+    /// All versions in the model's folder.
     All {},
-    /// These and no others.
+    /// Only the listed versions.
     Specific {
-        /// At least one; each must be there.
+        /// Versions; at least one, and each must exist.
         versions: Vec<u64>,
     },
 }
@@ -159,8 +160,8 @@ impl VersionPolicy {
         *self == Self::default()
     }
 
-    /// The versions to serve out of those that are there, in rising order. A version that [`VersionPolicy::Specific`]
-    /// names is among them whether it is there or not.
+    /// Returns the versions to serve out of those in `there`, ascending. Versions named by [`VersionPolicy::Specific`]
+    /// are included even if they are missing.
     pub fn choose(&self, there: &BTreeSet<u64>) -> BTreeSet<u64> {
         match self {
             Self::Latest { num_versions } => there.iter().rev().take(*num_versions as usize).copied().collect(),

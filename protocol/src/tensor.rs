@@ -48,12 +48,12 @@ impl DataType {
     }
 }
 
-/// Characters of an unknown name in its message.
+/// Maximum characters of an unknown name in its message.
 const SHOWN_CHARS: usize = 64;
 
-/// A name that is no [`DataType`]; of a long one its beginning.
+/// Name that is not a [`DataType`], shortened if long.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no data type of the Open Inference Protocol v2")]
+#[error("`{0}` is not a data type of the Open Inference Protocol v2")]
 pub struct UnknownDataType(pub String);
 
 impl UnknownDataType {
@@ -62,14 +62,14 @@ impl UnknownDataType {
     }
 }
 
-/// The number of elements of a shape; `None` where a dimension is negative or the product overflows.
+/// Returns the number of elements of a shape; `None` if a dimension is negative or the product overflows.
 pub fn element_count(shape: &[i64]) -> Option<usize> {
     shape
         .iter()
         .try_fold(1_usize, |count, &dim| count.checked_mul(usize::try_from(dim).ok()?))
 }
 
-/// Name, type and shape of a model's input or output. A dimension of -1 is free; the first one is the batch, where the
+/// Name, type and shape of a model's input or output. A dimension of -1 is free; the first one is the batch if the
 /// model is batched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -79,7 +79,7 @@ pub struct TensorSpec {
     /// Element type.
     #[serde(rename = "datatype")]
     pub dtype: DataType,
-    /// Dimensions, as the graph has them.
+    /// Dimensions, as in the graph.
     pub shape: Vec<i64>,
 }
 

@@ -9,25 +9,25 @@ use std::fmt::Write as _;
 use std::time::Duration;
 use strum::{IntoStaticStr, VariantArray};
 
-/// A stage of a request, in the order in which a request passes them.
+/// Stage of a request, in the order of processing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum Stage {
-    /// Bytes of the body to a typed request.
+    /// Parsing the body into a typed request.
     Decode,
-    /// Waiting for, and passing, admission.
+    /// Waiting for admission, and admission itself.
     Admit,
-    /// Looking rows up in the cache (including hits' copies).
+    /// Looking up rows in the cache, including copies of hits.
     Cache,
-    /// Waiting for the tier: every read that the cache did not answer.
+    /// Waiting for the tier: every read not answered by the cache.
     Tier,
-    /// Rows to input tensors: checksum, gather, layout.
+    /// Converting rows to input tensors: checksum, gather, layout.
     Join,
     /// Waiting for the batch to close and for a session to take it.
     Batch,
-    /// ONNX Runtime.
+    /// Running ONNX Runtime.
     Infer,
-    /// Output tensors to bytes of the reply.
+    /// Converting output tensors to the reply's bytes.
     Encode,
 }
 
@@ -48,11 +48,11 @@ impl Stage {
 /// not sum to the stage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TierSplit {
-    /// Waiting for a slot, a connection or the engine.
+    /// Time waiting for a slot, a connection or the engine.
     pub queue: Duration,
-    /// With the device or the remote side.
+    /// Time at the device or the server.
     pub device: Duration,
-    /// Copies made on this side after the bytes had arrived.
+    /// Time of copies after the bytes arrived.
     pub copy: Duration,
 }
 
@@ -60,15 +60,15 @@ pub struct TierSplit {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StageTimings {
     stages: [Duration; Stage::COUNT],
-    /// The tier stage, split.
+    /// Parts of the tier stage.
     pub tier_split: TierSplit,
-    /// The paths that the request's reads took; empty without a join.
+    /// Paths of the request's reads; empty without a join.
     pub via: ViaSet,
     /// Requests the tier made for this request (GETs, READs, SQEs).
     pub tier_requests: u32,
-    /// Rows that the cache had, and rows that it had not.
+    /// Rows found in the cache.
     pub cache_hits: u32,
-    /// See `cache_hits`.
+    /// Rows not found in the cache.
     pub cache_misses: u32,
     /// Rows in the batch in which the request was inferred.
     pub batch_rows: u32,
@@ -110,8 +110,8 @@ impl StageTimings {
         out
     }
 
-    /// Reads a header written by [`StageTimings::to_header`]. Unknown entries are ignored, as the
-    /// W3C text asks of a reader; entries that it knows must be well-formed.
+    /// Reads a header written by [`StageTimings::to_header`]. Unknown entries are ignored, as W3C asks; known entries
+    /// must be well-formed.
     ///
     /// # Errors
     /// A known entry without a finite, non-negative value.
@@ -153,7 +153,7 @@ fn push_duration(out: &mut String, name: &str, time: Duration) {
     if !out.is_empty() {
         out.push_str(", ");
     }
-    // By hand: the header has a dozen of them, and formatting costs more than all else in it.
+    // Written by hand: the header has a dozen entries, and formatting would cost more than all else in it.
     let micros = time
         .as_secs()
         .saturating_mul(1_000_000)
@@ -183,9 +183,9 @@ fn parse_duration(millis: &str) -> Option<Duration> {
     Duration::try_from_secs_f64((millis * 1_000.0).round() / 1e6).ok()
 }
 
-/// An entry of a `Server-Timing` header that cannot be read.
+/// Invalid entry of a `Server-Timing` header.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("Server-Timing entry `{0}` has no readable value")]
+#[error("invalid or missing value in Server-Timing entry `{0}`")]
 pub struct BadTiming(pub String);
 
 #[cfg(test)]

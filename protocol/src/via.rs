@@ -1,4 +1,4 @@
-//! Path by which a read got its bytes. It is part of every result, so that a figure never claims a path it did not take.
+//! Path of a read's bytes. Part of every result, so that a figure never claims a path that was not used.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -17,15 +17,15 @@ pub enum Via {
     PageCache,
     /// `O_DIRECT` into the reader's own aligned buffer.
     Direct,
-    /// A buffered read into a pinned host buffer, copied on to device memory while the next one is read.
+    /// Buffered read into a pinned host buffer, copied to device memory during the next read.
     Bounce,
-    /// `O_DIRECT` into a pinned host buffer, copied on likewise.
+    /// `O_DIRECT` into a pinned host buffer, copied to device memory in the same way.
     BounceDirect,
     /// A buffered read into ordinary host memory, then copied to device memory.
     Pageable,
     /// cuFile, served by POSIX reads (compatibility mode).
     CufilePosix,
-    /// GPUDirect Storage, as the driver's own counters say.
+    /// GPUDirect Storage, confirmed by the driver's counters.
     Gds,
     /// HTTP range or whole-object GET.
     Http,
@@ -47,9 +47,9 @@ impl Via {
     }
 }
 
-/// A name that is no [`Via`].
+/// Name that is not a [`Via`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no way that a read can take")]
+#[error("unknown read path: `{0}`")]
 pub struct UnknownVia(pub String);
 
 impl UnknownVia {
@@ -58,12 +58,12 @@ impl UnknownVia {
     }
 }
 
-/// The set of paths that one request's or one batch's reads took.
+/// Set of the paths of one request's or one batch's reads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct ViaSet(u16);
 
 impl ViaSet {
-    /// A set of one.
+    /// Returns a set of one path.
     pub const fn of(via: Via) -> Self {
         Self(1 << via as u8)
     }
@@ -73,7 +73,7 @@ impl ViaSet {
         self.0 |= 1 << via as u8;
     }
 
-    /// Everything in either set.
+    /// Returns the union of both sets.
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }

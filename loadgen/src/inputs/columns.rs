@@ -261,7 +261,7 @@ mod tests {
         let whole = writer.into_inner().unwrap();
         for (bytes, what) in [
             (cut[..cut.len() - 8].to_vec(), "are left: it was cut off"),
-            (cut, "without the mark of an end"),
+            (cut, "without an end marker"),
             ([&whole[..], &whole].concat(), "bytes follow"),
         ] {
             std::fs::write(&path, bytes).unwrap();
@@ -291,7 +291,7 @@ mod tests {
         std::fs::write(&path, bytes).unwrap();
         let refused = arrow(&path, "id").unwrap_err().to_string();
         assert!(
-            refused.contains("x.arrow: offset") && refused.contains("it claims 35184372088832"),
+            refused.contains("x.arrow: offset") && refused.contains("claims 35184372088832"),
             "{refused}"
         );
     }

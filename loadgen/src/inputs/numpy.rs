@@ -229,9 +229,9 @@ mod tests {
     fn what_is_no_array_is_told_apart() {
         let good = file("<f4", false, &[2], &[0; 8]);
         for (bytes, what) in [
-            (b"PK".to_vec(), "does not begin"),
+            (b"PK".to_vec(), "wrong first bytes"),
             (good[..20].to_vec(), "cut off"),
-            (good[..good.len() - 1].to_vec(), "takes 8 bytes, there are 7"),
+            (good[..good.len() - 1].to_vec(), "requires 8 bytes, found 7"),
             (file("|O", false, &[1], &[0; 8]), "Python objects"),
             (file("<c8", false, &[1], &[0; 8]), "`<c8`"),
             (file("<f4", false, &[usize::MAX, 9], &[]), "too large"),

@@ -265,7 +265,7 @@ fn replies_with_rows_too_many_or_without_numbers_are_counted_as_wrong() {
         (
             model(&[-1, 1], &[-1, 1], nulls),
             ONE_LOAD,
-            "output `y`: element 0: null in `data` is no FP32",
+            "output `y`: element 0: null in `data` is not a valid FP32",
         ),
     ] {
         let (repeat, _) = sweep(plan, &url, &[]);

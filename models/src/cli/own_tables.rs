@@ -36,14 +36,14 @@ pub(super) async fn run_import(request: ImportTableArgs, stop: &Stop) -> Result<
     let work = tokio::task::spawn_blocking(move || import_table(&request, &stop));
     let imported = work
         .await
-        .map_err(|e| ModelsError::bad(&"import-table", &format!("it broke off: {e}")))??;
+        .map_err(|e| ModelsError::bad(&"import-table", &format!("stopped unexpectedly: {e}")))??;
     print(&imported, part);
     // When all parts are written, the bad rows of each part are counted again.
     if imported.header.is_none() || imported.bad <= allowed {
         return Ok(());
     }
     Err(ModelsError::Incomplete(format!(
-        "{}: {} bad rows are missing from the table, {allowed} may be: mend them, see {}, or pass --allow-bad-rows {}",
+        "{}: {} bad rows are missing from the table, {allowed} are allowed: fix them, see {}, or pass --allow-bad-rows {}",
         imported.path.display(),
         imported.bad,
         imported.bad_file.display(),
@@ -76,17 +76,10 @@ fn print(imported: &ImportedTable, part: Option<Part>) {
         }
     }
     if imported.dropped > 0 {
-        println!(
-            "{} rows left out: their key stands in another row, which counts",
-            imported.dropped
-        );
+        println!("{} rows left out: duplicate keys", imported.dropped);
     }
     if imported.bad > 0 {
-        println!(
-            "{} bad rows kept aside in {}",
-            imported.bad,
-            imported.bad_file.display()
-        );
+        println!("{} bad rows written to {}", imported.bad, imported.bad_file.display());
     }
 }
 

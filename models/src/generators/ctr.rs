@@ -2,7 +2,7 @@
 //! Personalization and Recommendation Systems", arXiv:1906.00091).
 //!
 //! 13 dense features pass a bottom MLP, and each of 26 categorical features an embedding table. Pairwise dot products
-//! combine the 27 vectors, and a top MLP makes a probability of them.
+//! combine the 27 vectors, and a top MLP converts them to a probability.
 //!
 //! The graph folds category ids into each table by modulo, as DLRM's reference code does with `--max-ind-range`. So one
 //! feature table serves both sizes, and no id from a client (negative ids included, because ONNX `Mod` takes the

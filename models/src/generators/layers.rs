@@ -26,7 +26,7 @@ pub(super) struct Conv {
 }
 
 impl Conv {
-    /// Creates a convolution between so many channels, with stride 1.
+    /// Creates a convolution from `from` to `to` channels, with stride 1.
     pub(super) const fn new(from: usize, to: usize, kernel: usize) -> Self {
         Self {
             from,

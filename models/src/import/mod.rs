@@ -74,7 +74,7 @@ pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<Import
     let name = name_of(request)?;
     let folder = repository.join(&name);
     if folder.exists() && !request.replace {
-        let what = "a model of this name is there already; give `--replace`, or another `--name`";
+        let what = "a model of this name exists; pass `--replace`, or another `--name`";
         return Err(ModelsError::Usage(format!("{}: {what}", folder.display())));
     }
     let (model, external) = source::read_graph(&request.model)?;
@@ -135,7 +135,7 @@ fn name_of(request: &Import) -> Result<String, ModelsError> {
     let stem = || stem.to_string_lossy().into_owned();
     let name = request.name.clone().unwrap_or_else(stem);
     if !is_plain_name(&name) {
-        let what = "is no plain name (letters, digits, `.`, `_`, `-`); give one with `--name`";
+        let what = "is not a valid name: pass `--name` with letters, digits, `.`, `_` and `-`";
         return Err(ModelsError::Usage(format!("`{name}` {what}")));
     }
     Ok(name)

@@ -52,7 +52,7 @@ pub fn value(dtype: DataType, tensor: &WarmupTensor) -> Result<SessionInputValue
         ($element:ty) => {{
             let (elements, rest) = data.as_chunks();
             if !rest.is_empty() {
-                return Err(format!("{} bytes are no whole elements of {dtype}", data.len()));
+                return Err(format!("{} bytes are not whole elements of {dtype}", data.len()));
             }
             let elements: Vec<$element> = elements.iter().map(|bytes| <$element>::from_le_bytes(*bytes)).collect();
             Ok(Tensor::from_array((shape, elements)).map_err(told)?.into())
@@ -95,7 +95,7 @@ static LOADED: Mutex<Option<(PathBuf, Environment)>> = Mutex::new(None);
 /// Loads the library at `path`, a file or a folder, or the first in the usual places.
 ///
 /// # Errors
-/// No library is there, or it does not load; the message says how to get it.
+/// A missing library, or one that does not load; the message says how to get it.
 pub fn load(path: Option<&Path>) -> Result<Environment, ModelsError> {
     let library = match path {
         Some(folder) if folder.is_dir() => newest_in(folder),

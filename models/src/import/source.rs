@@ -39,7 +39,9 @@ pub(super) fn read_graph(path: &Path) -> Result<(ModelProto, External), ModelsEr
     let model = decode(bytes.into()).map_err(bad)?;
     let external = external_files(&model).map_err(bad)?;
     if external.files.values().any(|file| file.path == MODEL_FILE) {
-        let what = format!("its weights lie in a file named `{MODEL_FILE}`, which is the graph's own name here");
+        let what = format!(
+            "its weights are in a file named `{MODEL_FILE}`, which is the graph's name here: save them under another name"
+        );
         return Err(ModelsError::bad(&path.display(), &what));
     }
     let beside = path.parent().unwrap_or(Path::new(""));
@@ -57,7 +59,7 @@ fn check_weights(graph: &Path, path: &Path, wanted: &ExternalFile) -> Result<(),
     read.map_err(ModelsError::io("read", path))?;
     if let Some(placeholder) = Placeholder::of(&beginning) {
         let what = format!(
-            "the weights of {} should be here, of which tensor `{}` needs {} bytes: {found} bytes are here, which are \
+            "weights of {}: tensor `{}` needs {} bytes, but the file has {found} bytes and is \
              {placeholder}",
             graph.display(),
             wanted.tensor,

@@ -42,7 +42,7 @@ pub(super) fn run(
 ) -> Result<Trial, ModelsError> {
     let environment = runtime::load(library).map_err(|error| match error {
         ModelsError::Usage(what) => ModelsError::Usage(format!(
-            "{what}; or give --unchecked, and see at the server's start whether it serves the model"
+            "{what}; or pass --unchecked, and check at the server's start that it serves the model"
         )),
         error => error,
     })?;
@@ -76,7 +76,7 @@ fn open(environment: &Environment, version: &Path, external: &External) -> Resul
             ""
         };
         ModelsError::Refused(format!(
-            "ONNX Runtime does not take the graph, and so the server does not: {e}{hint}"
+            "ONNX Runtime refuses the graph, and so would the server: {e}{hint}"
         ))
     };
     let mut builder = runtime::builder(environment).map_err(refused)?;
@@ -139,8 +139,8 @@ fn run_once(
         let shape = shape.unwrap_or_default();
         if shape.first() != Some(&i64::from(rows)) {
             return Err(format!(
-                "output `{}` has shape {shape:?} for a batch of {rows} rows: its first dimension is no batch, and \
-                 `max_batch_size` must be 0 in the model's config",
+                "output `{}` has shape {shape:?} for a batch of {rows} rows; its first dimension is not a batch: set \
+                 `max_batch_size` to 0 in the model's config",
                 spec.name
             ));
         }

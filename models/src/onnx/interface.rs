@@ -55,7 +55,7 @@ fn spec(role: &str, value: &ValueInfoProto, inferred: &[TensorSpec]) -> Result<T
     let bad = |what: &str| format!("{role} `{}` {what}", value.name);
     let Some(tensor) = value.r#type.as_ref().and_then(|of| of.tensor_type.as_ref()) else {
         return Err(bad(
-            "is no tensor: sequences, maps and optionals cannot be served; export it without (scikit-learn: `to_onnx(model, X, options={'zipmap': False})`)",
+            "is not a tensor: sequences, maps and optionals cannot be served; export the model without them (scikit-learn: `to_onnx(model, X, options={'zipmap': False})`)",
         ));
     };
     let dtype = dtype(tensor.elem_type).ok_or_else(|| {

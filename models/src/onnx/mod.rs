@@ -1,5 +1,5 @@
-//! ONNX files: a builder for graphs, an encoder that streams, and a reader of a graph's inputs and outputs. The messages
-//! are those of [`tierlab_formats::onnx`]. Knows nothing of particular models.
+//! ONNX files: a builder for graphs, an encoder that streams, and a reader of a graph's inputs and outputs. The
+//! messages are those of [`tierlab_formats::onnx`]. Independent of particular models.
 
 pub mod graph;
 pub mod interface;

@@ -56,7 +56,7 @@ impl Selection {
         if let Some(missing) = wanted.iter().find(|name| !there.contains(name)) {
             let names = there.join(", ");
             let names = if there.is_empty() { "nothing" } else { &names };
-            let what = format!("no {what} `{missing}` in {}; there is {names}", folder.display());
+            let what = format!("no {what} `{missing}` in {}; available: {names}", folder.display());
             return Err(ModelsError::Usage(what));
         }
         there.retain(|name| self.is_everything() || wanted.contains(name));
@@ -94,7 +94,7 @@ pub async fn open_tier(path: &Path, set: &[String]) -> Result<Arc<dyn Tier>, Mod
             ErrorKind::Invalid | ErrorKind::Unsupported => ModelsError::Usage(what),
             _ => ModelsError::bad(
                 &what,
-                &"see that it runs and is where the config says; --set overlays a key",
+                &"check that it runs and is at the config's address; --set overrides a key",
             ),
         }
     })
@@ -127,8 +127,8 @@ pub fn left_out(selection: &Selection) -> Result<Vec<String>, ModelsError> {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             if !models.iter().any(|model| model == name) && !name.starts_with('.') {
                 let hint = match path.extension().and_then(|ending| ending.to_str()) {
-                    Some("onnx") => "a model is a folder: `tierlab-models import` makes one of the file",
-                    _ => "no model: a folder with 1/model.onnx is one",
+                    Some("onnx") => "not a model's folder: import the file with `tierlab-models import`",
+                    _ => "not a model: missing 1/model.onnx",
                 };
                 words.push(format!("{}: {hint}", path.display()));
             }
@@ -143,10 +143,10 @@ fn table_hint(path: &Path) -> String {
     if path.is_dir() || ROWS.contains(&ending) {
         let path = path.display();
         return format!(
-            "no feature table; `tierlab-models import-table {path} --key COLUMN --name NAME` makes one of it"
+            "not a feature table: import it with `tierlab-models import-table {path} --key COLUMN --name NAME`"
         );
     }
-    format!("no feature table: it is not named NAME.{EXTENSION}, NAME being letters, digits, `.`, `_`, `-`")
+    format!("not a feature table: its name must be NAME.{EXTENSION}, with letters, digits, `.`, `_` and `-` in NAME")
 }
 
 /// Puts the selection on the tier.
@@ -186,7 +186,7 @@ async fn carry_out(target: &Target<'_>, plan: PublishPlan) -> Result<Summary, Mo
                 summary.put_bytes += bytes;
             }
             None => {
-                progress.say(&format!("removing {object}: the local model has none"));
+                progress.say(&format!("removing {object}: missing in the local model"));
                 target.remove(&object).await?;
                 summary.removed += 1;
             }
@@ -219,14 +219,14 @@ fn select(selection: &Selection) -> Result<(Vec<PathBuf>, Vec<PathBuf>), ModelsE
     };
     files.iter_mut().for_each(|file| _ = file.add_extension(EXTENSION));
     if folders.is_empty() && files.is_empty() && selection.runs.is_empty() {
-        let what = "nothing to publish: make some with `tierlab-models generate` and `tierlab-models features`, or name \
+        let what = "nothing to publish: create models and tables with `tierlab-models generate` and `tierlab-models features`, or name \
                     folders with --repository and --features";
         return Err(ModelsError::Usage(what.to_owned()));
     }
     Ok((folders, files))
 }
 
-/// Returns nothing, unless names are wanted without a folder that could hold them.
+/// Returns an empty list; fails if names are wanted without a folder that could hold them.
 fn none_of(wanted: &[String], missing: &str) -> Result<Vec<PathBuf>, ModelsError> {
     match wanted {
         [] => Ok(Vec::new()),

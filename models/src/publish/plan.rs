@@ -79,7 +79,7 @@ pub(super) fn add_run(folder: &Path, plan: &mut PublishPlan) -> Result<(), Model
     let name = whole.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if !whole.join(RUN_FILE).is_file() {
         let what = format!(
-            "{}: no run, which has a {RUN_FILE}: name the folder that `tierlab-loadgen` wrote, as results/RUN",
+            "{}: not a run, missing {RUN_FILE}: name the folder that `tierlab-loadgen` wrote, as results/RUN",
             folder.display()
         );
         return Err(ModelsError::Usage(what));

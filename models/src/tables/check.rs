@@ -88,7 +88,7 @@ fn check_chunk(header: &TableHeader, index: Option<&KeyIndex>, chunk: &Chunk, bu
             let key = column.get(row).ok_or_else(|| format!("row {id}: its key is damaged"))?;
             if index.row(key) != u64::try_from(id).ok() {
                 let key = column.kind.for_message(key);
-                return Err(format!("row {id}: the index does not lead from its key {key} to it"));
+                return Err(format!("row {id}: the index does not find its key {key}"));
             }
         }
         let (range, wanted) = header
@@ -127,7 +127,7 @@ pub fn sample(path: &Path, header: &TableHeader, source: &dyn RowSource, count: 
         if found != wanted {
             return Err(ModelsError::bad(
                 &path.display(),
-                &format!("the row of entity {id} is not the generator's"),
+                &format!("the row of entity {id} differs from the generator's"),
             ));
         }
     }

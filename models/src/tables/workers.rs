@@ -1,4 +1,5 @@
-//! Work on every core, in bounded memory: numbered pieces, and the blocks of a table in chunks. Knows nothing of the work.
+//! Work on every core, in bounded memory: numbered pieces, and the blocks of a table in chunks. Independent of the
+//! work.
 
 use crate::error::ModelsError;
 use crate::stop::Stop;

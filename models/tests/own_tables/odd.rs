@@ -177,7 +177,7 @@ fn streams_that_were_cut_off_or_put_behind_each_other_are_refused() {
     fs::write(at.join("a.arrows"), &whole).unwrap();
     assert_eq!(import(at, &["a.arrows", "--key", "id"]).header.rows, 20);
     for (name, bytes, word) in [
-        ("cut", cut, "without the mark of an end"),
+        ("cut", cut, "without an end marker"),
         ("two", [&whole[..], &whole[..]].concat(), "bytes follow"),
     ] {
         fs::write(at.join("b.arrows"), bytes).unwrap();

@@ -22,7 +22,7 @@ pub mod pbtxt;
 pub mod shards;
 pub mod table;
 
-/// Names of the layouts of a feature table, as configuration, plans and manifests have them.
+/// Names of the layouts of a feature table in configuration, plans and manifests.
 pub const LAYOUTS: [&str; 11] = [
     "rows",
     "files",

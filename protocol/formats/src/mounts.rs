@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 /// A mount (Linux, Documentation/filesystems/proc.rst, 3.5).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
-    /// Folder that it is mounted on.
+    /// Mount point.
     pub folder: PathBuf,
-    /// Path of that folder in its file system.
+    /// Path of the mount point in its file system.
     pub root: String,
-    /// `major:minor` of its device. File systems on a network or in memory have numbers that no disk has.
+    /// Device as `major:minor`. File systems on a network or in memory have numbers that no disk has.
     pub device: String,
     /// Type of the file system.
     pub kind: String,
@@ -18,17 +18,17 @@ pub struct Mount {
     pub source: String,
     /// Options of the mount: `rw,relatime`.
     pub options: String,
-    /// Options of the file system: of NFS `rsize` and others.
+    /// Options of the file system, such as `rsize` of NFS.
     pub of_filesystem: String,
 }
 
-/// The innermost mount that holds a folder. Of two on one folder it is the later one, which hides the other.
+/// Returns the innermost mount that holds a folder. Of two on one folder, the later hides the other.
 pub fn holding(mountinfo: &str, folder: &Path) -> Option<Mount> {
     let holding = all(mountinfo).filter(|mount| folder.starts_with(&mount.folder));
     holding.max_by_key(|mount| mount.folder.as_os_str().len())
 }
 
-/// All mounts, in their order; lines of another form are left out.
+/// Returns all mounts, in order; malformed lines are skipped.
 pub fn all(mountinfo: &str) -> impl Iterator<Item = Mount> {
     mountinfo.lines().filter_map(line)
 }
@@ -47,13 +47,13 @@ fn line(line: &str) -> Option<Mount> {
     })
 }
 
-/// Path whose blanks and backslashes are in octal, as the kernel writes it.
+/// Unescapes a path: the kernel writes blanks and backslashes in octal.
 fn unescaped(path: &str) -> String {
     let blanks = path.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n");
     blanks.replace("\\134", "\\")
 }
 
-/// `ext4 on /dev/vda (rw,relatime)`, with the options of the file system that the mount does not have.
+/// Prints `ext4 on /dev/vda (rw,relatime)`, with the options of the file system that the mount does not have.
 impl fmt::Display for Mount {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} on {} ({}", self.kind, self.source, self.options)?;

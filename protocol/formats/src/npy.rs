@@ -1,15 +1,16 @@
-//! `.npy`: one array as NumPy saves it. In: bytes. Out: element type, shape, and elements in rows, little-endian, as the protocol has
-//! them. Format: NumPy's `numpy.lib.format`, versions 1 to 3. Arrays of Python objects are refused: they hold programs.
+//! `.npy`: one array as NumPy saves it. In: bytes. Out: element type, shape, and row-major little-endian elements, as
+//! in the protocol. Format: NumPy's `numpy.lib.format`, versions 1 to 3. Arrays of Python objects are refused: they
+//! contain code.
 
 use tierlab_protocol::tensor::DataType;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
-/// The most that a header takes.
+/// Maximum bytes of a header.
 const HEADER_BYTES: usize = 64 << 10;
-/// The most dimensions.
+/// Maximum dimensions.
 const RANK: usize = 16;
 
-/// Numbers by NumPy's names, without their order of bytes.
+/// Numbers by NumPy's names, without byte order.
 const NUMBERS: [(&str, DataType); 12] = [
     ("b1", DataType::Bool),
     ("i1", DataType::Int8),
@@ -29,24 +30,24 @@ const NUMBERS: [(&str, DataType); 12] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Number(DataType),
-    /// Bytes, filled up with zeros.
+    /// Bytes, padded with zeros.
     Bytes,
-    /// Characters of four bytes each, filled up with zeros.
+    /// Characters of four bytes each, padded with zeros.
     Text,
 }
 
 /// An array.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Array {
-    /// The type of its elements.
+    /// Type of the elements.
     pub dtype: DataType,
-    /// Its dimensions; none of a scalar.
+    /// Dimensions; empty for a scalar.
     pub shape: Vec<usize>,
-    /// Its elements, the last dimension fastest, little-endian; `BYTES` with their lengths.
+    /// Row-major little-endian elements; `BYTES` with their lengths.
     pub data: Vec<u8>,
 }
 
-/// Bytes in front of little-endian elements that make them a file; `None` for a type that NumPy does not have.
+/// Returns the header that makes a file of little-endian elements; `None` for a type that NumPy does not have.
 pub fn header(dtype: DataType, shape: &[i64]) -> Option<Vec<u8>> {
     let (name, _) = NUMBERS.iter().find(|(_, known)| *known == dtype)?;
     let dims: String = shape.iter().map(|dim| format!("{dim}, ")).collect();
@@ -60,10 +61,10 @@ pub fn header(dtype: DataType, shape: &[i64]) -> Option<Vec<u8>> {
     Some([MAGIC, &[1, 0], &size, text.as_bytes()].concat())
 }
 
-/// Elements of a file, in the order in which they lie in it.
+/// Returns the elements of a file, in the file's order.
 ///
 /// # Errors
-/// Bytes that do not begin with a whole header.
+/// Bytes that do not begin with a complete header.
 pub fn elements(bytes: &[u8]) -> Result<&[u8], String> {
     split(bytes).map(|(_, data)| data)
 }
@@ -83,7 +84,7 @@ pub fn read(bytes: &[u8]) -> Result<Array, String> {
     if wanted != data.len() {
         let found = data.len();
         return Err(format!(
-            "shape {shape:?} of {descr} takes {wanted} bytes, there are {found}"
+            "shape {shape:?} of {descr} requires {wanted} bytes, found {found}"
         ));
     }
     let data = match is_fortran {
@@ -94,11 +95,9 @@ pub fn read(bytes: &[u8]) -> Result<Array, String> {
     Ok(Array { dtype, shape, data })
 }
 
-/// The header's text and the data behind it.
+/// Splits a file into the header's text and the data.
 fn split(bytes: &[u8]) -> Result<(&str, &[u8]), String> {
-    let rest = bytes
-        .strip_prefix(MAGIC)
-        .ok_or("no .npy file: it does not begin as one")?;
+    let rest = bytes.strip_prefix(MAGIC).ok_or("not an .npy file: wrong first bytes")?;
     let cut = || "cut off in the header".to_owned();
     let (version, rest) = rest.split_first_chunk::<2>().ok_or_else(cut)?;
     let (len, rest) = match version[0] {
@@ -108,14 +107,14 @@ fn split(bytes: &[u8]) -> Result<(&str, &[u8]), String> {
         2 | 3 => rest
             .split_first_chunk::<4>()
             .map(|(len, rest)| (u32::from_le_bytes(*len) as usize, rest)),
-        other => return Err(format!("version {other} of the format is not known")),
+        other => return Err(format!("unsupported format version: {other}")),
     }
     .ok_or_else(cut)?;
     if len > HEADER_BYTES {
-        return Err(format!("a header of {len} bytes"));
+        return Err(format!("header of {len} bytes; the limit is {HEADER_BYTES}"));
     }
     let (header, data) = rest.split_at_checked(len).ok_or_else(cut)?;
-    let header = std::str::from_utf8(header).map_err(|_| "the header is no text".to_owned())?;
+    let header = std::str::from_utf8(header).map_err(|_| "the header is not text".to_owned())?;
     Ok((header, data))
 }
 
@@ -133,22 +132,22 @@ fn parse(text: &str) -> Result<(&str, bool, Vec<usize>), String> {
     let quote = descr.chars().next().filter(|c| matches!(c, '\'' | '"'));
     let descr = quote.and_then(|quote| descr[1..].split_once(quote));
     let Some((descr, _)) = descr else {
-        return Err("an array of records with fields: save one field at a time".into());
+        return Err("records with fields are not supported: save one field at a time".into());
     };
     let order = value("fortran_order")?;
     let is_fortran = order.starts_with("True");
     if !is_fortran && !order.starts_with("False") {
-        return Err("the header's `fortran_order` is neither True nor False".into());
+        return Err("invalid `fortran_order` in the header".into());
     }
     let shape = value("shape")?.strip_prefix('(').and_then(|rest| rest.split_once(')'));
     let Some((shape, _)) = shape else {
-        return Err("the header's `shape` is no tuple".into());
+        return Err("invalid `shape` in the header".into());
     };
     let dims = shape.split(',').map(str::trim).filter(|dim| !dim.is_empty());
     let dims = dims.map(|dim| {
         dim.trim_end_matches('L')
             .parse()
-            .map_err(|_| format!("`{dim}` is no dimension"))
+            .map_err(|_| format!("invalid dimension: `{dim}`"))
     });
     let shape: Vec<usize> = dims.take(RANK + 1).collect::<Result<_, _>>()?;
     if shape.len() > RANK {
@@ -170,9 +169,9 @@ fn kind(descr: &str) -> Result<(Kind, usize), String> {
         (Some(size), _) => Ok((Kind::Bytes, size)),
         (_, Some(size)) => Ok((Kind::Text, size * 4)),
         _ if rest.starts_with('O') => {
-            Err("an array of Python objects, which only Python can read: give it a type before it is saved".into())
+            Err("Python objects are not supported: convert the array to a type before saving it".into())
         }
-        _ => Err(format!("elements of type `{descr}` are none of the protocol's")),
+        _ => Err(format!("unsupported element type: `{descr}`")),
     }
 }
 
@@ -184,7 +183,7 @@ fn typed(kind: Kind, size: usize, is_big: bool, mut data: Vec<u8>) -> Result<(Da
     }
     if let Kind::Number(dtype) = kind {
         if dtype == DataType::Bool && data.iter().any(|byte| *byte > 1) {
-            return Err("a boolean that is neither 0 nor 1".into());
+            return Err("invalid boolean: neither 0 nor 1".into());
         }
         return Ok((dtype, data));
     }
@@ -197,13 +196,13 @@ fn typed(kind: Kind, size: usize, is_big: bool, mut data: Vec<u8>) -> Result<(Da
         }
         let codes = element.as_chunks().0.iter().map(|code| u32::from_le_bytes(*code));
         let text: Option<String> = codes.map(char::from_u32).collect();
-        let text = text.ok_or("a text that is no Unicode")?;
+        let text = text.ok_or("a text is not Unicode")?;
         push_element(text.trim_end_matches('\0').as_bytes(), &mut out);
     }
     Ok((DataType::Bytes, out))
 }
 
-/// Elements that were saved column by column, row by row.
+/// Converts elements from column-major to row-major order.
 fn in_rows(data: &[u8], shape: &[usize], size: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(data.len());
     let mut place = vec![0_usize; shape.len()];

@@ -1,5 +1,5 @@
-//! Start and end of every program: version and help output, schemas of its files, search for ONNX Runtime, enough threads to
-//! start with, and a quiet exit when the reader of its output has gone. Independent of the programs' own work.
+//! Startup and exit of every program: version and help output, file schemas, search for ONNX Runtime, a check that
+//! enough threads can start, and a quiet exit when standard output is closed. Independent of the programs' own work.
 
 pub mod onnxruntime;
 pub mod schema;
@@ -13,13 +13,13 @@ use std::process::ExitCode;
 use std::sync::{OnceLock, mpsc};
 use std::thread;
 
-/// Beside a runtime's workers: for blocking calls, timers and whatever a program starts before it can say what is wrong.
+/// Threads besides a runtime's workers, for blocking calls, timers and startup.
 const SPARE_THREADS: usize = 4;
 /// Exit status that a shell reports for a program ended by SIGPIPE.
 const UNREAD: i32 = 128 + 13;
 
-/// Ends the process, as SIGPIPE does with other programs, when its standard output is closed under it (`... | head`), instead of
-/// with a panic. The signal itself stays ignored: a socket that is closed by its peer is an error, and no end.
+/// Ends the process without a panic when its standard output is closed (`... | head`), as SIGPIPE does in other
+/// programs. The signal itself stays ignored: a socket closed by its peer is an error that must not end the process.
 pub fn end_when_unread() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -35,25 +35,27 @@ fn is_unread(message: &str) -> bool {
     message.starts_with("failed printing to std") && message.contains("Broken pipe")
 }
 
-/// Tries whether an async runtime of `workers` threads (0: one for each core) can be started, with some to spare: the runtime
-/// panics where it cannot.
+/// Checks that an async runtime of `workers` threads (0: one per core) can start, with spare threads: the runtime
+/// panics if it cannot.
 ///
 /// # Errors
-/// The system's, with how many threads there could be and what limits them.
+/// The system's error, with the number of threads that can start and the limits to raise.
 pub fn can_start_workers(workers: usize) -> io::Result<()> {
     let cores = || thread::available_parallelism().map_or(1, usize::from);
     let wanted = if workers == 0 { cores() } else { workers } + SPARE_THREADS;
     let mut started = Vec::with_capacity(wanted);
-    // All at the same time: each waits until its sender is dropped.
+    // All run at the same time: each waits until its sender is dropped.
     for number in 0..wanted {
         let (release, wait) = mpsc::channel::<()>();
-        let trial = thread::Builder::new().spawn(move || wait.recv().is_err()).map_err(|error| {
-            let what = format!(
-                "{wanted} threads are needed to start, and there can be {number}: {error}; raise the limit (`ulimit -u`, \
-                 `pids.max` of the control group, `TasksMax` of the service) or ask for fewer"
-            );
-            io::Error::new(error.kind(), what)
-        })?;
+        let trial = thread::Builder::new()
+            .spawn(move || wait.recv().is_err())
+            .map_err(|error| {
+                let what = format!(
+                    "cannot start {wanted} threads, only {number}: {error}; raise the limit (`ulimit -u`, \
+                 `pids.max` of the control group, `TasksMax` of the service) or use fewer threads"
+                );
+                io::Error::new(error.kind(), what)
+            })?;
         started.push((release, trial));
     }
     for (release, trial) in started {
@@ -63,11 +65,11 @@ pub fn can_start_workers(workers: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// The commit that who builds has named; a build for development names none.
+/// Commit set by the builder; `None` in development builds.
 const BUILD_COMMIT: Option<&str> = option_env!("TIERLAB_BUILD_COMMIT");
 
-/// `0.1.0 (commit 1234abcd, release, opt-level 3, x86_64-unknown-linux-gnu, rustc 1.92.0)`; the first call decides. `commit` is
-/// what the program knows by itself, and goes before what its build was told.
+/// Returns the version, as `0.1.0 (commit 1234abcd, release, opt-level 3, x86_64-unknown-linux-gnu, rustc 1.92.0)`; the
+/// first call decides. `commit`, known to the program itself, overrides the build's.
 pub fn version(commit: Option<&str>) -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();
     TEXT.get_or_init(|| {
@@ -83,8 +85,8 @@ pub fn version(commit: Option<&str>) -> &'static str {
     })
 }
 
-/// Answers `--completions SHELL` (to stdout) and `--man FOLDER` (a page for the program and each of its subcommands), where one
-/// of them is the first argument; the exit code then. For those who package: not part of `--help`.
+/// Answers `--completions SHELL` (to stdout) or `--man FOLDER` (a page for the program and each of its subcommands) if
+/// it is the first argument, and returns the exit code. For packagers: not part of `--help`.
 pub fn describe<P: CommandFactory>() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     let flag = arguments.next()?;
@@ -113,7 +115,7 @@ fn completions(mut command: Command, shell: Option<OsString>) -> io::Result<()> 
     let known: Shell = shell.to_string_lossy().parse().map_err(|_| {
         let shell = shell.display();
         usage(format!(
-            "--completions `{shell}`: give it bash, elvish, fish, powershell or zsh"
+            "invalid shell for --completions: `{shell}`; use bash, elvish, fish, powershell or zsh"
         ))
     })?;
     let name = command.get_name().to_owned();
@@ -123,16 +125,16 @@ fn completions(mut command: Command, shell: Option<OsString>) -> io::Result<()> 
 }
 
 fn man_pages(command: Command, folder: Option<OsString>) -> io::Result<()> {
-    let folder = folder.ok_or_else(|| usage("--man: give it the folder to write the pages to".into()))?;
+    let folder = folder.ok_or_else(|| usage("--man: missing folder to write the pages to".into()))?;
     let named = |error: io::Error| {
         let folder = Path::new(&folder).display();
         io::Error::new(
             error.kind(),
-            format!("--man `{folder}`: {error}; give it a folder that can be written"),
+            format!("--man `{folder}`: {error}; use a writable folder"),
         )
     };
     std::fs::create_dir_all(&folder).map_err(named)?;
-    // A page's heading has no room for the build.
+    // The build does not fit in a page's heading.
     let command = command.version(env!("CARGO_PKG_VERSION"));
     clap_mangen::generate_to(command, &folder).map_err(named)
 }
@@ -173,6 +175,6 @@ mod tests {
     fn a_shell_that_is_not_known_is_named_with_those_that_are() {
         let error = completions(Command::new("x"), Some("tcsh".into())).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-        assert!(error.to_string().contains("`tcsh`: give it bash"), "{error}");
+        assert!(error.to_string().contains("`tcsh`; use bash"), "{error}");
     }
 }

@@ -11,11 +11,11 @@ const WHEEL_FOLDER: &str = "onnxruntime/capi";
 pub const SETUP_FOLDER: &str = ".runtime/onnxruntime";
 /// Prefix of the library's file name.
 const LIBRARY: &str = "libonnxruntime.so";
-/// Parents of the current directory and of the executable that are searched at most.
+/// Maximum parents of the current directory and of the executable to search.
 const MAX_PARENTS: usize = 8;
 
-/// Folders installed with the executable (by its package, or in its Python environment), then the set-up folder below the
-/// current directory, the executable's, and their parents.
+/// Returns the folders installed with the executable (by its package, or in its Python environment), then the set-up
+/// folder below the current directory, below the executable's folder, and below their parents.
 pub fn folders() -> Vec<PathBuf> {
     let executable = std::env::current_exe().ok();
     let own = executable.as_deref().and_then(Path::parent);
@@ -30,7 +30,7 @@ pub fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// Folders beside `bin`; empty if the executable is elsewhere, as in a build's folder.
+/// Returns the folders beside `bin`; empty if the executable is elsewhere, as in a build's folder.
 fn installed_with(bin: &Path) -> Vec<PathBuf> {
     if bin.file_name().is_none_or(|name| name != "bin") {
         return Vec::new();
@@ -40,7 +40,7 @@ fn installed_with(bin: &Path) -> Vec<PathBuf> {
     let mut folders = vec![prefix.join(PACKAGED_FOLDER), prefix.join(WHEEL_FOLDER)];
     for library in ["lib", "lib64"] {
         for python in pythons_in(&prefix.join(library)) {
-            // Debian's own Python says `dist-packages` for what is installed system-wide.
+            // Debian's Python uses `dist-packages` for system-wide packages.
             for packages in ["site-packages", "dist-packages"] {
                 folders.push(python.join(packages).join(WHEEL_FOLDER));
             }
@@ -50,7 +50,7 @@ fn installed_with(bin: &Path) -> Vec<PathBuf> {
     folders
 }
 
-/// The folders `python3.*`, in order: an environment has one.
+/// Returns the `python3.*` folders, in order; an environment has one.
 fn pythons_in(library: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(library).into_iter().flatten().flatten();
     let mut pythons: Vec<PathBuf> = entries
@@ -61,14 +61,14 @@ fn pythons_in(library: &Path) -> Vec<PathBuf> {
     pythons
 }
 
-/// The library with the highest version in a folder.
+/// Returns the library with the highest version in a folder.
 pub fn newest_in(folder: &Path) -> Option<PathBuf> {
     let files = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
     let libraries = files.filter_map(|path| Some((version_of(&path)?, path)));
     libraries.max().map(|(_, path)| path)
 }
 
-/// The numbers behind the library's name; none where the file is no such library.
+/// Returns the version in the library's file name; `None` for other files.
 fn version_of(path: &Path) -> Option<Vec<u32>> {
     let tail = path.file_name()?.to_str()?.strip_prefix(LIBRARY)?;
     let numbers = tail.split('.').filter(|number| !number.is_empty());

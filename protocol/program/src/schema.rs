@@ -1,5 +1,5 @@
-//! JSON Schema (draft 2020-12) of files that programs read and write, for editors and for the reference. In: types of serde. Out:
-//! schemas.
+//! JSON Schema (draft 2020-12) of files that programs read and write, for editors and for the reference. In: serde
+//! types. Out: schemas.
 
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;

@@ -1,7 +1,7 @@
-//! The client's half of an infer call: a request as a message, a message as a reply, and the frame around either.
+//! Client side of an infer call: request to message, message to reply, and the frame around both.
 //!
 //! In: an [`InferRequest`], or a [`ModelInferResponse`]. Out: a message with raw contents, or an [`InferReply`] whose
-//! tensors share the message's memory where they came raw. Sources: KServe's `grpc_predict_v2.proto`; gRPC's
+//! tensors share the message's memory if they arrived raw. Sources: KServe's `grpc_predict_v2.proto`; gRPC's
 //! `PROTOCOL-HTTP2.md` for the frame.
 
 use super::SERVICE;
@@ -14,15 +14,15 @@ use crate::infer::{BadRequest, Data, InferReply, InferRequest};
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 
-/// Bytes before each message: whether it is compressed, and its length.
+/// Bytes before each message: the compression flag and the length.
 pub const PREFIX_BYTES: usize = 5;
 
-/// The path that infer calls are posted to.
+/// Returns the path of infer calls.
 pub fn infer_path() -> String {
     format!("/{SERVICE}/ModelInfer")
 }
 
-/// The names of the status codes, by number; `None` for one that the protocol does not have.
+/// Returns the name of a status code; `None` for codes that gRPC does not define.
 pub fn code_name(code: u16) -> Option<&'static str> {
     const NAMES: [&str; 17] = [
         "OK",
@@ -46,7 +46,7 @@ pub fn code_name(code: u16) -> Option<&'static str> {
     NAMES.get(usize::from(code)).copied()
 }
 
-/// A message in its frame, not compressed.
+/// Returns a message in its frame, uncompressed.
 pub fn framed(message: &impl Message) -> Bytes {
     let len = message.encoded_len();
     let mut out = BytesMut::with_capacity(PREFIX_BYTES + len);
@@ -57,7 +57,7 @@ pub fn framed(message: &impl Message) -> Bytes {
     out.freeze()
 }
 
-/// The one message of a body; `None` where the body is no whole frame, more than one, or compressed.
+/// Returns the only message of a body; `None` if the body is not exactly one whole, uncompressed frame.
 pub fn unframed(body: &Bytes) -> Option<Bytes> {
     let (prefix, rest) = body.split_first_chunk::<PREFIX_BYTES>()?;
     let len = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize;
@@ -65,7 +65,7 @@ pub fn unframed(body: &Bytes) -> Option<Bytes> {
 }
 
 impl ModelInferRequest {
-    /// The message that asks `model` for what `request` asks for, its inputs raw.
+    /// Converts a request for `model`, with raw inputs.
     pub fn of(model: &str, request: InferRequest) -> Self {
         let timeout = request.timeout_us.map(|timeout_us| ("timeout", timeout_us));
         let priority = (request.priority > 0).then_some(("priority", request.priority));
@@ -95,7 +95,7 @@ impl TryFrom<ModelInferResponse> for InferReply {
     type Error = BadRequest;
 
     /// # Errors
-    /// Outputs without data, of an unknown type, or of another length than their shapes say, by name.
+    /// An output without data, of an unknown type, or whose length differs from its shape's; the message names it.
     fn try_from(message: ModelInferResponse) -> Result<Self, BadRequest> {
         let (outputs, raw) = (message.outputs, message.raw_output_contents);
         // Either all are raw, or each holds its own elements.

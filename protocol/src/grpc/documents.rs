@@ -1,6 +1,7 @@
-//! Documents of HTTP as messages, where their JSON is another.
+//! Converts HTTP documents to messages if their JSON differs.
 //!
-//! In: what [`metadata`](crate::metadata) describes. Out: messages that say the same. Other documents are messages themselves.
+//! In: documents of [`metadata`](crate::metadata). Out: messages with the same content. Other documents are messages
+//! themselves.
 
 use super::messages::model_version_policy::{All, Latest, PolicyChoice, Specific};
 use super::messages::{
@@ -59,8 +60,8 @@ impl From<tensor::DataType> for DataType {
 }
 
 impl ModelInput {
-    /// A tensor as Triton's configuration writes it; `batched` leaves the first dimension out. `reshape` is the shape in the
-    /// graph, where that is another.
+    /// Describes a tensor as Triton's configuration does; `batched` omits the first dimension. `reshape` is the shape
+    /// in the graph if it differs.
     pub fn new(spec: &TensorSpec, batched: bool, reshape: Option<Vec<i64>>) -> Self {
         Self {
             name: spec.name.clone(),
@@ -71,7 +72,7 @@ impl ModelInput {
     }
 }
 
-/// The message of an output has the fields of an input's, under other numbers.
+/// An output's message has the fields of an input's, with other numbers.
 impl From<ModelInput> for ModelOutput {
     fn from(tensor: ModelInput) -> Self {
         Self {

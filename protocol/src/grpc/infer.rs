@@ -1,4 +1,4 @@
-//! Infer requests and replies as messages, to and from the same types as those of HTTP.
+//! Converts infer requests and replies between messages and the types of HTTP.
 //!
 //! In: a [`ReceivedRequest`]. Out: an [`InferRequest`], whose raw inputs share the message's memory; and a reply's
 //! message, whose outputs are raw, as Triton sends them. Source: KServe's `grpc_predict_v2.proto`.
@@ -28,7 +28,8 @@ impl TryFrom<ReceivedRequest> for InferRequest {
     type Error = BadRequest;
 
     /// # Errors
-    /// Whatever is missing, repeated, too many, not supported, or of another length than its shape says, by field.
+    /// Missing, duplicate, excess or unsupported fields, and data whose length differs from its shape's; the message
+    /// names the field.
     fn try_from(received: ReceivedRequest) -> Result<Self, BadRequest> {
         let ReceivedRequest { message, raw } = received;
         refuse_unsupported(&message.parameters, "request")?;
@@ -43,13 +44,13 @@ impl TryFrom<ReceivedRequest> for InferRequest {
                 return bad(format!("`{what}`: more than {MAX_TENSORS}"));
             }
         }
-        let timeout_us = number(&message.parameters, "timeout", "microseconds")?;
-        let priority = number(&message.parameters, "priority", "a level")?.unwrap_or(0);
+        let timeout_us = number(&message.parameters, "timeout", "use microseconds")?;
+        let priority = number(&message.parameters, "priority", "use a level")?.unwrap_or(0);
         let mut outputs: Vec<RequestedOutput> = Vec::with_capacity(message.outputs.len());
         for output in message.outputs {
             let output = requested(output)?;
             if outputs.iter().any(|other| other.name == output.name) {
-                return bad(format!("output `{}`: the name is given twice", output.name));
+                return bad(format!("output `{}`: duplicate name", output.name));
             }
             outputs.push(output);
         }
@@ -79,7 +80,7 @@ fn refuse_unsupported(parameters: &Parameters, label: &str) -> Result<(), BadReq
     Ok(())
 }
 
-/// A parameter that is a number, as clients write one.
+/// Reads a number parameter in the forms that clients use.
 fn number(parameters: &Parameters, name: &str, what: &str) -> Result<Option<u64>, BadRequest> {
     let Some(parameter) = parameters.get(name) else {
         return Ok(None);
@@ -92,7 +93,7 @@ fn number(parameters: &Parameters, name: &str, what: &str) -> Result<Option<u64>
     };
     number
         .map(Some)
-        .ok_or_else(|| BadRequest(format!("`parameters.{name}` is no number: {what}")))
+        .ok_or_else(|| BadRequest(format!("`parameters.{name}` is not a number: {what}")))
 }
 
 fn requested(mut output: InferRequestedOutputTensor) -> Result<RequestedOutput, BadRequest> {
@@ -134,17 +135,19 @@ fn inputs(wire: Vec<InferTensor>, raw: Vec<Data>) -> Result<Vec<Tensor>, BadRequ
         }
         let raw = raw.next();
         if raw.is_some() && input.contents.is_some() {
-            return bad(format!("{label}: both `contents` and `raw_input_contents`"));
+            return bad(format!(
+                "{label}: set either `contents` or `raw_input_contents`, not both"
+            ));
         }
         if tensors.iter().any(|other| other.name == input.name) {
-            return bad(format!("{label}: the name is given twice"));
+            return bad(format!("{label}: duplicate name"));
         }
         tensors.push(tensor(INPUT, input, raw)?);
     }
     Ok(tensors)
 }
 
-/// A tensor of a message; `role` is `input` or `output`. Raw data goes before typed contents.
+/// Converts a message's tensor; `role` is `input` or `output`. Raw data takes precedence over typed contents.
 pub(super) fn tensor(role: &str, wire: InferTensor, raw: Option<Data>) -> Result<Tensor, BadRequest> {
     let refused = |what: String| BadRequest(format!("{role} `{}`: {what}", wire.name));
     let dtype: DataType = wire.datatype.parse().map_err(|e| refused(format!("`datatype`: {e}")))?;
@@ -163,7 +166,8 @@ pub(super) fn tensor(role: &str, wire: InferTensor, raw: Option<Data>) -> Result
     tensor.check(role).map(|()| tensor)
 }
 
-/// Typed elements as raw data. The protocol widens what is narrower than 32 bits; what does not fit is refused.
+/// Converts typed elements to raw data. The protocol widens types narrower than 32 bits; values that do not fit are
+/// refused.
 fn typed(dtype: DataType, contents: &InferTensorContents) -> Result<Bytes, String> {
     fn narrowed<W: Copy + std::fmt::Display, N: TryFrom<W>, const SIZE: usize>(
         dtype: DataType,
@@ -172,7 +176,7 @@ fn typed(dtype: DataType, contents: &InferTensorContents) -> Result<Bytes, Strin
     ) -> Result<Vec<u8>, String> {
         let mut out = Vec::with_capacity(wide.len() * SIZE);
         for &value in wide {
-            let narrow = N::try_from(value).map_err(|_| format!("{value} in `contents` is no {dtype}"))?;
+            let narrow = N::try_from(value).map_err(|_| format!("{value} in `contents` is not a valid {dtype}"))?;
             out.extend_from_slice(&bytes(narrow));
         }
         Ok(out)
@@ -188,7 +192,7 @@ fn typed(dtype: DataType, contents: &InferTensorContents) -> Result<Bytes, Strin
         DataType::Bytes => "bytes_contents",
         DataType::Fp16 | DataType::Bf16 => {
             return Err(format!(
-                "{dtype} has no typed contents, send it in `raw_input_contents`"
+                "{dtype} has no typed contents: send it in `raw_input_contents`"
             ));
         }
     };
@@ -208,7 +212,7 @@ fn typed(dtype: DataType, contents: &InferTensorContents) -> Result<Bytes, Strin
         DataType::Bytes | DataType::Fp16 | DataType::Bf16 => length_prefixed(&contents.bytes_contents)?,
     };
     match filled(contents).iter().find(|&&other| other != list) {
-        Some(other) => Err(format!("`{other}` is filled, {dtype} goes into `{list}`")),
+        Some(other) => Err(format!("`{other}` is set, but {dtype} belongs in `{list}`")),
         None => Ok(data.into()),
     }
 }
@@ -223,7 +227,7 @@ fn length_prefixed(elements: &[Bytes]) -> Result<Vec<u8>, String> {
     Ok(out)
 }
 
-/// The lists that hold anything.
+/// Returns the names of the lists that are not empty.
 fn filled(contents: &InferTensorContents) -> Vec<&'static str> {
     [
         ("bool_contents", contents.bool_contents.is_empty()),
@@ -240,7 +244,7 @@ fn filled(contents: &InferTensorContents) -> Vec<&'static str> {
     .collect()
 }
 
-/// Tensors as messages, and apart from them their data, as `raw_input_contents` and `raw_output_contents` hold it.
+/// Splits tensors into messages and their data, as in `raw_input_contents` and `raw_output_contents`.
 pub(super) fn raw(tensors: Vec<Tensor>) -> (Vec<InferTensor>, Vec<Bytes>) {
     let message = |tensor: Tensor| {
         let message = InferTensor {

@@ -1,9 +1,10 @@
-//! The Open Inference Protocol v2 on gRPC: its messages, to and from the documents and tensors of HTTP.
+//! The Open Inference Protocol v2 on gRPC: its messages, converted to and from the documents and tensors of HTTP.
 //!
 //! In: protobuf messages as Triton's and KServe's clients send them (package `inference`). Out: the same
-//! [`InferRequest`](crate::infer::InferRequest) that HTTP bodies become, and messages made from the same documents.
-//! The messages are generated from the texts in `protocol/proto` at each build. tonic's own crates for health and statuses would bring tonic, a runtime, into a crate
-//! that has none, for a few small messages; and the server answers health calls from its own state.
+//! [`InferRequest`](crate::infer::InferRequest) that HTTP bodies become, and messages made from the same documents. The
+//! messages are generated from `protocol/proto` at each build. tonic's crates for health and statuses are not used:
+//! they would add a runtime to this crate for a few small messages, and the server answers health calls from its own
+//! state.
 
 pub mod client;
 mod documents;
@@ -20,13 +21,13 @@ pub use received::ReceivedRequest;
 pub mod health {
     pub use health_check_response::ServingStatus;
 
-    /// The full name of the service.
+    /// Full name of the service.
     pub const SERVICE: &str = "grpc.health.v1.Health";
 
     include!(concat!(env!("OUT_DIR"), "/grpc.health.v1.rs"));
 }
 
-/// The full name of the service; a method's path is `/SERVICE/METHOD`.
+/// Full name of the service; a method's path is `/SERVICE/METHOD`.
 pub const SERVICE: &str = "inference.GRPCInferenceService";
 /// Response metadata with the stages of a request, in the form of the HTTP header of that name.
 pub const SERVER_TIMING: &str = "server-timing";

@@ -1,8 +1,8 @@
 //! Scan of an encoded `ModelInferRequest` before any of it is decoded.
 //!
-//! In: a message's bytes, in pieces. Out: its raw contents and the rest of it, sharing memory, and an upper bound of the memory
-//! for decoding the rest; or a refusal of a request with too many entries. An empty entry is two bytes on the wire and a
-//! hundred or more once it is decoded, so entries are counted, not bytes.
+//! In: a message's bytes, in pieces. Out: its raw contents and the rest, sharing memory, and an upper bound of the
+//! memory for decoding the rest; or an error if there are too many entries. An empty entry is two bytes on the wire and
+//! a hundred or more once decoded, so entries are counted, not bytes.
 //! Wire format: <https://protobuf.dev/programming-guides/encoding/>.
 
 use super::messages::{InferParameter, InferRequestedOutputTensor, InferTensor};
@@ -10,11 +10,11 @@ use crate::infer::{BadRequest, Data, DataReader, MAX_RANK, MAX_TENSORS};
 use bytes::{Buf, Bytes};
 use prost::encoding::{WireType, decode_key, decode_varint};
 
-/// Parameters of a request, with those of its inputs and outputs, at most.
+/// Maximum parameters of a request, including those of its inputs and outputs.
 pub const MAX_PARAMETERS: usize = 256;
-/// A list that grows by doubling holds twice what is in it at most, and as much again while it is moved.
+/// Memory of a list that grows by doubling, relative to its content: up to twice, and once more while it is moved.
 const GROWTH: usize = 3;
-/// An entry of a map, with its key and what the table keeps free.
+/// Memory of a map entry, including its key and the map's free slots.
 const PARAMETER_BYTES: usize = 4 * (size_of::<InferParameter>() + size_of::<String>());
 
 /// Field numbers of `ModelInferRequest`.
@@ -45,16 +45,16 @@ fn too_many(what: &str, most: usize) -> BadRequest {
 
 /// Result of the scan.
 pub(super) struct Prescan<'a> {
-    /// Contents of the fields of raw contents.
+    /// Data of the raw contents fields.
     pub(super) raw: Vec<Data>,
     /// The message without these fields.
     pub(super) rest: Data,
-    /// Behind the last of these fields.
+    /// Reader behind the last of these fields.
     behind: DataReader<'a>,
     inputs: usize,
     outputs: usize,
     parameters: usize,
-    /// Bytes of the elements of all typed contents, once they are decoded.
+    /// Bytes of the elements of all typed contents, once decoded.
     element_bytes: usize,
 }
 
@@ -62,7 +62,7 @@ impl<'a> Prescan<'a> {
     /// Scans a message.
     ///
     /// # Errors
-    /// Bytes that are no message, and more entries of a kind than a request may have.
+    /// Malformed messages, and too many entries of a kind.
     pub(super) fn of(data: &'a Data) -> Result<Self, BadRequest> {
         let mut found = Self {
             raw: Vec::new(),
@@ -80,10 +80,10 @@ impl<'a> Prescan<'a> {
         Ok(found)
     }
 
-    /// The most memory that decoding the rest takes.
+    /// Returns an upper bound of the memory for decoding the rest.
     pub(super) fn built_bytes(&self) -> usize {
         let entries = self.inputs * size_of::<InferTensor>() + self.outputs * size_of::<InferRequestedOutputTensor>();
-        // Elements as they are decoded, then once more as the tensor's bytes; names and texts are copied.
+        // Elements count twice: decoded, and as the tensor's bytes. Names and texts are copied.
         (entries + self.element_bytes)
             .saturating_mul(GROWTH)
             .saturating_add(self.element_bytes)
@@ -145,7 +145,7 @@ impl<'a> Prescan<'a> {
         }
     }
 
-    /// A list of `InferTensorContents`: packed, or one by one.
+    /// Scans a list of `InferTensorContents`: packed, or one by one.
     fn contents_field(&mut self, reader: &mut DataReader<'_>, field: &Field) {
         let size = match field.number {
             1 => size_of::<bool>(),
@@ -174,9 +174,9 @@ impl<'a> Prescan<'a> {
 /// A field of a message.
 struct Field {
     number: u32,
-    /// Bytes left of the message where its key begins.
+    /// Bytes of the message left at the start of its key.
     left: usize,
-    /// Its length, where it has one. The reader is at its start.
+    /// Length of a length-delimited field. The reader is at its start.
     len: Option<usize>,
 }
 
@@ -195,7 +195,7 @@ fn fields<'a>(
             WireType::SixtyFourBit => 8,
             WireType::ThirtyTwoBit => 4,
             WireType::LengthDelimited => decode_varint(reader).map_err(malformed)?,
-            _ => return Err(malformed(format!("wire type {kind:?}"))),
+            _ => return Err(malformed(format!("unsupported wire type {kind:?}"))),
         };
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         let behind = reader.remaining().checked_sub(len).filter(|&behind| behind >= end);

@@ -1,7 +1,7 @@
-//! A `ModelInferRequest` in the pieces in which it came from the network.
+//! A `ModelInferRequest` in the pieces in which it arrived.
 //!
-//! In: a message's bytes. Out: the message without its `raw_input_contents`, and these beside it, in pieces that share the
-//! received memory. prost would join the pieces of each, which copies every tensor once.
+//! In: a message's bytes. Out: the message without its `raw_input_contents`, and these separately, in pieces that share
+//! the received memory. prost would join the pieces, which copies every tensor once.
 //! Wire format: <https://protobuf.dev/programming-guides/encoding/>.
 
 use super::messages::ModelInferRequest;
@@ -9,20 +9,20 @@ use super::prescan::{Prescan, malformed};
 use crate::infer::{BadRequest, Data, MemoryBudget, OVER_BUDGET, Unlimited};
 use prost::Message;
 
-/// A request as it came.
+/// Request as received.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReceivedRequest {
-    /// Everything but `raw_input_contents`, which is empty here.
+    /// Message with `raw_input_contents` left empty.
     pub message: ModelInferRequest,
     /// `raw_input_contents`.
     pub raw: Vec<Data>,
 }
 
 impl ReceivedRequest {
-    /// Reads a message. All but the raw contents is copied into one piece where it came in several.
+    /// Reads a message. Everything except the raw contents is copied into one piece if it arrived in several.
     ///
     /// # Errors
-    /// Bytes that are no such message, or more entries than a request may have.
+    /// Malformed messages, and too many entries.
     pub fn decode(data: &Data) -> Result<Self, BadRequest> {
         Self::decode_within(data, &Unlimited)
     }
@@ -45,7 +45,7 @@ impl ReceivedRequest {
     }
 }
 
-/// Less than this is not reserved: a request with raw contents costs its reader no more.
+/// Smaller amounts are not reserved: reading a request with raw contents needs no more.
 const FREE_BYTES: usize = 16 << 10;
 
 impl From<ModelInferRequest> for ReceivedRequest {

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use prost::Message;
 use prost_types::{Any, Duration};
 
-/// The type of a [`RetryInfo`] inside a status.
+/// Type URL of a [`RetryInfo`] inside a status.
 pub const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
 
-/// The details of a refusal that may be tried again after `seconds`.
+/// Returns the details of a refusal that may be retried after `seconds`.
 pub fn retry_details(code: i32, message: &str, seconds: u32) -> Bytes {
     let retry = RetryInfo {
         retry_delay: Some(Duration {

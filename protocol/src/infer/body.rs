@@ -1,4 +1,4 @@
-//! The two parts of a body: JSON, and the binary data behind it.
+//! The two parts of a body: JSON, and the binary data after it.
 
 use super::data::Data;
 use super::json::WireTensor;
@@ -7,8 +7,7 @@ use super::{BadRequest, MemoryBudget, OVER_BUDGET};
 use crate::tensor::DataType;
 use std::borrow::Cow;
 
-/// Splits a body behind `json_len` bytes into its JSON and the bytes behind it; without that length all of it is JSON, and there
-/// is no second part.
+/// Splits a body after `json_len` bytes into its JSON and its binary data; without `json_len`, all of it is JSON.
 pub(super) fn split<'a>(
     body: &'a Data,
     json_len: Option<usize>,
@@ -39,7 +38,7 @@ pub(super) fn split<'a>(
     Ok((json, Some(body.slice(len..total))))
 }
 
-/// Gives each tensor its data: its own from JSON, or the next bytes of `binary`. `role` is `input` or `output`.
+/// Gives each tensor its data: from JSON, or the next bytes of `binary`. `role` is `input` or `output`.
 pub(super) fn tensors(
     wire: Vec<WireTensor>,
     binary: Option<Data>,
@@ -55,8 +54,8 @@ pub(super) fn tensors(
             (Some(data), None) => Data::from(data),
             (None, Some(_)) if !is_split => {
                 return Err(bad(
-                    "`binary_data_size` without the Inference-Header-Content-Length header, which says where the \
-                     binary data begins",
+                    "`binary_data_size` requires the Inference-Header-Content-Length header with the start of the \
+                     binary data",
                 ));
             }
             (None, Some(size)) => {
@@ -67,7 +66,7 @@ pub(super) fn tensors(
                     return Err(bad(&what));
                 }
                 let data = tail.split_to(len);
-                // Its elements are of any length and are read one by one, from one piece.
+                // Elements of any length are read one by one, from one piece.
                 if tensor.dtype == DataType::Bytes && !data.is_whole() {
                     if !budget.take(data.len()) {
                         return Err(bad(OVER_BUDGET));
@@ -77,11 +76,11 @@ pub(super) fn tensors(
                     data
                 }
             }
-            (Some(_), Some(_)) => return Err(bad("both `data` and `binary_data_size`")),
-            (None, None) => return Err(bad("neither `data` nor `parameters.binary_data_size`")),
+            (Some(_), Some(_)) => return Err(bad("set either `data` or `binary_data_size`, not both")),
+            (None, None) => return Err(bad("missing `data` or `parameters.binary_data_size`")),
         };
         if tensors.iter().any(|other| other.name == tensor.name) {
-            return Err(bad("the name is given twice"));
+            return Err(bad("duplicate name"));
         }
         let tensor = Tensor {
             name: tensor.name,

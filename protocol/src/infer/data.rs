@@ -1,7 +1,7 @@
-//! The bytes of a tensor or of a body: in one piece, or in the pieces in which they came from the network.
+//! The bytes of a tensor or of a body: in one piece, or in the pieces in which they arrived.
 //!
-//! In: [`Bytes`]. Out: the pieces in order, a share of them, or all in one where somebody needs that. Shares point to the
-//! same memory; only [`Data::whole`] and [`Data::into_whole`] copy, and only where there are several pieces.
+//! In: [`Bytes`]. Out: the pieces in order, a part of them, or all in one piece. Parts share memory; only
+//! [`Data::whole`] and [`Data::into_whole`] copy, and only if there are several pieces.
 
 use bytes::{Buf, Bytes, BytesMut};
 use std::borrow::Cow;
@@ -9,12 +9,12 @@ use std::fmt;
 use std::ops::Range;
 use std::slice::Iter;
 
-/// Bytes in one or several pieces; two are equal when their bytes are, however they are cut.
+/// Bytes in one or several pieces; equality ignores the cuts.
 #[derive(Clone, Default)]
 pub struct Data {
-    /// Empty only where there is nothing at all.
+    /// First piece; empty only if there are no bytes.
     first: Bytes,
-    /// None of them empty.
+    /// Further pieces, none of them empty.
     rest: Vec<Bytes>,
 }
 
@@ -38,12 +38,12 @@ impl Data {
         }
     }
 
-    /// The pieces, in order; a single empty one where there is nothing.
+    /// The pieces, in order; a single empty one if there are no bytes.
     pub fn pieces(&self) -> impl Iterator<Item = &Bytes> {
         std::iter::once(&self.first).chain(&self.rest)
     }
 
-    /// A reader that begins at the front.
+    /// Returns a reader at the start.
     pub fn reader(&self) -> DataReader<'_> {
         DataReader {
             piece: &self.first,
@@ -105,10 +105,10 @@ impl Data {
     }
 }
 
-/// A place in [`Data`].
+/// Position in [`Data`].
 pub struct DataReader<'a> {
     piece: &'a Bytes,
-    /// The rest of the piece; empty only at the end.
+    /// Rest of the current piece; empty only at the end.
     here: &'a [u8],
     next: Iter<'a, Bytes>,
     left: usize,

@@ -1,6 +1,6 @@
-//! JSON arrays of elements to little-endian bytes, without a value in between.
+//! Converts JSON arrays of elements to little-endian bytes, without intermediate values.
 //!
-//! In: a reader at a `data` array. Out: raw bytes. The array may be flat or nested as the shape says; a nest of another form is
+//! In: a reader at a `data` array. Out: raw bytes. The array may be flat or nested as in `shape`; other nesting is
 //! refused. The memory of an array is reserved before it is allocated.
 
 use super::text::{Read, Reader, Scalar};
@@ -8,7 +8,7 @@ use super::{BadRequest, OVER_BUDGET};
 use crate::tensor::{DataType, element_count};
 use std::fmt;
 
-/// Bytes of one element's text that are reserved before the first is read.
+/// Bytes reserved for one element's text before the first is read.
 const TEXT_BYTES: usize = 16;
 
 /// Requirements on a `data` array.
@@ -57,19 +57,21 @@ impl Expected<'_> {
         sink.array::<E>(reader, 0)?;
         if sink.left > 0 {
             let found = count - sink.left;
-            return Err(reader.fault(&format!("{found} elements in `data`, `shape` {shape:?} wants {count}")));
+            return Err(reader.fault(&format!(
+                "{found} elements in `data`, but `shape` {shape:?} requires {count}"
+            )));
         }
         Ok(sink.out)
     }
 }
 
-/// Memory for `count` elements: as many as the client claims, but no more than its text can hold; for elements of any
-/// length, a part of the text's own size besides. None where the budget is spent.
+/// Reserves memory for `count` elements: as many as the client claims, but no more than its text can hold; for elements
+/// of any length, also for their text. `None` if the budget is exhausted.
 fn reserve(reader: &Reader<'_>, dtype: DataType, count: usize) -> Option<Vec<u8>> {
     let bytes = match dtype.size() {
         // The shortest element is a digit and its comma.
         Some(size) => count.min(reader.len() / 2 + 1).saturating_mul(size),
-        // The shortest is two quotes and a comma; what text is left is theirs, up to so much each.
+        // The shortest element is two quotes and a comma; the remaining text is the elements', up to `TEXT_BYTES` each.
         None => {
             let count = count.min(reader.len() / 3 + 1);
             let text = reader.len().saturating_sub(3 * count);
@@ -81,10 +83,10 @@ fn reserve(reader: &Reader<'_>, dtype: DataType, count: usize) -> Option<Vec<u8>
     reader.budget.take(bytes).then(|| Vec::with_capacity(bytes))
 }
 
-/// Receiver of elements, with the number that may still follow.
+/// Receiver of elements.
 struct Sink<'a> {
     out: Vec<u8>,
-    /// All that the shape wants.
+    /// Elements required by the shape.
     count: usize,
     left: usize,
     expected: Expected<'a>,
@@ -95,11 +97,11 @@ impl Sink<'_> {
     fn array<E: Element>(&mut self, reader: &mut Reader<'_>, depth: usize) -> Read<()> {
         let shape = self.expected.shape;
         let before = self.left;
-        // Arrays inside this one, and the elements in them.
+        // Arrays inside this one, and the elements directly in it.
         let (mut arrays, mut inside) = (0, 0);
         reader.array("an array as `data`", |reader| {
             reader.peek();
-            // Numbers first and by themselves: with all other values, each would go through memory.
+            // Numbers come first and separately: handled with all other values, each would go through memory.
             if let Some(number) = reader.short_number() {
                 return self.put::<E>(reader, number);
             }
@@ -142,7 +144,7 @@ impl Sink<'_> {
         )))
     }
 
-    /// Makes room for `bytes` more, as elements of any length may need; false where the budget is spent.
+    /// Makes room for `bytes` more, as elements of any length may need; false if the budget is exhausted.
     fn grows(&mut self, reader: &Reader<'_>, bytes: usize) -> bool {
         if bytes <= self.out.capacity() - self.out.len() {
             return true;
@@ -168,31 +170,34 @@ impl Sink<'_> {
     fn refused(&self, reader: &Reader<'_>, scalar: Scalar<'_>) -> BadRequest {
         let Expected { dtype, shape } = self.expected;
         if self.left == 0 {
-            return reader.fault(&format!("more elements in `data` than `shape` {shape:?} wants"));
+            return reader.fault(&format!("more elements in `data` than `shape` {shape:?} allows"));
         }
         let (index, hint) = (self.count - self.left, scalar.hint(dtype));
-        reader.fault(&format!("element {index}: {scalar} in `data` is no {dtype}{hint}"))
+        reader.fault(&format!(
+            "element {index}: {scalar} in `data` is not a valid {dtype}{hint}"
+        ))
     }
 }
 
-/// Whole numbers below this are the same as a double and as an integer.
+/// Whole numbers below this are exact as doubles.
 const MAX_WHOLE: f64 = 9e15;
 
 impl Scalar<'_> {
-    /// Advice for the error, if there is any.
+    /// Returns advice for the error, if there is any.
     fn hint(self, dtype: DataType) -> String {
         let float = matches!(dtype, DataType::Fp32 | DataType::Fp64);
         match self {
             Self::Float(value) if !float && value.fract() == 0.0 && value.abs() < MAX_WHOLE => {
-                // Added to 0, which has no sign in an integer.
-                format!(": integers have no point and no exponent, write {:.0}", value + 0.0)
+                // Adding 0 drops the sign of -0.
+                format!(
+                    " (integers do not have a point or an exponent: write {:.0})",
+                    value + 0.0
+                )
             }
-            Self::Null | Self::Text(_) if float => {
-                ": what is no number is written NaN, Infinity or -Infinity, without \
-                quotes, or sent as binary data (the header Inference-Header-Content-Length)"
-                    .to_owned()
-            }
-            Self::Float(_) if float => ": it is too large; send FP64, or Infinity".to_owned(),
+            Self::Null | Self::Text(_) if float => " (write NaN, Infinity or -Infinity, without \
+                quotes, or send binary data with the header Inference-Header-Content-Length)"
+                .to_owned(),
+            Self::Float(_) if float => " (too large: send FP64, or Infinity)".to_owned(),
             _ => String::new(),
         }
     }
@@ -204,7 +209,7 @@ impl fmt::Display for Scalar<'_> {
             Self::Bool(value) => write!(f, "{value}"),
             Self::Unsigned(value) => write!(f, "{value}"),
             Self::Signed(value) => write!(f, "{value}"),
-            // With a point or an exponent, as it was written.
+            // Printed with a point or an exponent, as written.
             Self::Float(value) => write!(f, "{value:?}"),
             Self::Text(_) => f.write_str("a string"),
             Self::Null => f.write_str("null"),
@@ -212,7 +217,7 @@ impl fmt::Display for Scalar<'_> {
     }
 }
 
-/// Pushes one JSON value as an element; false where the type cannot hold it.
+/// Pushes one JSON value as an element; false if the type cannot hold it.
 trait Element {
     fn push(scalar: Scalar<'_>, out: &mut Vec<u8>) -> bool;
 }
@@ -270,7 +275,7 @@ impl Element for f32 {
             _ => return false,
         };
         out.extend_from_slice(&value.to_le_bytes());
-        // A value that became infinite is too large; one that was infinite is meant.
+        // A finite value that becomes infinite is too large; an infinite value is accepted.
         !value.is_infinite() || matches!(scalar, Scalar::Float(value) if value.is_infinite())
     }
 }

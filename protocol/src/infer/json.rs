@@ -1,16 +1,16 @@
 //! The JSON of tensors and their parameters, in requests and replies: objects to plain fields, with every error naming its field.
 //!
-//! In: a reader of JSON text. Out: tensors that have their JSON data already as bytes, or the size of the binary data that
-//! follows. Keys may come in any order; a `data` array before its `datatype` and `shape` is passed over until both are known.
-//! Unknown keys are ignored, as the protocol asks. Lists and names are limited while they are read, so that nothing is built
-//! and then refused.
+//! In: a reader of JSON text. Out: tensors with their JSON data as bytes, or with the size of the binary data that
+//! follows. Keys may come in any order; a `data` array before its `datatype` and `shape` is skipped until both are
+//! known. Unknown keys are ignored, as the protocol asks. Lists and names are limited while they are read, so that
+//! nothing is built and then refused.
 
 use super::element::Expected;
 use super::text::{Read, Reader, Scalar};
 use super::{BadRequest, MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS};
 use crate::tensor::DataType;
 
-/// A tensor before its binary data.
+/// Tensor before its binary data is read.
 #[derive(Debug, PartialEq)]
 pub(super) struct WireTensor {
     pub(super) name: String,
@@ -20,7 +20,7 @@ pub(super) struct WireTensor {
     pub(super) binary_data_size: Option<u64>,
 }
 
-/// The parameters that mean something here; the protocol lets clients send any others.
+/// Supported parameters; clients may send any others.
 #[derive(Default)]
 pub(super) struct Parameters {
     pub(super) binary_data_output: Option<bool>,
@@ -85,7 +85,7 @@ fn data_type(reader: &mut Reader<'_>) -> Read<DataType> {
     name.parse().map_err(|e| reader.fault(&format!("{e}")))
 }
 
-/// Dimensions, no more than a tensor may have.
+/// Reads dimensions, up to the maximum number.
 fn shape(reader: &mut Reader<'_>) -> Read<Vec<i64>> {
     let mut shape = Vec::with_capacity(4);
     reader.array("an array of dimensions", |reader| {
@@ -97,7 +97,7 @@ fn shape(reader: &mut Reader<'_>) -> Read<Vec<i64>> {
             Scalar::Signed(dimension) => Some(dimension),
             _ => None,
         };
-        shape.push(dimension.ok_or_else(|| reader.fault("a dimension is no whole number below 2^63"))?);
+        shape.push(dimension.ok_or_else(|| reader.fault("invalid dimension: use a whole number below 2^63"))?);
         Ok(())
     })?;
     Ok(shape)
@@ -116,7 +116,7 @@ pub(super) fn tensors(reader: &mut Reader<'_>, role: &str) -> Read<Vec<WireTenso
     Ok(tensors)
 }
 
-/// One tensor; `index` names it in messages until its name is known.
+/// Reads a tensor; `index` identifies it in messages until its name is known.
 fn tensor(reader: &mut Reader<'_>, role: &str, index: usize) -> Read<WireTensor> {
     let mut known = None;
     let tensor = tensor_fields(reader, &mut known);
@@ -126,7 +126,7 @@ fn tensor(reader: &mut Reader<'_>, role: &str, index: usize) -> Read<WireTensor>
     })
 }
 
-/// The fields of a tensor; `known` becomes its name, also where something behind it is wrong.
+/// Reads the fields of a tensor and sets `known` to its name, even if a later field is invalid.
 fn tensor_fields(reader: &mut Reader<'_>, known: &mut Option<String>) -> Read<WireTensor> {
     let (mut dtype, mut dimensions, mut given) = (None, None, None);
     let (mut data, mut early) = (None, None);
@@ -135,7 +135,7 @@ fn tensor_fields(reader: &mut Reader<'_>, known: &mut Option<String>) -> Read<Wi
         "datatype" => reader.once(&mut dtype, key, data_type),
         "shape" => reader.once(&mut dimensions, key, shape),
         "parameters" => reader.once_or_null(&mut given, key, parameters),
-        "data" if data.is_some() || early.is_some() => Err(reader.fault("`data` is given twice")),
+        "data" if data.is_some() || early.is_some() => Err(reader.fault("duplicate `data`")),
         "data" => {
             match (dtype, &dimensions) {
                 (Some(dtype), Some(shape)) => data = Some(Expected { dtype, shape }.read(reader)?),

@@ -1,7 +1,7 @@
 //! Infer requests and replies of the Open Inference Protocol v2, as JSON and with the binary tensor extension.
 //!
 //! In: a body and, for the extension, the length of its JSON part. Out: tensors as raw little-endian bytes, and back.
-//! Knows nothing of models: whether a name, type or shape is what a model wants is decided by its user.
+//! Independent of models: the caller checks names, types and shapes against the model.
 //!
 //! Sources: KServe's Open Inference Protocol (`required_api.md`) and Triton's `extension_binary_data.md`. A request may
 //! mix JSON and binary inputs; binary ones follow the JSON part in the order of the `inputs` array.
@@ -23,32 +23,32 @@ pub(crate) use tensor::INPUT;
 pub use tensor::{Tensor, bytes_elements};
 pub use writer::{Encoded, Piece};
 
-/// Inputs, and requested outputs, of one request at most.
+/// Maximum inputs, and maximum requested outputs, of a request.
 pub const MAX_TENSORS: usize = 256;
-/// Dimensions of one tensor at most.
+/// Maximum dimensions of a tensor.
 pub const MAX_RANK: usize = 16;
-/// Bytes of a tensor's name, and of a request's id, at most.
+/// Maximum bytes of a tensor's name and of a request's id.
 pub const MAX_NAME_BYTES: usize = 1024;
-/// Elements at most that the other dimensions of an input make where one of them is 0. It costs its sender no bytes, and a
+/// Maximum product of an input's other dimensions if one of them is 0. Such an input costs its sender no bytes, and a
 /// graph that reduces the empty dimension fills all others.
 pub const MAX_EMPTY_ELEMENTS: usize = 1 << 24;
 
-/// Why a body is no valid request or reply. The message names the field.
+/// Invalid request or reply. The message names the field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadRequest(pub String);
 
-/// The HTTP header that gives the length of the JSON part when binary tensors follow it.
+/// HTTP header with the length of the JSON part if binary tensors follow it.
 pub const HEADER_LENGTH: &str = "inference-header-content-length";
 
-/// Account that memory is reserved from before it is allocated: whatever grows with what a client sent or asked for. Its owner
-/// counts, says why it is spent, and takes everything back at the end.
+/// Account from which memory is reserved before it is allocated, for everything that grows with a client's data. The
+/// owner counts, reports why the budget is exhausted, and releases everything at the end.
 pub trait MemoryBudget {
-    /// Reserves `bytes` more; false where the budget does not have them. What was refused is not counted.
+    /// Reserves `bytes` more; false if the budget is exhausted. Refused amounts are not counted.
     fn take(&self, bytes: usize) -> bool;
 }
 
-/// A budget without a limit: for input that is trusted or was limited before.
+/// Unlimited budget, for input that is trusted or already limited.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unlimited;
 
@@ -58,8 +58,8 @@ impl MemoryBudget for Unlimited {
     }
 }
 
-/// Error of a reader without memory. The owner of the budget has the details.
-pub(crate) const OVER_BUDGET: &str = "there is no room for what it holds";
+/// Error of a reader whose budget is exhausted. The owner of the budget has the details.
+pub(crate) const OVER_BUDGET: &str = "not enough memory for its content";
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! A reply to a request for inference: read from a body, or written as one.
+//! Infer reply: read from a body, or written as one.
 
 use super::body::{split, tensors};
 use super::data::Data;
@@ -9,22 +9,22 @@ use super::writer::{Encoded, Writer};
 use super::{BadRequest, MemoryBudget, Unlimited};
 use bytes::Bytes;
 
-/// The reply to an [`InferRequest`](super::InferRequest).
+/// Reply to an [`InferRequest`](super::InferRequest).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InferReply {
-    /// The model that answered.
+    /// Name of the model that answered.
     pub model_name: String,
-    /// Its version.
+    /// Version of the model.
     pub model_version: String,
     /// The request's id.
     pub id: Option<String>,
-    /// Outputs, in the order asked for.
+    /// Outputs, in the requested order.
     pub outputs: Vec<Tensor>,
 }
 
 impl InferReply {
-    /// The reply's body and, where any output is binary, the length of its JSON part. `binary` says of each output
-    /// whether it is; one without a JSON form ([`Tensor::has_json_form`]) is binary whatever it says.
+    /// Encodes the reply: the body and, if any output is binary, the length of its JSON part. `binary` is true for
+    /// outputs to send as binary; an output without a JSON form ([`Tensor::has_json_form`]) is always binary.
     pub fn encode(&self, binary: &[bool]) -> (Bytes, Option<usize>) {
         let encoded = self.encode_within(binary, &Unlimited);
         let encoded = encoded.unwrap_or_else(|| unreachable!("an unlimited budget"));
@@ -32,8 +32,8 @@ impl InferReply {
         (encoded.into_data().into_whole(), json_len)
     }
 
-    /// The reply's body, as [`InferReply::encode`], in pieces where it is large; the memory of what is not shared with the
-    /// outputs is reserved as it grows. `None` where `budget` refused.
+    /// Same as [`InferReply::encode`], in pieces if the body is large; memory not shared with the outputs is reserved
+    /// as it grows. `None` if `budget` refuses.
     pub fn encode_within(&self, binary: &[bool], budget: &dyn MemoryBudget) -> Option<Encoded> {
         let asked = binary.iter().copied().chain(std::iter::repeat(false));
         let outputs = self.outputs.iter().zip(asked);
@@ -74,7 +74,7 @@ fn read(reader: &mut Reader<'_>) -> Read<(InferReply, Vec<WireTensor>)> {
         "model_version" => reader.once_or_null(&mut model_version, key, string),
         "id" => reader.once_or_null(&mut id, key, string),
         "outputs" => reader.once(&mut outputs, key, |reader| json::tensors(reader, "output")),
-        // A server that fails late may have written outputs before.
+        // A server that fails late may already have written outputs.
         "error" => Err(reader.fault("the reply is an error")),
         _ => reader.skip(),
     })?;

@@ -1,4 +1,4 @@
-//! A request for inference: read from a body, or written as one.
+//! Infer request: read from a body, or written as one.
 
 use super::body::{split, tensors};
 use super::data::Data;
@@ -9,14 +9,14 @@ use super::writer::{Encoded, Writer};
 use super::{BadRequest, MAX_TENSORS, MemoryBudget, Unlimited};
 use bytes::Bytes;
 
-/// An output that the client asks for.
+/// Requested output.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestedOutput {
-    /// Its name.
+    /// Name of the output.
     pub name: String,
     /// True if its data is sent as binary (`parameters.binary_data`; default: the request's setting).
     pub binary: bool,
-    /// Classes of each row to return in place of the output (`parameters.classification`); 0 returns the output.
+    /// Classes per row to return instead of the output (`parameters.classification`); 0 returns the output.
     pub classes: u64,
 }
 
@@ -27,9 +27,9 @@ pub struct InferRequest {
     pub id: Option<String>,
     /// Inputs, in the order of the request.
     pub inputs: Vec<Tensor>,
-    /// Outputs asked for; empty means all.
+    /// Requested outputs; empty means all.
     pub outputs: Vec<RequestedOutput>,
-    /// `parameters.binary_data_output`: binary by default where an output does not say.
+    /// `parameters.binary_data_output`: default for outputs without `parameters.binary_data`.
     pub binary_output: bool,
     /// `parameters.timeout`, in microseconds.
     pub timeout_us: Option<u64>,
@@ -38,12 +38,12 @@ pub struct InferRequest {
 }
 
 impl InferRequest {
-    /// Reads a body. `json_len` is the value of the [`HEADER_LENGTH`](super::HEADER_LENGTH) header; without it all of the
-    /// body is JSON. Binary inputs share the body's memory, in the pieces in which it came; those of `BYTES` are copied into
-    /// one piece.
+    /// Reads a body. `json_len` is the value of the [`HEADER_LENGTH`](super::HEADER_LENGTH) header; if `None`, all of
+    /// the body is JSON. Binary inputs share the body's memory, in the pieces in which it arrived; `BYTES` inputs are
+    /// copied into one piece.
     ///
     /// # Errors
-    /// Whatever is malformed, missing, repeated, too many, or of another length than its shape says.
+    /// Malformed, missing, duplicate or excess fields, and data whose length differs from its shape's.
     pub fn decode(body: &Data, json_len: Option<usize>) -> Result<Self, BadRequest> {
         Self::decode_within(body, json_len, &Unlimited)
     }
@@ -152,7 +152,7 @@ fn read(reader: &mut Reader<'_>) -> Read<(InferRequest, Vec<WireTensor>)> {
     Ok((request, inputs))
 }
 
-/// The `outputs` of a request, each with its `parameters.binary_data`, where given.
+/// Reads the `outputs` of a request, each with its `parameters.binary_data` if given.
 fn requested_outputs(reader: &mut Reader<'_>) -> Read<Vec<(RequestedOutput, Option<bool>)>> {
     let mut outputs: Vec<(RequestedOutput, Option<bool>)> = Vec::new();
     reader.array("an array of outputs", |reader| {
@@ -171,7 +171,7 @@ fn requested_outputs(reader: &mut Reader<'_>) -> Read<Vec<(RequestedOutput, Opti
         let classes = given.classification.take().unwrap_or(0);
         given.refuse_unsupported(reader).map_err(in_output)?;
         if outputs.iter().any(|(other, _)| other.name == name) {
-            return Err(in_output(reader.fault("the name is given twice")));
+            return Err(in_output(reader.fault("duplicate name")));
         }
         let binary = false;
         outputs.push((RequestedOutput { name, binary, classes }, given.binary_data));

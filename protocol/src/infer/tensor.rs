@@ -5,7 +5,7 @@ use super::MAX_EMPTY_ELEMENTS;
 use super::data::Data;
 use crate::tensor::{DataType, element_count};
 
-/// The role of a request's tensors.
+/// Role of a request's tensors in messages.
 pub(crate) const INPUT: &str = "input";
 
 /// A tensor with its data.
@@ -33,7 +33,7 @@ impl Tensor {
         }
     }
 
-    /// Checks that the data is exactly what type and shape say; `role` (`input`, `output`) goes into the message.
+    /// Checks that the data fits type and shape; `role` (`input`, `output`) goes into the message.
     pub(crate) fn check(&self, role: &str) -> Result<(), BadRequest> {
         let bad = |what: String| Err(BadRequest(format!("{role} `{}`: {what}", self.name)));
         let Some(count) = element_count(&self.shape) else {
@@ -44,7 +44,7 @@ impl Tensor {
         };
         if role == INPUT && count == 0 && !self.is_small_beside_zeros() {
             return bad(format!(
-                "`shape` {:?} has a 0, and its other dimensions make more than {MAX_EMPTY_ELEMENTS} elements",
+                "`shape` {:?} has a 0, and its other dimensions exceed {MAX_EMPTY_ELEMENTS} elements",
                 self.shape
             ));
         }
@@ -60,32 +60,32 @@ impl Tensor {
                 return Ok(());
             }
             return bad(format!(
-                "{found} BYTES elements, `shape` {:?} wants {count}",
+                "{found} BYTES elements, but `shape` {:?} requires {count}",
                 self.shape
             ));
         };
         if count.checked_mul(size) != Some(self.data.len()) {
             return bad(format!(
-                "{} bytes of data, `shape` {:?} of {} wants {count} elements of {size} bytes",
+                "{} bytes of data, but `shape` {:?} of {} requires {count} elements of {size} bytes",
                 self.data.len(),
                 self.shape,
                 self.dtype
             ));
         }
         if self.dtype == DataType::Bool && self.data.pieces().any(|piece| piece.iter().any(|&b| b > 1)) {
-            return bad("a BOOL element is neither 0 nor 1".into());
+            return bad("invalid BOOL element: use 0 or 1".into());
         }
         Ok(())
     }
 
-    /// True if the non-zero dimensions make few enough elements.
+    /// True if the product of the non-zero dimensions is at most [`MAX_EMPTY_ELEMENTS`].
     fn is_small_beside_zeros(&self) -> bool {
         let others: Vec<i64> = self.shape.iter().copied().filter(|&dim| dim != 0).collect();
         element_count(&others).is_some_and(|count| count <= MAX_EMPTY_ELEMENTS)
     }
 }
 
-/// The elements of a `BYTES` tensor's data; an element that is cut off is an error and the last item.
+/// Iterates over the elements of a `BYTES` tensor's data; a truncated element is an error and the last item.
 pub fn bytes_elements(data: &[u8]) -> impl Iterator<Item = Result<&[u8], BadRequest>> {
     let mut rest = data;
     std::iter::from_fn(move || {

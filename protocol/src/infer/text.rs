@@ -1,25 +1,26 @@
 //! JSON text, value by value, with Triton's literals for numbers that JSON cannot write.
 //!
-//! In: bytes. Out: strings, numbers and literals, or an error with its line and column. Nothing is built in between: objects and
-//! arrays call a closure at each value. Triton reads and writes `NaN`, `Infinity` and `-Infinity` through RapidJSON
-//! (`kParseNanAndInfFlag`, `kWriteNanAndInfFlag`), which reads `Inf` too, and Python's `json` has them by default.
+//! In: bytes. Out: strings, numbers and literals, or an error with its line and column. No tree is built: objects and
+//! arrays call a closure for each value. Triton reads and writes `NaN`, `Infinity` and `-Infinity` through RapidJSON
+//! (`kParseNanAndInfFlag`, `kWriteNanAndInfFlag`), which also reads `Inf`; Python's `json` reads and writes them by
+//! default.
 
 use super::{BadRequest, MemoryBudget, OVER_BUDGET};
 use std::borrow::Cow;
 
-/// Powers of ten that a double holds exactly; with a significand below 2^53, one multiplication or division rounds right
-/// (W. D. Clinger, "How to read floating point numbers accurately", 1990).
+/// Powers of ten that a double holds exactly; with a significand below 2^53, one multiplication or division rounds
+/// correctly (W. D. Clinger, "How to read floating point numbers accurately", 1990).
 const POWERS: [f64; 23] = [
     1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
     1e21, 1e22,
 ];
 /// Digits of a significand that always fit below 2^53.
 const MAX_DIGITS: usize = 15;
-/// Maximum depth of values that are passed over.
+/// Maximum depth of skipped values.
 const MAX_DEPTH: usize = 128;
 /// Maximum memory per byte of a string with escapes: it grows by doubling, and is copied once.
 const STRING_COPIES: usize = 4;
-/// Strings up to this size are not reserved: what reading them takes is bounded by it.
+/// Strings up to this size are not reserved: it bounds the memory for reading them.
 const SMALL_STRING_BYTES: usize = 64 << 10;
 
 pub(super) type Read<T> = Result<T, BadRequest>;
@@ -29,7 +30,7 @@ pub(super) type Read<T> = Result<T, BadRequest>;
 pub(super) enum Scalar<'a> {
     Bool(bool),
     Unsigned(u64),
-    /// Below zero.
+    /// Negative integer.
     Signed(i64),
     Float(f64),
     Text(&'a str),
@@ -42,13 +43,13 @@ pub(super) struct Reader<'a> {
     text: &'a [u8],
     rest: &'a [u8],
     pub(super) budget: &'a dyn MemoryBudget,
-    /// Reserved for strings with escapes, one after the other.
+    /// Bytes reserved for strings with escapes; each string reuses the memory of the one before.
     reserved: usize,
 }
 
-/// A string as it is written.
+/// A string as written.
 struct Quoted<'a> {
-    /// With its quotes.
+    /// Text with its quotes.
     text: &'a [u8],
     has_escapes: bool,
 }
@@ -68,7 +69,7 @@ impl<'a> Reader<'a> {
         self.text.len()
     }
 
-    /// An error at this place.
+    /// Returns an error at this position.
     #[cold]
     pub(super) fn fault(&self, what: &str) -> BadRequest {
         let read = &self.text[..self.text.len() - self.rest.len()];
@@ -77,7 +78,7 @@ impl<'a> Reader<'a> {
         BadRequest(format!("{what} at line {line} column {column}"))
     }
 
-    /// The error of a value that is something else.
+    /// Returns the error of an unexpected value.
     #[cold]
     pub(super) fn expected(&self, what: &str) -> BadRequest {
         let found = match self.rest.first() {
@@ -87,7 +88,7 @@ impl<'a> Reader<'a> {
         self.fault(&format!("expected {what}, got {found}"))
     }
 
-    /// The next byte that is no space.
+    /// Skips space and returns the next byte.
     #[inline]
     pub(super) fn peek(&mut self) -> Option<u8> {
         while let [b' ' | b'\n' | b'\r' | b'\t', rest @ ..] = self.rest {
@@ -127,7 +128,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Calls `value` with every key, its value next in the text. `what` the object is goes into the error.
+    /// Calls `value` for every key, with the reader at the key's value. `what` describes the object in errors.
     pub(super) fn object(&mut self, what: &str, mut value: impl FnMut(&mut Self, &str) -> Read<()>) -> Read<()> {
         if !self.take(b'{') {
             return Err(self.expected(what));
@@ -149,7 +150,7 @@ impl<'a> Reader<'a> {
         self.close(b'}')
     }
 
-    /// Calls `item` at every item of an array. `what` the array is goes into the error.
+    /// Calls `item` for every item of an array. `what` describes the array in errors.
     #[inline]
     pub(super) fn array(&mut self, what: &str, mut item: impl FnMut(&mut Self) -> Read<()>) -> Read<()> {
         if !self.take(b'[') {
@@ -174,7 +175,7 @@ impl<'a> Reader<'a> {
         Err(self.expected(&format!("`,` or `{}`", char::from(bracket))))
     }
 
-    /// Reads the value of a key that may stand once; errors name the key.
+    /// Reads the value of a key that must be unique; errors name the key.
     pub(super) fn once<T>(
         &mut self,
         slot: &mut Option<T>,
@@ -182,13 +183,14 @@ impl<'a> Reader<'a> {
         read: impl FnOnce(&mut Self) -> Read<T>,
     ) -> Read<()> {
         if slot.is_some() {
-            return Err(self.fault(&format!("`{key}` is given twice")));
+            return Err(self.fault(&format!("duplicate `{key}`")));
         }
         *slot = Some(read(self).map_err(|e| BadRequest(format!("`{key}`: {e}")))?);
         Ok(())
     }
 
-    /// The same of what servers and clients write as null where they have nothing to say: MLServer's, out of pydantic.
+    /// Same as [`Reader::once`], but null counts as absent: MLServer and its clients (pydantic) write null for missing
+    /// values.
     pub(super) fn once_or_null<T>(
         &mut self,
         slot: &mut Option<T>,
@@ -201,7 +203,7 @@ impl<'a> Reader<'a> {
         self.once(slot, key, read)
     }
 
-    /// Passes over a value, whatever it is.
+    /// Skips a value of any type.
     pub(super) fn skip(&mut self) -> Read<()> {
         self.skip_within(MAX_DEPTH)
     }
@@ -224,7 +226,7 @@ impl<'a> Reader<'a> {
         self.unescaped(&quoted)
     }
 
-    /// A string of `most` bytes or fewer.
+    /// Reads a string of at most `most` bytes.
     pub(super) fn short_string(&mut self, most: usize) -> Read<String> {
         let quoted = self.quoted()?;
         // The longest escape of a byte is `\u0000`.
@@ -235,7 +237,7 @@ impl<'a> Reader<'a> {
                 return Ok(text.into_owned());
             }
         }
-        Err(self.fault(&format!("it is longer than {most} bytes")))
+        Err(self.fault(&format!("longer than {most} bytes")))
     }
 
     fn quoted(&mut self) -> Read<Quoted<'a>> {
@@ -254,7 +256,7 @@ impl<'a> Reader<'a> {
                 b'"' => break,
                 b'\\' => {
                     has_escapes = true;
-                    // The escaped character is passed over.
+                    // Skips the escaped character.
                     at += 2;
                 }
                 _ => return Err(self.fault("a control character in a string")),
@@ -295,7 +297,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A number of few digits. In line, or its result goes through memory for every element.
+    /// Reads a number of few digits. Inlined, or its result would go through memory for every element.
     #[inline(always)]
     pub(super) fn short_number(&mut self) -> Option<Scalar<'static>> {
         let text = self.rest;
@@ -336,7 +338,7 @@ impl<'a> Reader<'a> {
         }
         if !is_float {
             self.rest = text.get(at..)?;
-            // First and by itself, as most are: in one `match` with the others the variant goes through memory.
+            // Returned early, as most numbers are: in one `match` with the others, the variant goes through memory.
             if !negative {
                 return Some(Scalar::Unsigned(significand));
             }
@@ -353,7 +355,7 @@ impl<'a> Reader<'a> {
         Some(Scalar::Float(if negative { -value } else { value }))
     }
 
-    /// Reads what is no number of few digits. Callers seldom meet one: inlined there it slows every number.
+    /// Reads all other scalars. Callers seldom meet one: inlined there, it slows every number.
     #[cold]
     #[inline(never)]
     pub(super) fn rare_scalar(&mut self) -> Read<Scalar<'static>> {
@@ -370,14 +372,14 @@ impl<'a> Reader<'a> {
         if number.contains(['.', 'e', 'E']) {
             return Ok(Scalar::Float(float));
         }
-        // Integers that 64 bits do not hold are floats.
+        // Integers that do not fit in 64 bits become floats.
         let unsigned = number.parse().ok().map(Scalar::Unsigned);
         let integer = unsigned.or_else(|| number.parse().ok().map(Scalar::Signed));
         Ok(integer.unwrap_or(Scalar::Float(float)))
     }
 
     fn word(&mut self) -> Read<Scalar<'static>> {
-        // The sign of a NaN says nothing.
+        // The sign of NaN is ignored.
         for (word, value) in [
             ("true", Scalar::Bool(true)),
             ("false", Scalar::Bool(false)),
@@ -397,7 +399,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Reads digits from `at` on behind those of `value`; says where they end. The value is right up to [`MAX_DIGITS`] of them.
+/// Appends the digits from `at` to `value`, and returns their end and the value, which is exact up to [`MAX_DIGITS`].
 #[inline]
 fn digits(text: &[u8], mut at: usize, mut value: u64) -> (usize, u64) {
     while let Some(digit) = text
@@ -411,7 +413,7 @@ fn digits(text: &[u8], mut at: usize, mut value: u64) -> (usize, u64) {
     (at, value)
 }
 
-/// Bytes of the number that a text begins with, by JSON's grammar; 0 where there is none.
+/// Returns the bytes of the JSON number at the start of a text; 0 if there is none.
 fn number_len(text: &[u8]) -> usize {
     let end_of_digits = |from: usize| digits(text, from, 0).0;
     let start = usize::from(text.first() == Some(&b'-'));

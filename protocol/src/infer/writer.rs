@@ -1,7 +1,8 @@
-//! The bytes of a body: its JSON part, then the binary data behind it.
+//! Writes a body: its JSON part, then the binary data.
 //!
-//! In: tensors and pieces of JSON. Out: the body and the length of its JSON part. A large body is written in pieces, so that
-//! nothing is moved as it grows. What is written is reserved in a [`MemoryBudget`]; large binary data is shared, not copied.
+//! In: tensors and pieces of JSON. Out: the body and the length of its JSON part. A large body is written in pieces, so
+//! that nothing is moved as it grows. Written bytes are reserved in a [`MemoryBudget`]; large binary data is shared,
+//! not copied.
 
 use super::MemoryBudget;
 use super::data::Data;
@@ -11,44 +12,44 @@ use bytes::Bytes;
 
 /// Bytes of a piece.
 const PIECE_BYTES: usize = 1 << 20;
-/// A piece of so many bytes is full.
+/// Size at which a piece is full, in bytes.
 const FULL_BYTES: usize = PIECE_BYTES - PIECE_BYTES / 8;
 /// Elements written between two checks of the budget.
 const BLOCK: usize = 4096;
-/// Bytes of a text written between two checks of the budget: an escaped one takes six times as many.
+/// Bytes of text written between two checks of the budget; escaped text takes up to six times as many.
 const TEXT_BLOCK: usize = 16 << 10;
-/// Bytes of a number in JSON with its comma, as most are.
+/// Typical bytes of a number in JSON, with its comma.
 const NUMBER_BYTES: usize = 13;
 /// Binary data of at least this many bytes is shared; less is copied.
 const SHARED_BYTES: usize = 64 << 10;
 
-/// A body as it was written.
+/// Encoded body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Encoded {
-    /// Its pieces, in order.
+    /// Pieces of the body, in order.
     pub pieces: Vec<Piece>,
-    /// The length of its JSON part, where binary data follows it.
+    /// Length of the JSON part, if binary data follows it.
     pub json_len: Option<usize>,
 }
 
 /// A piece of a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
-    /// Written for this body.
+    /// Bytes written for this body.
     Own(Bytes),
-    /// A tensor's data.
+    /// Data of a tensor.
     Shared(Bytes),
 }
 
 impl Piece {
-    /// The bytes.
+    /// Returns the piece's bytes.
     pub fn bytes(&self) -> &Bytes {
         match self {
             Self::Own(bytes) | Self::Shared(bytes) => bytes,
         }
     }
 
-    /// The bytes.
+    /// Converts the piece to its bytes.
     #[must_use]
     pub fn into_bytes(self) -> Bytes {
         match self {
@@ -58,7 +59,7 @@ impl Piece {
 }
 
 impl Encoded {
-    /// The body in one.
+    /// Joins the pieces of the body.
     #[must_use]
     pub fn into_data(self) -> Data {
         let mut data = Data::default();
@@ -67,7 +68,7 @@ impl Encoded {
     }
 }
 
-/// Writes the JSON of a body, then the binary data behind it.
+/// Writes the JSON of a body, then its binary data.
 pub(super) struct Writer<'a> {
     budget: &'a dyn MemoryBudget,
     out: Vec<u8>,
@@ -80,7 +81,8 @@ pub(super) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Expects `fixed` bytes and the tensors; `binary` says of each whether it goes behind the JSON part.
+    /// Creates a writer for `fixed` bytes of JSON and the tensors; `binary` is true for tensors to write after the JSON
+    /// part.
     pub(super) fn new(fixed: usize, tensors: &[Tensor], binary: &[bool], budget: &'a dyn MemoryBudget) -> Self {
         let expected = |(tensor, &binary): (&Tensor, &bool)| {
             let size = tensor.dtype.size().unwrap_or(1).max(1);
@@ -112,7 +114,7 @@ impl<'a> Writer<'a> {
         self.counted = bytes;
     }
 
-    /// Reserves what the piece has grown by, and begins another one where it is large enough; false where the budget is spent.
+    /// Reserves the growth of the piece, and starts another if it is full; false if the budget is exhausted.
     fn within_budget(&mut self) -> bool {
         let grown = self.out.capacity().saturating_sub(self.counted);
         if grown > 0 {
@@ -166,7 +168,7 @@ impl<'a> Writer<'a> {
         self.raw("]")
     }
 
-    /// Writes a tensor's elements, flat. Floats are the shortest text that reads back.
+    /// Writes a tensor's elements, flat; floats as the shortest text that reads back exactly.
     fn elements(&mut self, tensor: &Tensor) {
         let size = tensor.dtype.size().unwrap_or(1);
         let cut_between_elements =
@@ -201,12 +203,12 @@ impl<'a> Writer<'a> {
         self.within_budget();
     }
 
-    /// Writes a text block by block; false where the budget is spent.
+    /// Writes a text block by block; false if the budget is exhausted.
     fn long_text(&mut self, text: &str) -> bool {
         let (first, mut rest) = text.split_at(text.floor_char_boundary(TEXT_BLOCK));
         json(&mut self.out, first);
         while !rest.is_empty() {
-            // The closing quote, and below the opening one, which stand inside the text.
+            // Drops the closing quote, and below the opening one: both are inside the text.
             self.out.pop();
             if !self.within_budget() {
                 return false;
@@ -220,7 +222,7 @@ impl<'a> Writer<'a> {
         true
     }
 
-    /// The body, unless the budget was spent.
+    /// Returns the body, unless the budget was exhausted.
     pub(super) fn finish(mut self, tensors: &[Tensor], binary: &[bool]) -> Option<Encoded> {
         let json_len = self.len + self.out.len();
         for (tensor, _) in tensors.iter().zip(binary).filter(|(_, binary)| **binary) {
@@ -256,7 +258,7 @@ pub(super) fn json<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     serde_json::to_writer(out, value).expect("writing a scalar to memory");
 }
 
-/// Writes the numbers of a block, each after a comma but for the first.
+/// Writes the numbers of a block, separated by commas.
 ///
 /// # Panics
 /// When the type has no JSON form, or is `BYTES`.
@@ -296,7 +298,7 @@ fn numbers(dtype: DataType, block: &[u8], is_first: &mut bool, out: &mut Vec<u8>
     }
 }
 
-/// A number that JSON has no form for, as Triton writes it.
+/// Returns the literal of a number without a JSON form, as Triton writes it.
 fn literal(is_nan: bool, is_negative: bool) -> &'static str {
     match (is_nan, is_negative) {
         (true, _) => "NaN",

@@ -463,7 +463,7 @@ fn what_the_server_would_refuse_is_not_imported() {
         ),
         (
             with_config(varying(), "rows", "max_batch_size = 4\n"),
-            "`max_batch_size` = 4, and the first dimension of output `where` is fixed at 1",
+            "`max_batch_size` = 4, but the first dimension of output `where` is fixed at 1",
         ),
         (
             declared("[[inputs]]\nname = 'x'\ndatatype = 'FP64'\ndims = [-1]\n", "type"),

@@ -203,7 +203,7 @@ fn too_few_threads_are_an_error_and_no_panic() {
         let output = refused_under(&wrapper, &arguments);
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains("6 threads are needed to start"), "{said}");
+        assert!(said.contains("cannot start 6 threads"), "{said}");
         assert!(said.contains("ulimit -u") && !said.contains("panicked"), "{said}");
     }
 }

@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Position in device memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target {
-    /// The start of an allocation of device memory.
+    /// Start of an allocation of device memory.
     pub(crate) base: u64,
-    /// Bytes behind it.
+    /// Offset in the allocation, in bytes.
     pub(crate) into: usize,
 }
 
@@ -143,10 +143,7 @@ fn meaning(code: c_int) -> (&'static str, DeviceErrorKind) {
             return (name, kind);
         }
     }
-    (
-        "an error that this build has no words for",
-        DeviceErrorKind::Unavailable,
-    )
+    ("unknown error", DeviceErrorKind::Unavailable)
 }
 
 fn failed(call: &str, code: c_int, cuda: c_int) -> DeviceError {
@@ -210,14 +207,14 @@ impl CuFile {
             match counting {
                 Ok(()) => self.counts.store(true, Ordering::Relaxed),
                 Err(error) => {
-                    tracing::warn!(%error, "cuFile does not count its reads: none of them will be called gds");
+                    tracing::warn!(%error, "cuFile does not count its reads: none will be reported as gds");
                 }
             }
         }
         Ok(())
     }
 
-    /// Before the driver is opened: all reads through POSIX.
+    /// Sends all reads through POSIX. Must be called before the driver is opened.
     fn force_compat(&self) -> Result<(), DeviceError> {
         match self.set_bool {
             // SAFETY: takes no pointers.
@@ -227,8 +224,8 @@ impl CuFile {
             None if std::env::var("CUFILE_FORCE_COMPAT_MODE").is_ok_and(|value| value == "true") => Ok(()),
             None => Err(DeviceError::new(
                 DeviceErrorKind::Unsupported,
-                "this cuFile is older than 1.14 and cannot be told its mode: set CUFILE_FORCE_COMPAT_MODE=true in the \
-                 environment",
+                "cuFile is older than 1.14 and only takes its mode from the environment: set CUFILE_FORCE_COMPAT_MODE=true \
+                 there",
             )),
         }
     }
@@ -283,7 +280,7 @@ impl CuFile {
         }
     }
 
-    /// Reads `len` bytes at `offset` of a file; tells how many came.
+    /// Reads `len` bytes at `offset` of a file, and returns the number of bytes read.
     ///
     /// # Safety
     /// The handle is registered, and the allocation of the target holds `into + len` bytes.
@@ -294,7 +291,7 @@ impl CuFile {
         len: usize,
         offset: u64,
     ) -> Result<usize, DeviceError> {
-        let far = |_| DeviceError::new(DeviceErrorKind::OutOfRange, "an offset past what files have");
+        let far = |_| DeviceError::new(DeviceErrorKind::OutOfRange, "file offset too large");
         let offset = off_t::try_from(offset).map_err(far)?;
         let into = off_t::try_from(target.into).map_err(far)?;
         // SAFETY: the caller's promise.
@@ -347,15 +344,15 @@ const fn words_in(bytes: usize) -> usize {
 /// Reads counted by cuFile over all GPUs: since its counters were started, or between two snapshots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reads {
-    /// Bytes of all.
+    /// Bytes of all reads.
     pub bytes: u64,
     /// Number of all reads.
     pub total: u64,
-    /// From the device over the bus, by the kernel's peer-to-peer.
+    /// Reads from the device over the bus, by the kernel's peer-to-peer.
     pub peer_to_peer: u64,
-    /// The same by the nvidia-fs module.
+    /// Reads from the device over the bus, by the nvidia-fs module.
     pub nvidia_fs: u64,
-    /// Through the host's memory.
+    /// Reads through the host's memory.
     pub posix: u64,
 }
 

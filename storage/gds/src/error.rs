@@ -1,4 +1,4 @@
-//! A call of a device library that failed.
+//! Failed call of a device library.
 
 use std::io;
 
@@ -11,9 +11,9 @@ pub enum DeviceErrorKind {
     Unavailable,
     /// Access is refused.
     Denied,
-    /// A value that the library does not take.
+    /// A value that the library refuses.
     Invalid,
-    /// Bytes that the memory or the file does not have.
+    /// Bytes outside of the memory or the file.
     OutOfRange,
     /// The file is shorter than it was.
     Changed,
@@ -32,7 +32,7 @@ pub struct DeviceError {
 }
 
 impl DeviceError {
-    /// An error in these words.
+    /// Creates an error with these words.
     pub fn new(kind: DeviceErrorKind, detail: impl Into<String>) -> Self {
         let detail = detail.into();
         Self { kind, detail }

@@ -35,7 +35,7 @@ impl Search {
         }
     }
 
-    /// The first library that loads.
+    /// Returns the first library that loads.
     pub(super) fn load(&mut self, names: &[&str]) -> Option<Library> {
         let plain = names.iter().filter(|name| !name.contains('/'));
         let in_folders = self
@@ -50,7 +50,7 @@ impl Search {
                     self.looked_for.push(format!("{}: found", place.display()));
                     return Some(library);
                 }
-                // The loader's own words begin with the name.
+                // The loader's message begins with the name.
                 Err(error) => self.looked_for.push(
                     error
                         .source()
@@ -80,8 +80,8 @@ impl Search {
         text.push_str(
             "\nInstall NVIDIA's driver (libcuda) and, for `path = \"gds\"` and `\"compat\"`, the CUDA toolkit's cuFile \
              (package `libcufile`, or the PyPI wheel `nvidia-cufile`); name the folder of the libraries in `libraries` \
-             or on LD_LIBRARY_PATH, and see that the process may open the /dev/nvidia* nodes; /dev/nvidia-fs0 is only \
-             there with the nvidia-fs module. Without a GPU, choose another tier: `--tier nvme` reads the same files.",
+             or on LD_LIBRARY_PATH, and check that the process may open the /dev/nvidia* nodes; /dev/nvidia-fs0 exists \
+             only with the nvidia-fs module. Without a GPU, choose another tier: `--tier nvme` reads the same files.",
         );
         DeviceError::new(DeviceErrorKind::Unsupported, text)
     }
@@ -90,11 +90,7 @@ impl Search {
 /// The device's nodes and the loader's path, a line each.
 pub fn device_nodes(device: u32) -> Vec<String> {
     let node = |node: String| {
-        let there = if Path::new(&node).exists() {
-            "there"
-        } else {
-            "not there"
-        };
+        let there = if Path::new(&node).exists() { "there" } else { "missing" };
         format!("{node}: {there}")
     };
     let mut lines = [

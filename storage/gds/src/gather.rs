@@ -15,13 +15,13 @@ struct Run {
     pitch: usize,
 }
 
-/// Begins to copy a column of `rows` of `from` into `into`, from `at` on. Rows at equal distances are one copy.
+/// Starts to copy a column of `rows` of `from` into `into`, starting at `at`. Rows at equal distances are one copy.
 ///
 /// # Errors
-/// A row too short for the column, a tensor too short for the rows; the driver's.
+/// A row too short for the column, a tensor too short for the rows; an error of the driver.
 ///
 /// # Panics
-/// Never: what is copied is checked first.
+/// Never: positions are checked first.
 pub fn gather(
     from: &DeviceBytes,
     rows: &[Range<usize>],

@@ -1,5 +1,6 @@
-//! A device: the functions of the CUDA driver, bound by name, the primary context, and cuFile if the path needs it. In: a device's number. Out: a handle
-//! that threads make current before they call. Dropping the last handle releases everything.
+//! A device: the functions of the CUDA driver, bound by name, the primary context, and cuFile if the path needs it. In:
+//! a device's number. Out: a handle that threads make current before they call. Dropping the last handle releases
+//! everything.
 
 use super::cufile::{Counters, CuFile, Reads};
 use super::error::{DeviceError, DeviceErrorKind};
@@ -64,12 +65,12 @@ impl Gpu {
         let (cuda, cufile) = match (cuda, cufile) {
             (Some(cuda), None) => (cuda, None),
             (Some(cuda), Some(Some(cufile))) => (cuda, Some(cufile)),
-            (None, Some(None)) => return Err(lacks("neither the CUDA driver nor cuFile is here")),
-            (None, _) => return Err(lacks("the CUDA driver is not here")),
-            (Some(_), Some(None)) => return Err(lacks("cuFile is not here")),
+            (None, Some(None)) => return Err(lacks("neither the CUDA driver nor cuFile was found")),
+            (None, _) => return Err(lacks("the CUDA driver was not found")),
+            (Some(_), Some(None)) => return Err(lacks("cuFile was not found")),
         };
         let driver = CudaDriver::bind(cuda)
-            .map_err(|e| lacks(&format!("the CUDA driver is too old, it lacks a function: {e}")))?;
+            .map_err(|e| lacks(&format!("the CUDA driver is too old and lacks a function: {e}")))?;
         let cufile = cufile.map(CuFile::bind).transpose();
         let cufile = cufile.map_err(|e| lacks(&format!("libcufile lacks a function: {e}")))?;
         let refused = |e: DeviceError| search.missing(ordinal, &e.detail);
@@ -82,7 +83,7 @@ impl Gpu {
         Ok(Arc::new(gpu))
     }
 
-    /// The device's primary context, which ONNX Runtime uses as well.
+    /// Retains the device's primary context, which ONNX Runtime uses as well.
     fn retain(driver: CudaDriver, ordinal: u32) -> Result<Self, DeviceError> {
         let wanted = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
         let (mut device, mut context) = (0, std::ptr::null_mut());
@@ -114,10 +115,10 @@ impl Gpu {
         })
     }
 
-    /// Makes the device the calling thread's.
+    /// Makes the device current on the calling thread.
     ///
     /// # Errors
-    /// The driver's.
+    /// An error of the driver.
     pub fn make_current(&self) -> Result<(), DeviceError> {
         // SAFETY: the context is retained for as long as this lives.
         self.driver
@@ -139,7 +140,7 @@ impl Gpu {
 impl Drop for Gpu {
     fn drop(&mut self) {
         if let Err(error) = self.make_current() {
-            tracing::warn!(%error, "the device could not be given back");
+            tracing::warn!(%error, "the device could not be released");
             return;
         }
         if let Some(cufile) = &self.cufile {
@@ -151,14 +152,14 @@ impl Drop for Gpu {
             (self.driver.context_release)(self.device)
         };
         if let Err(error) = self.driver.check("cuDevicePrimaryCtxRelease", released) {
-            tracing::warn!(%error, "the device could not be given back");
+            tracing::warn!(%error, "the device could not be released");
         }
     }
 }
 
-/// No waiting for the default stream.
+/// Flag of streams that do not wait for the default stream.
 pub(crate) const STREAM_NON_BLOCKING: c_uint = CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
-/// A waiting thread sleeps.
+/// Flags of events: a waiting thread sleeps, and no time is recorded.
 pub(crate) const EVENT_BLOCKING_UNTIMED: c_uint =
     CUevent_flags::CU_EVENT_BLOCKING_SYNC as c_uint | CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
 const OUT_OF_MEMORY: c_int = CUresult::CUDA_ERROR_OUT_OF_MEMORY as c_int;
@@ -223,7 +224,7 @@ driver! {
 }
 
 impl CudaDriver {
-    /// A code as a result.
+    /// Converts a code to a result.
     pub(crate) fn check(&self, call: &str, code: c_int) -> Result<(), DeviceError> {
         if code == 0 {
             return Ok(());

@@ -9,8 +9,8 @@
 //! Types, constants, layouts and signatures are cudarc's (`gpu::sys`, `cufile::sys`). Loading is our own: cudarc
 //! panics if a library or a function is missing, and never looks for `libcufile.so.0`, the only name in NVIDIA's wheel.
 //!
-//! Returned codes are plain numbers here, since a code unknown to this build must not become a Rust enum. The binding
-//! of NVML is our own, since cudarc has none (docs.nvidia.com/deploy/nvml-api).
+//! Returned codes are plain numbers here, since a code unknown to this build must not become a Rust enum. NVML is bound
+//! here, since cudarc does not bind it (docs.nvidia.com/deploy/nvml-api).
 #![allow(unsafe_code)]
 
 mod cufile;

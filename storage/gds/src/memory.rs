@@ -1,5 +1,5 @@
-//! Streams, events and pinned host memory, each given back when it is dropped. In: a device. Out: handles. Whoever calls
-//! has made the device current on its thread; dropping does so by itself.
+//! Streams, events and pinned host memory, each released when it is dropped. In: a device. Out: handles. Callers make
+//! the device current on their thread; drops do so themselves.
 
 use super::error::{DeviceError, DeviceErrorKind};
 use super::gpu::{EVENT_BLOCKING_UNTIMED, Gpu, STREAM_NON_BLOCKING};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Alignment of pinned memory: enough for direct reads of every usual device.
 const PINNED_ALIGN: usize = 4096;
 
-/// A stream of copies, in order among themselves.
+/// Stream of copies that run in order.
 #[derive(Debug)]
 pub struct Stream {
     pub(crate) at: CUstream,
@@ -22,10 +22,10 @@ pub struct Stream {
 unsafe impl Send for Stream {}
 
 impl Stream {
-    /// A new stream.
+    /// Creates a stream.
     ///
     /// # Errors
-    /// The driver's.
+    /// An error of the driver.
     pub fn new(gpu: &Arc<Gpu>) -> Result<Self, DeviceError> {
         gpu.make_current()?;
         let mut at = std::ptr::null_mut();
@@ -36,10 +36,10 @@ impl Stream {
         Ok(Self { at, gpu })
     }
 
-    /// Waits until everything on it is done.
+    /// Waits until all its work is done.
     ///
     /// # Errors
-    /// The driver's, of this call or of a copy on the stream.
+    /// An error of the driver, of this call or of a copy on the stream.
     pub fn wait(&self) -> Result<(), DeviceError> {
         self.gpu.make_current()?;
         // SAFETY: the stream is ours.
@@ -52,7 +52,7 @@ impl Drop for Stream {
     fn drop(&mut self) {
         // Work on the stream must not outlive the memory that it uses.
         if let Err(error) = self.wait() {
-            tracing::warn!(%error, "a stream ended badly");
+            tracing::warn!(%error, "the last work of a stream failed");
         }
         // SAFETY: ours, and used no more.
         unsafe { (self.gpu.driver.stream_destroy)(self.at) };
@@ -102,8 +102,8 @@ impl Drop for Event {
     }
 }
 
-/// Page-locked host memory that the device copies from and to by itself. Our own pages, locked by the driver: so that
-/// the kernel may read files into them directly, which it refuses for memory that the driver maps.
+/// Page-locked host memory that the device copies from and to by itself. The pages are allocated here and locked by the
+/// driver, because the kernel refuses to read files directly into memory that the driver maps.
 #[derive(Debug)]
 pub struct Pinned {
     at: NonNull<u8>,
@@ -117,10 +117,10 @@ unsafe impl Send for Pinned {}
 unsafe impl Sync for Pinned {}
 
 impl Pinned {
-    /// `len` bytes, rounded up to whole pages.
+    /// Allocates `len` bytes, rounded up to whole pages.
     ///
     /// # Errors
-    /// No memory, or none that may be locked.
+    /// Not enough memory, or not enough that may be locked.
     pub fn new(gpu: &Arc<Gpu>, len: usize) -> Result<Self, DeviceError> {
         let none = || {
             DeviceError::new(
@@ -161,7 +161,7 @@ impl Pinned {
         self.at.as_ptr()
     }
 
-    /// Begins to copy its first `len` bytes, from `from` on, to device memory.
+    /// Starts to copy `len` bytes, starting at `from`, to device memory.
     ///
     /// # Safety
     /// `to` is device memory of `len` bytes; neither that nor these bytes are touched until the stream has got past it.
@@ -189,7 +189,7 @@ impl Drop for Pinned {
         match unpinned {
             // SAFETY: allocated in `new` with this very layout.
             Ok(()) => unsafe { dealloc(self.at.as_ptr(), self.layout) },
-            Err(error) => tracing::warn!(%error, "pinned memory is not given back"),
+            Err(error) => tracing::warn!(%error, "pinned memory could not be released"),
         }
     }
 }

@@ -53,7 +53,7 @@ pub struct Identity {
     pub name: String,
     /// Permanent unique id.
     pub uuid: String,
-    /// The driver's version.
+    /// Version of the driver.
     pub driver: String,
 }
 
@@ -115,13 +115,13 @@ impl Nvml {
         }
         std::mem::forget(library);
         if nvml.devices.is_empty() {
-            return Err("NVML sees no GPU".to_owned());
+            return Err("NVML found no GPU".to_owned());
         }
         Ok(nvml)
     }
 
     fn bind(library: &Library) -> Result<Self, libloading::Error> {
-        // SAFETY: the types are those of nvml.h; whoever calls keeps the library loaded.
+        // SAFETY: the types are those of nvml.h; the caller keeps the library loaded.
         unsafe {
             Ok(Self {
                 shutdown: *library.get("nvmlShutdown")?,
@@ -140,7 +140,7 @@ impl Nvml {
         }
     }
 
-    /// The GPUs, in NVML's order.
+    /// Returns the GPUs, in NVML's order.
     pub fn identities(&self) -> Vec<Identity> {
         let text = |fill: &dyn Fn(*mut c_char, c_uint) -> c_int| {
             let mut text: [c_char; TEXT] = [0; TEXT];

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use tierlab_protocol::via::{Via, ViaSet};
 
-/// A way from a file to device memory, as `path` in a tier's TOML names it.
+/// Path from a file to device memory, as named by `path` in a tier's TOML.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DevicePath {
@@ -15,11 +15,11 @@ pub enum DevicePath {
     Gds,
     /// cuFile in its compatibility mode: POSIX reads, and copies by cuFile.
     Compat,
-    /// Buffered reads into pinned host buffers, copied on while the next is read.
+    /// Buffered reads into pinned host buffers, each copied to the device during the next read.
     Bounce,
     /// `O_DIRECT` through io_uring into pinned buffers that the kernel has registered, then copied to the device.
     BounceDirect,
-    /// Buffered reads into ordinary host memory, then a copy that the driver makes through a buffer of its own.
+    /// Buffered reads into ordinary host memory, then a copy by the driver through its own buffer.
     Pageable,
 }
 
@@ -44,7 +44,7 @@ impl DevicePath {
         }
     }
 
-    /// True if files are opened for direct reads where the file system supports them.
+    /// True if files are opened for direct reads, provided that the file system supports them.
     pub const fn opens_direct(self) -> bool {
         matches!(self, Self::Gds | Self::Compat | Self::BounceDirect)
     }
@@ -53,9 +53,7 @@ impl DevicePath {
 /// Shortfall of a run's reads against the requested path: `None` if all reads took it, or if there were no reads.
 pub fn shortfall(asked: DevicePath, took: ViaSet, missing: &str) -> Option<String> {
     (asked == DevicePath::Gds && took.contains(Via::CufilePosix)).then(|| {
-        format!(
-            "GPUDirect Storage was asked for and not every read took it, by cuFile's own counters; missing: {missing}"
-        )
+        format!("GPUDirect Storage was requested, but cuFile's counters show reads by another path; missing: {missing}")
     })
 }
 
@@ -73,7 +71,7 @@ pub fn missing_for_gds(counts_reads: bool, is_page_cache: bool) -> String {
         missing.push("the nvidia-fs module (/dev/nvidia-fs0), unless the kernel does PCI peer-to-peer by itself");
     }
     if missing.is_empty() {
-        missing.push("nothing that can be seen from here: `gdscheck -p` and cufile.log say what the driver refuses");
+        missing.push("nothing visible here: see `gdscheck -p` and cufile.log for the driver's reasons");
     }
     missing.join("; ")
 }

@@ -1,6 +1,6 @@
 //! Device memory, taken from a bounded pool and returned when dropped. In: lengths. Out: [`DeviceBytes`].
 //!
-//! Taking memory from the driver and registering it with cuFile both cost more than a small read, so blocks are kept.
+//! Taking memory from the driver and registering it with cuFile both cost more than a small read, so blocks are reused.
 //! Block sizes are powers of two from 64 KiB, the unit of the GPU's window on the bus.
 
 use super::error::{DeviceError, DeviceErrorKind};
@@ -8,7 +8,7 @@ use super::gpu::Gpu;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// The smallest block.
+/// Minimum block size, in bytes.
 const SMALLEST: usize = 64 << 10;
 /// Blocks from this size on are whole multiples of it instead of powers of two.
 const LARGE: usize = 64 << 20;
@@ -60,7 +60,7 @@ impl DevicePool {
         Self::with(gpu, limit_bytes, gpu.cufile.is_some())
     }
 
-    /// A pool of memory that cuFile never reads into.
+    /// Creates a pool of memory that cuFile never reads into.
     pub fn unregistered(gpu: &Arc<Gpu>, limit_bytes: usize) -> Arc<Self> {
         Self::with(gpu, limit_bytes, false)
     }
@@ -74,7 +74,7 @@ impl DevicePool {
         })
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn gpu(&self) -> &Arc<Gpu> {
         &self.gpu
     }
@@ -82,11 +82,11 @@ impl DevicePool {
     /// Takes `len` bytes.
     ///
     /// # Errors
-    /// The pool is used up; the driver has none.
+    /// The pool is exhausted, or the driver is out of memory.
     pub fn take(self: &Arc<Self>, len: usize) -> Result<DeviceBytes, DeviceError> {
         let used_up = || {
             let detail = format!(
-                "{len} bytes of device memory are more than `device_memory_bytes` = {} has left: raise it, or read in \
+                "{len} bytes of device memory exceed the rest of `device_memory_bytes` = {}: raise it, or read in \
                  smaller ranges",
                 self.limit_bytes
             );
@@ -125,13 +125,13 @@ impl DevicePool {
             // SAFETY: just allocated with that length, and deregistered before it is freed.
             match unsafe { cufile.register_buffer(at, len) } {
                 Ok(()) => registered = true,
-                Err(error) => tracing::warn!(%error, "cuFile reads through a buffer of its own"),
+                Err(error) => tracing::warn!(%error, "cuFile reads through its own buffer"),
             }
         }
         Ok(Block { at, len, registered })
     }
 
-    /// The device is current.
+    /// Frees a block. The device must be current.
     fn release(&self, block: Block) {
         if let Some(cufile) = self.gpu.cufile.as_ref().filter(|_| block.registered) {
             // SAFETY: registered, and nobody reads into a free block.
@@ -146,10 +146,10 @@ impl DevicePool {
 }
 
 impl Drop for DevicePool {
-    /// After its last block: each holds the pool.
+    /// Runs after the last block, because each holds the pool.
     fn drop(&mut self) {
         if let Err(error) = self.gpu.make_current() {
-            tracing::warn!(%error, "device memory is not given back");
+            tracing::warn!(%error, "device memory could not be released");
             return;
         }
         let free = std::mem::take(&mut self.kept.lock().free);
@@ -173,15 +173,15 @@ impl DeviceBytes {
         self.len == 0
     }
 
-    /// The device that it is on.
+    /// Returns the device of the memory.
     pub fn gpu(&self) -> &Arc<Gpu> {
         &self.pool.gpu
     }
 
-    /// Copies bytes from `from` on to the host, and waits for them.
+    /// Copies bytes, starting at `from`, to the host, and waits for them.
     ///
     /// # Errors
-    /// Bytes that it does not have; the driver's.
+    /// Bytes outside of the memory; an error of the driver.
     pub fn to_host(&self, from: usize, into: &mut [u8]) -> Result<(), DeviceError> {
         self.check(from, into.len())?;
         if into.is_empty() {
@@ -194,10 +194,10 @@ impl DeviceBytes {
         gpu.driver.check("cuMemcpyDtoH", copied)
     }
 
-    /// Copies bytes from the host to it, from `at` on, and waits for them.
+    /// Copies bytes from the host to the memory, starting at `at`, and waits for them.
     ///
     /// # Errors
-    /// More bytes than it has room for; the driver's.
+    /// Bytes outside of the memory; an error of the driver.
     pub fn fill(&mut self, at: usize, from: &[u8]) -> Result<(), DeviceError> {
         self.check(at, from.len())?;
         if from.is_empty() {

@@ -1,4 +1,4 @@
-//! Scans a table that was laid out, and says what it took: rows, seconds, and the most memory that this process had. In: a tier's config and the
+//! Scans a laid-out table, and prints rows, seconds, and the peak memory of this process. In: a tier's config and the
 //! folder as arguments. Every row is checked against its checksum, and the ids against the manifest.
 //!
 //! ```text

@@ -1,7 +1,7 @@
-//! Rows as an Arrow IPC file, and single rows out of one: the footer first, then the batches that hold them and no others.
+//! Rows as an Arrow IPC file, and reads of single rows: the footer first, then only the batches that hold them.
 //!
-//! Batches hold few rows, for a look-up reads whole ones. The checksum of each lies in the footer, and is looked at before any of its bytes
-//! is made sense of.
+//! Batches hold few rows, because a look-up reads whole ones. The footer has the checksum of each, which is verified
+//! before the batch is parsed.
 
 use crate::columns::{self, Columns, sealed};
 use crate::decoding;
@@ -25,13 +25,13 @@ use tierlab_storage::{Object, ReadCost, StorageError, Tier};
 
 /// Rows per batch: a look-up reads and decodes a whole batch for one row.
 const BATCH_ROWS: usize = 64;
-/// Bytes of a file's end that are read at once; the footer is within them, mostly.
+/// Bytes read at once from a file's end; they usually include the footer.
 const TAIL_BYTES: u64 = 64 << 10;
-/// The largest footer that is accepted, in bytes.
+/// Maximum size of a footer, in bytes.
 const MAX_FOOTER_BYTES: u64 = 64 << 20;
-/// Last bytes of a file, behind the length of its footer.
+/// Last bytes of a file, after the length of its footer.
 const MAGIC: &[u8; 6] = b"ARROW1";
-/// Magic and length.
+/// Bytes of the magic and the length.
 const TRAILER_BYTES: u64 = 10;
 /// The footer's key for the checksums of the batches: CRC-32C, eight hexadecimal digits each.
 const CRCS: &str = "batch_crc32c";
@@ -51,13 +51,13 @@ struct Batch {
 }
 
 impl ArrowFooter {
-    /// Bytes that it takes in memory.
+    /// Returns its size in memory, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         size_of_val(self.batches.as_slice())
     }
 }
 
-/// The file of these rows.
+/// Returns the file of these rows.
 pub(crate) fn write(header: &TableHeader, rows: &[(i64, Bytes)], codec: Codec) -> Result<Vec<u8>, String> {
     let error = |e: ArrowError| e.to_string();
     let columns = Columns::of(header)?;
@@ -65,7 +65,7 @@ pub(crate) fn write(header: &TableHeader, rows: &[(i64, Bytes)], codec: Codec) -
         Codec::None => None,
         Codec::Lz4 => Some(CompressionType::LZ4_FRAME),
         Codec::Zstd => Some(CompressionType::ZSTD),
-        Codec::Snappy => return Err("Arrow IPC knows LZ4 and Zstandard, not Snappy".to_owned()),
+        Codec::Snappy => return Err("Arrow IPC supports LZ4 and Zstandard, not Snappy".to_owned()),
     };
     let options = IpcWriteOptions::default()
         .try_with_compression(compression)
@@ -86,19 +86,19 @@ pub(crate) async fn footer(
     (tier, object): (&dyn Tier, &Object),
     header: &TableHeader,
 ) -> Result<(ArrowFooter, ReadCost, Duration), StorageError> {
-    let bad = |what: &str| corrupt(&object.path, format!("no Arrow IPC file of this table: {what}"));
+    let bad = |what: &str| corrupt(&object.path, format!("not an Arrow IPC file of this table: {what}"));
     let tail = object.size.saturating_sub(TAIL_BYTES);
     let mut read = tier.read(object, tail..object.size).await?;
     let trailer = read.bytes.last_chunk::<{ TRAILER_BYTES as usize }>();
     let Some(([a, b, c, d, magic @ ..], end)) = trailer.zip(object.size.checked_sub(TRAILER_BYTES)) else {
-        return Err(bad("it is too short"));
+        return Err(bad("too short"));
     };
     if magic != MAGIC {
         return Err(bad("it does not end with ARROW1: truncated, or another format"));
     }
     let len = u64::from(u32::from_le_bytes([*a, *b, *c, *d]));
     let start = end.checked_sub(len).filter(|_| len <= MAX_FOOTER_BYTES);
-    let start = start.ok_or_else(|| bad(&format!("a footer of {len} bytes")))?;
+    let start = start.ok_or_else(|| bad(&format!("invalid footer length: {len}")))?;
     let bytes = if start >= tail {
         read.bytes.slice((start - tail) as usize..(end - tail) as usize)
     } else {
@@ -114,7 +114,7 @@ pub(crate) async fn footer(
 
 fn decode_footer(bytes: &[u8], header: &TableHeader, size: u64) -> Result<ArrowFooter, String> {
     let footer = root_as_footer(bytes).map_err(|e| e.to_string())?;
-    let schema = footer.schema().ok_or("it has no schema")?;
+    let schema = footer.schema().ok_or("missing schema")?;
     let schema = try_fb_to_schema(schema).map_err(|e| e.to_string())?;
     let wanted = Columns::of(header)?.schema;
     if schema.fields() != wanted.fields() {
@@ -124,9 +124,9 @@ fn decode_footer(bytes: &[u8], header: &TableHeader, size: u64) -> Result<ArrowF
     let crcs = crcs
         .filter(|pair| pair.key() == Some(CRCS))
         .find_map(|pair| pair.value());
-    let crcs = crcs.ok_or_else(|| format!("no `{CRCS}`: it was not laid out by this program"))?;
+    let crcs = crcs.ok_or_else(|| format!("missing `{CRCS}`: not laid out by this program"))?;
     let (crcs, _) = crcs.as_bytes().as_chunks::<8>();
-    let blocks = footer.recordBatches().ok_or("it has no batches")?;
+    let blocks = footer.recordBatches().ok_or("missing batches")?;
     if crcs.len() != blocks.len() {
         return Err(format!("{} batches with {} checksums", blocks.len(), crcs.len()));
     }
@@ -146,7 +146,7 @@ fn decode_footer(bytes: &[u8], header: &TableHeader, size: u64) -> Result<ArrowF
     Ok(ArrowFooter {
         schema: Arc::new(schema),
         version: footer.version(),
-        batches: batches.ok_or("a batch that lies outside of the file, or a checksum that is none")?,
+        batches: batches.ok_or("a batch outside of the file, or an invalid checksum")?,
     })
 }
 
@@ -169,7 +169,7 @@ pub(crate) async fn read(
         .collect::<Option<Vec<&Batch>>>();
     let batches = batches.ok_or_else(|| {
         let what = format!(
-            "{} batches, and the manifest says more: lay the table out again",
+            "{} batches, fewer than in the manifest: lay the table out again",
             footer.batches.len()
         );
         corrupt(&object.path, what)
@@ -183,7 +183,7 @@ pub(crate) async fn read(
     Ok((rows, cost, began.elapsed()))
 }
 
-/// The rows that are wanted of batches.
+/// Returns the wanted rows of batches.
 fn rows_of<'a>(
     object: &Object,
     (footer, header): (&ArrowFooter, &TableHeader),
@@ -193,13 +193,13 @@ fn rows_of<'a>(
     for ((batch, bytes), rows) in wanted {
         let bad = |what: String| corrupt(&object.path, format!("batch, offset {}: {what}", batch.range.start));
         if crc32c::crc32c(&bytes) != batch.crc {
-            return Err(bad("its checksum does not fit: it is damaged".to_owned()));
+            return Err(bad("wrong checksum: the batch is damaged".to_owned()));
         }
         let decoded = columns::guarded(|| decode((footer, header), batch, bytes), |what| what).map_err(bad)?;
         for run in rows.chunk_by(|a, b| a.0 + 1 == b.0) {
             let (start, ids) = (run[0].0, run.iter().map(|row| row.1).collect::<Vec<i64>>());
             if start + ids.len() > decoded.num_rows() {
-                return Err(bad(format!("{} rows, and the manifest says more", decoded.num_rows())));
+                return Err(bad(format!("{} rows, fewer than in the manifest", decoded.num_rows())));
             }
             out.extend(sealed(header, &decoded.slice(start, ids.len()), &ids).map_err(bad)?);
         }
@@ -215,5 +215,5 @@ fn decode((footer, header): (&ArrowFooter, &TableHeader), batch: &Batch, bytes: 
     let decoded = decoder.read_record_batch(&batch.block, &Buffer::from(bytes));
     decoded
         .map_err(|e| e.to_string())?
-        .ok_or_else(|| "it holds no batch".to_owned())
+        .ok_or_else(|| "missing batch".to_owned())
 }

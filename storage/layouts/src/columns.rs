@@ -42,7 +42,7 @@ impl<'a> Columns<'a> {
         let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns).map_err(|e| e.to_string())?;
         // A boolean that is neither 0 nor 1 would come back as another byte.
         if sealed(self.header, &batch, &ids).is_err() {
-            return Err("columns cannot keep a row of it byte by byte: write the table again".to_owned());
+            return Err("columns cannot store a row exactly: write the table again".to_owned());
         }
         Ok(batch)
     }
@@ -53,11 +53,11 @@ pub(crate) fn sealed(header: &TableHeader, batch: &RecordBatch, ids: &[i64]) -> 
     let rows = lay_out(header, batch.schema().field(0).name(), batch, ids)?;
     let crcs = batch.column_by_name(CRC);
     let crcs = crcs.and_then(|column| column.as_any().downcast_ref::<UInt32Array>());
-    let crcs = crcs.ok_or_else(|| format!("no column `{CRC}`: it was not laid out by this program"))?;
+    let crcs = crcs.ok_or_else(|| format!("missing column `{CRC}`: not laid out by this program"))?;
     let stride = header.stride as usize;
     for ((row, crc), id) in rows.chunks_exact(stride).zip(crcs.values()).zip(ids) {
         if row.last_chunk() != Some(&crc.to_le_bytes()) {
-            return Err(format!("entity {id}: its checksum does not fit: the page is damaged"));
+            return Err(format!("entity {id}: wrong checksum: the page is damaged"));
         }
     }
     Ok(rows)
@@ -72,8 +72,8 @@ pub(crate) fn most_bytes(header: &TableHeader, rows: usize) -> u64 {
     4 * row * rows as u64 + 1024 * columns
 }
 
-/// A step of a library that reads other people's format, and may panic on damage.
+/// Runs a step of a library that may panic on damaged files.
 pub(crate) fn guarded<T, E>(step: impl FnOnce() -> Result<T, E>, error: impl FnOnce(String) -> E) -> Result<T, E> {
-    let gave_up = |_| Err(error("its reader gave up: the file is damaged".to_owned()));
+    let gave_up = |_| Err(error("the reader panicked: the file is damaged".to_owned()));
     catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(gave_up)
 }

@@ -57,14 +57,14 @@ fn work_off(queue: &Mutex<Receiver<Job>>) {
     loop {
         let job = queue.lock().recv();
         let Ok(job) = job else { return };
-        // Its caller hears of a panic by the end of its channel.
+        // The caller detects a panic by its closed channel.
         let _ = catch_unwind(AssertUnwindSafe(job));
     }
 }
 
 static STUCK: AtomicUsize = AtomicUsize::new(0);
 
-/// Number of decodes in this process that were given up and still run.
+/// Number of abandoned decodes in this process that still run.
 pub fn stuck_decodes() -> usize {
     STUCK.load(Relaxed)
 }
@@ -90,7 +90,7 @@ impl Decodes {
         let stuck = self.stuck.load(Relaxed);
         if stuck >= MAX_STUCK_PER_SHARD {
             return Err(refuse(format!(
-                "{stuck} threads do not come to an end of decoding it: it is damaged; lay the table out again"
+                "{stuck} threads are stuck decoding it: it is damaged; lay the table out again"
             )));
         }
         let Pool { threads, places, .. } = &*POOL;
@@ -127,12 +127,12 @@ impl Decodes {
             ))
         })?;
         watch.ended = None;
-        let gave_up = |_| ErrorKind::Corrupt.error(object, "its reader gave up: it is damaged");
+        let gave_up = |_| ErrorKind::Corrupt.error(object, "the reader panicked: it is damaged");
         done.map_err(gave_up)
     }
 }
 
-/// Counts a decode that its caller gives up, for as long as it runs.
+/// Counts a decode abandoned by its caller, for as long as it runs.
 struct Watch {
     ended: Option<oneshot::Receiver<()>>,
     shard: Arc<AtomicUsize>,
@@ -152,7 +152,7 @@ impl Drop for Watch {
             for count in [&STUCK, &*shard] {
                 count.fetch_add(1, Relaxed);
             }
-            tracing::error!(%object, "a thread does not come to an end of decoding: the object is damaged");
+            tracing::error!(%object, "a thread is stuck decoding a damaged object");
             let _ = ended.await;
             for count in [&STUCK, &*shard] {
                 count.fetch_sub(1, Relaxed);
@@ -164,9 +164,9 @@ impl Drop for Watch {
 /// Decoding this many bytes takes about a tenth of a millisecond: longer than it takes to hand the tasks over.
 const LARGE_BYTES: usize = 64 << 10;
 
-/// Decodes so many bytes.
+/// Runs a decode of `bytes` bytes, after moving the thread's other tasks away if it is large.
 pub(crate) fn decode<R>(bytes: usize, work: impl FnOnce() -> R) -> R {
-    // A runtime of one thread has no other thread for its tasks.
+    // A single-threaded runtime has no other thread for its tasks.
     let has_others = || Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
     if bytes >= LARGE_BYTES && has_others() {
         tokio::task::block_in_place(work)

@@ -132,6 +132,6 @@ impl FromStr for Layout {
     fn from_str(text: &str) -> Result<Self, String> {
         Self::all()
             .find(|layout| layout.as_str() == text)
-            .ok_or_else(|| format!("`{text}` is no layout; there is {}", LAYOUTS.join(", ")))
+            .ok_or_else(|| format!("unknown layout: `{text}`; use one of {}", LAYOUTS.join(", ")))
     }
 }

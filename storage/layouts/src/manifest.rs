@@ -8,7 +8,7 @@ use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, StorageError, Tier};
 
 /// The manifest's name in its folder.
 pub const NAME: &str = "layout.json";
-/// The largest manifest accepted, in bytes.
+/// Maximum size of a manifest, in bytes.
 pub const MAX_BYTES: u64 = 16 << 20;
 
 /// Description of the table in a folder.
@@ -23,13 +23,13 @@ pub struct Manifest {
     pub schema: TableSchema,
     /// Number of rows.
     pub rows: u64,
-    /// The entity id of the first row.
+    /// Entity id of the first row.
     pub first_id: i64,
-    /// Rows of every shard but the last; with a file for each entity, of every folder.
+    /// Rows of every shard but the last; with a file for each entity, of every folder but the last.
     pub rows_per_shard: u64,
     /// Bytes of all shards and indexes.
     pub bytes: u64,
-    /// Bytes of the index of keys, which is beside the shards; 0 if entities have no keys.
+    /// Bytes of the index of keys, which is beside the shards; 0 if entities do not have keys.
     #[serde(default)]
     pub key_index_bytes: u64,
     /// CRC-32C of the index of each shard, if shards have indexes beside them.
@@ -52,11 +52,11 @@ impl Manifest {
         let bad = |what: String| ErrorKind::Corrupt.error(path, what);
         let size = object.size;
         if size > MAX_BYTES {
-            return Err(bad(format!("{size} bytes, of {MAX_BYTES} at most: no manifest")));
+            return Err(bad(format!("not a manifest: {size} bytes; the limit is {MAX_BYTES}")));
         }
         let read = tier.read(object, 0..size).await?;
         let manifest: Self = serde_json::from_slice(&read.bytes)
-            .map_err(|e| bad(format!("no manifest of a layout ({e}): lay the table out again")))?;
+            .map_err(|e| bad(format!("not a manifest of a layout ({e}): lay the table out again")))?;
         manifest.header().map_err(|e| bad(e.to_string()))?;
         let shards = match manifest.layout.has_index() {
             false => 0,
@@ -76,7 +76,7 @@ impl Manifest {
         tier.put(&path, Body::Bytes(Bytes::from(text))).await.map(drop)
     }
 
-    /// The rows as the rows format would have them.
+    /// Returns the header that the rows would have in the rows format.
     pub(crate) fn header(&self) -> Result<TableHeader, tierlab_formats::table::TableError> {
         TableHeader::without_blocks(self.schema.clone(), self.rows, self.first_id)?.with_index(self.key_index_bytes)
     }

@@ -5,27 +5,27 @@
 //! costs two GiB, and as much again for each page read beside it. Source: the Parquet format, `PageHeader`, in the
 //! compact protocol of Thrift.
 
-/// A field of 64 bits whose number is one above that of the field before.
+/// Field of 64 bits whose number is one above that of the field before.
 const NEXT_I64: u8 = 0x16;
-/// A structure whose number is two above that of the field before: the header of a data page, behind its sizes.
+/// Structure whose number is two above that of the field before: the header of a data page, after its sizes.
 const DATA_PAGE: u8 = 0x2c;
-/// A list as the first field of a structure.
+/// List as the first field of a structure.
 const FIRST_LIST: u8 = 0x19;
-/// The type of a list's elements: structures.
+/// Type of a list's elements: structures.
 const STRUCTS: u8 = 0x0c;
-/// The end of a structure.
+/// End of a structure.
 const STOP: u8 = 0;
 /// Encodings of the written pages: plain values, and levels in runs.
 const PLAIN: i32 = 0;
 const RUNS: i32 = 3;
-/// A field of 32 bits whose number is one above that of the field before: step of the number, and type.
+/// Field of 32 bits whose number is one above that of the field before: step of the number, and type.
 const NEXT_I32: u8 = 0x15;
 /// Maximum bytes of a 32-bit varint.
 const VARINT_BYTES: usize = 5;
 /// Maximum bytes of a 64-bit varint.
 const LONG_VARINT_BYTES: usize = 10;
 
-/// Checks the header at the start of a page, and the repetition levels behind it. `level_bits` is the width of a level;
+/// Checks the header at the start of a page, and the repetition levels after it. `level_bits` is the width of a level;
 /// 0 if the page has none, or is compressed.
 ///
 /// # Errors
@@ -36,7 +36,7 @@ pub(crate) fn check(page: &[u8], most: u64, level_bits: u8) -> Result<(), String
     let [kind, unpacked, packed] = [field(&mut rest)?, field(&mut rest)?, field(&mut rest)?];
     if u64::try_from(unpacked).is_ok_and(|bytes| bytes > most) || unpacked < 0 {
         return Err(format!(
-            "it claims to hold {unpacked} bytes, and its rows take {most} at most: it is damaged"
+            "it claims {unpacked} bytes, but its rows take at most {most}: it is damaged"
         ));
     }
     let other = || "its header is not one that this program writes: it is damaged".to_owned();
@@ -56,7 +56,7 @@ pub(crate) fn check(page: &[u8], most: u64, level_bits: u8) -> Result<(), String
     }
     if usize::try_from(packed).map_or(true, |bytes| bytes > rest.len()) {
         return Err(format!(
-            "it claims to be {packed} bytes long, and there are {}: it is damaged",
+            "it claims {packed} packed bytes, but has {}: it is damaged",
             rest.len()
         ));
     }
@@ -97,7 +97,7 @@ fn has_levels(page: &[u8], values: u64, level_bits: u8) -> bool {
 /// # Errors
 /// Fails for a list of anything else, or if bytes are missing or left over.
 pub(crate) fn check_locations(index: &[u8]) -> Result<(), String> {
-    let bad = || "it is no list of pages: it is damaged".to_owned();
+    let bad = || "invalid list of pages: it is damaged".to_owned();
     let [FIRST_LIST, header, rest @ ..] = index else {
         return Err(bad());
     };
@@ -117,7 +117,7 @@ pub(crate) fn check_locations(index: &[u8]) -> Result<(), String> {
         }
         rest = rest.strip_prefix(&[STOP]).ok_or_else(bad)?;
     }
-    // Behind the pages of texts comes the length of each, a list whose size the reader checks by itself.
+    // The pages of texts are followed by the length of each, a list whose size the reader checks by itself.
     let ends = rest == [STOP] || rest.starts_with(&[FIRST_LIST]);
     ends.then_some(()).ok_or_else(bad)
 }
@@ -131,7 +131,7 @@ fn varint(rest: &mut &[u8], most: usize) -> Option<u64> {
     Some(varint.iter().rev().fold(0, add))
 }
 
-/// The next field, which has 32 bits.
+/// Reads the next field, which has 32 bits.
 fn field(rest: &mut &[u8]) -> Result<i32, String> {
     let number = rest.strip_prefix(&[NEXT_I32]).and_then(|bytes| {
         *rest = bytes;
@@ -139,7 +139,7 @@ fn field(rest: &mut &[u8]) -> Result<i32, String> {
     });
     // Zigzag: numbers from 0 up alternate with numbers from -1 down.
     let zigzag = number.and_then(|number| u32::try_from(number).ok());
-    let zigzag = zigzag.ok_or("it does not begin as a page does: it is damaged")?;
+    let zigzag = zigzag.ok_or("it does not begin like a page: it is damaged")?;
     Ok((zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed())
 }
 
@@ -187,13 +187,13 @@ mod tests {
             (page(-1, 5, 5), "claims to hold -1"),
             (page(9, 6, 5), "claims to be 6 bytes long, and there are 5"),
             (page(9, -6, 5), "claims to be -6"),
-            (vec![], "does not begin as a page does"),
-            (vec![NEXT_I32; 2], "does not begin as a page does"),
+            (vec![], "does not begin like a page"),
+            (vec![NEXT_I32; 2], "does not begin like a page"),
             (
                 vec![NEXT_I32, 0xff, 0xff, 0xff, 0xff, 0x7f],
-                "does not begin as a page does",
+                "does not begin like a page",
             ),
-            (b"PAR1PAR1".to_vec(), "does not begin as a page does"),
+            (b"PAR1PAR1".to_vec(), "does not begin like a page"),
         ] {
             let refused = check(&bytes, 70_000, 0).unwrap_err();
             assert!(refused.contains(what), "{refused}");

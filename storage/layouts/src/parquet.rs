@@ -28,9 +28,9 @@ use tierlab_storage::{Object, ReadCost, StorageError, Tier};
 const PAGE_ROWS: usize = 64;
 /// Rows of a row group.
 const GROUP_ROWS: usize = 16_384;
-/// Bytes of a file's end that are read at once; footer and page index are within them, mostly.
+/// Bytes read at once from a file's end; they usually include the footer and the page index.
 const TAIL_BYTES: u64 = 64 << 10;
-/// The largest footer with its page index that is accepted, in bytes.
+/// Maximum size of a footer with its page index, in bytes.
 const MAX_METADATA_BYTES: u64 = 256 << 20;
 
 /// Contents of a footer.
@@ -38,20 +38,20 @@ pub(crate) struct ParquetFooter {
     metadata: ArrowReaderMetadata,
     /// Ascending offsets of pages, each with the width of its repetition levels; 0 if it has none or is compressed.
     pages: Vec<(u64, u8)>,
-    /// If true, pages are decoded on threads that can be abandoned, because the work of their reader is not known
-    /// before.
+    /// If true, pages are decoded on threads that can be abandoned, because the work of the reader is not known in
+    /// advance.
     is_compressed: bool,
     decodes: Decodes,
 }
 
 impl ParquetFooter {
-    /// Bytes that it takes in memory.
+    /// Returns its size in memory, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.metadata.metadata().memory_size() + size_of_val(self.pages.as_slice())
     }
 }
 
-/// The file of these rows.
+/// Returns the file of these rows.
 pub(crate) fn write(header: &TableHeader, rows: &[(i64, Bytes)], codec: Codec) -> Result<Vec<u8>, String> {
     let columns = Columns::of(header)?;
     let properties = WriterProperties::builder()
@@ -134,7 +134,7 @@ pub(crate) async fn footer(
     Ok((footer.map_err(bad)?, reading.cost, decoding))
 }
 
-/// A footer that is being read.
+/// Footer being read.
 struct Reading<'a> {
     tier: &'a dyn Tier,
     object: &'a Object,
@@ -148,7 +148,7 @@ impl Reading<'_> {
     async fn ranges(&mut self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, StorageError> {
         let bytes = ranges.iter().map(|range| range.end.saturating_sub(range.start));
         if bytes.fold(0, u64::saturating_add) > MAX_METADATA_BYTES {
-            let what = "its footer is larger than any: damaged, or no Parquet";
+            let what = "the footer is larger than the limit: damaged, or not Parquet";
             return Err(corrupt(&self.object.path, what));
         }
         let (parts, cost) = rows::read(self.tier, self.object, ranges).await?;
@@ -176,7 +176,7 @@ impl Reading<'_> {
             self.decoding += began.elapsed();
             match step.map_err(|e| corrupt(&self.object.path, e))? {
                 DecodeResult::NeedsData(wanted) => ranges = wanted,
-                DecodeResult::Finished => return Err(corrupt(&self.object.path, "it has no footer")),
+                DecodeResult::Finished => return Err(corrupt(&self.object.path, "missing footer")),
                 DecodeResult::Data(metadata) => return Ok(metadata),
             }
             parts = self.ranges(&ranges).await?;
@@ -187,7 +187,7 @@ impl Reading<'_> {
 
 /// Byte range of the page locations of all columns.
 fn index_ranges(metadata: &ParquetMetaData) -> Result<Vec<Range<u64>>, ParquetError> {
-    let missing = || ParquetError::General("it has no page index: it was not laid out by this program".to_owned());
+    let missing = || ParquetError::General("missing page index: not laid out by this program".to_owned());
     let columns = metadata.row_groups().iter().flat_map(RowGroupMetaData::columns);
     let ranges = columns.map(|column| column.offset_index_range().ok_or_else(missing));
     ranges.collect()
@@ -210,7 +210,7 @@ fn pages_of(metadata: &ParquetMetaData) -> Result<Vec<(u64, u8)>, ParquetError> 
                 _ => 0,
             } as u8;
             pages.push((start, level_bits));
-            let locations = index.offset_index(at).ok_or_else(|| bad("it lacks a column"))?;
+            let locations = index.offset_index(at).ok_or_else(|| bad("missing column"))?;
             let mut after = (None, start);
             for page in locations.page_locations() {
                 let offset = u64::try_from(page.offset).ok().filter(|&offset| offset >= after.1);
@@ -258,7 +258,7 @@ pub(crate) async fn read(
     let bad = |e: ParquetError| corrupt(&object.path, e);
     let rows = usize::try_from(footer.metadata.metadata().file_metadata().num_rows()).unwrap_or(0);
     if numbers.last().is_some_and(|&last| last >= rows) {
-        let what = format!("{rows} rows, and the manifest says more: lay the table out again");
+        let what = format!("{rows} rows, fewer than in the manifest: lay the table out again");
         return Err(corrupt(&object.path, what));
     }
     let (mut cost, mut decoding) = (ReadCost::default(), Duration::ZERO);
@@ -273,7 +273,7 @@ pub(crate) async fn read(
     })
     .map_err(bad)?;
     let mut done = 0;
-    // Without page bytes there is no work that could fail to end.
+    // Without page bytes, no work can run forever.
     let (mut batches, mut wanted) = guarded(|| drain(&mut decoder)).map_err(bad)?;
     loop {
         for batch in batches {
@@ -308,7 +308,7 @@ pub(crate) async fn read(
     }
     decoding += began.elapsed();
     if done != ids.len() {
-        let what = format!("{done} rows, {} were asked for", ids.len());
+        let what = format!("{done} rows, {} requested", ids.len());
         return Err(corrupt(&object.path, what));
     }
     Ok((out, cost, decoding))
@@ -317,7 +317,7 @@ pub(crate) async fn read(
 /// Batches, and the ranges that are needed next; `None` at the end.
 type Drained = (Vec<RecordBatch>, Option<Vec<Range<u64>>>);
 
-/// Decodes the bytes that have arrived. Returns the batches, and the ranges wanted next: none at the end.
+/// Decodes the bytes that have arrived. Returns the batches, and the ranges needed next: `None` at the end.
 fn drain(decoder: &mut ParquetPushDecoder) -> Result<Drained, ParquetError> {
     let mut batches = Vec::new();
     loop {

@@ -26,12 +26,12 @@ impl<'a> Source<'a> {
             return refuse("it has no block checksums, so it was not written as a file: generate or import it again");
         }
         if header.schema.stride().ok() != Some(header.stride) {
-            return refuse("its rows are further apart than its columns need: write it again with this version");
+            return refuse("its stride is larger than its columns need: write it again with this version");
         }
         Ok(Self { tier, object, header })
     }
 
-    /// Index of keys behind the rows, about 3.5 bits per row; empty if entities have no keys.
+    /// Returns the index of keys after the rows, about 3.5 bits per row; empty if entities do not have keys.
     pub(crate) async fn index(&self) -> Result<Bytes, StorageError> {
         match self.header.index_range() {
             None => Ok(Bytes::new()),
@@ -39,7 +39,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The rows of ids that follow each other, each checked.
+    /// Returns the rows of consecutive ids, each checked.
     pub(crate) async fn rows(&self, ids: std::ops::Range<i64>) -> Result<Vec<(i64, Bytes)>, StorageError> {
         let at = |id| self.header.row_range(id);
         let (Some(first), Some(last)) = (at(ids.start), at(ids.end - 1)) else {

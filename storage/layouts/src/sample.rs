@@ -88,7 +88,7 @@ fn from_tar(header: &TableHeader, key: &str, bytes: &[u8], offset: u64, row: &mu
         bytes.get((member.body.start - offset) as usize..(member.body.end - offset) as usize)
     };
     let missing = |name: &str, what: String| {
-        let what = format!("no member `{key}.{name}` that holds {what}");
+        let what = format!("missing member `{key}.{name}` with {what}");
         let format = "tar";
         Err(ShardError { format, offset, what })
     };

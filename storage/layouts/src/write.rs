@@ -1,4 +1,4 @@
-//! From the rows format to a layout, a shard at a time.
+//! Writes the rows format in another layout, a shard at a time.
 
 use crate::layout::{Coding, Framing, Layout};
 use crate::manifest::{self, Manifest, key};
@@ -94,7 +94,7 @@ struct Target<'a> {
     folder: &'a ObjectPath,
 }
 
-/// A name for the rows: the header holds the checksums of all blocks.
+/// Returns a name for the rows: the header holds the checksums of all blocks.
 fn version(source: &Source<'_>, options: Options) -> String {
     let mut identity = source.header.encode();
     identity.extend_from_slice(options.layout.as_str().as_bytes());
@@ -200,7 +200,7 @@ fn push(
     let written = &bytes[start..];
     let back = sample::row(framing, &source.header, (id, &key(id)), written, start as u64).map_err(|e| unfit(&e))?;
     if back != row {
-        let what = "it holds bytes between its columns, which the layout cannot keep: write the table again";
+        let what = "it holds bytes between its columns, which the layout cannot store: write the table again";
         return Err(corrupt(&ObjectPath::new(&format!("entity/{id}"))?, what));
     }
     Ok(Sample {
@@ -211,7 +211,7 @@ fn push(
 }
 
 /// Removes a folder's objects of other versions than the manifest's. Returns their number and bytes. Readers with an
-/// old manifest find none of its objects afterwards.
+/// old manifest fail afterwards.
 ///
 /// # Errors
 /// Fails if the tier cannot list or refuses to remove; objects removed before stay removed.

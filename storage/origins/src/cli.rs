@@ -1,4 +1,4 @@
-//! Command line of `tierlab-origin`. Parses flags, binds, prints one line, runs until told to stop.
+//! Command line of `tierlab-origin`. Parses flags, binds, prints one line, runs until it is stopped.
 
 use crate::nfs::NfsOrigin;
 use crate::s3::{FaultPlan, S3Origin};
@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
 const AFTER_HELP: &str = "\
-Once ready, one line of JSON goes to stdout, absent parts left out:
+Once ready, prints one line of JSON to stdout, with the servers that run:
   {\"s3\":\"http://127.0.0.1:PORT\",\"bucket\":\"tierlab\",\"nfs\":\"nfs://127.0.0.1:PORT/export\",
    \"flight\":\"grpc://127.0.0.1:PORT\"}
 
@@ -26,7 +26,7 @@ S3 requests may be unsigned, or signed with access key `tierlab` and secret `tie
 or in the host's name below `localhost`.
 
 Flight serves the table features/NAME.rows below its root as the flight of the path [NAME]. Tickets are JSON:
-  {\"table\":NAME}, with \"ids\":[...] for some entities, with \"version\" for no other one
+  {\"table\":NAME}, with \"ids\":[...] for some entities, with \"version\" for one version
 from Python:
   client = pyarrow.flight.connect(URL); client.list_flights()
   client.do_get(pyarrow.flight.Ticket(b'{\"table\":\"ctr\",\"ids\":[7,3]}')).read_all()
@@ -54,13 +54,13 @@ Exit codes: 0 when told to stop, 2 bad usage, 1 anything else.";
 #[derive(Debug, Parser)]
 #[command(name = "tierlab-origin", version = tierlab_program::version(None), after_help = AFTER_HELP)]
 struct Flags {
-    /// Folder to serve over S3: each folder in it is a bucket; made when missing
+    /// Folder to serve over S3: each folder in it is a bucket; created if missing
     #[arg(long, value_name = "DIR", required_unless_present_any = ["nfs_root", "flight_root"])]
     s3_root: Option<PathBuf>,
-    /// Address of the S3 server; port 0 takes a free one
+    /// Address of the S3 server; port 0 takes a free port
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0", requires = "s3_root")]
     s3_listen: SocketAddr,
-    /// Bucket to make when missing
+    /// Bucket to create if missing
     #[arg(long, default_value = "tierlab", requires = "s3_root")]
     bucket: String,
     /// Faults and delays of the S3 server, as `key=value,...`; see below
@@ -72,16 +72,16 @@ struct Flags {
         hide_default_value = true
     )]
     s3_fault: FaultPlan,
-    /// Folder to serve over NFSv3 as /export; made when missing
+    /// Folder to serve over NFSv3 as /export; created if missing
     #[arg(long, value_name = "DIR")]
     nfs_root: Option<PathBuf>,
-    /// Address of the NFSv3 server, MOUNT included (IPv4); port 0 takes a free one
+    /// Address of the NFSv3 server, MOUNT included (IPv4); port 0 takes a free port
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0", requires = "nfs_root")]
     nfs_listen: SocketAddrV4,
-    /// Folder to serve over Arrow Flight; made when missing
+    /// Folder to serve over Arrow Flight; created if missing
     #[arg(long, value_name = "DIR")]
     flight_root: Option<PathBuf>,
-    /// Address of the Flight server; port 0 takes a free one
+    /// Address of the Flight server; port 0 takes a free port
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0", requires = "flight_root")]
     flight_listen: SocketAddr,
     /// Allow addresses that other machines can reach: anyone there may read and write the folders
@@ -100,12 +100,12 @@ struct Flags {
     log: String,
 }
 
-/// The line on stdout: the parts that run, each with its address.
+/// Line on stdout: the servers that run, each with its address.
 type Ready = BTreeMap<&'static str, String>;
 
 /// Runs the program with the arguments of the process. Part of the library, so that its futures are compiled once.
 pub fn main() -> ExitCode {
-    // Asked for first, so that a parent that ends during the start is noticed.
+    // Read first, so that a parent that ends during the start is noticed.
     let parent = std::os::unix::process::parent_id();
     tierlab_program::end_when_unread();
     if let Some(code) = tierlab_program::describe::<Flags>() {
@@ -120,7 +120,7 @@ pub fn main() -> ExitCode {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .init();
-    // Without its folder, a server has no address but the default, which is a loopback.
+    // Without its folder, a server has its default address, which is a loopback address.
     for (flag, address) in [
         ("--s3-listen", flags.s3_listen),
         ("--nfs-listen", SocketAddr::V4(flags.nfs_listen)),
@@ -129,7 +129,7 @@ pub fn main() -> ExitCode {
         if !address.ip().is_loopback() && !flags.allow_remote {
             return refuse(&format!(
                 "{flag} {address} can be reached by other machines, and anyone there could read and write the folder; \
-                 use 127.0.0.1, or add --allow-remote if that is meant"
+                 use 127.0.0.1, or pass --allow-remote to permit that"
             ));
         }
     }
@@ -170,7 +170,7 @@ async fn run(flags: Flags, parent: u32) -> Result<()> {
             _ = interrupt.recv() => {}
             () = parent_ends(parent), if flags.exit_with_parent => {}
         }
-        // Received for as long as the servers run.
+        // The receivers live as long as the servers.
         let _ = stop.send(true);
         std::future::pending::<()>().await;
     };
@@ -188,7 +188,7 @@ async fn wait(mut stopped: watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 
-/// A bound server, which runs until it is told to stop.
+/// A bound server, which runs until it is stopped.
 type Serving = LocalBoxFuture<'static, Result<()>>;
 
 async fn listen(flag: &str, address: SocketAddr) -> Result<TcpListener> {
@@ -206,7 +206,7 @@ async fn s3(
     let origin = S3Origin::open(root).with_context(folder)?;
     origin
         .ensure_bucket(&flags.bucket)
-        .with_context(|| format!("cannot make --bucket {}", flags.bucket))?;
+        .with_context(|| format!("cannot create --bucket {}", flags.bucket))?;
     origin.faults().set(flags.s3_fault);
     let listener = listen("--s3-listen", flags.s3_listen).await?;
     ready.insert("s3", format!("http://{}", listener.local_addr()?));
@@ -249,7 +249,7 @@ async fn flight(root: &Path, _: SocketAddr, _: &mut Ready, _: impl Future<Output
     )
 }
 
-/// Resolves once the process has another parent than the one that started it.
+/// Resolves once the process has another parent than at its start.
 async fn parent_ends(parent: u32) {
     while std::os::unix::process::parent_id() == parent {
         tokio::time::sleep(Duration::from_millis(200)).await;

@@ -1,5 +1,5 @@
 //! Accepted connections, of which a server has a bounded number: the next one waits in the listener's backlog. In: a
-//! listener. Out: connections, each of which releases its slot when it ends. Knows nothing of protocols.
+//! listener. Out: connections, each of which releases its slot when it ends. Independent of protocols.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The wait after a connection could not be accepted, as when there are no descriptors left.
+/// Pause after a connection could not be accepted, as without free descriptors.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
 /// A connection and its slot.
@@ -26,7 +26,7 @@ pub(crate) struct Connection {
 /// Accepts the next connection once there is a slot.
 ///
 /// # Errors
-/// The listener has failed for good.
+/// A permanent failure of the listener.
 pub(crate) async fn accept(listener: &TcpListener, slots: &Arc<Semaphore>) -> io::Result<Connection> {
     // The semaphore is never closed.
     let slot = Arc::clone(slots).acquire_owned().await.map_err(io::Error::other)?;
@@ -49,7 +49,7 @@ pub(crate) async fn accept(listener: &TcpListener, slots: &Arc<Semaphore>) -> io
     }
 }
 
-/// Errors of accepting one connection that do not affect the next.
+/// True for errors of one connection that do not affect the next.
 fn is_passing(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -85,7 +85,7 @@ fn what_is_no_reply_is_told_apart() {
             "of model `other`, asked was `m`",
         ),
         (&document(&[Y]), "output `label` is missing"),
-        (&document(&[Y, Y]), "output `y`: the name is given twice"),
+        (&document(&[Y, Y]), "output `y`: duplicate name"),
         (
             &document(&[Y, LABEL, &Y.replace("\"y\"", "\"z\"")]),
             "output `z` is none of the model's",
@@ -100,19 +100,19 @@ fn what_is_no_reply_is_told_apart() {
         (&good.replace("7,NaN", "0"), "output `y`: 3 elements in `data`"),
         (
             &good.replace("7,NaN", "\"0\",NaN"),
-            "element 2: a string in `data` is no FP32",
+            "element 2: a string in `data` is not a valid FP32",
         ),
         (
             &good.replace("7,NaN", "null,NaN"),
-            "element 2: null in `data` is no FP32",
+            "element 2: null in `data` is not a valid FP32",
         ),
         (
             &good.replace(r#""\u00e9""#, "null"),
-            "element 1: null in `data` is no BYTES",
+            "element 1: null in `data` is not a valid BYTES",
         ),
         (
             &good.replace(r#","data":[0.5,-1e-3,7,NaN]"#, ""),
-            "output `y`: neither `data`",
+            "output `y`: missing `data`",
         ),
         (&good[..good.len() - 1], "got EOF"),
         (&good.replace("0.5", "0.5."), "at line 1 column"),
@@ -122,7 +122,7 @@ fn what_is_no_reply_is_told_apart() {
         (&good.replace("[0.5", &"[".repeat(100)), "nested deeper than `shape`"),
         (
             &good.replace("[2,2]", "[99999999999999999999]"),
-            "no whole number below 2^63",
+            "use a whole number below 2^63",
         ),
         (
             &good.replace("[2,2]", "[4294967296,4294967296,4294967296]"),
@@ -151,7 +151,7 @@ fn integers_have_no_fraction() {
         assert_eq!(check(data), Ok(()), "{data}");
     }
     for data in ["0.5", "7.0", "NaN", "-Infinity", "true", "null"] {
-        says(check(data), "in `data` is no INT64");
+        says(check(data), "in `data` is not a valid INT64");
     }
 }
 

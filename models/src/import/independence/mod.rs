@@ -28,7 +28,7 @@ pub use elements::{FLOAT_TOLERANCE, HALF_TOLERANCE};
 const SIZES: [usize; 4] = [1, 2, 3, 8];
 /// Rows of each batch that run alone, besides its last one.
 const ALONE: usize = 8;
-/// Time after which no larger batch is begun.
+/// Time after which no larger batch is started.
 const BUDGET: Duration = Duration::from_secs(30);
 
 /// Result of the test.
@@ -54,8 +54,8 @@ impl fmt::Display for Evidence {
         let sizes: Vec<String> = self.sizes.iter().map(ToString::to_string).collect();
         write!(
             f,
-            "batches of {} rows; floats differed by {:.1e} of their output's largest value at most, {FLOAT_TOLERANCE:.0e} \
-             is allowed ({HALF_TOLERANCE:.0e} for half floats), and everything else by nothing",
+            "batches of {} rows; floats differed by at most {:.1e} of their output's largest value, {FLOAT_TOLERANCE:.0e} \
+             is allowed ({HALF_TOLERANCE:.0e} for half floats), and all other elements were equal",
             sizes.join(", "),
             self.largest_difference
         )
@@ -103,7 +103,7 @@ impl<'a> BatchTest<'a> {
         batch_sizes.retain(|&size| size <= most);
         if batch_sizes.last().is_none_or(|&largest| largest < 2) {
             return Err(Failed::Refused(
-                "two rows of its inputs are too large to try".to_owned(),
+                "two rows of its inputs are too large to test".to_owned(),
             ));
         }
         Ok(Self {
@@ -125,8 +125,8 @@ impl<'a> BatchTest<'a> {
             if !varied {
                 let name = &output.name;
                 return Err(Failed::Refused(format!(
-                    "output `{name}` is the same for every row that was tried, which shows nothing; if its rows are \
-                     known to be independent, `max_batch_size` in config.toml says so"
+                    "output `{name}` is the same for every tested row, which proves nothing; if its rows are \
+                     known to be independent, set `max_batch_size` in config.toml"
                 )));
             }
         }
@@ -162,7 +162,7 @@ impl<'a> BatchTest<'a> {
             let permuted = self.run_rows(&inputs, &order)?;
             for (output, (together, permuted)) in together.iter().zip(&permuted).enumerate() {
                 for (place, &row) in order.iter().enumerate() {
-                    let what = || format!("row {row} of {size}, run at place {place} among the same rows, ");
+                    let what = || format!("row {row} of {size}, run at position {place} among the same rows, ");
                     self.compare(output, &together.row(row, size), &permuted.row(place, size), what)?;
                 }
                 self.varied[output] |= together.rows_vary(size, self.model.outputs[output].tolerance);
@@ -191,7 +191,7 @@ impl<'a> BatchTest<'a> {
         if difference > spec.tolerance * largest {
             let allowed = match spec.tolerance {
                 0.0 => "it must be the same".to_owned(),
-                share => format!("at most {share} of the largest value, {largest:.6}, is a matter of rounding"),
+                share => format!("rounding explains at most {share} of the largest value, {largest:.6}"),
             };
             return Err(differ(format!("differs by {difference:.6}; {allowed}")));
         }

@@ -11,7 +11,7 @@ use std::path::Path;
 use tierlab_formats::model::{SessionTensor, check_batch_axis};
 use tierlab_protocol::tensor::DataType;
 
-/// Maximum elements of one batch's inputs; larger batches are not tried.
+/// Maximum elements of one batch's inputs; larger batches are not tested.
 pub(super) const MAX_ELEMENTS: usize = 1 << 24;
 /// Sizes tried for free dimensions after the first, the same for all of them, until the model runs.
 const FREE_SIZES: [usize; 6] = [8, 1, 16, 64, 128, 224];
@@ -65,12 +65,12 @@ impl Model {
     /// Builds a session with one thread, so that every run gives the same result, and finds sizes with which it runs.
     pub(super) fn open(environment: &Environment, file: &Path) -> Result<Self> {
         let session = builder(environment).and_then(|mut builder| builder.commit_from_file(file));
-        let session = session.map_err(|e| Failed::Refused(format!("ONNX Runtime does not take the graph: {e}")))?;
+        let session = session.map_err(|e| Failed::Refused(format!("ONNX Runtime refuses the graph: {e}")))?;
         let tensors = |outlets: &[Outlet]| outlets.iter().map(session_tensor).collect::<Vec<_>>();
         let (inputs, outputs) = (tensors(session.inputs()), tensors(session.outputs()));
         let untried = |tensor: &SessionTensor| {
             let (name, words) = (&tensor.name, &tensor.type_words);
-            Failed::Refused(format!("`{name}` is of type {words}, which is not tried"))
+            Failed::Refused(format!("`{name}` is of type {words}, which is not tested"))
         };
         check_batch_axis(&inputs, &outputs).map_err(Failed::Refused)?;
         let input = |tensor: SessionTensor| {
@@ -114,9 +114,7 @@ impl Model {
             };
         }
         let error = first_error.unwrap_or_else(|| "all of them are too large".to_owned());
-        Err(Failed::Refused(format!(
-            "it runs on none of the inputs that were tried: {error}"
-        )))
+        Err(Failed::Refused(format!("it fails on all tested inputs: {error}")))
     }
 
     /// Returns the elements of one row of all inputs.

@@ -1,9 +1,10 @@
-//! Arrow IPC before its reader sees it. In: a file, a stream, or a message. Out: nothing, or what is wrong with it and at which offset.
+//! Checks Arrow IPC before its reader sees it. In: a file, a stream, or a message. Out: nothing, or the fault and its
+//! offset.
 //!
-//! A message says of each of its buffers how many bytes it grows to, and readers set that much memory aside before they unpack any: a
-//! number that is not true ends the process, for an allocation that fails cannot be caught. So the numbers are looked at first, which reads
-//! the messages and eight bytes of each compressed buffer, and no data. Source: arrow.apache.org/docs/format/Columnar.html, "IPC streaming
-//! format", "IPC file format" and "Compression".
+//! A message states how many bytes each of its buffers grows to, and readers allocate that much before they unpack: a
+//! false number ends the process, because a failed allocation cannot be caught. So the numbers are checked first. The
+//! check reads the messages and eight bytes of each compressed buffer, and no data. Source:
+//! arrow.apache.org/docs/format/Columnar.html, "IPC streaming format", "IPC file format" and "Compression".
 
 use arrow_ipc::{
     Block, BodyCompression, Buffer, CompressionType, Message, RecordBatch, root_as_footer, root_as_message,
@@ -15,15 +16,16 @@ pub const MAX_BATCH_BYTES: u64 = 4 << 30;
 
 /// First and last bytes of a file. A stream starts differently.
 pub const MAGIC: &[u8; 6] = b"ARROW1";
-/// End of a stream, as its writers mark it.
+/// End marker of a stream.
 const END: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 /// Bytes of a file's trailer: the footer's length and the magic.
 const TRAILER_BYTES: u64 = 10;
 
-/// Looks at every message; a batch may grow to `limit` bytes. What it reads from stands anywhere afterwards.
+/// Checks every message; a batch may grow to `limit` bytes. Leaves `file` at an arbitrary position.
 ///
 /// # Errors
-/// A file that is cut off or damaged, with the offset; a stream that was cut between two batches, or has bytes behind its end; what cannot be read.
+/// A file that is cut off or damaged, with the offset; a stream that was cut between two batches, or has bytes after
+/// its end; a failed read.
 pub fn check(file: &mut (impl Read + Seek), limit: u64) -> Result<(), String> {
     let size = file.seek(SeekFrom::End(0)).map_err(|e| unreadable(0, &e))?;
     let mut walk = Walk { file, size, limit };
@@ -43,12 +45,12 @@ struct Walk<'a, R> {
 }
 
 impl<R: Read + Seek> Walk<'_, R> {
-    /// The messages that the footer of a file names.
+    /// Checks the messages named in the footer of a file.
     fn blocks(&mut self) -> Result<(), String> {
         let end = self.size.saturating_sub(TRAILER_BYTES);
         let trailer = self.bytes(end, self.size - end)?;
         let Some([a, b, c, d, magic @ ..]) = trailer.first_chunk::<{ TRAILER_BYTES as usize }>() else {
-            return Err(at(end, "it is too short for a file of Arrow IPC"));
+            return Err(at(end, "too short for an Arrow IPC file"));
         };
         if magic != MAGIC {
             return Err(at(
@@ -58,9 +60,9 @@ impl<R: Read + Seek> Walk<'_, R> {
         }
         let len = u64::from(u32::from_le_bytes([*a, *b, *c, *d]));
         let start = end.checked_sub(len);
-        let start = start.ok_or_else(|| at(end, &format!("a footer of {len} bytes, which is more than the file")))?;
+        let start = start.ok_or_else(|| at(end, &format!("footer of {len} bytes exceeds the file")))?;
         let bytes = self.bytes(start, len)?;
-        let footer = root_as_footer(&bytes).map_err(|e| at(start, &format!("no footer: {e}")))?;
+        let footer = root_as_footer(&bytes).map_err(|e| at(start, &format!("invalid footer: {e}")))?;
         let blocks = footer.dictionaries().into_iter().chain(footer.recordBatches());
         for block in blocks.flatten() {
             self.block(block, start)?;
@@ -68,7 +70,7 @@ impl<R: Read + Seek> Walk<'_, R> {
         Ok(())
     }
 
-    /// A message of a file, whose messages end before `end`.
+    /// Checks a message of a file; messages must end before `end`.
     fn block(&mut self, block: &Block, end: u64) -> Result<(), String> {
         let number = |number: i64| u64::try_from(number).ok();
         let (start, metadata, body) = (block.offset(), i64::from(block.metaDataLength()), block.bodyLength());
@@ -77,9 +79,8 @@ impl<R: Read + Seek> Walk<'_, R> {
         let ((start, metadata), body) = place
             .filter(|place| ends(*place).is_some_and(|it| it <= end))
             .ok_or_else(|| {
-                let what = format!(
-                    "its footer names a batch at {start}, of {metadata} and {body} bytes: that is not within the file"
-                );
+                let what =
+                    format!("the footer names a batch at {start}, of {metadata} and {body} bytes, outside of the file");
                 at(end, &what)
             })?;
         let bytes = self.bytes(start, metadata)?;
@@ -87,7 +88,7 @@ impl<R: Read + Seek> Walk<'_, R> {
         self.message(start, bytes, start + metadata, body)
     }
 
-    /// The messages of a stream, one after another; answers where the last ended.
+    /// Checks the messages of a stream, one after another, and returns the end of the last.
     fn stream(&mut self) -> Result<u64, String> {
         let mut offset = 0;
         while offset < self.size {
@@ -99,19 +100,19 @@ impl<R: Read + Seek> Walk<'_, R> {
                 offset += 4;
             }
             let length = i32::from_le_bytes(length);
-            let length = u64::try_from(length).map_err(|_| at(begin, &format!("metadata of {length} bytes")))?;
+            let length = u64::try_from(length).map_err(|_| at(begin, &format!("invalid metadata length: {length}")))?;
             if length == 0 {
                 return Ok(offset);
             }
             let bytes = self.bytes(offset, length)?;
             offset += length;
             let body = parse(&bytes).map_err(|what| at(begin, &what))?.bodyLength();
-            let body = u64::try_from(body).map_err(|_| at(begin, &format!("a body of {body} bytes")))?;
+            let body = u64::try_from(body).map_err(|_| at(begin, &format!("invalid body length: {body}")))?;
             if body > self.size - offset {
                 let left = self.size - offset;
                 return Err(at(
                     begin,
-                    &format!("a body of {body} bytes, and {left} are left: it was cut off"),
+                    &format!("a body of {body} bytes, but {left} are left: it was cut off"),
                 ));
             }
             self.message(begin, &bytes, offset, body)?;
@@ -126,7 +127,7 @@ impl<R: Read + Seek> Walk<'_, R> {
     fn check_end(&mut self, offset: u64) -> Result<(), String> {
         if offset < self.size {
             return Err(format!(
-                "its stream ends at offset {offset}, and {} bytes follow: write streams to files of their own",
+                "the stream ends at offset {offset}, but {} bytes follow: write each stream to its own file",
                 self.size - offset
             ));
         }
@@ -135,7 +136,7 @@ impl<R: Read + Seek> Walk<'_, R> {
             return Ok(());
         }
         Err(format!(
-            "its stream ends at offset {offset} without the mark of an end: its writer was cut off, or did not finish it"
+            "the stream ends at offset {offset} without an end marker: its writer did not finish it"
         ))
     }
 
@@ -155,7 +156,7 @@ impl<R: Read + Seek> Walk<'_, R> {
         bytes.first_chunk().copied().ok_or_else(|| at(offset, "it was cut off"))
     }
 
-    /// So many bytes; the file is known to hold them before memory is set aside.
+    /// Reads `len` bytes, after checking that the file has them.
     fn bytes(&mut self, offset: u64, len: u64) -> Result<Vec<u8>, String> {
         if offset.checked_add(len).is_none_or(|end| end > self.size) {
             return Err(at(
@@ -176,35 +177,36 @@ fn at(offset: u64, what: &str) -> String {
 }
 
 fn unreadable(offset: u64, error: &Error) -> String {
-    at(offset, &format!("it cannot be read: {error}"))
+    at(offset, &format!("cannot be read: {error}"))
 }
 
-/// The length that a compressed buffer begins with, in bytes.
+/// Bytes of the length at the start of a compressed buffer.
 const PREFIX_BYTES: u64 = 8;
-/// The length of a buffer that its writer left as it is.
+/// Length of a buffer that is stored uncompressed.
 const NOT_COMPRESSED: i64 = -1;
-/// Bytes that one of LZ4 grows to at most: each byte of a match's length stands for 255 (LZ4 block format, "Match length").
+/// Maximum expansion of a byte of LZ4: each byte of a match's length stands for 255 (LZ4 block format, "Match length").
 const LZ4_MOST: u64 = 255;
-/// Begins what stands before metadata since version 0.15 of the format: it, and a length. Before there was a length alone.
+/// Marker before the length of metadata since version 0.15 of the format; older metadata has the length alone.
 const MARK: [u8; 4] = [0xff; 4];
 
-/// Holds a message against its body. `metadata` is bare, and `limit` the bytes that its buffers may grow to in all.
+/// Checks a message against its body. `metadata` is bare; `limit` is the maximum total size of the unpacked buffers, in
+/// bytes.
 ///
 /// # Errors
-/// Metadata that is none; a buffer outside of the body, or one that claims what it cannot grow to; more than `limit`.
+/// Invalid metadata; a buffer outside of the body, or one that claims an impossible size; more than `limit`.
 pub fn check_message(metadata: &[u8], body: &[u8], limit: u64) -> Result<(), String> {
     buffers(&parse(metadata)?, body.len() as u64, limit, &mut |at| {
         let at = usize::try_from(at).ok();
         let prefix = at.and_then(|at| body.get(at..)).and_then(<[u8]>::first_chunk);
-        prefix.copied().ok_or_else(|| "it lies outside of the body".to_owned())
+        prefix.copied().ok_or_else(|| "outside of the body".to_owned())
     })
 }
 
-/// The metadata of a message of a file, without what stands before it: exactly what a reader skips, or it would read another message than
-/// was looked at.
+/// Returns the metadata of a file's message without its prefix. Skips exactly what a reader skips, or the reader would
+/// see another message than was checked.
 ///
 /// # Errors
-/// Fewer bytes than that.
+/// Too few bytes.
 pub fn bare(encapsulated: &[u8]) -> Result<&[u8], String> {
     let skipped = if encapsulated.starts_with(&MARK) { 8 } else { 4 };
     let bare = encapsulated.get(skipped..);
@@ -212,10 +214,11 @@ pub fn bare(encapsulated: &[u8]) -> Result<&[u8], String> {
 }
 
 fn parse(metadata: &[u8]) -> Result<Message<'_>, String> {
-    root_as_message(metadata).map_err(|e| format!("no message: {e}"))
+    root_as_message(metadata).map_err(|e| format!("invalid message: {e}"))
 }
 
-/// Holds the buffers of a message against a body of so many bytes; `prefix` reads eight of them.
+/// Checks the buffers of a message against a body of `body_bytes` bytes; `prefix` reads eight bytes at an offset in the
+/// body.
 fn buffers(
     message: &Message<'_>,
     body_bytes: u64,
@@ -232,7 +235,7 @@ fn buffers(
         total = total.saturating_add(grown(&batch, buffer, body_bytes, prefix).map_err(says)?);
         if total > limit {
             return Err(format!(
-                "its first {} buffers grow to {total} bytes, and a batch has {limit} at most: write smaller batches, or it is damaged",
+                "the first {} buffers grow to {total} bytes; the limit of a batch is {limit}: write smaller batches, unless the file is damaged",
                 at + 1
             ));
         }
@@ -240,7 +243,7 @@ fn buffers(
     Ok(())
 }
 
-/// The bytes that a buffer grows to.
+/// Returns the size that a buffer grows to, in bytes.
 fn grown(
     batch: &RecordBatch<'_>,
     buffer: &Buffer,
@@ -260,18 +263,18 @@ fn grown(
     };
     let packed = match len.checked_sub(PREFIX_BYTES) {
         Some(packed) => packed,
-        // An empty one has no length either.
+        // An empty buffer does not have a length either.
         None if len == 0 => return Ok(0),
-        None => return Err(format!("{len} bytes: too few to be compressed")),
+        None => return Err(format!("{len} bytes: too few for a compressed buffer")),
     };
     let claimed = i64::from_le_bytes(prefix(start)?);
     if claimed == NOT_COMPRESSED {
         return Ok(packed);
     }
-    let claimed = u64::try_from(claimed).map_err(|_| format!("it claims {claimed} bytes"))?;
+    let claimed = u64::try_from(claimed).map_err(|_| format!("claims {claimed} bytes"))?;
     if codec == CompressionType::LZ4_FRAME && claimed > packed.saturating_mul(LZ4_MOST) {
         return Err(format!(
-            "it claims {claimed} bytes, and {packed} of LZ4 cannot grow to them"
+            "claims {claimed} bytes, but {packed} bytes of LZ4 cannot grow to that"
         ));
     }
     Ok(claimed)
@@ -306,9 +309,9 @@ mod tests {
         let at = whole.len() as u64;
         assert_eq!(ends_at(&whole, at), Ok(()));
         let cut = ends_at(&whole[..7], 7).unwrap_err();
-        assert!(cut.contains("ends at offset 7 without the mark"), "{cut}");
+        assert!(cut.contains("ends at offset 7 without an end marker"), "{cut}");
         let joined = ends_at(&[&whole[..], b"more"].concat(), at).unwrap_err();
-        assert!(joined.contains("ends at offset 15, and 4 bytes follow"), "{joined}");
+        assert!(joined.contains("ends at offset 15, but 4 bytes follow"), "{joined}");
         assert!(ends_at(&[], 0).is_err());
     }
 
@@ -354,7 +357,7 @@ mod tests {
         for bytes in CODECS.into_iter().flat_map(written) {
             check(&mut Cursor::new(&bytes), LIMIT).unwrap();
             let refused = check(&mut Cursor::new(&bytes), 9999).unwrap_err();
-            assert!(refused.contains("a batch has 9999 at most"), "{refused}");
+            assert!(refused.contains("the limit of a batch is 9999"), "{refused}");
         }
     }
 
@@ -362,7 +365,7 @@ mod tests {
     fn a_buffer_that_claims_more_than_memory_is_refused() {
         let plain = 8000_i64.to_le_bytes();
         for (codec, what) in [
-            (CompressionType::LZ4_FRAME, "of LZ4 cannot grow to them"),
+            (CompressionType::LZ4_FRAME, "of LZ4 cannot grow to that"),
             (CompressionType::ZSTD, "grow to"),
         ] {
             for mut bytes in written(Some(codec)) {
@@ -371,7 +374,7 @@ mod tests {
                 let refused = refusal(&bytes);
                 assert!(refused.starts_with("offset ") && refused.contains(what), "{refused}");
                 bytes[at..at + 8].copy_from_slice(&(-2_i64).to_le_bytes());
-                assert!(refusal(&bytes).contains("it claims -2 bytes"));
+                assert!(refusal(&bytes).contains("claims -2 bytes"));
             }
         }
     }

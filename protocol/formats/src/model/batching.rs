@@ -4,41 +4,41 @@ use super::{BadModelFile, check_range};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Preferred numbers of rows at most.
+/// Maximum number of preferred row counts.
 const MAX_PREFERRED_ROWS: usize = 64;
 
 /// Batching settings, used if `max_batch_size` allows batches, request priorities and the limits of the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BatchingConfig {
-    /// The longest that a request waits for others while every session is busy or the batch is not full, in microseconds.
-    /// 0 closes a batch with whatever is queued.
+    /// Maximum time that a request waits for others while every session is busy or the batch is not full, in
+    /// microseconds. 0 closes a batch with the requests queued at that moment.
     pub max_delay_us: u64,
-    /// Numbers of rows that close a batch at once, as `[8, 32]` or `32`; the largest is also the most that a batch takes.
-    /// Empty, or 0, means `max_batch_size`.
+    /// Row counts that close a batch at once, as `[8, 32]` or `32`; the largest is also the maximum of a batch. Empty,
+    /// or 0, means `max_batch_size`.
     #[serde(deserialize_with = "one_or_more")]
     pub preferred_rows: Vec<u32>,
-    /// Rows of one request at most: it is cut into batches where it has more than `max_batch_size`, and its answers are
-    /// joined again. 0 cuts nothing: such a request is refused.
+    /// Maximum rows of one request. A request of more than `max_batch_size` rows is cut into batches, and its answers
+    /// are joined. 0 refuses such requests.
     pub max_request_rows: u32,
-    /// Levels of the request parameter `priority`: 1 goes first. 0 passes the parameter over.
+    /// Levels of the request parameter `priority`: 1 goes first. 0 ignores the parameter.
     pub priority_levels: u32,
-    /// The level of requests that name none, or one that does not exist; 0 means the middle one.
+    /// Level of requests without a level, or with one that does not exist; 0 means the middle one.
     pub default_priority_level: u32,
     /// Delay by which a request may arrive later and still run before one of the next lower level, in microseconds. It limits
     /// how long higher levels delay lower ones.
     pub priority_step_us: u64,
-    /// Requests, and parts of requests that are cut, that wait for a session at most; another one is refused with 503 at once.
+    /// Maximum requests, and parts of cut requests, that wait for a session; further ones are refused with 503 at once.
     /// 0 leaves the limit to `admission.max_in_flight`.
     pub queue_limit: u32,
-    /// The longest that a request waits for a session, in microseconds; then it is refused with 504. 0 sets no limit beside
-    /// the request's own time.
+    /// Maximum time that a request waits for a session, in microseconds; then it is refused with 504. 0 sets no limit
+    /// besides the request's own.
     pub queue_timeout_us: u64,
-    /// If true, the request parameter `timeout` limits the time of its request; if false, it is passed over.
+    /// If true, the request parameter `timeout` limits the time of its request; if false, it is ignored.
     pub allow_timeout_override: bool,
 }
 
-/// Levels of priority at most.
+/// Maximum number of priority levels.
 const MAX_PRIORITY_LEVELS: usize = 64;
 
 fn one_or_more<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<u32>, D::Error> {
@@ -55,7 +55,7 @@ fn one_or_more<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<
     })
 }
 
-/// The default of `batching.max_delay_us`.
+/// Default of `batching.max_delay_us`.
 const MAX_DELAY_US: u64 = 500;
 
 impl Default for BatchingConfig {
@@ -105,7 +105,7 @@ impl BatchingConfig {
         Err(BadModelFile(what))
     }
 
-    /// Keys that shape batches mean nothing without batches: whoever sets them expects some.
+    /// Refuses keys that shape batches if batching is disabled, because they would have no effect.
     fn check_unbatched(&self) -> Result<(), BadModelFile> {
         let set = [
             ("max_delay_us", ![0, MAX_DELAY_US].contains(&self.max_delay_us)),
@@ -114,8 +114,8 @@ impl BatchingConfig {
         ];
         match set.iter().find(|(_, set)| *set) {
             Some((key, _)) => Err(BadModelFile(format!(
-                "`batching.{key}` is set, and `max_batch_size` is not, without which requests are never batched: set it \
-                 to the most rows of a run, or leave `batching.{key}` out"
+                "`batching.{key}` has no effect without `max_batch_size`: set `max_batch_size` \
+                 to the maximum rows of a run, or remove `batching.{key}`"
             ))),
             None => Ok(()),
         }

@@ -11,16 +11,16 @@ use std::collections::BTreeMap;
 use tierlab_protocol::metadata::VersionPolicy;
 use tierlab_protocol::tensor::DataType;
 
-/// Versions that a policy may name at most.
+/// Maximum versions that a policy may name.
 const MAX_NAMED_VERSIONS: usize = 1024;
 
 /// Model settings: `NAME/config.toml`. Every key has a default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelConfig {
-    /// The most rows in one run of the session. 0, as without this key: the model is unbatched. Each request is a run of
-    /// its own then, whatever its shapes. Other values say that the first dimension of every input and output is a batch
-    /// of rows that do not depend on each other.
+    /// Maximum rows in one run of the session. 0 (the default) means unbatched: each request is a separate run,
+    /// whatever its shapes. Other values declare that the first dimension of every input and output is a batch of
+    /// independent rows.
     pub max_batch_size: u32,
     /// Batching settings.
     pub batching: BatchingConfig,
@@ -29,16 +29,16 @@ pub struct ModelConfig {
     pub instances: Option<InstanceConfig>,
     /// Inputs read from a feature table when the client sends `entity_id`, by input name.
     pub joined: BTreeMap<String, JoinedInput>,
-    /// Which of the versions that lie in the model's folder are served.
+    /// Versions in the model's folder to serve.
     #[serde(skip_serializing_if = "VersionPolicy::is_default")]
     pub version_policy: VersionPolicy,
-    /// Inputs that the graph must have; others are not looked at.
+    /// Inputs that the graph must have; others are not checked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<DeclaredTensor>,
     /// Outputs that the graph must have; others are served as well.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<DeclaredTensor>,
-    /// Runs before a version takes requests. Without any it runs once on zeros, and a failure there is only noted.
+    /// Runs before a version takes requests. If empty, it runs once on zeros, and a failure is only reported.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warmup: Vec<WarmupSample>,
 }
@@ -47,17 +47,17 @@ pub struct ModelConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JoinedInput {
-    /// The table: `features/TABLE.rows` on the feature tier.
+    /// Table: `features/TABLE.rows` on the feature tier.
     pub table: String,
-    /// The column of the table; the input's own name when left out.
+    /// Column of the table (default: the input's name).
     #[serde(default)]
     pub column: Option<String>,
 }
 
-/// Keys of `[batching]` that mean nothing without batches.
+/// Keys of `[batching]` without effect if batching is disabled.
 const KEYS_OF_BATCHES: [&str; 3] = ["max_delay_us", "preferred_rows", "max_request_rows"];
 
-/// Puts keys over those of a table, and tables over tables.
+/// Overlays keys on a table, recursively for tables in it.
 fn lay_over(table: &mut toml::Table, keys: &toml::Table) {
     for (key, value) in keys {
         match (table.get_mut(key), value) {
@@ -80,11 +80,11 @@ impl ModelConfig {
         Ok(config)
     }
 
-    /// The config with these keys in the place of its own; tables are laid over each other key by key. Where they turn batching off, what
-    /// the config says of batches goes with it.
+    /// Returns the config with `keys` overlaid, recursively for tables. If `keys` disable batching, the config's keys
+    /// of batches are removed.
     ///
     /// # Errors
-    /// An unknown key, or a value out of range, also one that no longer goes with what the config says; the message names the key.
+    /// An unknown key, or a value out of range or in conflict with the rest of the config; the message names the key.
     pub fn with(&self, keys: &toml::Table) -> Result<Self, BadModelFile> {
         let bad = |e: &dyn std::fmt::Display| BadModelFile(e.to_string());
         let mut table = toml::Table::try_from(self).map_err(|e| bad(&e))?;
@@ -98,7 +98,7 @@ impl ModelConfig {
         Ok(config)
     }
 
-    /// Checks what a config says, wherever it was read from.
+    /// Checks a config from any source.
     ///
     /// # Errors
     /// A value out of range, by key.
@@ -109,7 +109,7 @@ impl ModelConfig {
         }
     }
 
-    /// Everything that is out of range, with the part of the config that it lies in.
+    /// Returns all invalid values, each with its part of the config.
     pub(crate) fn problems(&self) -> Vec<(&'static str, BadModelFile)> {
         let instances = self.instances.as_ref().map_or(Ok(()), InstanceConfig::check);
         let mut checks = vec![
@@ -129,7 +129,7 @@ impl ModelConfig {
         checks.into_iter().filter_map(bad).collect()
     }
 
-    /// The samples of the warm-up with dimensions as the graph has them, where the config reshapes inputs.
+    /// Returns the warm-up samples with the dimensions of the graph, if the config reshapes inputs.
     pub fn graph_warmup(&self) -> Vec<WarmupSample> {
         let mut samples = self.warmup.clone();
         for declared in &self.inputs {
@@ -140,7 +140,7 @@ impl ModelConfig {
                 .iter_mut()
                 .filter_map(|sample| sample.inputs.get_mut(&declared.name));
             for dims in inputs.filter_map(|input| input.dims.as_mut()) {
-                // Dimensions that are not those declared are left alone: the run refuses them by name.
+                // Other dimensions than the declared ones are unchanged: the run refuses them by name.
                 if let Some(in_graph) = reshape.apply(dims) {
                     *dims = in_graph;
                 }
@@ -156,28 +156,28 @@ impl JoinedInput {
             return Ok(());
         }
         Err(BadModelFile(format!(
-            "`joined.{input}.table` = `{}` is no plain name (letters, digits, `.`, `_`, `-`)",
+            "invalid name in `joined.{input}.table`: `{}`; use letters, digits, `.`, `_` and `-`",
             self.table
         )))
     }
 }
 
-/// A tensor that the graph must have. Where the graph leaves a dimension free, a number here narrows it.
+/// Tensor that the graph must have. If a dimension is free in the graph, a number here narrows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeclaredTensor {
-    /// Its name.
+    /// Name of the tensor.
     pub name: String,
-    /// Its data type.
+    /// Data type of the tensor.
     pub datatype: DataType,
-    /// Its dimensions as clients see them; -1 is a free one. Without the batch dimension, unless `max_batch_size` is 0.
+    /// Dimensions as clients see them; -1 is free. Without the batch dimension, unless `max_batch_size` is 0.
     pub dims: Vec<i64>,
-    /// Its dimensions in the graph, where they are others, as `[]` for a scalar that clients send as `[1]`: as many
-    /// elements, and as many free dimensions, which keep their order.
+    /// Dimensions in the graph if they differ, as `[]` for a scalar that clients send as `[1]`: the same number of
+    /// elements and of free dimensions, in the same order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reshape: Option<Vec<i64>>,
-    /// Names of an output's classes, one a line: a file in the model's folder, used where a request asks for classes
-    /// (`classification`).
+    /// File in the model's folder with the names of an output's classes, one per line, for requests with
+    /// `classification`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<String>,
 }
@@ -201,7 +201,7 @@ impl DeclaredTensor {
         for (key, dims) in [("dims", Some(dims)), ("reshape", reshape.as_ref())] {
             if let Some(dim) = dims.into_iter().flatten().find(|&&dim| dim < -1 || dim == 0) {
                 return Err(BadModelFile(format!(
-                    "`{key}` of `{name}` has {dim}: a dimension is at least 1, or -1 where it is free"
+                    "`{key}` of `{name}` has {dim}: a dimension is at least 1, or -1 if it is free"
                 )));
             }
         }

@@ -4,13 +4,13 @@ use super::{BadModelFile, check_range};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Sessions of one model at most.
+/// Maximum sessions of a model.
 const MAX_INSTANCES: usize = 256;
-/// Threads of one session at most, inside operators and between them.
+/// Maximum threads of a session, inside operators and between them.
 const MAX_SESSION_THREADS: usize = 1024;
-/// Threads of all sessions of a model at most.
+/// Maximum threads of all sessions of a model.
 const MAX_MODEL_THREADS: u32 = 4096;
-/// CPUs that a model's sessions may be pinned to at most.
+/// Maximum CPUs to pin a model's sessions to.
 const MAX_CPUS: usize = 4096;
 
 /// Number and threads of the sessions. Without this table the server sizes them for its cores. With it, absent keys
@@ -18,14 +18,14 @@ const MAX_CPUS: usize = 4096;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct InstanceConfig {
-    /// Sessions, each on a thread of its own; 1 to 256.
+    /// Number of sessions, each on its own thread; 1 to 256.
     pub count: u32,
     /// ONNX Runtime's intra-op threads of each session; at least 1.
     pub intra_op_threads: u32,
-    /// Nodes of the graph that one session runs at the same time; at least 1, which is one after the other.
+    /// Graph nodes that a session runs at the same time; at least 1 (sequential).
     pub inter_op_threads: u32,
-    /// CPUs that the sessions' threads are pinned to: each session takes the next `intra_op_threads` of them, and the
-    /// list begins again at its end. Empty leaves the threads to the system.
+    /// CPUs to pin the sessions' threads to: each session takes the next `intra_op_threads` of them, starting again at
+    /// the end of the list. Empty leaves the threads to the system.
     pub cpus: Vec<u32>,
     /// Device of the sessions (default: `"auto"`).
     #[serde(skip_serializing_if = "InstanceKind::is_auto")]
@@ -64,7 +64,7 @@ impl InstanceConfig {
         let all = self.count * (threads[0] + threads[1]);
         if all > MAX_MODEL_THREADS {
             return Err(BadModelFile(format!(
-                "`instances.count` ({}) times the threads of each session ({} and {}) is {all}, the most is {MAX_MODEL_THREADS}",
+                "`instances.count` ({}) times the threads of each session ({} and {}) is {all}; the limit is {MAX_MODEL_THREADS}",
                 self.count, threads[0], threads[1]
             )));
         }
@@ -79,9 +79,9 @@ pub enum InstanceKind {
     /// Chosen by the server's `runtime.provider`.
     #[default]
     Auto,
-    /// On the CPU.
+    /// Sessions on the CPU.
     Cpu,
-    /// On the GPU, or the model is refused.
+    /// Sessions on the GPU; the model is refused without one.
     Gpu,
 }
 

@@ -1,4 +1,4 @@
-//! A model's `config.toml` and its `manifest.json`, as they lie in a Triton-style repository.
+//! A model's `config.toml` and `manifest.json` in a Triton-style repository.
 //!
 //! Layout: `NAME/[config.toml or config.pbtxt]`, `NAME/[manifest.json]`, `NAME/VERSION/model.onnx`. Both files are
 //! optional: without them everything is derived from the graph. `config.pbtxt` is Triton's, read by
@@ -23,18 +23,18 @@ pub use warmup_data::{MAX_INPUT_BYTES, PROBE_ROWS, WarmupTensor, sample_inputs, 
 use serde::{Deserialize, Serialize};
 use tierlab_protocol::tensor::TensorSpec;
 
-/// A config or manifest that cannot be used.
+/// Invalid config or manifest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadModelFile(pub String);
 
-/// Checks a number, or how many entries a list has.
+/// Checks a number, or the length of a list.
 fn check_range(key: &str, value: usize, least: usize, most: usize) -> Result<(), BadModelFile> {
     if value < least {
         return Err(BadModelFile(format!("`{key}` must be at least {least}")));
     }
     if value > most {
-        return Err(BadModelFile(format!("`{key}`: {value}, the most is {most}")));
+        return Err(BadModelFile(format!("`{key}` is {value}; the limit is {most}")));
     }
     Ok(())
 }
@@ -45,13 +45,13 @@ pub const MODEL_FILE: &str = "model.onnx";
 pub const CONFIG_FILE: &str = "config.toml";
 /// The name of Triton's config file inside a model's folder.
 pub const TRITON_CONFIG_FILE: &str = "config.pbtxt";
-/// The folder of a model that holds the files of its warm-up samples.
+/// Folder of a model with the files of its warm-up samples.
 pub const WARMUP_FOLDER: &str = "warmup";
 /// The name of the manifest inside a model's folder.
 pub const MANIFEST_FILE: &str = "manifest.json";
-/// The prefix under which the models lie on a tier.
+/// Prefix of the models on a tier.
 pub const MODELS_PREFIX: &str = "models";
-/// The prefix under which the feature tables lie on a tier.
+/// Prefix of the feature tables on a tier.
 pub const FEATURES_PREFIX: &str = "features";
 
 /// True if a model, table or version name is safe as one path segment: letters, digits, `.`, `_`, `-`, at most 128 of them, not
@@ -69,19 +69,19 @@ pub fn is_plain_name(name: &str) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// Version of this document's shape: 1.
+    /// Schema version of this document: 1.
     pub schema_version: u32,
     /// The model's name.
     pub name: String,
     /// Program that wrote it, with version and arguments.
     pub generator: String,
-    /// The seed of the weights; none for imported models.
+    /// Seed of the weights; `None` for imported models.
     pub seed: Option<u64>,
     /// Inputs of the graph.
     pub inputs: Vec<TensorSpec>,
     /// Outputs of the graph.
     pub outputs: Vec<TensorSpec>,
-    /// Files under the model's folder, with their sums.
+    /// Files in the model's folder, with their checksums.
     pub files: Vec<ManifestFile>,
 }
 
@@ -89,7 +89,7 @@ pub struct Manifest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ManifestFile {
-    /// Relative to the model's folder, as `1/model.onnx`.
+    /// Path relative to the model's folder, as `1/model.onnx`.
     pub path: String,
     /// Length in bytes.
     pub bytes: u64,
@@ -98,13 +98,13 @@ pub struct ManifestFile {
 }
 
 impl Manifest {
-    /// The current shape of the document.
+    /// Current schema version.
     pub const SCHEMA_VERSION: u32 = 1;
 
     /// Reads a manifest.
     ///
     /// # Errors
-    /// Bad JSON, an unknown key or another schema version.
+    /// Invalid JSON, an unknown key or another schema version.
     pub fn parse(text: &[u8]) -> Result<Self, BadModelFile> {
         let manifest: Self = serde_json::from_slice(text).map_err(|e| BadModelFile(e.to_string()))?;
         if manifest.schema_version != Self::SCHEMA_VERSION {

@@ -1,6 +1,6 @@
-//! Dimensions of a tensor that clients see in another form than the graph, as Triton's `reshape` has it.
+//! Dimensions of a tensor that differ between clients and the graph, as in Triton's `reshape`.
 
-/// From the dimensions that one side has to those of the other: as many elements, in the same order.
+/// Map from the dimensions of one side to those of the other: as many elements, in the same order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reshape {
     from: Vec<i64>,
@@ -8,17 +8,16 @@ pub struct Reshape {
 }
 
 impl Reshape {
-    /// From shapes like `from` to shapes like `to`, where -1 is a free dimension: the first free one becomes the first free
-    /// one, and so on.
+    /// Maps shapes like `from` to shapes like `to`, where -1 is a free dimension: the first free one becomes the first
+    /// free one, and so on.
     ///
     /// # Errors
-    /// Shapes between which that is no rule: other numbers of free dimensions, or of elements before, between and behind
-    /// them.
+    /// Shapes that differ in their number of free dimensions, or in their elements before, between or after them.
     pub fn new(from: &[i64], to: &[i64]) -> Result<Self, String> {
         if elements(from) != elements(to) {
             return Err(format!(
-                "{from:?} cannot be reshaped to {to:?}: both need as many free dimensions (-1), and as many elements before, \
-                 between and behind them"
+                "{from:?} cannot be reshaped to {to:?}: both need the same number of free dimensions (-1), and of elements before, \
+                 between and after them"
             ));
         }
         Ok(Self {
@@ -27,7 +26,7 @@ impl Reshape {
         })
     }
 
-    /// The other side's shape of a tensor; none where `shape` is not like the one side's.
+    /// Returns the other side's shape of a tensor; `None` if `shape` does not fit this side's.
     pub fn apply(&self, shape: &[i64]) -> Option<Vec<i64>> {
         if shape.len() != self.from.len() {
             return None;
@@ -46,8 +45,8 @@ impl Reshape {
     }
 }
 
-/// Elements of the fixed dimensions before the first free one, between two, and behind the last; none where one of these
-/// products is too large to be any tensor's.
+/// Elements of the fixed dimensions before the first free one, between two, and after the last; `None` for a product
+/// that overflows.
 fn elements(shape: &[i64]) -> Vec<Option<i64>> {
     shape
         .split(|&dim| dim < 0)

@@ -22,45 +22,45 @@ pub struct Signature {
     pub batched: bool,
 }
 
-/// An input or output of a session, as the runtime tells it.
+/// Input or output of a session, as reported by the runtime.
 #[derive(Debug, Clone)]
 pub struct SessionTensor {
-    /// Its name.
+    /// Name of the tensor.
     pub name: String,
-    /// Its type; none where the protocol has no name for it.
+    /// Data type; `None` if the protocol does not have it.
     pub dtype: Option<DataType>,
-    /// Its type in the runtime's words.
+    /// Type as written by the runtime.
     pub type_words: String,
-    /// Its dimensions; a free one is negative.
+    /// Dimensions; a free one is negative.
     pub shape: Vec<i64>,
-    /// The names of its free dimensions, where they have any.
+    /// Names of the free dimensions, if they have any.
     pub symbols: Vec<String>,
 }
 
 /// Shape differences between a served model and its graph.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reshapes {
-    /// By input: from what clients send to what the graph takes.
+    /// Maps of the inputs, from the shapes of clients to those of the graph.
     pub inputs: Vec<Option<Reshape>>,
-    /// By output: from what the graph gives to what clients get.
+    /// Maps of the outputs, from the shapes of the graph to those of clients.
     pub outputs: Vec<Option<Reshape>>,
 }
 
-/// An input that is read from a feature table.
+/// Input that is read from a feature table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JoinedColumn {
-    /// The input's place in the graph.
+    /// Index of the input in the graph.
     pub input: usize,
-    /// The column of the table.
+    /// Column of the table.
     pub column: String,
 }
 
 impl Signature {
-    /// The signature of a session.
+    /// Returns the signature of a session.
     ///
     /// # Errors
-    /// A tensor that the protocol cannot carry, by name; no inputs or no outputs; with `max_batch_size`, what rules a batch
-    /// out.
+    /// A tensor that the protocol cannot carry, by name; no inputs or no outputs; with `max_batch_size`, a tensor
+    /// without a batch dimension.
     pub fn of_session(
         inputs: &[SessionTensor],
         outputs: &[SessionTensor],
@@ -77,25 +77,25 @@ impl Signature {
         let most = inputs.len().max(outputs.len());
         if most > MAX_TENSORS {
             return Err(format!(
-                "the graph has {most} inputs or outputs, and a request takes {MAX_TENSORS} at most"
+                "the graph has {most} inputs or outputs; the limit of a request is {MAX_TENSORS}"
             ));
         }
         if signature.batched {
             check_batch_axis(inputs, outputs).map_err(|what| {
                 format!(
-                    "its config says `max_batch_size` = {max_batch_size}, and {what}: these are no batch of rows. Without \
-                     `max_batch_size` it is served unbatched"
+                    "the config sets `max_batch_size` = {max_batch_size}, but {what}, so its rows are not a batch: remove \
+                     `max_batch_size` to serve it unbatched"
                 )
             })?;
         }
         Ok(signature)
     }
 
-    /// Holds it against the manifest of the model. A dimension that one of them leaves free fits any size: a runtime may
-    /// infer what the file leaves open, and another version of it less.
+    /// Checks the signature against the model's manifest. A dimension that is free on one side fits any size, because
+    /// runtimes differ in the dimensions that they infer.
     ///
     /// # Errors
-    /// The first tensor that is in one of them only, or of another type or shape, with both.
+    /// The first tensor that is missing on one side or differs in type or shape, with both sides.
     pub fn check_manifest(&self, manifest: &Manifest) -> Result<(), String> {
         for (role, listed, found) in [
             ("input", &manifest.inputs, &self.inputs),
@@ -123,11 +123,11 @@ impl Signature {
         Ok(())
     }
 
-    /// Takes over what the config declares of the tensors: free dimensions are narrowed to those declared, and reshaped
-    /// tensors get the dimensions that clients see.
+    /// Applies the config's declarations: free dimensions are narrowed to those declared, and reshaped tensors get the
+    /// dimensions that clients see.
     ///
     /// # Errors
-    /// A tensor that the graph does not have, of another type, or of other dimensions, by name.
+    /// A declared tensor that is not in the graph, or differs in type or dimensions, by name.
     pub fn declare(&mut self, config: &ModelConfig) -> Result<Reshapes, String> {
         let batched = self.batched;
         let mut reshapes = Reshapes {
@@ -154,25 +154,25 @@ impl Signature {
         Ok(reshapes)
     }
 
-    /// The inputs that the config has read from a feature table, in the graph's order.
+    /// Returns the inputs to read from a feature table, in the graph's order.
     ///
     /// # Errors
-    /// An input that the graph does not have or that has no dimension for the rows; two tables; a graph that has an input of
-    /// the ids' name.
+    /// An input that is not in the graph or does not have a dimension for the rows; two tables; a graph input with the
+    /// name of the ids' tensor.
     pub fn joined(&self, config: &ModelConfig) -> Result<Vec<JoinedColumn>, String> {
         let Some(first) = config.joined.values().next() else {
             return Ok(Vec::new());
         };
         if self.inputs.iter().any(|input| input.name == ENTITY_ID) {
             return Err(format!(
-                "the graph has an input `{ENTITY_ID}`, the name of the ids of joined inputs"
+                "the graph has an input `{ENTITY_ID}`, which is the name of the ids of joined inputs: rename it"
             ));
         }
         let mut wanted = Vec::new();
         for (name, joined) in &config.joined {
             if joined.table != first.table {
                 return Err(format!(
-                    "joined inputs of one model come from one table, not from `{}` and `{}`",
+                    "joined inputs of a model must be from one table, not from `{}` and `{}`",
                     first.table, joined.table
                 ));
             }
@@ -186,7 +186,7 @@ impl Signature {
                 .iter()
                 .any(|declared| declared.name == *name && declared.reshape.is_some())
             {
-                return Err(format!("`joined.{name}`: a joined input cannot be reshaped as well"));
+                return Err(format!("`joined.{name}`: a joined input cannot be reshaped"));
             }
             wanted.push(JoinedColumn {
                 input,
@@ -203,13 +203,13 @@ fn spec(tensor: &SessionTensor) -> Result<TensorSpec, String> {
     if name.is_empty() || name.len() > MAX_NAME_BYTES {
         let begin: String = name.chars().take(40).collect();
         return Err(format!(
-            "the name `{begin}` of a tensor has {} bytes, and a request takes names of 1 to {MAX_NAME_BYTES}: rename it",
+            "the tensor name `{begin}` has {} bytes; a request allows 1 to {MAX_NAME_BYTES}: rename it",
             name.len()
         ));
     }
     if rank > MAX_RANK {
         return Err(format!(
-            "`{name}` has {rank} dimensions, and a request takes {MAX_RANK} at most"
+            "`{name}` has {rank} dimensions; the limit of a request is {MAX_RANK}"
         ));
     }
     let untold = || {
@@ -218,7 +218,7 @@ fn spec(tensor: &SessionTensor) -> Result<TensorSpec, String> {
             false => "",
         };
         format!(
-            "`{}` is {}, which the Open Inference Protocol has no type for: export the model with tensors alone{hint}",
+            "`{}` is {}, which the Open Inference Protocol does not support: export the model with tensors only{hint}",
             tensor.name, tensor.type_words
         )
     };
@@ -233,12 +233,11 @@ fn spec(tensor: &SessionTensor) -> Result<TensorSpec, String> {
 /// Two such dimensions may be equal.
 const UNKNOWN: &str = "unk__";
 
-/// Looks for what keeps the first dimensions of a graph's tensors from being one batch axis. A graph does not say whether its
-/// rows are independent of each other. Dimensions of one name (ONNX's `dim_param`) have one size; without a name the graph says
-/// nothing of it.
+/// Checks that the first dimensions of a graph's tensors can be one batch axis. Dimensions with one name (ONNX's
+/// `dim_param`) have one size; without names, the graph does not show it. It never shows if its rows are independent.
 ///
 /// # Errors
-/// The first tensor whose first dimension is missing, fixed, or has another name than that of the first one with a name.
+/// The first tensor whose first dimension is missing, fixed, or named differently from the first named one.
 pub fn check_batch_axis(inputs: &[SessionTensor], outputs: &[SessionTensor]) -> Result<(), String> {
     let inputs = inputs.iter().map(|tensor| ("input", tensor));
     let outputs = outputs.iter().map(|tensor| ("output", tensor));
@@ -300,7 +299,7 @@ fn declare_one(
     let batch = usize::from(batched).min(spec.shape.len());
     let in_graph = declared.reshape.as_ref().unwrap_or(&declared.dims);
     let behind_batch = spec.shape.get_mut(batch..).unwrap_or_default();
-    // An output may be free in the config and fixed in the graph: the runtime inferred more than the exporter wrote down.
+    // An output may be free in the config and fixed in the graph, if the runtime infers more than the exporter wrote.
     let fits_one = |declared: i64, have: i64| have < 0 || declared == have || (is_output && declared < 0);
     let fits = in_graph.len() == behind_batch.len()
         && in_graph
@@ -308,7 +307,7 @@ fn declare_one(
             .zip(&*behind_batch)
             .all(|(&declared, &have)| fits_one(declared, have));
     if !fits {
-        let at = if batched { "behind the batch dimension " } else { "" };
+        let at = if batched { "after the batch dimension " } else { "" };
         let reshaped = declared.reshape.as_ref().map_or("", |_| " after `reshape`");
         return Err(format!(
             "the config declares dimensions {in_graph:?}{reshaped}, the graph has {at}{behind_batch:?}"

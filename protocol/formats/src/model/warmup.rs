@@ -5,11 +5,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Runs before a version takes requests. A version that fails one of them is refused.
+/// Runs before a version takes requests. A version is refused if a run fails.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WarmupSample {
-    /// A name for messages.
+    /// Name for messages.
     #[serde(default)]
     pub name: String,
     /// Rows of each run.
@@ -27,10 +27,10 @@ pub struct WarmupSample {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WarmupInput {
-    /// The dimensions of one row; left out, those of the graph with free ones as 1.
+    /// Dimensions of one row (default: those of the graph, free ones as 1).
     #[serde(default)]
     pub dims: Option<Vec<i64>>,
-    /// The elements.
+    /// Elements of one row.
     pub data: WarmupData,
 }
 
@@ -40,15 +40,15 @@ pub struct WarmupInput {
 pub enum WarmupData {
     /// Zeros; empty strings.
     Zero,
-    /// Random ones: floats from 0 to 1, integers of any value.
+    /// Random elements: floats from 0 to 1, integers of any value.
     Random,
-    /// The raw little-endian elements of one row, from this file in the model's folder `warmup`.
+    /// Raw little-endian elements of one row, from this file in the model's folder `warmup`.
     File(String),
 }
 
-/// Warm-up samples of one model at most.
+/// Maximum warm-up samples of a model.
 const MAX_WARMUP_SAMPLES: usize = 64;
-/// Runs of one warm-up sample at most.
+/// Maximum runs of a warm-up sample.
 const MAX_WARMUP_COUNT: u32 = 10_000;
 
 fn one() -> u32 {
@@ -83,7 +83,7 @@ pub(super) fn check(samples: &[WarmupSample], max_batch_size: u32) -> Result<(),
                 && !is_plain_name(file)
             {
                 return fail(format!(
-                    "`warmup.inputs.{input}.data` of `{name}`: `{file}` is no plain name of a file in `warmup/`"
+                    "`warmup.inputs.{input}.data` of `{name}`: invalid name of a file in `warmup/`: `{file}`"
                 ));
             }
         }

@@ -1,7 +1,7 @@
-//! The tensors of a warm-up sample, for whoever runs it.
+//! Tensors of a warm-up sample.
 //!
-//! In: a sample, the files that it names, and the graph's signature. Out: shapes with raw little-endian elements, or the
-//! input that does not fit. Random elements are the same every time.
+//! In: a sample, its files, and the graph's signature. Out: shapes with raw little-endian elements, or the input that
+//! does not fit. Random elements are the same every time.
 
 use super::signature::Signature;
 use super::warmup::{WarmupData, WarmupInput, WarmupSample};
@@ -10,23 +10,23 @@ use half::{bf16, f16};
 use std::collections::BTreeMap;
 use tierlab_protocol::tensor::{DataType, TensorSpec, element_count};
 
-/// Bytes of one input of a sample at most.
+/// Maximum bytes of one input of a sample.
 pub const MAX_INPUT_BYTES: usize = 1 << 30;
 
-/// Rows of the run that checks the outputs of a batched model. One row would not tell a batch from a sum over it, nor two
-/// from the rank of a matrix.
+/// Rows of the run that checks the outputs of a batched model. One row would not distinguish a batch from a sum over
+/// it, nor two from the rank of a matrix.
 pub const PROBE_ROWS: u32 = 3;
 
-/// An input of a run.
+/// Input of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WarmupTensor {
-    /// Its shape, with the batch dimension where there is one.
+    /// Shape, with the batch dimension if there is one.
     pub shape: Vec<i64>,
-    /// Its elements, as the protocol's binary form has them.
+    /// Elements in the protocol's binary form.
     pub data: Vec<u8>,
 }
 
-/// The inputs of a sample, one for each of the graph's; `files` are those of the folder `warmup`, by name.
+/// Returns an input for each of the graph's; `files` are those of the folder `warmup`, by name.
 ///
 /// # Errors
 /// An input that the graph does not have, a shape that does not fit it, or a file of another size, by name.
@@ -48,7 +48,7 @@ pub fn sample_inputs(
     signature.inputs.iter().map(named).collect()
 }
 
-/// So many rows of zeros, or one run's where the model is not batched; free dimensions are 1.
+/// Returns zeros for `rows` rows, or for one run if the model is not batched; free dimensions are 1.
 ///
 /// # Errors
 /// An input of more than [`MAX_INPUT_BYTES`].
@@ -92,7 +92,7 @@ fn wanted_input(
     Ok(WarmupTensor { shape, data })
 }
 
-/// A shape with free dimensions as 1, the batch dimension set.
+/// Returns a shape with free dimensions as 1 and the batch dimension set.
 fn free_as_one(spec: &TensorSpec, batch: Option<i64>) -> Vec<i64> {
     let mut shape: Vec<i64> = spec.shape.iter().map(|&dim| if dim < 0 { 1 } else { dim }).collect();
     if let (Some(batch), Some(first)) = (batch, shape.first_mut()) {
@@ -121,8 +121,8 @@ pub fn zero_bytes(dtype: DataType, shape: &[i64]) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Random elements in the place of zeros: floats from 0 to 1, truth values, integers of any value. Strings stay empty.
-/// The numbers are those of SplitMix64 (Steele, Lea, Flood 2014), the same ones every time.
+/// Returns random elements instead of zeros: floats from 0 to 1, booleans, integers of any value. Strings stay empty.
+/// The numbers are those of SplitMix64 (Steele, Lea, Flood 2014), with a fixed seed.
 fn random(dtype: DataType, mut bytes: Vec<u8>) -> Vec<u8> {
     let mut state = 0_u64;
     let mut next = || {

@@ -1,7 +1,7 @@
-//! Weights in files beside a graph: which files, and how many bytes of each; and what files hold that were never fetched.
+//! External weights of a graph: their files and lengths, and placeholders of files that were not fetched.
 //!
-//! In: a graph's messages, and the beginnings of files. Out: what must be there, or what is there in its place. Reads
-//! nothing; whether a path may be followed is told by its caller.
+//! In: a graph's messages, and the first bytes of files. Out: the required files, or the placeholder found instead.
+//! Does no I/O; the caller decides if a path may be followed.
 
 use super::messages::{DATA_EXTERNAL, TensorProto};
 use std::collections::BTreeMap;
@@ -9,26 +9,26 @@ use std::fmt;
 
 /// First bytes of a git-lfs pointer, left in place of a file that was not fetched.
 const LFS_POINTER: &[u8] = b"version https://git-lfs";
-/// A pointer is shorter than this, by its specification.
+/// Maximum length of a pointer, by its specification.
 const LFS_POINTER_BYTES: usize = 1024;
 
 /// Data that a graph stores in other files.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct External {
-    /// The files with what must be in them, by their location as the graph writes it.
+    /// Files with their required contents, by location as written in the graph.
     pub files: BTreeMap<String, ExternalFile>,
-    /// Bytes of the largest tensor in them.
+    /// Bytes of the largest external tensor.
     pub largest_tensor: u64,
 }
 
 /// Requirements on a file of weights.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct ExternalFile {
-    /// Path relative to the graph's own folder: the location without steps that stay where they are.
+    /// Path relative to the graph's folder: the location without `.` steps.
     pub path: String,
-    /// Bytes that it has at least.
+    /// Minimum length in bytes.
     pub bytes: u64,
-    /// The tensor that ends there.
+    /// Tensor that ends there.
     pub tensor: String,
 }
 
@@ -42,17 +42,17 @@ impl ExternalFile {
             return Ok(());
         }
         Err(format!(
-            "its weights `{file}` have {found} bytes, and tensor `{}` ends at byte {}: the file is truncated, or not of this \
+            "the weights `{file}` have {found} bytes, but tensor `{}` ends at byte {}: the file is truncated, or not of this \
              graph; copy or download it again",
             self.tensor, self.bytes
         ))
     }
 }
 
-/// Reads what tensors of a graph refer to; `is_path` says whether a location is a path inside the graph's folder.
+/// Returns the external data of a graph's tensors; `is_path` is true for paths inside the graph's folder.
 ///
 /// # Errors
-/// A tensor that says no location, or one that leaves the folder, by name.
+/// A tensor without a location, or with one that leaves the folder, by name.
 pub fn external<'a>(
     tensors: impl IntoIterator<Item = &'a TensorProto>,
     is_path: impl Fn(&str) -> bool,
@@ -69,9 +69,7 @@ impl External {
         let Some(location) = entry(tensor, "location") else {
             let name = &tensor.name;
             return match tensor.data_location {
-                DATA_EXTERNAL => Err(format!(
-                    "tensor `{name}` keeps its data elsewhere but does not say where"
-                )),
+                DATA_EXTERNAL => Err(format!("external tensor `{name}` does not have a location")),
                 _ => Ok(()),
             };
         };
@@ -80,7 +78,7 @@ impl External {
         let path = steps.join("/");
         if !is_path(&path) {
             return Err(format!(
-                "the weights of `{}` lie in {location:?}, which is no path inside the version's folder",
+                "the weights of `{}` are outside the version's folder: {location:?}",
                 tensor.name
             ));
         }
@@ -101,7 +99,7 @@ fn entry<'a>(tensor: &'a TensorProto, key: &str) -> Option<&'a str> {
     entry.map(|entry| entry.value.as_str())
 }
 
-/// Bits of an element by its `TensorProto.DataType`; none for one that came later.
+/// Bits of an element by its `TensorProto.DataType`; `None` for later types.
 fn element_bits(data_type: i32) -> Option<u64> {
     Some(match data_type {
         2 | 3 | 9 | 17..=20 | 24 => 8,
@@ -124,7 +122,7 @@ fn number(tensor: &TensorProto, key: &str) -> u64 {
     entry(tensor, key).and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
-/// Bytes of a tensor in its file, by its shape; by its record where its type is not known.
+/// Minimum bytes of a tensor in its file: by its shape, or by its record if its type is unknown.
 fn least_bytes(tensor: &TensorProto) -> u64 {
     match element_bits(tensor.data_type) {
         Some(bits) => elements(tensor).saturating_mul(bits).div_ceil(8),
@@ -132,8 +130,8 @@ fn least_bytes(tensor: &TensorProto) -> u64 {
     }
 }
 
-/// Bytes of a tensor's elements: what its record says, or where that is less or missing, what its shape says. Types that
-/// came later are taken for the largest, and parts of bytes for whole ones.
+/// Maximum bytes of a tensor's elements: by its record or its shape, whichever is larger. Later types count as the
+/// largest, parts of bytes as whole bytes.
 fn most_bytes(tensor: &TensorProto) -> u64 {
     let bytes = element_bits(tensor.data_type).map_or(16, |bits| bits.div_ceil(8));
     elements(tensor).saturating_mul(bytes).max(number(tensor, "length"))
@@ -142,9 +140,9 @@ fn most_bytes(tensor: &TensorProto) -> u64 {
 /// Placeholder stored in place of a file's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placeholder {
-    /// git-lfs has not fetched it; so many bytes it would have, where the pointer says.
+    /// Pointer of git-lfs, with the bytes of the file if the pointer has them.
     LfsPointer(Option<u64>),
-    /// A web page: a link to a page was downloaded in the place of the file.
+    /// Web page, downloaded instead of the file.
     WebPage,
 }
 
@@ -170,14 +168,10 @@ impl fmt::Display for Placeholder {
         match self {
             Self::LfsPointer(Some(bytes)) => write!(
                 f,
-                "a git-lfs pointer to a file of {bytes} bytes, and not the file: run `git lfs pull` where it was cloned"
+                "a git-lfs pointer to a file of {bytes} bytes, not the file: run `git lfs pull` in the clone"
             ),
-            Self::LfsPointer(None) => {
-                f.write_str("a git-lfs pointer, and not the file: run `git lfs pull` where it was cloned")
-            }
-            Self::WebPage => {
-                f.write_str("a web page, and not the file: download the file itself, not the page that shows it")
-            }
+            Self::LfsPointer(None) => f.write_str("a git-lfs pointer, not the file: run `git lfs pull` in the clone"),
+            Self::WebPage => f.write_str("a web page, not the file: download the file itself"),
         }
     }
 }
@@ -228,9 +222,9 @@ mod tests {
     #[test]
     fn a_location_that_leaves_the_folder_or_is_missing_is_refused() {
         let error = read(&[tensor("w", &[("location", "../w.bin")])]).unwrap_err();
-        assert!(error.contains("the weights of `w` lie in \"../w.bin\""), "{error}");
+        assert!(error.contains("outside the version's folder: \"../w.bin\""), "{error}");
         let error = read(&[tensor("w", &[])]).unwrap_err();
-        assert!(error.contains("`w` keeps its data elsewhere"), "{error}");
+        assert!(error.contains("`w` does not have a location"), "{error}");
     }
 
     #[test]

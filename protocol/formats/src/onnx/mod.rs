@@ -1,7 +1,7 @@
 //! ONNX files: their protobuf messages, and every tensor that one holds or refers to.
 //!
-//! In: a model's bytes or messages. Out: its tensors, in the graph, in subgraphs and in functions, and the files that it
-//! keeps weights in. The caller decides if a tensor's data may lie where it says.
+//! In: a model's bytes or messages. Out: its tensors, in the graph, in subgraphs and in functions, and its files of
+//! weights. The caller decides if a location may be read.
 
 mod external;
 
@@ -12,7 +12,7 @@ pub mod messages {
     pub use dimension::Value as DimensionValue;
     pub use tensor_proto::DataType as ElementType;
 
-    /// `TensorProto.data_location` of a tensor whose elements lie in another file.
+    /// `TensorProto.data_location` of a tensor with its elements in another file.
     pub const DATA_EXTERNAL: i32 = 1;
 
     include!(concat!(env!("OUT_DIR"), "/onnx.rs"));
@@ -24,10 +24,10 @@ use bytes::Bytes;
 use messages::{AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto};
 use prost::Message as _;
 
-/// Reads a file's messages. Weights stay slices of `onnx`.
+/// Decodes a model. Weights stay slices of `onnx`.
 ///
 /// # Errors
-/// Bytes that are no ONNX model: what they are, if known, and what to do.
+/// Bytes that are not an ONNX model: their kind, if known, and advice.
 pub fn decode(onnx: Bytes) -> Result<ModelProto, String> {
     if let Some(placeholder) = Placeholder::of(&onnx) {
         return Err(format!("it is {placeholder}"));
@@ -36,14 +36,14 @@ pub fn decode(onnx: Bytes) -> Result<ModelProto, String> {
         let told = error.to_string();
         if told.contains("UTF-8") {
             return format!(
-                "a name or text in it is no UTF-8, which ONNX asks for: rename it where the model was made, and export it \
+                "a name or text in it is not UTF-8, as ONNX requires: rename it in the model's source, and export it \
                  again ({told})"
             );
         }
-        format!("no ONNX model, or a damaged or truncated one: copy or download it again ({told})")
+        format!("not an ONNX model, or damaged or truncated: copy or download it again ({told})")
     })?;
     if model.graph.is_none() {
-        return Err("no ONNX model: it has no graph".to_owned());
+        return Err("not an ONNX model: missing graph".to_owned());
     }
     Ok(model)
 }
@@ -69,7 +69,7 @@ pub fn all_tensors(model: &ModelProto) -> Vec<&TensorProto> {
     found
 }
 
-// Messages nest no deeper than prost reads them, so recursion is bounded.
+// prost limits the nesting of messages, so recursion is bounded.
 fn in_graph<'a>(graph: &'a GraphProto, found: &mut Vec<&'a TensorProto>) {
     found.extend(&graph.initializer);
     in_sparse(&graph.sparse_initializer, found);

@@ -25,15 +25,15 @@ fn what_is_no_model_is_told_by_what_it_is() {
     let at = latin.windows(5).position(|name| name == b"first").unwrap();
     latin[at] = 0xe9;
     for (bytes, told) in [
-        (latin, "is no UTF-8"),
+        (latin, "is not UTF-8"),
         (bytes[..bytes.len() - 3].to_vec(), "damaged or truncated"),
-        (Vec::new(), "it has no graph"),
+        (Vec::new(), "missing graph"),
         (
             b"version https://git-lfs.github.com/spec/v1\nsize 7\n".to_vec(),
             "git lfs pull",
         ),
         (b"<!doctype html>".to_vec(), "a web page"),
-        (b"PK\x03\x04 a zip file".to_vec(), "no ONNX model"),
+        (b"PK\x03\x04 a zip file".to_vec(), "not an ONNX model"),
     ] {
         let error = decode(bytes.into()).unwrap_err();
         assert!(error.contains(told), "{error}\n  should say {told}");

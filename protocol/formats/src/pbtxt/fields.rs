@@ -76,7 +76,7 @@ impl Refusals {
         let mut seen = BTreeSet::new();
         for field in self.note(message.message()).unwrap_or_default() {
             if !repeated.contains(&field.name.as_str()) && !seen.insert(&field.name) {
-                self.0.push(field.refuse("is given twice"));
+                self.0.push(field.refuse("duplicate field"));
             }
             let result = read(self, field);
             self.note(result);
@@ -95,7 +95,7 @@ impl Refusals {
             [] => None,
             [one] => Some(one.told(text)),
             all => {
-                let mut told = format!("{} things in it cannot be served as they are:", all.len());
+                let mut told = format!("{} entries cannot be served as they are:", all.len());
                 for refusal in all.iter().take(MAX_TOLD) {
                     told.push_str(&format!("\n  {}", refusal.told(text)));
                 }
@@ -117,14 +117,14 @@ impl Field {
         }
     }
 
-    /// Returns the error of a field that has no counterpart.
+    /// Returns the error of an unsupported field.
     pub(super) fn unknown(&self) -> Refusal {
-        self.refuse("has no counterpart here: remove it, or serve the model without it from config.toml")
+        self.refuse("not supported: remove it, or use config.toml instead")
     }
 
     pub(super) fn text(&self) -> Result<&str, Refusal> {
         match &self.value {
-            Value::String(bytes) => std::str::from_utf8(bytes).map_err(|_| self.refuse("no UTF-8 text")),
+            Value::String(bytes) => std::str::from_utf8(bytes).map_err(|_| self.refuse("not UTF-8")),
             _ => Err(self.refuse("a string in quotes is expected")),
         }
     }

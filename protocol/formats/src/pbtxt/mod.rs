@@ -11,7 +11,7 @@ use fields::{Field, Refusal, Value, short};
 
 /// Maximum length of a text, in bytes.
 pub const MAX_BYTES: usize = 1 << 20;
-/// Maximum messages inside each other.
+/// Maximum nesting depth of messages.
 const MAX_DEPTH: usize = 32;
 
 /// Parses a text to a field without a name, whose message holds the others.
@@ -22,7 +22,7 @@ fn parse(text: &str) -> Result<Field, Refusal> {
         path: Vec::new(),
     };
     if text.len() > MAX_BYTES {
-        let what = format!("{} bytes, the most that is read is {MAX_BYTES}", text.len());
+        let what = format!("{} bytes; the limit is {MAX_BYTES}", text.len());
         return parser.refuse(0, what);
     }
     Ok(Field {
@@ -35,9 +35,9 @@ fn parse(text: &str) -> Result<Field, Refusal> {
 
 struct Parser<'a> {
     text: &'a str,
-    /// Text behind the current place.
+    /// Text after the current position.
     rest: &'a str,
-    /// Names of the fields around the place.
+    /// Names of the fields around the position.
     path: Vec<&'a str>,
 }
 
@@ -75,7 +75,7 @@ impl<'a> Parser<'a> {
                 }
             }
         };
-        self.refuse(self.at(), format!("{wanted} is expected here, not {found}"))
+        self.refuse(self.at(), format!("expected {wanted}, found {found}"))
     }
 
     /// Skips blanks and comments, and returns the next character; `None` at the end of the text.
@@ -164,7 +164,7 @@ impl<'a> Parser<'a> {
         let value = match first {
             Some(open @ ('{' | '<')) => {
                 if self.path.len() > MAX_DEPTH {
-                    return self.refuse(at, format!("more than {MAX_DEPTH} messages inside each other"));
+                    return self.refuse(at, format!("messages nested more than {MAX_DEPTH} deep"));
                 }
                 self.take(open);
                 Value::Message(self.message(Some(if open == '{' { '}' } else { '>' }))?)
@@ -215,7 +215,7 @@ impl<'a> Parser<'a> {
         let float = float.or_else(|e| text.strip_suffix(['f', 'F']).ok_or(e)?.parse());
         match float {
             Ok(float) if may_be_float => Ok(Value::Float(float * sign as f64)),
-            _ => self.refuse(at, format!("`{}` is no number", short(text))),
+            _ => self.refuse(at, format!("invalid number: `{}`", short(text))),
         }
     }
 
@@ -269,16 +269,16 @@ impl<'a> Parser<'a> {
                 let wanted = if char == 'u' { 4 } else { 8 };
                 let (digits, code) = self.digits(wanted, 16);
                 let char = code.filter(|_| digits.len() == wanted).and_then(char::from_u32);
-                let char = char.ok_or_else(|| format!("`\\{digits}` is no character"))?;
+                let char = char.ok_or_else(|| format!("invalid character: `\\{digits}`"))?;
                 bytes.extend(char.encode_utf8(&mut [0; 4]).bytes());
                 return Ok(());
             }
-            other => return Err(format!("`\\{other}` is no escape")),
+            other => return Err(format!("invalid escape: `\\{other}`")),
         });
         Ok(())
     }
 
-    /// Takes at most so many digits; returns them, and their value.
+    /// Takes at most `most` digits; returns them and their value.
     fn digits(&mut self, most: usize, radix: u32) -> (&'a str, Option<u32>) {
         let is_digit = |char: &char| char.is_digit(radix);
         let count = self.rest.chars().take(most).take_while(is_digit).count();

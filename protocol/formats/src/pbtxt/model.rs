@@ -1,11 +1,10 @@
 //! Triton's `config.pbtxt` of an ONNX model, as far as it maps onto a [`ModelConfig`].
 //!
-//! In: the text, and the name of the model's folder. Out: the config, or every key that does not map, with its place:
-//! a model is served as its file says or not at all. Fields: Triton's `model_config.proto`. A field that is left out has
-//! Triton's default, with two exceptions. Without `max_batch_size` nothing is batched, as protobuf has it; Triton as
-//! it runs by default completes a file that does not list both inputs and outputs with 4 where the graph's first dimensions
-//! are free, which says nothing of whether rows are independent. And where there are batches, they may always be formed of
-//! whatever is queued at the same moment.
+//! In: the text, and the name of the model's folder. Out: the config, or every key that does not map, with its place: a
+//! model is served as its file says or not at all. Fields: Triton's `model_config.proto`. An absent field has Triton's
+//! default, with two exceptions. First, nothing is batched without `max_batch_size`. Triton by default sets it to 4 in
+//! a file that does not list both inputs and outputs if the graph's first dimensions are free, which does not show that
+//! rows are independent. Second, a batch may always be formed of the requests queued at the same moment.
 
 use super::fields::{Field, Refusal, Refusals, Value, short};
 use super::parse;
@@ -36,7 +35,7 @@ const PARTS: [(&str, &str); 6] = [
 /// Reads the `config.pbtxt` of the model in the folder `model`.
 ///
 /// # Errors
-/// The first thing that is no text format, or everything that does not map, each with line, column and key.
+/// The first syntax error, or every field that does not map, each with line, column and key.
 pub fn model_config(text: &str, model: &str) -> Result<ModelConfig, BadModelFile> {
     let root = parse(text).map_err(|refusal| BadModelFile(refusal.told(text)))?;
     let mut refusals = Refusals::default();
@@ -44,7 +43,7 @@ pub fn model_config(text: &str, model: &str) -> Result<ModelConfig, BadModelFile
     for (part, what) in config.problems() {
         let field = PARTS.iter().find(|(key, _)| *key == part);
         let field = field.map_or(part, |(_, field)| field);
-        // A value that was refused above leaves a default behind, of which nothing can be said.
+        // A refused value leaves its default behind, which is not checked.
         if refusals.concern(field) || refusals.concern("max_batch_size") {
             continue;
         }
@@ -62,7 +61,7 @@ pub fn model_config(text: &str, model: &str) -> Result<ModelConfig, BadModelFile
 
 fn config(root: &Field, model: &str, refusals: &mut Refusals) -> ModelConfig {
     let mut config = ModelConfig::default();
-    // Triton forms no batches unless it is told to, and waits for none unless it is told how long.
+    // Triton does not batch by default, and does not delay requests without a delay.
     config.batching.max_delay_us = 0;
     let (mut max_batch_size, mut batching) = (None, None);
     let mut groups = Vec::new();
@@ -93,7 +92,7 @@ fn config(root: &Field, model: &str, refusals: &mut Refusals) -> ModelConfig {
     }
     match (max_batch_size, batching) {
         (None, Some(batching)) => {
-            refusals.push(batching.refuse("`max_batch_size` is missing: the most rows of a run"));
+            refusals.push(batching.refuse("`max_batch_size` is missing: set it to the maximum rows of a run"));
         }
         // Without batches no request waits for others.
         (Some(0), _) => config.batching.max_delay_us = 0,
@@ -103,11 +102,11 @@ fn config(root: &Field, model: &str, refusals: &mut Refusals) -> ModelConfig {
     config
 }
 
-/// Checks a field that may only have the value of this server.
+/// Checks a field that must have this server's value.
 fn check_fixed(field: &Field, model: &str, refusals: &mut Refusals) -> Result<(), Refusal> {
     let only = |wanted: &str| match field.text()? {
         text if text == wanted || text.is_empty() => Ok(()),
-        other => Err(field.refuse(format!("`{}` is not served here, only `{wanted}`", short(other)))),
+        other => Err(field.refuse(format!("`{}` is not supported, only `{wanted}`", short(other)))),
     };
     let mut all_false = |name: &str| {
         refusals.each(field, &[], |_, inner| match inner.name == name {
@@ -131,11 +130,11 @@ fn check_fixed(field: &Field, model: &str, refusals: &mut Refusals) -> Result<()
         "model_transaction_policy" => all_false("decoupled"),
         "response_cache" => all_false("enable"),
         "sequence_batching" => Err(field.refuse(
-            "sequences are not offered here: give the graph its state as an input and an output, which clients send on, and remove \
+            "sequences are not supported: make the state an input and an output of the graph, which clients pass on, and remove \
              `sequence_batching`",
         )),
         "ensemble_scheduling" => Err(field.refuse(
-            "ensembles are not offered here: serve one graph of all steps, or have clients call the models one after the other",
+            "ensembles are not supported: serve one graph of all steps, or call the models one after the other",
         )),
         _ => Err(field.unknown()),
     }
@@ -180,7 +179,7 @@ fn dynamic_batching(field: &Field, config: &mut ModelConfig, refusals: &mut Refu
     });
 }
 
-/// Reads the limits of the queue. With them, requests may not set their own time unless the policy lets them.
+/// Reads the limits of the queue. With them, requests may only set their own timeout if the policy allows it.
 fn queue_policy(field: &Field, batching: &mut BatchingConfig, refusals: &mut Refusals) {
     batching.allow_timeout_override = false;
     refusals.each(field, &[], |_, inner| {
@@ -200,7 +199,7 @@ fn optimization(field: &Field, refusals: &mut Refusals) {
         "graph" => {
             refusals.each(inner, &[], |_, level| match (level.name.as_str(), &level.value) {
                 ("level", Value::Integer(0)) => Ok(()),
-                ("level", _) => Err(level.refuse("only level 0 is offered: every optimisation")),
+                ("level", _) => Err(level.refuse("only level 0 is supported: every optimisation")),
                 _ => Err(level.unknown()),
             });
             Ok(())
@@ -216,7 +215,7 @@ fn instance_group(group: &Field, refusals: &mut Refusals) -> (u32, InstanceKind)
     refusals.each(group, &["gpus"], |_, field| {
         match field.name.as_str() {
             "gpus" if field.value == Value::Integer(0) => {}
-            "gpus" => return Err(field.refuse("only GPU 0 is used here")),
+            "gpus" => return Err(field.refuse("only GPU 0 is supported")),
             "name" => drop(field.text()?),
             // Triton reads 0 as its default.
             "count" => count = field.unsigned::<u32>()?.max(1),
@@ -225,7 +224,7 @@ fn instance_group(group: &Field, refusals: &mut Refusals) -> (u32, InstanceKind)
                     "KIND_AUTO" => InstanceKind::Auto,
                     "KIND_CPU" => InstanceKind::Cpu,
                     "KIND_GPU" => InstanceKind::Gpu,
-                    other => return Err(field.refuse(format!("`{}` is not offered here", short(other)))),
+                    other => return Err(field.refuse(format!("`{}` is not supported", short(other)))),
                 }
             }
             "passive" => field.is_false()?,
@@ -247,7 +246,7 @@ fn entry(field: &Field) -> Result<(&str, &Field), Refusal> {
         match (named.next(), named.next()) {
             (Some(one), None) => Ok(one),
             (None, _) => Err(field.refuse(format!("`{name}` is missing"))),
-            (_, Some(second)) => Err(second.refuse("is given twice")),
+            (_, Some(second)) => Err(second.refuse("duplicate field")),
         }
     };
     Ok((one("key")?.text()?, one("value")?))
@@ -265,9 +264,9 @@ fn parameter(field: &Field, config: &mut ModelConfig) -> Result<(), Refusal> {
     }
     let threads = || {
         let threads = text.parse::<u32>();
-        // 0 leaves the number to ONNX Runtime in Triton; here it is the default of one.
+        // 0 leaves the number to ONNX Runtime in Triton; here it means the default of 1.
         let threads = threads.map(|threads| threads.max(1));
-        threads.map_err(|_| value.refuse(format!("`{key}` = `{}` is no number of threads", short(text))))
+        threads.map_err(|_| value.refuse(format!("invalid number of threads in `{key}`: `{}`", short(text))))
     };
     match (key, text) {
         ("intra_op_thread_count", _) => config.instances.get_or_insert_default().intra_op_threads = threads()?,
@@ -288,7 +287,12 @@ fn data_type(field: &Field) -> Result<DataType, Refusal> {
         word => word.strip_prefix("TYPE_").unwrap_or(""),
     };
     let known = name.parse().ok().filter(|_| word != "TYPE_BYTES");
-    known.ok_or_else(|| field.refuse(format!("`{}` is no data type such as TYPE_FP32", short(word))))
+    known.ok_or_else(|| {
+        field.refuse(format!(
+            "unknown data type: `{}`; use one such as TYPE_FP32",
+            short(word)
+        ))
+    })
 }
 
 fn dimension(field: &Field) -> Result<i64, Refusal> {
@@ -296,7 +300,7 @@ fn dimension(field: &Field) -> Result<i64, Refusal> {
         Value::Integer(dim) if dim == -1 || dim > 0 => {
             i64::try_from(dim).map_err(|_| field.refuse("a dimension is too large"))
         }
-        _ => Err(field.refuse("a dimension is at least 1, or -1 where it is free")),
+        _ => Err(field.refuse("a dimension is at least 1, or -1 if it is free")),
     }
 }
 
@@ -312,9 +316,9 @@ fn tensor(field: &Field, refusals: &mut Refusals) -> Option<DeclaredTensor> {
                 has_type = true;
                 datatype = Some(data_type(inner)?);
             }
-            // Tells clients how images lie; the tensor is the same.
+            // Describes the layout of images to clients; the tensor is the same.
             "format" if matches!(inner.word()?, "FORMAT_NONE" | "FORMAT_NCHW" | "FORMAT_NHWC") => {}
-            "format" => return Err(inner.refuse("is none of FORMAT_NONE, FORMAT_NCHW and FORMAT_NHWC")),
+            "format" => return Err(inner.refuse("must be FORMAT_NONE, FORMAT_NCHW or FORMAT_NHWC")),
             "is_shape_tensor" | "allow_ragged_batch" | "optional" | "is_non_linear_format_io" => inner.is_false()?,
             "reshape" => {
                 let mut shape = Vec::new();
@@ -369,7 +373,7 @@ fn warmup(field: &Field, refusals: &mut Refusals) -> WarmupSample {
                 if let Some(input) = warmup_input(value, refusals)
                     && sample.inputs.insert(name.to_owned(), input).is_some()
                 {
-                    return Err(inner.refuse(format!("`{}` is given twice", short(name))));
+                    return Err(inner.refuse(format!("duplicate input: `{}`", short(name))));
                 }
             }
             _ => return Err(inner.unknown()),
@@ -406,7 +410,7 @@ fn warmup_input(field: &Field, refusals: &mut Refusals) -> Option<WarmupInput> {
 /// Reads the element values of a field, if it has any.
 fn warmup_data(field: &Field) -> Result<Option<WarmupData>, Refusal> {
     Ok(match field.name.as_str() {
-        // The graph's type is taken; a file that says another is caught with the inputs.
+        // The graph's type is used; a file of another type is detected with the inputs.
         "data_type" => data_type(field).map(|_| None)?,
         "zero_data" => field.flag()?.then_some(WarmupData::Zero),
         "random_data" => field.flag()?.then_some(WarmupData::Random),

@@ -81,31 +81,31 @@ fn what_is_wrong_is_told_with_its_place_and_key() {
     for (text, told) in [
         (
             "a",
-            "line 1, column 2: `a`: `:` or `{` is expected here, not the end of the text",
+            "line 1, column 2: `a`: expected `:` or `{`, found the end of the text",
         ),
-        ("a: ", "`a`: a value is expected here, not the end"),
+        ("a: ", "`a`: expected a value, found the end"),
         ("a 5", "line 1, column 3: `a`"),
-        ("a: 5 }", "line 1, column 6: a field is expected here, not `}`"),
-        ("x {\n  b: 089\n}", "line 2, column 6: `x.b`: `089` is no number"),
-        ("x { b: 1", "`x`: a field or `}` is expected here"),
+        ("a: 5 }", "line 1, column 6: expected a field, found `}`"),
+        ("x {\n  b: 089\n}", "line 2, column 6: `x.b`: invalid number: `089`"),
+        ("x { b: 1", "`x`: expected a field or `}`"),
         ("x { b: 1 >", "a field or `}`"),
         ("a: \"open\nb: 1", "line 1, column 4: `a`: a string begins here"),
-        ("a: \"\\q\"", "`\\q` is no escape"),
+        ("a: \"\\q\"", "invalid escape: `\\q`"),
         ("a: \"\\777\"", "more than a byte"),
         ("a: [1, 2", "`,` or `]`"),
-        ("a: [1,]", "a value is expected here, not `]`"),
-        ("a [1]", "`{` is expected here, not `1`"),
+        ("a: [1,]", "expected a value, found `]`"),
+        ("a [1]", "`{`, found `1`"),
         ("[type.googleapis.com/x] { }", "extensions"),
-        ("a: 1.2.3", "`1.2.3` is no number"),
-        ("a: 5x", "`5x` is no number"),
-        ("a: 0x", "`0x` is no number"),
-        ("a: @", "line 1, column 4: `a`: a value is expected here, not `@`"),
+        ("a: 1.2.3", "invalid number: `1.2.3`"),
+        ("a: 5x", "invalid number: `5x`"),
+        ("a: 0x", "invalid number: `0x`"),
+        ("a: @", "line 1, column 4: `a`: expected a value, found `@`"),
     ] {
         let error = error(text);
         assert!(error.contains(told), "{text:?}: {error}\n  should say {told}");
     }
-    assert!(error(&"a {".repeat(10_000)).contains("inside each other"));
-    assert!(error(&" ".repeat(MAX_BYTES + 1)).contains("the most that is read"));
+    assert!(error(&"a {".repeat(10_000)).contains("messages nested more than"));
+    assert!(error(&" ".repeat(MAX_BYTES + 1)).contains("the limit is"));
 }
 
 /// Trees, and their text.

@@ -1,8 +1,8 @@
-//! The features of a `TFRecord`'s record, as `tf.train.Example` has them, and a table's rows in them.
+//! Features of a `TFRecord` record, as in `tf.train.Example`, and a table's rows in them.
 //!
-//! `FP32` lies in a list of floats and `INT64` in a list of integers, as training code expects; every other type lies as its
-//! little-endian bytes in a list of one element, so that nothing is rounded. Keys lie as integers or as text. The messages are
-//! generated from `protocol/formats/proto/example.proto`.
+//! `FP32` is a list of floats and `INT64` a list of integers, as training code expects; every other type is stored as
+//! its little-endian bytes in a list of one element, so that nothing is rounded. Keys are integers or text. The
+//! messages are generated from `protocol/formats/proto/example.proto`.
 
 use super::ShardError;
 use crate::table::{Column, KeyColumn, KeyKind, TableSchema};
@@ -15,12 +15,12 @@ use tierlab_protocol::tensor::DataType;
 /// The feature that holds the sample's key.
 pub const KEY_FEATURE: &str = "__key__";
 
-/// Behind the name of a column that would be [`KEY_FEATURE`]: tables made of samples are keyed by such a one.
+/// Suffix of a column named [`KEY_FEATURE`], which tables made of samples have.
 const COLUMN: &str = ".column";
 
-/// The feature of a column.
+/// Returns the feature of a column.
 fn feature_name(column: &str) -> Cow<'_, str> {
-    // So that no two columns meet.
+    // Two columns never share a feature.
     match column.strip_prefix(KEY_FEATURE) {
         Some(rest) if rest.is_empty() || rest.starts_with(COLUMN) => Cow::Owned(format!("{column}{COLUMN}")),
         _ => Cow::Borrowed(column),
@@ -29,8 +29,8 @@ fn feature_name(column: &str) -> Cow<'_, str> {
 
 include!(concat!(env!("OUT_DIR"), "/tensorflow.rs"));
 
-/// The record of a row: a feature for each column, its key if it has one, and the sample's key. A column that is called as the sample's key
-/// is the feature `__key__.column`.
+/// Returns the record of a row: a feature for each column, its key if it has one, and the sample's key. A column named
+/// as the sample's key is the feature `__key__.column`.
 pub fn of_row(schema: &TableSchema, key: &str, row: &[u8]) -> Vec<u8> {
     let mut feature = BTreeMap::new();
     let kind = Some(bytes_list(key.as_bytes().to_vec()));
@@ -75,7 +75,7 @@ fn bytes_list(bytes: Vec<u8>) -> Kind {
 /// Writes the columns of a record into `row`, one zeroed stride. `offset` is the record's, for errors.
 ///
 /// # Errors
-/// A record that is no `Example` or has another key, or a column that is not there, or is of another type or length.
+/// A record that is not an `Example` or has another key, or a column that is missing or of another type or length.
 pub fn into_row(schema: &TableSchema, key: &str, record: &[u8], offset: u64, row: &mut [u8]) -> Result<(), ShardError> {
     let fail = |what: String| ShardError::new("Example", offset, what);
     let example = Example::decode(record).map_err(|e| fail(e.to_string()))?;
@@ -95,16 +95,19 @@ pub fn into_row(schema: &TableSchema, key: &str, record: &[u8], offset: u64, row
         )));
     }
     for column in &schema.columns {
-        let feature = of_column(&column.name).ok_or_else(|| fail(format!("no feature `{}`", column.name)))?;
+        let feature = of_column(&column.name).ok_or_else(|| fail(format!("missing feature `{}`", column.name)))?;
         put(column, feature, row).ok_or_else(|| {
             let (name, dtype, shape) = (&column.name, column.dtype, &column.shape);
-            fail(format!("feature `{name}` is no {} of shape {shape:?}", dtype.as_str()))
+            fail(format!(
+                "feature `{name}` is not a {} of shape {shape:?}",
+                dtype.as_str()
+            ))
         })?;
     }
     match &schema.key {
         Some(column) if !of_column(&column.name).is_some_and(|feature| put_key(column, feature, row)) => {
             let (name, kind) = (&column.name, column.kind.as_str());
-            Err(fail(format!("no feature `{name}` that holds a key of kind {kind}")))
+            Err(fail(format!("missing feature `{name}` with a key of kind {kind}")))
         }
         _ => Ok(()),
     }

@@ -1,4 +1,4 @@
-//! The index of a shard: where the bytes of each sample lie, so that a look-up is one read of one range.
+//! Index of a shard: the byte range of each sample, so that a look-up is one read.
 //!
 //! ```text
 //! 0      8        magic "TLSHRD01"
@@ -8,31 +8,31 @@
 //! 24     …        for each sample, in order of key: bytes of the key, u16 LE; the key, UTF-8; its first byte in the shard,
 //!                 u64 LE; its bytes, u32 LE; their CRC-32C, u32 LE
 //! ```
-//! The checksum covers what tar itself has none for; and bytes of another version of the shard do not fit it.
+//! The samples' checksums cover contents, which tar does not, and detect another version of the shard.
 
 use super::{MAX_SAMPLE_BYTES, ShardError};
 use std::ops::Range;
 
 /// The first eight bytes.
 pub const MAGIC: [u8; 8] = *b"TLSHRD01";
-/// The ending that the index has behind its shard's name.
+/// Extension of the index after its shard's name.
 pub const EXTENSION: &str = "index";
-/// The largest index accepted, in bytes.
+/// Maximum size of an index, in bytes.
 pub const MAX_INDEX_BYTES: u64 = 256 << 20;
-/// The longest key, in bytes.
+/// Maximum length of a key, in bytes.
 pub const MAX_KEY_BYTES: usize = 4096;
 const PRELUDE: usize = 24;
-/// The fewest bytes that a sample takes in an index.
+/// Minimum bytes of a sample in an index.
 const LEAST: usize = 2 + 8 + 4 + 4;
 
 /// Position of a sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
-    /// Its key.
+    /// Key of the sample.
     pub key: String,
-    /// Its bytes in the shard, headers and checksums included.
+    /// Byte range in the shard, headers and checksums included.
     pub range: Range<u64>,
-    /// Their CRC-32C.
+    /// CRC-32C of these bytes.
     pub crc: u32,
 }
 
@@ -44,10 +44,10 @@ pub struct ShardIndex {
 }
 
 impl ShardIndex {
-    /// The index of a shard of so many bytes.
+    /// Creates the index of a shard of `shard_bytes` bytes.
     ///
     /// # Errors
-    /// A key that stands twice or is too long, a sample that is too large or lies beyond the shard's end.
+    /// A key that is duplicate or too long, a sample that is too large or beyond the shard's end.
     pub fn new(shard_bytes: u64, mut samples: Vec<Sample>) -> Result<Self, ShardError> {
         samples.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         let index = Self { shard_bytes, samples };
@@ -55,7 +55,7 @@ impl ShardIndex {
         Ok(index)
     }
 
-    /// Bytes of the shard that this is the index of.
+    /// Returns the bytes of the indexed shard.
     pub const fn shard_bytes(&self) -> u64 {
         self.shard_bytes
     }
@@ -65,12 +65,13 @@ impl ShardIndex {
         &self.samples
     }
 
-    /// Position of a key's sample; `None` if the shard has none.
+    /// Returns the position of a key's sample; `None` if the shard does not have it.
     pub fn find(&self, key: &str) -> Option<&Sample> {
         self.position(key, 0).map(|at| &self.samples[at])
     }
 
-    /// The number of a key's sample among [`samples`](Self::samples). It is looked for at `expected` first: scans go from one to the next.
+    /// Returns the number of a key's sample among [`samples`](Self::samples). Tries `expected` first: scans go from one
+    /// to the next.
     pub fn position(&self, key: &str, expected: usize) -> Option<usize> {
         if self.samples.get(expected).is_some_and(|sample| sample.key == key) {
             return Some(expected);
@@ -87,13 +88,13 @@ impl ShardIndex {
         for (i, sample) in self.samples.iter().enumerate() {
             let Range { start, end } = sample.range;
             if sample.key.len() > MAX_KEY_BYTES {
-                return fail(sample, "its key is longer than 4096 bytes");
+                return fail(sample, "the key is longer than 4096 bytes");
             }
             if start > end || end > self.shard_bytes || end - start > MAX_SAMPLE_BYTES {
-                return fail(sample, "it lies beyond the shard's end, or is larger than 80 MiB");
+                return fail(sample, "beyond the shard's end, or larger than 80 MiB");
             }
             if i > 0 && self.samples[i - 1].key >= sample.key {
-                return fail(sample, "its key stands twice, or not in order");
+                return fail(sample, "the key is duplicate or not in order");
             }
         }
         Ok(())
@@ -126,15 +127,12 @@ impl ShardIndex {
         let fail = |offset: usize, what: &str| ShardError::new("shard index", offset as u64, what);
         let mut rest = bytes;
         if take(&mut rest) != Some(MAGIC) {
-            return Err(fail(0, "it does not begin with TLSHRD01: no index of a shard"));
+            return Err(fail(0, "not an index of a shard: it does not begin with TLSHRD01"));
         }
-        let cut = || fail(bytes.len(), "it ends inside its head: cut off");
+        let cut = || fail(bytes.len(), "cut off inside its header");
         let crc = take(&mut rest).map(u32::from_le_bytes).ok_or_else(cut)?;
         if crc32c::crc32c(rest) != crc {
-            return Err(fail(
-                8,
-                "its checksum does not fit: damaged or cut off; lay the table out again",
-            ));
+            return Err(fail(8, "wrong checksum: damaged or cut off; lay the table out again"));
         }
         let count = take(&mut rest).map(u32::from_le_bytes).ok_or_else(cut)? as usize;
         let shard_bytes = take(&mut rest).map(u64::from_le_bytes).ok_or_else(cut)?;
@@ -146,11 +144,11 @@ impl ShardIndex {
         samples.try_reserve_exact(count).map_err(no_memory)?;
         for _ in 0..count {
             let at = bytes.len() - rest.len();
-            let sample = sample(&mut rest).ok_or_else(|| fail(at, "a sample is cut off, or its key is no UTF-8"))?;
+            let sample = sample(&mut rest).ok_or_else(|| fail(at, "a sample is cut off, or its key is not UTF-8"))?;
             samples.push(sample);
         }
         if !rest.is_empty() {
-            return Err(fail(bytes.len() - rest.len(), "bytes behind the last sample"));
+            return Err(fail(bytes.len() - rest.len(), "bytes after the last sample"));
         }
         let index = Self { shard_bytes, samples };
         index.check()?;

@@ -1,7 +1,7 @@
-//! Tables as shards: tar archives with `WebDataset`'s names, `TFRecord` files, and the index that lies beside each shard.
+//! Tables as shards: tar archives with `WebDataset`'s names, `TFRecord` files, and the index beside each shard.
 //!
-//! In: bytes, and where in a file they lie. Out: members, records, features, or an error that names the offset. No I/O, and
-//! no length that a file claims is believed: what is larger than a stated limit is refused before memory is asked for.
+//! In: bytes, and their position in a file. Out: members, records, features, or an error that names the offset. No I/O.
+//! Lengths that a file claims are not trusted: anything above a stated limit is refused before memory is allocated.
 //!
 //! - [`tar`]: POSIX.1-1988 (ustar), POSIX.1-2001 (pax) and GNU headers
 //! - [`tfrecord`]: lengths and masked checksums around each record
@@ -19,7 +19,7 @@ pub mod tfrecord;
 pub struct ShardError {
     /// Expected format: `tar`, `TFRecord`, `Example` or `shard index`.
     pub format: &'static str,
-    /// Byte offset in the file; in an `Example`, of the record that holds it.
+    /// Byte offset in the file; in an `Example`, of its record.
     pub offset: u64,
     /// Message, with advice if there is any.
     pub what: String,
@@ -38,7 +38,7 @@ impl From<ShardError> for String {
     }
 }
 
-/// The largest sample accepted, in bytes: as the largest row of a table, with what lies around it.
+/// Maximum size of a sample, in bytes: the largest row of a table, with its headers.
 pub const MAX_SAMPLE_BYTES: u64 = 80 << 20;
 
 /// Key and extension of a file in a shard: its path up to the first dot of its name, and the rest. `None` without an extension

@@ -1,17 +1,17 @@
 //! The headers of a tar archive.
 //!
 //! A header is a block of 512 bytes; the member's bytes follow, filled up to whole blocks; two blocks of zeros end the archive.
-//! Read are ustar, pax and GNU's long names; written is ustar. Source: POSIX.1-2017, `pax`, "Extended Description";
-//! GNU's numbers in base 256 and long names: <https://www.gnu.org/software/tar/manual/html_node/Standard.html>.
+//! Reads ustar, pax and GNU's long names; writes ustar. Source: POSIX.1-2017, `pax`, "Extended Description"; GNU's
+//! numbers in base 256 and long names: <https://www.gnu.org/software/tar/manual/html_node/Standard.html>.
 
 use super::{MAX_SAMPLE_BYTES, ShardError, key_and_extension};
 use std::ops::Range;
 
 /// Bytes of a block.
 pub const BLOCK: usize = 512;
-/// The largest extended header or long name that is read, in bytes.
+/// Maximum size of an extended header or long name, in bytes.
 pub const MAX_EXTENDED_BYTES: u64 = 64 << 10;
-/// The longest name that is written: what a ustar header holds without a prefix.
+/// Maximum length of a written name: a ustar header without a prefix.
 pub const MAX_NAME_BYTES: usize = 100;
 /// Bytes of the checksum in a header.
 const SUM: Range<usize> = 148..156;
@@ -19,15 +19,15 @@ const SUM: Range<usize> = 148..156;
 /// A file of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Its path in the archive.
+    /// Path in the archive.
     pub name: String,
     /// Offset of its first header.
     pub start: u64,
-    /// Its bytes, in the archive.
+    /// Byte range of the contents in the archive.
     pub body: Range<u64>,
 }
 
-/// Walks an archive from header to header. It says which bytes it needs; the bodies of files are not among them.
+/// Walks an archive from header to header. Requests the bytes that it needs; the bodies of files are not among them.
 #[derive(Debug, Default)]
 pub struct Walk {
     len: u64,
@@ -43,28 +43,28 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// A walk over an archive of so many bytes.
+    /// Creates a walk over an archive of `len` bytes.
     pub fn new(len: u64) -> Self {
         Self { len, ..Self::default() }
     }
 
-    /// True after the zero blocks that end a whole archive. An archive cut off between two members has none.
+    /// True after the zero blocks that end a whole archive. An archive cut off between two members does not have them.
     pub const fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// Returns the next file; `None` at the end. `read` appends the bytes of a range, of [`MAX_EXTENDED_BYTES`] at most; fewer
-    /// than [`BLOCK`] mean that the file ends there.
+    /// Returns the next file; `None` at the end. `read` appends the bytes of a range of at most [`MAX_EXTENDED_BYTES`];
+    /// fewer than [`BLOCK`] mean the end of the file.
     ///
     /// # Errors
-    /// A block that is no header, a size beyond the file's end or the limits, a name that is no UTF-8, a damaged extended
-    /// header; an error of `read`.
+    /// A block that is not a header, a size beyond the file's end or the limits, a name that is not UTF-8, a damaged
+    /// extended header; an error of `read`.
     pub fn next<E: From<ShardError>>(
         &mut self,
         mut read: impl FnMut(Range<u64>, &mut Vec<u8>) -> Result<(), E>,
     ) -> Result<Option<Member>, E> {
         let mut bytes = Vec::with_capacity(BLOCK);
-        // An archive that ends without blocks of zeros between two members is whole, as other readers have it.
+        // An archive that ends between two members without zero blocks is complete, as for other readers.
         while self.at < self.len || self.start.is_some() {
             let offset = self.at;
             bytes.clear();
@@ -82,13 +82,13 @@ impl Walk {
                     let what = "an extended header without its member: the file is damaged";
                     return Err(self.fail(what).into());
                 }
-                // Archives that were put behind each other are one to whoever did so; and a hole in the middle hides no members.
+                // Concatenated archives count as one, and a hole in the middle hides no members.
                 self.has_ended = true;
                 self.at += BLOCK as u64;
                 continue;
             }
             let (kind, body) = self.header(&block)?;
-            // A header of all members names and sizes no file here.
+            // A global header does not name or size a file here.
             if kind != b'g' {
                 self.start.get_or_insert(offset);
             }
@@ -97,7 +97,7 @@ impl Walk {
                 b'x' | b'L' => {
                     let count = body.end - body.start;
                     if count > MAX_EXTENDED_BYTES {
-                        let what = format!("an extended header of {count} bytes, of {MAX_EXTENDED_BYTES} at most");
+                        let what = format!("an extended header of {count} bytes; the limit is {MAX_EXTENDED_BYTES}");
                         return Err(self.fail(what).into());
                     }
                     bytes.clear();
@@ -119,42 +119,42 @@ impl Walk {
         ShardError::new("tar", self.at, what)
     }
 
-    /// Kind of a header, and the bytes behind it.
+    /// Returns the kind of a header and the range of the bytes after it.
     fn header(&mut self, block: &[u8; BLOCK]) -> Result<(u8, Range<u64>), ShardError> {
         check_sum(block).map_err(|what| match self.has_ended {
-            true => self.fail(format!("behind the end of an archive: {what}")),
+            true => self.fail(format!("after the end of an archive: {what}")),
             false => self.fail(what),
         })?;
-        let own = number(&block[124..136]).ok_or_else(|| self.fail("its size is no number"))?;
+        let own = number(&block[124..136]).ok_or_else(|| self.fail("invalid size"))?;
         let kind = block[156];
         let size = match kind {
             b'x' | b'g' | b'L' | b'K' => own,
-            // A pax size is the member's, not that of another extended header before it. Links, devices and folders have no bytes,
-            // whatever their size says.
+            // A pax size is the member's, not that of another extended header before it. Links, devices and folders do
+            // not have bytes, whatever their size says.
             _ => match (self.size.take(), kind) {
                 (_, b'1'..=b'6') => 0,
                 (size, _) => size.unwrap_or(own),
             },
         };
         if size > MAX_SAMPLE_BYTES {
-            return Err(self.fail(format!("a member of {size} bytes, of {MAX_SAMPLE_BYTES} at most")));
+            return Err(self.fail(format!("a member of {size} bytes; the limit is {MAX_SAMPLE_BYTES}")));
         }
         let start = self.at + BLOCK as u64;
         let (end, len) = (start + size, self.len);
         if end > len {
-            return Err(self.fail(format!("a member ends at {end}, the file at {len}: it was cut off")));
+            return Err(self.fail(format!("a member ends at {end}, but the file at {len}: it was cut off")));
         }
         Ok((kind, start..end))
     }
 
-    /// Takes the header of a member, whose extended headers were taken before. `None` for folders and the like, which have no
+    /// Reads the header of a member, after its extended headers. `None` for folders and the like, which do not have
     /// bytes.
     fn member(&mut self, block: &[u8; BLOCK], body: Range<u64>) -> Result<Option<Member>, ShardError> {
         let offset = self.at;
         let fail = |what: String| Err(ShardError::new("tar", offset, what));
         let kind = block[156];
         let Some(name) = self.name.take().or_else(|| own_name(block)) else {
-            return fail("its name is no UTF-8".to_owned());
+            return fail("a name is not UTF-8".to_owned());
         };
         let start = self.start.take().unwrap_or(offset);
         let is_sparse = std::mem::take(&mut self.is_sparse) || kind == b'S';
@@ -162,7 +162,7 @@ impl Walk {
         match kind {
             b'M' => {
                 return fail(format!(
-                    "`{name}` goes on from another volume: put the volumes together first"
+                    "`{name}` continues from another volume: join the volumes first"
                 ));
             }
             _ if is_sparse => {
@@ -173,7 +173,7 @@ impl Walk {
             b'1' | b'2' if is_sample => {
                 let link = if kind == b'1' { "hard" } else { "symbolic" };
                 return fail(format!(
-                    "`{name}` is a {link} link, and its bytes are elsewhere: pack it with --dereference --hard-dereference"
+                    "`{name}` is a {link} link without its bytes: pack it with --dereference --hard-dereference"
                 ));
             }
             _ => {}
@@ -183,19 +183,19 @@ impl Walk {
         Ok(is_file.then_some(Member { name, start, body }))
     }
 
-    /// Takes the bytes of an extended header or of a long name.
+    /// Reads the bytes of an extended header or of a long name.
     fn extended(&mut self, kind: u8, bytes: &[u8]) -> Result<(), ShardError> {
         if kind == b'x' {
             return self
                 .pax(bytes)
                 .ok_or_else(|| self.fail("an extended header is damaged"));
         }
-        let name = std::str::from_utf8(until_zero(bytes)).map_err(|_| self.fail("a long name is no UTF-8"))?;
+        let name = std::str::from_utf8(until_zero(bytes)).map_err(|_| self.fail("a long name is not UTF-8"))?;
         self.name = Some(name.to_owned());
         Ok(())
     }
 
-    /// Records as `LENGTH KEYWORD=VALUE\n`, the length of the whole record in decimal digits.
+    /// Reads records as `LENGTH KEYWORD=VALUE\n`, the length of the whole record in decimal digits.
     fn pax(&mut self, mut bytes: &[u8]) -> Option<()> {
         while !bytes.is_empty() {
             let space = bytes.iter().take(20).position(|&byte| byte == b' ')?;
@@ -216,7 +216,7 @@ impl Walk {
     }
 }
 
-/// Files of an archive, or of a piece of one that starts with a header at offset `base` of its file.
+/// Returns the files of an archive, or of a piece of one that starts with a header at offset `base` of its file.
 ///
 /// # Errors
 /// Same as [`Walk::next`]; offsets are those in the whole file.
@@ -242,21 +242,21 @@ pub fn members(bytes: &[u8], base: u64) -> Result<Vec<Member>, ShardError> {
     Ok(found)
 }
 
-/// A file at the front of an archive.
+/// File at the start of an archive.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected<'a> {
     /// Bytes of the file.
     pub body: &'a [u8],
-    /// True if it is named as an array of NumPy's, by a further `.npy`.
+    /// True if its name ends in a further `.npy`, as NumPy's arrays.
     pub is_npy: bool,
-    /// Bytes of the archive behind the file.
+    /// Bytes of the archive after the file.
     pub rest: &'a [u8],
 }
 
-/// Cuts the file `key.extension` or `key.extension.npy` off the front of an archive whose header is as [`push`] writes it.
-/// `None` where another header is there, of which [`members`] makes sense, or says what is wrong with it.
+/// Splits the file `key.extension` or `key.extension.npy` off the start of an archive if its header is as [`push`]
+/// writes it. `None` for another header; [`members`] then reads it or returns its fault.
 ///
-/// Nothing is allocated: whoever reads rows again and again knows which files come, and in which order.
+/// Does not allocate, for readers that know the files and their order.
 pub fn split_expected<'a>(bytes: &'a [u8], key: &str, extension: &str) -> Option<Expected<'a>> {
     let (block, rest) = bytes.split_first_chunk::<BLOCK>()?;
     let after_key = block[..MAX_NAME_BYTES].strip_prefix(key.as_bytes())?;
@@ -271,7 +271,7 @@ pub fn split_expected<'a>(bytes: &'a [u8], key: &str, extension: &str) -> Option
     let size = number(&block[124..136]).filter(|&size| size <= MAX_SAMPLE_BYTES)?;
     let size = usize::try_from(size).ok()?;
     let body = rest.get(..size)?;
-    // The last one of a piece may end with its bytes.
+    // The last file of a piece may end without padding.
     let rest = rest.get(size.next_multiple_of(BLOCK)..).unwrap_or_default();
     Some(Expected {
         body,
@@ -287,7 +287,7 @@ pub fn split_expected<'a>(bytes: &'a [u8], key: &str, extension: &str) -> Option
 /// A name longer than [`MAX_NAME_BYTES`], or empty.
 pub fn push(name: &str, body: &[u8], out: &mut Vec<u8>) -> Result<(), ShardError> {
     if name.is_empty() || name.len() > MAX_NAME_BYTES {
-        let what = format!("the name `{name}` has {} bytes, of 1 to {MAX_NAME_BYTES}", name.len());
+        let what = format!("the name `{name}` has {} bytes; use 1 to {MAX_NAME_BYTES}", name.len());
         return Err(ShardError::new("tar", out.len() as u64, what));
     }
     let mut block = [0_u8; BLOCK];
@@ -315,18 +315,18 @@ pub fn finish(out: &mut Vec<u8>) {
 
 fn check_sum(block: &[u8; BLOCK]) -> Result<(), String> {
     let wanted = number(&block[SUM]);
-    // In 32 bits, which are added many at a time.
+    // Sums in 32 bits, which are added many at a time.
     let add = |bytes: &[u8]| bytes.iter().map(|&byte| u32::from(byte)).sum::<u32>();
     let sum = u64::from(add(block) - add(&block[SUM]) + 8 * u32::from(b' '));
     if wanted == Some(sum) {
         return Ok(());
     }
     Err(format!(
-        "no header of a tar archive: its checksum is not {sum}; compressed, damaged, or another kind of file"
+        "not a header of a tar archive: its checksum is not {sum}; compressed, damaged, or another kind of file"
     ))
 }
 
-/// Octal digits, or base 256 where the top bit of the first byte is set.
+/// Parses octal digits, or base 256 if the top bit of the first byte is set.
 fn number(field: &[u8]) -> Option<u64> {
     if let [first, rest @ ..] = field
         && first & 0x80 != 0
@@ -416,7 +416,7 @@ mod tests {
         let error = members(&bytes[..1900], 0).unwrap_err();
         assert!(error.what.contains("cut off"), "{error}");
         let error = members(&[0x1f; 600], 0).unwrap_err();
-        assert!(error.what.contains("no header"), "{error}");
+        assert!(error.what.contains("not a header"), "{error}");
         assert!(push(&"n".repeat(101), b"", &mut Vec::new()).is_err());
     }
 
@@ -479,7 +479,7 @@ mod tests {
         assert_eq!(found[3].start, second);
         bytes.extend([7; 600]);
         let error = members(&bytes, 0).unwrap_err();
-        assert!(error.what.contains("behind the end"), "{error}");
+        assert!(error.what.contains("after the end"), "{error}");
     }
 
     #[test]
@@ -491,7 +491,7 @@ mod tests {
         bytes[SUM].copy_from_slice(b"        ");
         let sum: u32 = bytes[..BLOCK].iter().copied().map(u32::from).sum();
         bytes[SUM].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-        assert!(members(&bytes, 0).unwrap_err().what.contains("at most"));
+        assert!(members(&bytes, 0).unwrap_err().what.contains("the limit is"));
     }
 
     proptest! {

@@ -12,19 +12,19 @@ use super::{MAX_SAMPLE_BYTES, ShardError};
 
 /// Bytes before a record.
 pub const HEAD_BYTES: usize = 12;
-/// Bytes behind a record.
+/// Bytes after a record.
 pub const FOOT_BYTES: usize = 4;
 
-/// The checksum as the format stores it: rotated and shifted, so that a checksum of bytes that hold checksums is none of
-/// theirs.
+/// Returns the checksum as the format stores it: rotated and shifted, so that data with embedded checksums is safe to
+/// checksum.
 pub fn masked_crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// The length of the record whose frame begins at `offset` of its file.
+/// Returns the length of the record whose frame begins at `offset` of its file.
 ///
 /// # Errors
-/// A frame that is cut off, a checksum that does not fit, or a length above [`MAX_SAMPLE_BYTES`].
+/// A frame that is cut off, a wrong checksum, or a length above [`MAX_SAMPLE_BYTES`].
 pub fn length(head: &[u8], offset: u64) -> Result<u64, ShardError> {
     let fail = |what: String| ShardError::new("TFRecord", offset, what);
     let Some((head, _)) = head.split_first_chunk::<HEAD_BYTES>() else {
@@ -39,19 +39,19 @@ pub fn length(head: &[u8], offset: u64) -> Result<u64, ShardError> {
     let (found, wanted) = (u32::from_le_bytes(crc), masked_crc(&length));
     if found != wanted {
         let what = format!(
-            "checksum of a length {found:08x} is not {wanted:08x}: damaged, compressed as a whole, or no TFRecord file"
+            "checksum of a length {found:08x} is not {wanted:08x}: damaged, compressed as a whole, or not a TFRecord file"
         );
         return Err(fail(what));
     }
     match u64::from_le_bytes(length) {
         bytes if bytes <= MAX_SAMPLE_BYTES => Ok(bytes),
         bytes => Err(fail(format!(
-            "a record of {bytes} bytes, of {MAX_SAMPLE_BYTES} at most"
+            "a record of {bytes} bytes; the limit is {MAX_SAMPLE_BYTES}"
         ))),
     }
 }
 
-/// Record at the start of `bytes`, which is at `offset` of its file, and the bytes of its frame.
+/// Returns the record at the start of `bytes`, which is at `offset` of its file, and the bytes of its frame.
 ///
 /// # Errors
 /// Same as [`length`]; a record that is cut off or damaged.
@@ -102,7 +102,7 @@ mod tests {
         head.extend_from_slice(&masked_crc(&length).to_le_bytes());
         let error = record(&head, 7).unwrap_err();
         assert_eq!(error.offset, 7);
-        assert!(error.what.contains("at most"), "{error}");
+        assert!(error.what.contains("the limit is"), "{error}");
     }
 
     proptest! {

@@ -7,9 +7,9 @@ use std::ops::Range;
 
 /// The first eight bytes of a table.
 pub const MAGIC: [u8; 8] = *b"TLROWS01";
-/// Bytes that suffice to learn the header's length: [`header_len`].
+/// Bytes needed to learn the header's length: [`header_len`].
 pub const PRELUDE_BYTES: usize = 64;
-/// The largest header accepted: about 16 million block checksums.
+/// Maximum size of a header: about 16 million block checksums.
 pub const MAX_HEADER_BYTES: u64 = 64 << 20;
 
 /// Everything before the first row, validated.
@@ -23,13 +23,13 @@ pub struct TableHeader {
     pub rows: u64,
     /// The entity id of row 0.
     pub first_id: i64,
-    /// Rows under one block checksum; 0 where blocks have none, as where rows are laid out only when they are read.
+    /// Rows under one block checksum; 0 if blocks do not have checksums, as in tables laid out at read time.
     pub rows_per_block: u32,
     /// Seed of the generator; 0 for imported data.
     pub seed: u64,
     /// CRC-32C of each block.
     pub block_crcs: Vec<u32>,
-    /// Bytes of the index behind the rows; 0 where entities have no keys.
+    /// Bytes of the index after the rows; 0 if entities do not have keys.
     pub index_bytes: u64,
     /// Minimum offset of row 0, in bytes. It exceeds the header's length if rows were written before they were counted.
     pub reserved_bytes: u64,
@@ -43,7 +43,7 @@ impl TableHeader {
     /// A schema that the format cannot hold, or ids beyond `i64`.
     pub fn new(schema: TableSchema, rows: u64, first_id: i64, seed: u64) -> Result<Self, TableError> {
         let rows_per_block = (65_536 / schema.stride()?).max(1);
-        // Refused before memory is asked for: a row count may come from a command line.
+        // Refused before memory is allocated: a row count may be from a command line.
         let blocks = usize::try_from(rows.div_ceil(u64::from(rows_per_block)))
             .ok()
             .filter(|&blocks| blocks as u64 <= MAX_HEADER_BYTES / 4)
@@ -58,7 +58,7 @@ impl TableHeader {
         Ok(header)
     }
 
-    /// Creates the header of a table whose rows are laid out when they are read: rows carry their checksums, blocks have none.
+    /// Creates the header of a table whose rows are laid out when they are read: rows have checksums, blocks do not.
     ///
     /// # Errors
     /// A schema that the format cannot hold, or ids beyond `i64`.
@@ -79,10 +79,10 @@ impl TableHeader {
         Ok(header)
     }
 
-    /// The same with an index of keys of so many bytes behind the rows.
+    /// Returns the header with an index of keys of `index_bytes` bytes after the rows.
     ///
     /// # Errors
-    /// An index where entities have no keys, or one that is too large.
+    /// An index although entities do not have keys, or one that is too large.
     pub fn with_index(self, index_bytes: u64) -> Result<Self, TableError> {
         let header = Self { index_bytes, ..self };
         header.check_limits()?;
@@ -99,7 +99,7 @@ impl TableHeader {
         self.rows_end() + self.index_bytes
     }
 
-    /// Offset behind the last row, in bytes.
+    /// Offset of the end of the last row, in bytes.
     pub fn rows_end(&self) -> u64 {
         self.header_len() + self.rows * u64::from(self.stride)
     }
@@ -109,12 +109,12 @@ impl TableHeader {
         self.schema.key.as_ref().map(|_| self.rows_end()..self.file_len())
     }
 
-    /// The ids that the table holds; where entities have keys, the numbers of the rows.
+    /// Returns the ids of the table; if entities have keys, the row numbers.
     pub fn ids(&self) -> Range<i64> {
         self.first_id..self.first_id + self.rows.cast_signed()
     }
 
-    /// The byte range of an entity's row; `None` where the table does not hold the id.
+    /// Returns the byte range of an entity's row; `None` if the table does not have the id.
     pub fn row_range(&self, id: i64) -> Option<Range<u64>> {
         if !self.ids().contains(&id) {
             return None;
@@ -123,7 +123,7 @@ impl TableHeader {
         Some(start..start + u64::from(self.stride))
     }
 
-    /// The byte range of a block and the checksum that it must have.
+    /// Returns the byte range of a block and its expected checksum.
     pub fn block(&self, index: u64) -> Option<(Range<u64>, u32)> {
         let crc = *self.block_crcs.get(usize::try_from(index).ok()?)?;
         let first = index * u64::from(self.rows_per_block);
@@ -146,7 +146,7 @@ impl TableHeader {
     /// Checks that `row` is the undamaged row of `id`.
     ///
     /// # Errors
-    /// A row of another length, or one whose checksum does not fit.
+    /// A row of another length or with a wrong checksum.
     pub fn check_row(&self, id: i64, row: &[u8]) -> Result<(), TableError> {
         let sum = row
             .split_last_chunk::<ROW_CRC_BYTES>()
@@ -164,7 +164,7 @@ impl TableHeader {
         Err(TableError(format!("{row} {id}, offset {offset}: {what}")))
     }
 
-    /// The header's bytes, [`TableHeader::header_len`] of them.
+    /// Returns the header's bytes, [`TableHeader::header_len`] of them.
     pub fn encode(&self) -> Vec<u8> {
         let schema = self.schema_json();
         let len = self.header_len();
@@ -199,7 +199,7 @@ impl TableHeader {
         let bytes = usize::try_from(wanted)
             .ok()
             .and_then(|len| bytes.get(..len))
-            .ok_or_else(|| header_error(bytes.len(), format!("the header is cut off: {wanted} bytes wanted")))?;
+            .ok_or_else(|| header_error(bytes.len(), format!("the header is cut off: {wanted} bytes expected")))?;
         let sum = u32_at(bytes, 8);
         let crc = crc32c::crc32c_append(
             crc32c::crc32c_append(crc32c::crc32c(&bytes[..8]), &[0; 4]),
@@ -270,7 +270,7 @@ impl TableHeader {
         if !stride_ok {
             return fail(
                 12,
-                "the stride is no power of two up to 4096, nor a multiple of 4096 up to 64 MiB",
+                "the stride is neither a power of two up to 4096 nor a multiple of 4096 up to 64 MiB",
             );
         }
         if self.stride < self.schema.stride()? {
@@ -281,7 +281,10 @@ impl TableHeader {
         }
         let keyed = self.schema.key.is_some();
         if self.index_bytes > MAX_INDEX_BYTES || !keyed && self.index_bytes > 0 {
-            return fail(56, "an index of keys is larger than 1 GiB, or there without keys");
+            return fail(
+                56,
+                "the index of keys is larger than 1 GiB, or the table does not have keys",
+            );
         }
         if keyed && self.first_id != 0 {
             return fail(32, "a table with keys has a first id other than 0");
@@ -302,22 +305,22 @@ impl TableHeader {
     }
 }
 
-/// The length of the header of a file that begins with `prelude` ([`PRELUDE_BYTES`] or more).
+/// Returns the length of the header of a file that begins with `prelude` ([`PRELUDE_BYTES`] or more).
 ///
 /// # Errors
-/// No table, or a length that no header can have.
+/// Bytes that are not a table, or an invalid length.
 pub fn header_len(prelude: &[u8]) -> Result<u64, TableError> {
     if prelude.len() < PRELUDE_BYTES {
         return Err(header_error(prelude.len(), "the file ends inside the header"));
     }
     if prelude[..8] != MAGIC {
-        return Err(header_error(0, "no feature table: it does not begin with TLROWS01"));
+        return Err(header_error(0, "not a feature table: it does not begin with TLROWS01"));
     }
     let len = u64_at(prelude, 16);
     if len == 0 || !len.is_multiple_of(ALIGN) || len > MAX_HEADER_BYTES {
         return Err(header_error(
             16,
-            format!("header length {len} is no multiple of 4096 up to 64 MiB"),
+            format!("header length {len} is not a multiple of 4096 up to 64 MiB"),
         ));
     }
     Ok(len)

@@ -1,4 +1,4 @@
-//! The index of a keyed table: from a key to the one row that can hold it, in memory, at about 3.5 bits a key.
+//! Index of a keyed table: from a key to the only row that can have it, in memory, at about 3.5 bits a key.
 //!
 //! In: hashes of keys, or an index's bytes. Out: an index, or row numbers. No I/O.
 //!
@@ -25,20 +25,20 @@ use super::{TableError, index_error, u32_at, u64_at};
 
 /// The first eight bytes of an index.
 pub const INDEX_MAGIC: [u8; 8] = *b"TLKEYS01";
-/// The largest index accepted, in bytes: about two thousand million keys.
+/// Maximum size of an index, in bytes: about two thousand million keys.
 pub const MAX_INDEX_BYTES: u64 = 1 << 30;
-/// The most buckets, as a power of two.
+/// Maximum buckets, as a power of two.
 pub const MAX_BUCKET_BITS: u32 = 16;
 const PRELUDE: usize = 40;
 const BUCKET_BYTES: usize = 16;
-/// A level holds at least this share of the keys that reach it; so many never come.
+/// Maximum levels: each level places a share of the keys that reach it, so real indexes have far fewer.
 const MAX_LEVELS: usize = 64;
 /// Words between two counts of the bits before them.
 const RANK_WORDS: usize = 8;
 /// Bits of a level for each key that reaches it.
 const BITS_PER_KEY: usize = 2;
 
-/// The hash of a key: XXH3 with 128 bits and seed 0, of its bytes as they lie in a row, without length and padding.
+/// Hash of a key: XXH3 with 128 bits and seed 0, of its bytes as in a row, without length and padding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyHash(u128);
 
@@ -48,12 +48,12 @@ impl KeyHash {
         Self(twox_hash::XxHash3_128::oneshot(key))
     }
 
-    /// The low 64 bits, for what is to be spread evenly.
+    /// Returns the low 64 bits, for even distribution.
     pub const fn low(self) -> u64 {
         self.0 as u64
     }
 
-    /// The bucket that a key falls into.
+    /// Returns the bucket of a key.
     pub const fn bucket(self, bucket_bits: u32) -> usize {
         match bucket_bits {
             0 => 0,
@@ -61,7 +61,7 @@ impl KeyHash {
         }
     }
 
-    /// The bit of a level of so many bits.
+    /// Returns the bit of a key in a level of `bits` bits.
     const fn bit(self, level: usize, bits: usize) -> usize {
         let (high, low) = ((self.0 >> 64) as u64, self.0 as u64);
         let mut mixed = low.wrapping_add((high | 1).wrapping_mul(level as u64 + 1));
@@ -101,17 +101,14 @@ impl BucketIndex {
     /// Builds the index of distinct hashes.
     ///
     /// # Errors
-    /// Two equal hashes, or more than a level can hold.
+    /// Two equal hashes, or too many keys for a level.
     pub fn build(hashes: &[KeyHash]) -> Result<Self, TableError> {
         let mut left: Vec<KeyHash> = hashes.to_vec();
         let (mut level_words, mut words) = (Vec::new(), Vec::new());
         while !left.is_empty() {
             let level = level_words.len();
             if level == MAX_LEVELS {
-                return Err(index_error(
-                    0,
-                    "two keys have the same 128-bit hash, or one stands twice",
-                ));
+                return Err(index_error(0, "duplicate key, or two keys with the same 128-bit hash"));
             }
             let count = (left.len() * BITS_PER_KEY).div_ceil(64).next_multiple_of(RANK_WORDS);
             level_words.push(u32::try_from(count).map_err(|_| index_error(0, "too many keys in one bucket"))?);
@@ -131,7 +128,7 @@ impl BucketIndex {
         Ok(Self::new(level_words, words))
     }
 
-    /// Returns the row in the bucket of a key that is in it.
+    /// Returns the row of a key in the bucket, if the key is in it.
     pub fn row(&self, hash: KeyHash) -> Option<u64> {
         let mut start = 0;
         for (level, &count) in self.level_words.iter().enumerate() {
@@ -166,7 +163,7 @@ pub struct IndexWriter {
 }
 
 impl IndexWriter {
-    /// Adds the next bucket, which has so many rows.
+    /// Adds the next bucket, which has `rows` rows.
     pub fn push(&mut self, bucket: &BucketIndex, rows: u64) {
         let first_level = (self.levels.len() / 4) as u32;
         self.buckets.extend_from_slice(&self.rows.to_le_bytes());
@@ -181,13 +178,16 @@ impl IndexWriter {
         self.rows += rows;
     }
 
-    /// The index's bytes.
+    /// Returns the bytes of the index.
     ///
     /// # Errors
-    /// A number of buckets that is no power of two, or an index above [`MAX_INDEX_BYTES`].
+    /// A number of buckets that is not a power of two, or an index above [`MAX_INDEX_BYTES`].
     pub fn finish(self) -> Result<Vec<u8>, TableError> {
         if !self.count.is_power_of_two() || self.count.trailing_zeros() > MAX_BUCKET_BITS {
-            return Err(index_error(12, "the number of buckets is no power of two up to 65536"));
+            return Err(index_error(
+                12,
+                "the number of buckets is not a power of two up to 65536",
+            ));
         }
         let mut out = Vec::with_capacity(PRELUDE + self.buckets.len() + self.levels.len() + self.words.len());
         out.extend_from_slice(&INDEX_MAGIC);
@@ -201,10 +201,7 @@ impl IndexWriter {
         out.extend_from_slice(&self.levels);
         out.extend_from_slice(&self.words);
         if out.len() as u64 > MAX_INDEX_BYTES {
-            return Err(index_error(
-                0,
-                "the index would be larger than 1 GiB: cut the table in two",
-            ));
+            return Err(index_error(0, "the index would be larger than 1 GiB: split the table"));
         }
         let crc = crc32c::crc32c(&out[12..]);
         out[8..12].copy_from_slice(&crc.to_le_bytes());
@@ -212,7 +209,7 @@ impl IndexWriter {
     }
 }
 
-/// An index, checked, in memory.
+/// Index in memory, checked.
 #[derive(Debug, Clone)]
 pub struct KeyIndex {
     bucket_bits: u32,
@@ -221,7 +218,7 @@ pub struct KeyIndex {
 }
 
 impl KeyIndex {
-    /// Reads an index, which must be that of `rows` rows. Offsets in errors count from the index's first byte.
+    /// Reads an index, which must be of `rows` rows. Offsets in errors count from the index's first byte.
     ///
     /// # Errors
     /// The fault and its offset: another magic, a wrong checksum, contradictory parts.
@@ -230,7 +227,7 @@ impl KeyIndex {
             return Err(index_error(bytes.len(), "the index is cut off, or larger than 1 GiB"));
         }
         if bytes[..8] != INDEX_MAGIC {
-            return Err(index_error(0, "no index: it does not begin with TLKEYS01"));
+            return Err(index_error(0, "not an index: it does not begin with TLKEYS01"));
         }
         let (sum, crc) = (u32_at(bytes, 8), crc32c::crc32c(&bytes[12..]));
         if sum != crc {
@@ -241,7 +238,7 @@ impl KeyIndex {
             return Err(index_error(12, "more than 65536 buckets"));
         }
         if u64_at(bytes, 16) != rows {
-            let what = format!("it is of {} rows, the table has {rows}", u64_at(bytes, 16));
+            let what = format!("the index has {} rows, the table {rows}", u64_at(bytes, 16));
             return Err(index_error(16, what));
         }
         let bucket_bytes = BUCKET_BYTES << bucket_bits;
@@ -249,7 +246,7 @@ impl KeyIndex {
         let word_bytes = u64_at(bytes, 24).checked_mul(8);
         let wanted = word_bytes.and_then(|words| words.checked_add((PRELUDE + bucket_bytes) as u64 + level_bytes));
         if wanted != Some(bytes.len() as u64) {
-            return Err(index_error(24, "its parts are not as long as the index"));
+            return Err(index_error(24, "its parts do not sum to the length of the index"));
         }
         let (buckets, rest) = bytes[PRELUDE..].split_at(bucket_bytes);
         let (levels, words) = rest.split_at(level_bytes as usize);
@@ -261,23 +258,23 @@ impl KeyIndex {
             let fail = |what: &str| index_error(PRELUDE + at * BUCKET_BYTES, format!("bucket {at}: {what}"));
             let (first_row, first_level, count) = (u64_at(bucket, 0), u32_at(bucket, 8), u32_at(bucket, 12) as usize);
             if (first_row, first_level as usize) != (row, level) {
-                return Err(fail("it does not begin where the one before it ends"));
+                return Err(fail("it does not begin at the end of the one before"));
             }
             if count > MAX_LEVELS {
                 return Err(fail("more than 64 levels"));
             }
             let level_words: Vec<u32> = levels.by_ref().take(count).collect();
             if level_words.len() < count {
-                return Err(fail("levels that are not there"));
+                return Err(fail("missing levels"));
             }
             let is_whole = |words: &u32| *words > 0 && (*words as usize).is_multiple_of(RANK_WORDS);
             if !level_words.iter().all(is_whole) {
-                return Err(fail("a level's words are no multiple of 8"));
+                return Err(fail("a level's words are not a multiple of 8"));
             }
             let wanted = level_words.iter().map(|&words| words as usize).sum();
             let words: Vec<u64> = words.by_ref().take(wanted).collect();
             if words.len() < wanted {
-                return Err(fail("words that are not there"));
+                return Err(fail("missing words"));
             }
             let bucket = BucketIndex::new(level_words, words);
             row = row.saturating_add(bucket.rows());
@@ -285,7 +282,7 @@ impl KeyIndex {
             index.push((first_row, bucket));
         }
         if row != rows || levels.next().is_some() || words.next().is_some() {
-            let what = "the last bucket does not end where the index does";
+            let what = "the last bucket does not end with the index";
             return Err(index_error(PRELUDE, what));
         }
         Ok(Self {
@@ -294,14 +291,14 @@ impl KeyIndex {
         })
     }
 
-    /// The row that can hold a key; `None` where the table surely does not have it. The row's own key tells the rest.
+    /// Returns the row that can have a key; `None` if the table does not have it. The caller compares the row's key.
     pub fn row(&self, key: &[u8]) -> Option<u64> {
         let hash = KeyHash::of(key);
         let (first_row, bucket) = &self.buckets[hash.bucket(self.bucket_bits)];
         Some(first_row + bucket.row(hash)?)
     }
 
-    /// Bytes that the index takes in memory.
+    /// Returns the memory of the index, in bytes.
     pub fn memory_bytes(&self) -> usize {
         let of_bucket = |(_, bucket): &(u64, BucketIndex)| {
             size_of_val(&bucket.level_words[..]) + size_of_val(&bucket.words[..]) + size_of_val(&bucket.ranks[..])

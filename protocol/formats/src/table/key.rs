@@ -1,14 +1,14 @@
-//! Keys that are no dense ids: what kinds there are, how they lie in a row, and how a person writes them. No I/O.
+//! Keys other than dense ids: their kinds, their bytes in a row, and their text form. No I/O.
 
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use uuid::Uuid;
 
-/// The longest text key that a table can hold, in bytes.
+/// Maximum length of a text key, in bytes.
 pub const MAX_KEY_BYTES: usize = 4096;
 /// Bytes of a text key's length in a row.
 const LENGTH_BYTES: usize = 2;
-/// Characters of a key that a message shows at most.
+/// Maximum characters of a key in a message.
 const SHOWN_CHARS: usize = 64;
 
 /// Type of a table's keys.
@@ -27,18 +27,18 @@ pub enum KeyKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyColumn {
-    /// The column that the keys were taken from.
+    /// Column that the keys are from.
     pub name: String,
     /// Type of the keys.
     pub kind: KeyKind,
-    /// Byte offset inside the row, behind all columns.
+    /// Byte offset in the row, after all columns.
     pub offset: u32,
-    /// Bytes there: 8, 16, or two bytes of length (u16 LE) and the longest text.
+    /// Bytes of the key: 8, 16, or two bytes of length (u16 LE) and the longest text.
     pub width: u32,
 }
 
 impl KeyKind {
-    /// Name in files and documents.
+    /// Returns the name in files and documents.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Int64 => "int64",
@@ -47,7 +47,7 @@ impl KeyKind {
         }
     }
 
-    /// Bytes that a key takes in a row, where texts have `longest` bytes at most.
+    /// Returns the bytes of a key in a row, for texts of at most `longest` bytes.
     pub const fn width(self, longest: usize) -> usize {
         match self {
             Self::Int64 => 8,
@@ -56,31 +56,36 @@ impl KeyKind {
         }
     }
 
-    /// The bytes of a key that is written as text.
+    /// Converts a key from text to its bytes.
     ///
     /// # Errors
-    /// A sentence on what the text is not.
+    /// The reason, with the text.
     pub fn of_text(self, text: &str) -> Result<Cow<'_, [u8]>, String> {
         match self {
-            Self::String if text.len() > MAX_KEY_BYTES => {
-                Err(format!("{} bytes long, keys have {MAX_KEY_BYTES} at most", text.len()))
-            }
+            Self::String if text.len() > MAX_KEY_BYTES => Err(format!(
+                "{} bytes long; the limit of a key is {MAX_KEY_BYTES}",
+                text.len()
+            )),
             Self::String => Ok(Cow::Borrowed(text.as_bytes())),
             Self::Int64 => {
                 let id: i64 = text
                     .parse()
-                    .map_err(|_| format!("{} is no 64-bit integer", shown(text)))?;
+                    .map_err(|_| format!("{} is not a 64-bit integer", shown(text)))?;
                 Ok(Cow::Owned(id.to_le_bytes().to_vec()))
             }
             Self::Uuid => {
-                let bytes = uuid_bytes(text)
-                    .ok_or_else(|| format!("{} is no UUID, as 6f1c0d3e-2b4a-4c5d-8e6f-708192a3b4c5", shown(text)))?;
+                let bytes = uuid_bytes(text).ok_or_else(|| {
+                    format!(
+                        "{} is not a UUID such as 6f1c0d3e-2b4a-4c5d-8e6f-708192a3b4c5",
+                        shown(text)
+                    )
+                })?;
                 Ok(Cow::Owned(bytes.to_vec()))
             }
         }
     }
 
-    /// A key as a person writes it, not cut.
+    /// Returns a key as text, in full.
     pub fn to_text(self, key: &[u8]) -> String {
         match self {
             Self::Int64 => match key.try_into() {
@@ -92,7 +97,7 @@ impl KeyKind {
         }
     }
 
-    /// A key for a message: quoted and escaped, and no longer than a line.
+    /// Returns a key for a message: quoted, escaped, and no longer than a line.
     pub fn for_message(self, key: &[u8]) -> String {
         match self {
             Self::String => shown(&String::from_utf8_lossy(&key[..key.len().min(4 * SHOWN_CHARS)])),
@@ -102,7 +107,7 @@ impl KeyKind {
 }
 
 impl KeyColumn {
-    /// Writes a key into a row whose key bytes are zero; false where it does not fit.
+    /// Writes a key into a row whose key bytes are zero; false if it does not fit.
     pub fn put(&self, row: &mut [u8], key: &[u8]) -> bool {
         let at = self.offset as usize;
         let Some(slot) = row.get_mut(at..at + self.width as usize) else {
@@ -134,7 +139,7 @@ impl KeyColumn {
         key.is_some_and(|key| key.is_ok_and(|key| self.put(row, &key)))
     }
 
-    /// The key of a row; `None` where the row's bytes are none.
+    /// Returns the key of a row; `None` if the row's bytes are not a key.
     pub fn get<'a>(&self, row: &'a [u8]) -> Option<&'a [u8]> {
         let at = self.offset as usize;
         let slot = row.get(at..at + self.width as usize)?;
@@ -147,7 +152,7 @@ impl KeyColumn {
         }
     }
 
-    /// The longest text that fits; of other kinds their size.
+    /// Returns the maximum bytes of a text that fits; for other kinds, their size.
     pub fn longest(&self) -> usize {
         match self.kind {
             KeyKind::String => (self.width as usize).saturating_sub(LENGTH_BYTES),
@@ -155,14 +160,14 @@ impl KeyColumn {
         }
     }
 
-    /// True if the kind allows the width.
+    /// True if the width is valid for the kind.
     pub(super) fn is_sound(&self) -> bool {
         let longest = self.longest();
         longest <= MAX_KEY_BYTES && self.width as usize == self.kind.width(longest)
     }
 }
 
-/// A text from outside in a message: quoted, escaped, cut.
+/// Returns an external text for a message: quoted, escaped, shortened.
 pub fn shown(text: &str) -> String {
     let mut chars = text.chars();
     let head: String = chars.by_ref().take(SHOWN_CHARS).flat_map(char::escape_debug).collect();
@@ -174,7 +179,7 @@ pub fn shown(text: &str) -> String {
 
 /// Parses 32 hexadecimal digits, with or without hyphens.
 fn uuid_bytes(text: &str) -> Option<[u8; 16]> {
-    // In braces or as a URN it is no key.
+    // Braces and URNs are not accepted.
     let uuid = matches!(text.len(), 32 | 36).then(|| Uuid::try_parse(text).ok());
     uuid.flatten().map(Uuid::into_bytes)
 }

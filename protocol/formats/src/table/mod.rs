@@ -19,13 +19,14 @@
 //! header_len      row 0, row 1, …
 //! …               the index of keys ([`KeyIndex`]), where the schema has a `key`
 //! ```
-//! Entities have ids that follow each other, and then their rows lie in that order; or they have keys (`key` in the
-//! schema): integers in any order, texts, UUIDs. A row of a keyed table holds its key, behind its columns, and stands for
-//! its own number wherever a row of the other kind stands for its entity's id.
-//! A row is its columns' little-endian bytes at the schema's offsets, then, in its last four bytes, the CRC-32C
-//! of the entity id (i64 LE) followed by every byte before those four. So a single row proves both its content and
-//! that it is the row asked for, and a whole block can be proven without looking inside.
-//! The stride is a power of two up to 4096 and a multiple of 4096 above, so a row never straddles more device
+//! Entities have either consecutive ids, and their rows lie in that order, or keys (`key` in the schema): integers in
+//! any order, texts, UUIDs. A row of a keyed table has its key after its columns, and its row number takes the place of
+//! the entity id.
+//! A row is its columns' little-endian bytes at the schema's offsets; its last four bytes are the CRC-32C of the entity
+//! id (i64 LE) followed by every byte before those four. So a single row proves both its content and its identity, and
+//! a whole block can be verified without parsing it.
+//! The stride is a power of two up to 4096 and a multiple of 4096 above, so a row never straddles more device blocks
+//! than necessary.
 //! blocks than it must.
 
 mod header;
@@ -40,10 +41,10 @@ pub use index::{BucketIndex, INDEX_MAGIC, IndexWriter, KeyHash, KeyIndex, MAX_BU
 pub use key::{KeyColumn, KeyKind, MAX_KEY_BYTES, shown};
 pub use schema::{ALIGN, Column, MAX_STRIDE, TableSchema};
 
-/// The file name's ending on a tier: `features/NAME.rows`.
+/// File extension on a tier: `features/NAME.rows`.
 pub const EXTENSION: &str = "rows";
 
-/// Error in a table: the place, the fault, and advice if there is any.
+/// Error in a table: the position, the fault, and advice if there is any.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TableError(String);

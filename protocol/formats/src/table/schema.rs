@@ -1,4 +1,4 @@
-//! The columns of a row and where they lie in it.
+//! Columns of a row and their positions in it.
 
 use super::key::{KeyColumn, KeyKind};
 use super::{TableError, schema_error};
@@ -6,9 +6,9 @@ use crate::model::is_plain_name;
 use serde::{Deserialize, Serialize};
 use tierlab_protocol::tensor::{DataType, element_count};
 
-/// Alignment of the first row and of large rows, and the smallest first read worth making.
+/// Alignment of the first row and of large rows, and the minimum useful size of a first read.
 pub const ALIGN: u64 = 4096;
-/// The largest stride accepted.
+/// Maximum stride.
 pub const MAX_STRIDE: u32 = 64 << 20;
 /// Bytes of the checksum at the end of a row.
 pub(super) const ROW_CRC_BYTES: usize = 4;
@@ -30,7 +30,7 @@ pub struct TableSchema {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Column {
-    /// The column's name.
+    /// Name of the column.
     pub name: String,
     /// Element type; `BYTES` has no fixed size and is refused.
     pub dtype: DataType,
@@ -41,12 +41,12 @@ pub struct Column {
 }
 
 impl Column {
-    /// Bytes of one row's value; `None` where the type or shape has no fixed size.
+    /// Bytes of one row's value; `None` if the type or shape has no fixed size.
     pub fn byte_len(&self) -> Option<usize> {
         element_count(&self.shape)?.checked_mul(self.dtype.size()?)
     }
 
-    /// The column's bytes in a row; `None` where the row is too short.
+    /// Returns the column's bytes in a row; `None` if the row is too short.
     pub fn of_row<'a>(&self, row: &'a [u8]) -> Option<&'a [u8]> {
         row.get(self.offset as usize..)?.get(..self.byte_len()?)
     }
@@ -61,7 +61,7 @@ impl TableSchema {
     /// Lays columns out one after another, each aligned to its element size.
     ///
     /// # Errors
-    /// A column without a fixed size, a bad or repeated name, or a row above [`MAX_STRIDE`].
+    /// A column without a fixed size, an invalid or duplicate name, or a row above [`MAX_STRIDE`].
     pub fn lay_out(name: &str, columns: &[(&str, DataType, &[i64])]) -> Result<Self, TableError> {
         let mut offset = 0_usize;
         let mut laid = Vec::with_capacity(columns.len());
@@ -86,7 +86,7 @@ impl TableSchema {
         Ok(schema)
     }
 
-    /// Same as [`TableSchema::lay_out`], with a key behind the columns whose texts have at most `longest` bytes.
+    /// Same as [`TableSchema::lay_out`], with a key after the columns whose texts have at most `longest` bytes.
     ///
     /// # Errors
     /// Same as [`TableSchema::lay_out`]; a key that is too long.
@@ -108,7 +108,7 @@ impl TableSchema {
         Ok(schema)
     }
 
-    /// A column by name.
+    /// Returns a column by name.
     pub fn column(&self, name: &str) -> Option<&Column> {
         self.columns.iter().find(|column| column.name == name)
     }
@@ -140,7 +140,10 @@ impl TableSchema {
 
     pub(super) fn validate(&self) -> Result<(), TableError> {
         if !is_plain_name(&self.name) {
-            return Err(schema_error(&self.name, "the table's name is no plain name"));
+            return Err(schema_error(
+                &self.name,
+                "invalid name of the table: use letters, digits, `.`, `_` and `-`",
+            ));
         }
         if self.columns.is_empty() {
             return Err(schema_error(&self.name, "a table needs a column"));
@@ -156,13 +159,13 @@ impl TableSchema {
             }
             end = offset.checked_add(len).ok_or_else(|| bad("too large"))?;
             if self.columns[..i].iter().any(|other| other.name == column.name) {
-                return Err(bad("the name stands twice"));
+                return Err(bad("duplicate name"));
             }
         }
         match &self.key {
             Some(key) if (key.offset as usize) < end || !key.is_sound() => Err(schema_error(
                 &key.name,
-                "the key overlaps a column, or has a width that its kind cannot have",
+                "the key overlaps a column, or its width is invalid for its kind",
             )),
             _ => Ok(()),
         }

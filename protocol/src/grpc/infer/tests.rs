@@ -170,7 +170,7 @@ fn bad_requests_are_refused_by_field() {
         (request(vec![], &[]), "`inputs` is empty"),
         (request(vec![x()], &[b"a", b"b"]), "2 entries for 1 inputs"),
         (request(vec![x()], &[b"ab"]), "input `x`: 2 bytes of data"),
-        (request(vec![x(), x()], &[b"a", b"b"]), "is given twice"),
+        (request(vec![x(), x()], &[b"a", b"b"]), "duplicate name"),
         (request(vec![input("", "INT8", &[1], None)], &[b"a"]), "input 0: `name`"),
         (request(vec![input("x", "FLOAT", &[1], None)], &[b"a"]), "FLOAT"),
         (request(vec![input("x", "INT8", &[-1], None)], &[b"a"]), "`shape` [-1]"),
@@ -180,11 +180,11 @@ fn bad_requests_are_refused_by_field() {
         ),
         (
             request(vec![input("x", "INT8", &[1], int(&[128]))], &[]),
-            "128 in `contents` is no INT8",
+            "128 in `contents` is not a valid INT8",
         ),
         (
             request(vec![input("x", "FP32", &[1], int(&[1]))], &[]),
-            "`int_contents` is filled",
+            "`int_contents` is set",
         ),
         (
             request(vec![input("x", "FP16", &[1], int(&[1]))], &[]),
@@ -192,7 +192,7 @@ fn bad_requests_are_refused_by_field() {
         ),
         (
             request(vec![input("x", "INT8", &[1], int(&[1]))], &[b"a"]),
-            "both `contents`",
+            "set either `contents`",
         ),
         (
             request(vec![shared], &[b"a"]),
@@ -210,7 +210,7 @@ fn bad_requests_are_refused_by_field() {
                 outputs: vec![classified(1), classified(2)],
                 ..request(vec![x()], &[b"a"])
             },
-            "output `y`: the name is given twice",
+            "output `y`: duplicate name",
         ),
         (
             ModelInferRequest {

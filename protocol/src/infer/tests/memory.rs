@@ -29,7 +29,12 @@ fn memory_is_asked_for_before_it_is_taken() {
         (of("BYTES", "\"\"", 10_000), 40_000),
     ] {
         assert!(within(&json, bytes + 100).is_ok());
-        assert!(within(&json, bytes - 1).unwrap_err().to_string().contains("no room"));
+        assert!(
+            within(&json, bytes - 1)
+                .unwrap_err()
+                .to_string()
+                .contains("not enough memory")
+        );
     }
     // A shape that claims more than the text can hold takes no more than the text could.
     let lie = of("FP64", "0", 3).replace("[3]", "[1000000000000]");
@@ -47,7 +52,12 @@ fn memory_is_asked_for_before_it_is_taken() {
     assert_eq!(read.inputs[0].data.len(), 50_040);
     // Escapes are written out in a place of their own.
     let escaped = of("BYTES", &format!("\"{}\"", "\\u0041".repeat(50_000)), 2);
-    assert!(within(&escaped, 1_000_000).unwrap_err().to_string().contains("no room"));
+    assert!(
+        within(&escaped, 1_000_000)
+            .unwrap_err()
+            .to_string()
+            .contains("not enough memory")
+    );
     assert_eq!(within(&escaped, 2_000_000).unwrap().inputs[0].data.len(), 100_008);
     // A string in the wrong place takes nothing, and is not quoted.
     let misplaced = format!(r#"{{"inputs":"{}"}}"#, "\\u0041".repeat(50_000));
@@ -81,11 +91,8 @@ fn lists_are_bounded_while_they_are_read() {
     assert!(message.contains("`shape`: more than 16 dimensions"), "{message}");
     let long = "a".repeat(MAX_NAME_BYTES + 1);
     for (json, named) in [
-        (format!(r#"{{"id":"{long}""#), "`id`: it is longer than 1024 bytes"),
-        (
-            format!(r#"{{"inputs":[{{"name":"{long}""#),
-            "input 0: `name`: it is longer",
-        ),
+        (format!(r#"{{"id":"{long}""#), "`id`: longer than 1024 bytes"),
+        (format!(r#"{{"inputs":[{{"name":"{long}""#), "input 0: `name`: longer"),
         (format!(r#"{{"outputs":[{{"name":"{long}""#), "longer than 1024"),
     ] {
         let message = refusal(&json);

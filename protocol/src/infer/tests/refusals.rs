@@ -13,7 +13,7 @@ fn bad_requests_are_refused_by_field() {
         (r#"{"inputs":{}}"#, "`inputs`"),
         (r#"{"id":5,"inputs":[]}"#, "`id`"),
         (r#"{"parameters":{"timeout":-1},"inputs":[]}"#, "`parameters`"),
-        (r#"{"inputs":[],"inputs":[]}"#, "`inputs` is given twice"),
+        (r#"{"inputs":[],"inputs":[]}"#, "duplicate `inputs`"),
         (
             r#"{"inputs":[{"shape":[1],"datatype":"FP32","data":[1]}]}"#,
             "input 0: `name`",
@@ -40,7 +40,10 @@ fn bad_requests_are_refused_by_field() {
         ),
         (&tensor(r#""shape":[1],"datatype":"FP32","data":["a"]"#), "a string"),
         (&tensor(r#""shape":[1],"datatype":"FP32","data":[null]"#), "null"),
-        (&tensor(r#""shape":[1],"datatype":"FP32","data":[1e300]"#), "no FP32"),
+        (
+            &tensor(r#""shape":[1],"datatype":"FP32","data":[1e300]"#),
+            "not a valid FP32",
+        ),
         (
             &tensor(r#""shape":[1],"datatype":"FP32","data":5"#),
             "input `x`: expected an array as `data`, got `5`",
@@ -48,13 +51,16 @@ fn bad_requests_are_refused_by_field() {
         (&tensor(r#""shape":[1],"datatype":"FP32","data":[{}]"#), "input `x`"),
         (
             &tensor(r#""shape":[1],"datatype":"UINT8","data":[256]"#),
-            "256 in `data` is no UINT8",
+            "256 in `data` is not a valid UINT8",
         ),
         (
             &tensor(r#""shape":[1],"datatype":"INT64","data":[1.5]"#),
-            "1.5 in `data` is no INT64",
+            "1.5 in `data` is not a valid INT64",
         ),
-        (&tensor(r#""shape":[1],"datatype":"BOOL","data":[1]"#), "no BOOL"),
+        (
+            &tensor(r#""shape":[1],"datatype":"BOOL","data":[1]"#),
+            "not a valid BOOL",
+        ),
         (&tensor(r#""shape":[1],"datatype":"FP16","data":[1]"#), "binary"),
         (
             &tensor(r#""shape":[2,2],"datatype":"INT8","data":[[1,2,3],[4]]"#),
@@ -65,10 +71,10 @@ fn bad_requests_are_refused_by_field() {
             "mixes",
         ),
         (&tensor(r#""shape":[2],"datatype":"INT8","data":[[1],[2]]"#), "deeper"),
-        (&tensor(r#""shape":[1],"datatype":"INT8""#), "neither `data` nor"),
+        (&tensor(r#""shape":[1],"datatype":"INT8""#), "missing `data` or"),
         (
             &tensor(r#""shape":[1],"datatype":"INT8","data":[1],"data":[1]"#),
-            "`data` is given twice",
+            "duplicate `data`",
         ),
         (
             &tensor(r#""shape":[1],"datatype":"INT8","data":[1],"parameters":{"binary_data_size":1}"#),
@@ -85,11 +91,11 @@ fn bad_requests_are_refused_by_field() {
         (
             r#"{"inputs":[{"name":"x","shape":[0],"datatype":"INT8","data":[]},
                           {"name":"x","shape":[0],"datatype":"INT8","data":[]}]}"#,
-            "input `x`: the name is given twice",
+            "input `x`: duplicate name",
         ),
         (
             r#"{"outputs":[{"name":"y"},{"name":"y"}],"inputs":[]}"#,
-            "output `y`: the name is given twice",
+            "output `y`: duplicate name",
         ),
         (
             r#"{"outputs":[{"name":"y","parameters":{"classification":-1}}],"inputs":[]}"#,
@@ -157,34 +163,34 @@ fn what_an_element_must_not_be_is_said_with_what_to_write() {
         (
             "INT64",
             "[1,2,16000.0]",
-            "input `x`: element 2: 16000.0 in `data` is no INT64: integers have no point and no exponent, write 16000",
+            "input `x`: element 2: 16000.0 in `data` is not a valid INT64 (integers do not have a point or an exponent: write 16000)",
         ),
         (
             "UINT8",
             "[1,2e0,3]",
-            "element 1: 2.0 in `data` is no UINT8: integers have no point and no exponent, write 2",
+            "element 1: 2.0 in `data` is not a valid UINT8 (integers do not have a point or an exponent: write 2)",
         ),
-        ("INT64", "[1,-0,2]", "no exponent, write 0 at"),
-        ("INT64", "[NaN,1,2]", "element 0: NaN in `data` is no INT64"),
+        ("INT64", "[1,-0,2]", "an exponent: write 0) at"),
+        ("INT64", "[NaN,1,2]", "element 0: NaN in `data` is not a valid INT64"),
         (
             "BYTES",
             "[\"a\",Infinity,\"b\"]",
-            "element 1: inf in `data` is no BYTES",
+            "element 1: inf in `data` is not a valid BYTES",
         ),
         (
             "FP32",
             "[1,null,2]",
-            "element 1: null in `data` is no FP32: what is no number is written NaN, Infinity or -Infinity",
+            "element 1: null in `data` is not a valid FP32 (write NaN, Infinity or -Infinity",
         ),
         (
             "FP64",
             "[\"NaN\",1,2]",
-            "or sent as binary data (the header Inference-Header-Content-Length)",
+            "or send binary data with the header Inference-Header-Content-Length)",
         ),
         (
             "FP32",
             "[1,1e300,2]",
-            "element 1: 1e300 in `data` is no FP32: it is too large",
+            "element 1: 1e300 in `data` is not a valid FP32 (too large",
         ),
         ("FP32", "[1,{},2]", "expected a value, got `{`"),
         ("FP32", "[1,{\"\":1},2]", "expected a value, got `{`"),

@@ -74,7 +74,7 @@ fn what_a_client_writes_as_null_is_nothing() {
         assert_eq!((read.id, read.outputs.len()), (None, usize::from(outputs != "null")));
     }
     let twice = refusal(&format!(r#"{{"id":"a","inputs":[{{{tensor}}}],"id":null}}"#));
-    assert!(twice.contains("`id` is given twice"), "{twice}");
+    assert!(twice.contains("duplicate `id`"), "{twice}");
     for missing in [
         r#"{"inputs":null}"#,
         r#"{"inputs":[{"name":null}]}"#,

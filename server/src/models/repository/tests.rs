@@ -195,7 +195,7 @@ async fn weights_are_read_from_the_versions_folder_and_from_nowhere_else() {
     let outside = refers_to("../../n/a.bin");
     let error = read_model(&[("models/m/3/model.onnx", &outside), ("models/n/a.bin", b"")], "m").await;
     let error = error.unwrap_err().to_string();
-    assert!(error.contains("no path inside the version's folder"), "{error}");
+    assert!(error.contains("outside the version's folder"), "{error}");
 }
 
 #[tokio::test]

@@ -28,7 +28,7 @@ pub(super) fn slots(gpu: &Arc<Gpu>, count: usize, bytes: usize) -> Result<Vec<Sl
         .collect()
 }
 
-/// Begins to copy the bytes read for a piece from its slot.
+/// Starts to copy the bytes of a piece from its slot.
 pub(super) fn begin_copy(slot: &Slot, piece: &mut Piece, stream: &Stream) {
     // SAFETY: the piece's place is device memory of its length, owned by its job until the run is over; the slot is not
     // written before its event, and the run waits for the stream before it returns.

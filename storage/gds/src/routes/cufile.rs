@@ -33,7 +33,7 @@ impl CuFileRoute {
         }
     }
 
-    /// The file's registration.
+    /// Returns the registration of a file.
     fn handle(&mut self, cufile: &CuFile, file: &Arc<dyn SourceFile>) -> Result<Handle, DeviceError> {
         if let Some(at) = self.files.iter().position(|(known, _)| Arc::ptr_eq(known, file))
             && let Some(entry) = self.files.remove(at)
@@ -58,7 +58,7 @@ impl CuFileRoute {
     }
 }
 
-/// Reads a piece until the bytes wanted are there.
+/// Reads a piece until its wanted bytes have arrived.
 fn read(cufile: &CuFile, handle: Handle, piece: &mut Piece) {
     while piece.came < piece.wanted {
         let left = piece.len - piece.came;
@@ -107,7 +107,7 @@ impl Route for CuFileRoute {
         };
         std::thread::scope(|scope| {
             for _ in 1..threads {
-                // A thread that cannot be had, or not use the device, leaves its share to the others.
+                // A thread that cannot start, or cannot use the device, leaves its share to the others.
                 let _ = std::thread::Builder::new()
                     .name("tierlab-cufile".to_owned())
                     .spawn_scoped(scope, || {

@@ -1,5 +1,5 @@
 //! Device memory that stretches of files are read into. In: memory, stretches, and the position of each in it. Out:
-//! pieces for a route, inside that memory and dropped no earlier than it, and their results.
+//! pieces for a route, inside that memory, and their results.
 
 use crate::error::{DeviceError, DeviceErrorKind};
 use crate::pool::DeviceBytes;
@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::{fmt, io};
 
-/// A file that is open for reading, and stays so as long as this is held.
+/// File that is open for reading, and stays open while this is held.
 pub trait SourceFile: fmt::Debug + Send + Sync {
     /// The file.
     fn fd(&self) -> BorrowedFd<'_>;
@@ -29,18 +29,18 @@ pub struct Stretch {
     pub into: usize,
 }
 
-/// Result of a [`Landing`]'s stretches.
+/// Result of the stretches of a [`Landing`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Came {
     /// Bytes, over-read included.
     pub bytes: u64,
-    /// Reads that were made for them.
+    /// Number of reads.
     pub requests: u32,
-    /// Retries among them.
+    /// Number of retries among the reads.
     pub retries: u32,
 }
 
-/// A stretch that is being read.
+/// Stretch being read.
 #[derive(Debug)]
 pub(super) struct Piece {
     pub(super) file: Arc<dyn SourceFile>,
@@ -73,7 +73,7 @@ impl Piece {
     /// Fails the piece: the file ended before the bytes that were looked up.
     pub(super) fn cut_short(&mut self) {
         let what = format!(
-            "ends at byte {}, before what was looked up",
+            "ends at byte {}, before the length that was looked up",
             self.offset + self.came as u64
         );
         self.fail(DeviceError::new(DeviceErrorKind::Changed, what));
@@ -84,7 +84,7 @@ impl Piece {
     }
 }
 
-/// Device memory, and the stretches that it is to hold. It owns both, so that no read outlives its memory.
+/// Device memory, and the stretches to read into it. Owns both, so that no read outlives its memory.
 #[derive(Debug)]
 pub struct Landing {
     bytes: DeviceBytes,
@@ -92,7 +92,7 @@ pub struct Landing {
 }
 
 impl Landing {
-    /// Memory without a stretch yet.
+    /// Creates a landing without stretches.
     pub fn new(bytes: DeviceBytes) -> Self {
         let pieces = Vec::new();
         Self { bytes, pieces }
@@ -101,7 +101,7 @@ impl Landing {
     /// Adds a stretch of a file.
     ///
     /// # Errors
-    /// [`DeviceErrorKind::OutOfRange`] if the memory has no room for it.
+    /// [`DeviceErrorKind::OutOfRange`] if the stretch does not fit in the memory.
     pub fn ask(&mut self, file: Arc<dyn SourceFile>, stretch: Stretch) -> Result<(), DeviceError> {
         self.bytes.check(stretch.into, stretch.len)?;
         self.pieces.push(Piece {
@@ -145,7 +145,7 @@ impl Landing {
         Ok(came)
     }
 
-    /// The memory.
+    /// Returns the memory.
     pub fn into_bytes(self) -> DeviceBytes {
         self.bytes
     }

@@ -1,5 +1,5 @@
-//! Paths that bytes take from a file to device memory. In: memory, and the stretches of files that it is to hold. Out:
-//! the result of each, and the time of each phase.
+//! Paths from a file to device memory. In: memory, and stretches of files to read into it. Out: the result of each, and
+//! the time of each phase.
 
 use crate::error::{DeviceError, DeviceErrorKind};
 use crate::gpu::Gpu;
@@ -17,11 +17,11 @@ mod ring;
 /// Options of a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteOptions {
-    /// The way.
+    /// Path to use.
     pub path: DevicePath,
     /// Bytes of a read, a pinned buffer and a copy: a multiple of [`ALIGN`].
     pub chunk_bytes: usize,
-    /// Pinned buffers.
+    /// Number of pinned buffers.
     pub pinned_buffers: usize,
     /// Threads that call cuFile in a run.
     pub threads: usize,
@@ -34,10 +34,10 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Opens the way that the options name.
+    /// Opens the path in the options.
     ///
     /// # Errors
-    /// No pinned memory, no ring, or the driver's.
+    /// No pinned memory, no ring, or an error of the driver.
     pub fn open(gpu: &Arc<Gpu>, options: &RouteOptions) -> Result<Self, DeviceError> {
         gpu.make_current()?;
         let chunk_bytes = options.chunk_bytes;
@@ -54,11 +54,11 @@ impl Reader {
     /// and errors. A stretch longer than `chunk_bytes` fails, and is not read at all.
     pub fn run<'a>(&mut self, landings: impl Iterator<Item = &'a mut Landing>) -> PhaseTimes {
         let mut pieces: Vec<&mut Piece> = landings.flat_map(Landing::pieces).collect();
-        // Before any read is in flight: buffers have no room for more.
+        // Checked before any read is in flight: buffers have no room for more.
         pieces.retain_mut(|piece| {
             let fits = piece.len <= self.chunk_bytes;
             if !fits {
-                let what = format!("{} bytes in one read, of {} at most", piece.len, self.chunk_bytes);
+                let what = format!("{} bytes in one read; the limit is {}", piece.len, self.chunk_bytes);
                 piece.fail(DeviceError::new(DeviceErrorKind::OutOfRange, what));
             }
             fits
@@ -73,9 +73,9 @@ pub const ALIGN: usize = 4096;
 /// Times of a run by phase.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PhaseTimes {
-    /// With the file's device.
+    /// Time at the file's device.
     pub reading: Duration,
-    /// Waiting for copies, as far as reading did not hide them.
+    /// Time waiting for copies that were not hidden by reading.
     pub copying: Duration,
 }
 
@@ -85,7 +85,7 @@ trait Route {
     fn run(&mut self, pieces: &mut [&mut Piece]) -> PhaseTimes;
 }
 
-/// Fills a buffer from a file until the bytes wanted are there, with plain reads.
+/// Fills a buffer from a file until the wanted bytes have arrived, with plain reads.
 fn read_whole(piece: &mut Piece, buffer: &mut [u8]) {
     let buffer = &mut buffer[..piece.len];
     while piece.came < piece.wanted {

@@ -23,7 +23,7 @@ const MAX_OPEN: usize = 64;
 pub(super) struct Table {
     pub(super) object: Object,
     pub(super) header: TableHeader,
-    /// [`TableHeader::header_len`], which costs a serialisation of the schema.
+    /// [`TableHeader::header_len`], stored because it serialises the schema.
     pub(super) first_row: u64,
     /// Schema of the rows as typed columns.
     pub(super) schema: SchemaRef,
@@ -57,14 +57,14 @@ impl TableFolder {
         let object = self.tier.stat(&path).await?;
         match &ticket.version {
             Some(version) if *version != object.version => {
-                let detail = format!("it is version {} now, not {version}", object.version);
+                let detail = format!("the current version is {}, not {version}", object.version);
                 Err(ErrorKind::Changed.error(path, detail))
             }
             _ => self.table_of(object).await,
         }
     }
 
-    /// The table that an object is.
+    /// Returns the table of an object.
     async fn table_of(&self, object: Object) -> Result<Arc<Table>, StorageError> {
         let known = self.open.lock().get(&object.path).cloned();
         if let Some(table) = known.filter(|table| table.object == object) {
@@ -103,9 +103,9 @@ impl TableFolder {
                 Ok(table) if table_path(&table.header.schema.name).as_ref() == Ok(&path) => tables.push(table),
                 Ok(table) => {
                     let name = &table.header.schema.name;
-                    tracing::warn!(%path, "left out of the flights: its name should be {name}.{EXTENSION}");
+                    tracing::warn!(%path, "not listed: its name must be {name}.{EXTENSION}");
                 }
-                Err(e) => tracing::warn!("left out of the flights: {e}"),
+                Err(e) => tracing::warn!("not listed: {e}"),
             }
         }
         Ok(tables)

@@ -41,10 +41,10 @@ pub struct FlightOrigin {
 }
 
 impl FlightOrigin {
-    /// Opens a root folder, making it when missing.
+    /// Opens a root folder, creating it if missing.
     ///
     /// # Errors
-    /// A folder that cannot be made or opened.
+    /// A folder that cannot be created or opened.
     pub async fn open(root: &Path) -> Result<Self, StorageError> {
         let folder = Arc::new(TableFolder::open(root).await?);
         Ok(Self { folder })
@@ -78,7 +78,7 @@ impl FlightOrigin {
         match tokio::time::timeout(DRAIN_LIMIT, server).await {
             Ok(ended) => ended.map_err(io::Error::other),
             Err(_) => {
-                tracing::warn!("Flight origin: calls still under way after {DRAIN_LIMIT:?} are cut off");
+                tracing::warn!("Flight origin: calls still in flight after {DRAIN_LIMIT:?} are cut off");
                 Ok(())
             }
         }

@@ -68,7 +68,7 @@ fn info(table: &Table, ids: Option<Vec<i64>>, descriptor: FlightDescriptor) -> R
 }
 
 fn unsupported<T>(call: &str) -> Result<T, Status> {
-    Err(refusal(ErrorKind::Unsupported, format!("{call} is not offered")))
+    Err(refusal(ErrorKind::Unsupported, format!("{call} is not supported")))
 }
 
 #[tonic::async_trait]
@@ -142,7 +142,7 @@ const READ_AHEAD: usize = 2;
 /// Maximum rows per message.
 const MESSAGE_ROWS: usize = 16_384;
 
-/// Messages, as a client gets them.
+/// Messages as sent to a client.
 type Messages = BoxStream<'static, Result<FlightData, Status>>;
 
 /// Rows of a table: the rows of `ids`, or all rows.
@@ -183,7 +183,7 @@ fn chunks(mut ids: impl Iterator<Item = i64>, count: usize) -> impl Iterator<Ite
 async fn batch(tier: &NvmeTier, table: &Table, ids: Vec<i64>) -> Result<RecordBatch, FlightError> {
     let stride = u64::from(table.header.stride);
     let start = |id: i64| table.first_row + id.abs_diff(table.header.first_id) * stride;
-    // The tier reads rows that follow each other as one.
+    // The tier reads adjacent rows as one.
     let ranges: Vec<_> = ids.iter().map(|&id| start(id)..start(id) + stride).collect();
     let read = tier.read_many(&table.object, &ranges).await.map_err(|e| failed(&e))?;
     // A damaged row must not get a new checksum.
@@ -197,7 +197,7 @@ fn failed(error: &StorageError) -> FlightError {
     FlightError::from(to_status(error))
 }
 
-/// Schema as GetSchema and GetFlightInfo send it.
+/// Encodes a schema as in the replies of GetSchema and GetFlightInfo.
 fn encoded(schema: &Schema) -> Result<Bytes, StorageError> {
     use arrow_flight::{IpcMessage, SchemaAsIpc};
     let options = arrow_ipc::writer::IpcWriteOptions::default();

@@ -1,7 +1,7 @@
 //! Procedures of NFSv3 on the files below a root. In: decoded calls. Out: attributes, bytes and entries.
 //!
-//! Metadata is read in place, because it is in the kernel's caches in all but the rarest case; data and syncs go to
-//! blocking threads.
+//! Metadata is read in place, because it is almost always in the kernel's caches; data and syncs go to blocking
+//! threads.
 
 use super::nodes::{NodeId, Nodes, attributes, plain, status_of};
 use nfs3_server::nfs3_types::nfs3::{
@@ -20,9 +20,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// The largest READ and WRITE.
+/// Maximum size of a READ or WRITE, in bytes.
 const MAX_IO_BYTES: u32 = 1 << 20;
-/// The file mode of a CREATE that names none.
+/// File mode of a CREATE without a mode.
 const DEFAULT_MODE: u32 = 0o644;
 
 /// The exported folder.
@@ -54,9 +54,8 @@ impl FileState {
 }
 
 thread_local! {
-    /// State that `getattr` last returned on this thread. The library takes the attributes of a READ's reply right
-    /// before it asks for the bytes, without waiting in between. So `read` finds here the attributes that its reply
-    /// will carry.
+    /// State that `getattr` last returned on this thread. The library reads the attributes of a READ's reply right
+    /// before the bytes, without waiting in between. So `read` finds here the attributes of its reply.
     static TOLD: Cell<Option<FileState>> = const { Cell::new(None) };
 }
 
@@ -176,12 +175,12 @@ impl NfsReadFileSystem for Export {
                 }
             }
             bytes.truncate(filled);
-            // The kernel sets the modification time before it takes the bytes of a write. So these bytes are all of the
-            // state that the reply's attributes describe.
+            // The kernel sets the modification time before it copies the bytes of a write. So these bytes belong to the
+            // state in the reply's attributes.
             let is_told = FileState::of(&file.metadata()?) == told;
             Ok(is_told.then(|| (bytes, offset + filled as u64 >= meta.len())))
         });
-        // Written to meanwhile: the repeated reply describes the file as it is then.
+        // Changed meanwhile: the reply to the retried READ describes the new state.
         read.await?.ok_or(nfsstat3::NFS3ERR_JUKEBOX)
     }
 
@@ -242,7 +241,7 @@ struct Entries {
 impl ReadDirPlusIterator<NodeId> for Entries {
     async fn next(&mut self) -> NextResult<DirEntryPlus<NodeId>> {
         for (cookie, name) in self.names.by_ref() {
-            // Entries removed since, or leading outside, are not listed.
+            // Entries that were removed since, or lead outside, are not listed.
             let Ok((id, meta)) = self.nodes.adopt(self.path.join(&name)) else {
                 continue;
             };
@@ -335,7 +334,7 @@ impl NfsFileSystem for Export {
         let renamed = tokio::task::spawn_blocking(move || {
             fs::rename(&from, &to)?;
             nodes.moved(&from, &to);
-            // The protocol wants the change durable before the reply.
+            // The protocol requires a durable change before the reply.
             to.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
         });
         let renamed = renamed.await.map_err(|_| nfsstat3::NFS3ERR_SERVERFAULT)?;

@@ -1,7 +1,7 @@
 //! An NFSv3 server over a folder, exported as `/export`. MOUNT and NFS share one port; there is no portmapper.
 //!
 //! In: an address and a root folder. Out: NFSv3 over TCP. Made for tests and for the lab on loopback: every client is
-//! served with the rights of this process, and locks are not offered.
+//! served with the rights of this process, and locks are not supported.
 
 mod export;
 mod nodes;
@@ -12,7 +12,7 @@ use std::io;
 use std::net::{SocketAddr, SocketAddrV4};
 use std::path::Path;
 
-/// The path that clients mount.
+/// Path that clients mount.
 pub const EXPORT: &str = "/export";
 
 /// A root folder, bound to an address and ready to be served.
@@ -45,7 +45,7 @@ impl NfsOrigin {
     /// Serves until `shutdown` resolves. Connections end with the runtime that this ran on.
     ///
     /// # Errors
-    /// A listener that fails for good.
+    /// A permanent failure of the listener.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) -> io::Result<()> {
         tokio::select! {
             () = shutdown => Ok(()),

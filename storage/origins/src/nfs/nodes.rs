@@ -63,7 +63,7 @@ impl Nodes {
         let root = fs::canonicalize(root)?;
         let meta = fs::symlink_metadata(&root)?;
         if !meta.is_dir() {
-            let what = format!("{} is no folder", root.display());
+            let what = format!("{} is not a folder", root.display());
             return Err(io::Error::new(io::ErrorKind::NotADirectory, what));
         }
         let root_id = NodeId::of(&meta);
@@ -161,7 +161,7 @@ pub(super) fn plain(name: &[u8]) -> Result<&OsStr, nfsstat3> {
     Ok(OsStr::from_bytes(name))
 }
 
-/// Attributes as the protocol has them.
+/// Returns attributes in the protocol's form.
 pub(super) fn attributes(meta: &Metadata) -> fattr3 {
     let kind = meta.file_type();
     let type_ = if kind.is_dir() {
@@ -203,7 +203,7 @@ fn time(seconds: i64, nanos: i64) -> nfstime3 {
     }
 }
 
-/// The protocol's status of an error of the operating system.
+/// Returns the protocol's status for an error of the operating system.
 pub(super) fn status_of(error: &io::Error) -> nfsstat3 {
     match error.raw_os_error() {
         Some(libc::EPERM) => nfsstat3::NFS3ERR_PERM,

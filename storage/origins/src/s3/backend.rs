@@ -1,4 +1,4 @@
-//! S3's calls on a [`Folder`]. In: decoded requests. Out: decoded replies. Knows nothing of sockets or signatures.
+//! S3's calls on a [`Folder`]. In: decoded requests. Out: decoded replies. Independent of sockets and signatures.
 
 use super::body::{self, CHUNK_BYTES, FileStream, ReceiveError};
 use super::folder::{Condition, Folder, FolderError, Stored};
@@ -13,10 +13,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Default and maximum number of keys per page.
 const PAGE_KEYS: i32 = 1000;
-/// Maximum openings of an object for one GET while a writer changes it in place.
+/// Maximum attempts to open an object for one GET while a writer changes it in place.
 const OPENINGS: u32 = 4;
 
-/// The calls' receiver.
+/// Receiver of the calls.
 pub(super) struct Backend {
     folder: Arc<Folder>,
 }
@@ -126,7 +126,7 @@ impl S3 for Backend {
                         let more = (end < span.end).then_some(file);
                         return Ok((stored, span, first, more));
                     }
-                    // Written to meanwhile: its present version may not meet the conditions.
+                    // Changed meanwhile: the current version may not meet the conditions.
                     Err(e) if opened == OPENINGS => return Err(FolderError::Io(e).into()),
                     Err(_) => {}
                 }
@@ -351,7 +351,7 @@ impl S3 for Backend {
         let Some(parts) = parts.filter(|parts| !parts.is_empty()) else {
             return Err(s3_error!(
                 MalformedXML,
-                "a list of parts, each with PartNumber and ETag, is needed"
+                "missing list of parts with PartNumber and ETag"
             ));
         };
         let (bucket, key) = (input.bucket.clone(), input.key.clone());
@@ -378,7 +378,7 @@ impl S3 for Backend {
     }
 }
 
-/// The conditions of a GET or HEAD.
+/// Conditions of a GET or HEAD.
 pub(super) struct ReadConditions {
     pub(super) matches: Option<ETagCondition>,
     pub(super) none_match: Option<ETagCondition>,
@@ -416,7 +416,7 @@ fn whole_seconds(time: SystemTime) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())
 }
 
-/// The condition of a write.
+/// Returns the condition of a write.
 pub(super) fn write_condition(
     matches: Option<&ETagCondition>,
     none_match: Option<&ETagCondition>,

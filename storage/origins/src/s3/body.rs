@@ -32,9 +32,9 @@ pub(super) fn read_exact(file: &File, range: Range<u64>) -> io::Result<Bytes> {
 /// Reads exactly `range` of the version that was opened; a write in place since then is an error, never a mix.
 pub(super) fn read_version(file: &File, range: Range<u64>, stored: &Stored) -> io::Result<Bytes> {
     let bytes = read_exact(file, range)?;
-    // The kernel sets the modification time before it takes the bytes of a write.
+    // The kernel sets the modification time before it copies the bytes of a write.
     if Stored::of(&file.metadata()?) != *stored {
-        return Err(io::Error::other("written to in place while it was read"));
+        return Err(io::Error::other("changed in place during the read"));
     }
     Ok(bytes)
 }
@@ -105,17 +105,17 @@ impl ByteStream for FileStream {
 /// Failure to receive a body.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReceiveError {
-    #[error("the body broke off: {0}")]
+    #[error("the body ended early: {0}")]
     Broken(s3s::StdError),
-    #[error("{got} bytes came where {announced} were announced")]
+    #[error("received {got} bytes, but {announced} were announced")]
     Length { got: u64, announced: u64 },
-    #[error("the body does not have the Content-MD5 given")]
+    #[error("the body does not match its Content-MD5")]
     Digest,
     #[error(transparent)]
     Folder(#[from] FolderError),
 }
 
-/// Takes a body in as a staged file. `content_md5` is checked when given, as base64.
+/// Receives a body as a staged file. Checks `content_md5`, in base64, if given.
 pub(super) async fn receive(
     folder: &Arc<Folder>,
     body: Option<StreamingBlob>,

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 /// Faults and delays of the origin (default: none, at full speed). Rates are shares of the requests, from 0 to 1, and
-/// sum to 1 at most: a request has one fault or none.
+/// their sum is at most 1: a request has at most one fault.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct FaultPlan {
@@ -30,9 +30,9 @@ pub struct FaultPlan {
     pub change_rate: f64,
     /// Wait before each reply, in milliseconds.
     pub first_byte_ms: u64,
-    /// Speed of a body on its connection, in 10^6 bytes per second; none is as fast as it goes.
+    /// Speed of a body on its connection, in 10^6 bytes per second; `None` is unlimited.
     pub mb_per_s: Option<f64>,
-    /// The seed of the faults.
+    /// Seed of the faults.
     pub seed: u64,
 }
 
@@ -54,7 +54,7 @@ impl Default for FaultPlan {
     }
 }
 
-/// The longest wait that a plan may ask for, in milliseconds: 10 minutes.
+/// Maximum wait in a plan, in milliseconds: 10 minutes.
 const MAX_WAIT_MS: u64 = 600_000;
 
 impl FromStr for FaultPlan {
@@ -107,11 +107,11 @@ impl FaultPlan {
         let sum: f64 = rates.iter().sum();
         if rates.iter().any(|rate| !(0.0..=1.0).contains(rate)) || sum > 1.0 + 1e-9 {
             return Err(format!(
-                "rates are from 0 to 1 and sum to 1 at most; these sum to {sum}"
+                "invalid rates: use 0 to 1 with a sum of at most 1; the sum is {sum}"
             ));
         }
         if self.slow_ms.max(self.first_byte_ms) > MAX_WAIT_MS {
-            return Err(format!("a wait has at most {MAX_WAIT_MS} milliseconds"));
+            return Err(format!("wait too long: the limit is {MAX_WAIT_MS} milliseconds"));
         }
         match self.mb_per_s {
             Some(mb) if mb <= 0.0 => Err(format!("mb-per-s must be more than 0, is {mb}")),
@@ -163,7 +163,7 @@ const fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The plan in force. Clones share it.
+/// Current plan, shared by all clones.
 #[derive(Debug, Clone, Default)]
 pub struct Faults(Arc<Mutex<FaultState>>);
 
@@ -174,12 +174,12 @@ struct FaultState {
 }
 
 impl Faults {
-    /// Puts another plan in force, for the requests from now on.
+    /// Sets the plan for all later requests.
     pub fn set(&self, plan: FaultPlan) {
         *self.0.lock() = FaultState { plan, drawn: 0 };
     }
 
-    /// Current plan, and its fate for the next request. Only requests that `may_fail` are counted.
+    /// Returns the current plan, and its fate for the next request. Only requests that `may_fail` are counted.
     pub(super) fn next(&self, may_fail: bool) -> (FaultPlan, Fate) {
         let mut state = self.0.lock();
         let plan = state.plan;

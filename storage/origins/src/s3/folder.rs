@@ -26,7 +26,7 @@ const LEFTOVER_AGE: Duration = Duration::from_secs(24 * 3600);
 pub(super) enum FolderError {
     #[error("no such bucket")]
     NoSuchBucket,
-    #[error("the bucket is already there")]
+    #[error("the bucket exists already")]
     BucketExists,
     #[error("no such key")]
     NoSuchKey,
@@ -80,7 +80,7 @@ pub(super) enum Condition {
     Matches(Option<String>),
 }
 
-/// A file on its way to becoming an object; removed when dropped before that.
+/// File that is not yet an object; removed when dropped before it is one.
 #[derive(Debug)]
 pub(super) struct Staged {
     pub(super) file: File,
@@ -101,14 +101,14 @@ impl Drop for Staged {
 pub(super) struct Folder {
     root: PathBuf,
     staging: PathBuf,
-    /// The last modification time handed out, in nanoseconds since 1970.
+    /// Last modification time given to a file, in nanoseconds since 1970.
     clock: AtomicU64,
     /// Held while names change, so that conditions are checked and folders pruned without races.
     names: Mutex<()>,
 }
 
 impl Folder {
-    /// Opens a root, making it when missing.
+    /// Opens a root, creating it if missing.
     pub(super) fn open(root: &Path) -> io::Result<Self> {
         fs::create_dir_all(root)?;
         let root = fs::canonicalize(root)?;
@@ -145,7 +145,7 @@ impl Folder {
         }
     }
 
-    /// The folder of a bucket that exists.
+    /// Returns the folder of an existing bucket.
     pub(super) fn bucket(&self, bucket: &str) -> Result<PathBuf, FolderError> {
         let path = self.root.join(bucket_name(bucket)?);
         match fs::symlink_metadata(&path) {
@@ -158,7 +158,7 @@ impl Folder {
         let bucket = self.bucket(bucket)?;
         let key = ObjectPath::new(key).map_err(|_| {
             FolderError::BadKey(format!(
-                "this origin keeps objects as files: `{key}` is no relative path of plain segments"
+                "this origin stores objects as files: `{key}` is not a relative path of plain segments"
             ))
         })?;
         Ok(bucket.join(key.as_str()))
@@ -187,7 +187,7 @@ impl Folder {
         Ok((file, Stored::of(&meta)))
     }
 
-    /// A new, empty file to write an object into.
+    /// Creates a new, empty file to write an object into.
     pub(super) fn stage(&self) -> Result<Staged, FolderError> {
         let path = self.staging.join(format!("{}.part", self.unique()));
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
@@ -225,7 +225,7 @@ impl Folder {
         Ok(Stored::of(&fs::symlink_metadata(&target)?))
     }
 
-    /// Gives a file a modification time that no other has had, and makes it durable.
+    /// Gives a file a unique modification time, and makes it durable.
     pub(super) fn seal(&self, file: &File) -> Result<(), FolderError> {
         file.set_modified(UNIX_EPOCH + Duration::from_nanos(self.tick()))?;
         Ok(file.sync_all()?)
@@ -243,7 +243,7 @@ impl Folder {
         })
     }
 
-    /// Removes an object, and the folders that this leaves empty. A key that is not there is no error, as on S3.
+    /// Removes an object, and the folders that this leaves empty. A missing key is not an error, as on S3.
     pub(super) fn delete(&self, bucket: &str, key: &str) -> Result<(), FolderError> {
         let bucket_folder = self.bucket(bucket)?;
         let _names = self.names.lock();
@@ -266,12 +266,12 @@ impl Folder {
         &self.staging
     }
 
-    /// A name that no other call in any process has had.
+    /// Returns a name that is unique over calls and processes.
     pub(super) fn unique(&self) -> String {
         format!("{:016x}{:08x}", self.tick(), std::process::id())
     }
 
-    /// Now, in nanoseconds since 1970, and later than ever before.
+    /// Returns the time in nanoseconds since 1970, always later than before.
     fn tick(&self) -> u64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX - 1);
@@ -284,7 +284,7 @@ impl Folder {
     }
 }
 
-/// Folder name of a bucket: names that S3 allows have no leading dot, no slash and no upper case.
+/// Returns the folder name of a bucket: names that S3 allows have no leading dot, no slash and no upper case.
 fn bucket_name(name: &str) -> Result<&str, FolderError> {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.');
     let valid = (3..=63).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(plain);
@@ -322,7 +322,7 @@ fn clear_leftovers(staging: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// S3's least size of a part that is not the last.
+/// S3's minimum size of a part that is not the last.
 const MIN_PART_BYTES: u64 = 5 << 20;
 /// S3's highest part number.
 const MAX_PART: i32 = 10_000;
@@ -330,7 +330,7 @@ const MAX_PART: i32 = 10_000;
 const DESTINATION: &str = "destination";
 
 impl Folder {
-    /// Begins an upload and returns its id.
+    /// Starts an upload and returns its id.
     pub(super) fn begin_upload(&self, bucket: &str, key: &str) -> Result<String, FolderError> {
         match self.get(bucket, key) {
             Ok(_) | Err(FolderError::NoSuchKey) => {}
@@ -386,7 +386,7 @@ impl Folder {
             if stored.size < MIN_PART_BYTES && i + 1 < parts.len() {
                 return Err(FolderError::PartTooSmall(*number));
             }
-            // Between files, `io::copy` lets the kernel copy, or share blocks where the file system can.
+            // Between files, `io::copy` lets the kernel copy, or share blocks if the file system can.
             io::copy(&mut part, &mut staged.file)?;
         }
         let stored = self.commit(staged, bucket, key, condition)?;
@@ -394,12 +394,12 @@ impl Folder {
         Ok(stored)
     }
 
-    /// Gives an upload up.
+    /// Aborts an upload.
     pub(super) fn abort_upload(&self, bucket: &str, key: &str, id: &str) -> Result<(), FolderError> {
         Ok(discard(&self.upload(bucket, key, id)?)?)
     }
 
-    /// The folder of an upload that exists and is of this key.
+    /// Returns the folder of an existing upload of this key.
     fn upload(&self, bucket: &str, key: &str, id: &str) -> Result<PathBuf, FolderError> {
         let folder = self.staging().join(format!("{id}.upload"));
         let plain = !id.is_empty() && id.bytes().all(|b| b.is_ascii_hexdigit());
@@ -410,8 +410,8 @@ impl Folder {
     }
 }
 
-/// Removes an upload's folder. It is renamed first: a part that is just being put into it would otherwise make the
-/// removal fail half-way, with the name of its destination gone, and no later call could find it again.
+/// Removes an upload's folder. Renames it first: a part written into it at the same time would make the removal fail
+/// half-way, with the name of its destination gone, and no later call could find it again.
 fn discard(folder: &Path) -> io::Result<()> {
     let ended = folder.with_extension("ended");
     fs::rename(folder, &ended)?;

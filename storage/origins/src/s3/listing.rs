@@ -14,7 +14,7 @@ pub(super) struct Query {
     pub(super) delimiter: Option<String>,
     /// Key after which the page starts.
     pub(super) start_after: Option<String>,
-    /// The token of the page before.
+    /// Token of the page before.
     pub(super) token: Option<String>,
     /// Maximum keys and prefixes per page.
     pub(super) max_keys: usize,
@@ -25,7 +25,7 @@ pub(super) struct Query {
 pub(super) struct Page {
     pub(super) objects: Vec<(String, Stored)>,
     pub(super) prefixes: Vec<String>,
-    /// The token of the page after; none on the last.
+    /// Token of the next page; `None` on the last.
     pub(super) next: Option<String>,
 }
 
@@ -38,14 +38,14 @@ enum Entry {
 
 impl Entry {
     fn token(&self) -> String {
-        // Never fails: it is text alone.
+        // Cannot fail: it is only text.
         hex::encode(serde_json::to_string(self).unwrap_or_default())
     }
 
     fn from_token(token: &str) -> Result<Self, FolderError> {
         let text = hex::decode(token).ok();
         let entry = text.and_then(|text| serde_json::from_slice(&text).ok());
-        entry.ok_or_else(|| FolderError::BadKey("the continuation token is none of this origin's".to_owned()))
+        entry.ok_or_else(|| FolderError::BadKey("unknown continuation token".to_owned()))
     }
 
     fn is_past(&self, key: &str) -> bool {
@@ -74,7 +74,7 @@ impl Folder {
         for entry in entries {
             match entry {
                 Entry::Prefix(prefix) => page.prefixes.push(prefix),
-                // A key that went away since is left out, as it would be a moment later.
+                // A key that was removed since is left out.
                 Entry::Key(key) => {
                     if let Ok(meta) = fs::symlink_metadata(folder.join(&key)) {
                         page.objects.push((key, Stored::of(&meta)));
@@ -86,7 +86,7 @@ impl Folder {
     }
 }
 
-/// Every key that begins with `prefix`, unordered. Symbolic links are not followed and not listed.
+/// Returns every key that begins with `prefix`, unordered. Symbolic links are not followed and not listed.
 fn keys_below(bucket: &Path, prefix: &str) -> Result<Vec<String>, FolderError> {
     let start = prefix.rsplit_once('/').map_or("", |(folder, _)| folder);
     if !start.is_empty() && ObjectPath::new(start).is_err() {

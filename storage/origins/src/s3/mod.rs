@@ -33,9 +33,9 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-/// The access key that the origin knows.
+/// Access key of the origin.
 pub const ACCESS_KEY: &str = "tierlab";
-/// The secret that belongs to it. Public: the origin serves test data on loopback.
+/// Its secret key. Public: the origin serves test data on loopback.
 pub const SECRET_KEY: &str = "tierlab-secret";
 
 /// Connections served at a time; more wait to be accepted.
@@ -53,10 +53,10 @@ pub struct S3Origin {
 }
 
 impl S3Origin {
-    /// Opens a root folder, making it when missing. Blocking.
+    /// Opens a root folder, creating it if missing. Blocking.
     ///
     /// # Errors
-    /// A folder that cannot be made or written.
+    /// A folder that cannot be created or written.
     pub fn open(root: &Path) -> io::Result<Self> {
         Ok(Self {
             folder: Arc::new(Folder::open(root)?),
@@ -64,22 +64,22 @@ impl S3Origin {
         })
     }
 
-    /// Faults of the origin (initially none); they can be set at any time.
+    /// Returns the faults of the origin (initially none); they can be set at any time.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
 
-    /// Makes a bucket unless it is there. Blocking.
+    /// Creates a bucket unless it exists. Blocking.
     ///
     /// # Errors
-    /// A name that is no bucket's, or a folder that cannot be made.
+    /// An invalid bucket name, or a folder that cannot be created.
     pub fn ensure_bucket(&self, bucket: &str) -> io::Result<()> {
         match self.folder.create_bucket(bucket) {
             Ok(()) | Err(FolderError::BucketExists) => Ok(()),
             Err(FolderError::Io(e)) => Err(e),
             Err(_) => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("`{bucket}` is no bucket name: 3 to 63 of a-z, 0-9, `-` and `.`, no dot in front"),
+                format!("invalid bucket name: `{bucket}`; use 3 to 63 of a-z, 0-9, `-` and `.`, without a leading dot"),
             )),
         }
     }
@@ -111,7 +111,7 @@ impl S3Origin {
         }
         drop(listener);
         if tokio::time::timeout(DRAIN_LIMIT, graceful.shutdown()).await.is_err() {
-            tracing::warn!("S3 origin: requests still under way after {DRAIN_LIMIT:?} are cut off");
+            tracing::warn!("S3 origin: requests still in flight after {DRAIN_LIMIT:?} are cut off");
         }
         Ok(())
     }
@@ -125,7 +125,7 @@ impl S3Origin {
     }
 }
 
-/// `bucket.localhost` names a bucket; with any other host the path does.
+/// `bucket.localhost` names a bucket; for any other host, the path does.
 struct BelowLocalhost;
 
 impl S3Host for BelowLocalhost {
@@ -138,7 +138,7 @@ impl S3Host for BelowLocalhost {
     }
 }
 
-/// Lets unsigned requests in. A signature that does not fit is refused before this is asked.
+/// Accepts unsigned requests. Wrong signatures are refused before this is called.
 struct Unsigned;
 
 #[async_trait::async_trait]

@@ -1,5 +1,5 @@
-//! HTTP side of faults: a service and a body that follow a plan. In: the requests of the S3 service. Out:
-//! its replies, delayed, paced, broken off or of another version. Knows nothing of folders.
+//! HTTP side of faults: a service and a body that follow a plan. In: the requests of the S3 service. Out: its replies,
+//! delayed, paced, broken off or of another version. Independent of folders.
 
 use super::faults::{Fate, Fault, FaultPlan, Faults};
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
-/// Bytes of a paced body that are let go at a time.
+/// Bytes of a paced body released at a time.
 const PACED_BYTES: usize = 64 << 10;
 /// Pause before a body breaks off, so that the bytes before it are sent.
 const FLUSH_PAUSE: Duration = Duration::from_millis(2);
@@ -29,7 +29,7 @@ pub(super) struct Shaped {
 }
 
 impl Shaped {
-    /// `reset` is that of the connection which the requests come from.
+    /// `reset` is the flag of the requests' connection.
     pub(super) fn new(inner: S3Service, faults: Faults, reset: Arc<AtomicBool>) -> Self {
         Self { inner, faults, reset }
     }
@@ -86,7 +86,7 @@ fn refusal(status: u16, retry_after_s: Option<u32>) -> Response<Body> {
     } else {
         "InternalError"
     };
-    let text = format!("<Error><Code>{code}</Code><Message>a fault asked for</Message></Error>");
+    let text = format!("<Error><Code>{code}</Code><Message>injected fault</Message></Error>");
     let mut reply = Response::new(Body::from(text));
     *reply.status_mut() = status.try_into().unwrap_or_default();
     reply
@@ -101,13 +101,13 @@ fn refusal(status: u16, retry_after_s: Option<u32>) -> Response<Body> {
 /// Paced body, with the position at which it breaks off.
 pub(super) struct ShapedBody {
     inner: Body,
-    /// Taken from `inner`, not yet let go.
+    /// Bytes from `inner`, not yet released.
     held: Bytes,
     sent: u64,
     began: Option<Instant>,
     bytes_per_s: Option<f64>,
     pause: Option<Pin<Box<Sleep>>>,
-    /// The fault, and after how many bytes it happens.
+    /// Fault, and the number of bytes before it.
     breaks: Option<(Fault, u64)>,
     paused: bool,
     inverted: bool,
@@ -155,10 +155,10 @@ impl ShapedBody {
             Fault::Reset => self.reset.store(true, Ordering::Relaxed),
             _ => {}
         }
-        Poll::Ready(Some(Err("a fault asked for".into())))
+        Poll::Ready(Some(Err("injected fault".into())))
     }
 
-    /// The longest piece that may go now.
+    /// Returns the maximum bytes to release now.
     fn longest(&self) -> usize {
         let paced = self.bytes_per_s.map_or(usize::MAX, |_| PACED_BYTES);
         let unbroken = self.breaks.map_or(usize::MAX, |(_, at)| {

@@ -61,7 +61,7 @@ fn free_dimensions_are_narrowed_and_others_must_be_the_same() {
     assert_eq!(narrow(&[8, 3, 16], false).unwrap(), [8, 3, 16]);
     for (dims, batched, told) in [
         (&[4, 16][..], true, "[4, 16]"),
-        (&[3], true, "behind the batch dimension [3, -1]"),
+        (&[3], true, "after the batch dimension [3, -1]"),
         (&[-1, 3, 16, 1], false, "the graph has [-1, 3, -1]"),
         (&[-1, 16], true, "[-1, 16]"),
     ] {

@@ -137,19 +137,19 @@ fn what_does_not_map_is_refused_by_line_column_and_key() {
         ("max_batch_size: 1.5", "`max_batch_size`: a whole number"),
         (
             "max_batch_size: 1 max_batch_size: 2",
-            "line 1, column 35: `max_batch_size`: is given twice",
+            "line 1, column 35: `max_batch_size`: duplicate field",
         ),
         (
             "sequence_batching { }",
-            "`sequence_batching`: sequences are not offered here: give the graph its state",
+            "`sequence_batching`: sequences are not supported: make the state",
         ),
         (
             "ensemble_scheduling { step [] }",
-            "`ensemble_scheduling`: ensembles are not offered here: serve one graph",
+            "`ensemble_scheduling`: ensembles are not supported: serve one graph",
         ),
         (
             "cc_model_filenames { key: 'a' value: 'b' }",
-            "`cc_model_filenames`: has no counterpart",
+            "`cc_model_filenames`: not supported",
         ),
         (
             "input { name: 'x' data_type: TYPE_FP32 dims: 2 reshape { shape: [] } }",
@@ -157,7 +157,7 @@ fn what_does_not_map_is_refused_by_line_column_and_key() {
         ),
         (
             "input { name: 'x' data_type: TYPE_FP8 }",
-            "`input.data_type`: `TYPE_FP8`",
+            "`input.data_type`: unknown data type: `TYPE_FP8`",
         ),
         ("input { name: 'x' data_type: TYPE_BYTES }", "`TYPE_BYTES`"),
         ("input { name: 'x' data_type: 11 }", "`input.data_type`"),
@@ -253,9 +253,9 @@ fn what_does_not_map_is_refused_by_line_column_and_key() {
         ),
         (
             "model_warmup { inputs { key: 'x' value: { input_data_file: '../x' } } }",
-            "no plain name",
+            "invalid name of a file",
         ),
-        ("nome: 'x'", "line 1, column 7: `nome`: has no counterpart"),
+        ("nome: 'x'", "line 1, column 7: `nome`: not supported"),
     ] {
         let error = read(text).unwrap_err();
         assert!(error.contains(told), "{text}: {error}\n  should say {told}");
@@ -285,9 +285,9 @@ fn everything_that_does_not_map_is_told_at_once_in_the_order_of_the_text() {
         colour: 'red'\n";
     let error = read(text).unwrap_err();
     let told = [
-        "12 things in it cannot be served as they are",
+        "12 entries cannot be served as they are",
         "line 1, column 10: `backend`: `python`",
-        "line 3, column 30: `input.data_type`: `TYPE_FP8`",
+        "line 3, column 30: `input.data_type`: unknown data type: `TYPE_FP8`",
         "line 3, column 45: `input.dims`",
         "line 4, column 23: `input.allow_ragged_batch`",
         "line 5, column 8: `output`: `data_type` of `y` is missing",
