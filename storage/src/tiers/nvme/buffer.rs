@@ -54,8 +54,8 @@ impl Arena {
         let layout = Layout::from_size_align(size, ARENA_ALIGN).ok()?;
         // SAFETY: the layout's size is not zero.
         let at = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        // Only a hint: it also works without huge pages. SAFETY: the range is owned, and the advice changes none of its
-        // bytes.
+        // Only a hint: it also works without huge pages.
+        // SAFETY: the range is owned, and the advice changes none of its bytes.
         unsafe { libc::madvise(at.as_ptr().cast(), size, libc::MADV_HUGEPAGE) };
         Some(Self {
             at,
