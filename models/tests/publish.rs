@@ -184,7 +184,7 @@ async fn a_flight_server_is_refused() {
     fs::write(&path, "kind = \"flight\"\n").unwrap();
     let tier = open_tier(&path, &[url]).await.unwrap();
     let refused = publish(&*tier, &local.selection, &Stop::never()).await.unwrap_err();
-    assert!(refused.to_string().contains("read only"), "{refused}");
+    assert!(refused.to_string().contains("read-only"), "{refused}");
 }
 
 #[tokio::test]

@@ -16,17 +16,17 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Interval between checks that the parent process is alive.
 const PARENT_POLL: Duration = Duration::from_millis(500);
 
-/// For work on other threads that was begun before the end, such as keeping an optimised graph.
+/// Time limit at the end for background work, such as storing an optimised graph.
 const LAST_WORK: Duration = Duration::from_secs(1);
-/// After the drain time, and the time that the last spans may take to be sent.
+/// Time until a forced exit, beyond the drain time and the time to send the last spans.
 const HARD_EXIT_AFTER: Duration = Duration::from_secs(10);
 
 /// Serves ONNX models over the Open Inference Protocol v2, with model files and feature rows read from a storage tier.
 ///
-/// Prints one line of JSON on stdout once every model is loaded and warm: {"listen":"127.0.0.1:8000"}, with "grpc_listen"
-/// beside it where gRPC is served. The log goes to stderr. SIGTERM or Ctrl-C drains: admitted requests are finished, then
-/// the exit code is 0. What is not finished within the drain time is ended and named in the log; the exit code is 1.
-/// Exit codes: 0 success, 2 bad usage or configuration, 1 otherwise.
+/// Prints one line of JSON on stdout once every model is loaded and warm: {"listen":"127.0.0.1:8000"}, plus
+/// "grpc_listen" if gRPC is served. The log goes to stderr. SIGTERM or Ctrl-C drains: admitted requests are finished,
+/// then the exit code is 0. Work not finished within the drain time is cancelled and named in the log; the exit code is
+/// then 1. Exit codes: 0 success, 2 bad usage or configuration, 1 otherwise.
 #[derive(Parser, Debug)]
 #[command(name = "tierlab-server", version = tierlab_program::version(None), after_help = EXAMPLES)]
 struct Args {
@@ -34,14 +34,14 @@ struct Args {
     command: Option<Command>,
     #[command(flatten)]
     sources: Sources,
-    /// Log format (overrides `log.format`): lines for people, or one JSON object a line.
+    /// Log format (overrides `log.format`): plain lines, or one JSON object per line.
     #[arg(long, value_name = "FORMAT", value_enum)]
     log_format: Option<LogFormat>,
-    /// Log filter (overrides `log.level`): error, warn, info, debug, trace, or a filter such as `info,access=debug`, which adds
-    /// a line for each request.
+    /// Log filter (overrides `log.level`): error, warn, info, debug, trace, or a filter such as `info,access=debug`,
+    /// which adds a line for each request.
     #[arg(long, value_name = "LEVEL", env = "RUST_LOG")]
     log_level: Option<String>,
-    /// Drains and exits when the process that started this one has ended.
+    /// Drains and exits when the parent process has ended.
     #[arg(long)]
     exit_with_parent: bool,
 }
@@ -96,7 +96,7 @@ pub fn main() -> ExitCode {
     leave(code)
 }
 
-/// Runs the server; `format` becomes that of its log.
+/// Runs the server. Sets `format` to the format of its log.
 fn start(args: Args, format: &mut LogFormat) -> Result<()> {
     let exit_with_parent = args.exit_with_parent;
     let (log_format, log_level) = (args.log_format, args.log_level);
@@ -126,7 +126,7 @@ fn start(args: Args, format: &mut LogFormat) -> Result<()> {
         let listen = |flag: &str, address: SocketAddr| {
             let listener = listen_on(address, config.connections.bounds.backlog);
             listener.with_context(|| {
-                format!("cannot listen on {address}; give {flag} another address, with port 0 for any that is free")
+                format!("cannot listen on {address}; set {flag} to another address; port 0 selects a free port")
             })
         };
         let grpc = match config.grpc_listen {
@@ -146,33 +146,33 @@ fn start(args: Args, format: &mut LogFormat) -> Result<()> {
         run(config, listeners, announce, shutdown).await?;
         Ok(())
     });
-    // Files that are being put in their place get there; what does not end does not keep the process.
+    // Waits for files that are being stored, but not for work that does not end.
     runtime.shutdown_timeout(LAST_WORK);
     served
 }
 
-/// Ends the process after a time, whatever it does then: its own threads may be what does not end.
+/// Ends the process after a time in any case, because its own threads may be stuck.
 fn exit_after(limit: Duration) {
     let exit = move || {
         std::thread::sleep(limit);
-        tracing::error!("the process did not end by itself and is stopped");
+        tracing::error!("process did not end in time; forcing exit");
         leave(1);
     };
     if let Err(error) = std::thread::Builder::new().name("exit".to_owned()).spawn(exit) {
-        tracing::warn!(%error, "no thread to stop the process if it does not end by itself");
+        tracing::warn!(%error, "cannot start the thread that forces the exit");
     }
 }
 
-/// The one line that says the server is ready.
+/// Prints the line that reports readiness.
 fn announce(addresses: Addresses) {
     let http = addresses.http;
     let grpc = addresses.grpc.map(|address| format!(",\"grpc_listen\":\"{address}\""));
     let mut stdout = std::io::stdout().lock();
-    // Nobody may be reading; the server serves all the same.
+    // If nobody reads it, the server continues.
     let _ = writeln!(stdout, "{{\"listen\":\"{http}\"{}}}", grpc.unwrap_or_default()).and_then(|()| stdout.flush());
 }
 
-/// Ends at SIGTERM, at Ctrl-C, or when the parent is gone.
+/// Ends at SIGTERM, at Ctrl-C, or when the parent has ended.
 fn shutdown(exit_with_parent: bool) -> Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listening for SIGINT")?;
@@ -196,13 +196,13 @@ fn shutdown(exit_with_parent: bool) -> Result<impl Future<Output = ()>> {
 
 /// Ends the process at once with an exit code, without destructors of libraries.
 ///
-/// A session that is being built, or a run inside one operator, cannot be interrupted. `exit` would run the destructors of
-/// ONNX Runtime's libraries under it, which ends in a crash behind a log that says `drained`. Nothing is left to destroy
-/// when the server has drained: files are in their places, spans are sent, the log is not buffered.
+/// Used because a session that is being built, or a run inside an operator, cannot be interrupted. `exit` would run the
+/// destructors of ONNX Runtime's libraries meanwhile, which crashes after the log says `drained`. After draining
+/// nothing is left to destroy: files are stored, spans are sent, the log is not buffered.
 #[allow(unsafe_code)]
 fn leave(code: i32) -> ! {
-    // Nobody may be reading.
+    // Fails if nobody reads it.
     let _ = std::io::stdout().flush();
-    // SAFETY: `_exit` only ends the process; it takes no pointers and runs no code of ours.
+    // SAFETY: `_exit` only ends the process; it takes no pointers and runs none of our code.
     unsafe { libc::_exit(code) }
 }

@@ -1,37 +1,37 @@
-//! Why a configuration cannot be used, a model cannot be loaded, or a server did not start or end well.
+//! Errors of configurations, of loading models, and of a server's start and end.
 
 use std::time::Duration;
 use tierlab_storage::{ErrorKind, StorageError};
 
-/// A configuration that cannot be used; the message names file and key. Exit code 2.
+/// Invalid configuration; the message names file and key. Exit code 2.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ConfigError(pub(crate) String);
 
 impl ConfigError {
-    /// A value that turned out to be unusable, by its key.
+    /// Error about an invalid value of a key.
     pub(crate) fn at(key: &str, what: impl std::fmt::Display) -> Self {
         Self(format!("`{key}`: {what}"))
     }
 }
 
-/// A configuration that cannot be used, for this reason.
+/// Returns a configuration error.
 pub(crate) fn fail<T>(message: impl Into<String>) -> Result<T, ConfigError> {
     Err(ConfigError(message.into()))
 }
 
-/// A model that cannot be loaded; the message names the object, by its path below the tier's root: clients read it.
+/// Failed load of a model. The message names the object by its path below the tier's root, because clients read it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct LoadError {
     pub(crate) message: String,
-    /// The same with what only the operator may know: addresses, folders, what the tier said.
+    /// Message with details only for the operator: addresses, folders, the tier's own text.
     pub(crate) detailed: Option<String>,
     /// True if the same objects may load later: the tier failed, not its content.
     pub(crate) passing: bool,
 }
 
-/// Bytes of the message of a [`LoadError`] at most: every request for the model is told it, and it may quote a file.
+/// Maximum bytes of the message of a [`LoadError`]: it is sent to every request for the model, and may quote a file.
 const MAX_MESSAGE_BYTES: usize = 16 << 10;
 
 fn shortened(mut message: String) -> String {
@@ -52,12 +52,12 @@ impl LoadError {
         }
     }
 
-    /// The same objects may load later.
+    /// Marks the error as temporary: the same objects may load later.
     pub(crate) fn passing(self) -> Self {
         Self { passing: true, ..self }
     }
 
-    /// With words for the log.
+    /// Adds a detailed message for the log.
     pub(crate) fn with_detail(self, detailed: impl Into<String>) -> Self {
         Self {
             detailed: Some(detailed.into()),
@@ -89,29 +89,29 @@ impl From<StorageError> for LoadError {
     }
 }
 
-/// Why a server did not start, or did not end well.
+/// Error of a server's start or end.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// A tier cannot be opened.
     #[error("tier `{kind}`: {error}")]
     Tier {
-        /// Its kind.
+        /// Kind of the tier.
         kind: &'static str,
         /// Error of the tier.
         error: StorageError,
     },
-    /// ONNX Runtime, or a model, cannot be loaded.
+    /// ONNX Runtime or a model cannot be loaded.
     #[error("{0}")]
     Load(String),
-    /// A value of the configuration that could not be used.
+    /// Invalid configuration value.
     #[error("{0}")]
     Config(#[from] ConfigError),
-    /// Something was still under way at the end of the drain time; the text says what.
+    /// Work was still in progress at the end of the drain time.
     #[error("not drained within {} ms (`drain.timeout_ms`): {left}", limit.as_millis())]
     Drain {
-        /// The drain time.
+        /// Drain time.
         limit: Duration,
-        /// Work in progress.
+        /// Description of the work in progress.
         left: String,
     },
 }

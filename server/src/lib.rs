@@ -1,6 +1,6 @@
 //! Tierlab's inference server: the Open Inference Protocol v2 over HTTP and gRPC, with features joined from a storage tier.
 //!
-//! In: a configuration, listeners, a future that ends when the server is to stop. Out: a served model repository.
+//! In: a configuration, listeners, a future that ends when the server has to stop. Out: a served model repository.
 //!
 //! | room | what is in it |
 //! |---|---|

@@ -1,9 +1,9 @@
-//! A bound on how often the same trouble is logged.
+//! Limit on how often the same trouble is logged.
 
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
-/// Lines within a window of time at most.
+/// Maximum lines within a time window.
 #[derive(Debug)]
 pub(crate) struct LogBudget {
     lines: u32,
@@ -14,9 +14,9 @@ pub(crate) struct LogBudget {
 #[derive(Debug)]
 struct Spent {
     began: Option<Instant>,
-    /// Lines in the window that began then.
+    /// Lines in the current window.
     lines: u32,
-    /// Lines left out since the last one that was logged.
+    /// Lines left out since the last logged one.
     left_out: u64,
 }
 

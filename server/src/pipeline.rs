@@ -20,10 +20,10 @@ use tierlab_protocol::infer::{InferReply, InferRequest, Tensor};
 use tierlab_protocol::timing::{Stage, StageTimings};
 use tierlab_storage::deadline;
 
-/// Taken from the time of the tier, at most a tenth of all: so that it can still say why it had nothing.
+/// Subtracted from the tier's time, at most a tenth of all, so that the tier can still report why it failed.
 const TIER_RESERVE: Duration = Duration::from_millis(2);
 
-/// A front's side of one infer request: how it is read, and how its reply is written.
+/// A front's part of an infer request: how it is read, and how its reply is written.
 pub(crate) trait Exchange {
     type Reply;
     /// Format of the reply, in addition to the request's settings for each output.
@@ -32,19 +32,19 @@ pub(crate) trait Exchange {
     /// Bytes to decode.
     fn bytes(&self) -> usize;
 
-    /// The time that the front's own headers leave to the request; none where they say nothing.
+    /// Remaining time of the request according to the front's own headers; `None` if they set none.
     fn timeout(&self) -> Option<Duration> {
         None
     }
 
     fn reply_format(&self) -> Self::ReplyFormat;
 
-    /// Reads the request. What that takes is counted on the account before it is taken; what is left there is what the
+    /// Reads the request. Memory is counted on the account before it is used; the rest on the account is what the
     /// request holds from then on.
     fn decode(self, account: &mut Account) -> Result<InferRequest, Refusal>;
 
-    /// Writes a reply; `binary` says of each output whether the client wants it as raw bytes. What is large is written
-    /// with [`offload_large`]. None where the room has a refusal.
+    /// Writes a reply; `binary` is true for each output that the client wants as raw bytes. Large replies are written
+    /// with [`offload_large`]. `None` if the room has a refusal.
     fn encode(
         reply: InferReply,
         binary: &[bool],
@@ -57,7 +57,7 @@ pub(crate) trait Exchange {
 pub(crate) struct Outcome<R> {
     pub(crate) reply: Result<R, Refusal>,
     pub(crate) timings: StageTimings,
-    /// For the bytes of the reply.
+    /// Account for the bytes of the reply.
     pub(crate) account: Account,
 }
 
@@ -69,8 +69,8 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
-    /// Begins a request whose body has not been read, with an account for the bytes that it holds, or refuses it where
-    /// there is no room for it.
+    /// Starts a request whose body has not been read, with an account for its bytes. Refuses it if there is no room for
+    /// it.
     pub(crate) fn enter<'a>(&'a self, model: &'a Model) -> Result<(RequestGuard<'a>, Account), Refusal> {
         let guard = RequestGuard::begin(&self.metrics, model);
         let room = self.admission.has_room(&model.share);
@@ -83,8 +83,8 @@ impl Pipeline {
         }
     }
 
-    /// Takes a request all the way. Dropping the future before it ends cancels the request: it is counted, and its job
-    /// is passed over by the batch queue.
+    /// Serves a request completely. Dropping the future before it ends cancels the request: it is counted, and the
+    /// batch queue skips its job.
     pub(crate) async fn infer<E: Exchange>(
         &self,
         mut guard: RequestGuard<'_>,
@@ -161,7 +161,7 @@ impl Pipeline {
             return Err(Refusal::new(Reason::Deadline, what));
         };
         let outputs = done?.outputs;
-        // The request's data are freed, and the outputs are counted where they were read.
+        // The request's data are freed; the outputs were counted when they were read.
         account.set(0);
         let (reply, flags) = reply_of(model, id, &selected, outputs);
         let output_bytes = reply.outputs.iter().map(|output| output.data.len()).sum();
@@ -181,7 +181,7 @@ fn late_at(model: &Model, point: WaitPoint, run_began: Option<&Instant>, watch: 
     let (stage, why) = match (&model.join, run_began) {
         (_, Some(&began)) => {
             watch.mark_at(Stage::Batch, began);
-            (Stage::Infer, "its run was under way".to_owned())
+            (Stage::Infer, "its run was in progress".to_owned())
         }
         (Some(join), None) if point == WaitPoint::Tier => {
             (Stage::Tier, format!("it waited for tier `{}`", join.tier.kind))
@@ -192,7 +192,7 @@ fn late_at(model: &Model, point: WaitPoint, run_began: Option<&Instant>, watch: 
     why
 }
 
-/// A request that fits its model.
+/// Request that matches its model.
 struct Decoded {
     id: Option<String>,
     /// Outputs to send.
@@ -218,7 +218,7 @@ fn decode<E: Exchange>(model: &Model, incoming: E, account: &mut Account) -> Res
     })
 }
 
-/// Fills the inputs that the feature table has.
+/// Fills the inputs that the feature table provides.
 async fn join_features(model: &Model, accepted: Accepted, watch: &mut Stopwatch) -> Result<Vec<Part>, Refusal> {
     let Accepted { mut parts, ids, .. } = accepted;
     if let Some(join) = model.join.as_ref().filter(|_| !ids.is_empty()) {
@@ -231,7 +231,7 @@ async fn join_features(model: &Model, accepted: Accepted, watch: &mut Stopwatch)
     complete.ok_or_else(|| Refusal::new(Reason::Inference, "an input was neither sent nor joined"))
 }
 
-/// The outputs to send, and whether each goes as binary.
+/// Outputs to send, and whether each is sent as binary.
 fn reply_of(
     model: &Model,
     id: Option<String>,

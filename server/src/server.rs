@@ -1,8 +1,8 @@
-//! A server's life: listen, load, serve, drain. At its end admitted requests are finished, within a limit; what is left then is
-//! ended, and named. A run that ONNX Runtime does not end is not waited for.
+//! Lifecycle of a server: listen, load, serve, drain. At its end admitted requests are finished within a limit; the
+//! rest is cancelled, and named. A run that ONNX Runtime does not end is not waited for.
 //!
-//! In: a validated configuration, listeners, and a future that ends when the server is to stop. Out: nothing but an error; all
-//! that it has to say goes to its clients, its metrics, its log and the callback that hears of readiness.
+//! In: a validated configuration, listeners, and a future that ends when the server has to stop. Out: only an error;
+//! all else goes to its clients, metrics, log, and the readiness callback.
 
 use crate::config::{Config, ConfigError};
 use crate::error::ServerError;
@@ -39,7 +39,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout_at;
 
-/// Shorter than most requests' time limit, and long enough that an idle server stays idle.
+/// Period of the timer: shorter than most requests' time limit, and long enough that an idle server stays idle.
 const TIMER_PERIOD: Duration = Duration::from_secs(1);
 
 /// Addresses that the fronts listen on.
@@ -47,16 +47,16 @@ const TIMER_PERIOD: Duration = Duration::from_secs(1);
 pub struct Listeners {
     /// HTTP listener.
     pub http: TcpListener,
-    /// gRPC, where it is wanted.
+    /// gRPC listener, if wanted.
     pub grpc: Option<TcpListener>,
 }
 
-/// The addresses of [`Listeners`].
+/// Addresses of [`Listeners`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {
     /// HTTP address.
     pub http: SocketAddr,
-    /// gRPC, where it is served.
+    /// gRPC address, if served.
     pub grpc: Option<SocketAddr>,
 }
 
@@ -68,7 +68,7 @@ impl Listeners {
         })
     }
 
-    /// Serves on all of them; ends when `draining` says so and the last connection is done.
+    /// Serves on all of them; ends when `draining` is set and the last connection is done.
     async fn serve(
         self,
         state: Arc<ServerState>,
@@ -95,10 +95,10 @@ impl Listeners {
     }
 }
 
-/// Serves until `shutdown` ends, then drains. `ready` is called with the addresses once every model is loaded and warm.
+/// Serves until `shutdown` ends, then drains. Calls `ready` with the addresses once every model is loaded and warm.
 ///
 /// # Errors
-/// A tier, the runtime or a model that cannot be loaded; what was left at the end of the drain time.
+/// Fails if a tier, the runtime or a model cannot be loaded, or if work was left at the end of the drain time.
 pub async fn run(
     config: Config,
     listeners: Listeners,
@@ -123,7 +123,7 @@ pub async fn run(
         memory,
         set_by,
         buffered,
-        "memory, and what requests may hold of it, in bytes"
+        "available memory, and the limit of requests, in bytes"
     );
     let admission = Admission::new(config.raw.admission, metrics.in_flight.clone());
     let pipeline = Pipeline { admission, metrics };
@@ -160,7 +160,7 @@ pub async fn run(
     ready(addresses);
     shutdown.await;
     state.draining.store(true, Relaxed);
-    tracing::info!("shutting down: no new connections, admitted requests are finished");
+    tracing::info!("shutting down: no new connections, finishing admitted requests");
     leave.send_replace(true);
     let finished = finish(front, &state, config.raw.drain.timeout).await;
     if let Some(telemetry) = telemetry {
@@ -169,24 +169,24 @@ pub async fn run(
     finished
 }
 
-/// Sleeps and sleeps again. A timer that is due before all others makes its thread write to the one that waits for them: on
-/// a server that was idle, one system call for the deadline of each request. With one due soon, deadlines are never first.
+/// Keeps a timer due soon. A timer that is due before all others makes its thread write to the one that waits for them:
+/// on an idle server, one system call for the deadline of each request. With this timer, deadlines are never first.
 async fn keep_a_timer_due() {
     loop {
         tokio::time::sleep(TIMER_PERIOD).await;
     }
 }
 
-/// Says so where anybody on the network can call, or listen.
+/// Warns if anybody on the network can call, or listen.
 fn warn_if_exposed(address: SocketAddr, listener_config: &ListenerConfig) {
     if address.ip().is_loopback() {
         return;
     }
     if !listener_config.access.is_closed() {
-        tracing::warn!(%address, "anybody who reaches this address may call: set `access.token_file`, or listen on 127.0.0.1");
+        tracing::warn!(%address, "anyone who reaches this address may call: set `access.token_file`, or listen on 127.0.0.1");
     }
     if listener_config.tls.is_none() {
-        tracing::warn!(%address, "requests, replies and tokens travel in the clear: set `tls`, or listen on 127.0.0.1");
+        tracing::warn!(%address, "requests, replies and tokens are unencrypted: set `tls`, or listen on 127.0.0.1");
     }
 }
 
@@ -248,7 +248,7 @@ async fn load(config: &Config, state: &ServerState, storage_metrics: &StorageMet
     Ok(())
 }
 
-/// The cache of optimised graphs, where there is one.
+/// Cache of optimised graphs, if configured.
 fn open_optimized(config: &Config) -> Result<Option<Arc<OptimizedCache>>, ServerError> {
     let Some(folder) = &config.raw.runtime.optimized_cache else {
         return Ok(None);
@@ -259,7 +259,7 @@ fn open_optimized(config: &Config) -> Result<Option<Arc<OptimizedCache>>, Server
     Ok(Some(Arc::new(opened)))
 }
 
-/// The model tier, and the feature tier with and without its cache. One kind for both is opened once.
+/// Opens the model tier, and the feature tier with and without its cache. If both are of one kind, it is opened once.
 async fn open_tiers(
     config: &Config,
     storage_metrics: &StorageMetrics,
@@ -293,7 +293,7 @@ async fn open_tiers(
     };
     if features.destination != RowDestination::Host && features.device().is_none() {
         let what = format!(
-            "\"device\" needs a feature tier that reads into device memory, of kind `gds` with nothing around it; this one \
+            "\"device\" requires a feature tier that reads into device memory: kind `gds` without wrappers; this one \
              is `{kind}` ({})",
             features.rows.info().wrappers.join(", ")
         );
@@ -308,13 +308,13 @@ async fn open_tiers(
     Ok((Arc::new(models), features))
 }
 
-/// Beyond the limit: for runs that were ended to end, and their refusals to be sent.
+/// Additional time for interrupted runs to end, and their refusals to be sent.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Waits for the connections, then for the sessions.
 ///
 /// # Errors
-/// Requests or runs still in progress at the end of the limit.
+/// Names requests or runs still in progress at the end of the limit.
 async fn finish(mut front: JoinHandle<()>, state: &Arc<ServerState>, limit: Duration) -> Result<(), ServerError> {
     let until = Instant::now() + limit;
     let last = until + FAREWELL;
@@ -324,10 +324,10 @@ async fn finish(mut front: JoinHandle<()>, state: &Arc<ServerState>, limit: Dura
     if !in_time {
         left.extend(stop_runs(&models));
         if timeout_at(last.into(), front).await.is_err() {
-            left.push("connections whose clients have not sent their request or not taken their reply".to_owned());
+            left.push("connections whose clients have not sent their request or not read their reply".to_owned());
         }
     }
-    // Queues are closed, and the threads end after their last run.
+    // Queues are closed, so the threads end after their last run.
     models.iter().for_each(|model| model.queue.close());
     let mut threads = join_all(models.iter().map(|model| model.threads_ended()));
     let patience = if in_time { until } else { last };
@@ -348,7 +348,7 @@ async fn finish(mut front: JoinHandle<()>, state: &Arc<ServerState>, limit: Dura
     Err(ServerError::Drain { limit, left })
 }
 
-/// Ends what runs; gives it in words.
+/// Interrupts all runs, and describes them.
 fn stop_runs(models: &[Arc<Model>]) -> Vec<String> {
     let why = Refusal::new(Reason::Draining, "the server is shutting down");
     let stop = |model: &Arc<Model>| {

@@ -1,4 +1,4 @@
-//! Values of configuration files that are more than a number.
+//! Types of configuration values.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serializer};

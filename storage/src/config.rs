@@ -1,5 +1,5 @@
 //! TOML of a tier, one file per tier in `configs/tiers/`. In: text, and settings that override it. Out: a
-//! [`TierConfig`]. The keys of each kind are in the folder of its tier. Reads no file and opens nothing.
+//! [`TierConfig`]. The keys of each kind are defined in the folder of its tier. Reads no file and opens nothing.
 
 use crate::tiers::flight::FlightConfig;
 use crate::tiers::gds::GdsConfig;
@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::PathBuf;
 
-/// A tier and its wrappers. Its TOML has the keys of its kind, and may have the tables `[emulated]`, `[staged]` and
+/// A tier and its wrappers. Its TOML has the keys of its kind, and optional tables `[emulated]`, `[staged]` and
 /// `[cache]`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TierConfig {
@@ -107,7 +107,7 @@ impl Serialize for TierConfig {
 const MAX_KEY_PARTS: usize = 16;
 
 impl TierConfig {
-    /// The kind, as `--tier` names it.
+    /// Name of the kind, as `--tier` takes it.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Memory { .. } => "memory",
@@ -121,7 +121,7 @@ impl TierConfig {
         }
     }
 
-    /// The tier's own `[cache]`, for whoever composes its cache; keys that it leaves out are the defaults.
+    /// The tier's own `[cache]` settings. Missing keys have their defaults.
     pub fn cache(&self) -> Option<CacheConfig> {
         match self {
             Self::Wrapped(wrapped) => wrapped.wrappers.cache,
@@ -132,7 +132,7 @@ impl TierConfig {
     /// Reads a tier's TOML after applying `settings`, each like [`overlay`].
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`], naming `source` and the key, or the setting.
+    /// [`ErrorKind::Invalid`]; names `source` and the key, or the setting.
     pub fn parse_with<S: AsRef<str>>(source: &str, text: &str, settings: &[S]) -> Result<Self, StorageError> {
         let invalid = |e: toml::de::Error| ErrorKind::Invalid.error(source, e.to_string().trim_end());
         let mut document: toml::Table = text.parse().map_err(invalid)?;
@@ -145,7 +145,7 @@ impl TierConfig {
     /// Reads a tier's TOML.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`], naming `source` and the key.
+    /// [`ErrorKind::Invalid`]; names `source` and the key.
     pub fn parse(source: &str, text: &str) -> Result<Self, StorageError> {
         Self::parse_with::<&str>(source, text, &[])
     }
@@ -156,16 +156,16 @@ impl TierConfig {
 /// removes the key from the document.
 ///
 /// # Errors
-/// [`ErrorKind::Invalid`]: no `=`, an empty or over-long key, a part of the key that holds something else, or a key to
-/// remove that does not exist.
+/// [`ErrorKind::Invalid`] if there is no `=`, if the key is empty or too long, if the table is a plain value, or if the
+/// key to remove does not exist.
 pub fn overlay(document: &mut toml::Table, setting: &str) -> Result<(), StorageError> {
     let invalid =
         |why: &str| ErrorKind::Invalid.error(setting, format!("{why}; write it as `key=value` or `table.key=value`"));
-    let (key, value) = setting.split_once('=').ok_or_else(|| invalid("no `=`"))?;
+    let (key, value) = setting.split_once('=').ok_or_else(|| invalid("missing `=`"))?;
     let value = value.trim();
     let parts: Vec<&str> = key.split('.').map(str::trim).collect();
     let Some((last, tables)) = parts.split_last() else {
-        return Err(invalid("no key"));
+        return Err(invalid("missing key"));
     };
     if parts.len() > MAX_KEY_PARTS || parts.iter().any(|part| part.is_empty()) {
         return Err(invalid("the key is empty, has an empty part or too many parts"));
@@ -200,7 +200,7 @@ pub fn takes_out(setting: &str) -> bool {
 
 fn not_there(setting: &str, part: &str) -> StorageError {
     let detail = format!(
-        "nothing behind `=` takes a key out, and `{part}` is not set; an empty text is `key=\"\"`, in quotes for the shell"
+        "an empty value removes the key, but `{part}` is not set; for an empty text write `key=\"\"`, quoted for the shell"
     );
     ErrorKind::Invalid.error(setting, detail)
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// Bytes `range` of the endless content of `seed`: different positions and different seeds give different bytes.
+/// Bytes `range` of the endless content of `seed`. Different positions and seeds give different bytes.
 pub fn content(seed: u64, range: Range<u64>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity((range.end - range.start) as usize);
     let mut at = range.start;

@@ -1,9 +1,9 @@
 //! Deadline of the caller. In: an instant and a future. Out: the same future, in which a tier that retries can see the
-//! time left. So the tier sends no request that nobody waits for, and does not spend all of the time on one attempt.
-//! Knows nothing of requests or tiers; ends nothing by itself.
+//! time left. The tier then sends no request without a waiting caller, and does not spend all of the time on one
+//! attempt. Knows nothing of requests or tiers; cancels nothing by itself.
 //!
-//! The deadline belongs to the task; spawned tasks do not inherit it. So a fetch that a cache or a stage makes for
-//! several callers, on its own task, does not end with the deadline of the first caller.
+//! The deadline belongs to the task; spawned tasks do not inherit it. A cache or stage fetches for several callers on
+//! its own task, so the fetch does not end with the deadline of the first caller.
 
 use std::time::{Duration, Instant};
 use tokio::task::futures::TaskLocalFuture;
@@ -12,7 +12,7 @@ tokio::task_local! {
     static DEADLINE: Instant;
 }
 
-/// Runs a future that is of no use after `deadline`. Nested deadlines: the earlier one counts.
+/// Runs a future whose result is useless after `deadline`. Of nested deadlines the earlier one counts.
 pub fn within<F: Future>(deadline: Instant, future: F) -> TaskLocalFuture<Instant, F> {
     DEADLINE.scope(current().map_or(deadline, |outer| outer.min(deadline)), future)
 }

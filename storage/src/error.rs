@@ -1,4 +1,4 @@
-//! Errors of tiers: a kind to act on, the object, and a sentence to read.
+//! Errors of tiers: a kind for callers to act on, the object, and a description.
 
 use crate::segments;
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use tierlab_gds::{DeviceError, DeviceErrorKind};
 /// Kind of an error, for callers to act on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// No such object.
+    /// The object does not exist.
     NotFound,
-    /// A range that begins or ends past the object's end.
+    /// Range that begins or ends past the object's end.
     OutOfRange,
-    /// The object is not the version that was looked up: changed, replaced or truncated in between.
+    /// The object is not the version that was looked up: it was changed, replaced or truncated.
     Changed,
     /// The tier refuses access.
     Denied,
-    /// A path or config that is not acceptable.
+    /// Unacceptable path or config.
     Invalid,
-    /// Bytes that fail their checksum or format.
+    /// Bytes that do not match their checksum or format.
     Corrupt,
-    /// The tier failed or cannot be reached, after its retries.
+    /// The tier failed or cannot be reached, even after retries.
     Unavailable,
     /// The tier did not answer in time.
     Timeout,
@@ -28,35 +28,35 @@ pub enum ErrorKind {
     Unsupported,
 }
 
-/// Every kind in the order of the enum, with its name, and with text that anybody may read.
+/// All kinds in the order of the enum, each with its name and a text that is safe to publish.
 pub(crate) const KINDS: [(ErrorKind, &str, &str); 9] = [
     (ErrorKind::NotFound, "not-found", "no such object"),
-    (ErrorKind::OutOfRange, "out-of-range", "a range past the object's end"),
-    (ErrorKind::Changed, "changed", "it was replaced while it was read"),
+    (ErrorKind::OutOfRange, "out-of-range", "range past the object's end"),
+    (ErrorKind::Changed, "changed", "replaced while it was read"),
     (ErrorKind::Denied, "denied", "the tier refuses access"),
-    (ErrorKind::Invalid, "invalid", "nothing that the tier can read"),
+    (ErrorKind::Invalid, "invalid", "the tier cannot read this"),
     (ErrorKind::Corrupt, "corrupt", "damaged"),
     (
         ErrorKind::Unavailable,
         "unavailable",
-        "the tier failed or cannot be reached, retries included",
+        "the tier failed or cannot be reached, even after retries",
     ),
     (ErrorKind::Timeout, "timeout", "the tier did not answer in time"),
     (ErrorKind::Unsupported, "unsupported", "the tier cannot do this"),
 ];
 
 impl ErrorKind {
-    /// The name in metrics and messages.
+    /// Name in metrics and messages.
     pub const fn as_str(self) -> &'static str {
         KINDS[self as usize].1
     }
 
-    /// Text that anybody may read: it holds neither text nor addresses of the tier.
+    /// Text that is safe to publish: no text or addresses of the tier.
     pub const fn words(self) -> &'static str {
         KINDS[self as usize].2
     }
 
-    /// The kind of an error of the operating system.
+    /// Kind of an operating system error.
     pub(crate) const fn of_io(kind: io::ErrorKind) -> Self {
         match kind {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Self::NotFound,
@@ -104,12 +104,12 @@ struct Inner {
     detail: String,
     /// Path of the object below the tier's root, once set.
     path: Option<String>,
-    /// True if the detail holds neither text nor addresses of the tier, so that clients may read it.
+    /// True if the detail holds no text or addresses of the tier, so that clients may read it.
     told: bool,
 }
 
 impl StorageError {
-    /// The same, whose detail clients may read as well: nothing in it is of the tier.
+    /// Marks the detail as safe for clients: it holds nothing of the tier.
     #[must_use]
     pub fn told_to_clients(self) -> Self {
         self.with(|inner| inner.told = true)
@@ -120,14 +120,14 @@ impl StorageError {
         self
     }
 
-    /// The error of a call about this object, whatever name the tier has for it.
+    /// Sets the path of the object, regardless of the tier's own name for it.
     #[must_use]
     pub fn about(self, path: &impl fmt::Display) -> Self {
         self.with(|inner| inner.path = Some(path.to_string()))
     }
 
-    /// Text that clients of a server may read: the kind, and the object's path below the tier's root if known.
-    /// Everything else is for the operator's log: addresses, folders and text of the tier.
+    /// Text for clients of a server: the kind, and the object's path below the tier's root if known. Addresses, folders
+    /// and text of the tier are only for the operator's log.
     pub fn for_clients(&self) -> String {
         let kind = self.0.kind;
         let words = if self.0.told {
@@ -144,12 +144,12 @@ impl StorageError {
         }
     }
 
-    /// Converts an error of the operating system; its kind follows from the errno.
+    /// Converts an operating system error; its kind follows from the errno.
     pub fn from_io(object: impl fmt::Display, error: &io::Error) -> Self {
         ErrorKind::of_io(error.kind()).error(object, error.to_string())
     }
 
-    /// A device's error about `object`.
+    /// Converts a device's error about `object`.
     pub fn of_device(object: impl fmt::Display, error: DeviceError) -> Self {
         let kind = match error.kind {
             DeviceErrorKind::Unsupported => ErrorKind::Unsupported,
@@ -168,7 +168,7 @@ impl StorageError {
         self.0.kind
     }
 
-    /// The path, address or key that it is about.
+    /// Path, address or key that the error is about.
     pub fn object(&self) -> &str {
         &self.0.object
     }
@@ -187,7 +187,7 @@ impl fmt::Display for StorageError {
 
 impl std::error::Error for StorageError {}
 
-/// Adds to an error's text the causes that say more.
+/// Appends the error's causes to `text` if they add information.
 pub(crate) fn with_causes(text: String, error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes

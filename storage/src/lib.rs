@@ -1,4 +1,4 @@
-//! Storage tiers behind one trait, the wrappers around them, and the conformance suite that each must pass.
+//! Storage tiers behind one trait, their wrappers, and the conformance suite that each must pass.
 //!
 //! In: object paths and byte ranges. Out: bytes, and the cost of reading them ([`ReadCost`]). This crate knows nothing
 //! of models, requests or load.
@@ -13,7 +13,7 @@
 //! - [`wrappers`]: `emulated`, `staged`, `metered` and `cache`
 //! - [`content`]: bytes for tests and measurements; the suite that each tier must pass is `tests/conformance/`
 //!
-//! The features `flight` and `gds` bring the tiers of these names with what they depend on; `full` is both.
+//! The features `flight` and `gds` add these tiers and their dependencies; `full` enables both.
 
 pub mod config;
 pub mod content;
@@ -32,7 +32,7 @@ pub mod tiers;
 mod unreported;
 pub mod wrappers;
 
-/// Its files name this crate as those of other crates' tests do.
+/// The suite's files name this crate as an external crate, like other crates' tests.
 #[cfg(test)]
 #[path = "../tests/conformance/mod.rs"]
 mod conformance;
@@ -45,7 +45,7 @@ pub use open::{open, open_counted};
 pub use path::ObjectPath;
 pub use tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo};
 
-/// Devices, the paths to them, and reads into their memory. Devices and paths are those of `tierlab-gds`, which knows
+/// Devices, the paths to them, and reads into their memory. Devices and paths come from `tierlab-gds`, which knows
 /// nothing of objects and versions.
 pub mod device {
     pub use crate::tier::{DeviceReads, Landed};

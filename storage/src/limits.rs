@@ -1,5 +1,5 @@
-//! Limits on a tier's claims: sizes of reads, lengths of listings. In: a claim of a tier. Out: memory for it, or an
-//! error instead of an abort. A tier is another machine, and may claim anything.
+//! Limits on the sizes that a tier reports: reads, lengths of listings. In: a size that a tier reports. Out: memory for
+//! it, or an error instead of an abort. A tier is another machine, and may report any size.
 
 use crate::{ErrorKind, Object, StorageError};
 use bytes::{Bytes, BytesMut};
@@ -28,14 +28,14 @@ pub(crate) fn buffer(len: usize) -> Option<BytesMut> {
     Some(BytesMut::from(Bytes::from(memory)))
 }
 
-/// Empty memory for a range of an object, or an error that names it.
+/// Allocates an empty buffer for a range of an object. The error names the object.
 pub(crate) fn buffer_for(object: &str, len: u64) -> Result<BytesMut, StorageError> {
     usize::try_from(len).ok().and_then(buffer).ok_or_else(|| {
         ErrorKind::Unavailable.error(object, format!("no memory for {len} bytes; read it in smaller ranges"))
     })
 }
 
-/// Splits memory for `len` bytes off the front of an empty buffer. Split by capacity, so that filled pieces of one
+/// Splits memory for `len` bytes off the front of an empty buffer. Splits by capacity, so that filled pieces of one
 /// allocation join again without a copy ([`rejoin`]).
 pub(crate) fn split_front(rest: &mut BytesMut, len: usize) -> BytesMut {
     let tail = rest.split_off(len.min(rest.capacity()));
@@ -54,27 +54,30 @@ pub(crate) fn rejoin(whole: &mut BytesMut, piece: BytesMut) {
 /// Checks ranges against an object's size before any I/O.
 ///
 /// # Errors
-/// [`ErrorKind::OutOfRange`] for a reversed range or one past the end;
-/// [`ErrorKind::Invalid`] for more than [`MAX_READ_BYTES`] together.
+/// [`ErrorKind::OutOfRange`] for a reversed range or a range past the end; [`ErrorKind::Invalid`] if the ranges exceed
+/// [`MAX_READ_BYTES`] together.
 pub fn check_ranges(object: &Object, ranges: &[Range<u64>]) -> Result<(), StorageError> {
     let mut sum = 0_u64;
     for range in ranges {
         if range.start > range.end || range.end > object.size {
             return Err(ErrorKind::OutOfRange.error(
                 &object.path,
-                format!("range {}..{} of {} bytes", range.start, range.end, object.size),
+                format!(
+                    "range {}..{} is past the end of {} bytes",
+                    range.start, range.end, object.size
+                ),
             ));
         }
         sum = sum.saturating_add(range.end - range.start);
     }
     if sum > MAX_READ_BYTES {
-        let what = format!("{sum} bytes in one call, of {MAX_READ_BYTES} at most: its size is not believed");
+        let what = format!("call for {sum} bytes exceeds the limit of {MAX_READ_BYTES}");
         return Err(ErrorKind::Invalid.error(&object.path, what).told_to_clients());
     }
     Ok(())
 }
 
-/// A listing in progress, kept within its limits.
+/// Listing in progress; enforces its limits.
 #[derive(Debug)]
 pub(crate) struct Listing {
     about: String,
@@ -85,7 +88,7 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// Starts a listing of `about`.
+    /// Starts a listing. `about` names it in errors.
     pub(crate) fn of(about: impl Into<String>) -> Self {
         Self {
             about: about.into(),
@@ -96,21 +99,20 @@ impl Listing {
         }
     }
 
-    /// Notes that the tier named something, wanted or not.
+    /// Counts a name that the tier sent, wanted or not.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`]: it names more than any repository has. [`ErrorKind::Timeout`]: it takes too long.
+    /// [`ErrorKind::Corrupt`] if the tier sends too many names; [`ErrorKind::Timeout`] if the listing takes too long.
     pub(crate) fn named(&mut self, bytes: usize) -> Result<(), StorageError> {
         self.words += 1;
         self.bytes += bytes;
         let refuse = |kind: ErrorKind, what: String| Err(kind.error(&self.about, what));
         if self.words > MAX_LISTED || self.bytes > MAX_LISTED_BYTES {
-            let what =
-                format!("a listing of more than {MAX_LISTED} objects or {MAX_LISTED_BYTES} bytes of their names");
+            let what = format!("listing exceeds {MAX_LISTED} objects or {MAX_LISTED_BYTES} bytes of names");
             return refuse(ErrorKind::Corrupt, what);
         }
         if self.began.elapsed() > LISTING_LIMIT {
-            let what = format!("a listing that does not end within {} s", LISTING_LIMIT.as_secs());
+            let what = format!("listing not finished within {} s", LISTING_LIMIT.as_secs());
             return refuse(ErrorKind::Timeout, what);
         }
         Ok(())
@@ -126,7 +128,7 @@ impl Listing {
         Ok(())
     }
 
-    /// Takes an object that was [named](Listing::named) already.
+    /// Adds an object that was already counted by [`named`](Listing::named).
     pub(crate) fn keep(&mut self, object: Object) {
         self.objects.push(object);
     }

@@ -1,5 +1,5 @@
-//! Metrics of this crate. In: a registry. Out: counters and gauges with the labels of one tier, for the wrappers that
-//! count with them. Their names are in `tierlab_protocol::metrics`.
+//! Metrics of this crate. In: a registry. Out: counters and gauges labelled with one tier, for the wrappers. Their
+//! names are in `tierlab_protocol::metrics`.
 
 use crate::error::KINDS;
 use crate::{ErrorKind, ReadCost, StorageError};
@@ -10,7 +10,7 @@ use prometheus::{
 use std::time::Duration;
 use tierlab_protocol::metrics as names;
 
-/// Upper ends of the read-time buckets, in seconds: 20 us to 10 s, three to a decade.
+/// Upper bounds of the read-time buckets, in seconds: 20 us to 10 s, three per decade.
 const READ_BUCKETS: [f64; 18] = [
     20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 100e-3, 200e-3, 500e-3, 1.0, 2.0, 5.0,
     10.0,
@@ -26,7 +26,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The label's value.
+    /// Value of the label.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Model => "model",
@@ -35,7 +35,7 @@ impl Role {
     }
 }
 
-/// The metrics of every tier and wrapper of a process. Cheap to clone.
+/// Metrics of all tiers and wrappers of a process. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct StorageMetrics {
     requests: IntCounterVec,
@@ -53,7 +53,7 @@ pub struct StorageMetrics {
     device_path: IntGaugeVec,
 }
 
-/// Makes families of metrics and puts them on a registry.
+/// Creates metric families and adds them to a registry.
 struct Registrar<'a>(&'a Registry);
 
 impl Registrar<'_> {
@@ -82,18 +82,17 @@ impl StorageMetrics {
         let of_tier = ["tier", "role"];
         let read_seconds = HistogramOpts::new(names::TIER_READ_SECONDS, "Time of a read call of a tier.");
         let read_seconds = HistogramVec::new(read_seconds.buckets(READ_BUCKETS.to_vec()), &of_tier);
-        let requests = "Requests made of a tier's device or server.";
-        let wire_bytes = "Bytes that came from a tier, over-read included.";
-        let hedges = "Requests sent a second time because the first was slow to be answered.";
-        let damaged = "Rows that failed their checksum, by whether a second read mended them.";
-        let faults = "Faults that an emulated service injected.";
-        let device_reads = "Reads of cuFile by the way that they took, as its own counters say.";
-        let device_path =
-            "The way to device memory that was asked for, and what it lacks; 1 where cuFile counts reads.";
+        let requests = "Requests to a tier's device or server.";
+        let wire_bytes = "Bytes received from a tier, including over-read.";
+        let hedges = "Hedged requests, sent because the first reply was slow.";
+        let damaged = "Rows that failed their checksum, by outcome of a second read.";
+        let faults = "Faults injected by an emulated service.";
+        let device_reads = "Reads of cuFile by the path taken, from its own counters.";
+        let device_path = "Configured path to device memory, and what it lacks; 1 if cuFile counts reads.";
         Ok(Self {
             requests: on.counter(names::TIER_REQUESTS, requests, &of_tier)?,
             wire_bytes: on.counter(names::TIER_WIRE_BYTES, wire_bytes, &of_tier)?,
-            read_bytes: on.counter(names::TIER_READ_BYTES, "Bytes asked of a tier.", &of_tier)?,
+            read_bytes: on.counter(names::TIER_READ_BYTES, "Bytes requested from a tier.", &of_tier)?,
             retries: on.counter(names::TIER_RETRIES, "Retries of a tier.", &of_tier)?,
             hedges: on.counter(names::TIER_HEDGES, hedges, &of_tier)?,
             errors: on.counter(names::TIER_ERRORS, "Failed reads of a tier.", &["tier", "role", "kind"])?,
@@ -110,7 +109,7 @@ impl StorageMetrics {
     /// Creates metrics that are never scraped.
     ///
     /// # Errors
-    /// None is known: the registry is new.
+    /// None expected: the registry is new.
     pub fn unscraped() -> Result<Self, StorageError> {
         Self::register(&Registry::new()).map_err(|e| ErrorKind::Invalid.error("the storage metrics", e.to_string()))
     }
@@ -167,7 +166,7 @@ impl StorageMetrics {
     }
 
     /// Metrics of a tier's reads into device memory over `path`. `missing` is the detected obstacle to GPUDirect
-    /// Storage, and `counts` is true if cuFile reports the path of each read.
+    /// Storage; `counts` is true if cuFile reports the path of each read.
     pub fn device(&self, tier: &str, path: &str, missing: &str, counts: bool) -> DeviceMetrics {
         self.device_path
             .with_label_values(&[tier, path, missing])
@@ -180,7 +179,7 @@ impl StorageMetrics {
         }
     }
 
-    /// Counters for the code that checks a tier's rows.
+    /// Counters of a tier's damaged rows.
     pub fn damaged_rows(&self, tier: &str) -> DamagedRows {
         DamagedRows {
             mended: self.damaged_rows.with_label_values(&[tier, "mended"]),
@@ -192,15 +191,15 @@ impl StorageMetrics {
 impl CacheMetrics<IntCounterVec, IntGaugeVec> {
     fn register(on: &Registrar<'_>) -> prometheus::Result<Self> {
         let of = ["tier"];
-        let joined = "Misses that joined a read already under way.";
-        let evictions = "Blocks that left the cache to make room or because of their age.";
+        let joined = "Misses that joined a read in progress.";
+        let evictions = "Blocks evicted from the cache, for room or because of their age.";
         Ok(Self {
-            hits: on.counter(names::CACHE_HITS, "Blocks that the cache had.", &of)?,
-            misses: on.counter(names::CACHE_MISSES, "Blocks that the cache had not.", &of)?,
+            hits: on.counter(names::CACHE_HITS, "Blocks found in the cache.", &of)?,
+            misses: on.counter(names::CACHE_MISSES, "Blocks missing from the cache.", &of)?,
             joined: on.counter(names::CACHE_JOINED, joined, &of)?,
             evictions: on.counter(names::CACHE_EVICTIONS, evictions, &of)?,
             bytes: on.gauge(names::CACHE_BYTES, "Bytes held by the cache.", &of)?,
-            capacity_bytes: on.gauge(names::CACHE_CAPACITY_BYTES, "Bytes that the cache may hold.", &of)?,
+            capacity_bytes: on.gauge(names::CACHE_CAPACITY_BYTES, "Capacity of the cache in bytes.", &of)?,
         })
     }
 }
@@ -208,20 +207,20 @@ impl CacheMetrics<IntCounterVec, IntGaugeVec> {
 impl StagedMetrics<IntCounterVec, IntGaugeVec> {
     fn register(on: &Registrar<'_>) -> prometheus::Result<Self> {
         let of = ["tier"];
-        let neighbours = "Of the blocks that the stage had not, those that another process had.";
-        let torn = "Staged blocks that failed their checksum or could not be read, and came from the tier instead.";
-        let skipped = "Blocks not staged: too many were waiting, or a write had just failed.";
+        let neighbours = "Blocks missing from the stage but found in another process's stage.";
+        let torn = "Staged blocks that failed their checksum or could not be read; read from the tier instead.";
+        let skipped = "Blocks not staged: too many waiting, or a recent write failed.";
         Ok(Self {
             hits: on.counter(names::STAGED_HITS, "Blocks read from the stage.", &of)?,
-            misses: on.counter(names::STAGED_MISSES, "Blocks that the stage had not.", &of)?,
+            misses: on.counter(names::STAGED_MISSES, "Blocks missing from the stage.", &of)?,
             neighbours: on.counter(names::STAGED_NEIGHBOURS, neighbours, &of)?,
             written: on.counter(names::STAGED_WRITTEN, "Blocks written to the stage.", &of)?,
-            evicted: on.counter(names::STAGED_EVICTED, "Blocks that left the stage for others.", &of)?,
+            evicted: on.counter(names::STAGED_EVICTED, "Blocks evicted from the stage.", &of)?,
             torn: on.counter(names::STAGED_TORN, torn, &of)?,
             skipped: on.counter(names::STAGED_SKIPPED, skipped, &of)?,
             failures: on.counter(names::STAGED_FAILURES, "Writes to the stage that failed.", &of)?,
             bytes: on.gauge(names::STAGED_BYTES, "Bytes held by the stage.", &of)?,
-            capacity_bytes: on.gauge(names::STAGED_CAPACITY_BYTES, "Bytes that the stage may hold.", &of)?,
+            capacity_bytes: on.gauge(names::STAGED_CAPACITY_BYTES, "Capacity of the stage in bytes.", &of)?,
         })
     }
 }
@@ -257,7 +256,7 @@ impl TierMetrics {
     }
 }
 
-/// Metrics of the cache over a tier; with vectors for counters and gauges, those of every tier.
+/// Metrics of the cache over a tier. With vectors instead of single counters and gauges: of all tiers.
 #[derive(Debug, Clone)]
 pub struct CacheMetrics<Counter = IntCounter, Gauge = IntGauge> {
     pub(super) hits: Counter,
@@ -268,7 +267,7 @@ pub struct CacheMetrics<Counter = IntCounter, Gauge = IntGauge> {
     pub(super) capacity_bytes: Gauge,
 }
 
-/// Metrics of the stage of a tier; with vectors for counters and gauges, those of every tier.
+/// Metrics of the stage of a tier. With vectors instead of single counters and gauges: of all tiers.
 #[derive(Debug, Clone)]
 pub struct StagedMetrics<Counter = IntCounter, Gauge = IntGauge> {
     pub(super) hits: Counter,
@@ -296,7 +295,7 @@ impl EmulatedMetrics {
     }
 }
 
-/// Reads of cuFile into device memory, by the way that they took.
+/// Reads of cuFile into device memory, by path taken.
 #[derive(Debug, Clone)]
 #[cfg_attr(not(feature = "gds"), expect(dead_code, reason = "only the gds tier counts"))]
 pub struct DeviceMetrics {
@@ -324,7 +323,7 @@ pub struct DamagedRows {
 }
 
 fn of_kind(counters: &[IntCounter; KINDS.len()], kind: ErrorKind) -> &IntCounter {
-    // The position of a kind is its discriminant.
+    // Indexed by discriminant.
     &counters[kind as usize]
 }
 

@@ -1,5 +1,5 @@
-//! Opening of tiers. In: a [`TierConfig`]. Out: the tier with its wrappers. Reads no files or environment, except for
-//! certificates and credentials: S3's come from the usual AWS environment and profile through `object_store`.
+//! Opening of tiers. In: a [`TierConfig`]. Out: the tier with its wrappers. Reads no files or environment variables
+//! except certificates and credentials: `object_store` reads S3's from the usual AWS variables and profile.
 
 #[cfg(feature = "flight")]
 use crate::tiers::flight::FlightTier;
@@ -23,7 +23,7 @@ pub async fn open(config: &TierConfig) -> Result<Arc<dyn Tier>, StorageError> {
     open_counted(config, &StorageMetrics::unscraped()?).await
 }
 
-/// Same as [`open`], with the metrics of the wrappers.
+/// Same as [`open`], and counts on `metrics`.
 ///
 /// # Errors
 /// Same as [`open`].
@@ -53,7 +53,7 @@ async fn open_bare(config: &TierConfig, metrics: &StorageMetrics) -> Result<Arc<
         #[cfg(not(all(feature = "flight", feature = "gds", feature = "redis")))]
         left_out => {
             let kind = left_out.kind();
-            let detail = format!("this build has no {kind} tier: run `make build`");
+            let detail = format!("tier kind {kind} is not compiled in; run `make build`");
             return Err(crate::error::ErrorKind::Unsupported.error(kind, detail));
         }
     })

@@ -10,24 +10,27 @@ use std::sync::Arc;
 pub struct ObjectPath(Arc<str>);
 
 impl ObjectPath {
-    /// The longest path accepted, in bytes.
+    /// Maximum length of a path in bytes.
     pub const MAX_BYTES: usize = segments::MAX_BYTES;
     /// Maximum length of a segment in bytes: the limit of file systems.
     pub const MAX_SEGMENT_BYTES: usize = segments::MAX_SEGMENT_BYTES;
 
-    /// Checks a path. Segments may not be empty, `.` or `..`, and may hold no backslash, NUL or control character.
+    /// Checks a path. Segments must not be empty, `.` or `..`, nor contain a backslash, NUL or control character.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`], naming the path.
+    /// [`ErrorKind::Invalid`]; names the path.
     pub fn new(path: &str) -> Result<Self, StorageError> {
         if segments::are_plain(path) {
             Ok(Self(path.into()))
         } else {
-            Err(ErrorKind::Invalid.error(format!("{path:?}"), "not a relative path of plain segments"))
+            Err(ErrorKind::Invalid.error(
+                format!("{path:?}"),
+                "invalid path: use relative segments without `..`, backslashes or control characters",
+            ))
         }
     }
 
-    /// Path with a further part below it.
+    /// Returns the path with `below` appended.
     ///
     /// # Errors
     /// Same as [`ObjectPath::new`].

@@ -9,14 +9,14 @@ pub(crate) fn by_start(ranges: &[Range<u64>]) -> Vec<usize> {
     order
 }
 
-/// Pieces of a range, of at most `most` bytes, in order.
+/// Pieces of a range, each at most `most` bytes, in order.
 pub(crate) fn pieces(range: &Range<u64>, most: u64) -> impl Iterator<Item = Range<u64>> + use<> {
     let end = range.end;
     let starts = (range.start..end).step_by(usize::try_from(most).unwrap_or(usize::MAX).max(1));
     starts.map(move |start| start..end.min(start.saturating_add(most)))
 }
 
-/// Numbers of the blocks of `block_bytes` that hold a range; none for an empty range.
+/// Numbers of the blocks of `block_bytes` that cover a range; empty for an empty range.
 pub(crate) const fn blocks(range: &Range<u64>, block_bytes: u64) -> Range<u64> {
     if range.start >= range.end {
         return 0..0;
@@ -24,15 +24,14 @@ pub(crate) const fn blocks(range: &Range<u64>, block_bytes: u64) -> Range<u64> {
     range.start / block_bytes..range.end.div_ceil(block_bytes)
 }
 
-/// The bytes of a block, of an object of `size` bytes.
+/// Range of a block in an object of `size` bytes.
 pub(crate) fn block(number: u64, block_bytes: u64, size: u64) -> Range<u64> {
     number * block_bytes..((number + 1) * block_bytes).min(size)
 }
 
-/// A contiguous piece of the object that is read whole, and the ranges that it answers.
+/// Contiguous piece of the object, read whole, with the ranges that it covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Span {
-    /// The bytes read.
     pub(crate) bytes: Range<u64>,
     /// Indices of the ranges inside the span.
     pub(crate) answers: Vec<usize>,
@@ -57,7 +56,7 @@ pub(crate) fn spans(ranges: &[Range<u64>], gap: u64) -> Vec<Span> {
     spans
 }
 
-/// Consecutive ranges that are read as one.
+/// Consecutive ranges read as one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) range: Range<u64>,
@@ -65,7 +64,7 @@ pub(crate) struct Run {
     pub(crate) members: usize,
 }
 
-/// Joins ranges that follow each other at no more than `gap` bytes, up to `most` bytes; in the order asked.
+/// Joins consecutive ranges at most `gap` bytes apart, up to `most` bytes, in request order.
 pub(crate) fn runs(ranges: &[Range<u64>], gap: u64, most: u64) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::with_capacity(ranges.len());
     for range in ranges {
@@ -90,7 +89,7 @@ pub(crate) fn runs(ranges: &[Range<u64>], gap: u64, most: u64) -> Vec<Run> {
     runs
 }
 
-/// Joins ranges that overlap or touch. In any order; out in ascending order.
+/// Joins ranges that overlap or touch, given in any order. Returns them in ascending order.
 pub(crate) fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_unstable_by_key(|range| (range.start, range.end));
     let mut merged: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
@@ -103,7 +102,7 @@ pub(crate) fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     merged
 }
 
-/// Joins extents where one ends as the next begins. Keeps the given ascending order.
+/// Joins extents if one ends where the next begins. Keeps the given ascending order.
 pub(crate) fn adjacent(extents: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
     let mut runs: Vec<Range<u64>> = Vec::new();
     for extent in extents {

@@ -1,26 +1,26 @@
-//! Repeats of a call that failed: whether there may be another, and how long to wait before it. In: how often and how
-//! long a call may be tried. Out: waits. Makes no calls, and does not know which failures may pass.
+//! Retries of a failed call. In: limits on the number of attempts and on their time. Out: waits. Makes no calls, and
+//! does not know which failures are transient.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
-/// Waits that double, up to the longest.
+/// Waits that double up to a maximum.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Backoff {
     first: Duration,
     longest: Duration,
-    /// Bounds of the random share of a doubled wait.
+    /// Bounds of the random factor of a doubled wait.
     least_share: f64,
     most_share: f64,
 }
 
 impl Backoff {
-    /// Exactly the doubled waits.
+    /// Waits without a random factor.
     pub(crate) const fn exact(first: Duration, longest: Duration) -> Self {
         Self::spread(first, longest, 1.0, 1.0)
     }
 
-    /// Random shares of the doubled waits, so that callers that failed together do not retry together.
+    /// Waits with a random factor, so that callers that failed together do not retry together.
     pub(crate) const fn spread(first: Duration, longest: Duration, least_share: f64, most_share: f64) -> Self {
         Self {
             first,
@@ -30,7 +30,7 @@ impl Backoff {
         }
     }
 
-    /// The wait before the `nth` repeat, from 1.
+    /// Wait before the `nth` retry, from 1.
     pub(crate) fn wait(&self, nth: u32, random: u64) -> Duration {
         let doubled = self.first.saturating_mul(1 << nth.saturating_sub(1).min(16));
         let share = (random >> 11) as f64 / (1_u64 << 53) as f64;
@@ -44,16 +44,16 @@ impl Backoff {
 pub(crate) struct Retries {
     backoff: Backoff,
     began: Instant,
-    /// All attempts and waits together.
+    /// Time limit of all attempts and waits.
     limit: Duration,
     /// Maximum number of retries.
     most: u32,
-    /// Repeats so far.
+    /// Retries so far.
     pub(crate) made: u32,
 }
 
 impl Retries {
-    /// A call that began at `began` and may take `limit`, repeats and waits included.
+    /// Call that began at `began` and may take `limit`, including retries and waits.
     pub(crate) const fn new(backoff: Backoff, began: Instant, limit: Duration, most: u32) -> Self {
         Self {
             backoff,
@@ -64,18 +64,18 @@ impl Retries {
         }
     }
 
-    /// Repeats that may follow.
+    /// Number of retries left.
     pub(crate) const fn remaining(&self) -> u32 {
         self.most - self.made
     }
 
-    /// The time left.
+    /// Time left.
     pub(crate) fn left(&self) -> Duration {
         self.limit.saturating_sub(self.began.elapsed())
     }
 
-    /// Wait before another attempt, which it counts: no shorter than the server has asked for. `None` if no attempt is
-    /// left, or no time for it.
+    /// Counts an attempt and returns the wait before it, at least `asked` (the wait that the server requires). `None`
+    /// if no attempt or no time is left.
     pub(crate) fn next(&mut self, asked: Duration) -> Option<Duration> {
         let random = RandomState::new().hash_one(self.made);
         let wait = self.backoff.wait(self.made.saturating_add(1), random).max(asked);
@@ -86,7 +86,7 @@ impl Retries {
         Some(wait)
     }
 
-    /// For the error of a call that is not tried again.
+    /// Text for the error of a call that is not retried.
     pub(crate) fn given_up(&self) -> String {
         let (attempts, took) = (u64::from(self.made) + 1, self.began.elapsed().as_millis());
         format!("given up after {attempts} attempts in {took} ms")

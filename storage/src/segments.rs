@@ -1,6 +1,6 @@
-//! Validity of object paths: plain segments joined by `/`. The types of paths and of errors both use it.
+//! Validity of object paths: plain segments joined by `/`. Shared by the types of paths and of errors.
 
-/// The longest path, in bytes.
+/// Maximum length of a path in bytes.
 pub(crate) const MAX_BYTES: usize = 1024;
 /// Maximum length of a segment in bytes: the limit of file systems.
 pub(crate) const MAX_SEGMENT_BYTES: usize = 255;

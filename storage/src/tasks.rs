@@ -1,4 +1,4 @@
-//! Work on other threads and tasks: calls that block, and several pieces of work at once.
+//! Work on other threads and tasks: blocking calls, and concurrent pieces of work.
 
 use crate::{ErrorKind, StorageError};
 use tokio::task::JoinSet;
@@ -14,8 +14,8 @@ pub(crate) async fn blocking<T: Send + 'static>(
     }
 }
 
-/// Runs several pieces of work about an object on tasks of their own, so that several cores share it; a single piece
-/// runs here. Returns their results in order, and shows each to `on_done` as it ends. Dropping the future ends them all.
+/// Runs pieces of work about an object on separate tasks to use several cores; a single piece runs on the caller's
+/// task. Returns results in order, and passes each to `on_done` as it ends. Dropping the future cancels all.
 pub(crate) async fn at_once<T: Send + 'static>(
     object: &str,
     work: Vec<impl Future<Output = Result<T, StorageError>> + Send + 'static>,

@@ -13,13 +13,13 @@ use tierlab_protocol::via::ViaSet;
 /// Bytes of a single range.
 #[derive(Debug, Clone, Default)]
 pub struct Read {
-    /// Exactly the range asked for.
+    /// Exactly the requested range.
     pub bytes: Bytes,
     /// Cost of the read.
     pub cost: ReadCost,
 }
 
-/// The bytes of many ranges.
+/// Bytes of many ranges.
 #[derive(Debug, Clone, Default)]
 pub struct ReadMany {
     /// Bytes of each range, in request order.
@@ -31,13 +31,13 @@ pub struct ReadMany {
 /// Description of a tier, for results and logs. Never holds credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TierInfo {
-    /// The kind: `memory`, `nvme`, `nfs`, `s3`, `gcs`, `azure`, `redis`, `flight`, `gds`.
+    /// Kind: `memory`, `nvme`, `nfs`, `s3`, `gcs`, `azure`, `redis`, `flight` or `gds`.
     pub kind: &'static str,
     /// Root, URL or endpoint.
     pub location: String,
     /// Wrappers around the tier, outermost first.
     pub wrappers: Vec<String>,
-    /// Notes that belong beside every figure: `buffered: tmpfs refuses O_DIRECT`, `embedded origin`.
+    /// Notes to show beside every figure: `buffered: tmpfs refuses O_DIRECT`, `embedded origin`.
     pub notes: Vec<String>,
 }
 
@@ -77,10 +77,10 @@ pub trait Tier: Send + Sync + 'static {
     /// Description of this tier.
     fn info(&self) -> TierInfo;
 
-    /// Looks up an object, and thereby chooses the version for reads.
+    /// Looks up an object, and thereby selects the version for reads.
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError>;
 
-    /// Reads one range. An empty range inside the object reads nothing and succeeds; a range past the end is
+    /// Reads one range. An empty range inside the object succeeds and reads nothing; a range past the end is
     /// [`ErrorKind::OutOfRange`]. Never returns fewer bytes than requested.
     async fn read(&self, object: &Object, range: Range<u64>) -> Result<Read, StorageError> {
         let mut many = self.read_many(object, &[range]).await?;
@@ -88,11 +88,11 @@ pub trait Tier: Send + Sync + 'static {
         Ok(Read { bytes, cost: many.cost })
     }
 
-    /// Reads many ranges as a single request of the tier: all of them, or an error.
+    /// Reads many ranges as a single request to the tier: all of them, or an error.
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError>;
 
-    /// Reads an object that was not looked up, and has `bytes` bytes or is [`ErrorKind::Corrupt`]. A
-    /// look-up before the read counts as a request; a tier whose replies tell an object's size makes none.
+    /// Reads an object without a prior look-up; fails with [`ErrorKind::Corrupt`] if its size is not `bytes`. A look-up
+    /// before the read counts as a request. Tiers whose replies give an object's size need none.
     async fn read_whole(&self, path: &ObjectPath, bytes: u64) -> Result<Read, StorageError> {
         let object = self.stat(path).await?;
         check_size(path, object.size, bytes)?;
@@ -101,7 +101,7 @@ pub trait Tier: Send + Sync + 'static {
         Ok(read)
     }
 
-    /// Tier below a wrapper, which answers all that the wrapper leaves as it is; `None` for a tier itself.
+    /// Tier below a wrapper, which handles all methods that the wrapper does not override; `None` for a tier itself.
     fn inner(&self) -> Option<&dyn Tier> {
         None
     }
@@ -111,32 +111,32 @@ pub trait Tier: Send + Sync + 'static {
         self.inner()?.shortfall(took)
     }
 
-    /// Cost of reads that failed or whose caller went away, since the last call. Used to count everything that reaches
-    /// the tier. Tiers and wrappers that lose no cost, or cannot know it, return `None`.
+    /// Cost of reads that failed or were cancelled, since the last call. Counts everything that reached the tier. Returns
+    /// `None` if no cost is lost or it is unknown.
     fn take_unreported(&self) -> Option<ReadCost> {
         self.inner()?.take_unreported()
     }
 
-    /// Reads into device memory; `None` if this tier has none.
+    /// Reads into device memory; `None` if not supported.
     fn device(&self) -> Option<&dyn DeviceReads> {
         None
     }
 
-    /// Drops wrappers' copies of these ranges of a version, because the bytes turned out to be damaged. The next read
-    /// of these ranges reads from the tier itself. Does nothing for a tier without copies.
+    /// Drops wrappers' copies of these ranges of a version because the bytes are damaged. The next read goes to the
+    /// tier itself. Does nothing for a tier without copies.
     async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {
         if let Some(inner) = self.inner() {
             inner.forget(object, ranges).await;
         }
     }
 
-    /// Lists the objects whose path begins with the segments of `prefix` (all of them for `None`), in order of path.
+    /// Lists the objects whose path begins with the segments of `prefix` (all objects if `None`), in order of path.
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
         let read_only = || read_only(prefix.map_or("", ObjectPath::as_str));
         self.inner().ok_or_else(read_only)?.list(prefix).await
     }
 
-    /// Writes a whole object, replacing an existing one. Readers see the old version or the new version, never a mix.
+    /// Writes a whole object, replacing an existing one. Readers see the old or the new version, never a mix.
     async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
         self.inner()
             .ok_or_else(|| read_only(path.as_str()))?
@@ -152,15 +152,15 @@ pub trait Tier: Send + Sync + 'static {
 
 /// Error of a tier that can only be read.
 fn read_only(object: &str) -> StorageError {
-    ErrorKind::Unsupported.error(object, "the tier lists, writes and removes no objects")
+    ErrorKind::Unsupported.error(object, "the tier does not support listing, writing or removing")
 }
 
-/// Refuses an object of another size than it must have.
+/// Checks an object's size.
 pub(crate) fn check_size(path: &ObjectPath, found: u64, wanted: u64) -> Result<(), StorageError> {
     match found == wanted {
         true => Ok(()),
         false => {
-            let what = format!("has {found} bytes and not {wanted}: cut off, or another object");
+            let what = format!("has {found} bytes instead of {wanted}: truncated or replaced");
             Err(ErrorKind::Corrupt.error(path, what))
         }
     }
@@ -169,33 +169,33 @@ pub(crate) fn check_size(path: &ObjectPath, found: u64, wanted: u64) -> Result<(
 /// Cost of a read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadCost {
-    /// The paths taken.
+    /// Paths taken.
     pub via: ViaSet,
-    /// Waiting for a slot, a connection or the engine: the longest of the parts.
+    /// Wait for a slot, a connection or the engine: the longest of the parts.
     pub queue: Duration,
-    /// With the device or the remote side: the longest of the parts.
+    /// Time at the device or the remote side: the longest of the parts.
     pub device: Duration,
-    /// Copies on this side after arrival: the sum.
+    /// Copies in this process after arrival: the sum.
     pub copy: Duration,
-    /// Look-ups in a cache: the sum. Zero without a cache.
+    /// Cache look-ups: the sum. Zero without a cache.
     pub cache: Duration,
-    /// Bytes moved, over-read and headers of ranges included.
+    /// Bytes transferred, including over-read and headers of ranges.
     pub wire_bytes: u64,
-    /// Requests made of the tier's device or server (SQEs, GETs, READs). A stage's reads of its own folder are
-    /// excluded, also from the bytes, retries and hedges.
+    /// Requests to the tier's device or server (SQEs, GETs, READs). A stage's reads of its own folder are excluded here
+    /// and from bytes, retries and hedges.
     pub requests: u32,
-    /// Retries after a failure among them.
+    /// Retries after a failure, included in `requests`.
     pub retries: u32,
-    /// Hedged requests among them, sent a second time because the first was slow to be answered.
+    /// Hedged requests, included in `requests`: sent a second time because the first reply was slow.
     pub hedges: u32,
-    /// Blocks that a cache had.
+    /// Blocks found in a cache.
     pub cache_hits: u32,
-    /// Blocks that a cache had not.
+    /// Blocks missing from a cache.
     pub cache_misses: u32,
 }
 
 impl ReadCost {
-    /// Adds a read that ran at the same time: waits overlap, counts add.
+    /// Adds a concurrent read: times take the maximum, counts add.
     pub fn merge(&mut self, other: &Self) {
         self.via = self.via.union(other.via);
         self.queue = self.queue.max(other.queue);
@@ -210,7 +210,7 @@ impl ReadCost {
         self.cache_misses += other.cache_misses;
     }
 
-    /// Adds a read that began when this one had ended: waits and counts add.
+    /// Adds a read that started after this one ended: times and counts add.
     pub(crate) fn then(&mut self, next: &Self) {
         let (queue, device) = (self.queue, self.device);
         self.merge(next);
@@ -219,22 +219,21 @@ impl ReadCost {
     }
 }
 
-/// An object as it was looked up. Reads are of this version: a tier answers
-/// [`ErrorKind::Changed`] rather than bytes of another version.
+/// Object as it was looked up. Reads are of this version: for another version a tier returns [`ErrorKind::Changed`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Object {
     /// Path below the tier's root.
     pub path: ObjectPath,
     /// Length in bytes.
     pub size: u64,
-    /// The tier's own mark of this version (ETag, or inode with modification time); equal marks mean equal bytes.
+    /// Tier's mark of this version (ETag, or inode with modification time). Equal marks mean equal bytes.
     pub version: String,
 }
 
 /// Ranges of an object in device memory.
 #[derive(Debug)]
 pub struct Landed {
-    /// The memory; it goes back to its pool when this is dropped.
+    /// Memory, returned to its pool on drop.
     pub bytes: DeviceBytes,
     /// Position of each range in `bytes`, in request order.
     pub parts: Vec<Range<usize>>,
@@ -243,8 +242,8 @@ pub struct Landed {
 }
 
 impl Landed {
-    /// Copies every range to the host and waits: a single copy of all bytes, whatever the number of ranges. The parts
-    /// share its memory, so do not keep single parts for long.
+    /// Copies all ranges to the host in a single copy, and waits. The parts share its memory, so do not keep single
+    /// parts for long.
     ///
     /// # Errors
     /// Returns the driver's error.
@@ -259,7 +258,7 @@ impl Landed {
 /// A tier that can read into device memory.
 #[async_trait]
 pub trait DeviceReads: Send + Sync {
-    /// The number of the device.
+    /// Number of the device.
     fn ordinal(&self) -> u32;
 
     /// Reads many ranges into device memory: all of them, or an error. The future may be dropped at any moment: the

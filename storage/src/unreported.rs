@@ -1,4 +1,4 @@
-//! Costs of reads that report none: they failed, or their caller went away. In: costs. Out: their sum, once.
+//! Costs of reads that report none because they failed or were cancelled. In: costs. Out: their sum, once.
 
 use crate::ReadCost;
 use parking_lot::Mutex;
@@ -27,7 +27,7 @@ impl UnreportedCost {
     }
 }
 
-/// Cost of a read in progress. Dropped before it is reported, it is added to [`UnreportedCost`].
+/// Cost of a read in progress. If dropped before it is reported, it is added to [`UnreportedCost`].
 #[derive(Debug)]
 pub(crate) struct PendingCost<'a> {
     unreported: &'a UnreportedCost,

@@ -1,22 +1,22 @@
-//! Why a session's thread is idle: waiting in the queue, waiting for storage, or without requests.
+//! Idle time of a session's thread, by cause: requests queued, waiting for storage, or no requests.
 //!
-//! In: the thread's own changes of state, the requests that enter and leave the feature stage, and whether any is queued.
-//! Out: four counters that sum to the thread's life. A moment in which the thread does not compute has one cause, the first
-//! that holds: a request of the model is *queued* (the thread waits for more requests to share its run, or has not woken
-//! yet); one is *in the feature stage*, so that storage is what is waited for; or there is *none*.
+//! In: the thread's own changes of state, the requests that enter and leave the feature stage, and whether any is
+//! queued. Out: four counters that sum to the thread's lifetime. Idle time has one cause, the first that applies.
+//! *Queued*: a request of the model is queued, because the thread waits for more requests to share its run or has not
+//! woken yet. *Feature stage*: a request waits for storage. *None*: there is no request.
 
 use crate::telemetry::SessionSeconds;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The requests on their way to a model's sessions, and how long there were any.
+/// Pending requests of a model, and the time during which there were any.
 #[derive(Debug)]
 pub(crate) struct PendingRequests(Mutex<PendingState>);
 
 #[derive(Debug)]
 struct PendingState {
-    /// In the feature stage.
+    /// Requests in the feature stage.
     reading: usize,
     /// True if any request is queued.
     queued: bool,
@@ -24,12 +24,12 @@ struct PendingState {
     spent: Waits,
 }
 
-/// Time by what was waited for; time in neither is time without requests.
+/// Times by cause; the rest is time without requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Waits {
-    /// A request was queued.
+    /// Time with a request queued.
     queue: Duration,
-    /// None was queued, and one was in the feature stage.
+    /// Time with no request queued, but one in the feature stage.
     storage: Duration,
 }
 
@@ -61,12 +61,12 @@ impl PendingRequests {
         ReadingFeatures(Arc::clone(self))
     }
 
-    /// Requests in the feature stage now.
+    /// Number of requests in the feature stage.
     pub(crate) fn reading(&self) -> usize {
         self.0.lock().reading
     }
 
-    /// The queue has got its first request, or has lost its last one.
+    /// Records that the queue has become non-empty or empty.
     pub(crate) fn set_queued(&self, queued: bool, now: Instant) {
         self.change(now, |state| state.queued = queued);
     }
@@ -94,7 +94,7 @@ impl Drop for ReadingFeatures {
     }
 }
 
-/// The clock of one session's thread.
+/// Clock of a session's thread.
 pub(crate) struct SessionClock {
     state: Mutex<ClockState>,
     pending: Arc<PendingRequests>,
@@ -123,7 +123,7 @@ impl SessionClock {
         })
     }
 
-    /// The thread begins to compute, or to wait.
+    /// Records that the thread starts to compute, or to wait.
     pub(crate) fn turn(&self, computing: bool) {
         let mut state = self.state.lock();
         self.settle_state(&mut state);
@@ -143,7 +143,7 @@ impl SessionClock {
         if state.computing {
             self.seconds.compute.inc_by(passed.as_secs_f64());
         } else {
-            // The two clocks are read one after the other: neither part may be longer than the whole.
+            // The two clocks are read one after the other: no part may exceed the whole.
             let queue = waits.queue.saturating_sub(state.waits.queue).min(passed);
             let storage = waits.storage.saturating_sub(state.waits.storage).min(passed - queue);
             self.seconds.queue_wait.inc_by(queue.as_secs_f64());

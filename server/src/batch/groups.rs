@@ -1,15 +1,15 @@
-//! Which sessions take the next batch, where a model has several groups of them: few with many threads for requests that
-//! are alone, many with few threads for requests that come together.
+//! Choice of the sessions that take the next batch, for a model with several groups: few sessions with many threads for
+//! lone requests, many sessions with few threads for concurrent requests.
 //!
-//! In: how many runs there are, under way and queued. Out: the group that takes the next one: the first, and so the one
-//! with the most threads, that has a session for each of them. So a request does not wait for a busy group while another
-//! group is free, unless every session of the last group is busy.
+//! In: the number of runs, in progress and queued. Out: the group for the next run: the first, and so the one with the
+//! most threads, that has a session for each run. So a request does not wait for a busy group while another group is
+//! free, unless all sessions of the last group are busy.
 
-/// The groups of one model's sessions, by how many sessions they have; the fewest first.
+/// Number of sessions in each group of a model, fewest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Groups(pub(crate) Vec<usize>);
 
-/// Which group a session is in, and whether it is in a run.
+/// Group of a session, and whether it is in a run.
 #[derive(Debug, Default)]
 pub(crate) struct SessionSlot {
     pub(super) group: usize,
@@ -17,34 +17,34 @@ pub(crate) struct SessionSlot {
 }
 
 impl SessionSlot {
-    /// The slot of a session of the group with this index.
+    /// Creates the slot of a session in the group with this index.
     pub(crate) fn in_group(group: usize) -> Self {
         Self { group, running: false }
     }
 }
 
-/// The sessions of one group that wait for a job.
+/// Sessions of a group that wait for a job.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct IdleSessions {
     asleep: usize,
-    /// Those of them that were woken and have not taken a job yet: to wake costs a system call, and one is enough.
+    /// Sessions woken that have not taken a job yet. Waking costs a system call, and one is enough.
     called: usize,
 }
 
 impl IdleSessions {
-    /// True if a session has to be woken for a new job.
+    /// Returns true if a session has to be woken for a new job.
     pub(super) fn wake_up(&mut self) -> bool {
         let wake_up = self.asleep > self.called;
         self.called += usize::from(wake_up);
         wake_up
     }
 
-    /// A session begins to wait.
+    /// Records that a session starts to wait.
     pub(super) fn sleep(&mut self) {
         self.asleep += 1;
     }
 
-    /// A session has woken, called or not: to call one too often is harmless, one too few is not.
+    /// Records that a session has woken, called or not. One call too many is harmless, one too few is not.
     pub(super) fn awake(&mut self) {
         self.asleep -= 1;
         self.called = self.called.saturating_sub(1);
@@ -56,13 +56,13 @@ impl IdleSessions {
 }
 
 impl Groups {
-    /// The group that takes the next of so many runs.
+    /// Group for the next run if there are `runs` runs.
     pub(super) fn taking(&self, runs: usize) -> usize {
         let enough = self.0.iter().position(|&sessions| sessions >= runs);
         enough.unwrap_or(self.0.len().saturating_sub(1))
     }
 
-    /// True if the group's sessions are the ones used under overload.
+    /// True if this is the group used under overload.
     pub(super) fn is_last(&self, group: usize) -> bool {
         group + 1 == self.0.len()
     }

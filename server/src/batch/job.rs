@@ -1,5 +1,5 @@
-//! A request in the queue, and what comes back for it. One with more rows than a run takes is cut into pieces of about the
-//! same size, which share its memory and may run in different batches and sessions; their answers are joined again.
+//! Request in the queue, and its answer. A request with more rows than a run takes is cut into pieces of similar size.
+//! The pieces share its memory, may run in different batches and sessions, and their answers are joined.
 
 use crate::request::{Part, Refusal};
 use crate::telemetry::trace::context::RequestScope;
@@ -12,13 +12,13 @@ use tokio::sync::oneshot;
 /// Result of a session.
 #[derive(Debug)]
 pub(crate) struct JobOutput {
-    /// Every output of the model, in the graph's order.
+    /// All outputs of the model, in the graph's order.
     pub(crate) outputs: Vec<Tensor>,
-    /// When the batch was closed and laid out, and ONNX Runtime began.
+    /// Time at which the batch was laid out and ONNX Runtime started.
     pub(crate) run_started: Instant,
-    /// When ONNX Runtime was done.
+    /// Time at which ONNX Runtime finished.
     pub(crate) run_ended: Instant,
-    /// Rows of the whole batch.
+    /// Number of rows of the whole batch.
     pub(crate) batch_rows: usize,
 }
 
@@ -30,18 +30,18 @@ pub(crate) type Answer = Result<JobOutput, Refusal>;
 pub(crate) struct Job {
     /// One part per input of the graph, in its order.
     pub(crate) parts: Vec<Part>,
-    /// Rows of the request; 1 where the model has no batch dimension.
+    /// Rows of the request; 1 if the model has no batch dimension.
     pub(crate) rows: usize,
     pub(crate) enqueued: Instant,
-    /// Its order in the queue: when it was queued, plus the delay of its priority.
+    /// Order in the queue: time of queueing plus the delay of its priority.
     pub(crate) rank: Instant,
     pub(crate) deadline: Instant,
-    /// Its time in the queue ends here, at the latest at its deadline.
+    /// Time by which its run must start, at the latest its deadline.
     pub(crate) start_by: Instant,
     pub(crate) scope: RequestScope,
-    /// When a session began to run it; shared with its request, which says so if it gives up.
+    /// Time at which a session started its run; shared with its request, which reports it if it gives up.
     pub(crate) run_began: Arc<OnceLock<Instant>>,
-    /// None while it runs: then the session's active run has it.
+    /// `None` during the run: the session's active run then holds it.
     pub(crate) reply: Option<oneshot::Sender<Answer>>,
 }
 
@@ -51,21 +51,21 @@ impl Job {
         self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 
-    /// Refuses it. Where the client has gone away, nothing is sent.
+    /// Refuses the job. Sends nothing if the client has gone away.
     pub(crate) fn refuse(self, refusal: Refusal) {
         if let Some(reply) = self.reply {
             let _ = reply.send(Err(refusal));
         }
     }
 
-    /// True if both can run in one batch: their shapes are equal behind the batch dimension.
+    /// True if both can run in one batch: their shapes are equal apart from the batch dimension.
     pub(super) fn goes_with(&self, other: &Self) -> bool {
         let mut pairs = self.parts.iter().zip(&other.parts);
         self.parts.len() == other.parts.len() && pairs.all(|(a, b)| a.shape.get(1..) == b.shape.get(1..))
     }
 }
 
-/// Cuts parts of `rows` rows into the fewest pieces of at most `max_rows`, each with its rows.
+/// Cuts parts of `rows` rows into the fewest pieces of at most `max_rows`. Returns each piece with its number of rows.
 pub(crate) fn cut(parts: &[Part], inputs: &[TensorSpec], rows: usize, max_rows: usize) -> Vec<(Vec<Part>, usize)> {
     let pieces = rows.div_ceil(max_rows.max(1));
     let begin = |piece: usize| rows * piece / pieces;
@@ -84,21 +84,20 @@ pub(crate) fn cut(parts: &[Part], inputs: &[TensorSpec], rows: usize, max_rows: 
     (0..pieces).map(piece).collect()
 }
 
-/// One answer from the answers to the pieces, in their order. The run lasts from the start of the first to the end of the
-/// last.
+/// Joins the answers to the pieces, in order. The run lasts from the start of the first to the end of the last.
 ///
 /// # Errors
-/// No pieces; an output whose rows are not alike in all of them, as where a graph pads them to the longest.
+/// Fails without pieces, or if an output's row shape differs between pieces, as when a graph pads to the longest row.
 pub(crate) fn join(pieces: Vec<JobOutput>) -> Result<JobOutput, String> {
     let mut pieces = pieces.into_iter();
-    let mut whole = pieces.next().ok_or("a request of no rows")?;
+    let mut whole = pieces.next().ok_or("request has no rows")?;
     let mut rest: Vec<JobOutput> = pieces.collect();
     for (index, output) in whole.outputs.iter_mut().enumerate() {
         let other = rest.iter().map(|piece| &piece.outputs[index].shape);
         if let Some(other) = other.into_iter().find(|shape| shape.get(1..) != output.shape.get(1..)) {
             return Err(format!(
-                "output `{}` has shape {:?} for one part of the request and {other:?} for another, which are no rows of one \
-                 tensor: send `max_batch_size` rows at most, and leave `batching.max_request_rows` out of the model's config",
+                "output `{}` has shape {:?} for one part of the request and {other:?} for another, which cannot be joined: \
+                 send at most `max_batch_size` rows, and remove `batching.max_request_rows` from the model's config",
                 output.name, output.shape
             ));
         }
@@ -107,7 +106,7 @@ pub(crate) fn join(pieces: Vec<JobOutput>) -> Result<JobOutput, String> {
             share.pieces().for_each(|piece| output.data.push(piece.clone()));
             output.shape[0] += piece.outputs[index].shape[0];
         }
-        // Elements of one size stay where they are, one piece behind the other.
+        // Elements of fixed size need no conversion: the pieces are concatenated.
         if output.dtype.size().is_none() {
             output.data = std::mem::take(&mut output.data).into_whole().into();
         }

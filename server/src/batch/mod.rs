@@ -1,4 +1,4 @@
-//! Requests of one model share a run: the queue, and what it is made of.
+//! Batching: requests of a model share runs.
 
 pub(crate) mod clock;
 pub(crate) mod groups;
@@ -12,7 +12,8 @@ mod tests;
 
 pub(crate) use queue::{BatchQueue, QueueGauges, WakeUp};
 
-/// Synchronisation types of the queue. `tests/interleavings.rs` replaces them by those of a scheduler that tries thread orders.
+/// Synchronisation types of the queue. `tests/interleavings.rs` replaces them with those of a scheduler that tries
+/// thread orders.
 mod sync {
     pub(super) use std::sync::{Condvar, Mutex, MutexGuard};
 }

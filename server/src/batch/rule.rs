@@ -1,32 +1,32 @@
-//! When a batch closes: a pure function of what is queued.
+//! Rule that closes a batch: a pure function of the queue's state.
 //!
-//! In: the model's rule and a view of the queue, taken by a session that has nothing else to do. Out: close now, or how
-//! long to wait for company. A session that was idle when the oldest request came never waits, so at low load there is
-//! no artificial delay. A session that comes back from a run and finds a batch that is not full waits only while more
-//! requests are known to be on their way through the feature stage, never longer than the model's `max_delay_us`, and
-//! never longer than a quarter of what a run takes: waiting for company must cost less than it can save.
-//! Preferred numbers of rows end the wait when they are met, and a batch takes no more than the largest of them.
+//! In: the model's limits and a view of the queue, taken by a free session. Out: close now, or how long to wait for
+//! more requests. A session that was idle when the oldest request arrived never waits, so at low load there is no
+//! artificial delay. A session that returns from a run and finds a batch that is not full waits only while more
+//! requests are known to be in the feature stage. It waits at most the model's `max_delay_us`, and at most a quarter of
+//! a run's time: waiting must cost less than it can save. Preferred numbers of rows end the wait, and a batch takes at
+//! most the largest of them.
 
 use std::time::Duration;
 
-/// The share of a run's time that a request may wait for company: one in this many.
+/// Divisor of a run's time that gives the maximum wait for more requests.
 const RUN_SHARE: u32 = 4;
 
 /// A model's limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rule {
-    /// Rows of one run at most.
+    /// Maximum rows of a run.
     pub(crate) max_rows: usize,
-    /// Numbers of rows that close a batch at once, ascending, each at most `max_rows`; empty means `max_rows` alone.
+    /// Numbers of rows that close a batch at once, ascending, each at most `max_rows`; empty means only `max_rows`.
     pub(crate) preferred_rows: Vec<usize>,
-    /// The longest wait for company.
+    /// Maximum wait for more requests.
     pub(crate) max_delay: Duration,
 }
 
 /// State seen by a free session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct View {
-    /// Rows queued; at least one.
+    /// Queued rows; at least one.
     pub(crate) rows: usize,
     /// Time since the oldest request was queued.
     pub(crate) oldest_age: Duration,
@@ -41,19 +41,19 @@ pub(crate) struct View {
 /// Next action of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// Run what is queued, up to this many rows; a single request may have more, up to the rule's `max_rows`.
+    /// Run the queued requests, up to this many rows; a single request may have more, up to the rule's `max_rows`.
     Close(usize),
-    /// Look again after this long, or when a request comes.
+    /// Check again after this time, or when a request arrives.
     Wait(Duration),
 }
 
 impl Rule {
-    /// Rows of a run at most, but for a single request that has more.
+    /// Maximum rows of a run, except for a single request with more.
     pub(crate) fn largest(&self) -> usize {
         self.preferred_rows.last().copied().unwrap_or(self.max_rows)
     }
 
-    /// Decides about a queue that is not empty.
+    /// Decides for a queue that is not empty.
     pub(crate) fn decide(&self, view: &View) -> Decision {
         let largest = self.largest();
         let met = view.rows >= largest || self.preferred_rows.binary_search(&view.rows).is_ok();

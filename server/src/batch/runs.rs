@@ -1,10 +1,10 @@
-//! The runs of a queue's sessions. Those that nobody waits for are interrupted, and a session that does not come back from
-//! one is given up for the time being, so that requests are refused at once where they would only wait behind it.
+//! Runs of a queue's sessions. A run without waiting clients is interrupted. A session whose run does not end is stuck;
+//! if all sessions are stuck, new requests are refused at once.
 //!
-//! In: the jobs of a batch when its run begins, and a check by every request that gives up. Out: an interrupt once all of them
-//! have given up: at the latest deadline among them, or when their last client has gone away. ONNX Runtime looks at it between
-//! two operators, so that a run ends at the next one; an operator that never ends is not ended by this. To begin and to end a
-//! run costs one lock that nobody else holds.
+//! In: the jobs of a batch when its run starts, and a check by every request that gives up. Out: an interrupt once all
+//! jobs are given up: at the latest deadline among them, or when the last client has gone away. ONNX Runtime checks it
+//! between two operators, so a run ends at the next operator; an endless operator is not ended. Starting and ending a
+//! run costs an uncontended lock.
 
 use super::job::{Answer, Job};
 use crate::request::{Reason, Refusal};
@@ -19,7 +19,7 @@ use tokio::sync::{Notify, oneshot};
 /// Current runs of the sessions.
 pub(super) struct Runs {
     active: Mutex<Vec<Arc<ActiveRun>>>,
-    /// Sessions whose run was ended, and goes on all the same.
+    /// Sessions whose run was interrupted but continues.
     stuck: AtomicUsize,
     stuck_gauge: IntGauge,
 }
@@ -33,12 +33,12 @@ impl Runs {
         }
     }
 
-    /// One more session.
+    /// Adds a session.
     pub(super) fn add(&self, run: Arc<ActiveRun>) {
         self.active.lock().push(run);
     }
 
-    /// Interrupts the runs for which nobody waits any more; gives each with its number.
+    /// Interrupts the runs without waiting clients. Returns each with its number.
     pub(super) fn interrupt_given_up(&self) -> Vec<(Arc<ActiveRun>, u64)> {
         let active = self.active.lock();
         let interrupted = active.iter().filter_map(|run| {
@@ -48,7 +48,7 @@ impl Runs {
         interrupted.collect()
     }
 
-    /// Ends every run, and lets none begin. Gives those that were under way.
+    /// Ends all runs, and prevents further ones. Returns those in progress.
     pub(super) fn stop(&self, why: &Refusal) -> Vec<LingeringRun> {
         self.active
             .lock()
@@ -57,7 +57,7 @@ impl Runs {
             .collect()
     }
 
-    /// Refuses a request where every session is stuck.
+    /// Refuses a request if all sessions are stuck.
     pub(super) fn check_stuck(&self) -> Result<(), Refusal> {
         if self.stuck.load(Relaxed) == 0 {
             return Ok(());
@@ -69,8 +69,8 @@ impl Runs {
         }
         let runs = lingering.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let what = format!(
-            "every session of the model is stuck in a run that was ended and does not end ({runs}): one operator of the graph \
-             takes all this time; load the model again or restart the server"
+            "every session of the model is stuck in an interrupted run ({runs}): an operator of the graph does not end; \
+             load the model again or restart the server"
         );
         Err(Refusal::new(Reason::NotReady, what))
     }
@@ -86,39 +86,39 @@ impl Runs {
     }
 }
 
-/// The run of one session.
+/// Run of a session.
 pub(crate) struct ActiveRun {
-    /// The session's number among those of its model.
+    /// Number of the session in its model.
     session: u32,
     state: Mutex<RunState>,
-    /// Asks ONNX Runtime to end the run as soon as it can (true), or takes that back for the next run.
+    /// Tells ONNX Runtime to end the run as soon as possible (true), or clears that for the next run (false).
     interrupt: Box<dyn Fn(bool) + Send + Sync>,
-    /// Woken when a run that was interrupted has ended.
+    /// Notified when an interrupted run has ended.
     over: Notify,
 }
 
 #[derive(Default)]
 struct RunState {
-    /// Runs that have begun.
+    /// Number of runs started.
     number: u64,
     began: Option<Instant>,
     rows: usize,
     interrupted: bool,
     /// Receivers of the current run's answers.
     replies: Vec<oneshot::Sender<Answer>>,
-    /// Why no run begins any more.
+    /// Reason why no further run may start.
     stopped: Option<Refusal>,
 }
 
-/// A run that was interrupted and goes on.
+/// Interrupted run that continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LingeringRun {
     pub(crate) session: u32,
-    /// Which of the session's runs.
+    /// Number of the run in its session.
     pub(crate) number: u64,
     /// Rows of its batch.
     pub(crate) rows: usize,
-    /// Since it began.
+    /// Time since its start.
     pub(crate) ran: Duration,
 }
 
@@ -145,16 +145,17 @@ impl ActiveRun {
         }
     }
 
-    /// Begins a run for jobs; a warm-up has none. `false`, and no run, where every job was given up by its client.
+    /// Starts a run for jobs; a warm-up has none. Returns false, without a run, if all jobs were given up by their
+    /// clients.
     ///
     /// # Errors
-    /// Why the session was stopped.
+    /// Returns why the session was stopped.
     pub(crate) fn begin(&self, jobs: &mut [Job], began: Instant) -> Result<bool, Refusal> {
         let mut state = self.state.lock();
         if let Some(why) = &state.stopped {
             return Err(why.clone());
         }
-        // Checked under the lock: a request that gives up from now on finds the run here.
+        // Checked under the lock: a request that gives up later finds the run here.
         if !jobs.is_empty() && jobs.iter().all(Job::is_given_up) {
             return Ok(false);
         }
@@ -168,7 +169,7 @@ impl ActiveRun {
         Ok(true)
     }
 
-    /// Ends the run and gives its jobs their replies back; says whether it was interrupted.
+    /// Ends the run and returns the replies to its jobs. Returns true if it was interrupted.
     pub(crate) fn end(&self, jobs: &mut [Job]) -> bool {
         let mut state = self.state.lock();
         for (job, reply) in jobs.iter_mut().zip(state.replies.drain(..)) {
@@ -183,7 +184,7 @@ impl ActiveRun {
         interrupted
     }
 
-    /// Interrupts the run under way where nobody waits for it any more.
+    /// Interrupts the current run if no client waits for it any more.
     fn interrupt_if_given_up(&self) -> Option<LingeringRun> {
         let mut state = self.state.lock();
         let given_up = !state.replies.is_empty() && state.replies.iter().all(oneshot::Sender::is_closed);
@@ -193,19 +194,19 @@ impl ActiveRun {
         self.interrupt_now(&mut state)
     }
 
-    /// Interrupts the run under way, whoever waits for it, and lets none begin.
+    /// Interrupts the current run even if clients wait, and prevents further ones.
     pub(crate) fn stop(&self, why: Refusal) -> Option<LingeringRun> {
         let mut state = self.state.lock();
         state.stopped.get_or_insert(why);
         self.interrupt_now(&mut state)
     }
 
-    /// Why no run begins any more.
+    /// Reason why no further run may start.
     pub(crate) fn stopped(&self) -> Option<Refusal> {
         self.state.lock().stopped.clone()
     }
 
-    /// The run that was interrupted and goes on.
+    /// Interrupted run that continues, if any.
     pub(super) fn lingering(&self) -> Option<LingeringRun> {
         let state = self.state.lock();
         if !state.interrupted {
@@ -214,7 +215,7 @@ impl ActiveRun {
         self.describe(&state)
     }
 
-    /// Waits until a run that was interrupted is over.
+    /// Waits until an interrupted run has ended.
     pub(super) async fn over(&self, number: u64) {
         while self.lingering().is_some_and(|run| run.number == number) {
             self.over.notified().await;
@@ -223,7 +224,7 @@ impl ActiveRun {
 
     fn interrupt_now(&self, state: &mut RunState) -> Option<LingeringRun> {
         state.began?;
-        // Under the lock, so that it does not hit the run after this one.
+        // Under the lock, so that it does not hit the next run.
         (self.interrupt)(true);
         state.interrupted = true;
         self.describe(state)

@@ -1,6 +1,6 @@
-//! The files of a configuration: `server.toml`, and every `tiers/NAME.toml` beside it, as TOML tables; the feature cache that
-//! they and the settings laid over them set; tokens and certificates. Tokens come from files or the environment only: everybody
-//! on the machine can read a command line, and config files are often shared.
+//! Files of a configuration: `server.toml` and every `tiers/NAME.toml` beside it, as TOML tables; the feature cache
+//! that results from them and from the settings over them; tokens and certificates. Tokens come only from files or the
+//! environment: everybody on the machine can read a command line, and config files are often shared.
 
 use super::Sources;
 use super::raw::RawAccess;
@@ -16,14 +16,13 @@ use tierlab_storage::wrappers::CacheConfig;
 
 pub(super) fn read_table(path: &Path) -> Result<toml::Table, ConfigError> {
     let file = path.display();
-    let advice = "give --config a file such as configs/server.toml";
-    let text =
-        std::fs::read_to_string(path).map_err(|e| ConfigError(format!("{file}: cannot be read: {e}; {advice}")))?;
+    let advice = "set --config to a file such as configs/server.toml";
+    let text = std::fs::read_to_string(path).map_err(|e| ConfigError(format!("{file}: cannot read: {e}; {advice}")))?;
     text.parse()
         .map_err(|e: toml::de::Error| ConfigError(format!("{file}: {}", e.to_string().trim_end())))
 }
 
-/// Every `tiers/NAME.toml` beside the config, by name.
+/// Reads every `tiers/NAME.toml` beside the config. Returns them by name.
 pub(super) fn read_tiers(config: &Path) -> Result<toml::Table, ConfigError> {
     let folder = config.with_file_name("tiers");
     let mut tiers = toml::Table::new();
@@ -44,7 +43,7 @@ pub(super) fn read_tiers(config: &Path) -> Result<toml::Table, ConfigError> {
     Ok(tiers)
 }
 
-/// File of a tier.
+/// Path of a tier's file.
 pub(super) fn tier_file(config: &Path, name: &str) -> PathBuf {
     config.with_file_name("tiers").join(format!("{name}.toml"))
 }
@@ -60,8 +59,8 @@ pub(super) fn parse_tiers(config: &Path, tiers: toml::Table) -> Result<BTreeMap<
     tiers.into_iter().map(parse).collect()
 }
 
-/// The feature cache over one tier: key by key, the tier's own `[cache]` over the server's, and what was set from the
-/// environment or by flag for either over both, the later over the earlier. `layers` are the files, then each setting.
+/// Returns the feature cache over a tier, key by key: the tier's own `[cache]` overrides the server's. Settings from
+/// the environment or flags override both, later ones first. `layers` are the files, then each setting.
 pub(super) fn cache_of(tier: &str, layers: &[toml::Table]) -> Result<CacheConfig, toml::de::Error> {
     let mut keys = toml::Table::new();
     for layer in layers {
@@ -73,9 +72,9 @@ pub(super) fn cache_of(tier: &str, layers: &[toml::Table]) -> Result<CacheConfig
     keys.try_into()
 }
 
-/// The variable that holds the token.
+/// Environment variable with the token.
 pub(super) const TOKEN: &str = "TIERLAB_ACCESS__TOKEN";
-/// The variable that holds the token for managing models.
+/// Environment variable with the token for managing models.
 pub(super) const ADMIN_TOKEN: &str = "TIERLAB_ACCESS__ADMIN_TOKEN";
 
 pub(super) fn listener_config(
@@ -88,7 +87,7 @@ pub(super) fn listener_config(
     let secret = |variable: &str, file: Option<PathBuf>, key: &str| {
         let value = sources.environment.iter().find(|(name, _)| name == variable);
         match (value, file) {
-            (Some(_), Some(_)) => fail(format!("both {variable} and `access.{key}` are set: give one of them")),
+            (Some(_), Some(_)) => fail(format!("set either {variable} or `access.{key}`, not both")),
             (Some((_, value)), None) => Secret::new(value)
                 .map(Some)
                 .map_err(|e| ConfigError(format!("{variable}: {e}"))),

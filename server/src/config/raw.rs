@@ -1,4 +1,4 @@
-//! The shape of `server.toml`, with the defaults of every key that no other room has. Nothing is checked here but names and types.
+//! Structure of `server.toml`, with the defaults of keys not defined by another module. Checks only names and types.
 
 use crate::front::connections::{Bounds, TlsFiles};
 use crate::inference::runtime::{CudaOptions, MappedConfig, Provider, TensorRtOptions};
@@ -25,7 +25,7 @@ pub(crate) struct Raw {
     pub(crate) tier: Option<String>,
     pub(crate) model_tier: Option<String>,
     pub(crate) feature_tier: Option<String>,
-    // Checked here; what is in force depends on the tier.
+    // Only checked here; the effective cache depends on the tier.
     #[serde(rename = "cache")]
     _cache: CacheConfig,
     pub(crate) features: RawFeatures,

@@ -1,5 +1,5 @@
-//! The entities of a request, as the client named them. In: the tensor `entity_id`. Out: ids, or keys as a table has them; or a
-//! sentence on what the table wants. Knows no table.
+//! Entities of a request, as named by the client. In: the tensor `entity_id`. Out: ids, or keys in the table's form; or
+//! an error that says what the table requires. Independent of any table.
 
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -7,7 +7,7 @@ use tierlab_formats::table::{KeyKind, shown};
 use tierlab_protocol::infer::Tensor;
 use tierlab_protocol::tensor::{DataType, element_count};
 
-/// Bytes of the length before an element of text.
+/// Size of the length before a text element.
 const LENGTH_BYTES: usize = 4;
 /// Heap bytes of a UUID written as text.
 const UUID_BYTES: usize = 32;
@@ -15,23 +15,21 @@ const UUID_BYTES: usize = 32;
 /// Kind of entity id in a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Naming {
-    /// Ids that follow each other.
+    /// Consecutive ids.
     Dense,
-    /// Ids are keys.
     Keyed(KeyKind),
 }
 
-/// The entities of a request, one a row.
+/// Entities of a request, one per row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum EntityIds {
-    /// Ids are integers.
     Int64(Vec<i64>),
-    /// Texts; of UUIDs their 16 bytes.
+    /// Texts; for UUIDs their 16 bytes.
     Bytes(Vec<Bytes>),
 }
 
 impl Naming {
-    /// The type of the tensor.
+    /// Type of the tensor.
     pub(crate) fn dtype(self) -> DataType {
         match self {
             Self::Dense | Self::Keyed(KeyKind::Int64) => DataType::Int64,
@@ -39,7 +37,7 @@ impl Naming {
         }
     }
 
-    /// Name of the id type in messages.
+    /// Required tensor in messages.
     fn wanted(self) -> &'static str {
         match self {
             Self::Dense => "ids are INT64 [n] or [n, 1]",
@@ -51,11 +49,11 @@ impl Naming {
 }
 
 impl EntityIds {
-    /// Takes the ids out of a tensor.
+    /// Extracts the ids from a tensor.
     pub(crate) fn of(tensor: &Tensor, naming: Naming) -> Result<Self, String> {
         let shape_ok = matches!(tensor.shape.as_slice(), [_] | [_, 1]);
         if tensor.dtype != naming.dtype() || !shape_ok {
-            return Err(format!("{} {:?}, {}", tensor.dtype, tensor.shape, naming.wanted()));
+            return Err(format!("{} {:?}, but {}", tensor.dtype, tensor.shape, naming.wanted()));
         }
         let Naming::Keyed(kind @ (KeyKind::String | KeyKind::Uuid)) = naming else {
             let data = tensor.data.whole();
@@ -67,14 +65,14 @@ impl EntityIds {
         let mut rest = &data[..];
         while let Some((len, behind)) = rest.split_first_chunk::<LENGTH_BYTES>() {
             let len = usize::try_from(u32::from_le_bytes(*len)).unwrap_or(usize::MAX);
-            let (key, behind) = behind.split_at_checked(len).ok_or("its last element is cut off")?;
+            let (key, behind) = behind.split_at_checked(len).ok_or("its last element is truncated")?;
             keys.push(key_of(kind, data.slice_ref(key))?);
             rest = behind;
         }
         Ok(Self::Bytes(keys))
     }
 
-    /// Bytes that [`EntityIds::of`] takes for a tensor, told before it is called.
+    /// Bytes that [`EntityIds::of`] will use for a tensor.
     pub(crate) fn bytes_of(tensor: &Tensor) -> usize {
         let each = match tensor.dtype {
             DataType::Bytes => size_of::<Bytes>() + UUID_BYTES,
@@ -96,7 +94,7 @@ impl EntityIds {
         self.len() == 0
     }
 
-    /// One of them as a key of a table.
+    /// Key of the entity at index `at`.
     pub(super) fn key(&self, at: usize) -> Cow<'_, [u8]> {
         match self {
             Self::Int64(ids) => Cow::Owned(ids[at].to_le_bytes().to_vec()),
@@ -110,7 +108,7 @@ fn key_of(kind: KeyKind, key: Bytes) -> Result<Bytes, String> {
         return Ok(key);
     }
     let text =
-        std::str::from_utf8(&key).map_err(|_| format!("{} is no UUID", shown(&String::from_utf8_lossy(&key))))?;
+        std::str::from_utf8(&key).map_err(|_| format!("invalid UUID: {}", shown(&String::from_utf8_lossy(&key))))?;
     Ok(Bytes::from(kind.of_text(text)?.into_owned()))
 }
 
@@ -154,7 +152,7 @@ mod tests {
         assert!(
             EntityIds::of(&texts(&["a"]), uuid)
                 .unwrap_err()
-                .contains("\"a\" is no UUID")
+                .contains("invalid UUID: \"a\"")
         );
         let ids = EntityIds::of(&texts(&["6f1c0d3e-2b4a-4c5d-8e6f-708192a3b4c5"]), uuid).unwrap();
         assert_eq!(ids.key(0).len(), 16);

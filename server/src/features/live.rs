@@ -1,8 +1,8 @@
-//! The tables that are in use, each shared by all models that read it, and the check of each for a newer version.
+//! Tables in use, each shared by all models that read it, and the check of each for a newer version.
 //!
-//! In: paths, a tier, a period. Out: the version of each table that requests read. A table that was replaced is opened
-//! once, by the first request that meets the new version or by the check every period, whichever comes first; from then
-//! on nobody begins a read of the old one. Knows nothing of requests.
+//! In: paths, a tier, a period. Out: the version of each table that requests read. A replaced table is opened once, by
+//! the first request that meets the new version or by the periodic check, whichever is first. From then on no read of
+//! the old version starts. Knows nothing of requests.
 
 use super::ids::Naming;
 use super::table::OpenTable;
@@ -17,27 +17,27 @@ use tierlab_formats::table::Column;
 use tierlab_storage::ObjectPath;
 use tokio::task::JoinHandle;
 
-/// The longest wait for the tier's word on one table; a tier that is down is asked again at the next look.
+/// Time limit of a tier's answer for a table; a tier that is down is asked again at the next check.
 const CHECK_LIMIT: Duration = Duration::from_secs(10);
-/// The header of a table whose rows are damaged is read again at most this often, in case it is of an old version.
+/// Minimum interval between two reads of the header of a table with damaged rows, in case the header is outdated.
 const REREAD_INTERVAL: Duration = Duration::from_millis(250);
 
-/// A table, as everyone who reads it has it now.
+/// Table in its current version, shared by all its readers.
 pub(super) struct LiveTable {
     tier: FeatureTier,
     path: ObjectPath,
     open: RwLock<Arc<OpenTable>>,
-    /// Columns that models use. A version without them is not taken over.
+    /// Columns that models use. A version without them is rejected.
     wanted: Mutex<Vec<Column>>,
-    /// Kind of entity id. A version with another kind is not taken over.
+    /// Kind of entity id. A version with another kind is rejected.
     naming: Naming,
-    /// One task opens a replaced table again; requests wait for it, and it goes on where none does any more.
+    /// Task that opens a replaced table. Requests wait for it, and it continues if none waits any more.
     reopening: tokio::sync::Mutex<Option<JoinHandle<Result<OpenTable, LoadError>>>>,
-    /// When it was last opened because rows were damaged.
+    /// Time of the last opening because of damaged rows.
     reread_header: Mutex<Option<Instant>>,
-    /// Why the version there is now cannot be used.
+    /// Reason why the tier's current version cannot be used.
     refused: Mutex<Option<String>>,
-    /// The last attempt to open it that failed, and when.
+    /// Last failed attempt to open it, and its time.
     failed: Mutex<Option<(Instant, Refusal)>>,
 }
 
@@ -56,7 +56,7 @@ impl LiveTable {
         }
     }
 
-    /// The version to read.
+    /// Version to read.
     pub(super) fn current(&self) -> Arc<OpenTable> {
         Arc::clone(&self.open.read())
     }
@@ -66,7 +66,7 @@ impl LiveTable {
         Arc::ptr_eq(&self.open.read(), open)
     }
 
-    /// Notes what a model takes of the table.
+    /// Records columns that a model uses.
     fn want(&self, columns: impl Iterator<Item = Column>) {
         let mut wanted = self.wanted.lock();
         for column in columns {
@@ -76,16 +76,16 @@ impl LiveTable {
         }
     }
 
-    /// The first column that the models take and a table lacks; or its key, where that is of another kind.
+    /// Description of the first required column that a table lacks, or of a different kind of key.
     fn lacks(&self, open: &OpenTable) -> Option<String> {
         if open.naming() != self.naming {
-            return Some("its key is of another kind".to_owned());
+            return Some("its key has another kind".to_owned());
         }
         let (wanted, header) = (self.wanted.lock(), &open.header);
         let lacking = wanted
             .iter()
             .find(|column| header.schema.column(&column.name) != Some(column))?;
-        Some(format!("its column `{}` is another", lacking.name))
+        Some(format!("its column `{}` differs", lacking.name))
     }
 
     fn set(&self, fresh: OpenTable) -> Arc<OpenTable> {
@@ -94,8 +94,8 @@ impl LiveTable {
         fresh
     }
 
-    /// Opens the table again after the tier said that it has changed. One that cannot be used is refused, and the version
-    /// before it stays.
+    /// Opens the table again after the tier reported a change. An unusable version is refused, and the previous version
+    /// stays.
     pub(super) async fn reopen(&self, stale: &Arc<OpenTable>) -> Result<Arc<OpenTable>, Refusal> {
         let asked = Instant::now();
         let mut reopening = self.reopening.lock().await;
@@ -103,7 +103,7 @@ impl LiveTable {
         if !Arc::ptr_eq(&current, stale) {
             return Ok(current);
         }
-        // Those who waited while an attempt failed do not each make another.
+        // Callers that waited during a failed attempt do not each retry.
         let failed = self.failed.lock().clone();
         if let Some((_, refusal)) = failed.filter(|(at, _)| *at >= asked) {
             return Err(refusal);
@@ -114,7 +114,7 @@ impl LiveTable {
         });
         let opened = task.await;
         *reopening = None;
-        let opened = opened.unwrap_or_else(|_| Err(LoadError::new("opening it panicked")));
+        let opened = opened.unwrap_or_else(|_| Err(LoadError::new("panicked while opening it")));
         let opened = opened.and_then(|fresh| match self.lacks(&fresh) {
             None => Ok(fresh),
             Some(what) => Err(LoadError::at(&self.path, what)),
@@ -128,24 +128,24 @@ impl LiveTable {
         if fresh.same_as(&current) {
             return Ok(current);
         }
-        tracing::info!(object = %self.path, rows = fresh.header.rows, "the table was replaced and is read anew");
+        tracing::info!(object = %self.path, rows = fresh.header.rows, "table was replaced; using the new version");
         Ok(self.set(fresh))
     }
 
-    /// The refusal of a version that cannot be used; the log says it once.
+    /// Refuses a version that cannot be used; logs it once.
     fn refuse(&self, error: &LoadError) -> Refusal {
         let detailed = error.for_operator();
         let mut refused = self.refused.lock();
         if refused.as_deref() != Some(detailed) {
-            tracing::error!(object = %self.path, error = detailed, "the table was replaced, and the new one cannot be used");
+            tracing::error!(object = %self.path, error = detailed, "table was replaced, but the new version cannot be used");
             *refused = Some(detailed.to_owned());
         }
         let reason = if error.passing { Reason::Tier } else { Reason::Corrupt };
-        Refusal::new(reason, format!("the table was replaced: {error}"))
+        Refusal::new(reason, format!("table was replaced: {error}"))
     }
 
-    /// Reads the header again where rows did not fit it: a rewrite in place may have been seen half done. `None` where it is
-    /// the same, or was read shortly before.
+    /// Reads the header again after rows did not match it: it may have been read during a rewrite in place. `None` if
+    /// it is unchanged, or was read shortly before.
     pub(super) async fn reread_header(&self, stale: &Arc<OpenTable>) -> Option<Arc<OpenTable>> {
         {
             let mut last = self.reread_header.lock();
@@ -163,7 +163,7 @@ impl LiveTable {
         self.reopen(stale).await.ok().filter(|open| !Arc::ptr_eq(open, stale))
     }
 
-    /// Asks the tier for the version there is, and opens it where it is another.
+    /// Looks up the tier's current version, and opens it if it differs.
     async fn look(&self, version: &str) -> Result<(), Refusal> {
         let current = self.current();
         if current.object.version == version {
@@ -173,7 +173,7 @@ impl LiveTable {
     }
 }
 
-/// All tables that are read now.
+/// All tables in use.
 #[derive(Default)]
 pub(crate) struct LiveTables {
     /// Tables in use by models. Unused ones are dropped at the next check or opening.
@@ -182,7 +182,8 @@ pub(crate) struct LiveTables {
 }
 
 impl LiveTables {
-    /// The tables of a tier, each looked at once a period; without a period only reads notice a replaced table.
+    /// Creates the tables of a tier, each checked once per period. Without a period, only reads detect a replaced
+    /// table.
     pub(crate) fn new(period: Option<Duration>) -> Arc<Self> {
         let tables = Arc::new(Self::default());
         if let Some(period) = period {
@@ -207,7 +208,7 @@ impl LiveTables {
         tables.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// The table of a path for a model that takes these columns of it: the one that others read, where the version just
+    /// Table of a path for a model that uses these columns. Returns the table that others use, if the version just
     /// opened suits them all.
     pub(super) fn share(&self, tier: &FeatureTier, open: OpenTable, columns: &[Column]) -> Arc<LiveTable> {
         let path = open.object.path.clone();
@@ -236,7 +237,7 @@ impl Drop for LiveTables {
     }
 }
 
-/// Tables that could not be looked at: so that the log says it once, and once that it is over.
+/// Tables whose check failed, so that the log reports a failure once, and its end once.
 #[derive(Default)]
 struct FailedChecks(BTreeSet<ObjectPath>);
 
@@ -244,18 +245,18 @@ impl FailedChecks {
     fn note(&mut self, path: &ObjectPath, failure: Option<String>) {
         let Some(error) = failure else {
             if self.0.remove(path) {
-                tracing::info!(object = %path, "the table's version can be looked up again");
+                tracing::info!(object = %path, "table's version can be looked up again");
             }
             return;
         };
         if self.0.insert(path.clone()) {
-            tracing::warn!(object = %path, error, "the table's version cannot be looked up; what is there is served, and it \
-                is tried again at every `features.revalidate_s`");
+            tracing::warn!(object = %path, error, "cannot look up the table's version; serving the current one and \
+                retrying every `features.revalidate_s`");
         }
     }
 }
 
-/// One look at each path, however many models read it.
+/// Checks each path once, regardless of the number of models that read it.
 async fn check_versions(tables: Vec<Arc<LiveTable>>, failing: &mut FailedChecks) {
     let mut by_path: BTreeMap<ObjectPath, Vec<Arc<LiveTable>>> = BTreeMap::new();
     for table in tables {

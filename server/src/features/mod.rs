@@ -1,10 +1,9 @@
 //! The feature join: entity ids to the rows of a table on the feature tier, and rows to input tensors.
 //!
-//! In: ids. Out: one tensor per joined column, on the host or on the device that the sessions run on, and the time spent
-//! where. A row is proven by its own checksum before a byte of it is used, unless the configuration says otherwise
-//! ([`RowDestination`]); one that fails is dropped from every cache around the tier and read once more. All rows of a request are
-//! one read of the tier, of one version: a read that meets another one is repeated whole. Knows nothing of HTTP or
-//! sessions.
+//! In: ids. Out: one tensor per joined column, on the host or on the sessions' device, and the time by stage. Each
+//! row's own checksum is verified before the row is used, unless configured otherwise ([`RowDestination`]). A row that
+//! fails is dropped from every cache around the tier and read once more. All rows of a request are a single read of the
+//! tier, of one version; if the version changes, the whole read is retried. Knows nothing of HTTP or sessions.
 
 pub(crate) mod ids;
 pub(crate) mod live;
@@ -31,24 +30,24 @@ use tierlab_protocol::timing::{Stage, TierSplit};
 use tierlab_storage::device::DeviceError;
 use tierlab_storage::{ErrorKind, ObjectPath, ReadCost, StorageError};
 
-/// Reads of all rows of a request, at most: one, and another for each version that comes in between.
+/// Maximum reads of a request's rows: one, plus one for each version that appears meanwhile.
 const READS: u32 = 8;
 
-/// Bytes of memory per id besides its row: the number, its range, and its place among the rows.
+/// Memory per id besides its row: the number, its range, and its place among the rows.
 const LISTED_BYTES: usize = size_of::<i64>() + size_of::<Range<u64>>() + size_of::<Bytes>();
 
-/// A feature table and the inputs that it fills.
+/// Feature table and the inputs that it fills.
 pub(crate) struct Join {
     pub(crate) tier: FeatureTier,
     path: ObjectPath,
     table: Arc<LiveTable>,
-    /// Its versions are looked up for as long as this lives.
+    /// Kept so that versions are looked up while this exists.
     _tables: Arc<LiveTables>,
     filled: Vec<FilledInput>,
     inputs: Vec<String>,
-    /// Kind of entity id. It is the same for every version that is taken over.
+    /// Kind of entity id, the same for every accepted version.
     pub(crate) naming: Naming,
-    /// Requests so far.
+    /// Number of requests so far.
     requests: AtomicU64,
 }
 
@@ -56,7 +55,8 @@ impl Join {
     /// Opens a table and matches its columns with the inputs that they fill.
     ///
     /// # Errors
-    /// A table that is missing or damaged, by object and offset; a column that does not fit its input, by name.
+    /// Fails if the table is missing or damaged (by object and offset), or if a column does not match its input (by
+    /// name).
     pub(crate) async fn open(
         tier: FeatureTier,
         tables: Arc<LiveTables>,
@@ -71,8 +71,9 @@ impl Join {
             let column = open.column_for(&inputs[*input], name);
             let column = column.map_err(|what| LoadError::at(&path, what))?;
             if tier.destination != RowDestination::Host && column.dtype == DataType::Bool {
-                let what =
-                    format!("column `{name}` is BOOL, whose bytes are looked at: `features.rows` must be \"host\"");
+                let what = format!(
+                    "column `{name}` is BOOL, whose bytes must be checked on the host: set `features.rows` to \"host\""
+                );
                 return Err(LoadError::at(&path, what));
             }
             filled.push(FilledInput { input: *input, column });
@@ -98,13 +99,13 @@ impl Join {
         self.filled.iter().any(|filled| filled.input == input)
     }
 
-    /// Bytes that the rows of so many ids take: as read, and as laid out; and the lists of where they are.
+    /// Bytes needed for the rows of `ids` ids: as read, as laid out, and their lists of positions.
     pub(crate) fn bytes(&self, ids: usize) -> usize {
         let stride = self.table.current().header.stride as usize;
         ids.saturating_mul(stride.saturating_mul(2).saturating_add(LISTED_BYTES))
     }
 
-    /// For the model's metadata.
+    /// Metadata of the join, for the model's metadata.
     pub(crate) fn metadata(&self) -> JoinedMetadata {
         let open = self.table.current();
         let key = open.header.schema.key.as_ref().map(|key| KeyMetadata {
@@ -124,11 +125,12 @@ impl Join {
         }
     }
 
-    /// Reads the rows of `ids`, all of one version, and lays them out, giving the time to the stages cache, tier and join.
+    /// Reads the rows of `entities`, all of one version, and lays them out. Records the time of the stages cache, tier
+    /// and join.
     ///
     /// # Errors
-    /// An id that the table does not hold; a row that is damaged and stays so; a tier that fails; a table that is replaced
-    /// faster than it can be read.
+    /// Fails for an id that the table does not hold, for a row that stays damaged, if the tier fails, or if the table
+    /// is replaced faster than it can be read.
     pub(crate) async fn rows(&self, entities: &EntityIds, watch: &mut Stopwatch) -> Result<Joined, Refusal> {
         let request = self.requests.fetch_add(1, Ordering::Relaxed);
         let mut open = self.table.current();
@@ -147,13 +149,13 @@ impl Join {
                 open = self.table.reopen(&open).await?;
                 continue;
             };
-            // If entities have keys, a row is another's until its own key is seen.
+            // If entities have keys, a row may be another entity's until its own key is checked.
             if self.tier.destination.proves(request) || open.index.is_some() {
                 let damaged = self.damaged(&open, ids, &rows, self.is_heavy(&open, ids.len()))?;
                 if !damaged.is_empty()
                     && let Err(refusal) = self.reread_damaged(&open, ids, &damaged, &mut rows, watch).await
                 {
-                    // A row that does not fit its header may be of another version than it.
+                    // A row that does not match its header may be of another version.
                     open = self.table.reread_header(&open).await.ok_or(refusal)?;
                     continue;
                 }
@@ -165,7 +167,7 @@ impl Join {
                 }
                 break rows;
             }
-            // Another read, or a check, has met a newer version: nobody gets the old one any more.
+            // Another read or check has found a newer version; the old one must not be used any more.
             open = self.table.current();
         };
         let joined = offload_if(self.is_heavy(&open, entities.len()), || rows.lay_out(&self.filled));
@@ -177,7 +179,7 @@ impl Join {
         ids.saturating_mul(open.header.stride as usize) >= LARGE_BYTES
     }
 
-    /// The rows as the tier has them; `None` where the table is another version now.
+    /// Reads rows; `None` if the table has another version now.
     async fn read(&self, open: &OpenTable, ids: &[i64], watch: &mut Stopwatch) -> Result<Option<Rows>, Refusal> {
         let ranges = self.ranges(open, ids)?;
         watch.mark(Stage::Join);
@@ -200,7 +202,7 @@ impl Join {
     }
 
     fn damaged(&self, open: &OpenTable, ids: &[i64], rows: &Rows, heavy: bool) -> Result<Vec<DamagedRow>, Refusal> {
-        // A copy from the device waits.
+        // A copy from the device blocks.
         let waits = heavy || matches!(rows, Rows::Device(_));
         offload_if(waits, || rows.damaged(open, ids)).map_err(|e| self.copy_failed(e))
     }
@@ -210,21 +212,21 @@ impl Join {
         Refusal::tier(self.tier.kind, &error)
     }
 
-    /// The refusal of an entity that the table does not have.
+    /// Refusal of an entity that the table does not have.
     fn unknown(&self, open: &OpenTable, entities: &EntityIds, at: usize) -> Refusal {
         let entity = open.shown(entities, at);
         let have = match &open.header.schema.key {
-            Some(key) => format!("none of its {} {} keys", open.header.rows, key.kind.as_str()),
+            Some(key) => format!("not among its {} {} keys", open.header.rows, key.kind.as_str()),
             None => {
                 let ids = open.header.ids();
-                format!("ids run from {} to {}", ids.start, ids.end - 1)
+                format!("ids range from {} to {}", ids.start, ids.end - 1)
             }
         };
-        let what = format!("no entity {entity} in {}: {have}", self.path);
+        let what = format!("unknown entity {entity} in {}: {have}", self.path);
         Refusal::new(Reason::UnknownEntity, what)
     }
 
-    /// Reads damaged rows once more, of the tier itself: what was damaged may have been a copy of them, or their way here.
+    /// Reads damaged rows once more, from the tier itself: the damage may be in a copy or in the transfer.
     async fn reread_damaged(
         &self,
         open: &OpenTable,
@@ -248,28 +250,28 @@ impl Join {
         counts.refused.inc_by(still.len() as u64);
         counts.mended.inc_by(damaged.len().saturating_sub(still.len()) as u64);
         let Some(DamagedRow { error, .. }) = still.first() else {
-            tracing::warn!(object = %self.path, rows = damaged.len(), "damaged rows were right when read again");
+            tracing::warn!(object = %self.path, rows = damaged.len(), "damaged rows were correct when read again");
             rows.replace(&places, again);
             return Ok(());
         };
         let refusal = Refusal::new(Reason::Corrupt, format!("{}: {error}", self.path));
-        tracing::error!(error = %refusal, "a damaged row is not served");
-        // Nobody keeps it, so that it is right once the object is.
+        tracing::error!(error = %refusal, "rejected a damaged row");
+        // Caches drop it, so that it is correct once the object is.
         self.tier.rows.forget(&open.object, &damaged_ranges).await;
         Err(refusal)
     }
 
-    /// The bytes of rows, by the numbers that [`OpenTable::numbers`] gives.
+    /// Byte ranges of rows, by the numbers that [`OpenTable::numbers`] returns.
     fn ranges(&self, open: &OpenTable, ids: &[i64]) -> Result<Vec<Range<u64>>, Refusal> {
         let range = |&id: &i64| {
-            let none = || Refusal::new(Reason::UnknownEntity, format!("no row {id} in {}", self.path));
+            let none = || Refusal::new(Reason::UnknownEntity, format!("unknown row {id} in {}", self.path));
             open.row_range(id).ok_or_else(none)
         };
         ids.iter().map(range).collect()
     }
 }
 
-/// Splits the time of a read between cache and tier, and keeps how the rows were got.
+/// Splits the time of a read between cache and tier, and records the cost.
 fn record_cost(watch: &mut Stopwatch, cost: &ReadCost) {
     if cost.cache_hits > 0 && cost.cache_misses == 0 {
         watch.mark(Stage::Cache);
@@ -277,7 +279,7 @@ fn record_cost(watch: &mut Stopwatch, cost: &ReadCost) {
         watch.mark_split(Stage::Cache, cost.cache, Stage::Tier);
     }
     let timings = &mut watch.timings;
-    // A second read comes after the first: their times add.
+    // A second read follows the first, so their times add.
     let TierSplit { queue, device, copy } = timings.tier_split;
     timings.tier_split = TierSplit {
         queue: queue + cost.queue,

@@ -1,7 +1,7 @@
-//! The rows of one request, as they came: on the host, or in device memory.
+//! Rows of a request, on the host or in device memory.
 //!
-//! In: a tier's answer. Out: which rows are damaged, and the tensors that the others fill. Rows on a device are proven by
-//! a copy of them that is taken back from there: what is proven is what the session will read, wherever it went wrong.
+//! In: a tier's answer. Out: the damaged rows, and the tensors that the others fill. Rows on a device are verified by
+//! copying them back, so that the verified bytes are those that the session will read.
 
 use super::ids::EntityIds;
 use super::table::OpenTable;
@@ -17,22 +17,22 @@ use tierlab_storage::{ErrorKind, Object, ReadCost, StorageError, Tier};
 /// Result of a join: input index and tensor.
 pub(super) type Joined = Vec<(usize, Part)>;
 
-/// A row that fails its checksum.
+/// Row that fails its checksum.
 #[derive(Debug)]
 pub(super) struct DamagedRow {
-    /// Its index among the rows of the request.
+    /// Index among the rows of the request.
     pub(super) at: usize,
     pub(super) error: TableError,
 }
 
-/// An input of the graph, by its index, and the column that fills it.
+/// Index of an input of the graph, and the column that fills it.
 #[derive(Debug)]
 pub(super) struct FilledInput {
     pub(super) input: usize,
     pub(super) column: Column,
 }
 
-/// Rows, one a range asked for.
+/// Rows, one per requested range.
 #[derive(Debug)]
 pub(super) enum Rows {
     Host(Vec<Bytes>),
@@ -40,7 +40,7 @@ pub(super) enum Rows {
 }
 
 impl Rows {
-    /// Reads rows to where they are wanted.
+    /// Reads rows to their destination.
     pub(super) async fn read(
         tier: &dyn Tier,
         destination: RowDestination,
@@ -52,7 +52,7 @@ impl Rows {
             return Ok((Self::Host(read.parts), read.cost));
         }
         let device = tier.device().ok_or_else(|| {
-            let what = "this tier does not read into device memory";
+            let what = "the tier does not support reads into device memory";
             ErrorKind::Unsupported.error(object.path.as_str(), what)
         })?;
         let landed = device.read_to_device(object, ranges).await?;
@@ -60,10 +60,10 @@ impl Rows {
         Ok((Self::Device(Arc::new(landed)), cost))
     }
 
-    /// The rows that fail their checksum, by their place.
+    /// Rows that fail their checksum, by index.
     ///
     /// # Errors
-    /// A copy back from the device that fails.
+    /// Fails if a copy back from the device fails.
     pub(super) fn damaged(&self, table: &OpenTable, ids: &[i64]) -> Result<Vec<DamagedRow>, DeviceError> {
         let copied;
         let rows = match self {
@@ -81,10 +81,10 @@ impl Rows {
         Ok(damaged.collect())
     }
 
-    /// The place of the first row that holds another key than was asked for; of rows that were proven.
+    /// Index of the first row with another key than requested; the rows must be verified.
     ///
     /// # Errors
-    /// A copy back from the device that fails.
+    /// Fails if a copy back from the device fails.
     pub(super) fn stranger(&self, table: &OpenTable, ids: &EntityIds) -> Result<Option<usize>, DeviceError> {
         Ok(match self {
             _ if table.index.is_none() => None,
@@ -93,8 +93,8 @@ impl Rows {
         })
     }
 
-    /// The rows that are read again where some are damaged, by their place: these alone on the host. On a device it is all
-    /// of them, so that they lie in one stretch of memory again.
+    /// Indices of the rows to read again if some are damaged. On the host only these; on a device all rows, so that
+    /// they are contiguous in memory again.
     pub(super) fn to_read_again(&self, damaged: &[DamagedRow], count: usize) -> Vec<usize> {
         match self {
             Self::Host(_) => damaged.iter().map(|row| row.at).collect(),
@@ -102,7 +102,7 @@ impl Rows {
         }
     }
 
-    /// Puts rows that were read again into the places of those before.
+    /// Replaces rows with those read again.
     pub(super) fn replace(&mut self, places: &[usize], again: Self) {
         match (self, again) {
             (Self::Host(rows), Self::Host(again)) => {
@@ -114,7 +114,7 @@ impl Rows {
         }
     }
 
-    /// Rows that are known to be right, as one tensor a column.
+    /// Lays out verified rows as one tensor per column.
     pub(super) fn lay_out(self, inputs: &[FilledInput]) -> Joined {
         let count = match &self {
             Self::Host(rows) => rows.len(),

@@ -1,7 +1,7 @@
-//! An open feature table: its header, where its rows lie, and the proof of all of them.
+//! Open feature table: its header, the positions of its rows, and their verification.
 //!
-//! In: a tier and a path. Out: the table as it was when it was opened, of a version that stood still, or what is wrong with it, by object and offset.
-//! Knows nothing of requests.
+//! In: a tier and a path. Out: the table as it was when opened, of a version that was not being changed, or what is
+//! wrong with it, by object and offset. Knows nothing of requests.
 
 use super::ids::{EntityIds, Naming};
 use crate::error::LoadError;
@@ -15,37 +15,38 @@ use tierlab_protocol::tensor::TensorSpec;
 use tierlab_storage::{ErrorKind, Object, ObjectPath, StorageError, Tier};
 use tokio::time::Instant;
 
-/// Age at which a version's header is trusted. A write in place sets the modification time before its bytes arrive, so a
-/// younger version may be incomplete.
+/// Age from which a version's header is trusted. A write in place sets the modification time before its bytes arrive,
+/// so a younger version may be incomplete.
 const STABLE_FOR: Duration = Duration::from_millis(20);
 /// Maximum number of checks until a table stops changing.
 const STABILITY_CHECKS: u32 = 50;
-/// A replaced table of at most so many bytes is held against its header's block checksums before it is taken over: in one
-/// that is being written over, rows of another version lie behind the header.
+/// Size up to which a replaced table is verified by its header's block checksums before use: during an overwrite, rows
+/// of another version may follow the header.
 const WHOLE_BYTES: u64 = 64 << 20;
-/// Maximum number of reads until a table is consistent. After that its rows are treated as damaged; their own checksums tell
-/// them from the others.
+/// Maximum number of reads until a table is consistent. After that its mismatching rows are treated as damaged, which
+/// their own checksums detect.
 const WHOLE_READS: u32 = 10;
 const WHOLE_WAIT: Duration = Duration::from_millis(100);
-/// Bytes of one read when a whole table is proven.
+/// Bytes per read when a whole table is verified.
 const PROOF_BYTES: u64 = 8 << 20;
 
-/// A table as it was when it was opened.
+/// Table as it was when opened.
 #[derive(Debug)]
 pub(super) struct OpenTable {
     pub(super) object: Object,
     pub(super) header: TableHeader,
-    /// [`TableHeader::header_len`], which costs a serialisation of the schema.
+    /// [`TableHeader::header_len`], stored because it serialises the schema.
     pub(super) first_row: u64,
     /// Index from keys to candidate rows, for tables with keys.
     pub(super) index: Option<KeyIndex>,
 }
 
 impl OpenTable {
-    /// Reads and checks a table's header, once its version stands still.
+    /// Reads and checks a table's header, once its version does not change any more.
     ///
     /// # Errors
-    /// The tier's; a header that is damaged or contradicts the object; a table that is written to all the time.
+    /// Fails if the tier fails, if the header is damaged or contradicts the object, or if the table is constantly
+    /// written to.
     pub(super) async fn open(tier: &dyn Tier, path: &ObjectPath) -> Result<Self, LoadError> {
         let mut object = tier.stat(path).await?;
         for _ in 0..STABILITY_CHECKS {
@@ -72,7 +73,7 @@ impl OpenTable {
             match open.matches_checksums(tier).await {
                 Ok(true) => return Ok(open),
                 Ok(false) => {
-                    // A stage may have taken what was half written.
+                    // A stage may hold bytes that were half written.
                     let whole = 0..open.object.size;
                     tier.forget(&open.object, std::slice::from_ref(&whole)).await;
                     let before = last.filter(|(last, _)| last.same_as(&open));
@@ -84,9 +85,9 @@ impl OpenTable {
             tokio::time::sleep(WHOLE_WAIT).await;
         }
         match last {
-            // The table stays like this, and nobody writes to it: rows are damaged, and the others are not.
+            // The table does not change any more: its mismatching rows are damaged, the others are not.
             Some((open, times)) if times > WHOLE_READS / 2 => {
-                tracing::warn!(object = %path, "the replaced table has blocks that do not fit their checksums");
+                tracing::warn!(object = %path, "the replaced table has blocks that do not match their checksums");
                 Ok(open)
             }
             _ => Err(being_rewritten(path)),
@@ -151,8 +152,8 @@ impl OpenTable {
         key.map_or(Naming::Dense, |key| Naming::Keyed(key.kind))
     }
 
-    /// The number by which each entity's row is read: its id, or the row that its key can be in. The place of the first
-    /// that the table does not have, otherwise.
+    /// Number by which each entity's row is read: its id, or the row that may hold its key. Otherwise the index of the
+    /// first entity that the table does not have.
     pub(super) fn numbers<'a>(&self, ids: &'a EntityIds) -> Result<Cow<'a, [i64]>, usize> {
         let Some(index) = &self.index else {
             let EntityIds::Int64(ids) = ids else { return Err(0) };
@@ -166,7 +167,7 @@ impl OpenTable {
         numbers.collect::<Result<Vec<i64>, usize>>().map(Cow::Owned)
     }
 
-    /// The place of the first row that is another entity's: rows that are proven are held against the keys asked for.
+    /// Index of the first row of another entity: compares verified rows with the requested keys.
     pub(super) fn stranger(&self, ids: &EntityIds, rows: &[Bytes]) -> Option<usize> {
         let column = self.header.schema.key.as_ref()?;
         let mut rows = rows.iter().enumerate();
@@ -174,16 +175,16 @@ impl OpenTable {
             .map(|(at, _)| at)
     }
 
-    /// An entity as it stands in messages.
+    /// An entity for messages.
     pub(super) fn shown(&self, ids: &EntityIds, at: usize) -> String {
         let kind = self.header.schema.key.as_ref().map_or(KeyKind::Int64, |key| key.kind);
         kind.for_message(&ids.key(at))
     }
 
-    /// Reads every row once, and proves each by its own checksum.
+    /// Reads every row once, and verifies each by its own checksum.
     ///
     /// # Errors
-    /// The tier's; the first row that is damaged.
+    /// Fails if the tier fails, or at the first damaged row.
     pub(super) async fn prove(&self, tier: &dyn Tier) -> Result<(), LoadError> {
         let stride = u64::from(self.header.stride);
         let rows_at_once = (PROOF_BYTES / stride).max(1);
@@ -203,7 +204,7 @@ impl OpenTable {
         Ok(())
     }
 
-    /// The bytes of an entity's row; `None` where the table has none.
+    /// Range of an entity's row; `None` if the table has none.
     pub(super) fn row_range(&self, id: i64) -> Option<Range<u64>> {
         if !self.header.ids().contains(&id) {
             return None;
@@ -213,13 +214,13 @@ impl OpenTable {
         Some(start..start + stride)
     }
 
-    /// The column of a name, where it fits an input.
+    /// Column of a name, if it matches an input.
     pub(super) fn column_for(&self, input: &TensorSpec, name: &str) -> Result<Column, String> {
         let schema = &self.header.schema;
         let column = schema.column(name).ok_or_else(|| {
             let have: Vec<&str> = schema.columns.iter().map(|column| column.name.as_str()).collect();
             let (input, have) = (&input.name, have.join(", "));
-            format!("no column `{name}` for input `{input}`; it has {have}")
+            format!("missing column `{name}` for input `{input}`; columns: {have}")
         })?;
         check_fit(input, column)?;
         Ok(column.clone())
@@ -227,7 +228,7 @@ impl OpenTable {
 }
 
 fn being_rewritten(path: &ObjectPath) -> LoadError {
-    let what = "it is being rewritten all the time: write beside it and rename, or pause";
+    let what = "it is constantly rewritten: write a new file and rename it, or pause";
     LoadError::at(path, what).passing()
 }
 
@@ -238,7 +239,7 @@ fn check_fit(input: &TensorSpec, column: &Column) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "column `{}` is {} {:?} per row, input `{}` wants {} {dims:?}",
+        "column `{}` is {} {:?} per row, but input `{}` requires {} {dims:?}",
         column.name, column.dtype, column.shape, input.name, input.dtype
     ))
 }

@@ -237,8 +237,8 @@ async fn broken_tables_and_unfit_columns_are_refused_when_opened() {
         .unwrap()
         .to_string()
     };
-    assert!(open((0, "c")).await.contains("no column `c`"));
-    assert!(open((0, "a")).await.contains("input `x` wants FP32 [2]"));
+    assert!(open((0, "c")).await.contains("missing column `c`"));
+    assert!(open((0, "a")).await.contains("input `x` requires FP32 [2]"));
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The tier that feature tables are read from, their layout on it, and the memory that their rows go to.
+//! Tier of the feature tables, their layout on it, and the destination of their rows.
 
 #[cfg(feature = "layouts")]
 use tierlab_layouts::{LaidOut, Layout};
@@ -13,12 +13,12 @@ use tierlab_storage::{ObjectPath, Tier};
 /// Memory that feature rows are read into, and how they are verified there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RowDestination {
-    /// Host memory: each row is proven before it is used.
+    /// Host memory: each row is verified before use.
     Host,
-    /// Device memory and nowhere else.
+    /// Only device memory.
     Device {
-        /// One request in this many has its rows copied back and verified before use: 1 for all, 0 for none. With any value but
-        /// 1, the whole table is verified when it is opened.
+        /// Interval of requests whose rows are copied back and verified before use: 1 for all, 0 for none. With any
+        /// value but 1, the whole table is verified when it is opened.
         prove_every: u32,
     },
 }
@@ -32,38 +32,38 @@ impl RowDestination {
         }
     }
 
-    /// Note printed beside every figure; `None` in host memory, where every row is verified.
+    /// Note shown beside every figure; `None` for host memory, where every row is verified.
     pub(crate) fn note(self) -> Option<String> {
         let Self::Device { prove_every } = self else {
             return None;
         };
         Some(match prove_every {
-            0 => "rows on the device: the table was proven when it was opened, no row on its way".to_owned(),
-            1 => "rows on the device: each proven by a copy back".to_owned(),
-            n => format!(
-                "rows on the device: the table was proven when it was opened, and the rows of 1 request in {n} on their way"
-            ),
+            0 => "rows on the device: table verified when opened, rows not verified in transit".to_owned(),
+            1 => "rows on the device: each verified by a copy back".to_owned(),
+            n => {
+                format!("rows on the device: table verified when opened, rows of 1 request in {n} verified in transit")
+            }
         })
     }
 }
 
-/// The tiers that tables are read from.
+/// Tiers that tables are read from.
 #[derive(Clone)]
 pub(crate) struct FeatureTier {
-    /// For headers: without the cache, so that they do not push rows out of it.
+    /// Tier for headers, without the cache, so that headers do not displace rows.
     pub(crate) uncached: Arc<dyn Tier>,
-    /// For rows.
+    /// Tier for rows.
     pub(crate) rows: Arc<dyn Tier>,
-    /// The kind, for messages and metrics.
+    /// Kind of tier, for messages and metrics.
     pub(crate) kind: &'static str,
     /// Memory that rows are read into.
     pub(crate) destination: RowDestination,
-    /// Rows that came damaged.
+    /// Counters of damaged rows.
     pub(crate) damaged: DamagedRows,
 }
 
 impl FeatureTier {
-    /// The device that rows are read to, where they are; it must be that of the sessions.
+    /// Device that rows are read to, if any; it must be the sessions' device.
     pub(crate) fn device(&self) -> Option<u32> {
         match self.destination {
             RowDestination::Host => None,
@@ -71,22 +71,22 @@ impl FeatureTier {
         }
     }
 
-    /// Opens a table, and proves it where its rows will be trusted. Of one that was replaced more is looked at.
+    /// Opens a table, and verifies it if its rows will not be. A replaced table is checked more thoroughly.
     pub(super) async fn open_table(&self, path: &ObjectPath, replaced: bool) -> Result<OpenTable, LoadError> {
         let open = match replaced {
             true => OpenTable::open_replaced(&*self.uncached, path).await?,
             false => OpenTable::open(&*self.uncached, path).await?,
         };
-        // Rows may be used without being proven: the table is, once as a whole.
+        // Rows may be used without verification, so the whole table is verified once.
         if matches!(self.destination, RowDestination::Device { prove_every } if prove_every != 1) {
             open.prove(&*self.uncached).await?;
-            tracing::info!(object = %path, rows = open.header.rows, "every row of the table is proven");
+            tracing::info!(object = %path, rows = open.header.rows, "verified every row of the table");
         }
         Ok(open)
     }
 }
 
-/// The layout in which tables are files of rows, `NAME.rows`, and nothing has to be done.
+/// Layout in which tables are files of rows, `NAME.rows`; needs no conversion.
 const ROWS: &str = "rows";
 
 /// Layout of feature tables on a tier.
@@ -97,10 +97,10 @@ pub(crate) struct TableLayout {
 }
 
 impl TableLayout {
-    /// A layout by its name.
+    /// Finds a layout by name.
     ///
     /// # Errors
-    /// A name that no layout of this build has; says which there are.
+    /// Fails for an unknown layout; lists the known ones.
     pub(crate) fn of(name: &str) -> Result<Self, String> {
         if name == ROWS {
             return Ok(Self::default());
@@ -111,12 +111,12 @@ impl TableLayout {
         });
         #[cfg(not(feature = "layouts"))]
         Err(format!(
-            "`{name}` is not known to this server, which was built without the feature `layouts`: build it with \
-             `--features layouts`, or say \"{ROWS}\""
+            "layout `{name}` is not compiled in: build the server with \
+             `--features layouts`, or use \"{ROWS}\""
         ))
     }
 
-    /// The tier on which tables are files of rows.
+    /// Tier on which tables are files of rows.
     pub(crate) fn of_rows(self, tier: Arc<dyn Tier>) -> Arc<dyn Tier> {
         #[cfg(feature = "layouts")]
         if let Some(layout) = self.folder {

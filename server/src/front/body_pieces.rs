@@ -1,12 +1,11 @@
-//! A body or message as it arrives, in pieces.
+//! Body or message in the pieces in which it arrives.
 //!
-//! In: chunks. Out: their bytes, with as few copies as can be: a large chunk is kept as it is, small ones are brought
-//! together.
+//! In: chunks. Out: their bytes, with as few copies as possible: a large chunk is kept as it is, small ones are joined.
 
 use bytes::{Bytes, BytesMut};
 use tierlab_protocol::infer::Data;
 
-/// Chunks below this are brought together: each of them would keep the buffer that it was read into.
+/// Size below which chunks are joined, because each would keep the whole buffer into which it was read.
 pub(crate) const KEPT_BYTES: usize = 4 << 10;
 
 /// Received parts of a body. Bytes copied here are copied again into a tensor, so only small chunks are.
@@ -17,7 +16,7 @@ pub(crate) struct BodyPieces {
 }
 
 impl BodyPieces {
-    /// Takes a chunk.
+    /// Adds a chunk.
     pub(crate) fn push(&mut self, chunk: Bytes) {
         if self.data.is_empty() || chunk.len() >= KEPT_BYTES {
             self.data.push(self.small.split().freeze());
@@ -27,7 +26,7 @@ impl BodyPieces {
         }
     }
 
-    /// Gives everything away that was taken.
+    /// Takes everything received so far.
     pub(crate) fn take(&mut self) -> Data {
         self.data.push(self.small.split().freeze());
         std::mem::take(&mut self.data)

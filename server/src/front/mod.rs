@@ -24,14 +24,14 @@ use tower::Service;
 
 /// Handler of requests.
 pub(crate) trait Routes: Send + Sync + 'static {
-    /// The front that they belong to. What a client calls itself (its content type) does not decide how it is answered.
+    /// Front of the routes. It decides how requests are answered, regardless of a client's content type.
     const FRONT: Front;
 
-    /// Answers a request; one that is not served gets an answer that says so.
+    /// Answers a request; an unknown one gets an error reply.
     fn answer(&self, request: Request<Body>) -> impl Future<Output = Response> + Send;
 }
 
-/// A router by itself is gRPC's.
+/// A plain router is gRPC's.
 impl Routes for Router {
     const FRONT: Front = Front::Grpc;
 
@@ -55,7 +55,7 @@ impl IntoResponse for Refusal {
 }
 
 pub(crate) fn json<T: Serialize>(status: StatusCode, document: &T) -> Response {
-    // Documents of strings and numbers serialise without fail.
+    // Serialising documents of strings and numbers never fails.
     let body = serde_json::to_vec(document).unwrap_or_default();
     (status, [(CONTENT_TYPE, JSON)], body).into_response()
 }

@@ -20,27 +20,26 @@ const EXTENSIONS: [&str; 6] = [
     "statistics",
 ];
 
-/// The state, as every front holds it.
+/// Shared state of the fronts.
 pub(crate) type SharedState = Arc<ServerState>;
 
 /// Phase of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// The models are being loaded.
+    /// Models are being loaded.
     Loading,
-    /// Requests are taken.
+    /// Requests are accepted.
     Ready,
-    /// No new connections are taken; what is admitted is finished.
+    /// No new connections are accepted; admitted requests are finished.
     Draining,
 }
 
-/// The shared state of a server.
 pub(crate) struct ServerState {
     pub(crate) pipeline: Pipeline,
     pub(crate) registry: Registry,
-    /// The models; every call that finds, lists, loads or unloads them.
+    /// Models; used by every call that finds, lists, loads or unloads them.
     pub(crate) manager: Arc<ModelManager>,
-    /// True once no new connections are taken.
+    /// True once no new connections are accepted.
     pub(crate) draining: AtomicBool,
 }
 

@@ -1,12 +1,12 @@
-//! Triton's settings calls, answered with what is true here: nothing of it can be changed while the server runs.
+//! Triton's settings calls, answered with this server's settings. None can be changed while the server runs.
 //!
-//! In: changes that a client asks for. Out: the settings as they are, or a refusal that says where they are set.
+//! In: changes that a client requests. Out: the current settings, or a refusal that says where they are set.
 
 use crate::request::Refusal;
 use serde_json::{Map, Value, json};
 use tracing::level_filters::LevelFilter;
 
-/// Settings by name: as they are, or as a client wants them.
+/// Settings by name: current, or requested by a client.
 pub(crate) type Settings = Map<String, Value>;
 
 /// Triton's trace settings. Spans are exported as the configuration says; Triton's trace files are not written.
@@ -15,18 +15,18 @@ pub(crate) fn trace() -> Settings {
     settings.as_object().cloned().unwrap_or_default()
 }
 
-/// Takes a change that changes nothing: `OFF`, and `null`, which asks for the default.
+/// Accepts a change without effect: `OFF`, and `null`, which requests the default.
 pub(crate) fn change_trace(wanted: &Settings) -> Result<Settings, Refusal> {
     let same = |value: &Value| value.is_null() || *value == "OFF" || *value == json!(["OFF"]);
     match wanted.iter().find(|(_, value)| !same(value)) {
         None => Ok(trace()),
         Some((name, _)) => Err(Refusal::bad(format!(
-            "trace setting `{name}` cannot be changed: trace files as Triton writes them are not supported"
+            "trace setting `{name}` cannot be changed: Triton's trace files are not supported"
         ))),
     }
 }
 
-/// Triton's log settings, read off the log's filter.
+/// Triton's log settings, derived from the log's filter.
 pub(crate) fn log() -> Settings {
     let level = LevelFilter::current();
     let settings = json!({
@@ -40,18 +40,18 @@ pub(crate) fn log() -> Settings {
     settings.as_object().cloned().unwrap_or_default()
 }
 
-/// Takes a change that changes nothing.
+/// Accepts a change without effect.
 pub(crate) fn change_log(wanted: &Settings) -> Result<Settings, Refusal> {
     let now = log();
     match wanted.iter().find(|(name, value)| now.get(*name) != Some(value)) {
         None => Ok(now),
         Some((name, _)) => Err(Refusal::bad(format!(
-            "log setting `{name}` cannot be changed by request: RUST_LOG sets the log's level at the start"
+            "log setting `{name}` cannot be changed by request: set RUST_LOG at the start"
         ))),
     }
 }
 
-/// The answer to a client that wants to register shared memory.
+/// Refusal for a client that tries to register shared memory.
 pub(crate) fn no_shared_memory() -> Refusal {
     Refusal::bad("shared memory is not supported: send tensors in the request")
 }

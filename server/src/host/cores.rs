@@ -1,9 +1,8 @@
-//! Number of cores that this process may use: its CPU affinity, limited by its control groups' share of CPU time. Pinning
-//! of the threads of a session to some of them: a pinned thread, and those that it starts (ONNX Runtime's are among them),
-//! run there and nowhere else.
+//! Number of cores that this process may use: its CPU affinity, limited by its control groups' CPU quota. Also pins a
+//! session's threads to cores: a pinned thread, and threads that it starts (including ONNX Runtime's), run only there.
 //!
-//! In: the affinity of the process, `/proc/self/cgroup` and `/proc/self/mountinfo`, and the files that they point to. Out: a
-//! number of cores, at least 1, and its source. A missing or unreadable file sets no limit.
+//! In: the affinity of the process, `/proc/self/cgroup` and `/proc/self/mountinfo`, and the files that they point to.
+//! Out: a number of cores, at least 1, and its source. A missing or unreadable file sets no limit.
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
@@ -11,19 +10,19 @@ use std::path::{Component, Path, PathBuf};
 use std::{fmt, fs};
 use tierlab_formats::mounts::{self, Mount};
 
-/// Levels of control groups that are looked at, at most.
+/// Maximum levels of control groups that are read.
 const MAX_LEVELS: usize = 64;
 
-/// The cores of this process.
+/// Cores of this process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Cores {
     /// Number of cores; at least 1.
     pub(crate) count: u32,
-    /// CPUs that it may run on.
+    /// Number of CPUs that it may run on.
     bound_to: u32,
-    /// CPU seconds per second that its control groups give it; none without a quota.
+    /// CPU seconds per second granted by its control groups; `None` without a quota.
     quota: Option<f64>,
-    /// True if the configuration sets the number.
+    /// True if the number is configured.
     configured: bool,
 }
 
@@ -34,7 +33,8 @@ impl Cores {
     }
 
     fn new(configured: u32, bound_to: u32, quota: Option<f64>) -> Self {
-        // A quota of 1.5 keeps two threads busy most of the time; one of 1.4 would hold them up more than the second helps.
+        // A quota of 1.5 keeps two threads busy most of the time; with 1.4, throttling costs more than a second thread
+        // gains.
         let by_quota = quota.map_or(u32::MAX, |cores| cores.round() as u32);
         let count = match configured {
             0 => bound_to.min(by_quota),
@@ -71,18 +71,18 @@ fn affinity() -> u32 {
         let is_set = |cpu: &usize| set.is_set(*cpu).unwrap_or(false);
         (0..CpuSet::count()).filter(is_set).count()
     });
-    // A machine with more CPUs than a set holds.
+    // The machine has more CPUs than a set holds.
     let others = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     u32::try_from(allowed.unwrap_or_else(others)).unwrap_or(u32::MAX)
 }
 
-/// The least quota among the control groups of this process, in cores; `root` is `/` but in tests.
+/// Smallest quota among the control groups of this process, in cores; `root` is `/` except in tests.
 fn quota(root: &Path) -> Option<f64> {
     least(root, "cpu", Version::quota)
 }
 
-/// The least number that `read` finds in the folders of this process's control groups and those above them; `root` is `/`
-/// but in tests.
+/// Smallest number that `read` finds in the folders of this process's control groups and their parents; `root` is `/`
+/// except in tests.
 pub(super) fn least(root: &Path, controller: &str, read: impl Fn(Version, &Path) -> Option<f64>) -> Option<f64> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let mounted_hierarchies = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
@@ -95,7 +95,7 @@ pub(super) fn least(root: &Path, controller: &str, read: impl Fn(Version, &Path)
             continue;
         };
         let mounted = root.join(mount.folder.strip_prefix("/").unwrap_or(&mount.folder));
-        // A group that is not below what is mounted is seen as its top: so it is in a container without a namespace.
+        // A group outside the mounted part is shown as its root, as in a container without a namespace.
         let below = Path::new(group).strip_prefix(&mount.root).unwrap_or(Path::new(""));
         let below = below.strip_prefix("/").unwrap_or(below);
         let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_));
@@ -112,7 +112,7 @@ pub(super) fn least(root: &Path, controller: &str, read: impl Fn(Version, &Path)
     least
 }
 
-/// The two designs of control groups.
+/// Versions of control groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Version {
     V1,
@@ -120,7 +120,7 @@ pub(super) enum Version {
 }
 
 impl Version {
-    /// Design of a mounted hierarchy that has the controller.
+    /// Version of a mounted hierarchy that has the controller.
     fn of(mount: &Mount, controller: &str) -> Option<Self> {
         match mount.kind.as_str() {
             "cgroup2" => Some(Self::V2),
@@ -132,7 +132,7 @@ impl Version {
         }
     }
 
-    /// The group that a line of `/proc/self/cgroup` puts the process into: `0::GROUP`, or `4:cpu,cpuacct:GROUP`.
+    /// Group that a line of `/proc/self/cgroup` puts the process into: `0::GROUP`, or `4:cpu,cpuacct:GROUP`.
     fn group<'a>(self, line: &'a str, controller: &str) -> Option<&'a str> {
         let mut fields = line.splitn(3, ':');
         let (number, joined, group) = (fields.next()?, fields.next()?, fields.next()?);
@@ -143,14 +143,14 @@ impl Version {
         this.then_some(group)
     }
 
-    /// The quota of one group, in cores.
+    /// Quota of a group, in cores.
     fn quota(self, folder: &Path) -> Option<f64> {
         let read = |name: &str| fs::read_to_string(PathBuf::from(folder).join(name)).ok();
         let (quota, period) = match self {
             Self::V2 => {
                 let text = read("cpu.max")?;
                 let mut fields = text.split_whitespace();
-                // `max` is no number, and no limit.
+                // `max` means no limit, and is not a number.
                 (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?)
             }
             Self::V1 => {
@@ -159,12 +159,12 @@ impl Version {
             }
         };
         let (quota, period): (i64, i64) = (quota, period);
-        // -1 is no limit.
+        // -1 means no limit.
         (quota > 0 && period > 0).then(|| quota as f64 / period as f64)
     }
 }
 
-/// The share of one instance: the next `each` of `cpus`, from the beginning again after the last.
+/// CPUs of an instance: the next `each` of `cpus`, starting over after the last.
 pub(crate) fn of_instance(cpus: &[u32], instance: u32, each: u32) -> Vec<u32> {
     let first = instance as usize * each as usize;
     let len = cpus.len();
@@ -174,10 +174,10 @@ pub(crate) fn of_instance(cpus: &[u32], instance: u32, each: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Pins the calling thread; an empty list leaves it to the system.
+/// Pins the calling thread; does nothing for an empty list.
 ///
 /// # Errors
-/// A CPU that this machine does not have, or that the process may not use.
+/// Fails for a CPU that the machine does not have or the process may not use.
 pub(crate) fn pin(cpus: &[u32]) -> Result<(), String> {
     if cpus.is_empty() {
         return Ok(());
@@ -185,10 +185,9 @@ pub(crate) fn pin(cpus: &[u32]) -> Result<(), String> {
     let mut set = CpuSet::new();
     for &cpu in cpus {
         set.set(cpu as usize)
-            .map_err(|_| format!("`instances.cpus` has {cpu}: no system has so many CPUs"))?;
+            .map_err(|_| format!("`instances.cpus`: CPU {cpu} exceeds the system's limit"))?;
     }
-    sched_setaffinity(Pid::from_raw(0), &set)
-        .map_err(|e| format!("`instances.cpus`: this process may not run on {cpus:?}: {e}"))
+    sched_setaffinity(Pid::from_raw(0), &set).map_err(|e| format!("`instances.cpus`: cannot run on CPUs {cpus:?}: {e}"))
 }
 
 #[cfg(test)]

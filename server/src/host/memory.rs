@@ -1,12 +1,12 @@
-//! Memory that this process may use, and the share of it that a load may take.
+//! Memory that this process may use, and the limit of a load.
 //!
-//! In: `/proc`, control groups and resource limits. Out: numbers of bytes, and a limit for as long as sessions are built and
-//! warmed up. ONNX Runtime cannot be interrupted while it builds a session, and a small graph can ask for any amount of
-//! memory. Under the limit its allocation fails, and the load is refused, before the kernel ends the process.
+//! In: `/proc`, control groups and resource limits. Out: numbers of bytes, and a limit while sessions are built and
+//! warmed up. ONNX Runtime cannot be interrupted while it builds a session, and a small graph can request any amount of
+//! memory. Under the limit its allocation fails, and the load is refused, before the kernel kills the process.
 //!
-//! The limit is the process's `RLIMIT_DATA`, over what it holds already. A process for each load would build every session
-//! twice, because sessions cannot be handed over. Loads on a GPU have no limit: CUDA reserves address space far beyond what
-//! it uses.
+//! The limit is the process's `RLIMIT_DATA`, above its current use. A separate process for each load would build every
+//! session twice, because sessions cannot be handed over. Loads on a GPU have no limit: CUDA reserves far more address
+//! space than it uses.
 
 use super::cores::{Version, least};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
@@ -15,10 +15,10 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Memory left to the server's other work while models are loaded, in bytes: at least this, and at least a tenth.
+/// Minimum memory left to the server's other work during loads, in bytes; also at least a tenth.
 const RESERVE_BYTES: u64 = 256 << 20;
 
-/// Most memory that this process may use, in bytes, with what sets it.
+/// Maximum memory of this process, in bytes, and what sets it.
 pub(crate) fn of_this_process() -> (u64, &'static str) {
     let rest = |resource, used: &str, by| {
         let (soft, _) = getrlimit(resource).ok()?;
@@ -37,20 +37,20 @@ pub(crate) fn of_this_process() -> (u64, &'static str) {
     least.unwrap_or((u64::MAX, "no limit"))
 }
 
-/// True if this process may be refused memory: by `ulimit`, or while a load is limited.
+/// True if the process's allocations may fail: because of `ulimit`, or while a load is limited.
 static MAY_BE_REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// Memory that is asked for besides what is about to be allocated: other allocations are made at the same time.
+/// Memory checked in addition to the next allocation, for other allocations at the same time.
 const SPARE_BYTES: usize = 16 << 20;
 
-/// Notes whether the process has limits now.
+/// Records whether the process has limits now.
 pub(crate) fn note_limits() {
     let is_limited = |resource| getrlimit(resource).is_ok_and(|(soft, _)| soft != RLIM_INFINITY);
     let limited = is_limited(Resource::RLIMIT_AS) || is_limited(Resource::RLIMIT_DATA);
     MAY_BE_REFUSED.store(limited, Relaxed);
 }
 
-/// True if so many bytes can be allocated now. Only asked where the process may be refused memory at all: an allocation that
+/// True if `bytes` bytes can be allocated now. Only checked if allocations of the process may fail: an allocation that
 /// fails elsewhere ends the process.
 pub(crate) fn has_room(bytes: usize) -> bool {
     !MAY_BE_REFUSED.load(Relaxed) || {
@@ -61,7 +61,7 @@ pub(crate) fn has_room(bytes: usize) -> bool {
     }
 }
 
-/// Memory that is free for this process now, in bytes.
+/// Free memory for this process, in bytes.
 fn available() -> u64 {
     let machine = field("/proc/meminfo", "MemAvailable:").unwrap_or(u64::MAX);
     let group = least(Path::new("/"), "memory", |version, folder| {
@@ -78,13 +78,13 @@ fn available() -> u64 {
     group.map_or(machine, |group| machine.min(group as u64))
 }
 
-/// The memory limit of one control group, in bytes.
+/// Memory limit of a control group, in bytes.
 fn group_limit(version: Version, folder: &Path) -> Option<u64> {
     let name = match version {
         Version::V2 => "memory.max",
         Version::V1 => "memory.limit_in_bytes",
     };
-    // `max` is no number, and no limit; the first version says a number that no machine has.
+    // `max` means no limit, and is not a number; version 1 reports a number larger than any memory.
     fs::read_to_string(folder.join(name)).ok()?.trim().parse().ok()
 }
 
@@ -93,7 +93,7 @@ fn own(name: &str) -> u64 {
     field("/proc/self/status", name).unwrap_or(0)
 }
 
-/// A line `NAME NUMBER kB` of a file, in bytes.
+/// Value of a line `NAME NUMBER kB` of a file, in bytes.
 fn field(file: &str, name: &str) -> Option<u64> {
     number_behind(&fs::read_to_string(file).ok()?, name)?.checked_mul(1024)
 }
@@ -103,10 +103,10 @@ fn number_behind(text: &str, name: &str) -> Option<u64> {
     lines.find_map(|mut words| (words.next()? == name).then(|| words.next()?.parse().ok())?)
 }
 
-/// The loads under way.
+/// Loads in progress.
 struct Loads {
     count: u64,
-    /// `VmData` and limits when the first began.
+    /// `VmData` and limits when the first load started.
     base: u64,
     before: (u64, u64),
 }
@@ -117,13 +117,13 @@ static LOADS: Mutex<Loads> = Mutex::new(Loads {
     before: (RLIM_INFINITY, RLIM_INFINITY),
 });
 
-/// A load whose memory is limited, until this is dropped. Loads at the same time share the sum of their limits.
+/// Load with limited memory, until this is dropped. Concurrent loads share the sum of their limits.
 pub(crate) struct LimitedLoad {
     bytes: u64,
 }
 
 impl LimitedLoad {
-    /// Begins a load that may take `configured` bytes; 0 stands for what is available, less a reserve.
+    /// Starts a load that may take `configured` bytes; 0 means the available memory minus a reserve.
     pub(crate) fn begin(configured: u64) -> Self {
         let available = available();
         let bytes = match configured {
@@ -142,13 +142,13 @@ impl LimitedLoad {
         Self { bytes }
     }
 
-    /// An error of a load; one for want of memory says what set the limit.
+    /// Adds the limit and its key to an error caused by lack of memory.
     pub(crate) fn explain(&self, error: String) -> String {
         if !is_for_memory(&error) {
             return error;
         }
         let bytes = self.bytes;
-        format!("{error}: loading it takes more than {bytes} bytes of memory (`runtime.max_load_bytes`)")
+        format!("{error}: loading exceeds {bytes} bytes of memory; raise `runtime.max_load_bytes`")
     }
 }
 
@@ -162,15 +162,15 @@ impl Drop for LimitedLoad {
     }
 }
 
-/// Sets the soft limit, never above that of before.
+/// Sets the soft limit, never above the previous one.
 fn set(soft: u64, before: (u64, u64)) {
     if let Err(error) = setrlimit(Resource::RLIMIT_DATA, soft.min(before.0), before.1) {
-        tracing::warn!(%error, "the memory of loads is not limited");
+        tracing::warn!(%error, "cannot limit the memory of loads");
     }
     note_limits();
 }
 
-/// True if ONNX Runtime says that it was refused memory.
+/// True if ONNX Runtime reports a failed allocation.
 pub(crate) fn is_for_memory(error: &str) -> bool {
     ["bad_alloc", "bad allocation", "Failed to allocate memory"]
         .iter()

@@ -1,4 +1,4 @@
-//! Cores and memory of this process, and the CPUs of its threads.
+//! Cores and memory of this process, and CPU pinning of its threads.
 
 pub(crate) mod cores;
 pub(crate) mod memory;

@@ -1,4 +1,4 @@
-//! ONNX Runtime and the sessions that run in it: batches of tensors in, outputs out.
+//! ONNX Runtime and its sessions: batches of tensors in, outputs out.
 
 pub(crate) mod runtime;
 pub(crate) mod session;

@@ -1,8 +1,8 @@
 //! Raw little-endian bytes to ONNX Runtime's values and back, one copy each way.
 //!
-//! In: tensor data as the protocol carries it. Out: [`Buffer`]s that a session reuses from run to run, and outputs as
-//! bytes. The element types of the protocol and of ONNX Runtime are matched here; the trial run of an import matches them for
-//! itself (`models/src/import/tensors.rs`), since no crate below both knows the runtime.
+//! In: tensor data of the protocol. Out: [`Buffer`]s that a session reuses from run to run, and outputs as bytes. The
+//! element types of the protocol and of ONNX Runtime are matched here; the trial run of an import has its own match
+//! (`models/src/import/tensors.rs`), since no crate below both depends on the runtime.
 
 use bytes::Bytes;
 use half::{bf16, f16};
@@ -43,7 +43,7 @@ pub(crate) fn element_type(dtype: DataType) -> Option<TensorElementType> {
     pair.filter(|_| dtype != DataType::Bytes).map(|(_, element)| *element)
 }
 
-/// An element with a fixed size.
+/// Element of fixed size.
 trait Element: PrimitiveTensorElementType + IntoBytes + Immutable + Copy + Debug + 'static {
     /// Appends whole elements.
     fn read(bytes: &[u8], out: &mut Vec<Self>);
@@ -73,7 +73,7 @@ impl Element for bool {
     }
 }
 
-/// Appends elements from the pieces in which their bytes came; a piece may end in the midst of one.
+/// Appends elements from pieces of their bytes; an element may span two pieces.
 fn read_pieces<E: Element>(data: &Data, out: &mut Vec<E>) {
     let size = size_of::<E>();
     let mut cut: Vec<u8> = Vec::new();
@@ -94,29 +94,29 @@ fn read_pieces<E: Element>(data: &Data, out: &mut Vec<E>) {
     }
 }
 
-/// Bytes of a buffer that are kept from run to run.
+/// Maximum bytes of a buffer kept from run to run.
 const KEPT_BYTES: usize = 8 << 20;
-/// Texts of a buffer that are.
+/// Maximum texts of a buffer kept from run to run.
 const KEPT_TEXTS: usize = 64 << 10;
 
-/// The elements of one input, in ONNX Runtime's own type. Reused from run to run.
+/// Elements of an input, in ONNX Runtime's own type. Reused from run to run.
 pub(crate) trait Buffer: Debug {
-    /// Forgets the elements, keeps the memory.
+    /// Removes the elements, keeps the memory.
     fn clear(&mut self);
 
-    /// Forgets the elements of a run that was larger than most, and gives their memory back: nobody is charged for it any more.
+    /// Removes the elements of an unusually large run and frees their memory, which is no longer counted.
     fn shrink(&mut self);
 
-    /// Makes room for elements of so many bytes more; false where there is no memory.
+    /// Reserves memory for elements of `bytes` more bytes; false if there is none.
     fn reserve(&mut self, bytes: usize) -> bool;
 
     /// Appends raw little-endian data, already checked to be whole elements.
     ///
     /// # Errors
-    /// A string that is not UTF-8, or has a NUL in it: ONNX Runtime's bindings take no other.
+    /// Fails for a string that is not UTF-8 or contains NUL, which ONNX Runtime's bindings do not accept.
     fn push(&mut self, data: &Data) -> Result<(), String>;
 
-    /// The elements as an input of a run; borrowed, but for strings.
+    /// Elements as an input of a run; borrowed, except strings.
     fn value(&self, shape: Vec<i64>) -> ort::Result<SessionInputValue<'_>>;
 }
 
@@ -185,7 +185,7 @@ impl Buffer for Vec<String> {
             let element = element.map_err(|e| e.to_string())?;
             let text = std::str::from_utf8(element).map_err(|e| format!("a BYTES element is not UTF-8: {e}"))?;
             if element.contains(&0) {
-                return Err("a BYTES element has a NUL in it, at which ONNX Runtime would end it".to_owned());
+                return Err("a BYTES element contains NUL, where ONNX Runtime would truncate it".to_owned());
             }
             self.push(text.to_owned());
         }
@@ -197,17 +197,17 @@ impl Buffer for Vec<String> {
     }
 }
 
-/// Memory of a text element in a run besides its characters: a `String`, a `CString` with its pointer in a growing list, and
-/// ONNX Runtime's `std::string`.
+/// Memory of a text element in a run besides its characters: a `String`, a `CString` with its pointer in a growing
+/// list, and ONNX Runtime's `std::string`.
 const TEXT_ELEMENT_BYTES: usize = 24 + 3 * 16 + 8 + 32;
-/// Copies of an input's characters during a run: one in each of these.
+/// Number of copies of an input's characters during a run, one in each of these.
 const TEXT_COPIES: usize = 3;
 /// Allocator overhead of these copies.
 const TEXT_SLACK_BYTES: usize = 8 * TEXT_COPIES;
 /// Memory of a text element of an output while it is read: ONNX Runtime's, its offset, the `String`, and its length.
 const TEXT_OUTPUT_BYTES: usize = 32 + 8 + 24 + 4;
 
-/// Bytes that a run takes for an input of `bytes` bytes: its elements in ONNX Runtime's own form.
+/// Memory of an input of `bytes` bytes during a run: its elements in ONNX Runtime's own form.
 pub(crate) fn run_bytes(dtype: DataType, shape: &[i64], bytes: usize) -> usize {
     if dtype != DataType::Bytes {
         return bytes;
@@ -217,8 +217,7 @@ pub(crate) fn run_bytes(dtype: DataType, shape: &[i64], bytes: usize) -> usize {
     each.saturating_add(bytes.saturating_mul(TEXT_COPIES))
 }
 
-/// Bytes of an output as [`extract`] reads it, or what reading its texts takes beside their characters; 0 for what is no
-/// tensor of the protocol.
+/// Size of an output as read by [`extract`]; for texts, the memory besides their characters; 0 for other values.
 pub(crate) fn output_bytes(value: &DynValue) -> usize {
     let (Some(shape), Some(dtype)) = (
         value.dtype().tensor_shape(),
@@ -230,15 +229,15 @@ pub(crate) fn output_bytes(value: &DynValue) -> usize {
     count.saturating_mul(dtype.size().unwrap_or(TEXT_OUTPUT_BYTES))
 }
 
-/// An output's shape and data.
+/// Shape and data of an output.
 ///
 /// # Errors
-/// An output that is no tensor of the protocol's types, or that ONNX Runtime will not hand out.
+/// Fails if the output is not a tensor of the protocol's types, or if ONNX Runtime does not return it.
 pub(crate) fn extract(value: &DynValue) -> Result<(Vec<i64>, Bytes), String> {
     fn elements<T: Element>(value: &DynValue) -> Result<(Vec<i64>, Bytes), String> {
         let (shape, elements) = value.try_extract_tensor::<T>().map_err(|e| e.to_string())?;
         let mut data = Vec::new();
-        // Little-endian, as every machine is that this is built for.
+        // Little-endian, like all machines that this is built for.
         let elements = elements.as_bytes();
         let room = data.try_reserve_exact(elements.len());
         room.map_err(|_| format!("no memory for an output of {} bytes", elements.len()))?;
@@ -246,7 +245,7 @@ pub(crate) fn extract(value: &DynValue) -> Result<(Vec<i64>, Bytes), String> {
         Ok((shape.to_vec(), data.into()))
     }
     let dtype = value.dtype().tensor_type().and_then(data_type);
-    match dtype.ok_or_else(|| format!("{} is no tensor of the protocol", value.dtype()))? {
+    match dtype.ok_or_else(|| format!("{} is not a tensor of the protocol", value.dtype()))? {
         DataType::Bool => elements::<bool>(value),
         DataType::Uint8 => elements::<u8>(value),
         DataType::Uint16 => elements::<u16>(value),

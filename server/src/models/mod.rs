@@ -1,4 +1,4 @@
-//! The life of a model: what lies on the model tier, how a version of it is loaded, what is served, and how that changes.
+//! Lifecycle of a model: the model tier, loading a version, the served models, and their changes.
 
 pub(crate) mod loading;
 pub(crate) mod management;

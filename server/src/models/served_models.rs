@@ -1,6 +1,7 @@
-//! The models of a running server, by name and version: an immutable snapshot that is replaced whole.
+//! Models of a running server, by name and version: an immutable snapshot that is replaced as a whole.
 //!
-//! In: what was loaded, refused or unloaded. Out: the model that a request names, and the index. Knows nothing of tiers.
+//! In: loaded, refused and unloaded versions. Out: the model that a request names, and the index. Knows nothing of
+//! tiers.
 
 use crate::models::serving::model::Model;
 use crate::request::{Reason, Refusal};
@@ -13,12 +14,12 @@ use tierlab_protocol::grpc::messages::ModelIndex;
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
 pub(crate) struct Target {
     pub(crate) model: String,
-    /// None, or an empty one, for the highest that is served.
+    /// Version; `None` or empty for the highest served one.
     pub(crate) version: Option<String>,
 }
 
 impl Target {
-    /// The version, where the client names one.
+    /// Version, if the client names one.
     pub(crate) fn version(&self) -> Option<&str> {
         self.version.as_deref().filter(|version| !version.is_empty())
     }
@@ -34,15 +35,15 @@ pub(crate) enum VersionState {
     Unavailable,
 }
 
-/// One version of a model.
+/// Version of a model.
 #[derive(Clone)]
 pub(crate) struct ServedVersion {
     pub(crate) state: VersionState,
-    /// There as long as requests are taken.
+    /// Present while requests are accepted.
     pub(crate) model: Option<Arc<Model>>,
-    /// Why it is not served, or why a newer copy of it was refused.
+    /// Reason why it is not served, or why a newer copy was refused.
     pub(crate) reason: String,
-    /// Fingerprint of the files that were loaded or refused: see [`crate::models::repository::ModelDescription::fingerprint`].
+    /// Fingerprint of the loaded or refused files: see [`crate::models::repository::ModelDescription::fingerprint`].
     pub(crate) fingerprint: String,
 }
 
@@ -57,26 +58,26 @@ impl ServedVersion {
     }
 }
 
-/// One model: its versions by number.
+/// Model with its versions by number.
 #[derive(Clone, Default)]
 pub(crate) struct ServedModel {
     pub(crate) versions: BTreeMap<u64, ServedVersion>,
-    /// Why the model as a whole was refused; empty when it was not.
+    /// Reason why the whole model was refused; empty if it was not.
     pub(crate) reason: String,
 }
 
 impl ServedModel {
-    /// The versions that are served, lowest first.
+    /// Served versions, lowest first.
     pub(crate) fn ready(&self) -> impl DoubleEndedIterator<Item = &Arc<Model>> {
         self.versions.values().filter_map(|version| version.model.as_ref())
     }
 
-    /// The numbers of the versions that are served.
+    /// Numbers of the served versions.
     pub(crate) fn ready_versions(&self) -> Vec<String> {
         self.ready().map(|model| model.version.clone()).collect()
     }
 
-    /// Why nothing of it is served: its own reason, or that of its highest version.
+    /// Reason why nothing of it is served: its own, or that of its highest version.
     fn why_not(&self) -> String {
         if !self.reason.is_empty() {
             return self.reason.clone();
@@ -84,21 +85,21 @@ impl ServedModel {
         let last = self.versions.values().next_back();
         match last {
             Some(version) if !version.reason.is_empty() => version.reason.clone(),
-            Some(version) if version.state == VersionState::Loading => "it is being loaded".into(),
-            _ => "it is not loaded".into(),
+            Some(version) if version.state == VersionState::Loading => "being loaded".into(),
+            _ => "not loaded".into(),
         }
     }
 }
 
-/// Every model, by name.
+/// All models, by name.
 #[derive(Clone, Default)]
 pub(crate) struct ServedModels(pub(crate) BTreeMap<String, Arc<ServedModel>>);
 
 impl ServedModels {
-    /// The model that a request names; without a version, or with an empty one, the highest that is served.
+    /// Model named by a request. Without a version, or with an empty one, the highest served version.
     ///
     /// # Errors
-    /// An unknown model or version, or one that is not served, with the reason.
+    /// Fails for an unknown model or version, or one that is not served, with the reason.
     pub(crate) fn find(&self, target: &Target) -> Result<&Arc<Model>, Refusal> {
         let name = &target.model;
         let entry = self.entry(name)?;
@@ -121,28 +122,28 @@ impl ServedModels {
             None => {
                 let (version, served) = (shown(version), entry.ready_versions().join(", "));
                 let served = if served.is_empty() { "none" } else { &served };
-                let what = format!("model `{name}` has no version `{version}`: {served} is served");
+                let what = format!("unknown version `{version}` of model `{name}`; served: {served}");
                 Err(Refusal::new(Reason::UnknownModel, what))
             }
         }
     }
 
-    /// The entry of a model.
+    /// Entry of a model.
     ///
     /// # Errors
-    /// An unknown model.
+    /// Fails for an unknown model.
     pub(crate) fn entry(&self, name: &str) -> Result<&Arc<ServedModel>, Refusal> {
         self.0
             .get(name)
-            .ok_or_else(|| Refusal::new(Reason::UnknownModel, format!("no model `{}`", shown(name))))
+            .ok_or_else(|| Refusal::new(Reason::UnknownModel, format!("unknown model `{}`", shown(name))))
     }
 
-    /// Every version that is served.
+    /// All served versions.
     pub(crate) fn models(&self) -> impl Iterator<Item = &Arc<Model>> {
         self.0.values().flat_map(|entry| entry.ready())
     }
 
-    /// The index of what is here.
+    /// Index of all versions.
     pub(crate) fn index(&self) -> Vec<ModelIndex> {
         let mut index = Vec::new();
         for (name, entry) in &self.0 {
@@ -164,7 +165,7 @@ impl ServedModels {
     }
 }
 
-/// A name from a client, shortened for a message.
+/// Shortens a client's name for a message.
 pub(crate) fn shown(name: &str) -> String {
     name.chars().take(128).collect()
 }

@@ -1,7 +1,7 @@
-//! One request on its way: where it is, and that it is counted exactly once.
+//! Request in progress: its state, counted exactly once.
 //!
-//! In: the stages' reports. Out: metrics, statistics and spans: answered, refused, or, when the guard is dropped on the way,
-//! given up by its client, with the stage it waited in.
+//! In: the stages' reports. Out: metrics, statistics and spans. A request is answered, refused, or, if the guard is
+//! dropped early, given up by its client, with the stage in which it waited.
 
 use crate::models::serving::model::Model;
 use crate::request::{Reason, Refusal};
@@ -10,14 +10,14 @@ use crate::telemetry::{Metrics, Mode, WaitPoint};
 use std::time::Instant;
 use tierlab_protocol::timing::StageTimings;
 
-/// A request on its way.
+/// Request in progress.
 pub(crate) struct RequestGuard<'a> {
     metrics: &'a Metrics,
     pub(super) model: &'a Model,
     pub(super) wait_point: WaitPoint,
-    /// Once they are known.
+    /// Number of rows, once known.
     pub(super) rows: Option<usize>,
-    /// When its stages began; until its body is there, when it came.
+    /// Start of its stages; before its body has arrived, its arrival.
     pub(super) began: Instant,
     open: bool,
 }
@@ -34,7 +34,7 @@ impl<'a> RequestGuard<'a> {
         }
     }
 
-    /// Ends a request that got no further than its body.
+    /// Ends a request at its body.
     pub(crate) fn refuse(mut self, refusal: &Refusal) {
         self.open = false;
         if refusal.reason == Reason::Cancelled {

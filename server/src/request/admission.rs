@@ -1,11 +1,12 @@
-//! Admission: a bound on requests in flight, with a share of it for each model, and a bound on the bytes that requests hold.
+//! Admission: a limit of requests in flight, with a share of it for each model, and a limit of the bytes that requests
+//! hold.
 //!
-//! In: requests, and the bytes of their bodies, tensors and replies. Out: guards that release on drop, or an immediate refusal:
-//! nothing waits here.
+//! In: requests, and the bytes of their bodies, tensors and replies. Out: guards that release on drop, or an immediate
+//! refusal: nothing waits here.
 //!
-//! The share: a model may have as many requests in flight as [`FREE_SHARE`] times what is free, the dynamic threshold of shared
-//! switch buffers (Choudhury and Hahne, 1998). Alone, a model gets eight ninths of the bound; a second one always finds room,
-//! and two hot ones end with the same share, without a list of models or weights.
+//! Share: a model may have as many requests in flight as [`FREE_SHARE`] times the free ones, the dynamic threshold of
+//! shared switch buffers (Choudhury and Hahne, 1998). Alone, a model gets eight ninths of the limit. A second model
+//! always finds room, and two busy models end with the same share, without a list of models or weights.
 
 use crate::host::memory::has_room;
 use crate::request::refusal::{Reason, Refusal};
@@ -21,27 +22,28 @@ use std::time::{Duration, Instant};
 use tierlab_protocol::infer::MemoryBudget;
 use tokio::sync::Notify;
 
-/// Requests that a model may have in flight for each that is free.
+/// Requests that a model may have in flight for each free one.
 const FREE_SHARE: usize = 8;
 
-/// Outputs of a run that have fewer bytes are not counted.
+/// Size below which a run's outputs are not counted.
 const HELD_BYTES: usize = 64 << 10;
 
-/// Bytes of a request after which each so many are asked of the allocator before they are taken.
+/// Size from which the memory of a request is requested from the allocator before use, in steps of this size.
 const LARGE_BYTES: usize = 1 << 20;
 
-/// Bounds on requests: their number, their bytes and their time.
+/// Limits of requests: their number, their bytes and their time.
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Limits {
-    /// Requests between admission and reply.
+    /// Maximum requests between admission and reply.
     pub(crate) max_in_flight: usize,
-    /// Bytes of one body, as received and when decompressed.
+    /// Maximum bytes of a body, as received and when decompressed.
     pub(crate) max_body_bytes: usize,
-    /// Bytes that all requests hold: bodies, what is made of them, tensors, and replies that are being written. In the
-    /// configuration, 0 stands for a share of the memory that there is.
+    /// Maximum bytes held by all requests: bodies, data derived from them, tensors, and replies being written. In the
+    /// configuration, 0 stands for a share of the available memory.
     pub(crate) max_buffered_bytes: usize,
-    /// The time of a request from its body to its reply, where it asks for no shorter one, and of a body to arrive.
+    /// Time limit of a request from its body to its reply, unless it asks for a shorter one, and of a body's arrival,
+    /// in milliseconds.
     #[serde(rename = "timeout_ms", with = "Millis")]
     pub(crate) timeout: Duration,
 }
@@ -57,23 +59,23 @@ impl Default for Limits {
     }
 }
 
-/// The counts held against the [`Limits`].
+/// Counts that are checked against the [`Limits`].
 #[derive(Debug)]
 pub(crate) struct Admission {
     pub(crate) limits: Limits,
     in_flight: AtomicUsize,
     buffered: AtomicUsize,
-    /// Bytes of replies that their clients have not taken.
+    /// Bytes of replies that their clients have not read.
     replies: AtomicUsize,
-    /// Replies hold more than may be held.
+    /// Notified when replies exceed the byte limit.
     replies_full: Notify,
     gauge: IntGauge,
-    /// Requests admitted, and admitted requests whose fate is decided: answered, refused or given up by the client.
+    /// Requests admitted, and admitted requests that are settled: answered, refused or given up by the client.
     admitted: AtomicU64,
     settled: AtomicU64,
 }
 
-/// One model's requests in flight.
+/// Requests of a model in flight.
 #[derive(Debug, Default)]
 pub(crate) struct ModelShare(AtomicUsize);
 
@@ -96,7 +98,7 @@ impl Admission {
         self.check(self.in_flight.load(Relaxed), share.0.load(Relaxed))
     }
 
-    /// Lets a request of a model in, until the guard is dropped.
+    /// Admits a request of a model, until the guard is dropped.
     pub(crate) fn admit(self: &Arc<Self>, share: &Arc<ModelShare>) -> Result<Admitted, Refusal> {
         let all = self.in_flight.fetch_add(1, Relaxed);
         let own = share.0.fetch_add(1, Relaxed);
@@ -116,7 +118,7 @@ impl Admission {
     fn check(&self, all: usize, own: usize) -> Result<(), Refusal> {
         let limit = self.limits.max_in_flight;
         let what = match limit.checked_sub(all) {
-            None | Some(0) => format!("{limit} requests are in flight, the most admitted"),
+            None | Some(0) => format!("{limit} requests are in flight, the limit"),
             Some(free) if own >= free.saturating_mul(FREE_SHARE) => {
                 format!("{own} requests of this model are in flight, its share of {limit}")
             }
@@ -125,7 +127,7 @@ impl Admission {
         Err(Refusal::new(Reason::Full, what))
     }
 
-    /// An account for the bytes of one request.
+    /// Opens an account for the bytes of a request.
     pub(crate) fn open_account(self: &Arc<Self>) -> Account {
         Account {
             admission: Arc::clone(self),
@@ -133,12 +135,12 @@ impl Admission {
         }
     }
 
-    /// An account for the outputs of a run, of `bytes` in all: they are in memory as ONNX Runtime made them, and are copied
-    /// from there. None where they are so few that they are not counted. `beside` is what the run's only request holds at
-    /// least; 0 where it has several.
+    /// Opens an account for a run's outputs of `bytes` bytes in total: they are in memory as made by ONNX Runtime, and
+    /// are copied from there. `None` if they are too small to count. `beside` is the minimum held by the run's only
+    /// request; 0 if it has several.
     ///
     /// # Errors
-    /// There is no room for them.
+    /// Fails if there is no room for them.
     pub(crate) fn hold_outputs(self: &Arc<Self>, bytes: usize, beside: usize) -> Result<Option<Account>, Refusal> {
         if bytes < HELD_BYTES {
             return Ok(None);
@@ -151,7 +153,7 @@ impl Admission {
         added.map(|()| Some(account)).map_err(|refusal| match refusal.reason {
             Reason::TooLarge | Reason::Full if never => {
                 let what = format!(
-                    "the outputs have {bytes} bytes and take {twice} while they are read, and `admission.max_buffered_bytes` is \
+                    "the outputs of {bytes} bytes need {twice} while they are read, but `admission.max_buffered_bytes` is \
                      {limit} bytes for all: ask for fewer rows, or raise it"
                 );
                 Refusal::new(Reason::ReplyTooLarge, what)
@@ -169,17 +171,17 @@ impl Admission {
         }
     }
 
-    /// Counts them back.
+    /// Removes bytes counted by [`hold_reply`](Self::hold_reply).
     pub(crate) fn release_reply(&self, bytes: usize) {
         self.replies.fetch_sub(bytes, Relaxed);
     }
 
-    /// True if replies alone exceed the byte bound.
+    /// True if replies alone exceed the byte limit.
     pub(crate) fn replies_are_full(&self) -> bool {
         self.replies.load(Relaxed) > self.limits.max_buffered_bytes
     }
 
-    /// Ends when replies hold more than may be held.
+    /// Waits until replies exceed the byte limit.
     pub(crate) async fn replies_full(&self) {
         let replies_full = self.replies_full.notified();
         if !self.replies_are_full() {
@@ -187,13 +189,13 @@ impl Admission {
         }
     }
 
-    /// Requests admitted since the start, and how many of them are settled.
+    /// Number of requests admitted since the start, and of those settled.
     pub(crate) fn tally(&self) -> (u64, u64) {
         (self.admitted.load(Relaxed), self.settled.load(Relaxed))
     }
 }
 
-/// A request that was admitted.
+/// Admitted request.
 pub(crate) struct Admitted {
     admission: Arc<Admission>,
     share: Arc<ModelShare>,
@@ -208,24 +210,24 @@ impl Drop for Admitted {
     }
 }
 
-/// The bytes that one request holds.
+/// Bytes held by a request.
 pub(crate) struct Account {
     admission: Arc<Admission>,
     bytes: usize,
 }
 
 impl Account {
-    /// Counts bytes that are about to be kept.
+    /// Counts bytes before they are allocated.
     ///
     /// # Errors
-    /// There is no room for them. Then the account gives back all that it holds in the same step, so that of two requests
-    /// that do not fit together only one is refused.
+    /// Fails if there is no room for them. The account then releases everything it holds in the same step, so that of
+    /// two requests that do not fit together only one is refused.
     pub(crate) fn add(&mut self, bytes: usize) -> Result<(), Refusal> {
         let limit = self.admission.limits.max_buffered_bytes;
         let grown = self.bytes.saturating_add(bytes);
         if grown / LARGE_BYTES > self.bytes / LARGE_BYTES && !has_room(bytes) {
             self.set(0);
-            let what = format!("no memory for {bytes} bytes more of a request: lower `admission.max_buffered_bytes`");
+            let what = format!("no memory for {bytes} more bytes of a request: lower `admission.max_buffered_bytes`");
             return Err(Refusal::new(Reason::Full, what));
         }
         let room = limit.saturating_sub(self.admission.replies.load(Relaxed));
@@ -240,14 +242,14 @@ impl Account {
         Err(full(alone, limit))
     }
 
-    /// Counts `bytes` from now on, whatever was counted before: for what exists already.
+    /// Replaces the count by `bytes`, for data that already exist.
     pub(crate) fn set(&mut self, bytes: usize) {
         self.admission.buffered.fetch_add(bytes, Relaxed);
         self.admission.buffered.fetch_sub(self.bytes, Relaxed);
         self.bytes = bytes;
     }
 
-    /// Counts an output for as long as any part of it is in memory.
+    /// Counts an output as long as any part of it is in memory.
     pub(crate) fn hold(self, data: Bytes) -> Bytes {
         Bytes::from_owner(CountedBytes {
             bytes: data,
@@ -255,12 +257,12 @@ impl Account {
         })
     }
 
-    /// Counts `bytes` less: somebody else counts them from now on.
+    /// Counts `bytes` less: they are now counted elsewhere.
     pub(crate) fn release(&mut self, bytes: usize) {
         drop(self.split(bytes));
     }
 
-    /// Moves `bytes` of what is counted here to an account of their own.
+    /// Moves `bytes` of the count to a separate account.
     pub(crate) fn split(&mut self, bytes: usize) -> Self {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
@@ -270,7 +272,7 @@ impl Account {
         }
     }
 
-    /// The account as the room of a reader, or of a writer.
+    /// Account as the room of a reader or writer.
     pub(crate) fn room(&mut self, writing: Option<Writing>) -> AccountRoom<'_> {
         AccountRoom {
             writing,
@@ -280,41 +282,41 @@ impl Account {
     }
 }
 
-/// The refusal of a request that holds `alone` bytes.
+/// Refusal of a request that holds `alone` bytes.
 fn full(alone: usize, limit: usize) -> Refusal {
     if alone > limit {
         let what = format!(
-            "the request takes at least {alone} bytes of memory to be read and run, and `admission.max_buffered_bytes` is \
+            "reading and running the request needs at least {alone} bytes of memory, but `admission.max_buffered_bytes` is \
              {limit} bytes for all: send less at once, or raise it"
         );
         return Refusal::new(Reason::TooLarge, what);
     }
     let what = format!(
-        "requests hold {limit} bytes of bodies, tensors and replies, as many as `admission.max_buffered_bytes` lets them"
+        "requests hold {limit} bytes of bodies, tensors and replies, the limit of `admission.max_buffered_bytes`"
     );
     Refusal::new(Reason::Full, what)
 }
 
-/// Why there is no room for a reply of which `written` bytes are known: one that would not fit beside its own outputs if it
-/// were alone will not fit later.
+/// Returns why there is no room for a reply of which `written` bytes are known. A reply that would not fit beside its
+/// own outputs even alone will not fit later.
 fn reply_refusal(refused: Refusal, written: usize, writing: Writing, limit: usize) -> Refusal {
     let alone = written.saturating_add(writing.output_bytes);
     if alone <= limit {
         return refused;
     }
     let what = format!(
-        "the reply takes at least {alone} bytes of memory to be written, with the outputs that it is made of, and \
+        "writing the reply needs at least {alone} bytes of memory, including its outputs, but \
          `admission.max_buffered_bytes` is {limit} bytes for all: ask for fewer rows or for binary data, or raise it"
     );
     Refusal::new(Reason::ReplyTooLarge, what)
 }
 
-/// A reply that is being written.
+/// Reply being written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Writing {
-    /// When it has to be done.
+    /// Time by which it must be done.
     pub(crate) deadline: Instant,
-    /// Bytes of the outputs that it is made of, which are counted where they were read.
+    /// Bytes of its outputs, which were counted when they were read.
     pub(crate) output_bytes: usize,
 }
 
@@ -322,12 +324,12 @@ pub(crate) struct Writing {
 pub(crate) struct AccountRoom<'a> {
     writing: Option<Writing>,
     account: RefCell<&'a mut Account>,
-    /// Why it refused.
+    /// Reason of a refusal.
     refusal: RefCell<Option<Refusal>>,
 }
 
 impl AccountRoom<'_> {
-    /// Why it refused, where it did.
+    /// Reason of the refusal, if any.
     pub(crate) fn into_refusal(self) -> Option<Refusal> {
         self.refusal.into_inner()
     }
@@ -340,7 +342,7 @@ impl MemoryBudget for AccountRoom<'_> {
             return false;
         }
         if self.writing.is_some_and(|writing| writing.deadline <= Instant::now()) {
-            let what = "the request's time was over while its reply was written";
+            let what = "the request's time ended while its reply was written";
             *refusal = Some(Refusal::new(Reason::Deadline, what));
             return false;
         }
@@ -353,7 +355,7 @@ impl MemoryBudget for AccountRoom<'_> {
     }
 }
 
-/// Bytes that are counted for as long as any part of them is in memory.
+/// Bytes counted as long as any part of them is in memory.
 pub(crate) struct CountedBytes<C> {
     pub(crate) bytes: Bytes,
     pub(crate) _count: C,

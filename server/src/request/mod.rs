@@ -1,4 +1,4 @@
-//! One request on its way: what every stage counts, times and refuses it with. Below telemetry, the queue and the models.
+//! Request in progress: counting, timing and refusals of every stage. Below telemetry, the queue and the models.
 
 mod admission;
 mod offload;

@@ -1,12 +1,12 @@
-//! Work that would delay every other request: it is moved off the async threads.
+//! Moves work that would delay other requests off the async threads.
 //!
-//! In: a piece of work, and how much it is. Out: its result. What is small is done at once, which costs nothing; for what is
-//! large the runtime gives its thread's other tasks to another thread first.
+//! In: work, and its size. Out: its result. Small work is done at once, without overhead; for large work the runtime
+//! first moves its thread's other tasks to another thread.
 
-/// The work of copying this many bytes takes about a tenth of a millisecond: longer than it takes to hand the tasks over.
+/// Size whose copy takes about a tenth of a millisecond, longer than moving the tasks.
 pub(crate) const LARGE_BYTES: usize = 1 << 20;
 
-/// Does work that is like copying `bytes`.
+/// Does work that costs as much as copying `bytes` bytes.
 pub(crate) fn offload_large<R>(bytes: usize, work: impl FnOnce() -> R) -> R {
     offload_if(bytes >= LARGE_BYTES, work)
 }

@@ -1,7 +1,8 @@
-//! Inputs of a request as tensors: raw little-endian bytes on the host, or rows that a tier has read into device memory.
+//! Inputs of a request as tensors: raw little-endian bytes on the host, or rows that a tier has read into device
+//! memory.
 //!
-//! In: bytes, or rows. Out: parts of them without a copy; for rows, the copy inside the device that makes a tensor of a column.
-//! Independent of sessions.
+//! In: bytes, or rows. Out: parts of them without a copy; for rows, the copy inside the device that makes a tensor of a
+//! column. Independent of sessions.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,14 +10,14 @@ use tierlab_protocol::infer::{Data, bytes_elements};
 use tierlab_protocol::tensor::DataType;
 use tierlab_storage::device::{Column, DeviceBytes, DeviceError, Gpu, Landed, Stream, gather};
 
-/// One input of one request: its shape and its elements.
+/// Input of a request: its shape and its elements.
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
     pub(crate) shape: Vec<i64>,
     pub(crate) data: Elements,
 }
 
-/// The elements of one input.
+/// Elements of an input.
 #[derive(Debug, Clone)]
 pub(crate) enum Elements {
     Host(Data),
@@ -30,7 +31,7 @@ impl<D: Into<Data>> From<D> for Elements {
 }
 
 impl Elements {
-    /// Bytes of the elements.
+    /// Size of the elements in bytes.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Host(data) => data.len(),
@@ -38,7 +39,7 @@ impl Elements {
         }
     }
 
-    /// The bytes, where they are on the host.
+    /// Bytes, if they are on the host.
     pub(crate) fn host(&self) -> Option<&Data> {
         match self {
             Self::Host(data) => Some(data),
@@ -55,7 +56,7 @@ impl Elements {
     }
 }
 
-/// One column of some rows in device memory. The memory goes back to its pool with the last holder.
+/// Column of some rows in device memory. The memory returns to its pool with the last holder.
 #[derive(Debug, Clone)]
 pub(crate) struct DeviceRows {
     landed: Arc<Landed>,
@@ -65,18 +66,17 @@ pub(crate) struct DeviceRows {
 }
 
 impl DeviceRows {
-    /// A column of everything that has landed, one row a range.
+    /// Column of all landed rows, one row per range.
     pub(crate) fn new(landed: Arc<Landed>, column: Column) -> Self {
         let rows = 0..landed.parts.len();
         Self { landed, rows, column }
     }
 
-    /// The device.
     pub(crate) fn gpu(&self) -> &Arc<Gpu> {
         self.landed.bytes.gpu()
     }
 
-    /// Bytes of the column in all rows.
+    /// Size of the column in all rows, in bytes.
     pub(crate) fn len(&self) -> usize {
         self.rows.len() * self.column.len
     }
@@ -90,17 +90,17 @@ impl DeviceRows {
         }
     }
 
-    /// Begins to copy the column to `at` in a tensor on the same device, one row behind the other.
+    /// Starts to copy the column to `at` in a tensor on the same device, one row after the other.
     ///
     /// # Errors
-    /// A tensor too short; the driver's.
+    /// Fails if the tensor is too short, or with the driver's error.
     pub(crate) fn gather(&self, tensor: &mut DeviceBytes, at: usize, stream: &Stream) -> Result<(), DeviceError> {
         let rows = &self.landed.parts[self.rows.clone()];
         gather(&self.landed.bytes, rows, self.column, tensor, at, stream)
     }
 }
 
-/// The data of rows `from..to` of an output of `total` rows; `BYTES` elements are counted through.
+/// Data of rows `from..to` of an output of `total` rows; `BYTES` elements are counted through.
 pub(crate) fn rows_of(data: &Data, dtype: DataType, total: usize, from: usize, to: usize) -> Data {
     if from == 0 && to == total {
         return data.clone();

@@ -1,4 +1,4 @@
-//! Why a request gets no answer: a reason that metrics count and HTTP turns into a status, and a sentence for the client.
+//! Refusal of a request: a reason that metrics count and HTTP turns into a status, and a message for the client.
 
 use crate::log_budget::LogBudget;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use tonic::Code::{PermissionDenied, ResourceExhausted, Unavailable};
 /// Kind of refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Reason {
-    /// The request itself is wrong.
+    /// Invalid request.
     BadRequest,
-    /// No such model or version.
+    /// Unknown model or version.
     UnknownModel,
-    /// No such row in the feature table.
+    /// Unknown row of the feature table.
     UnknownEntity,
     /// The model is still loading, or was refused when it was loaded.
     NotReady,
@@ -26,7 +26,7 @@ pub(crate) enum Reason {
     SlowBody,
     /// The limit of requests in flight is reached.
     Full,
-    /// The request's time had passed before it was answered.
+    /// The request's time ended before it was answered.
     Deadline,
     /// The client went away.
     Cancelled,
@@ -46,8 +46,8 @@ pub(crate) enum Reason {
     Unloadable,
 }
 
-/// Every reason, in the order of the enum: its name in metrics, its HTTP status, its gRPC code, and true if the same request may
-/// be tried again.
+/// All reasons, in the order of the enum: name in metrics, HTTP status, gRPC code, and true if the same request may be
+/// retried.
 const REASONS: [(Reason, &str, u16, Code, bool); 16] = [
     (Reason::BadRequest, "bad_request", 400, InvalidArgument, false),
     (Reason::UnknownModel, "unknown_model", 404, NotFound, false),
@@ -57,7 +57,7 @@ const REASONS: [(Reason, &str, u16, Code, bool); 16] = [
     (Reason::SlowBody, "slow_body", 408, DeadlineExceeded, false),
     (Reason::Full, "full", 503, ResourceExhausted, true),
     (Reason::Deadline, "deadline", 504, DeadlineExceeded, false),
-    // No client reads it; the number is the one that servers log for this.
+    // No client reads it; servers log this number for it.
     (Reason::Cancelled, "cancelled", 499, Cancelled, false),
     (Reason::Draining, "draining", 503, Unavailable, true),
     (Reason::Tier, "tier", 503, Unavailable, true),
@@ -69,27 +69,24 @@ const REASONS: [(Reason, &str, u16, Code, bool); 16] = [
 ];
 
 impl Reason {
-    /// Every reason.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         REASONS.into_iter().map(|(reason, ..)| reason)
     }
 
-    /// The name in metrics.
+    /// Name in metrics.
     pub(crate) const fn as_str(self) -> &'static str {
         REASONS[self as usize].1
     }
 
-    /// The HTTP status.
     pub(crate) const fn status(self) -> u16 {
         REASONS[self as usize].2
     }
 
-    /// The gRPC code.
     pub(crate) const fn code(self) -> Code {
         REASONS[self as usize].3
     }
 
-    /// Seconds after which the same request may be tried again; none where that would not help.
+    /// Seconds after which the same request may be retried; `None` if that would not help.
     pub(crate) const fn retry_after_s(self) -> Option<u32> {
         if REASONS[self as usize].4 { Some(1) } else { None }
     }
@@ -115,9 +112,9 @@ impl Refusal {
         Self::new(Reason::BadRequest, message)
     }
 
-    /// A read of the tier `kind` that failed. A read that was given up because the request's time was over counts for the
-    /// deadline and not for the tier. The client is told which tier, which object and what kind of failure; what the tier
-    /// said, and its address, are for the operator.
+    /// Refusal for a failed read of the tier `kind`. A read given up because the request's time ended counts for the
+    /// deadline and not for the tier. The client is told the tier, the object and the kind of failure; the tier's
+    /// message and address are only for the operator.
     pub(crate) fn tier(kind: &str, error: &StorageError) -> Self {
         let reason = match error.kind() {
             ErrorKind::Timeout if deadline::remaining(Duration::MAX).is_zero() => Reason::Deadline,
@@ -125,13 +122,14 @@ impl Refusal {
             _ => Reason::Tier,
         };
         if reason != Reason::Deadline && LOGGED.spend().is_some() {
-            tracing::warn!(tier = kind, %error, "a read failed");
+            tracing::warn!(tier = kind, %error, "read failed");
         }
         Self::new(reason, format!("tier `{kind}`: {}", error.for_clients()))
     }
 }
 
-/// Failures of tiers in the log, in a second: under load every request may meet the same one, and the metrics count them all.
+/// Limit of logged tier failures per second: under load every request may meet the same one, and the metrics count them
+/// all.
 static LOGGED: LogBudget = LogBudget::new(5, Duration::from_secs(1));
 
 impl From<BadRequest> for Refusal {

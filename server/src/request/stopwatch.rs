@@ -1,18 +1,18 @@
-//! Cuts the time of one request into its stages.
+//! Splits the time of a request into its stages.
 //!
-//! In: moments on the monotonic clock. Out: [`StageTimings`] whose stages add up to the time passed, to the
-//! microsecond: each mark gives the time since the last one to a stage, so nothing is counted twice or left out.
+//! In: instants of the monotonic clock. Out: [`StageTimings`] whose stages add up to the elapsed time, to the
+//! microsecond: each mark assigns the time since the last one to a stage, so nothing is counted twice or left out.
 
 use std::time::{Duration, Instant};
 use tierlab_protocol::timing::{Stage, StageTimings};
 
-/// A running request's watch. It starts when the last byte of the body is there.
+/// Stopwatch of a request in progress. It starts when the last byte of the body arrives.
 #[derive(Debug)]
 pub(crate) struct Stopwatch {
     pub(crate) started: Instant,
-    /// Microseconds already given to a stage.
+    /// Microseconds already assigned to a stage.
     given_us: u64,
-    /// With what travels with the stages: counts, paths, the split of the tier stage.
+    /// Stage times, with counts, paths, and the split of the tier stage.
     pub(crate) timings: StageTimings,
 }
 
@@ -25,12 +25,12 @@ impl Stopwatch {
         }
     }
 
-    /// Gives the time since the last mark to `stage`.
+    /// Assigns the time since the last mark to `stage`.
     pub(crate) fn mark(&mut self, stage: Stage) {
         self.mark_at(stage, Instant::now());
     }
 
-    /// Gives the time from the last mark to `moment` to `stage`; nothing if the moment lies before it.
+    /// Assigns the time from the last mark to `moment` to `stage`; nothing if `moment` is earlier.
     pub(crate) fn mark_at(&mut self, stage: Stage, moment: Instant) {
         let at_us = micros(moment.saturating_duration_since(self.started));
         let lap_us = at_us.saturating_sub(self.given_us);
@@ -38,7 +38,7 @@ impl Stopwatch {
         self.timings.add(stage, Duration::from_micros(lap_us));
     }
 
-    /// Gives the time since the last mark to `first`, but at most `limit` of it; the rest goes to `second`.
+    /// Assigns the time since the last mark to `first`, up to `limit`; the rest to `second`.
     pub(crate) fn mark_split(&mut self, first: Stage, limit: Duration, second: Stage) {
         let now = Instant::now();
         let border = self.started + Duration::from_micros(self.given_us) + limit;

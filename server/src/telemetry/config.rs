@@ -1,4 +1,4 @@
-//! Telemetry settings, and their checks: where spans go, how often GPUs are looked at.
+//! Telemetry settings, and their checks: destination of spans, interval of GPU measurements.
 
 use crate::error::{ConfigError, fail};
 use crate::values::Millis;
@@ -12,20 +12,20 @@ use tierlab_formats::model::is_plain_name;
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TelemetryConfig {
-    /// The URL that takes traces; none sends no spans. In the configuration, the path may be left out.
+    /// URL that receives traces; if unset, no spans are sent. In the configuration, the path is optional.
     #[serde(rename = "otlp_endpoint")]
     pub(crate) traces_url: Option<String>,
-    /// The share of the requests that have a span, among those whose client does not say.
+    /// Share of requests that have a span, among those whose client does not decide it.
     pub(crate) sampling_ratio: f64,
-    /// Requests whose spans wait to be sent at most.
+    /// Maximum requests whose spans wait to be sent.
     pub(crate) queue_requests: usize,
-    /// The time of one export.
+    /// Time limit of an export, in milliseconds.
     #[serde(rename = "timeout_ms", with = "Millis")]
     pub(crate) timeout: Duration,
-    /// Between two looks at the machine's GPUs; zero for none.
+    /// Interval between two measurements of the machine's GPUs, in milliseconds; 0 disables them.
     #[serde(rename = "gpu_interval_ms", with = "Millis")]
     pub(crate) gpu_interval: Duration,
-    /// The variant of a lab that this server is: a label of all of its metrics. None without one.
+    /// Variant of a lab, as a label of all metrics of this server.
     pub(crate) variant: Option<String>,
 }
 
@@ -59,25 +59,25 @@ impl TelemetryConfig {
         if !self.gpu_interval.is_zero() && !pauses.contains(&self.gpu_interval) {
             return bad(
                 "gpu_interval_ms",
-                "must be from 100 to 60000, or 0 for no looks at the GPUs",
+                "must be from 100 to 60000, or 0 to disable GPU measurements",
             );
         }
         self.variant.take_if(|name| name.is_empty());
         if self.variant.as_ref().is_some_and(|name| !is_plain_name(name)) {
-            return bad("variant", "is no plain name (letters, digits, `.`, `_`, `-`)");
+            return bad("variant", "is an invalid name: use letters, digits, `.`, `_` and `-`");
         }
         self.traces_url = match &self.traces_url {
             None => None,
             Some(_) if !cfg!(feature = "otlp") => {
                 return bad(
                     "otlp_endpoint",
-                    "is set, and this server was built without the feature `otlp`: build it with `--features otlp`, or \
-                     leave the key out",
+                    "is set, but this server was built without the feature `otlp`: build it with `--features otlp`, or \
+                     remove the key",
                 );
             }
             Some(endpoint) => match traces_url(endpoint) {
-                // The endpoint may hold a password: it is not repeated.
-                None => return bad("otlp_endpoint", "is no URL such as http://127.0.0.1:4318"),
+                // The endpoint may contain a password, so the error omits it.
+                None => return bad("otlp_endpoint", "is not a URL: use a URL such as http://127.0.0.1:4318"),
                 url => url,
             },
         };
@@ -85,7 +85,7 @@ impl TelemetryConfig {
     }
 }
 
-/// A collector's address, with the path for traces where it has none of its own.
+/// Collector's address, with the default path for traces if it has no path.
 fn traces_url(endpoint: &str) -> Option<String> {
     let uri: http::Uri = endpoint.parse().ok()?;
     let known = matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty());

@@ -1,4 +1,4 @@
-//! Labels of requests in metrics and spans; groups of counters, each handed to the one place that counts with it.
+//! Labels of requests in metrics and spans; groups of counters, each passed to its only user.
 
 use prometheus::{Counter, IntCounter};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -8,11 +8,11 @@ use strum::IntoStaticStr;
 #[cfg_attr(not(feature = "otlp"), allow(dead_code, reason = "only spans are made of it"))]
 #[derive(Debug, Clone)]
 pub(crate) struct SpanCounts {
-    /// The collector has taken them.
+    /// Spans accepted by the collector.
     pub(crate) sent: IntCounter,
     /// Spans that could not be exported.
     pub(crate) failed: IntCounter,
-    /// They found the queue full.
+    /// Spans dropped because the queue was full.
     pub(crate) dropped: IntCounter,
 }
 
@@ -26,8 +26,8 @@ pub(crate) struct SessionSeconds {
 
 static ABANDONED_SESSIONS: AtomicUsize = AtomicUsize::new(0);
 
-/// Session of a load that was given up and whose thread has not ended: ONNX Runtime cannot be interrupted while it builds.
-/// Counted in this process until it is dropped.
+/// Session of an abandoned load whose thread has not ended: ONNX Runtime cannot be interrupted while it builds. Counted
+/// in this process until it is dropped.
 #[derive(Debug)]
 pub(crate) struct AbandonedSession(());
 
@@ -37,7 +37,7 @@ impl AbandonedSession {
         Self(())
     }
 
-    /// Number of them in this process.
+    /// Number of abandoned sessions in this process.
     pub(crate) fn count() -> usize {
         ABANDONED_SESSIONS.load(Relaxed)
     }
@@ -49,7 +49,7 @@ impl Drop for AbandonedSession {
     }
 }
 
-/// Real-time requests infer one row, batch requests several.
+/// Mode of a request: real-time requests infer one row, batch requests several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "lowercase", const_into_str)]
 pub(crate) enum Mode {
@@ -63,7 +63,7 @@ impl Mode {
     }
 }
 
-/// The protocol by which a request came.
+/// Protocol of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "lowercase", const_into_str)]
 pub(crate) enum Front {
@@ -88,6 +88,5 @@ pub(crate) enum WaitPoint {
 }
 
 impl WaitPoint {
-    /// Every point.
     pub(crate) const ALL: [Self; 3] = [Self::Body, Self::Tier, Self::Batch];
 }

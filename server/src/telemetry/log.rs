@@ -1,8 +1,8 @@
-//! The log: lines of text or JSON on stderr, each with the id of the request that it is about.
+//! The log: lines of text or JSON on stderr, each with the id of its request.
 //!
-//! In: a format and a filter. Out: a global `tracing` subscriber, which has the panics too, and what libraries say through
-//! `log`: where the format is JSON, every line is. Nothing that a client sent is logged but names that
-//! were checked and paths; no header, so no credentials.
+//! In: a format and a filter. Out: a global `tracing` subscriber, which also receives panics, and messages of libraries
+//! that use `log`; in JSON format every line is JSON. Of clients' data only checked names and paths are logged; no
+//! headers, so no credentials.
 
 use crate::error::ConfigError;
 use crate::telemetry::trace::context;
@@ -21,24 +21,24 @@ use tracing_subscriber::registry::LookupSpan;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// Lines for people.
+    /// Plain lines.
     #[default]
     Text,
     /// One JSON object: `timestamp`, `level`, `target`, `message`, the event's fields, and `request_id`.
     Json,
 }
 
-/// Sends the log to stderr. Called once, before anything is logged.
+/// Sends the log to stderr. Call it once, before anything is logged.
 ///
 /// # Errors
-/// A filter that is none, or a log that was started already.
+/// Fails for an invalid filter, or if the log was already started.
 pub fn start(format: LogFormat, filter: &str) -> Result<(), ConfigError> {
     let bad =
-        |e: &dyn fmt::Display| ConfigError::at("log.level", format_args!("`{filter}` is no level or filter: {e}"));
+        |e: &dyn fmt::Display| ConfigError::at("log.level", format_args!("invalid level or filter `{filter}`: {e}"));
     let filter = EnvFilter::try_new(filter).map_err(|e| bad(&e))?;
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        // A log that nobody reads any more does not end the process.
+        // A log without readers does not end the process.
         .log_internal_errors(false)
         .with_writer(std::io::stderr);
     let started = match format {
@@ -52,7 +52,7 @@ pub fn start(format: LogFormat, filter: &str) -> Result<(), ConfigError> {
             log.map_event_format(|inner| WithRequestId { inner, format }).try_init()
         }
     };
-    started.map_err(|e| ConfigError::at("log", format_args!("it was started already: {e}")))?;
+    started.map_err(|e| ConfigError::at("log", format_args!("already started: {e}")))?;
     std::panic::set_hook(Box::new(|panic| {
         let message = panic.payload_as_str().unwrap_or("no message");
         let location = panic.location().map(ToString::to_string);
@@ -68,8 +68,8 @@ pub fn start(format: LogFormat, filter: &str) -> Result<(), ConfigError> {
 }
 
 impl LogFormat {
-    /// Format requested on the command line or in the environment. It is read without a parser, so that errors in them use this
-    /// format too.
+    /// Format requested on the command line or in the environment. Read without a parser, so that errors in them use
+    /// this format too.
     pub fn asked_for(arguments: &[String], environment: Option<&str>) -> Self {
         let pairs = arguments.windows(2).map(|pair| format!("{}={}", pair[0], pair[1]));
         let asked = |words: &str| words == "--log-format=json" || words == "--set=log.format=json";
@@ -81,7 +81,7 @@ impl LogFormat {
         }
     }
 
-    /// Says why the process ends, on stderr, whether the log was started or not.
+    /// Prints why the process ends on stderr, even if the log was not started.
     pub fn report_exit(self, message: &str) {
         match self {
             Self::Text => eprintln!("tierlab-server: {message}"),
@@ -101,9 +101,9 @@ impl LogFormat {
 struct FromLibraries;
 
 impl FromLibraries {
-    /// The most that the log's filter may let through.
+    /// Maximum level of the log's filter.
     fn most() -> ::log::LevelFilter {
-        // Both call their levels by the same names.
+        // Both crates use the same level names.
         let level = LevelFilter::current().to_string();
         level.parse().unwrap_or(::log::LevelFilter::Off)
     }
@@ -128,7 +128,7 @@ impl ::log::Log for FromLibraries {
     fn flush(&self) {}
 }
 
-/// A format whose lines carry the current request's id.
+/// Format whose lines contain the current request's id.
 struct WithRequestId<F> {
     inner: F,
     format: LogFormat,
@@ -151,7 +151,7 @@ where
         let Some(id) = context::with_current_id(ToString::to_string) else {
             return writeln!(writer, "{line}");
         };
-        // Ids hold nothing that JSON would escape.
+        // Ids contain nothing that JSON would escape.
         match (self.format, line.strip_suffix('}')) {
             (LogFormat::Json, Some(open)) => writeln!(writer, "{open},\"request_id\":\"{id}\"}}"),
             _ => writeln!(writer, "{line} request_id={id}"),
@@ -159,7 +159,7 @@ where
     }
 }
 
-/// Replaces characters that begin a line or control a terminal, so that a value cannot forge an entry.
+/// Replaces characters that start a line or control a terminal, so that a value cannot forge an entry.
 fn escape_controls(line: &str) -> String {
     let mut escaped = String::with_capacity(line.len());
     for c in line.chars() {

@@ -1,6 +1,6 @@
-//! Triton's statistics of one version of a model: counts and summed times since it was loaded.
+//! Triton's statistics of a version of a model: counts and summed times since it was loaded.
 //!
-//! In: the timings of every request, and of every run of a session. Out: one entry of the statistics document. Source of
+//! In: the timings of every request, and of every run of a session. Out: an entry of the statistics document. Source of
 //! the meanings: Triton's `extension_statistics.md`.
 
 use parking_lot::Mutex;
@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tierlab_protocol::grpc::messages::{InferBatchStatistics, InferStatistics, ModelStatistics, StatisticDuration};
 use tierlab_protocol::timing::{Stage, StageTimings};
 
-/// A count and its time.
+/// Count and total time.
 #[derive(Debug, Default)]
 struct Sum {
     count: AtomicU64,
@@ -36,16 +36,16 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Batch sizes that are told apart at most; runs of further ones count with the largest size below them.
+/// Maximum distinct batch sizes; runs of further sizes count with the largest size below them.
 const MAX_SIZES: usize = 1024;
 
-/// The runs of a version's sessions, by batch size: laying out, ONNX Runtime, cutting.
+/// Runs of a version's sessions, by batch size: laying out, ONNX Runtime, cutting.
 #[derive(Debug, Default)]
 pub(crate) struct RunStats(Mutex<BTreeMap<usize, [StatisticDuration; 3]>>);
 
 impl RunStats {
-    /// Counts a run of so many rows that went well: the times of laying the batch out, of ONNX Runtime, and of cutting the
-    /// outputs.
+    /// Counts a successful run of `rows` rows; `times` are the times of laying the batch out, of ONNX Runtime, and of
+    /// cutting the outputs.
     pub(crate) fn count(&self, mut rows: usize, times: [Duration; 3]) {
         let mut sizes = self.0.lock();
         if sizes.len() >= MAX_SIZES && !sizes.contains_key(&rows) {
@@ -70,7 +70,7 @@ impl RunStats {
     }
 }
 
-/// The running statistics of one version.
+/// Running statistics of a version.
 #[derive(Debug, Default)]
 pub(crate) struct Stats {
     success: Sum,
@@ -90,7 +90,7 @@ impl Stats {
         Arc::clone(&self.runs)
     }
 
-    /// Counts a request that was answered well.
+    /// Counts a successful request.
     pub(crate) fn count_answer(&self, rows: usize, timings: &StageTimings) {
         let sum = |stages: &[Stage]| stages.iter().map(|&stage| timings.get(stage)).sum::<Duration>();
         self.success.add(timings.total());
@@ -103,7 +103,7 @@ impl Stats {
         self.touch();
     }
 
-    /// Counts a request that was not.
+    /// Counts a failed request.
     pub(crate) fn count_failure(&self, timings: &StageTimings) {
         self.fail.add(timings.total());
         self.touch();
@@ -115,7 +115,7 @@ impl Stats {
             .store(u64::try_from(now.as_millis()).unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// The entry of a document.
+    /// Entry of a document.
     pub(crate) fn entry(&self, name: &str, version: &str) -> ModelStatistics {
         let batch_stats = self.runs.get();
         ModelStatistics {

@@ -106,11 +106,11 @@ def options(client):
 
 def errors(client):
     cases = {
-        "no model `none`": ("none", {"input": np.zeros((1, 64), np.float32)}),
+        "unknown model `none`": ("none", {"input": np.zeros((1, 64), np.float32)}),
         "input `input`": ("mlp", {"input": np.zeros((1, 63), np.float32)}),
         "no such input": ("mlp", {"other": np.zeros((1, 64), np.float32)}),
-        "no rows": ("mlp", {"input": np.zeros((0, 64), np.float32)}),
-        "no entity 64": ("ctr", {"entity_id": np.array([64], np.int64)}),
+        "has no rows": ("mlp", {"input": np.zeros((0, 64), np.float32)}),
+        "unknown entity 64": ("ctr", {"entity_id": np.array([64], np.int64)}),
     }
     for message, (model, arrays) in cases.items():
         inputs = [tensor(name, array, True) for name, array in arrays.items()]

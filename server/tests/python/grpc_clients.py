@@ -134,11 +134,11 @@ def stream(client):
 
 def errors(client):
     cases = {
-        "no model `none`": ("none", {"input": np.zeros((1, 64), np.float32)}, "NOT_FOUND"),
+        "unknown model `none`": ("none", {"input": np.zeros((1, 64), np.float32)}, "NOT_FOUND"),
         "input `input`": ("mlp", {"input": np.zeros((1, 63), np.float32)}, "INVALID_ARGUMENT"),
         "no such input": ("mlp", {"other": np.zeros((1, 64), np.float32)}, "INVALID_ARGUMENT"),
-        "no rows": ("mlp", {"input": np.zeros((0, 64), np.float32)}, "INVALID_ARGUMENT"),
-        "no entity 64": ("ctr", {"entity_id": np.array([64], np.int64)}, "NOT_FOUND"),
+        "has no rows": ("mlp", {"input": np.zeros((0, 64), np.float32)}, "INVALID_ARGUMENT"),
+        "unknown entity 64": ("ctr", {"entity_id": np.array([64], np.int64)}, "NOT_FOUND"),
     }
     for message, (model, arrays, code) in cases.items():
         try:
@@ -159,7 +159,7 @@ def health_service(address):
         check(call(b"", timeout=PATIENCE_S) == b"\x08\x01", "the server is serving")
         name = b"inference.GRPCInferenceService"
         check(call(b"\x0a" + bytes([len(name)]) + name, timeout=PATIENCE_S) == b"\x08\x01", "the service is serving")
-        refused(lambda: call(b"\x0a\x01x", timeout=PATIENCE_S), grpc.RpcError, "no such service")
+        refused(lambda: call(b"\x0a\x01x", timeout=PATIENCE_S), grpc.RpcError, "unknown service")
         watch = channel.unary_stream("/grpc.health.v1.Health/Watch")(b"")
         check(next(watch) == b"\x08\x01", "watching begins with what is")
         watch.cancel()

@@ -310,7 +310,7 @@ async fn a_request_above_the_maximum_is_refused_unless_cutting_is_allowed() {
     let server = serve(&data, "memory", &[]);
     for (model, rows_sent, most) in [("whole", 9, 8), ("triton", 9, 8), ("cut", 21, 20)] {
         let values = rows(rows_sent, 1);
-        let told = format!("inference request batch-size must be <= {most} for '{model}', and it has {rows_sent} rows");
+        let told = format!("inference request batch-size must be <= {most} for '{model}', but it has {rows_sent} rows");
         let reply = server.infer(model, input(&values)).await;
         assert_eq!(reply.status, 400);
         assert!(reply.error().contains(&told), "{}", reply.text());
@@ -392,7 +392,7 @@ async fn joined_inputs_do_without_batches() {
     };
     close(&all.floats(), &expected);
     close(&one.floats(), &expected[3..4]);
-    assert_eq!((none.status, none.error().contains("no rows")), (400, true));
+    assert_eq!((none.status, none.error().contains("has no rows")), (400, true));
     let counted = server.metric("tierlab_inferences_total{model=\"ctr\"}").await;
     assert_eq!(counted, 21.0, "each id is an inference");
 }

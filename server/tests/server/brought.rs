@@ -427,7 +427,7 @@ async fn what_is_imported_is_served_and_answers_right() {
     wrong[2].shape = vec![];
     let refused = server.infer("reshaped", wrong).await;
     assert!(
-        refused.status == 400 && refused.error().contains("`shape` is [], the model wants [1]"),
+        refused.status == 400 && refused.error().contains("`shape` is [], but the model requires [1]"),
         "{refused:?}"
     );
 }
@@ -502,7 +502,7 @@ fn what_the_server_would_refuse_is_not_imported() {
     rows.name = "lost_rows";
     let error = bring(&data, folder.path(), &rows).unwrap_err().to_string();
     assert!(
-        error.contains("output `y` has shape [") && error.contains("`max_batch_size` must be 0"),
+        error.contains("output `y` has shape [") && error.contains("set `max_batch_size` to 0"),
         "{error}"
     );
 }

@@ -204,7 +204,7 @@ async fn where_all_places_work_health_is_answered_and_others_are_told_to_come_ag
 async fn few_files_lower_the_places_and_silent_sockets_do_not_lock_them() {
     let data = Data::generate(&[ModelKind::Mlp], 0);
     let server = Server::start_under(&["prlimit", "--nofile=256:256"], &on_tier(&data, "memory"), &[]);
-    server.logged(&["`connections.max` is lowered", "files=256"]);
+    server.logged(&["lowered `connections.max`", "files=256"]);
     let silent: Vec<TcpStream> = (0..400).map(|_| attacks::connect(&server.address).unwrap()).collect();
     for _ in 0..5 {
         assert!(live(&server.address).starts_with("HTTP/1.1 200"));
@@ -214,7 +214,7 @@ async fn few_files_lower_the_places_and_silent_sockets_do_not_lock_them() {
     drop(server);
 
     let server = Server::start_under(&["prlimit", "--nofile=300:4000"], &on_tier(&data, "memory"), &[]);
-    server.logged(&["limit of open files is raised", "to=4000"]);
+    server.logged(&["raised the limit of open files", "to=4000"]);
 }
 
 #[tokio::test]

@@ -60,7 +60,7 @@ fn without_a_gpu_it_is_one_message_with_everything_that_was_looked_for() {
         assert!(said.contains(named), "no {named} in {said}");
     }
     assert_eq!(said.matches("gpu-check: ").count(), 1, "one message: {said}");
-    assert_eq!(said.matches("Looked for:").count(), 1, "one list: {said}");
+    assert_eq!(said.matches("Searched:").count(), 1, "one list: {said}");
     assert!(
         output.stdout.is_empty() && !folder.path().join("out").exists(),
         "no result of nothing"

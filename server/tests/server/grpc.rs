@@ -180,7 +180,10 @@ async fn refusals_have_their_codes_and_say_when_to_try_again() {
     let server = serve(&data, "memory", &set);
     let code = async |message: ModelInferRequest| infer(&server, message).await.unwrap_err();
     let refused = code(raw("none", mlp_input(1))).await;
-    assert_eq!((refused.code(), refused.message()), (Code::NotFound, "no model `none`"));
+    assert_eq!(
+        (refused.code(), refused.message()),
+        (Code::NotFound, "unknown model `none`")
+    );
     let refused = code(raw("vision", entity_ids(&[4]))).await;
     assert_eq!(refused.code(), Code::NotFound, "{refused}");
     let refused = code(raw("mlp", entity_ids(&[1]))).await;

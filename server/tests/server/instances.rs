@@ -67,7 +67,7 @@ async fn a_model_that_states_nothing_has_a_session_for_each_core_and_one_over_al
         assert_eq!(layout(&server, model).await, (groups, "1".to_owned()));
         let line = server.logged(&[model, "1 session of 2 threads, 2 sessions of 1 thread"]);
         assert!(line.contains("2 cores (`runtime.instances.cores`"), "{line}");
-        assert!(line.contains("nothing is measured"), "{line}");
+        assert!(line.contains("measuring is disabled"), "{line}");
     }
     // Alone, one after the other, and together: every request is answered, and with its own answer.
     for seed in 0..20 {
@@ -85,7 +85,7 @@ async fn a_model_that_states_nothing_has_a_session_for_each_core_and_one_over_al
 async fn a_run_that_is_measured_is_told_with_what_was_chosen() {
     let data = data(&[("plain", None)]);
     let server = Server::start(&on_tier(&data, "memory"), &["runtime.instances.cores=2"]);
-    let line = server.logged(&["plain", "its config states no instances", "a run takes "]);
+    let line = server.logged(&["plain", "config states no instances", "a run takes "]);
     let (groups, _) = layout(&server, "plain").await;
     // The time of a run depends on the machine; the log names what is served.
     let sessions: u64 = groups.iter().map(|(count, _)| count).sum();
@@ -130,7 +130,7 @@ async fn a_server_that_is_bound_to_one_cpu_fits_to_one() {
         layout(&server, "plain").await,
         (vec![(1, "plain".to_owned())], "1".to_owned())
     );
-    let line = server.logged(&["plain", "its config states no instances"]);
+    let line = server.logged(&["plain", "config states no instances"]);
     assert!(
         line.contains("1 session of 1 thread") && line.contains("1 core (1 by affinity"),
         "{line}"
@@ -167,5 +167,5 @@ async fn what_a_config_states_is_not_fitted() {
         let stated = (vec![(count, model.to_owned())], threads.to_owned());
         assert_eq!(layout(&server, model).await, stated, "{model}");
     }
-    assert!(!server.log().contains("they are fitted"), "{}", server.log());
+    assert!(!server.log().contains("fitted sessions"), "{}", server.log());
 }

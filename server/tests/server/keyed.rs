@@ -158,7 +158,7 @@ async fn text_keys_are_looked_up_over_grpc() {
         .await
         .unwrap_err();
     assert_eq!(unknown.code(), tonic::Code::NotFound);
-    assert!(unknown.message().contains("no entity \"nobody\""), "{unknown}");
+    assert!(unknown.message().contains("unknown entity \"nobody\""), "{unknown}");
     let wrong = grpc::infer(&server, grpc::raw("ctr", entity_ids(&[7])))
         .await
         .unwrap_err();
@@ -177,7 +177,7 @@ async fn a_table_with_keys_is_refused_over_flight() {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
     assert!(
-        said.contains("features/ctr.rows") && said.contains("it has keys") && said.contains("any other tier"),
+        said.contains("features/ctr.rows") && said.contains("table has keys") && said.contains("another tier"),
         "{said}"
     );
 }
@@ -201,7 +201,7 @@ async fn uuids_and_scattered_integers_are_keys_too() {
     );
     let none = server.infer("ctr", keys(&["seven"])).await;
     assert!(
-        none.status == 400 && none.error().contains("no UUID"),
+        none.status == 400 && none.error().contains("invalid UUID"),
         "{}",
         none.error()
     );
@@ -212,7 +212,7 @@ async fn uuids_and_scattered_integers_are_keys_too() {
     assert_eq!(server.infer("ctr", entity_ids(&asked)).await.floats(), dense);
     let unknown = server.infer("ctr", entity_ids(&[7])).await;
     assert!(
-        unknown.status == 404 && unknown.error().contains("no entity 7"),
+        unknown.status == 404 && unknown.error().contains("unknown entity 7"),
         "{}",
         unknown.error()
     );

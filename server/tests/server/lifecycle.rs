@@ -38,7 +38,7 @@ fn wrong_starts_say_what_is_wrong_and_end_with_their_code() {
         (
             &["--tier", "memory", "--set", &set_root, "--set", "models=[\"none\"]"],
             1,
-            "no model `none`",
+            "unknown model `none`",
         ),
         (
             &[

@@ -153,14 +153,14 @@ async fn models_are_loaded_and_unloaded_by_request() {
     let reply = server.infer("adds", one()).await;
     assert_eq!(reply.status, 503);
     assert!(reply.error().contains("unloaded"), "{}", reply.text());
-    server.logged(&["its sessions are freed"]);
+    server.logged(&["freed the model's sessions"]);
     assert_eq!(server.post("/v2/repository/models/mlp/load", "").await.status, 200);
     assert_eq!(server.infer("mlp", mlp_input(2)).await.status, 200);
 
     for (path, body, status, named) in [
-        ("models/none/load", "", 404, "no model `none`"),
-        ("models/..%2Fmlp/load", "", 404, "no model"),
-        ("models/none/unload", "", 404, "no model `none`"),
+        ("models/none/load", "", 404, "unknown model `none`"),
+        ("models/..%2Fmlp/load", "", 404, "unknown model"),
+        ("models/none/unload", "", 404, "unknown model `none`"),
         ("models/mlp/load", "{", 400, "malformed body"),
         (
             "models/mlp/load",
@@ -229,7 +229,7 @@ async fn a_broken_version_is_refused_and_the_old_one_goes_on() {
         let entries = index(&server, "adds").await;
         assert_eq!((entries[0].0.as_str(), entries[0].1.as_str()), ("1", "READY"));
         assert!(
-            entries[0].2.contains("models/adds/1/model.onnx") && entries[0].2.contains("goes on"),
+            entries[0].2.contains("models/adds/1/model.onnx") && entries[0].2.contains("continues"),
             "{entries:?}"
         );
     }

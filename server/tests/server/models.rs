@@ -84,7 +84,7 @@ async fn a_request_larger_than_a_batch_is_cut_and_joined_again_where_its_config_
     assert!(
         too_many
             .error()
-            .contains("batch-size must be <= 4096 for 'echo', and it has 4097 rows"),
+            .contains("batch-size must be <= 4096 for 'echo', but it has 4097 rows"),
         "{}",
         too_many.text()
     );
@@ -223,7 +223,7 @@ async fn a_graph_without_a_batch_dimension_runs_request_by_request() {
     assert!(replies.iter().all(|reply| reply.floats() == [0.0, 2.0, 4.0, 6.0]));
     let reply = server.infer("fixed", input(3)).await;
     assert_eq!(reply.status, 400);
-    assert!(reply.error().contains("the model wants [2, 2]"), "{}", reply.text());
+    assert!(reply.error().contains("the model requires [2, 2]"), "{}", reply.text());
 }
 
 fn floats(values: &[f32]) -> Vec<u8> {

@@ -222,7 +222,7 @@ async fn every_error_is_json_and_no_coding_is_passed_over() {
                 .as_bytes(),
         );
         assert!(
-            said.starts_with("HTTP/1.1 400") && said.contains("`chunked` alone"),
+            said.starts_with("HTTP/1.1 400") && said.contains("only `chunked`"),
             "{said}"
         );
     }

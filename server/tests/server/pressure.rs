@@ -334,7 +334,7 @@ async fn large_requests_under_a_limit_of_memory_are_answered_or_refused() {
     // Without its config each request runs by itself, however many rows it has.
     std::fs::remove_file(data.path("models/mlp/config.toml")).unwrap();
     let mut server = Server::start_under(&["prlimit", "--as=1073741824"], &on_tier(&data, "memory"), &[]);
-    server.logged(&["memory, and what requests may hold of it", "ulimit -v"]);
+    server.logged(&["available memory, and the limit of requests", "ulimit -v"]);
     let request = server.infer_request("mlp", mlp_input(93_750));
     for _ in 0..2 {
         let requests = (0..24).map(|_| request.try_clone().unwrap().send());

@@ -83,7 +83,7 @@ async fn a_triton_repository_is_served_as_its_config_says() {
     std::fs::write(&config, TRITON_CONFIG).unwrap();
     std::fs::write(data.path("models/adds/config.toml"), "").unwrap();
     let reply = server.post("/v2/repository/models/adds/load", "").await;
-    assert!(reply.error().contains("keep one of them"), "{}", reply.text());
+    assert!(reply.error().contains("keep only one of them"), "{}", reply.text());
 }
 
 #[tokio::test]

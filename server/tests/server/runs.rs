@@ -55,7 +55,7 @@ async fn a_long_run_ends_with_its_deadline_and_the_next_request_is_answered() {
     };
     let (late, ()) = tokio::join!(long, others);
     assert_eq!(late.status, 504, "{}", late.text());
-    assert!(late.error().ends_with("its run was under way"), "{}", late.text());
+    assert!(late.error().ends_with("its run was in progress"), "{}", late.text());
     assert!(
         late.timings().get(Stage::Infer) > late.timings().get(Stage::Batch),
         "{late:?}"
@@ -76,7 +76,7 @@ async fn a_long_run_ends_with_its_deadline_and_the_next_request_is_answered() {
     assert_eq!(stats["inference_stats"]["fail"]["count"], 1, "{stats}");
     assert_eq!(stats["inference_stats"]["success"]["count"], 3, "{stats}");
     assert_eq!(stats["execution_count"], 3, "{stats}");
-    server.logged(&["a run was ended early"]);
+    server.logged(&["run interrupted"]);
 }
 
 #[tokio::test]
@@ -108,7 +108,11 @@ async fn a_full_queue_refuses_at_once_and_waiting_in_it_has_a_limit() {
     };
     let (running, (waited, refused)) = tokio::join!(running, others);
     assert_eq!(running.status, 504, "{}", running.text());
-    assert!(running.error().ends_with("its run was under way"), "{}", running.text());
+    assert!(
+        running.error().ends_with("its run was in progress"),
+        "{}",
+        running.text()
+    );
     assert_eq!(waited.status, 504, "{}", waited.text());
     assert!(
         waited.error().contains("`batching.queue_timeout_us`"),

@@ -92,7 +92,7 @@ fn a_folders_name_forges_no_line_of_the_log() {
     let forged = "2026-01-01T00:00:00Z ERROR forged";
     std::fs::create_dir(data.path(&format!("models/a\n{forged}"))).unwrap();
     let server = Server::start(&on_tier(&data, "nvme"), &[]);
-    let line = server.logged(&["left out of a listing"]);
+    let line = server.logged(&["skipped in listing"]);
     assert!(
         line.contains("folder=\"models\"") && line.contains(&format!("a\\n{forged}")),
         "{line}"
@@ -280,9 +280,9 @@ async fn an_open_server_on_the_network_is_warned_of() {
     let mut arguments = on_tier(&data, "memory");
     arguments.extend(["--listen".into(), "0.0.0.0:0".into()]);
     let server = Server::start(&arguments, &[]);
-    for named in ["access.token_file", "in the clear"] {
+    for named in ["access.token_file", "unencrypted"] {
         server.logged(&[named]);
     }
     let server = Server::start(&on_tier(&data, "memory"), &[]);
-    assert!(!server.log().contains("in the clear"), "{}", server.log());
+    assert!(!server.log().contains("unencrypted"), "{}", server.log());
 }

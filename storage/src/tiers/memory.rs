@@ -1,5 +1,5 @@
-//! Reference tier: objects in this process. In: bytes, or a directory to load. Out: slices of them, without a copy. It
-//! sets the noise floor and defines the behaviour of the other tiers; it knows nothing of them.
+//! Reference tier: objects in this process. In: bytes, or a directory to load. Out: slices of them, without a copy.
+//! Sets the noise floor and defines the behaviour of the other tiers; knows nothing of them.
 
 use crate::limits::check_ranges;
 use crate::tier::check_size;
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Instant;
 use tierlab_protocol::via::{Via, ViaSet};
 
-/// Objects in memory. A version is a number that every write in this tier counts up, so no two are equal.
+/// Objects in memory. A version is the number of the write that made it, so no two are equal.
 #[derive(Debug)]
 pub struct MemoryTier {
     location: String,
@@ -43,7 +43,7 @@ impl Stored {
 }
 
 impl MemoryTier {
-    /// An empty tier.
+    /// Creates an empty tier.
     pub fn new() -> Self {
         Self {
             location: "memory".to_owned(),
@@ -51,10 +51,10 @@ impl MemoryTier {
         }
     }
 
-    /// A tier holding every regular file below `root`, as it is now; later changes of the files are not seen.
+    /// Loads every regular file below `root`. Later changes of the files are not seen.
     ///
     /// # Errors
-    /// `root` is no directory, or a file cannot be read; the error names it.
+    /// Fails if `root` is not a directory or a file cannot be read; the error names it.
     pub async fn load(root: &Path) -> Result<Self, StorageError> {
         let location = format!("memory, filled from {}", root.display());
         let root = root.to_owned();
@@ -111,7 +111,7 @@ fn collect(folder: &Path, prefix: &str, files: &mut Vec<(ObjectPath, Bytes)>) ->
         let kind = entry.file_type().map_err(|e| failed(&at, &e))?;
         let name = entry.file_name();
         let Some(name) = name.to_str() else {
-            return Err(ErrorKind::Invalid.error(at.display(), "the name is not UTF-8"));
+            return Err(ErrorKind::Invalid.error(at.display(), "file name is not UTF-8"));
         };
         let below = if prefix.is_empty() {
             name.to_owned()
@@ -144,7 +144,7 @@ impl Tier for MemoryTier {
         let stored = self.state.read().get(&object.path)?.clone();
         let now = stored.describe(&object.path);
         if now != *object {
-            let detail = format!("was {} when looked up, is {} now", object.version, now.version);
+            let detail = format!("version was {} at the look-up, is {} now", object.version, now.version);
             return Err(ErrorKind::Changed.error(&object.path, detail));
         }
         let mut read = ReadMany {

@@ -12,7 +12,7 @@ mod source;
 
 use crate::{ErrorKind, StorageError};
 
-/// Configuration of the tier over key-value stores, in builds without the feature `redis`.
+/// Configuration of the key-value tier, in builds without the feature `redis`.
 #[cfg(not(feature = "redis"))]
 pub mod redis {
     mod config;
@@ -20,12 +20,12 @@ pub mod redis {
     pub use config::RedisConfig;
 }
 
-/// Default of a key, for `#[serde(default = "number::<4, u32>")]`.
+/// Default value of a key, for `#[serde(default = "number::<4, u32>")]`.
 pub(crate) fn number<const N: u32, T: From<u32>>() -> T {
     N.into()
 }
 
-/// Refuses keys of `object` that are 0.
+/// Checks that no key of `object` is 0.
 pub(crate) fn check_not_zero(object: &str, keys: &[(&str, u64)]) -> Result<(), StorageError> {
     match keys.iter().find(|(_, value)| *value == 0) {
         Some((key, _)) => Err(ErrorKind::Invalid.error(object, format!("`{key}` must be at least 1"))),
@@ -33,7 +33,7 @@ pub(crate) fn check_not_zero(object: &str, keys: &[(&str, u64)]) -> Result<(), S
     }
 }
 
-/// Default of a key that is true.
+/// Default value of a key that is true.
 pub(crate) const fn yes() -> bool {
     true
 }

@@ -40,7 +40,7 @@ impl Source {
         }
     }
 
-    /// Fills the front of `into` with bytes from `at` on, which must lie before the end. Blocks.
+    /// Fills the front of `into` with bytes from `at`, which must be before the end. Blocks.
     pub(super) fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
         let Some((file, _)) = &self.file else {
             let from = usize::try_from(at).map_err(io::Error::other)?;
@@ -50,7 +50,7 @@ impl Source {
         file.read_at(into, at)
     }
 
-    /// Piece at `at`, at most `len` bytes and none behind the end.
+    /// Piece at `at`: at most `len` bytes, not past the end.
     pub(super) async fn piece(&self, at: u64, len: u64) -> Result<Bytes, StorageError> {
         let len = len.min(self.size.saturating_sub(at));
         let Some((file, name)) = &self.file else {
@@ -64,7 +64,7 @@ impl Source {
             Ok(buffer.into())
         });
         read.await.map_err(|e| match e.kind() {
-            io::ErrorKind::UnexpectedEof => ErrorKind::Changed.error(name, "the file was cut short while it was read"),
+            io::ErrorKind::UnexpectedEof => ErrorKind::Changed.error(name, "the file was truncated while it was read"),
             _ => StorageError::from_io(name, &e),
         })
     }

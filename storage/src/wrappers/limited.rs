@@ -1,5 +1,5 @@
-//! Tier with a maximum object size. In: a tier, and the largest object that is read whole. Out: the same tier, whose
-//! larger objects cannot be looked up. So a size reported by a tier never causes an allocation of that size.
+//! Tier with a maximum object size. In: a tier, and the largest object that is read whole. Out: the same tier, in which
+//! look-ups of larger objects fail. So a size reported by a tier never causes an allocation of that size.
 
 use crate::device::DeviceReads;
 use crate::{ErrorKind, Object, ObjectPath, Read, ReadMany, StorageError, Tier, TierInfo};
@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Tier that refuses to look up objects above a size.
+/// Tier that rejects look-ups of objects above a size.
 pub struct Limited {
     inner: Arc<dyn Tier>,
     max_bytes: u64,
@@ -31,7 +31,7 @@ impl Tier for Limited {
         let object = self.inner.stat(path).await?;
         if object.size > self.max_bytes {
             let (size, max, key) = (object.size, self.max_bytes, self.key);
-            let detail = format!("the tier says that it has {size} bytes; `{key}` allows {max}");
+            let detail = format!("object of {size} bytes exceeds the limit of {max}; raise `{key}`");
             return Err(ErrorKind::Invalid.error(path, detail).told_to_clients());
         }
         Ok(object)

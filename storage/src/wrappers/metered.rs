@@ -1,7 +1,7 @@
 //! Tier with counted and timed reads. In: a tier and its metrics. Out: the same tier, counted.
 //!
-//! The counts are those of reads that reached the tier, without those that a stage below served from its folder. Reads
-//! that failed or whose caller went away are counted at the next read, if the tier can report them
+//! The counts are those of reads that reached the tier, excluding reads that a stage below served from its folder.
+//! Reads that failed or were cancelled are counted at the next read, if the tier can report them
 //! ([`Tier::take_unreported`]).
 
 use crate::metrics::TierMetrics;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tierlab_protocol::via::ViaSet;
 
-/// A tier whose reads are counted and timed. Reads whose future is dropped are not timed.
+/// Tier whose reads are counted and timed. Cancelled reads are not timed.
 pub struct Metered {
     inner: Arc<dyn Tier>,
     metrics: TierMetrics,
@@ -42,19 +42,18 @@ impl Metered {
     }
 }
 
-/// Handed out only if the tier below reads into device memory.
+/// Used only if the tier below reads into device memory.
 #[async_trait]
 impl DeviceReads for Metered {
     fn ordinal(&self) -> u32 {
-        // Handed out only if the tier below has a device.
+        // Called only if the tier below has a device.
         self.inner.device().map_or(u32::MAX, DeviceReads::ordinal)
     }
 
     async fn read_to_device(&self, object: &Object, ranges: &[Range<u64>]) -> Result<Landed, StorageError> {
-        let below = self
-            .inner
-            .device()
-            .ok_or_else(|| ErrorKind::Unsupported.error(&object.path, "this tier does not read into device memory"))?;
+        let below = self.inner.device().ok_or_else(|| {
+            ErrorKind::Unsupported.error(&object.path, "the tier does not support reads into device memory")
+        })?;
         let started = Instant::now();
         let read = below
             .read_to_device(object, ranges)

@@ -1,7 +1,8 @@
-//! Wrappers: each a tier around a tier. In: a tier, a config and the metrics. Out: the tier that a server reads from.
+//! Wrappers: each is a tier around a tier. In: a tier, a config and the metrics. Out: the tier that a server reads
+//! from.
 //!
 //! The order is `cache(metered(staged(emulated(tier))))`. [`open`](crate::open()) adds the inner wrappers of a tier's
-//! TOML, `emulated` and `staged`. [`compose`] adds the rest: the tier's metrics count reads that reach the opened tier,
+//! TOML, `emulated` and `staged`. [`compose`] adds the rest. The tier's metrics count reads that reach the opened tier;
 //! the cache's metrics count its own hits and misses.
 
 pub use crate::metrics::{
@@ -27,7 +28,7 @@ pub mod staged;
 /// Wraps a tier: always metered, and cached if `cache` has a capacity.
 ///
 /// # Errors
-/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for an invalid cache configuration, naming the key.
+/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for an invalid cache configuration; names the key.
 pub fn compose(
     tier: Arc<dyn Tier>,
     role: Role,
@@ -48,20 +49,20 @@ pub fn compose(
 pub struct WrapperConfig {
     /// A remote service emulated over the tier.
     pub emulated: Option<EmulatedConfig>,
-    /// Copies of read bytes on a local folder.
+    /// Copies of read bytes in a local folder.
     pub staged: Option<StagedConfig>,
-    /// A cache in memory, for [`compose`]: whoever reads from the tier knows if rows or whole files.
+    /// Cache in memory, for [`compose`]: only the reader knows if it reads rows or whole files.
     pub cache: Option<CacheConfig>,
 }
 
 impl WrapperConfig {
-    /// The names of the tables.
+    /// Names of the wrappers' tables.
     pub(crate) const TABLES: [&str; 3] = ["emulated", "staged", "cache"];
 
     /// Wraps a tier as `staged(emulated(tier))`, with the configured wrappers only.
     ///
     /// # Errors
-    /// Fails if a table is invalid, or if a folder cannot be used for staging; the error names the key.
+    /// Fails if a table is invalid, or if a folder cannot be used for staging; names the key.
     pub(crate) async fn wrap(
         &self,
         tier: Arc<dyn Tier>,

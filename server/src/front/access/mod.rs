@@ -1,10 +1,9 @@
 //! Authorisation: a bearer token for all calls, and a separate one for loading and unloading models. Without a token, no
 //! foreign web page may change anything ([`pages`]).
 //!
-//! In: the tokens of the configuration, and a request's head. Out: the request, or a refusal with 401 or 403 (for gRPC, the
-//! matching statuses).
-//! Tokens are stored as SHA-256 and compared in constant time; they are never printed. Health is open to all, since probes have
-//! no token. The page at `/` is open too and asks for a token where its content needs one.
+//! In: the tokens of the configuration, and a request's head. Out: the request, or a refusal with 401 or 403 (for gRPC,
+//! the matching statuses). Tokens are stored as SHA-256, compared in constant time, and never printed. Health calls are
+//! open, since probes have no token. The page at `/` is open too and asks for a token if its content needs one.
 
 mod pages;
 
@@ -23,7 +22,7 @@ use tonic::Status;
 
 pub(crate) use pages::Hosts;
 
-/// Calls that need no token: the path, or what it begins with.
+/// Paths or path prefixes of calls that need no token.
 const OPEN: [&str; 5] = [
     "/v2/health/live",
     "/v2/health/ready",
@@ -31,9 +30,9 @@ const OPEN: [&str; 5] = [
     "/inference.GRPCInferenceService/ServerLive",
     "/inference.GRPCInferenceService/ServerReady",
 ];
-/// The page for people. It needs no token, as it tells nothing of the server; what it asks for does.
+/// Path of the page for people. It needs no token because it contains no information about the server; its requests do.
 pub(crate) const PAGE: &str = "/";
-/// Calls that manage models, by what their paths begin with.
+/// Path prefixes of calls that manage models.
 const ADMIN: [&str; 3] = [
     "/v2/repository/models/",
     "/inference.GRPCInferenceService/RepositoryModelLoad",
@@ -45,19 +44,19 @@ pub(crate) fn is_open(path: &str) -> bool {
     OPEN.iter().any(|open| path.starts_with(open))
 }
 
-/// A token, known by its digest.
+/// Token, stored as its digest.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Secret([u8; 32]);
 
 impl Secret {
-    /// Takes a token; white space around it is not part of it.
+    /// Takes a token; ignores surrounding white space.
     ///
     /// # Errors
-    /// Nothing, or characters that no header carries.
+    /// Fails for an empty token, or for characters not allowed in a header.
     pub(crate) fn new(token: &str) -> Result<Self, String> {
         let token = token.trim();
         if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err("a token is one word of visible ASCII characters".into());
+            return Err("invalid token: use one word of visible ASCII characters".into());
         }
         Ok(Self(Sha256::digest(token).into()))
     }
@@ -65,7 +64,7 @@ impl Secret {
     /// Reads a token from a file.
     ///
     /// # Errors
-    /// A file that cannot be read or holds no token.
+    /// Fails if the file cannot be read or holds no valid token.
     pub(crate) fn read(path: &Path) -> Result<Self, String> {
         let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
         Self::new(&text).map_err(|e| format!("{}: {e}", path.display()))
@@ -83,25 +82,25 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The tokens.
+/// Configured tokens.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Access {
-    /// For every call; without it they are open.
+    /// Token for all calls; without it they are open.
     pub(crate) token: Option<Secret>,
-    /// For calls that manage models, and good for all others; without it, they are calls like others.
+    /// Token for calls that manage models, also valid for all others. Without it, they are treated like other calls.
     pub(crate) admin: Option<Secret>,
-    /// Names by which it may be called to change something without a token.
+    /// Host names by which the server may be called to change something without a token.
     pub(crate) hosts: Hosts,
 }
 
-/// Why a call is refused.
+/// Reason why a call is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Denied {
-    /// No token, or none that is known.
+    /// Missing or unknown token.
     Unknown,
-    /// A token that is good for other calls.
+    /// Valid token, but not for this call.
     NotAdmin,
-    /// No token, and maybe a web page's.
+    /// No token, and possibly a web page's call.
     Foreign(Foreign),
 }
 
@@ -124,7 +123,7 @@ impl Access {
         if self.token.is_some() || self.admin.is_some() {
             self.allows_token(path, headers)?;
         }
-        // A request that came in with a token is no page's.
+        // A request with a token is not a web page's.
         let with_token =
             self.token.is_some() || (self.admin.is_some() && ADMIN.iter().any(|admin| path.starts_with(admin)));
         if !with_token && pages::changes(request.method(), path) {
@@ -150,7 +149,7 @@ impl Access {
             let is_known = known && presented.is_some();
             return Err(if is_known { Denied::NotAdmin } else { Denied::Unknown });
         }
-        // Looked at last: what passes with its token does not pay for it.
+        // Checked last, so that requests with a token do not pay for it.
         if known || path == PAGE {
             Ok(())
         } else {
@@ -159,7 +158,7 @@ impl Access {
     }
 }
 
-/// The token of an `Authorization: Bearer` header.
+/// Token of an `Authorization: Bearer` header.
 fn presented(headers: &HeaderMap) -> Option<&[u8]> {
     let value = headers.get(AUTHORIZATION)?.as_bytes();
     let (scheme, token) = value.split_at_checked(7)?;
@@ -172,7 +171,10 @@ fn refuse(front: Front, denied: Denied) -> Response {
             StatusCode::UNAUTHORIZED,
             "send the token as `Authorization: Bearer TOKEN`",
         ),
-        Denied::NotAdmin => (StatusCode::FORBIDDEN, "this call needs the token for managing models"),
+        Denied::NotAdmin => (
+            StatusCode::FORBIDDEN,
+            "this call requires the token for managing models",
+        ),
         Denied::Foreign(foreign) => (StatusCode::FORBIDDEN, foreign.advice()),
     };
     if front == Front::Grpc {

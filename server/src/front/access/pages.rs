@@ -1,9 +1,9 @@
-//! Web pages: what a browser may be made to send by a page that is not this server's own.
+//! Protection against web pages: requests that a browser may send for a page of another site.
 //!
-//! In: the head of a call that changes something. Out: whether a page elsewhere may have sent it, and what to set where
-//! its sender is no page. A browser names such a page in three ways: in `Origin`, in `Sec-Fetch-Site`, and, where the
-//! page has had its own name point here (DNS rebinding), in `Host`. Other clients send the first two never, and in `Host`
-//! the name by which they know the server. A call with a token is past this: no page knows one, and browsers add none.
+//! In: the head of a call that changes something. Out: whether a page of another site may have sent it, with advice if
+//! the sender is not a page. A browser identifies such a page in `Origin`, in `Sec-Fetch-Site` and, if the page's own
+//! name points here (DNS rebinding), in `Host`. Other clients never send the first two, and send the server's name in
+//! `Host`. Calls with a token are not checked: no page knows one, and browsers do not add it.
 
 use http::header::{HOST, ORIGIN};
 use http::uri::Authority;
@@ -12,7 +12,7 @@ use std::net::IpAddr;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Calls that change something, or would in Triton, by what their paths begin with.
+/// Path prefixes of calls that change something, or would in Triton.
 const CHANGES: [&str; 10] = [
     "/v2/repository/models/",
     "/v2/logging",
@@ -25,14 +25,14 @@ const CHANGES: [&str; 10] = [
     "/inference.GRPCInferenceService/SystemSharedMemory",
     "/inference.GRPCInferenceService/CudaSharedMemory",
 ];
-/// The same, by what the paths of one model end with.
+/// Path suffixes of such calls on a model.
 const MODEL_CHANGES: &str = "/trace/setting";
 const MODELS: &str = "/v2/models/";
 
 /// True if a call changes state.
 pub(super) fn changes(method: &Method, path: &str) -> bool {
     if *method != Method::POST {
-        // Nothing is changed by another method.
+        // Other methods change nothing.
         return false;
     }
     match path.strip_prefix(MODELS) {
@@ -41,31 +41,31 @@ pub(super) fn changes(method: &Method, path: &str) -> bool {
     }
 }
 
-/// The names by which the server may be called where no token is asked for.
+/// Names by which the server may be called without a token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Hosts(Vec<String>);
 
 impl Hosts {
-    /// Loopback's names and addresses, and these.
+    /// Loopback names and addresses, and `names`.
     ///
     /// # Errors
-    /// One that is no name or address, or has a port.
+    /// Fails for an invalid name or address, or one with a port.
     pub(crate) fn new(names: impl IntoIterator<Item = String>) -> Result<Self, String> {
         let names = names.into_iter().map(|name| {
             let bare = name.parse::<Authority>().ok();
             let bare = bare.filter(|host| host.as_str() == host.host());
             let host = bare.map(|host| plain(host.host())).filter(|host| !host.is_empty());
-            // An address of version 6 has brackets in a URL, and may stand here without.
+            // IPv6 addresses have brackets in a URL, but may be given without.
             let address = || name.parse::<IpAddr>().ok().map(|address| address.to_string());
             address().or(host).ok_or(name)
         });
         let names = names.collect::<Result<_, String>>();
         names
             .map(Self)
-            .map_err(|name| format!("`{name}` is no host's name or address without a port"))
+            .map_err(|name| format!("invalid host: `{name}`; use a name or address without a port"))
     }
 
-    /// Refuses a call that a web page elsewhere may have sent.
+    /// Refuses a call that a web page of another site may have sent.
     pub(super) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Foreign> {
         let target = uri.authority().map(Authority::as_str);
         let mut hosts = Vec::with_capacity(2);
@@ -103,7 +103,8 @@ impl Hosts {
     }
 }
 
-/// True if nothing but a port follows the host. `Authority::host` drops everything else too, as in `[::1].example`.
+/// True if the host is followed by nothing but a port. `Authority::host` drops everything else too, as in
+/// `[::1].example`.
 fn has_only_port(authority: &Authority) -> bool {
     let named = authority.as_str();
     let named = named.rsplit_once('@').map_or(named, |(_, named)| named);
@@ -112,7 +113,7 @@ fn has_only_port(authority: &Authority) -> bool {
     behind.is_empty() || behind.strip_prefix(':').is_some_and(is_port)
 }
 
-/// A host as it is compared: small letters, no brackets, no dot at its end.
+/// Host in a form for comparison: lower case, no brackets, no trailing dot.
 fn plain(host: &str) -> String {
     let host = host
         .strip_prefix('[')
@@ -125,12 +126,12 @@ fn plain(host: &str) -> String {
     }
 }
 
-/// Why a call may be a web page's.
+/// Reason why a call may be a web page's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Foreign {
     /// The `Host` header names an unknown host.
     Host,
-    /// The page is another server's.
+    /// The page is of another origin.
     Page,
 }
 
@@ -139,12 +140,12 @@ impl Foreign {
     pub(super) const fn advice(self) -> &'static str {
         match self {
             Self::Host => {
-                "a call that changes the server came for a host that it does not know as its own, as from a web page whose \
-                 name was made to point here: call it by 127.0.0.1 or localhost, list its name in `access.allowed_hosts`, or \
+                "unknown host in a call that changes the server, as from a web page whose name \
+                 points here: use 127.0.0.1 or localhost, list its name in `access.allowed_hosts`, or \
                  set `access.admin_token_file` and send the token"
             }
             Self::Page => {
-                "a call that changes the server came from a web page of another origin (`Origin`, `Sec-Fetch-Site`): send it \
+                "call that changes the server from a web page of another origin (`Origin`, `Sec-Fetch-Site`): send it \
                  from a program, or set `access.admin_token_file` and send the token"
             }
         }

@@ -1,9 +1,10 @@
-//! A stream with limits on its client: it has to send something soon after it connected, and to read what is written to it.
+//! Stream with limits on its client: it has to send something soon after it connected, and to read what is written to
+//! it.
 //!
-//! In: a stream. Out: the protocol that is spoken on it; then the same stream, with an error of the kind `TimedOut` for a
-//! client that reads so slowly that 64 KiB take longer than the write timeout. The time between requests and the heads of
-//! requests are left to the protocol. A client that shuts down its sending side counts as gone, since nothing on the wire
-//! tells `shutdown` from `close`: hyper ends the connection, and the work for its request is dropped.
+//! In: a stream. Out: its protocol, then the same stream. Fails with `TimedOut` if a client reads so slowly that 64 KiB
+//! take longer than the write timeout. The protocols limit the time between requests and of request heads. A client
+//! that shuts down its sending side counts as gone, since `shutdown` and `close` look the same on the wire: hyper ends
+//! the connection, and the work for its request is dropped.
 
 use super::activity::Activity;
 use std::io::{self, IoSlice};
@@ -16,30 +17,29 @@ use tokio::time::{Sleep, sleep, timeout};
 
 /// HTTP/2 connection preface.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// A client that took this much is given the whole write timeout again.
+/// Bytes read by a client that restart its write timeout.
 pub(super) const PROGRESS_BYTES: usize = 64 << 10;
 /// Byte stream below a connection.
 pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Transport for S {}
 
-/// The protocol of a connection.
+/// Protocol of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protocol {
     Http1,
     Http2,
 }
 
-/// The stream.
 pub(super) struct GuardedStream<S> {
     stream: S,
     activity: Arc<Activity>,
     write_timeout: Duration,
-    /// Bytes read to detect the protocol, and how many of them were handed on.
+    /// Bytes read to detect the protocol, and how many of them were passed on.
     opening: [u8; PREFACE.len()],
     opening_len: usize,
     reread: usize,
-    /// Since a write had to wait, until everything is written or enough was.
+    /// Set while a write waits, until everything or enough is written.
     stall: Option<Stall>,
 }
 
@@ -61,13 +61,13 @@ impl<S: Transport> GuardedStream<S> {
         }
     }
 
-    /// Finds out which protocol the client speaks, by its first bytes. They are read again.
+    /// Detects the client's protocol from its first bytes, which are read again afterwards.
     ///
     /// # Errors
-    /// A client that does not send enough within `limit`; a stream that fails.
+    /// Fails if the client does not send enough within `limit`, or if the stream fails.
     pub(super) async fn protocol(&mut self, limit: Duration) -> io::Result<Protocol> {
         let protocol = timeout(limit, self.read_opening()).await;
-        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the client connected and sent nothing");
+        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "client connected but sent nothing");
         protocol.map_err(late)?
     }
 
@@ -86,7 +86,7 @@ impl<S: Transport> GuardedStream<S> {
         }
     }
 
-    /// Takes note of a write; a pending one becomes an error when it has been waiting for too long.
+    /// Records a write; a pending write fails once it has waited too long.
     fn written(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if written.is_pending() {
             return self.wait(cx);
@@ -111,7 +111,7 @@ impl<S: Transport> GuardedStream<S> {
         ready!(stall.limit.as_mut().poll(cx));
         Poll::Ready(Err(io::Error::new(
             io::ErrorKind::TimedOut,
-            "the client does not take its reply",
+            "client does not read its reply",
         )))
     }
 
@@ -157,7 +157,7 @@ impl<S: Transport> AsyncWrite for GuardedStream<S> {
         self.stream.is_write_vectored()
     }
 
-    /// The protocols flush once all that they have is written.
+    /// The protocols flush once all they have is written.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let flushed = Pin::new(&mut this.stream).poll_flush(cx);

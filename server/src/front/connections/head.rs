@@ -1,7 +1,7 @@
-//! Checks of a request's head: a proper request names its host and delimits its body in exactly one way.
+//! Checks of a request's head: a valid request names its host and delimits its body in exactly one way.
 //!
-//! In: a request's head. Out: nothing, or what is wrong with it. hyper refuses contradictory headers and closes the connection
-//! after a request with both a length and chunks.
+//! In: a request's head. Out: nothing, or what is wrong with it. hyper refuses contradictory headers and closes the
+//! connection after a request with both a length and chunks.
 
 use http::header::{HOST, TRANSFER_ENCODING};
 use http::uri::Authority;
@@ -12,26 +12,26 @@ pub(super) fn check<B>(request: &Request<B>) -> Result<(), &'static str> {
     check_host(request).and_then(|()| check_framing(request.headers()))
 }
 
-/// Checks what a request says of its host. HTTP/1.1 needs the header `Host` exactly once (RFC 9112, section 3.2); HTTP/1.0
-/// does without. In HTTP/2 `:authority` stands for it, and a `Host` beside it says the same (RFC 9113, section 8.3.1).
+/// Checks the host of a request. HTTP/1.1 requires the header `Host` exactly once (RFC 9112, section 3.2); HTTP/1.0
+/// does not. In HTTP/2 `:authority` replaces it, and a `Host` beside it must match (RFC 9113, section 8.3.1).
 fn check_host<B>(request: &Request<B>) -> Result<(), &'static str> {
     let mut hosts = request.headers().get_all(HOST).iter();
     let (host, second) = (hosts.next(), hosts.next());
     if second.is_some() {
-        return Err("the header `Host` is given more than once");
+        return Err("duplicate header `Host`");
     }
     let version = request.version();
     let Some(host) = host else {
         return match version {
-            Version::HTTP_11 => Err("HTTP/1.1 needs the header `Host`"),
+            Version::HTTP_11 => Err("missing header `Host`, required by HTTP/1.1"),
             _ => Ok(()),
         };
     };
     if !is_host(host) {
-        return Err("the header `Host` is not a name or an address, with or without a port");
+        return Err("invalid header `Host`: use a name or address, with or without a port");
     }
     match request.uri().authority() {
-        // A request of HTTP/1 for a whole URL is for that, whatever `Host` says.
+        // In HTTP/1 the host of an absolute URL overrides `Host`.
         Some(authority) if version == Version::HTTP_2 && !names(host, authority) => {
             Err("`:authority` and the header `Host` differ")
         }
@@ -39,7 +39,7 @@ fn check_host<B>(request: &Request<B>) -> Result<(), &'static str> {
     }
 }
 
-/// Bytes of hosts without brackets. A table, because every request is checked.
+/// Bytes allowed in hosts without brackets. A table, because every request is checked.
 const HOST_BYTES: [bool; 256] = {
     let (mut table, marks) = ([false; 256], b"-._~%!$&'()*+,;=:");
     let mut byte = 0;
@@ -55,7 +55,7 @@ const HOST_BYTES: [bool; 256] = {
     table
 };
 
-/// True if the value is a valid host. An empty value is sent for a target without a host. Behind an address in brackets
+/// True if the value is a valid host. An empty value is sent for a target without a host. After an address in brackets
 /// only a port may follow.
 fn is_host(value: &HeaderValue) -> bool {
     let mut parts = value.as_bytes().split(|&byte| byte == b']');
@@ -73,15 +73,15 @@ fn names(host: &HeaderValue, authority: &Authority) -> bool {
     host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes())
 }
 
-/// Checks the codings of a body in HTTP/1. Only `chunked` is spoken, once (RFC 9112, section 6.1): hyper looks for it at the
-/// end of the list and passes over the others, so that their bytes would be taken for the body's.
+/// Checks the transfer codings of a body in HTTP/1. Only a single `chunked` is supported (RFC 9112, section 6.1): hyper
+/// looks for it at the end of the list and ignores the others, so that their bytes would be taken for the body's.
 fn check_framing(headers: &HeaderMap) -> Result<(), &'static str> {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     let is_chunked = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"chunked");
     match (codings.next(), codings.next()) {
         (None, _) => Ok(()),
         (Some(coding), None) if is_chunked(coding) => Ok(()),
-        _ => Err("the header `Transfer-Encoding` is not `chunked` alone: no other coding is spoken here"),
+        _ => Err("unsupported header `Transfer-Encoding`: use only `chunked`"),
     }
 }
 

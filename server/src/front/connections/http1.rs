@@ -20,7 +20,7 @@ pub(super) fn builder(bounds: &Bounds) -> http1::Builder {
     builder
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.header_timeout)
-        // A hundred headers at most is hyper's own bound: to set one, whatever it is, fills two lists for each request.
+        // hyper's own limit of 100 headers is kept: setting any limit makes it fill two lists for each request.
         .max_buf_size(MAX_HEAD_BYTES);
     builder
 }
@@ -37,7 +37,7 @@ pub(super) async fn serve<S: Transport, R: Routes>(
         async move { Ok::<_, Infallible>(answered.await) }
     });
     let mut connection = pin!(server.http1.serve_connection(TokioIo::new(stream), service));
-    // A task of its own: a connection is polled several times for each request, and then looks at one flag.
+    // A separate task, because a connection is polled several times for each request, and then only reads a flag.
     let mut dismissed = tokio::spawn({
         let (activity, patience) = (Arc::clone(activity), server.bounds.header_timeout);
         async move { dismissal(&activity, patience).await }

@@ -1,7 +1,7 @@
-//! Addresses to listeners, and the files that their connections need.
+//! Listeners, and the open-file limit for their connections.
 //!
-//! In: an address and how many may wait to be taken; the bounds of connections. Out: a listener; bounds that fit the
-//! process's limit of open files, which is raised as far as it goes.
+//! In: an address and a backlog; the bounds of connections. Out: a listener; bounds that fit the process's limit of
+//! open files, which is raised as far as possible.
 
 use crate::values::Millis;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -12,16 +12,17 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket};
 
-/// Connections that were told to end and have not yet, at most: above it, none is accepted before one of them is gone.
+/// Maximum connections that were told to end and have not yet. Above it, new ones are accepted only once one of them is
+/// closed.
 pub(super) const MAX_LEAVING: usize = 16;
-/// Files kept for everything but connections: tiers, models, the log. Fewer where the limit is low.
+/// Files reserved for everything but connections: tiers, models, the log. Fewer if the limit is low.
 const OTHER_FILES: u64 = 256;
 
-/// Listens on an address. The kernel lets `backlog` connections wait to be taken, or `net.core.somaxconn` where that is
-/// less; std and tokio have no say in it.
+/// Listens on an address. The kernel lets `backlog` connections wait to be accepted, or `net.core.somaxconn` if that is
+/// less; std and tokio do not offer this setting.
 ///
 /// # Errors
-/// An address that cannot be listened on.
+/// Fails if the address is unavailable.
 pub fn listen(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
@@ -32,13 +33,13 @@ pub fn listen(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
     socket.listen(backlog)
 }
 
-/// Raises the process's limit of open files to what it may be, and lowers the bounds of connections to what fits into it;
-/// each of `fronts` listeners has such bounds. Says so in the log.
+/// Raises the process's limit of open files to its maximum, and lowers the bounds of connections to what fits into it;
+/// each of `fronts` listeners has such bounds. Logs both.
 pub(crate) fn fit_files(bounds: Bounds, fronts: u64) -> Bounds {
     let limit = match raise_files() {
         Ok(limit) => limit,
         Err(error) => {
-            tracing::warn!(%error, "the limit of open files is not known: `connections.max` may be more than there are");
+            tracing::warn!(%error, "cannot read the limit of open files: `connections.max` may exceed it");
             return bounds;
         }
     };
@@ -48,13 +49,13 @@ pub(crate) fn fit_files(bounds: Bounds, fronts: u64) -> Bounds {
             max = fitting.max,
             wanted = bounds.max,
             files = limit,
-            "`connections.max` is lowered to what the limit of open files allows: raise it (`ulimit -Hn`, LimitNOFILE=)"
+            "lowered `connections.max` to the limit of open files: raise that limit (`ulimit -Hn`, LimitNOFILE=)"
         );
     }
     fitting
 }
 
-/// The limit after it was raised.
+/// Raises the limit and returns it.
 fn raise_files() -> nix::Result<u64> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     if soft >= hard {
@@ -62,11 +63,11 @@ fn raise_files() -> nix::Result<u64> {
     }
     match setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
         Ok(()) => {
-            tracing::info!(from = soft, to = hard, "the limit of open files is raised");
+            tracing::info!(from = soft, to = hard, "raised the limit of open files");
             Ok(hard)
         }
         Err(error) => {
-            tracing::warn!(%error, soft, hard, "the limit of open files cannot be raised");
+            tracing::warn!(%error, soft, hard, "cannot raise the limit of open files");
             Ok(soft)
         }
     }
@@ -93,18 +94,18 @@ fn fitting(bounds: Bounds, fronts: u64, limit: u64) -> Bounds {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Bounds {
-    /// Open connections at most.
+    /// Maximum open connections.
     pub(crate) max: usize,
-    /// Maximum connections of one client address; by default a share of `max`.
+    /// Maximum connections of one client address (default: a share of `max`).
     pub(crate) max_per_address: Option<usize>,
-    /// Further connections, on which only requests for the server's health are answered.
+    /// Additional connections, on which only health requests are answered.
     pub(crate) health_places: usize,
-    /// Connections that may wait to be taken.
+    /// Maximum connections that wait to be accepted.
     pub(crate) backlog: u32,
-    /// For a request's head to arrive; a connection without a request is closed after it.
+    /// Time limit of a request's head, in milliseconds; also closes connections without a request.
     #[serde(rename = "header_timeout_ms", with = "Millis")]
     pub(crate) header_timeout: Duration,
-    /// For a client to take the next part of a reply.
+    /// Time limit for a client to read the next part of a reply, in milliseconds.
     #[serde(rename = "write_timeout_ms", with = "Millis")]
     pub(crate) write_timeout: Duration,
 }
@@ -123,7 +124,7 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// Maximum connections of one client address: by default enough for a proxy in front of all clients, but never all.
+    /// Maximum connections of one client address (default: enough for a proxy in front of all clients, but never all).
     pub(crate) fn per_address(&self) -> usize {
         let share = self.max - self.max / 4;
         self.max_per_address.unwrap_or(share)

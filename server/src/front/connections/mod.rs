@@ -1,8 +1,8 @@
-//! Connections: accepting them, speaking HTTP/1.1 and HTTP/2 on them, and closing those that only take up room.
+//! Connections: accepting them, speaking HTTP/1.1 and HTTP/2 on them, and closing idle or slow ones.
 //!
-//! In: a listener, the routes, bounds. Out: requests to the routes. A connection whose client sends or reads too slowly, or
-//! sends nothing for long, is closed here. When there are as many as may be, the one that has been idle longest is closed to
-//! make room. Knows nothing of models or of what the routes do.
+//! In: a listener, the routes, bounds. Out: requests to the routes. A connection whose client sends or reads too
+//! slowly, or sends nothing for long, is closed here. At the maximum number of connections, the one that has been idle
+//! longest is closed to make room. Knows nothing of models or of the routes' work.
 
 mod activity;
 mod bodies;
@@ -35,12 +35,12 @@ pub use listen::listen;
 pub(crate) use listen::{Bounds, fit_files};
 pub(crate) use tls::{Tls, TlsFiles};
 
-/// The longest pause after `accept` failed, when the process is out of file descriptors, say.
+/// Maximum pause after `accept` failed, as when the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Maximum time that replies may wait for their client while other requests lack memory, and the interval of this check.
 const FULL_PATIENCE: Duration = Duration::from_secs(1);
 const FULL_PAUSE: Duration = Duration::from_millis(100);
-/// The same trouble is logged once in this time.
+/// Interval in which the same trouble is logged at most once.
 const LOG_PAUSE: Duration = Duration::from_secs(10);
 
 /// Settings of a listener.
@@ -48,23 +48,23 @@ const LOG_PAUSE: Duration = Duration::from_secs(10);
 pub(crate) struct ListenerConfig {
     pub(crate) bounds: Bounds,
     pub(crate) access: Access,
-    /// Without it, connections are in the clear.
+    /// TLS acceptor; without it, connections are unencrypted.
     pub(crate) tls: Option<Tls>,
 }
 
-/// Listener with the routes that its requests go to.
+/// Listener and the routes of its requests.
 pub(crate) struct Endpoint<R> {
     pub(crate) listener: TcpListener,
     pub(crate) routes: R,
     pub(crate) listener_config: ListenerConfig,
     /// Receiver of request spans, if tracing is on.
     pub(crate) telemetry: Option<Arc<Telemetry>>,
-    /// Its admission counts replies until they are sent.
+    /// Pipeline whose admission counts replies until they are sent.
     pub(crate) pipeline: Pipeline,
 }
 
 impl<R: Routes> Endpoint<R> {
-    /// Serves until `drain` says `true` (or its sender is gone), then lets every connection finish its requests; ends
+    /// Serves until `drain` is `true` or its sender is dropped, then lets every connection finish its requests; ends
     /// with the last connection.
     pub(crate) async fn serve(self, mut drain: watch::Receiver<bool>) {
         let ListenerConfig { bounds, access, tls } = self.listener_config;
@@ -101,7 +101,7 @@ impl<R: Routes> Endpoint<R> {
     }
 }
 
-/// The next connection that may stay; none when there was none to accept, or no room for it.
+/// Accepts a connection; `None` if accepting failed or there is no room for it.
 async fn accept(listener: &TcpListener, register: &Arc<Register>, throttle: &LogBudget) -> Option<(TcpStream, Entry)> {
     if register.too_many_leaving() {
         register.wait_for_leave(ACCEPT_PAUSE).await;
@@ -112,7 +112,7 @@ async fn accept(listener: &TcpListener, register: &Arc<Register>, throttle: &Log
         Err(error) if is_of_the_connection(&error) => return None,
         Err(error) => {
             if throttle.spend().is_some() {
-                tracing::warn!(%error, "accept failed: if file descriptors ran out, the connection that was idle longest is closed");
+                tracing::warn!(%error, "accept failed; closing the connection that was idle longest if file descriptors ran out");
             }
             register.evict_longest_idle();
             register.wait_for_leave(ACCEPT_PAUSE).await;
@@ -122,7 +122,7 @@ async fn accept(listener: &TcpListener, register: &Arc<Register>, throttle: &Log
     let entry = register.enter(address.ip());
     let crowded = entry.as_ref().is_none_or(|entry| entry.activity.for_health);
     if crowded && throttle.spend().is_some() {
-        tracing::warn!("every connection is busy: new ones may only ask for health (`connections.max`)");
+        tracing::warn!("all connections are busy: new ones may only request health; raise `connections.max`");
     }
     Some((stream, entry?))
 }
@@ -136,7 +136,7 @@ fn is_of_the_connection(error: &io::Error) -> bool {
     )
 }
 
-/// While replies hold all the memory there is for them, closes the connections whose clients do not read theirs.
+/// While replies hold all the memory available for them, closes the connections whose clients do not read theirs.
 async fn close_unread(register: Arc<Register>, admission: Arc<Admission>) {
     let throttle = LogBudget::new(1, LOG_PAUSE);
     loop {
@@ -144,7 +144,7 @@ async fn close_unread(register: Arc<Register>, admission: Arc<Admission>) {
         while admission.replies_are_full() {
             if register.evict_fullest(FULL_PATIENCE) {
                 if throttle.spend().is_some() {
-                    tracing::warn!("no memory for replies: connections whose clients do not read theirs are closed");
+                    tracing::warn!("no memory for replies: closing connections whose clients do not read theirs");
                 }
                 tokio::task::yield_now().await;
             } else {
@@ -154,7 +154,7 @@ async fn close_unread(register: Arc<Register>, admission: Arc<Admission>) {
     }
 }
 
-/// Serves one connection, in the clear or after its handshake.
+/// Serves a connection, unencrypted or after its handshake.
 async fn serve_connection<R: Routes>(server: &Arc<Server<R>>, stream: TcpStream, activity: &Arc<Activity>) {
     let Some(tls) = &server.tls else {
         return serve_stream(server, stream, activity).await;
@@ -170,7 +170,7 @@ async fn serve_connection<R: Routes>(server: &Arc<Server<R>>, stream: TcpStream,
     }
 }
 
-/// Serves one connection to its end, in the protocol that its client speaks.
+/// Serves a connection to its end, in its client's protocol.
 async fn serve_stream<S: Transport, R: Routes>(server: &Arc<Server<R>>, stream: S, activity: &Arc<Activity>) {
     let mut stream = GuardedStream::new(stream, server.bounds.write_timeout, Arc::clone(activity));
     let protocol = tokio::select! {

@@ -22,15 +22,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tonic::Status;
 
-/// Bytes of a request's head at most; the smallest buffer that hyper allows is 8 KiB.
+/// Maximum bytes of a request's head; hyper's smallest allowed buffer is 8 KiB.
 pub(super) const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// Bytes of a head that are not counted: one of a usual client has fewer.
+/// Bytes of a head that are not counted; the heads of usual clients are smaller.
 const FREE_HEAD_BYTES: usize = 4 << 10;
 /// Approximate memory of an open HTTP/2 stream with a body: task, table entry and frame buffer.
 const STREAM_BYTES: usize = 24 << 10;
 
-/// Time that a connection may take to close after it was asked to. A connection with a request may finish it.
+/// Time in which a connection must close after it was told to. A connection with a request may finish it.
 pub(super) const FAREWELL: Duration = Duration::from_secs(1);
 
 /// State shared by all connections.
@@ -45,8 +45,8 @@ pub(super) struct Server<R> {
 }
 
 impl<R: Routes> Server<R> {
-    /// Counts a large head, and a stream with a body, for as long as the request is under way: HTTP/2 has hundreds of them
-    /// on a connection, and their clients may take their time.
+    /// Counts a large head, and a stream with a body, as long as the request is in progress: an HTTP/2 connection has
+    /// hundreds of them, and their clients may take their time.
     fn count(&self, request: &Request<Body>) -> Result<Option<Account>, Refusal> {
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
         let headers = request.headers().iter();
@@ -64,7 +64,7 @@ impl<R: Routes> Server<R> {
         account.add(bytes).map(|()| Some(account))
     }
 
-    /// Why a request is not answered by the routes, where it is not.
+    /// Reason why a request is not answered by the routes, if any.
     fn refusal(&self, request: &Request<Body>, activity: &Activity, probe: bool) -> Option<Refusal> {
         if let Err(what) = head::check(request) {
             return Some(Refusal::bad(what));
@@ -73,9 +73,9 @@ impl<R: Routes> Server<R> {
             return None;
         }
         let what = if activity.for_health {
-            format!("{} connections are open, the most taken", self.bounds.max)
+            format!("{} connections are open, the limit", self.bounds.max)
         } else if self.pipeline.admission.replies_are_full() {
-            "replies that their clients have not taken hold all the memory there is for them".to_owned()
+            "unread replies hold all the memory available for replies".to_owned()
         } else {
             return None;
         };
@@ -98,8 +98,8 @@ impl<R: Routes> Server<R> {
     }
 }
 
-/// Answers a request that came on a connection. The future is boxed where it is made: it has some kilobytes, and hyper
-/// moves the one that it is given three times.
+/// Answers a request of a connection. The future is boxed at once: it has some kilobytes, and hyper moves it three
+/// times.
 pub(super) fn answer<R: Routes>(
     server: Arc<Server<R>>,
     request: Request<Body>,
@@ -117,7 +117,7 @@ pub(super) fn answer<R: Routes>(
             async |request: Request<Body>| match server.refusal(&request, &activity, probe) {
                 Some(refusal) => server.refuse(refusal, request.version()),
                 None => match counted {
-                    // A probe is answered whatever is held.
+                    // A probe is answered regardless of held memory.
                     Err(refusal) if !probe => server.refuse(refusal, request.version()),
                     _counted => server.access.answer(&server.routes, request).await,
                 },
@@ -132,7 +132,7 @@ pub(super) fn answer<R: Routes>(
     })
 }
 
-/// Ends when a connection has to end: it was asked to, or has been silent for `patience`.
+/// Ends when a connection has to end: it was told to, or has been silent for `patience`.
 pub(super) async fn dismissal(activity: &Activity, patience: Duration) -> Dismissal {
     tokio::select! {
         dismissal = activity.dismissed() => dismissal,

@@ -1,7 +1,7 @@
-//! TLS: certificates and keys from PEM files to what a listener needs.
+//! TLS: loads certificates and keys from PEM files for a listener.
 //!
-//! In: paths. Out: an acceptor that offers HTTP/2 and HTTP/1.1, and asks clients for certificates where a CA for them is
-//! named. Files are read once, at the start.
+//! In: paths. Out: an acceptor that offers HTTP/2 and HTTP/1.1, and requires client certificates if a CA for them is
+//! set. Files are read once, at the start.
 
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -19,11 +19,11 @@ use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TlsFiles {
-    /// The server's certificate, and those between it and its root.
+    /// Server certificate and its intermediate certificates.
     pub(crate) certificate: Option<PathBuf>,
-    /// Its key.
+    /// Private key of the certificate.
     pub(crate) key: Option<PathBuf>,
-    /// Clients must show a certificate that one of these has signed.
+    /// CA certificates; clients must show a certificate signed by one of them.
     pub(crate) client_ca: Option<PathBuf>,
 }
 
@@ -41,14 +41,14 @@ impl TlsFiles {
     /// Reads the files; `None` if there are none.
     ///
     /// # Errors
-    /// A certificate without its key; a file that cannot be read, holds nothing of its kind, or does not fit the others. The
-    /// message names it.
+    /// Fails if a certificate has no key, or if a file cannot be read, contains no PEM item of its kind, or does not
+    /// match the others. The message names it.
     pub(crate) fn open(&self) -> Result<Option<Tls>, String> {
         let (certificate, key) = match (&self.certificate, &self.key) {
             (Some(certificate), Some(key)) => (certificate, key),
             (None, None) if self.client_ca.is_none() => return Ok(None),
             _ => {
-                let what = "`tls.certificate` and `tls.key` are set together, and `tls.client_ca` only with them";
+                let what = "set `tls.certificate` and `tls.key` together, and `tls.client_ca` only with them";
                 return Err(what.into());
             }
         };
@@ -83,7 +83,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let read = CertificateDer::pem_file_iter(path).map_err(|e| at(&e))?;
     let certificates = read.collect::<Result<Vec<_>, _>>().map_err(|e| at(&e))?;
     if certificates.is_empty() {
-        return Err(at(&"holds no certificate in PEM"));
+        return Err(at(&"contains no PEM certificate"));
     }
     Ok(certificates)
 }

@@ -1,8 +1,8 @@
-//! Calls: their messages are read here, their replies are laid behind their frames' prefixes by tonic.
+//! Calls: reads their messages, and encodes their replies with tonic's framing.
 //!
-//! In: a request of a method. Out: its response. Every message of every method comes through [`IncomingMessages`], so that
-//! all of them are bounded in size and time and counted on an account. The methods decide how they are answered; the pipeline
-//! writes its replies itself, so that its stages show what that costs.
+//! In: a request of a method. Out: its response. Every message of every method comes through [`IncomingMessages`], so
+//! that all are bounded in size and time and counted on an account. The methods decide how they are answered; the
+//! pipeline writes its replies itself, so that its stages show that cost.
 
 use super::frames::Limit;
 use super::incoming_messages::{CallKind, IncomingMessages};
@@ -24,16 +24,16 @@ use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, En
 use tonic::server::Grpc;
 use tonic::{Status, Streaming};
 
-/// Bytes of a message that is no infer request at most.
+/// Maximum size of a message other than an infer request.
 const SMALL: Limit = Limit {
     bytes: 64 << 10,
     set_by: "fixed for this method",
 };
-/// Maximum memory per byte of a small message while it is read: an empty string is two bytes and 24 in a growing list; a map
-/// entry is five bytes and a few hundred.
+/// Maximum memory per byte of a small message while it is read: an empty string is two bytes and 24 in a growing list;
+/// a map entry is five bytes and a few hundred.
 const SMALL_RATIO: usize = 64;
 
-/// Answers a call with the replies of `answered`. A compression that is not supported is refused before.
+/// Answers a call with the replies of `answered`. Refuses unsupported compressions first.
 pub(super) async fn answer<A, F, R>(
     state: SharedState,
     request: Request,
@@ -49,7 +49,7 @@ where
     let (head, body) = request.into_parts();
     let incoming = IncomingMessages::new(body, &head.headers, state, kind, limit);
     let mut grpc = wire(&head.headers);
-    // tonic calls it once, with a stream that is empty: the messages were taken out of the body.
+    // tonic calls it once, with an empty stream: the messages were taken out of the body.
     let mut once = Some((answered, incoming));
     let service = tower::service_fn(move |_: tonic::Request<Streaming<()>>| {
         let call = once.take();
@@ -67,7 +67,7 @@ where
     }
 }
 
-/// The one small message of a call, and the account that it is on.
+/// Reads the single small message of a call. Returns it with its account.
 async fn small<Q: Message + Default>(incoming: IncomingMessages, state: &SharedState) -> Result<(Q, Account), Status> {
     let (message, mut account) = incoming.only().await?;
     let counted = account.add(message.len().saturating_mul(SMALL_RATIO));
@@ -85,7 +85,7 @@ fn encoded(message: &impl Message) -> Bytes {
     message.encode_to_vec().into()
 }
 
-/// A method with one small message each way.
+/// Method with one small message each way.
 pub(super) fn unary<Q, R, F, RequestOutcome>(handler: F) -> MethodRouter<SharedState>
 where
     Q: Message + Default + 'static,
@@ -104,7 +104,7 @@ where
     })
 }
 
-/// A method with one small message, answered by any number of them.
+/// Method with one small message, answered by any number of messages.
 pub(super) async fn watching<Q, R>(
     state: SharedState,
     request: Request,
@@ -124,11 +124,11 @@ where
     answer(state, request, CallKind::Unary, SMALL, answered).await
 }
 
-/// Hands replies through.
+/// Passes replies through.
 #[derive(Debug, Clone, Copy, Default)]
 struct RawCodec;
 
-/// A reply, on its account until it is laid into the body.
+/// Encoded reply, counted on its account until it is in the body.
 pub(super) struct EncodedReply(pub(super) Bytes, pub(super) Account);
 
 impl Codec for RawCodec {
@@ -169,12 +169,12 @@ impl Decoder for RawCodec {
     }
 }
 
-/// A call's wire format: both compressions are read, and used for replies where the request used one.
+/// Wire format of a call: both compressions are supported, and used for replies if the request used one.
 fn wire(headers: &HeaderMap) -> Grpc<RawCodec> {
     let grpc = Grpc::new(RawCodec)
         .accept_compressed(CompressionEncoding::Gzip)
         .accept_compressed(CompressionEncoding::Deflate);
-    // Most clients say that they accept every compression; only those that compress want to pay for it.
+    // Most clients accept every compression, but only those that compress want to pay for it.
     if is_compressed(headers) {
         grpc.send_compressed(CompressionEncoding::Gzip)
             .send_compressed(CompressionEncoding::Deflate)
@@ -189,8 +189,8 @@ fn is_compressed(headers: &HeaderMap) -> bool {
         .is_some_and(|encoding| encoding != "identity")
 }
 
-/// A body that tonic compresses as it is asked for. Its frames are made off the async threads: to compress a large message
-/// takes long.
+/// Body that tonic compresses on demand. Its frames are made off the async threads: compressing a large message takes
+/// long.
 struct CompressedBody(Reply);
 
 impl HttpBody for CompressedBody {
@@ -198,7 +198,7 @@ impl HttpBody for CompressedBody {
     type Error = Status;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        // The size of the message is not known here.
+        // The size of the message is unknown here.
         offload_large(LARGE_BYTES, || Pin::new(&mut self.0).poll_frame(cx))
     }
 

@@ -1,7 +1,7 @@
-//! The methods beside inference: health, metadata, configuration, statistics, the repository, settings, shared memory; and gRPC's
-//! own health service, for load balancers and orchestrators.
+//! Methods other than inference: health, metadata, configuration, statistics, the repository, settings, shared memory;
+//! and gRPC's own health service, for load balancers and orchestrators.
 //!
-//! In: small messages. Out: what the documents over HTTP say, as messages.
+//! In: small messages. Out: the contents of the HTTP documents, as messages.
 
 use super::calls::{unary, watching};
 use crate::front::state::{Phase, SharedState};
@@ -21,7 +21,7 @@ use tierlab_protocol::grpc::messages::{
 };
 use tonic::Status;
 
-/// Every method, by name.
+/// All methods, by name.
 pub(super) fn methods() -> Vec<(&'static str, MethodRouter<SharedState>)> {
     vec![
         ("ServerLive", unary(server_live)),
@@ -61,7 +61,7 @@ async fn server_ready(state: SharedState, _: Empty) -> Result<ReadyResponse, Sta
     Ok(ReadyResponse { ready })
 }
 
-/// A model that is not there is not ready, as Triton says too.
+/// An unknown model is not ready, as in Triton.
 async fn model_ready(state: SharedState, request: ModelRequest) -> Result<ReadyResponse, Status> {
     let ready = state.model_ready(&target(request)).unwrap_or(false);
     Ok(ReadyResponse { ready })
@@ -155,7 +155,7 @@ async fn log_settings(_: SharedState, request: LogSettings) -> Result<LogSetting
     })
 }
 
-/// Status and unregister: there are no regions, and none that could be forgotten.
+/// Status and unregister of shared memory: no region is ever registered.
 async fn nothing(_: SharedState, _: Empty) -> Result<Empty, Status> {
     Ok(Empty {})
 }
@@ -187,7 +187,7 @@ pub(super) async fn check_health(
     request: HealthCheckRequest,
 ) -> Result<HealthCheckResponse, Status> {
     match serving_status(&state, &request.service) {
-        ServingStatus::ServiceUnknown => Err(Status::not_found("no such service")),
+        ServingStatus::ServiceUnknown => Err(Status::not_found("unknown service")),
         status => Ok(health_response(status)),
     }
 }
@@ -201,7 +201,7 @@ pub(super) async fn watch_health(
     watching(state, request, replies).await
 }
 
-/// The status now, and each one that differs from the last. Ends when the server drains, so that the connection can.
+/// Current status, and each change. Ends when the server drains, so that the connection can.
 fn changes(state: SharedState, service: String) -> BoxStream<'static, HealthCheckResponse> {
     let next = |(state, service, last): (SharedState, String, Option<ServingStatus>)| async move {
         loop {

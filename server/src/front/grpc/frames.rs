@@ -1,7 +1,7 @@
-//! gRPC's framing: where one message ends and the next begins.
+//! gRPC's framing: message boundaries.
 //!
-//! In: chunks of a body, however they are cut. Out: messages, in pieces that share the chunks' memory, one when it is asked
-//! for: a chunk may hold thousands of empty ones. Source: "Length-Prefixed Message" in
+//! In: chunks of a body, cut anywhere. Out: messages, in pieces that share the chunks' memory, one per call: a chunk
+//! may hold thousands of empty ones. Source: "Length-Prefixed Message" in
 //! <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>.
 
 use crate::front::body_pieces::BodyPieces;
@@ -9,10 +9,10 @@ use crate::request::{Reason, Refusal};
 use bytes::{Buf, Bytes};
 use tierlab_protocol::infer::Data;
 
-/// Bytes before each message: whether it is compressed, and its length.
+/// Bytes before each message: its compression flag and its length.
 const PREFIX_BYTES: usize = 5;
 
-/// Bytes of a message at most.
+/// Maximum size of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limit {
     pub(super) bytes: usize,
@@ -32,9 +32,9 @@ pub(super) struct Framed {
 pub(super) struct FrameDecoder {
     limit: Limit,
     prefix: [u8; PREFIX_BYTES],
-    /// Bytes of the prefix that have come; 0 between messages.
+    /// Received bytes of the prefix; 0 between messages.
     prefix_len: usize,
-    /// Bytes of the message that have not come.
+    /// Bytes of the message that have not arrived.
     missing: usize,
     pieces: BodyPieces,
     /// Received bytes that are not cut into messages yet.
@@ -53,16 +53,16 @@ impl FrameDecoder {
         }
     }
 
-    /// Takes the next chunk, once all messages of the one before were taken.
+    /// Adds the next chunk, once all messages of the previous one were taken.
     pub(super) fn push(&mut self, chunk: Bytes) {
-        debug_assert!(self.chunk.is_empty(), "the chunk before is cut");
+        debug_assert!(self.chunk.is_empty(), "the previous chunk is used up");
         self.chunk = chunk;
     }
 
-    /// The next message that is whole; none where more has to come first.
+    /// Next complete message; `None` if more bytes are needed.
     ///
     /// # Errors
-    /// A message above the limit, known from its prefix, or one whose prefix is none.
+    /// Fails for a message above the limit, known from its prefix, or with an invalid prefix.
     pub(super) fn next_message(&mut self) -> Result<Option<Framed>, Refusal> {
         while self.chunk.has_remaining() {
             if self.prefix_len < PREFIX_BYTES {
@@ -94,12 +94,12 @@ impl FrameDecoder {
         self.missing = u32::from_be_bytes(length) as usize;
         if self.missing > self.limit.bytes {
             let (bytes, Limit { bytes: limit, set_by }) = (self.missing, self.limit);
-            let what = format!("the message has {bytes} bytes, the most taken is {limit} ({set_by})");
+            let what = format!("message of {bytes} bytes exceeds the limit of {limit} ({set_by})");
             return Err(Refusal::new(Reason::TooLarge, what));
         }
         if compressed > 1 {
             return Err(Refusal::bad(format!(
-                "a message begins with {compressed}, which is neither 0 nor 1"
+                "invalid compression flag: {compressed}; use 0 or 1"
             )));
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! The gRPC front: `inference.GRPCInferenceService` as Triton and KServe speak it, and gRPC's health service.
 //!
-//! In: gRPC calls, routed by their paths. Out: messages, or a status with what the client can do about it. Infer calls go
-//! through the same pipeline as over HTTP; nothing here knows how a request is answered.
+//! In: gRPC calls, routed by their paths. Out: messages, or a status with advice for the client. Infer calls use the
+//! same pipeline as HTTP; nothing here knows how a request is answered.
 
 mod calls;
 mod documents;
@@ -19,7 +19,7 @@ use calls::unary;
 use tierlab_protocol::grpc::{SERVICE, health as health_messages};
 use tonic::Status;
 
-/// Every method.
+/// Router of all methods.
 pub(crate) fn router(state: SharedState) -> Router {
     let mut router = Router::new()
         .route(&path(SERVICE, "ModelInfer"), post(infer::infer))
@@ -38,5 +38,5 @@ fn path(service: &str, method: &str) -> String {
 
 async fn no_method(request: Request) -> Response {
     let path: String = request.uri().path().chars().take(128).collect();
-    Status::unimplemented(format!("no method `{path}`")).into_http()
+    Status::unimplemented(format!("unknown method `{path}`")).into_http()
 }

@@ -1,18 +1,17 @@
 //! Refusals as gRPC statuses.
 //!
-//! In: a refusal. Out: the code that says the same, with `google.rpc.RetryInfo` and `grpc-retry-pushback-ms` where trying
-//! again may help.
+//! In: a refusal. Out: the matching code, with `google.rpc.RetryInfo` and `grpc-retry-pushback-ms` if a retry may help.
 
 use crate::request::Refusal;
 use tierlab_protocol::grpc::status::retry_details;
 use tonic::Status;
 use tonic::metadata::{MetadataMap, MetadataValue};
 
-/// Bytes of a message on the wire at most: clients take 8 KiB of metadata by default, and what can be tried again has the
-/// message twice.
+/// Maximum bytes of a message on the wire: clients accept 8 KiB of metadata by default, and a retryable status holds
+/// the message twice.
 const MAX_MESSAGE_BYTES: usize = 2 << 10;
 
-/// A message whose end is left out where it is too long for metadata, in which most marks are written as three bytes.
+/// Shortens a message that is too long for metadata, in which most punctuation takes three bytes.
 fn shortened(mut message: String) -> String {
     let on_wire = |mark: char| {
         if mark.is_ascii_alphanumeric() {

@@ -1,7 +1,7 @@
-//! gzip and deflate, of requests and of replies.
+//! gzip and deflate, for requests and replies.
 //!
-//! In: headers and a body in pieces. Out: the body inflated within the limits, or a reply deflated where the client asked for
-//! it and it is worth it. The memory for either is counted before it is taken.
+//! In: headers and a body in pieces. Out: the body inflated within the limits, or a reply deflated if the client
+//! accepts it and it is worth it. Memory for either is counted before it is used.
 
 use crate::request::{Account, Reason, Refusal};
 use bytes::Buf;
@@ -31,38 +31,38 @@ impl Coding {
             Ok("gzip" | "x-gzip") => Ok(Self::Gzip),
             Ok("deflate") => Ok(Self::Deflate),
             _ => Err(Refusal::bad(format!(
-                "Content-Encoding {value:?} is none of gzip, deflate, identity"
+                "unsupported Content-Encoding {value:?}: use gzip, deflate or identity"
             ))),
         }
     }
 }
 
-/// A header that may stand once: of two, somebody before the server might have read the other.
+/// Header that must be unique: if it is duplicate, a proxy before the server might have read the other value.
 pub(super) fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a HeaderValue>, Refusal> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
-        (_, Some(_)) => Err(Refusal::bad(format!("the header {name} is given more than once"))),
+        (_, Some(_)) => Err(Refusal::bad(format!("header {name} given more than once"))),
         (value, None) => Ok(value),
     }
 }
 
-/// Bytes of a piece of what is inflated.
+/// Size of a piece of inflated data.
 const PIECE_BYTES: usize = 256 << 10;
-/// The first piece is so many times what came, so that a small body costs little.
+/// Ratio of the first piece to the received size, so that a small body costs little.
 const USUAL_RATIO: usize = 4;
-/// A body may inflate to this much whatever it was sent as; above it, to so many times its size. Text and numbers stay far
-/// below it; what is above it is mostly zeros, or an attack. Apache's `DeflateInflateRatioLimit` is the same.
+/// Inflated size allowed for every body; above it, at most [`MAX_RATIO`] times its received size. Text and numbers stay
+/// far below that ratio; more is mostly zeros, or an attack. Apache's `DeflateInflateRatioLimit` is the same.
 const FREE_BYTES: usize = 8 << 20;
 const MAX_RATIO: usize = 200;
-/// Members of a gzip body at most: each costs its reader a new start.
+/// Maximum members of a gzip body: each restarts its reader.
 const MAX_MEMBERS: usize = 4096;
 
 pub(super) fn too_large(limit: usize) -> Refusal {
-    let what = format!("the body is larger than {limit} bytes, as many as `admission.max_body_bytes` lets it have");
+    let what = format!("body exceeds {limit} bytes, the limit of `admission.max_body_bytes`");
     Refusal::new(Reason::TooLarge, what)
 }
 
-/// A body as it was before it was compressed.
+/// Inflates a body.
 pub(crate) fn inflate(coding: Coding, body: &Data, limit: usize, account: &mut Account) -> Result<Data, Refusal> {
     let packed = body.reader().reader();
     let mut reader: Box<dyn Read + '_> = match coding {
@@ -82,7 +82,7 @@ pub(crate) fn inflate(coding: Coding, body: &Data, limit: usize, account: &mut A
         account.add(size)?;
         let mut piece = Vec::with_capacity(size);
         let read = (&mut reader).take(size as u64).read_to_end(&mut piece);
-        read.map_err(|e| Refusal::bad(format!("the body is no valid {coding:?} data: {e}")))?;
+        read.map_err(|e| Refusal::bad(format!("body is not valid {coding:?} data: {e}")))?;
         let ended = piece.len() < size;
         len += piece.len();
         if len > limit {
@@ -90,7 +90,7 @@ pub(crate) fn inflate(coding: Coding, body: &Data, limit: usize, account: &mut A
         }
         if len > most {
             let what = format!(
-                "the body has {} bytes and inflates to more than {MAX_RATIO} times as many: send it as it is",
+                "body of {} bytes inflates to more than {MAX_RATIO} times its size: send it uncompressed",
                 body.len()
             );
             return Err(Refusal::new(Reason::TooLarge, what));
@@ -99,12 +99,12 @@ pub(crate) fn inflate(coding: Coding, body: &Data, limit: usize, account: &mut A
         if ended {
             return Ok(out);
         }
-        // One byte over the limit is enough to see that it is too much.
+        // One byte above the limit suffices to detect an excess.
         size = (2 * size).min(PIECE_BYTES).min(limit - len + 1);
     }
 }
 
-/// All members of a gzip body, one behind the other (RFC 1952, 2.2). What follows the last one is an error.
+/// Reads all members of a gzip body in order (RFC 1952, 2.2). Data after the last is an error.
 struct GzipMembers<R> {
     member: Option<GzDecoder<R>>,
     read: usize,
@@ -134,7 +134,7 @@ impl<R: BufRead> Read for GzipMembers<R> {
                 break;
             }
             if self.read == MAX_MEMBERS {
-                return Err(io::Error::other(format!("it has more than {MAX_MEMBERS} members")));
+                return Err(io::Error::other(format!("more than {MAX_MEMBERS} members")));
             }
             self.member = Some(GzDecoder::new(packed));
         }
@@ -142,20 +142,20 @@ impl<R: BufRead> Read for GzipMembers<R> {
     }
 }
 
-/// A zlib stream, behind which nothing may follow (RFC 1950 has no members).
+/// zlib stream that must not be followed by other data (RFC 1950 has no members).
 struct SingleStream<R>(ZlibDecoder<R>);
 
 impl<R: BufRead> Read for SingleStream<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let read = self.0.read(out)?;
         if read == 0 && !out.is_empty() && !self.0.get_mut().fill_buf()?.is_empty() {
-            return Err(io::Error::other("more bytes follow its end"));
+            return Err(io::Error::other("trailing bytes after its end"));
         }
         Ok(read)
     }
 }
 
-/// Replies below this go as they are: a packet holds them either way.
+/// Minimum size of a reply to compress: smaller ones fit into a packet either way.
 const MIN_DEFLATED_BYTES: usize = 1024;
 impl Coding {
     /// Compression of the reply: the first supported coding of the client's list that it does not exclude.
@@ -185,8 +185,8 @@ impl Coding {
 /// Bytes compressed between two checks of the memory.
 const STEP_BYTES: usize = 256 << 10;
 
-/// Compresses a reply's body in a coding that the client accepts, where it is worth it; with the value of `Content-Encoding`.
-/// None where there was no room for it.
+/// Compresses a reply's body in an accepted coding if it is worth it. Returns it with the value of `Content-Encoding`;
+/// `None` if there was no room for it.
 pub(super) fn deflate(
     coding: Coding,
     body: Vec<Piece>,

@@ -1,6 +1,6 @@
-//! The documents of the protocol over HTTP: health, metadata, configuration, statistics, the index, settings, metrics.
+//! Documents of the protocol over HTTP: health, metadata, configuration, statistics, the index, settings, metrics.
 //!
-//! In: requests whose body does not matter. Out: JSON, and Prometheus text. What the documents say is decided elsewhere.
+//! In: requests whose body does not matter. Out: JSON, and Prometheus text. The contents are made elsewhere.
 
 use super::Named;
 use super::body::{self, COMPRESSION_WORK};
@@ -20,7 +20,7 @@ use tierlab_protocol::grpc::messages::{ReadyResponse, ServerLiveResponse};
 use tierlab_protocol::infer::{Encoded, Piece, Unlimited};
 use tierlab_protocol::metadata::ModelReady;
 
-/// Bytes of a small JSON body at most: options of the index, settings.
+/// Maximum size of a small JSON body: options of the index, settings.
 const MAX_OPTIONS_BYTES: usize = 64 << 10;
 
 fn answer<T: Serialize, E: IntoResponse>(document: Result<T, E>) -> Response {
@@ -76,7 +76,7 @@ pub(super) async fn all_stats(Shared(state): Shared<SharedState>) -> Response {
 /// Maximum memory per byte of such a body while it is read: a list element is two bytes, and 32 in a growing list.
 const OPTIONS_RATIO: usize = 64;
 
-/// The small JSON body of a management call, and the account that it is counted on. An empty body is all defaults.
+/// Reads the small JSON body of a management call. Returns it with its account. An empty body means defaults.
 async fn options<T>(state: &SharedState, request: Request) -> Result<(T, Account), Response>
 where
     T: for<'de> Deserialize<'de> + Default,
@@ -87,15 +87,12 @@ where
     let body = match tokio::time::timeout(body::DISCARD_TIME, body).await {
         Ok(Ok(body)) => body,
         Ok(Err(refusal)) if refusal.reason == Reason::TooLarge => {
-            let what = format!("the body: larger than {MAX_OPTIONS_BYTES} bytes");
+            let what = format!("body exceeds {MAX_OPTIONS_BYTES} bytes");
             return Err(error(StatusCode::BAD_REQUEST, what));
         }
         Ok(Err(refusal)) => return Err(refusal.into_response()),
         Err(_) => {
-            return Err(error(
-                StatusCode::REQUEST_TIMEOUT,
-                "the body did not arrive in time".into(),
-            ));
+            return Err(error(StatusCode::REQUEST_TIMEOUT, "body did not arrive in time".into()));
         }
     };
     if body.is_empty() {
@@ -120,14 +117,14 @@ pub(super) async fn index(Shared(state): Shared<SharedState>, request: Request) 
     Ok(json(StatusCode::OK, &state.manager.index(wanted.ready).await))
 }
 
-/// The body of a load or unload.
+/// Body of a load or unload.
 #[derive(Deserialize, Default)]
 struct ChangeOptions {
     #[serde(default)]
     parameters: BTreeMap<String, IgnoredAny>,
 }
 
-/// The names of the parameters of a load or unload. Where neither is allowed, the body is not read.
+/// Names of the parameters of a load or unload. If neither is allowed, the body is not read.
 async fn parameters(state: &SharedState, model: &str, request: Request) -> Result<(Vec<String>, Account), Response> {
     if let Err(refusal) = state.manager.allow_change(model) {
         body::discard(request.into_body()).await;
@@ -137,7 +134,7 @@ async fn parameters(state: &SharedState, model: &str, request: Request) -> Resul
     Ok((wanted.parameters.into_keys().collect(), account))
 }
 
-/// Tells what was loaded and where the time went; Triton's clients read no body here.
+/// Reports what was loaded and the time by stage; Triton's clients read no body here.
 pub(super) async fn load(
     Shared(state): Shared<SharedState>,
     Named(target): Named,
@@ -185,7 +182,7 @@ pub(super) async fn set_log_settings(
     Ok(answer(triton_settings::change_log(&wanted)))
 }
 
-/// No region is ever registered, so there is none to tell of.
+/// No region is ever registered, so the list is empty.
 pub(super) async fn shared_memory_status() -> Response {
     (StatusCode::OK, [(CONTENT_TYPE, JSON)], "[]").into_response()
 }
@@ -195,7 +192,7 @@ pub(super) async fn register_shared_memory(request: Request) -> Response {
     triton_settings::no_shared_memory().into_response()
 }
 
-/// There is nothing to unregister: the answer is success, as Triton's is.
+/// No region is ever registered; succeeds as in Triton.
 pub(super) async fn unregister_shared_memory(request: Request) -> Response {
     body::discard(request.into_body()).await;
     (StatusCode::OK, [(CONTENT_TYPE, JSON)], "{}").into_response()

@@ -1,7 +1,7 @@
 //! The HTTP front: the Open Inference Protocol v2 as KServe and Triton speak it, `/metrics`, and a page for people at `/`.
 //!
-//! In: HTTP requests. Out: replies; every error is `{"error": …}` with its status. Bodies are received here and handed to
-//! the pipeline; nothing here knows how a request is answered.
+//! In: HTTP requests. Out: replies; every error is `{"error": …}` with its status. Bodies are received here and passed
+//! to the pipeline; nothing here knows how a request is answered.
 
 mod body;
 pub(crate) mod coding;
@@ -23,7 +23,7 @@ use http::request::Parts;
 use http::{Method, StatusCode};
 use std::sync::Arc;
 
-/// Every route, and the short way to one of them.
+/// All routes, and the shortcut for infer requests.
 pub(crate) struct Routes {
     state: SharedState,
     router: Router,
@@ -46,8 +46,8 @@ impl Routes {
 impl crate::front::Routes for Routes {
     const FRONT: Front = Front::Http;
 
-    /// Most requests are inferences: they are spared the router's tables, boxes and maps. Both futures are boxed: the one
-    /// that they stand in is copied where a connection begins a request.
+    /// Most requests are inferences: they bypass the router's tables, boxes and maps. Both futures are boxed, because
+    /// the future that contains them is copied when a connection starts a request.
     async fn answer(&self, request: Request) -> Response {
         match shortcut::target(request.method(), request.uri().path()) {
             Some(target) => Box::pin(infer::answer(&self.state, &target, request)).await,
@@ -56,7 +56,7 @@ impl crate::front::Routes for Routes {
     }
 }
 
-/// The model that a path names, with its escapes taken out. An error in them is said as every error is.
+/// Model named in a path, unescaped. Extraction errors have the usual form.
 struct Named(Target);
 
 impl<S: Send + Sync> FromRequestParts<S> for Named {
@@ -75,11 +75,14 @@ async fn no_route(request: Request) -> Response {
     body::discard(body).await;
     error(
         StatusCode::NOT_FOUND,
-        format!("no route `{}`: /openapi.json lists them", shown(request.uri.path())),
+        format!(
+            "unknown route `{}`: see /openapi.json for the list",
+            shown(request.uri.path())
+        ),
     )
 }
 
-/// A path that is served, but not with this method. `Allow` is added by the router, which knows what would do.
+/// Answers a known path with an unsupported method. The router adds `Allow`, since it knows the supported ones.
 async fn other_method(request: Request) -> Response {
     let (request, body) = request.into_parts();
     body::discard(body).await;
@@ -88,7 +91,7 @@ async fn other_method(request: Request) -> Response {
     }
     let path = shown(request.uri.path());
     let what = format!(
-        "{} is not allowed on `{path}`: the header Allow says what is",
+        "{} is not allowed on `{path}`: use a method of the header Allow",
         request.method
     );
     error(StatusCode::METHOD_NOT_ALLOWED, what)

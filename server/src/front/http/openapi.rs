@@ -1,6 +1,7 @@
 //! The OpenAPI 3.1 document of the HTTP front.
 //!
-//! In: what the operations are, and the schemas of their bodies, in the files beside this one. Out: `/openapi.json`, built once.
+//! In: the operations and the schemas of their bodies, from the files beside this one. Out: `/openapi.json`, built
+//! once.
 
 use crate::front::JSON;
 use crate::front::state::SharedState;
@@ -55,7 +56,7 @@ fn document() -> Value {
     })
 }
 
-/// The names between braces of a path.
+/// Names between the braces of a path.
 fn placeholders(path: &str) -> impl Iterator<Item = &str> {
     path.split('/')
         .filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'))
@@ -69,7 +70,8 @@ fn described(operation: &Operation) -> Value {
     let content = |schema: &str| {
         let mut content = json!({"application/json": {"schema": reference(schema)}});
         if schema.starts_with("Infer") {
-            let binary = "the JSON part, whose length Inference-Header-Content-Length gives, then the binary tensors";
+            let binary =
+                "the JSON part, of the length given in Inference-Header-Content-Length, then the binary tensors";
             content["application/octet-stream"] =
                 json!({"schema": {"type": "string", "format": "binary", "description": binary}});
         }
@@ -94,21 +96,21 @@ fn described(operation: &Operation) -> Value {
 /// Body of a reply.
 #[derive(Deserialize)]
 enum ReplyBody {
-    /// JSON of a schema, by its name.
+    /// JSON, by name of its schema.
     #[serde(rename = "reply")]
     Json(String),
-    /// Text of a media type.
+    /// Text, by media type.
     #[serde(rename = "text")]
     Text(String),
 }
 
-/// One method of a path.
+/// Method of a path.
 #[derive(Deserialize)]
 struct Operation {
     summary: String,
-    /// The group of the protocol that it belongs to.
+    /// Group of the protocol.
     tag: String,
-    /// The schema of the request's body, by name; none where there is no JSON body.
+    /// Name of the request body's schema; `None` without a JSON body.
     request: Option<String>,
     #[serde(flatten)]
     reply: ReplyBody,

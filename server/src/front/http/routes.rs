@@ -1,5 +1,5 @@
-//! Every path that is served over HTTP, with its handlers. What the OpenAPI document says of them stands in `operations.json`;
-//! a test holds the two against each other.
+//! All HTTP paths with their handlers. The OpenAPI document describes them in `operations.json`; a test compares the
+//! two.
 
 use super::documents::*;
 use super::infer::infer;
@@ -8,7 +8,7 @@ use crate::front::access::PAGE;
 use crate::front::state::SharedState;
 use axum::routing::{MethodRouter, get, post};
 
-/// Everything that is served, by path.
+/// All handlers, by path.
 pub(super) fn routes() -> Vec<(String, MethodRouter<SharedState>)> {
     let mut routes = vec![
         (PAGE.to_owned(), page::serve()),
@@ -32,7 +32,7 @@ pub(super) fn routes() -> Vec<(String, MethodRouter<SharedState>)> {
             (format!("{base}/infer"), post(infer)),
         ]);
     }
-    // Triton's extensions that its clients ask for and that are not offered here: answered, and changes refused.
+    // Triton's extensions that its clients request but that are not offered here: answered, but changes are refused.
     let model_trace = get(model_trace_settings).post(set_trace_settings);
     routes.extend([
         ("/v2/logging".to_owned(), get(log_settings).post(set_log_settings)),

@@ -1,9 +1,9 @@
-//! ONNX Runtime's own log, as lines of this process's: with the model that a line is about, and on a session's thread with
-//! the request that it runs for.
+//! ONNX Runtime's log, forwarded to this process's log: with the model of a line and, on a session's thread, the
+//! current request.
 //!
-//! In: what the library has to say. Out: events of the target `onnxruntime`. Its warnings are `warn`; what it calls information
-//! is of interest to its developers and is `debug`. A request can make it speak in every run: what is said above `debug` is
-//! bounded, and how much was left out is said.
+//! In: the library's messages. Out: events of the target `onnxruntime`. Its warnings are `warn`; its information is for
+//! its developers and becomes `debug`. A request can cause messages in every run, so lines above `debug` are bounded,
+//! and the number left out is logged.
 
 use crate::log_budget::LogBudget;
 use ort::logging::{LogLevel, LoggerFunction};
@@ -12,13 +12,13 @@ use std::time::Duration;
 use tracing::Level;
 
 const TARGET: &str = "onnxruntime";
-/// Lines within one [`WINDOW`] at most.
+/// Maximum lines within one [`WINDOW`].
 const MAX_LINES: u32 = 50;
 const WINDOW: Duration = Duration::from_secs(1);
-/// A run that was ended says so as an error of its last operator, and the session says it too.
+/// Text of an interrupted run's error, reported by its last operator and again by the session.
 const ENDED: &str = "terminate flag";
 
-/// Takes the library's lines.
+/// Receives the library's messages.
 pub(super) fn logger() -> LoggerFunction {
     let budget = LogBudget::new(MAX_LINES, WINDOW);
     Arc::new(move |level, _category: &str, id: &str, location: &str, message: &str| {
@@ -32,7 +32,7 @@ pub(super) fn logger() -> LoggerFunction {
         if level <= Level::WARN {
             let Some(left_out) = budget.spend() else { return };
             if left_out > 0 {
-                tracing::warn!(target: TARGET, lines = left_out, "lines of ONNX Runtime were left out");
+                tracing::warn!(target: TARGET, lines = left_out, "omitted lines of ONNX Runtime");
             }
         }
         say(level, id, location, message);
@@ -53,7 +53,7 @@ pub(super) fn level() -> LogLevel {
 }
 
 fn say(level: Level, id: &str, location: &str, message: &str) {
-    // Sessions are called `NAME/VERSION`; the library itself has no such name.
+    // Sessions are named `NAME/VERSION`; the library itself has no such name.
     let (model, version) = id.split_once('/').unzip();
     match level {
         Level::ERROR => tracing::error!(target: TARGET, model, version, location, "{message}"),

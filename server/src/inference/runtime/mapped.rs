@@ -1,9 +1,9 @@
-//! Weights on a local disk, for ONNX Runtime to map into memory: it takes no tensor of 2 GiB or more any other way.
+//! Weights on a local disk, which ONNX Runtime maps into memory: its only way to load a tensor of 2 GiB or more.
 //!
-//! In: where, from which size of a tensor on, and how many bytes at most. Out: a folder for the files of one version,
-//! which goes when the version's sessions are built, and the room that its files take up for as long as sessions map them.
-//! A copy is made even of files that lie on a local disk already: theirs may be written to in place, which would change a
-//! model that is served, or, when a file is cut short, end the process.
+//! In: a folder, the tensor size from which weights are mapped, and a maximum of bytes. Out: a folder for the files of
+//! a version, removed when the version's sessions are built, and its disk space, reserved as long as sessions map the
+//! files. Even files on a local disk are copied: the originals may be overwritten in place, which would change a served
+//! model, or truncated, which would end the process.
 
 use nix::sys::statvfs::statvfs;
 use schemars::JsonSchema;
@@ -15,23 +15,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tempfile::TempDir;
 
-/// Bytes of one tensor that ONNX Runtime does not take from memory: it makes a protobuf message of each that it does.
+/// Size from which ONNX Runtime does not load a tensor from memory, because it makes a protobuf message of it.
 pub(crate) const NEVER_FROM_MEMORY_BYTES: u64 = 1 << 31;
-/// The beginning of the names of folders.
+/// Name prefix of the folders.
 const PREFIX: &str = "tierlab-weights-";
-/// Attempts at a folder of our own, which another server may take for one that a crash left behind.
+/// Maximum attempts to create a folder, which another server may remove as left over from a crash.
 const MAX_ATTEMPTS: usize = 8;
 
 /// `[runtime.weights]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct MappedConfig {
-    /// Bytes of one tensor from which on a version's weights are mapped; at most [`NEVER_FROM_MEMORY_BYTES`].
+    /// Tensor size in bytes from which a version's weights are mapped; at most [`NEVER_FROM_MEMORY_BYTES`].
     #[serde(rename = "map_from_bytes")]
     pub(crate) from_bytes: u64,
-    /// Parent folder. An empty path stands for the folder of temporary files.
+    /// Parent folder (default: the folder of temporary files).
     pub(crate) folder: PathBuf,
-    /// Bytes at most, of everything that is mapped at the same time.
+    /// Maximum bytes of all mapped weights.
     pub(crate) max_bytes: u64,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct MappedWeights {
     taken: Arc<AtomicU64>,
 }
 
-/// Bytes on the disk, counted until it is dropped.
+/// Disk space, counted until it is dropped.
 #[derive(Debug)]
 pub(crate) struct DiskSpace {
     pub(crate) bytes: u64,
@@ -65,18 +65,18 @@ impl Drop for DiskSpace {
     }
 }
 
-/// The folder of one version's files. Dropping it removes them; what sessions have mapped stays until they end.
+/// Folder of a version's files. Dropping it removes them; mapped files stay until their sessions end.
 #[derive(Debug)]
 pub(crate) struct WeightFolder {
     folder: TempDir,
     /// Disk space of its files, held while they are mapped.
     pub(crate) room: Arc<DiskSpace>,
-    /// Held as long as somebody needs the folder, so that no other server takes it for one that was left behind.
+    /// Locked while the folder is in use, so that no other server removes it as left over from a crash.
     _lock: File,
 }
 
 impl MappedWeights {
-    /// Removes what a crash left behind; a folder that is not there yet is no error.
+    /// Removes folders left over from a crash; a missing parent folder is not an error.
     pub(crate) fn new(config: MappedConfig) -> Self {
         sweep(&config.folder);
         Self {
@@ -90,30 +90,30 @@ impl MappedWeights {
         largest >= self.config.from_bytes
     }
 
-    /// Makes a folder for files of `bytes` together.
+    /// Creates a folder for files of `bytes` bytes in total.
     ///
     /// # Errors
-    /// More than there may be or is room for, or a folder that cannot be made; the message says which key to set.
+    /// Fails if that exceeds the maximum or the free space, or if the folder cannot be created; names the key to set.
     pub(crate) fn place(&self, bytes: u64) -> Result<WeightFolder, String> {
         let MappedConfig { folder, max_bytes, .. } = &self.config;
         let failed = |what: String| {
             format!(
-                "its weights need a local disk, since ONNX Runtime maps a tensor as large as theirs from a file: {}: {what}",
+                "its weights need a local disk, because ONNX Runtime maps such large tensors from a file: {}: {what}",
                 folder.display()
             )
         };
         let room = self.room(bytes).ok_or_else(|| {
             let taken = self.taken.load(Relaxed);
             failed(format!(
-                "{bytes} bytes beside {taken} of others would be more than `runtime.weights.max_bytes` = {max_bytes}"
+                "{bytes} bytes in addition to {taken} exceed `runtime.weights.max_bytes` = {max_bytes}"
             ))
         })?;
-        let elsewhere = |e: io::Error| failed(format!("{e}; `runtime.weights.folder` names another folder"));
+        let elsewhere = |e: io::Error| failed(format!("{e}; set `runtime.weights.folder` to another folder"));
         fs::create_dir_all(folder).map_err(elsewhere)?;
         let free = free_bytes(folder).map_err(elsewhere)?;
         if free < bytes {
             return Err(failed(format!(
-                "{bytes} bytes are wanted and {free} are free: make room, or set `runtime.weights.folder`"
+                "needs {bytes} bytes, but only {free} are free: free disk space or set `runtime.weights.folder`"
             )));
         }
         let (folder, lock) = own_folder(folder).map_err(elsewhere)?;
@@ -151,20 +151,20 @@ fn free_bytes(folder: &Path) -> io::Result<u64> {
     Ok(about.blocks_available().saturating_mul(about.fragment_size()))
 }
 
-/// A new folder, and the lock that says that it is in use. Nobody else may look into it.
+/// Creates a folder and the lock that marks it as in use. Other users have no access.
 fn own_folder(parent: &Path) -> io::Result<(TempDir, File)> {
     for _ in 0..MAX_ATTEMPTS {
         let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
         let lock = File::open(folder.path())?;
-        // Until here it looked like one that was left behind.
+        // Until here another server may have removed it as left over.
         if lock.try_lock().is_ok() && folder.path().exists() {
             return Ok((folder, lock));
         }
     }
-    Err(io::Error::other("other servers keep removing what is made there"))
+    Err(io::Error::other("other servers keep removing new folders"))
 }
 
-/// Removes folders that no server holds. What cannot be looked at or removed is left.
+/// Removes folders that no server holds. Inaccessible folders are skipped.
 fn sweep(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().filter_map(Result::ok) {
         let left = entry.file_name().to_string_lossy().starts_with(PREFIX)
@@ -177,8 +177,10 @@ fn sweep(parent: &Path) {
         }
         let folder = entry.path();
         match fs::remove_dir_all(&folder) {
-            Ok(()) => tracing::info!(folder = %folder.display(), "removed: weights that a server left behind"),
-            Err(error) => tracing::warn!(folder = %folder.display(), %error, "weights that a server left behind"),
+            Ok(()) => tracing::info!(folder = %folder.display(), "removed weights left behind by a server"),
+            Err(error) => {
+                tracing::warn!(folder = %folder.display(), %error, "cannot remove weights left behind by a server")
+            }
         }
     }
 }

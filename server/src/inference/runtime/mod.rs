@@ -1,7 +1,7 @@
 //! ONNX Runtime: finding the library, loading it, and building sessions.
 //!
-//! In: where to look, and graphs as bytes. Out: sessions. Knows nothing of models' names, requests or tiers. The library
-//! is loaded at run time, so that the server builds without it and a user's own build (with CUDA, say) can take its place.
+//! In: search paths, and graphs as bytes. Out: sessions. Knows nothing of models' names, requests or tiers. The library
+//! is loaded at run time, so that the server builds without it and a user's own build (with CUDA, say) can replace it.
 
 mod log;
 mod mapped;
@@ -25,11 +25,11 @@ use std::sync::Arc;
 use tierlab_formats::model::{InstanceKind, MODEL_FILE};
 use tierlab_program::onnxruntime::{self, newest_in};
 
-/// The key that lets threads spin during runs only.
+/// Session option that lets threads spin only during runs.
 const STOP_SPINNING_AFTER_RUN: &str = "session.force_spinning_stop";
-/// The oldest ONNX Runtime that can be used.
+/// Oldest supported version of ONNX Runtime.
 const OLDEST: &str = "1.23";
-/// Names tried with the system's own search path.
+/// Names tried on the system's search path.
 const SYSTEM_NAMES: [&str; 2] = ["libonnxruntime.so", "libonnxruntime.so.1"];
 
 /// The loaded library.
@@ -37,18 +37,18 @@ const SYSTEM_NAMES: [&str; 2] = ["libonnxruntime.so", "libonnxruntime.so.1"];
 pub(crate) struct Runtime {
     environment: Environment,
     pub(crate) providers: Arc<Providers>,
-    /// Its version, as `1.31.1`.
+    /// Version, such as `1.31.1`.
     pub(crate) version: String,
-    /// The file.
+    /// Path of the file.
     pub(crate) library: PathBuf,
 }
 
-/// The threads that ONNX Runtime uses for one session.
+/// Numbers of threads that ONNX Runtime uses for a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Threads {
-    /// Inside a node of the graph.
+    /// Threads within a node of the graph.
     pub(crate) intra_op: u32,
-    /// Nodes at the same time; 1 runs them one after the other.
+    /// Nodes run at the same time; 1 is sequential.
     pub(crate) inter_op: u32,
     /// If true, threads of a run poll for work between two nodes. They always sleep between runs.
     pub(crate) spinning: bool,
@@ -60,22 +60,22 @@ pub(crate) enum GraphSource {
     /// The model itself.
     #[default]
     Original,
-    /// The model itself; what the optimiser makes of it is written to this file.
+    /// The model itself; the optimised graph is written to this file.
     Saving(PathBuf),
     /// Graph written earlier by the optimiser. If it does not load, the model itself is used.
     Optimized(Bytes),
 }
 
-/// A session, and what became of its building.
+/// Built session and its source.
 pub(crate) struct Built {
     pub(crate) session: Session,
     /// `cpu`, `cuda` or `tensorrt`.
     pub(crate) provider: &'static str,
-    /// True if the session was built from a graph that had been optimised before.
+    /// True if the session was built from a stored optimised graph.
     pub(crate) optimized: bool,
 }
 
-/// A model's graph, and the files that hold its large weights.
+/// Model's graph, and the files of its large weights.
 #[derive(Debug, Clone)]
 pub(crate) struct Graph {
     /// Name in the log: `NAME/VERSION` of the model.
@@ -84,17 +84,17 @@ pub(crate) struct Graph {
     pub(crate) weights: Weights,
 }
 
-/// The files that hold a graph's large weights, by their names in the graph.
+/// Large weights of a graph, by their file names in the graph.
 #[derive(Debug, Clone)]
 pub(crate) enum Weights {
-    /// In memory, from which each session takes a copy.
+    /// In memory; each session copies them.
     InMemory(Vec<(String, Arc<[u8]>)>),
     /// In a folder, with the graph as `model.onnx` beside them; all sessions map the same files.
     Mapped(Arc<WeightFolder>),
 }
 
 impl Graph {
-    /// Bytes of it and of its weights: about what a session holds.
+    /// Size of the graph and its weights: approximately a session's memory.
     pub(crate) fn bytes(&self) -> u64 {
         let files = match &self.weights {
             Weights::InMemory(files) => files.iter().map(|(_, bytes)| bytes.len() as u64).sum(),
@@ -103,7 +103,7 @@ impl Graph {
         files + self.onnx.len() as u64
     }
 
-    /// A graph that holds all its weights itself.
+    /// Graph with all its weights inside.
     pub(crate) fn self_contained(name: Arc<str>, onnx: Bytes) -> Self {
         Self {
             name,
@@ -114,9 +114,8 @@ impl Graph {
 }
 
 impl Runtime {
-    /// Finds and loads the library, or says what was looked for and how to get it. Once per process: ONNX Runtime allows no second
-    /// environment. `chosen` are the paths given on
-    /// purpose, each with the name of its setting.
+    /// Finds and loads the library. The error lists the searched places and how to get it. Call it once per process:
+    /// ONNX Runtime allows no second environment. `chosen` are the configured paths, each with the name of its setting.
     pub(crate) fn load(chosen: [(&str, Option<&Path>); 2], providers: Providers) -> Result<Self, LoadError> {
         let library = find(chosen)?;
         let environment = ort::init_from(&library)
@@ -140,13 +139,13 @@ impl Runtime {
     /// Provider for sessions of a model that asks for `kind`.
     ///
     /// # Errors
-    /// The model asks for a GPU and the server's configuration has none.
+    /// Fails if the model requires a GPU but the server's configuration has none.
     pub(crate) fn provider_for(&self, kind: InstanceKind) -> Result<Provider, String> {
         match (kind, self.providers.choice) {
             (InstanceKind::Auto, provider) => Ok(provider),
             (InstanceKind::Cpu, _) => Ok(Provider::Cpu),
             (InstanceKind::Gpu, Provider::Cpu) => {
-                Err("the model's config wants a GPU, and `runtime.provider` in server.toml is `cpu`".into())
+                Err("the model's config requires a GPU, but `runtime.provider` in server.toml is `cpu`".into())
             }
             (InstanceKind::Gpu, Provider::Tensorrt) => Ok(Provider::Tensorrt),
             (InstanceKind::Gpu, Provider::Auto | Provider::Cuda) => Ok(Provider::Cuda),
@@ -161,7 +160,8 @@ impl Runtime {
     /// Builds a session.
     ///
     /// # Errors
-    /// A graph that ONNX Runtime refuses; a provider that was asked for and does not start, with everything that it needs.
+    /// Fails if ONNX Runtime refuses the graph, or if a requested provider does not start; lists all that the provider
+    /// needs.
     pub(crate) fn session(
         &self,
         graph: &Graph,
@@ -178,7 +178,7 @@ impl Runtime {
             Provider::Cuda | Provider::Tensorrt => {
                 let built = self.build(graph, threads, provider, Ok);
                 let session = built.map_err(|error| match self.on_cpu(graph, &GraphSource::Original, threads) {
-                    // The graph is good: it is the provider that does not start.
+                    // The graph is valid: the provider does not start.
                     Ok(_) => self.providers.lacking(provider, &self.library, &error),
                     Err(_) => error,
                 })?;
@@ -187,7 +187,7 @@ impl Runtime {
             Provider::Auto if has_cuda() => match self.build(graph, threads, provider, Ok) {
                 Ok(session) => Ok(on(session, Provider::Cuda.into_str())),
                 Err(error) => {
-                    tracing::warn!(%error, "CUDA does not start; the model runs on the CPU");
+                    tracing::warn!(%error, "cannot start CUDA; running the model on the CPU");
                     self.on_cpu(graph, source, threads)
                 }
             },
@@ -205,7 +205,7 @@ impl Runtime {
             GraphSource::Original => None,
             GraphSource::Optimized(onnx) => {
                 let ready = Graph::self_contained(Arc::clone(&graph.name), onnx.clone());
-                // Nothing is left to optimise.
+                // The graph is already optimised.
                 let off = |b: SessionBuilder| Ok(b.with_optimization_level(GraphOptimizationLevel::Disable)?);
                 let session = self.build(&ready, threads, Provider::Cpu, off);
                 Some(session.map(|session| built(session, true)))
@@ -218,7 +218,7 @@ impl Runtime {
         };
         match attempt {
             Some(Ok(session)) => return Ok(session),
-            Some(Err(error)) => tracing::warn!(%error, "without the cache of optimised graphs"),
+            Some(Err(error)) => tracing::warn!(%error, "loading without the cache of optimised graphs"),
             None => {}
         }
         Ok(built(self.build(graph, threads, Provider::Cpu, Ok)?, false))
@@ -232,7 +232,8 @@ impl Runtime {
         finish: impl FnOnce(SessionBuilder) -> ort::Result<SessionBuilder>,
     ) -> Result<Session, String> {
         let build = || -> ort::Result<Session> {
-            // Threads that spin between runs would take the cores that tiers and HTTP need, and fake a busy session.
+            // Threads that spin between runs would take the cores that tiers and HTTP need, and make a session look
+            // busy.
             let mut builder = Session::builder(&self.environment)?
                 .with_intra_threads(threads.intra_op as usize)?
                 .with_parallel_execution(threads.inter_op > 1)?
@@ -262,7 +263,7 @@ impl Runtime {
     }
 }
 
-/// The first library there is. A path given on purpose is taken or refused, never passed over.
+/// Finds the first library. A configured path is used or refused, never skipped.
 fn find(chosen: [(&str, Option<&Path>); 2]) -> Result<PathBuf, LoadError> {
     let mut tried = Vec::new();
     for (name, path) in chosen {
@@ -277,7 +278,7 @@ fn find(chosen: [(&str, Option<&Path>); 2]) -> Result<PathBuf, LoadError> {
         };
         return library.ok_or_else(|| {
             LoadError::new(format!(
-                "ONNX Runtime: {name} is `{}`, where no library lies.\n{}",
+                "ONNX Runtime: no library at {name} `{}`.\n{}",
                 path.display(),
                 advice()
             ))
@@ -296,7 +297,7 @@ fn find(chosen: [(&str, Option<&Path>); 2]) -> Result<PathBuf, LoadError> {
         }
     }
     Err(LoadError::new(format!(
-        "ONNX Runtime was not found. Looked for:\n  {}\n{}",
+        "ONNX Runtime was not found. Searched:\n  {}\n{}",
         tried.join("\n  "),
         advice()
     )))

@@ -1,8 +1,8 @@
-//! Optimised graphs on disk: what ONNX Runtime made of a graph once need not be made again at the next cold start.
+//! Optimised graphs on disk, so that a cold start need not optimise a graph again.
 //!
-//! In: graphs, and files that ONNX Runtime wrote. Out: optimised graphs that are whole. An entry's name is the sum of
-//! everything that goes into it, and the sum of its own bytes: `KEY-SUM.onnx`. It appears whole, by a rename; one that was
-//! damaged since is removed and made again. The oldest entries go when there are too many bytes.
+//! In: graphs, and files written by ONNX Runtime. Out: complete optimised graphs. An entry is named `KEY-SUM.onnx`, by
+//! the hash of everything that determines it and the hash of its own bytes. It is renamed into place; a damaged one is
+//! removed and written again. The oldest entries are removed if there are too many bytes.
 
 use super::{Graph, Threads, Weights};
 use bytes::Bytes;
@@ -13,13 +13,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::SystemTime;
 
-/// Graphs with more bytes than this, weights included, are not kept: the file would not fit one protobuf message. Nor are
-/// those whose weights are mapped: the kept graph would hold a copy for each session.
+/// Maximum bytes of a stored graph, including weights: a larger file would not fit one protobuf message. Graphs with
+/// mapped weights are not stored either: each session would hold a copy of the weights.
 const MAX_GRAPH_BYTES: usize = 1_500_000_000;
-/// The beginning of the names of files that are being written.
+/// Name prefix of files under construction.
 const PARTIAL: &str = "partial-";
 
-/// The folder of optimised graphs: `[runtime] optimized_cache`, with `optimized_cache_max_bytes` in it at most.
+/// Folder of optimised graphs: `[runtime] optimized_cache`, with at most `optimized_cache_max_bytes`.
 #[derive(Debug)]
 pub(crate) struct OptimizedCache {
     folder: PathBuf,
@@ -28,10 +28,10 @@ pub(crate) struct OptimizedCache {
 }
 
 impl OptimizedCache {
-    /// Opens the folder, making it if need be, and removes what a crash left behind in it.
+    /// Opens the folder, creates it if missing, and removes files left over from a crash.
     ///
     /// # Errors
-    /// A folder that cannot be made or read.
+    /// Fails if the folder cannot be created or read.
     pub(crate) fn open(folder: &Path, max_bytes: u64) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         let own = format!("{PARTIAL}{}-", std::process::id());
@@ -39,7 +39,7 @@ impl OptimizedCache {
             let entry = entry?;
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            // Another server may be writing here: only what nobody can be writing any more is removed.
+            // Another server may write here, so only files of ended processes are removed.
             let pid = name.strip_prefix(PARTIAL).and_then(|rest| rest.split('-').next());
             let dead = pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists());
             if dead || name.starts_with(&own) {
@@ -53,8 +53,8 @@ impl OptimizedCache {
         })
     }
 
-    /// The key of a graph: its bytes, the library's version, the provider, the settings and the CPU's features, which the
-    /// optimiser chooses layouts by. None for a graph that is not to be kept.
+    /// Key of a graph: its bytes, the library's version, the provider, the settings and the CPU features, which
+    /// determine the optimiser's layouts. `None` for a graph that is not stored.
     pub(crate) fn key(graph: &Graph, version: &str, provider: &str, threads: Threads) -> Option<String> {
         let Weights::InMemory(files) = &graph.weights else {
             return None;
@@ -80,16 +80,16 @@ impl OptimizedCache {
         Some(hex::encode(sum.finalize()))
     }
 
-    /// The optimised graph of a key, whole.
+    /// Optimised graph of a key, if stored and complete.
     pub(crate) fn find(&self, key: &str) -> Option<Bytes> {
         let (path, sum) = self.entry(key)?;
         let bytes = fs::read(&path).ok()?;
         if hex::encode(Sha256::digest(&bytes)) != sum {
-            tracing::warn!(file = %path.display(), "the kept optimised graph is damaged; it is made again");
+            tracing::warn!(file = %path.display(), "stored optimised graph is damaged; optimising again");
             let _ = fs::remove_file(&path);
             return None;
         }
-        // Used now: the oldest by this time go first.
+        // Marks it as used: entries are removed by oldest time.
         let touched = File::options().append(true).open(&path);
         let _ = touched.and_then(|file| file.set_modified(SystemTime::now()));
         Some(bytes.into())
@@ -115,17 +115,17 @@ impl OptimizedCache {
         })
     }
 
-    /// A file for ONNX Runtime to write to.
+    /// Path for ONNX Runtime to write to.
     pub(crate) fn partial(&self) -> PathBuf {
         let number = self.partials.fetch_add(1, Relaxed);
         self.folder
             .join(format!("{PARTIAL}{}-{number}.onnx", std::process::id()))
     }
 
-    /// Makes a written file the entry of a key, if `complete` says that its bytes are all there is to it.
+    /// Stores a written file as the entry of a key, if `complete` confirms that it needs no other files.
     ///
     /// # Errors
-    /// The file system's.
+    /// Returns I/O errors.
     pub(crate) fn keep(&self, key: &str, partial: &Path, complete: impl Fn(Bytes) -> bool) -> io::Result<bool> {
         let kept = (|| {
             let bytes = Bytes::from(fs::read(partial)?);

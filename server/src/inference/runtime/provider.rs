@@ -1,7 +1,7 @@
-//! Which execution provider runs the models, with its options; and what is missing where it does not start.
+//! Execution provider of the models, with its options; and what is missing if it does not start.
 //!
-//! In: the configuration. Out: providers for ONNX Runtime, in order, and words. Option names and meanings: ONNX Runtime's
-//! pages on the CUDA and TensorRT execution providers.
+//! In: the configuration. Out: providers for ONNX Runtime, in order, and messages. Option names and meanings: ONNX
+//! Runtime's pages on the CUDA and TensorRT execution providers.
 
 use ort::environment::Environment;
 use ort::ep::{self, ArbitrarilyConfigurableExecutionProvider, ExecutionProvider, ExecutionProviderDispatch};
@@ -12,19 +12,18 @@ use std::path::{Path, PathBuf};
 use strum::IntoStaticStr;
 use tierlab_storage::device::{Search, device_nodes};
 
-/// Which provider runs the models.
+/// Execution provider of the models.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase", const_into_str)]
 pub(crate) enum Provider {
-    /// CUDA where the library has it and it starts, else the CPU.
+    /// CUDA if the library has it and it starts, else the CPU.
     #[default]
     Auto,
-    /// The CPU.
     Cpu,
-    /// CUDA, or no start.
+    /// CUDA; an error if it does not start.
     Cuda,
-    /// TensorRT, with CUDA for what it does not take, or no start.
+    /// TensorRT, with CUDA for nodes that it does not support; an error if it does not start.
     Tensorrt,
 }
 
@@ -32,10 +31,10 @@ pub(crate) enum Provider {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Arena {
-    /// By powers of two.
+    /// In powers of two.
     #[default]
     NextPowerOfTwo,
-    /// By what is asked for.
+    /// By the requested size.
     SameAsRequested,
 }
 
@@ -43,14 +42,14 @@ pub(crate) enum Arena {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CudaOptions {
-    /// The device.
+    /// Number of the device.
     pub(crate) device_id: u32,
-    /// Device memory of one session's arena at most; 0 for no limit of ours.
+    /// Maximum device memory of a session's arena, in bytes; 0 sets no limit.
     pub(crate) memory_limit_bytes: usize,
     pub(crate) arena: Arena,
-    /// Copies on the stream that computes; false gives copies a stream of their own.
+    /// If true, copies use the computing stream; if false, a separate stream.
     pub(crate) copy_in_default_stream: bool,
-    /// TensorFloat-32 in place of 32-bit floats, where the device has it.
+    /// If true, uses TensorFloat-32 instead of 32-bit floats if the device supports it.
     pub(crate) tf32: bool,
 }
 
@@ -70,15 +69,15 @@ impl Default for CudaOptions {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TensorRtOptions {
-    /// 16-bit floats where TensorRT finds them faster.
+    /// If true, uses 16-bit floats where TensorRT finds them faster.
     pub(crate) fp16: bool,
-    /// Device memory for building and running at most; 0 for TensorRT's own limit.
+    /// Maximum device memory for building and running, in bytes; 0 means TensorRT's own limit.
     pub(crate) workspace_bytes: usize,
-    /// A folder in which engines are kept, for shorter cold starts; left out, each start builds them anew.
+    /// Folder of stored engines, for shorter cold starts. Without it, engines are built at each start.
     pub(crate) engine_cache: Option<PathBuf>,
 }
 
-/// The provider with its options.
+/// Provider with its options.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Providers {
     pub(crate) choice: Provider,
@@ -149,7 +148,7 @@ impl Providers {
     /// Checks that a provider requested by name can be loaded, before anything else is done.
     ///
     /// # Errors
-    /// One message, if the library was built without it or its own libraries do not load.
+    /// Fails with one message if the library was built without it or its own libraries cannot be loaded.
     pub(crate) fn check(&self, environment: &Environment, library: &Path) -> Result<(), String> {
         let there = match self.choice {
             Provider::Auto | Provider::Cpu => return Ok(()),
@@ -158,14 +157,14 @@ impl Providers {
         };
         let lacking = |what: &str| self.lacking(self.choice, library, what.trim());
         if !there {
-            return Err(lacking("this ONNX Runtime was built without it"));
+            return Err(lacking("ONNX Runtime was built without it"));
         }
         let builder = Session::builder(environment).map_err(|e| e.to_string())?;
         let registered = builder.with_execution_providers(self.dispatch(self.choice));
         registered.map(drop).map_err(|error| lacking(&error.to_string()))
     }
 
-    /// The one message: what does not work, each library and device that was looked for, and what to do.
+    /// Message about a provider: what does not work, the libraries and devices searched, and what to do.
     pub(crate) fn lacking(&self, provider: Provider, library: &Path, what: &str) -> String {
         let mut files = vec!["libonnxruntime_providers_shared.so", "libonnxruntime_providers_cuda.so"];
         let mut search = Search::default();
@@ -187,7 +186,7 @@ impl Providers {
         looked_for.extend(search.looked_for().iter().cloned());
         looked_for.extend(device_nodes(self.cuda.device_id));
         format!(
-            "`runtime.provider = \"{}\"` cannot be used: {what}. Looked for:\n  {}\nInstall NVIDIA's driver, and an ONNX Runtime \
+            "`runtime.provider = \"{}\"` cannot be used: {what}. Searched:\n  {}\nInstall NVIDIA's driver, and an ONNX Runtime \
              with its CUDA libraries (`pip install \"onnxruntime-gpu[cuda,cudnn]\"`), set ORT_DYLIB_PATH to its \
              onnxruntime/capi/libonnxruntime.so.* and put the folders of CUDA's libraries on LD_LIBRARY_PATH; or run the \
              models on the CPU: `runtime.provider = \"cpu\"`.",
@@ -197,7 +196,7 @@ impl Providers {
     }
 }
 
-/// Libraries that ONNX Runtime's CUDA provider links to, each by the names of CUDA 13 and 12.
+/// Libraries linked by ONNX Runtime's CUDA provider, each by its names in CUDA 13 and 12.
 const CUDA_LIBRARIES: [&[&str]; 7] = [
     &["libcuda.so.1"],
     &["libcudart.so.13", "libcudart.so.12"],

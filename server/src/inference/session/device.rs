@@ -1,8 +1,8 @@
-//! Inputs in device memory: the rows of a batch gathered into one tensor there, which the session binds as it is.
+//! Inputs in device memory: the rows of a batch are gathered into one tensor, which the session binds directly.
 //!
-//! In: parts of which at least one lies on the device. Out: a value over device memory. Nothing here passes the host but
-//! parts that came from there. **Has not run on a GPU**: the tests run it on a stand-in in which host memory plays the
-//! device, bound as the CPU's.
+//! In: parts, at least one of them on the device. Out: a value over device memory. Only parts from the host pass the
+//! host. **Has not run on a GPU**: the tests run it on a stand-in in which host memory plays the device, bound as the
+//! CPU's.
 #![allow(unsafe_code)]
 
 use crate::request::{Elements, Part};
@@ -15,17 +15,17 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use tierlab_storage::device::{DeviceBytes, DevicePool, Gpu, Stream};
 
-/// Device memory of the input tensors of one session at most.
+/// Maximum device memory of the input tensors of a session, in bytes.
 const TENSOR_BYTES: usize = 4 << 30;
 
-/// The device side of a session's inputs.
+/// Device side of a session's inputs.
 #[derive(Debug)]
 pub(crate) struct DeviceInputs {
-    /// The kind of memory that the session wants.
+    /// Kind of memory required by the session.
     memory: Allocator,
-    /// With the first part that lies on the device.
+    /// Set by the first part on the device.
     place: Option<TensorMemory>,
-    /// Bindings of the inputs, by name. A run has ended when the next one is bound.
+    /// Bindings of the inputs, by name. The previous run has ended when the next input is bound.
     bound: BTreeMap<String, DeviceBytes>,
 }
 
@@ -46,7 +46,7 @@ impl TensorMemory {
 }
 
 impl DeviceInputs {
-    /// For a session whose device allocates `memory`.
+    /// Creates the inputs of a session whose device allocates `memory`.
     pub(super) fn new(memory: Allocator) -> Self {
         Self {
             memory,
@@ -55,10 +55,11 @@ impl DeviceInputs {
         }
     }
 
-    /// Gathers parts behind each other in device memory: a value over it, good until the input's next one.
+    /// Gathers parts in order in device memory. The returned value is valid until the input's next one.
     ///
     /// # Errors
-    /// Parts that are not of the shape, or all on the host; no device memory; the driver's.
+    /// Fails if the parts do not have the shape, if all are on the host, without device memory, or with the driver's
+    /// error.
     pub(super) fn tensor<'a>(
         &mut self,
         input: &str,
@@ -71,7 +72,7 @@ impl DeviceInputs {
             Some(place) => place,
             None => self.place.insert(TensorMemory::on(gpu_of(parts.clone())?)?),
         };
-        // First the last run's, so that the two are never there together.
+        // Freed first, so that the tensors of two runs never exist together.
         self.bound.remove(input);
         let mut tensor = place.pool.take(len).map_err(|e| e.to_string())?;
         let mut at = 0;
@@ -84,8 +85,8 @@ impl DeviceInputs {
             at += part.data.len();
         }
         place.stream.wait().map_err(|e| e.to_string())?;
-        // SAFETY: device memory of `len` bytes, aligned to at least 256 as all of the driver's, written completely, and kept
-        // in `bound` until the input is bound again or the binding is gone.
+        // SAFETY: device memory of `len` bytes, aligned to at least 256 as all of the driver's, written completely, and
+        // kept in `bound` until the input is bound again or the binding is gone.
         let value = unsafe { tensor_over(&self.memory, (tensor.address(), len), element, shape) };
         self.bound.insert(input.to_owned(), tensor);
         value.map_err(|e| e.to_string())
@@ -97,19 +98,19 @@ fn gpu_of<'a>(mut parts: impl Iterator<Item = &'a Part>) -> Result<&'a Arc<Gpu>,
         Elements::Device(rows) => Some(rows.gpu()),
         Elements::Host(_) => None,
     });
-    gpu.ok_or_else(|| "no part lies on a device".to_owned())
+    gpu.ok_or_else(|| "no part is on a device".to_owned())
 }
 
-/// A tensor over `len` bytes at `address`, in the kind of memory that `memory` allocates: it owns nothing and copies nothing. Besides
-/// the version this is the only place where ONNX Runtime's C interface is called by hand: what the `ort` crate makes of
-/// foreign memory is a borrowed value, and it copies those when they are bound.
+/// Creates a tensor over `len` bytes at `address`, in the kind of memory that `memory` allocates. It owns and copies
+/// nothing. Besides the version this is the only direct call of ONNX Runtime's C interface: the `ort` crate treats
+/// foreign memory as a borrowed value, which it copies when it is bound.
 ///
 /// # Safety
-/// There is memory of that kind and on that device, as long as stated and aligned for the element, which outlives the value
-/// and all that it is bound to, and which nobody writes to while a run may read it.
+/// At `address` there must be `len` bytes of that kind of memory, aligned for the element. They must outlive the value
+/// and everything that it is bound to, and nobody may write to them while a run may read them.
 ///
 /// # Errors
-/// ONNX Runtime's: a shape that needs more bytes than there are.
+/// ONNX Runtime's, for example if the shape needs more than `len` bytes.
 unsafe fn tensor_over(
     memory: &Allocator,
     (address, len): (u64, usize),
@@ -117,8 +118,8 @@ unsafe fn tensor_over(
     shape: &[i64],
 ) -> ort::Result<DynTensor> {
     let mut value = std::ptr::null_mut();
-    // SAFETY: the first and the last three arguments live through the call, which keeps none of them; what it keeps is the
-    // address, and that is the caller's promise.
+    // SAFETY: the first and the last three arguments live through the call, which does not keep them; it keeps the
+    // address, whose validity the caller guarantees.
     let status = unsafe {
         (ort::api().CreateTensorWithDataAsOrtValue)(
             memory.memory_info().ptr(),
@@ -130,11 +131,12 @@ unsafe fn tensor_over(
             &raw mut value,
         )
     };
-    // SAFETY: a status that the call above has just given, looked at once.
+    // SAFETY: the status was just returned by the call above, and is used once.
     unsafe { ort::Error::result_from_status(status)? };
-    let value = NonNull::new(value).ok_or_else(|| ort::Error::new("CreateTensorWithDataAsOrtValue gives nothing"))?;
-    // SAFETY: a tensor that was just made and has no other owner. Releasing it leaves its memory alone; the allocator is
-    // only kept beside it.
+    let value =
+        NonNull::new(value).ok_or_else(|| ort::Error::new("CreateTensorWithDataAsOrtValue returned nothing"))?;
+    // SAFETY: a tensor that was just created and has no other owner. Releasing it does not free its memory; the
+    // allocator is only kept beside it.
     Ok(unsafe { Value::from_ptr(value, Some(memory)) })
 }
 

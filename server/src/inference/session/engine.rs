@@ -1,7 +1,8 @@
-//! One session at work: it takes batches from its model's queue, runs them, and answers.
+//! Session at work: takes batches from its model's queue, runs them, and answers.
 //!
-//! In: batches of jobs. Out: each job's part of the outputs. A batch that fails is run again request by request, so that one
-//! bad request fails alone; a panic fails its batch and not the process. A run that nobody waits for is ended.
+//! In: batches of jobs. Out: each job's part of the outputs. A batch that fails is run again request by request, so
+//! that one bad request fails alone; a panic fails its batch and not the process. A run without waiting clients is
+//! interrupted.
 
 use super::error::{Fault, RunError};
 use super::pinned::PinnedRun;
@@ -23,21 +24,21 @@ use tierlab_protocol::infer::{Data, Tensor};
 use tierlab_protocol::tensor::{DataType, TensorSpec};
 use tokio::sync::{mpsc, oneshot};
 
-/// One session with the buffers of its inputs.
+/// Session with the buffers of its inputs.
 pub(crate) struct Engine {
     pub(super) session: Session,
     pub(super) signature: Signature,
     pub(super) buffers: Vec<Box<dyn Buffer>>,
-    /// On a GPU, how inputs and outputs go there and back.
+    /// Binding of inputs and outputs, on a GPU.
     pub(super) pinned: Option<PinnedRun>,
-    /// Handle that ends a run early.
+    /// Handle that interrupts a run.
     pub(super) control: RunControl,
     /// Counter of output bytes, once the session serves.
     pub(super) admission: Option<Arc<Admission>>,
 }
 
-/// Options with which a session's runs are made, and its run: ONNX Runtime looks at the options' flag between two operators,
-/// inside the bodies of loops too.
+/// Options of a session's runs, and its current run. ONNX Runtime checks the options' flag between two operators, also
+/// inside the bodies of loops.
 #[derive(Clone)]
 pub(crate) struct RunControl {
     options: Arc<RunOptions>,
@@ -45,17 +46,17 @@ pub(crate) struct RunControl {
 }
 
 impl RunControl {
-    /// For the session of this number among those of its model.
+    /// Creates the control of the session with this number in its model.
     ///
     /// # Errors
-    /// ONNX Runtime's.
+    /// Returns ONNX Runtime's error.
     pub(crate) fn new(session: u32) -> Result<Self, String> {
         let options = Arc::new(RunOptions::new().map_err(|e| e.to_string())?);
         let flag = Arc::clone(&options);
         let interrupt = move |end: bool| {
             let set = if end { flag.terminate() } else { flag.unterminate() };
             if let Err(error) = set {
-                tracing::error!(%error, end, "the flag that ends a session's runs cannot be set");
+                tracing::error!(%error, end, "cannot set the flag that interrupts a session's runs");
             }
         };
         let active = Arc::new(ActiveRun::new(session, interrupt));
@@ -63,7 +64,7 @@ impl RunControl {
     }
 }
 
-/// The answers of one run, in the order of its jobs.
+/// Answers of a run, in the order of its jobs.
 pub(super) struct Answers {
     pub(super) outputs: Vec<Vec<Tensor>>,
     started: Instant,
@@ -132,11 +133,11 @@ impl Engine {
             Err(_) if interrupted => {
                 let seconds = began.elapsed().as_secs_f64();
                 if let Some(job) = jobs.first() {
-                    job.scope.run(|| tracing::warn!(rows, seconds, "a run was ended early"));
+                    job.scope.run(|| tracing::warn!(rows, seconds, "run interrupted"));
                 }
-                // Clients that still wait are told why the server ended the run.
+                // Clients that still wait are told why the server interrupted the run.
                 let why = self.control.active.stopped();
-                let why = why.unwrap_or_else(|| Refusal::new(Reason::Inference, "the run was ended"));
+                let why = why.unwrap_or_else(|| Refusal::new(Reason::Inference, "the run was interrupted"));
                 refuse(jobs, &why);
             }
             Err(_) if jobs.len() > 1 => {
@@ -146,7 +147,7 @@ impl Engine {
             }
             Err(error) => {
                 for job in jobs {
-                    job.scope.run(|| tracing::warn!(error = %error.message, "a run failed"));
+                    job.scope.run(|| tracing::warn!(error = %error.message, "run failed"));
                     job.refuse(error.refusal(&work.model));
                 }
             }
@@ -157,7 +158,7 @@ impl Engine {
     fn run(&mut self, jobs: &[Job]) -> Result<Answers, RunError> {
         catch_unwind(AssertUnwindSafe(|| self.run_unguarded(jobs))).unwrap_or_else(|panic| {
             let what = panic.downcast_ref::<&str>().copied().unwrap_or("no message");
-            tracing::error!(what, "a session panicked; the batch is refused and the session goes on");
+            tracing::error!(what, "session panicked; its batch is refused and the session continues");
             Err(RunError::new(Fault::Run, format!("the session panicked: {what}")))
         })
     }
@@ -220,7 +221,7 @@ impl Engine {
             .collect();
         for (i, spec) in signature.outputs.iter().enumerate() {
             let (shape, data) = tensors::extract(&values[i])?;
-            // The length of texts is known only now.
+            // The length of texts is only known now.
             let mut held_text = match admission.as_ref() {
                 Some(admission) if spec.dtype == DataType::Bytes => admission.hold_outputs(data.len(), beside)?,
                 _ => None,
@@ -245,7 +246,7 @@ fn fill(buffers: &mut [Box<dyn Buffer>], requests: &[&[Part]]) -> Result<(), Run
         buffer.clear();
         for request in requests {
             let Some(data) = request[i].data.host() else {
-                return Err("rows in device memory, and a session that has none".to_owned().into());
+                return Err("rows are in device memory, but the session has none".to_owned().into());
             };
             if !buffer.reserve(data.len()) {
                 let what = format!("no memory for the run's copy of an input of {} bytes", data.len());
@@ -268,8 +269,8 @@ fn share_out(
     let total: usize = rows.iter().sum();
     if is_batched && shape.first().and_then(|&rows| usize::try_from(rows).ok()) != Some(total) {
         let message = format!(
-            "output `{}` has shape {shape:?} for a batch of {total} rows: its first dimension is no batch, and \
-             `max_batch_size` must be 0 in the model's config",
+            "output `{}` has shape {shape:?} for a batch of {total} rows: its first dimension is not the batch; \
+             set `max_batch_size` to 0 in the model's config",
             spec.name
         );
         return Err(RunError::new(Fault::Rows, message));
@@ -292,7 +293,7 @@ fn share_out(
     Ok(())
 }
 
-/// Bytes that a request holds during its run, at least: its tensors, and the run's copy of them.
+/// Minimum bytes that a request holds during its run: its tensors, and the run's copy of them.
 fn held_by(parts: &[Part], signature: &Signature) -> usize {
     let bytes = parts.iter().zip(&signature.inputs).map(|(part, spec)| {
         let len = part.data.len();
@@ -309,14 +310,14 @@ fn refuse(jobs: Vec<Job>, refusal: &Refusal) {
 
 /// Parameters of a session's thread.
 pub(crate) struct Assignment {
-    /// The model's name, for messages.
+    /// Name of the model, for messages.
     pub(crate) model: String,
     pub(crate) queue: Arc<BatchQueue>,
-    /// Its group, of those that the queue knows.
+    /// Index of its group in the queue.
     pub(crate) group: usize,
     pub(crate) clock: Arc<SessionClock>,
     pub(crate) batch_rows: Histogram,
-    /// Counter of runs that were ended early.
+    /// Counter of interrupted runs.
     pub(crate) interrupted: IntCounter,
     pub(crate) runs: Arc<RunStats>,
     pub(crate) delivery: Delivery,
@@ -324,18 +325,17 @@ pub(crate) struct Assignment {
     pub(crate) admission: Arc<Admission>,
 }
 
-/// An answer behind the way to its request. A client that has gone away has dropped the receiver.
+/// Answer with the channel to its request. If the client has gone away, the receiver is dropped.
 type AddressedAnswer = (oneshot::Sender<Answer>, Answer);
 
-/// The way of the answers of a batch, from one session's thread. To send them one by one from there would wake an async
-/// thread with the first, which on a busy core takes the place of that thread, and again with the next. So one message wakes
-/// one task, and that task wakes the requests, which costs no system call. As many answers can be on the way as requests are
-/// admitted.
+/// Delivers a batch's answers from a session's thread. Sending them one by one would wake an async thread for each
+/// answer, which on a busy core displaces the session's thread every time. Instead, one message wakes one task, which
+/// wakes the requests without system calls. At most as many answers are in transit as requests are admitted.
 #[derive(Debug, Clone)]
 pub(crate) struct Delivery(mpsc::UnboundedSender<Vec<AddressedAnswer>>);
 
 impl Delivery {
-    /// Starts the task that delivers, on the runtime of the caller; it ends with the last sender.
+    /// Starts the delivering task on the caller's runtime; it ends with the last sender.
     pub(crate) fn start() -> Self {
         let (send, mut batches) = mpsc::unbounded_channel::<Vec<AddressedAnswer>>();
         tokio::spawn(async move {
@@ -348,7 +348,7 @@ impl Delivery {
         Self(send)
     }
 
-    /// Sends the answers of one batch.
+    /// Sends the answers of a batch.
     fn send(&self, mut answers: Vec<AddressedAnswer>) {
         if answers.len() > 1 {
             // Without its task the runtime has ended, and with it every request.

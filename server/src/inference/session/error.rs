@@ -1,8 +1,8 @@
-//! A run that failed, and whose fault it is.
+//! Failed run, and the cause of the failure.
 
 use crate::request::{Reason, Refusal};
 
-/// A failed run: what is wrong, and with what.
+/// Failed run: what is wrong, and its cause.
 #[derive(Debug)]
 pub(super) struct RunError {
     pub(super) message: String,
@@ -12,13 +12,13 @@ pub(super) struct RunError {
 /// Cause of a failed run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// The request does not fit the graph.
+    /// The request does not match the graph.
     Input,
-    /// The model is batched, and the graph's rows are not those of its inputs.
+    /// The model is batched, but the graph's outputs do not have the rows of its inputs.
     Rows,
     /// Anything else.
     Run,
-    /// There is no room for the outputs.
+    /// No memory for the outputs.
     NoMemory(Reason),
 }
 
@@ -30,12 +30,13 @@ impl RunError {
         }
     }
 
-    /// Error of a request that does not fit the graph.
+    /// Error of a request that does not match the graph.
     pub(super) fn misfit(message: impl Into<String>) -> Self {
         Self::new(Fault::Input, message)
     }
 
-    /// Refusal sent to the client. A graph whose rows are not a batch gets no answer: its rows might belong to other requests.
+    /// Refusal for the client. If the graph's rows are not a batch, no outputs are sent: they might belong to other
+    /// requests.
     pub(super) fn refusal(&self, model: &str) -> Refusal {
         let message = &self.message;
         let reason = match self.fault {

@@ -1,10 +1,10 @@
 //! Default number of sessions of a model, and threads of each: a pure rule.
 //!
-//! In: cores, the bytes of the model's weights, and the time of one run for each number of threads. Out: groups of equal
-//! sessions. Concurrent requests finish soonest with one core each; a lone request finishes soonest on all cores. No single
-//! number of threads is good for both: several threads cost more CPU time per run, and one thread leaves the other cores idle.
-//! So there is one session over all cores, two over half of them, and so on to one session for each core. The rule keeps those
-//! that are worth their memory, and the queue picks by the number of requests.
+//! In: cores, the bytes of the model's weights, and the time of a run for each number of threads. Out: groups of equal
+//! sessions. Concurrent requests finish soonest with one core each; a lone request finishes soonest on all cores. No
+//! single number of threads is good for both: several threads cost more CPU time per run, and one thread leaves the
+//! other cores idle. So there is one session over all cores, two over half of them, and so on to one session for each
+//! core. The rule keeps those that are worth their memory, and the queue chooses by the number of requests.
 
 use crate::inference::runtime::Threads;
 use crate::values::Millis;
@@ -14,25 +14,25 @@ use std::fmt;
 use std::time::Duration;
 use tierlab_formats::model::InstanceConfig;
 
-/// Cores that one model's sessions are fitted to, at most.
+/// Maximum cores for which a model's sessions are sized.
 pub(crate) const MAX_CORES: u32 = 64;
-/// A run that is shorter than this is not spread over threads: handing over to them takes tens of microseconds.
+/// Minimum run time for several threads: handing work to them takes tens of microseconds.
 const SPREAD_FROM: Duration = Duration::from_micros(250);
-/// About what a request costs outside of its run, in CPU time: while one is in that, another one is in its run.
+/// Approximate CPU time of a request outside its run. During it, another request is in its run.
 const OUTSIDE_RUN: Duration = Duration::from_micros(50);
-/// The share of the time with fewer threads that a run may take with more, in percent, for these to be worth it.
+/// Maximum run time with more threads, in percent of that with fewer, for the threads to be worth it.
 const WORTH_PERCENT: u32 = 90;
 
 /// `[runtime.instances]`: limits for the sessions of models whose configs state none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct FitConfig {
-    /// Cores to use; 0 for those that the process may use.
+    /// Cores to use; 0 uses all that the process may use.
     pub(crate) cores: u32,
-    /// Time for the runs that are measured for one model; none measures nothing.
+    /// Time limit of the measured runs of a model, in milliseconds; 0 disables measuring.
     #[serde(rename = "measure_ms", with = "Millis")]
     pub(crate) measure: Duration,
-    /// Bytes at most that all sessions of one model hold of its weights together, beyond the first one's.
+    /// Maximum bytes of weights held by all sessions of a model, beyond those of the first.
     pub(crate) max_weight_bytes: u64,
 }
 
@@ -49,7 +49,6 @@ impl Default for FitConfig {
 /// Sessions with the same number of threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SessionGroup {
-    /// At least 1.
     pub(crate) sessions: u32,
     pub(crate) threads: Threads,
 }
@@ -67,14 +66,14 @@ impl SessionGroup {
         }
     }
 
-    /// Sessions of a layout that was fitted.
+    /// Sessions of a fitted layout.
     fn fitted(sessions: u32, intra_op: u32) -> Self {
         Self {
             sessions,
             threads: Threads {
                 intra_op,
                 inter_op: 1,
-                // During a run only. Without it a thread sleeps and is woken between any two nodes.
+                // Only during a run. Otherwise a thread sleeps and is woken between any two nodes.
                 spinning: intra_op > 1,
             },
         }
@@ -91,8 +90,8 @@ impl fmt::Display for SessionGroup {
     }
 }
 
-/// The candidate groups, those with the fewest threads first. Together they hold at most `limit_bytes` of weights, or there
-/// is one session, over all cores.
+/// Candidate groups, fewest threads first. Together they hold at most `limit_bytes` of weights; otherwise there is a
+/// single session over all cores.
 pub(crate) fn candidates(cores: u32, weight_bytes: u64, limit_bytes: u64) -> Vec<SessionGroup> {
     let cores = cores.clamp(1, MAX_CORES);
     let copies = limit_bytes / weight_bytes.max(1);
@@ -115,8 +114,8 @@ pub(crate) fn candidates(cores: u32, weight_bytes: u64, limit_bytes: u64) -> Vec
         .unwrap_or_else(|| vec![widest])
 }
 
-/// The layout of a model whose run is too short to be spread: as many sessions of one thread as can be in their runs at
-/// the same time when all cores are busy. None where the run is longer.
+/// Layout of a model whose runs are too short for several threads: as many sessions of one thread as can be in their
+/// runs at the same time when all cores are busy. `None` if the run is longer.
 pub(crate) fn of_short_runs(cores: u32, alone: Duration) -> Option<SessionGroup> {
     if alone >= SPREAD_FROM {
         return None;
@@ -126,8 +125,8 @@ pub(crate) fn of_short_runs(cores: u32, alone: Duration) -> Option<SessionGroup>
     Some(SessionGroup::fitted(sessions.clamp(1, cores.clamp(1, MAX_CORES)), 1))
 }
 
-/// The groups that are worth having, the widest first, out of candidates with the fewest threads first and the time of one
-/// run in each. A group of more threads must be faster by a tenth than the one before.
+/// Returns the groups worth having, most threads first. `timed` has candidates, fewest threads first, and the time of a
+/// run in each. A group of more threads must be faster by a tenth than the previous one.
 pub(crate) fn worth_having(timed: &[(SessionGroup, Option<Duration>)]) -> Vec<SessionGroup> {
     let Some(&(first, Some(mut best))) = timed.first() else {
         return unmeasured(&timed.iter().map(|(group, _)| *group).collect::<Vec<_>>());
@@ -143,8 +142,8 @@ pub(crate) fn worth_having(timed: &[(SessionGroup, Option<Duration>)]) -> Vec<Se
     kept
 }
 
-/// The layout where no run was measured, the widest group first: a run is taken to be spread well, but there is nothing
-/// between one session over all cores and the most sessions.
+/// Layout without measured runs, most threads first: assumes that runs scale well, and keeps only one session over all
+/// cores and the group with the most sessions.
 pub(crate) fn unmeasured(candidates: &[SessionGroup]) -> Vec<SessionGroup> {
     match candidates {
         [narrowest, .., widest] => vec![*widest, *narrowest],

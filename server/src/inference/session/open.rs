@@ -1,5 +1,5 @@
-//! The thread of a session: it builds the session (the graph into ONNX Runtime, its signature, its warm-up), reports, waits for
-//! its queue, and serves. One named thread owns one ONNX Runtime session, so there is no lock around it.
+//! Thread of a session: it builds the session (the graph into ONNX Runtime, its signature, its warm-up), reports, waits
+//! for its queue, and serves. One named thread owns one ONNX Runtime session, so there is no lock around it.
 
 use super::engine::{Assignment, Engine, RunControl};
 use super::pinned::PinnedRun;
@@ -26,15 +26,15 @@ pub(crate) struct SessionSpec {
     pub(crate) source: GraphSource,
     pub(crate) provider: Provider,
     pub(crate) threads: Threads,
-    /// Rows of a run at most; 0 where the model is not batched.
+    /// Maximum rows of a run; 0 if the model is not batched.
     pub(crate) max_batch_size: u32,
     pub(crate) warmup: Arc<Warmup>,
-    /// Time to measure runs for after the warm-up; `None` measures nothing.
+    /// Time limit for measured runs after the warm-up; `None` measures nothing.
     pub(crate) measure: Option<Duration>,
 }
 
 impl SessionSpec {
-    /// The same with other threads, and without writing the optimised graph down.
+    /// Copy with other threads that does not write the optimised graph.
     pub(crate) fn with_threads(&self, threads: Threads, measure: Option<Duration>) -> Self {
         let source = match &self.source {
             GraphSource::Saving(_) => GraphSource::Original,
@@ -58,22 +58,22 @@ pub(crate) struct SessionReport {
     pub(crate) signature: Signature,
     /// `cpu`, `cuda` or `tensorrt`.
     pub(crate) provider: &'static str,
-    /// The CUDA device whose memory its inputs can be bound to.
+    /// CUDA device whose memory its inputs can be bound to.
     pub(crate) binds_device: Option<u32>,
-    /// True if the session was built from a graph that had been optimised before.
+    /// True if the session was built from a stored optimised graph.
     pub(crate) optimized: bool,
     pub(crate) session_time: Duration,
     pub(crate) warmup_time: Duration,
-    /// The time of one run, where it was asked for and the model runs on what it was tried with.
+    /// Time of a run, if requested and if the model runs on the tried inputs.
     pub(crate) run_time: Option<Duration>,
 }
 
-/// Builds a session and warms it up on the calling thread. The spec, and with it the model's files, is dropped before the
-/// warm-up; `built` is told before it.
+/// Builds a session and warms it up on the calling thread. Before the warm-up, the spec, and with it the model's files,
+/// is dropped, and `built` is notified.
 ///
 /// # Errors
-/// A refusal by ONNX Runtime, a type that the protocol has no name for, a warm-up sample that does not run, or a warm-up that
-/// was stopped.
+/// Fails if ONNX Runtime refuses the graph, if the protocol has no name for a type, if a warm-up sample does not run,
+/// or if the warm-up was stopped.
 pub(crate) fn open(
     spec: Arc<SessionSpec>,
     control: RunControl,
@@ -157,11 +157,11 @@ fn session_tensor(outlet: &Outlet) -> SessionTensor {
     }
 }
 
-/// Starts the named thread of one session: it builds the session, reports, waits for its queue, and serves. `session` is
-/// its number among those of the model.
+/// Starts the named thread of a session: it builds the session, reports, waits for its queue, and serves. `session` is
+/// its number in the model.
 ///
 /// # Errors
-/// The operating system's, when it refuses the thread; ONNX Runtime's.
+/// The operating system's, if it refuses the thread; ONNX Runtime's.
 pub(crate) fn spawn(
     name: &str,
     session: u32,
@@ -176,7 +176,7 @@ pub(crate) fn spawn(
     let thread = std::thread::Builder::new().name(format!("{name}-{session}"));
     let thread = thread.spawn(move || {
         let opened = catch_unwind(AssertUnwindSafe(|| open(control, built_by_now)))
-            .unwrap_or_else(|_| Err("loading it panicked".into()));
+            .unwrap_or_else(|_| Err("panicked during loading".into()));
         drop(opening);
         let engine = match opened {
             Ok((engine, ready)) => {
@@ -188,7 +188,7 @@ pub(crate) fn spawn(
                 return;
             }
         };
-        // Dropped without an assignment when the model was refused after all.
+        // Dropped without an assignment if the model was refused.
         if let Ok(work) = assigned.recv() {
             engine.serve(&work);
         }
@@ -198,18 +198,18 @@ pub(crate) fn spawn(
         built,
         opened,
         assign,
-        thread: thread.map_err(|e| format!("no thread for a session: {e}"))?,
+        thread: thread.map_err(|e| format!("cannot start a session's thread: {e}"))?,
         stop,
     })
 }
 
-/// A thread that builds its session. Dropped before it serves, it ends at its next operator.
+/// Thread that builds its session. If dropped before it serves, it ends at its next operator.
 pub(crate) struct SpawnedSession {
-    /// Among those of its model; there may be gaps where one was opened to be measured only.
+    /// Number in its model; there may be gaps if a session was opened only for measuring.
     pub(crate) number: u32,
-    /// Tells that the session is built; its sender is dropped where it never is.
+    /// Notified when the session is built; its sender is dropped if that fails.
     pub(crate) built: oneshot::Receiver<()>,
-    /// The session's report, or why there is none.
+    /// The session's report, or the reason of its failure.
     pub(crate) opened: oneshot::Receiver<Result<SessionReport, String>>,
     assign: std::sync::mpsc::SyncSender<Assignment>,
     thread: JoinHandle<()>,
@@ -217,7 +217,7 @@ pub(crate) struct SpawnedSession {
 }
 
 impl SpawnedSession {
-    /// Sends the thread to its queue. It has reported: this neither blocks nor fails.
+    /// Sends the thread to its queue. The thread has already reported, so this neither blocks nor fails.
     pub(crate) fn serve(mut self, assignment: Assignment) -> JoinHandle<()> {
         self.stop.0 = None;
         let _ = self.assign.send(assignment);
@@ -225,8 +225,8 @@ impl SpawnedSession {
     }
 }
 
-/// Ends the warm-up of a session that nobody waits for, and counts the session as abandoned until its thread, which shares
-/// the second value, has opened it.
+/// Stops the warm-up of a session that is no longer needed, and counts the session as abandoned until its thread, which
+/// shares the second value, has opened it.
 struct StopUnlessServing(Option<(Arc<ActiveRun>, Arc<OnceLock<AbandonedSession>>)>);
 
 impl Drop for StopUnlessServing {

@@ -1,9 +1,9 @@
-//! Runs of a session on a GPU, with the host's side of every copy in pinned memory.
+//! Runs of a session on a GPU, with host copies in pinned memory.
 //!
-//! In: the parts of a batch. Out: outputs in pinned memory, each copied there once. Parts on the host are laid out straight
-//! into pinned input tensors, which ONNX Runtime copies to the device by itself; where a part lies on the device already,
-//! the input's tensor is made there ([`DeviceInputs`]). Pinned memory comes from ONNX Runtime's own arenas. **Has not run on
-//! a GPU**: the tests run it with the CPU's memory in the place of both.
+//! In: the parts of a batch. Out: outputs in pinned memory, each copied there once. Parts on the host are laid out
+//! directly in pinned input tensors, which ONNX Runtime copies to the device; if a part is already on the device, the
+//! input's tensor is built there ([`DeviceInputs`]). Pinned memory comes from ONNX Runtime's own arenas. **Has not run
+//! on a GPU**: the tests use the CPU's memory in place of both.
 
 use super::device::DeviceInputs;
 use super::error::RunError;
@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use tierlab_protocol::infer::Data;
 use tierlab_protocol::tensor::{DataType, TensorSpec};
 
-/// The binding of a session, and where its tensors lie. The binding comes first: it points to what comes after it.
+/// Binding of a session, and its tensors. The binding is the first field, because it points to the later ones.
 #[derive(Debug)]
 pub(crate) struct PinnedRun {
     binding: IoBinding,
@@ -26,8 +26,8 @@ pub(crate) struct PinnedRun {
 }
 
 impl PinnedRun {
-    /// Binds the outputs of a session to memory that the device `id` copies to by itself. Text has no fixed size, so that models
-    /// with it cannot be run this way: `None`.
+    /// Binds the outputs of a session to memory that the device `id` copies to directly. `None` for models with text,
+    /// which has no fixed size.
     pub(crate) fn new(
         session: &Session,
         inputs: &[TensorSpec],
@@ -53,23 +53,24 @@ impl PinnedRun {
         }))
     }
 
-    /// Binds one input: the parts behind each other, in device memory where one of them lies there, else in pinned memory.
+    /// Binds an input: its parts in order, in device memory if one of them is there, else in pinned memory.
     ///
     /// # Errors
-    /// Parts that are not of the shape, which is the requests' fault; the device's and ONNX Runtime's, which is not.
+    /// Fails if the parts do not have the shape, which is the requests' fault, or with an error of the device or ONNX
+    /// Runtime.
     pub(super) fn bind<'a>(
         &mut self,
         spec: &TensorSpec,
         shape: Vec<i64>,
         parts: impl Iterator<Item = &'a Part> + Clone,
     ) -> Result<(), RunError> {
-        let element = tensors::element_type(spec.dtype).ok_or_else(|| RunError::misfit("text is not bound"))?;
+        let element = tensors::element_type(spec.dtype).ok_or_else(|| RunError::misfit("text cannot be bound"))?;
         let is_on_device = |part: &Part| matches!(part.data, Elements::Device(_));
         let tensor = if parts.clone().any(is_on_device) {
             self.device.tensor(&spec.name, element, &shape, parts)?
         } else {
             let mut tensor = DynTensor::new(&self.inputs, element, shape)?;
-            // In one piece each: an element may lie across two.
+            // Each part in one piece, because an element may span two pieces.
             let host = parts.filter_map(|part| part.data.host());
             let whole: Vec<Cow<'_, [u8]>> = host.map(Data::whole).collect();
             let mut bytes = whole.iter().map(AsRef::as_ref);
@@ -79,16 +80,16 @@ impl PinnedRun {
         Ok(self.binding.bind_input(&spec.name, &tensor)?)
     }
 
-    /// Runs, and waits until every output is in pinned memory.
+    /// Runs the session, and waits until every output is in pinned memory.
     ///
     /// # Errors
-    /// ONNX Runtime's.
+    /// Returns ONNX Runtime's error.
     pub(crate) fn run<'s>(
         &'s mut self,
         session: &'s mut Session,
         options: &RunOptions,
     ) -> ort::Result<SessionOutputs<'s>> {
-        // Each run makes new outputs: those of the last one may still be read.
+        // Each run allocates new outputs: those of the previous one may still be read.
         for output in session.outputs() {
             self.binding.bind_output_to_device(output.name(), &self.outputs)?;
         }
@@ -99,7 +100,7 @@ impl PinnedRun {
     }
 }
 
-/// Little-endian bytes to elements, in their places.
+/// Writes little-endian bytes as elements to their places.
 fn lay_out(
     tensor: &mut DynTensor,
     element: TensorElementType,
@@ -134,7 +135,7 @@ fn lay_out(
                     slots.iter_mut().zip(bytes).for_each(|(slot, byte)| *slot = byte != 0);
                     Ok(())
                 }
-                other => Err(format!("{other} is not bound")),
+                other => Err(format!("{other} cannot be bound")),
             }
         };
     }

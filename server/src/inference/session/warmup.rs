@@ -1,10 +1,10 @@
-//! Runs before a session takes requests: the first one allocates and plans, and a version that cannot run is refused.
+//! Runs before a session takes requests: the first run allocates and plans, and a version that cannot run is refused.
 //!
 //! In: the samples of the model's config, with their files. Out: runs; the first sample that fails refuses the version.
-//! Without samples there is one run on zeros. A graph that cannot run on zeros is served all the same: they may be no
-//! input that makes sense to it. Where the model is batched, one run has several rows: a graph that gives back another
-//! number of them is refused. A warm-up that takes too long is stopped from outside. Behind it, where asked for, the time of
-//! the fastest of a few runs: other work on the machine only makes a run slower.
+//! Without samples there is one run on zeros. A graph that cannot run on zeros is served all the same, because zeros
+//! may be invalid input. If the model is batched, one run has several rows: a graph whose outputs have another number
+//! of rows is refused. A warm-up that takes too long is stopped from outside. After it, if requested, the fastest of a
+//! few runs is timed: other work on the machine only makes a run slower.
 
 use super::engine::Engine;
 use super::error::{Fault, RunError};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_formats::model::{PROBE_ROWS, WarmupSample, WarmupTensor, sample_inputs, zero_bytes, zero_inputs};
 
-/// The warm-up of a model.
+/// Warm-up of a model.
 #[derive(Debug, Default)]
 pub(crate) struct Warmup {
     pub(crate) samples: Vec<WarmupSample>,
@@ -29,11 +29,11 @@ impl Warmup {
     /// Runs every sample.
     ///
     /// # Errors
-    /// The first sample that does not fit or does not run; an output of a batched model whose rows are not those of its
+    /// Fails at the first sample that does not match or run, or if an output of a batched model has other rows than its
     /// inputs.
     pub(super) fn run(&self, engine: &mut Engine, max_batch_size: u32) -> Result<(), String> {
-        // ONNX Runtime plans the memory of a run by the first one of its shapes, and takes shapes that differ in the rows of
-        // an even number of inputs for the same: the first run has as many rows as most requests.
+        // ONNX Runtime plans memory by the first run of each shape, and treats shapes that differ in the rows of an
+        // even number of inputs as equal. So the first run has as many rows as most requests.
         if self.samples.is_empty() {
             on_zeros(engine, 1)?;
         }
@@ -68,10 +68,11 @@ fn part(input: WarmupTensor) -> Part {
     }
 }
 
-/// Runs so many rows of zeros.
+/// Runs the model on `rows` rows of zeros.
 ///
 /// # Errors
-/// Outputs that have another number of rows; a stop; no memory. That it does not run at all is only noted.
+/// Fails if outputs have another number of rows, when stopped, or without memory. If the model does not run at all,
+/// only logs it.
 fn on_zeros(engine: &mut Engine, rows: u32) -> Result<(), String> {
     let run = zero_inputs(&engine.signature, rows)
         .map(|inputs| inputs.into_iter().map(part).collect::<Vec<_>>())
@@ -83,7 +84,7 @@ fn on_zeros(engine: &mut Engine, rows: u32) -> Result<(), String> {
             if let Some(why) = engine.control.active.stopped() {
                 return Err(why.message);
             }
-            tracing::warn!(error = %error.message, rows, "the model does not run on zeros: not warmed up");
+            tracing::warn!(error = %error.message, rows, "model does not run on zeros: not warmed up");
             Ok(())
         }
         Ok(()) => Ok(()),
@@ -101,13 +102,13 @@ pub(super) fn run_once(engine: &mut Engine, parts: &[Part], rows: usize) -> Resu
     }
 }
 
-/// Runs at most.
+/// Maximum runs.
 const MAX_RUNS: usize = 5;
-/// Sizes tried for free dimensions behind the first: a short text, a small picture. If neither runs, the warm-up's sizes are
-/// used.
+/// Sizes tried for free dimensions after the first: a short text, a small picture. If neither runs, the warm-up's sizes
+/// are used.
 const FREE_DIMS: [i64; 2] = [64, 1];
 
-/// The time of one run. No run begins after `budget`, but for the first.
+/// Time of a run. Only the first run may start after `budget`.
 pub(super) fn fastest_run(engine: &mut Engine, warmup: &Warmup, budget: Duration) -> Option<Duration> {
     let began = Instant::now();
     if let Some(sample) = warmup.samples.first() {
@@ -135,7 +136,7 @@ fn fastest(engine: &mut Engine, parts: &[Part], rows: usize, until: Instant) -> 
     best
 }
 
-/// One row of zeros, the free dimensions behind the first as `free`.
+/// A row of zeros; free dimensions after the first have size `free`.
 fn zeros(engine: &Engine, free: i64) -> Option<Vec<Part>> {
     let inputs = engine.signature.inputs.iter();
     let part = inputs.map(|spec| {

@@ -1,9 +1,9 @@
-//! Opening a model's sessions: as its config states them, or fitted to the cores and to the model where it does not.
+//! Opening a model's sessions: as its config states, or else fitted to the cores and the model.
 //!
-//! In: what a session is made of, and what the config says. Out: sessions in their groups, warm and waiting for a queue.
-//! [`layout`] says which groups to try and which to keep; here sessions are opened and their runs are timed, one model
-//! after the other, so that none measures another one's runs. Time is bounded: a few runs in each group, within
-//! `runtime.instances.measure_ms` but for the first one of each. The log says what was chosen and why.
+//! In: what a session is built from, and the config. Out: sessions in their groups, warm and waiting for a queue.
+//! [`layout`] decides which groups to try and which to keep; this module opens sessions and times their runs, one model
+//! after the other, so that measurements do not disturb each other. Time is bounded: a few runs in each group, within
+//! `runtime.instances.measure_ms` except the first of each. The log gives the choice and its reason.
 
 use crate::host::cores::Cores;
 use crate::inference::runtime::Threads;
@@ -25,7 +25,7 @@ pub(crate) struct Fitting {
 /// Sessions to open.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// At least one; those with the fewest threads first.
+    /// Groups, fewest threads first; at least one.
     pub(super) groups: Vec<SessionGroup>,
     choice: Choice,
 }
@@ -33,9 +33,9 @@ pub(super) struct Plan {
 /// Choice of the sessions among the groups of a [`Plan`].
 #[derive(Debug, PartialEq, Eq)]
 enum Choice {
-    /// The config states them.
+    /// Stated in the config.
     Stated,
-    /// By the time of a run in each.
+    /// By the time of a run in each group.
     Measured,
     /// Without measuring, for this reason.
     Unmeasured(&'static str),
@@ -50,14 +50,14 @@ impl Plan {
     }
 }
 
-/// The groups that were opened, the widest first, and why these.
+/// Opened groups, most threads first, and the reason for them.
 type Chosen = (Vec<WarmGroup>, String);
 
 impl Fitting {
-    /// For the cores of this process, or those that the configuration says.
+    /// Creates the fitting for the cores of this process, or the configured ones.
     pub(crate) fn new(config: FitConfig) -> Self {
         let cores = Cores::of_this_process(config.cores);
-        tracing::info!(%cores, "sessions are fitted to these where a model's config states none");
+        tracing::info!(%cores, "cores to size sessions for, if a model's config states no instances");
         Self {
             config,
             cores,
@@ -65,7 +65,7 @@ impl Fitting {
         }
     }
 
-    /// Cores that sessions are fitted to.
+    /// Cores that sessions are sized for.
     pub(super) const fn cores(&self) -> usize {
         self.cores.count as usize
     }
@@ -86,18 +86,18 @@ impl Fitting {
                 "its weights are too large for another session (`runtime.instances.max_weight_bytes`)",
             ),
             _ if self.config.measure.is_zero() => {
-                Choice::Unmeasured("nothing is measured (`runtime.instances.measure_ms`)")
+                Choice::Unmeasured("measuring is disabled (`runtime.instances.measure_ms`)")
             }
             _ => Choice::Measured,
         };
         Plan { groups, choice }
     }
 
-    /// Opens the sessions of a plan; the widest group comes first.
+    /// Opens the sessions of a plan; the group with the most threads is first.
     ///
     /// # Errors
-    /// The error of the first session that cannot be opened, or an exceeded limit. A session that was opened only to be
-    /// measured is left out if it cannot be opened.
+    /// The error of the first session that cannot be opened, or an exceeded limit. A session opened only for measuring
+    /// is left out if it cannot be opened.
     pub(super) async fn open(&self, plan: &Plan, opener: Opener<'_>) -> Result<Vec<WarmGroup>, String> {
         let model = opener.model;
         let (opened, why) = match plan.choice {
@@ -110,7 +110,7 @@ impl Fitting {
         };
         let sessions: Vec<String> = opened.iter().map(|opened| opened.group.to_string()).collect();
         let (sessions, cores) = (sessions.join(", "), self.cores);
-        tracing::info!(model, sessions, why, %cores, "its config states no instances: they are fitted");
+        tracing::info!(model, sessions, why, %cores, "config states no instances: fitted sessions");
         Ok(opened)
     }
 
@@ -119,7 +119,7 @@ impl Fitting {
         let (first, wider) = (candidates[0], &candidates[1..]);
         let budget = self.config.measure / candidates.len() as u32;
         let mut built = opener.build(1, first.threads, Some(budget)).await?;
-        // Its warm-up, and then the runs that are measured. One that takes longer does not delay other loads.
+        // Its warm-up, and then the measured runs. A session that takes longer does not delay other loads.
         let reports = timeout(self.config.measure * 2, warm(opener.limits, &mut built)).await;
         let reports = match reports {
             Ok(reports) => reports?,
@@ -134,14 +134,14 @@ impl Fitting {
                 };
                 return Ok(self.open_measured(first, alone, wider, &mut opener).await);
             }
-            Some(None) => "it does not run on zeros: nothing is measured",
-            _ => "one run takes longer than all that are measured may (`runtime.instances.measure_ms`)",
+            Some(None) => "it does not run on zeros: not measured",
+            _ => "one run exceeds the time limit of all measured runs (`runtime.instances.measure_ms`)",
         };
         let mut groups = layout::unmeasured(candidates);
         if reports.is_empty() {
             return Ok((opener.open_all(&groups, built).await?, why.to_owned()));
         }
-        // One session of the narrowest group is there already.
+        // One session of the group with the fewest threads is already open.
         if let Some(last) = groups.last_mut() {
             last.sessions -= 1;
         }
@@ -153,7 +153,7 @@ impl Fitting {
         Ok((groups, why.to_owned()))
     }
 
-    /// Opens the rest beside a session whose run was measured.
+    /// Opens the remaining sessions, after the first session's run was measured.
     async fn open_measured(
         &self,
         mut first: WarmGroup,
@@ -165,7 +165,7 @@ impl Fitting {
         let (mut groups, why) = match short {
             Some(group) => {
                 first.group = group;
-                let why = format!("a run takes {}, too little for several threads", format_time(alone));
+                let why = format!("a run takes {}, too short for several threads", format_time(alone));
                 (vec![first], why)
             }
             None => self.measure(first, wider, opener).await,
@@ -179,7 +179,7 @@ impl Fitting {
         (groups, why)
     }
 
-    /// Times a run in each group, and keeps those that are worth having; the widest first.
+    /// Times a run in each group, and keeps the groups worth having, most threads first.
     async fn measure(&self, first: WarmGroup, wider: &[SessionGroup], opener: &mut Opener<'_>) -> Chosen {
         let _measuring = self.measuring.lock().await;
         let budget = self.config.measure / (1 + wider.len() as u32);
@@ -199,14 +199,14 @@ impl Fitting {
         });
         let why = format!("a run takes {}", times.collect::<Vec<_>>().join(", "));
         let groups = layout::worth_having(&timed);
-        // Sessions of the others end with their threads.
+        // Sessions of the other groups end with their threads.
         tried.retain(|tried| groups.contains(&tried.group));
         tried.reverse();
         (tried, why)
     }
 }
 
-/// Optional sessions; none where one of them cannot be opened.
+/// Opens optional sessions; `None` if one of them cannot be opened.
 async fn try_open(
     opener: &mut Opener<'_>,
     count: u32,
@@ -218,7 +218,7 @@ async fn try_open(
         tracing::warn!(
             model = opener.model,
             error,
-            "more sessions cannot be opened: the model is served without them"
+            "cannot open more sessions; serving the model without them"
         );
     };
     opened.inspect_err(without).ok()

@@ -1,7 +1,7 @@
-//! Loading a version of a model: sessions, the match of graph, manifest and config, the feature table.
+//! Loading a version of a model: its sessions, the match of graph, manifest and config, the feature table.
 //!
-//! In: what the repository found. Out: a [`Model`] that is warm and waits for requests, with the time of each stage; or
-//! the first thing that does not fit, by object.
+//! In: files found by the repository. Out: a [`Model`] that is warm and waits for requests, with the time of each
+//! stage; or the first mismatch, by object.
 
 use crate::batch::clock::{PendingRequests, SessionClock};
 use crate::batch::groups::Groups;
@@ -35,21 +35,21 @@ use tierlab_protocol::metadata::{LoadSeconds, VersionLoad};
 use tierlab_storage::ObjectPath;
 use tokio::time::timeout;
 
-/// Time in which abandoned sessions may end before a load is refused: a warm-up that was interrupted ends within milliseconds.
+/// Time in which abandoned sessions may end before a load is refused: an interrupted warm-up ends within milliseconds.
 const ABANDONED_GRACE: Duration = Duration::from_secs(1);
 
 /// Parameters of a load besides the model's files.
 pub(crate) struct Loader {
     pub(crate) runtime: Runtime,
     pub(crate) features: FeatureTier,
-    /// The tables that are read from it.
+    /// Tables read from it.
     pub(crate) tables: Arc<LiveTables>,
     pub(crate) metrics: Arc<Metrics>,
     /// Counter of output bytes.
     pub(crate) admission: Arc<Admission>,
-    /// Requests in a model's queue at most.
+    /// Maximum requests in a model's queue.
     pub(crate) queue_capacity: usize,
-    /// Optimised graphs on disk; none where they are not kept.
+    /// Optimised graphs on disk; `None` if disabled.
     pub(crate) optimized: Option<Arc<OptimizedCache>>,
     /// Weights that ONNX Runtime maps from a local disk.
     pub(crate) mapped: MappedWeights,
@@ -58,7 +58,7 @@ pub(crate) struct Loader {
     pub(crate) fitting: Fitting,
 }
 
-/// Source of a version's graph, with its entry in the cache of optimised graphs where that is used.
+/// Source of a version's graph, with its entry in the cache of optimised graphs if that is used.
 #[derive(Default)]
 struct CachedGraph {
     source: GraphSource,
@@ -66,13 +66,13 @@ struct CachedGraph {
 }
 
 impl CachedGraph {
-    /// Stores the graph that a session has written, or removes one that no session could be built from, in the background.
-    /// `opened` is empty where no session was built at all.
+    /// Stores the graph that a session has written, or removes one from which no session could be built, in the
+    /// background. `opened` is empty if no session was built.
     fn store_or_forget(self, opened: &[WarmGroup]) {
         let Some((cache, key)) = self.entry else { return };
         match self.source {
             GraphSource::Saving(partial) if opened.is_empty() => {
-                // There is none where the session failed before it wrote.
+                // Missing if the session failed before writing it.
                 let _ = std::fs::remove_file(partial);
             }
             GraphSource::Optimized(_) if !reports(opened).all(|report| report.optimized) => {
@@ -82,9 +82,9 @@ impl CachedGraph {
                 tokio::task::spawn_blocking(move || {
                     let complete = |onnx: Bytes| external(onnx).is_ok_and(|external| external.files.is_empty());
                     match cache.keep(&key, &partial, complete) {
-                        Ok(true) => tracing::debug!(key, "the optimised graph is kept"),
-                        Ok(false) => tracing::debug!(key, "the optimised graph is not kept: it is not whole by itself"),
-                        Err(error) => tracing::warn!(%error, "the optimised graph cannot be kept"),
+                        Ok(true) => tracing::debug!(key, "stored the optimised graph"),
+                        Ok(false) => tracing::debug!(key, "not storing the optimised graph: it refers to other files"),
+                        Err(error) => tracing::warn!(%error, "cannot store the optimised graph"),
                     }
                 });
             }
@@ -102,8 +102,7 @@ impl Loader {
     /// Builds the sessions, matches the graph with manifest and config, opens the feature table, and starts serving.
     ///
     /// # Errors
-    /// The first thing that does not fit, by object, or the limit that was passed; all threads have ended or will end by
-    /// themselves.
+    /// The first mismatch, by object, or the exceeded limit; all threads have ended or will end by themselves.
     pub(crate) async fn load(
         &self,
         described: &ModelDescription,
@@ -173,10 +172,10 @@ impl Loader {
         Ok((model, loaded))
     }
 
-    /// Refuses a load while as many abandoned sessions as there are cores keep them busy.
+    /// Refuses a load while abandoned sessions keep as many cores busy as there are.
     ///
     /// # Errors
-    /// Too many of them, also after [`ABANDONED_GRACE`].
+    /// Fails if there are too many of them even after [`ABANDONED_GRACE`].
     pub(crate) async fn check_abandoned(&self) -> Result<(), LoadError> {
         let (began, cores) = (Instant::now(), self.fitting.cores());
         let sessions = loop {
@@ -193,7 +192,7 @@ impl Loader {
         Err(LoadError::new(what).passing())
     }
 
-    /// Rows that are read to a device must be read to the one that the sessions are bound to.
+    /// Checks that rows are read to the device that the sessions are bound to.
     fn check_device(&self, config: &ModelConfig, binds: Option<u32>, provider: &str) -> Result<(), String> {
         let device = self.features.device().filter(|_| !config.joined.is_empty());
         let Some(lands) = device.filter(|&lands| binds != Some(lands)) else {
@@ -201,11 +200,11 @@ impl Loader {
         };
         let binds = match binds {
             Some(device) => format!("device {device} (`runtime.cuda.device_id`)"),
-            None => format!("none: they run on `{provider}`, or take or give text"),
+            None => format!("none: they run on `{provider}`, or have text inputs or outputs"),
         };
         Err(format!(
-            "`features.rows = \"device\"` reads its rows to CUDA device {lands}, and its sessions can be bound to {binds}; \
-             `features.rows = \"host\"` serves it"
+            "`features.rows = \"device\"` reads rows to CUDA device {lands}, but the sessions can be bound to {binds}; \
+             set `features.rows = \"host\"`"
         ))
     }
 
@@ -223,7 +222,7 @@ impl Loader {
         }
     }
 
-    /// Opens the sessions of a version. Once they are built, its files are not needed any more.
+    /// Opens the sessions of a version. Its files are needed only until all are built.
     async fn open_sessions(
         &self,
         name: &str,
@@ -267,7 +266,7 @@ impl Loader {
         Ok(opened)
     }
 
-    /// A queue for the sessions of a version.
+    /// Creates the queue of a version's sessions.
     fn queue(
         &self,
         config: &ModelConfig,
@@ -279,7 +278,7 @@ impl Loader {
         let mut preferred_rows: Vec<usize> = preferred_rows.map(|&rows| rows as usize).collect();
         preferred_rows.sort_unstable();
         let rule = Rule {
-            // An unbatched request is one row of the queue.
+            // An unbatched request counts as one row.
             max_rows: config.max_batch_size.max(1) as usize,
             preferred_rows,
             max_delay: Duration::from_micros(config.batching.max_delay_us),
@@ -296,7 +295,7 @@ impl Loader {
         BatchQueue::new(rule, groups, capacity, Arc::clone(pending), gauges)
     }
 
-    /// Looks for what the optimiser made of a graph before.
+    /// Looks for a stored optimised graph.
     async fn look_up(&self, graph: &Graph, provider: Provider, threads: Threads) -> CachedGraph {
         let (Some(cache), true) = (&self.optimized, Runtime::is_cpu(provider)) else {
             return CachedGraph::default();
@@ -356,7 +355,7 @@ impl Loader {
         let joined = Join::open(self.features.clone(), tables, &first.table, &signature.inputs, &columns);
         match timeout(self.limits.load, joined).await {
             Ok(joined) => joined.map(Some),
-            Err(_) => Err(self.limits.late(object, "its feature table was not open")),
+            Err(_) => Err(self.limits.late(object, "its feature table was not opened")),
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Opening the sessions of a version, within limits of time.
+//! Opening the sessions of a version, within time limits.
 //!
-//! In: what a session is made of, and a slot among the loads. Out: sessions that are built and warm, or the limit that was
-//! passed. Few versions are built at a time, because their files are in memory until then; they warm up while others are
-//! built, so that a warm-up that does not end delays nobody.
+//! In: what a session is built from, and a slot among the loads. Out: built and warm sessions, or the exceeded limit.
+//! Few versions are built at a time, because their files are in memory meanwhile. They warm up while others are built,
+//! so that an endless warm-up delays no other version.
 
 use crate::error::LoadError;
 use crate::host::cores;
@@ -20,19 +20,19 @@ use tokio::time::{timeout, timeout_at};
 /// Time limits of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LoadLimits {
-    /// Reading a version's files, building its sessions and opening its table.
+    /// Limit of reading a version's files, building its sessions and opening its table.
     pub(crate) load: Duration,
-    /// The warm-up of a session.
+    /// Limit of a session's warm-up.
     pub(crate) warmup: Duration,
-    /// Memory that building and warming up a session may take, in bytes; 0 for what is available.
+    /// Maximum memory for building and warming up a session, in bytes; 0 uses the available memory.
     pub(crate) memory: u64,
 }
 
-/// A load under way.
+/// Load in progress.
 pub(crate) struct LoadSlot<'a> {
-    /// By when everything but the warm-up is done.
+    /// Deadline of everything except the warm-up.
     pub(crate) deadline: Instant,
-    /// Held for as long as files are in memory that no session has taken yet.
+    /// Held while files are in memory that no session has taken yet.
     pub(crate) room: SemaphorePermit<'a>,
 }
 
@@ -42,25 +42,25 @@ impl LoadLimits {
         format!("{what} within {ms} ms (`runtime.load_timeout_ms`)")
     }
 
-    /// A load that took too long; it may be faster another time.
+    /// Error of a load that exceeded its time; it is temporary.
     pub(crate) fn late(&self, object: impl fmt::Display, what: &str) -> LoadError {
         LoadError::at(object, self.too_late(what)).passing()
     }
 }
 
-/// A session that is warm, and what it tells of itself.
+/// Warm session with its report.
 pub(super) struct WarmSession {
     pub(super) session: SpawnedSession,
     pub(super) report: SessionReport,
 }
 
-/// The sessions of a group that are warm.
+/// Warm sessions of a group.
 pub(super) struct WarmGroup {
     pub(super) group: SessionGroup,
     pub(super) sessions: Vec<WarmSession>,
 }
 
-/// Sessions with their reports, in the same order.
+/// Combines sessions with their reports, in the same order.
 pub(super) fn with_reports(
     sessions: impl IntoIterator<Item = SpawnedSession>,
     reports: impl IntoIterator<Item = SessionReport>,
@@ -69,16 +69,16 @@ pub(super) fn with_reports(
     pairs.map(|(session, report)| WarmSession { session, report })
 }
 
-/// Opens the sessions of one version. Threads of sessions that are dropped end by themselves: a warm-up at its next
-/// operator, the building of a session when it is done, because ONNX Runtime cannot be interrupted there.
+/// Opens the sessions of one version. Threads of dropped sessions end by themselves: in a warm-up at the next operator,
+/// while building a session at its end, because ONNX Runtime cannot be interrupted there.
 pub(super) struct Opener<'a> {
     pub(super) limits: &'a LoadLimits,
     pub(super) model: &'a str,
     pub(super) spec: SessionSpec,
-    /// CPUs to pin them to; none leaves them to the system.
+    /// CPUs to pin them to; empty for no pinning.
     pub(super) cpus: &'a [u32],
     pub(super) slot: LoadSlot<'a>,
-    /// Sessions so far.
+    /// Number of sessions so far.
     pub(super) opened: u32,
 }
 
@@ -86,7 +86,7 @@ impl Opener<'_> {
     /// Starts the threads and waits until each has built its session.
     ///
     /// # Errors
-    /// The limit that was passed. Why a session was not built is in its report.
+    /// The exceeded limit. The reason why a session was not built is in its report.
     pub(super) async fn build(
         &mut self,
         count: u32,
@@ -98,12 +98,12 @@ impl Opener<'_> {
             let cpus = cores::of_instance(self.cpus, self.opened, threads.intra_op);
             let mut spec = self.spec.with_threads(threads, measure);
             if self.opened == 0 {
-                // One of them writes the optimised graph down.
+                // A single session writes the optimised graph.
                 spec.source = self.spec.source.clone();
             }
             let (spec, memory) = (Arc::new(spec), self.limits.memory);
             sessions.push(spawn(self.model, self.opened, move |control, built| {
-                // Before the session: ONNX Runtime's own threads inherit the CPUs of this one.
+                // Before the session: ONNX Runtime's own threads inherit this thread's CPUs.
                 cores::pin(&cpus)?;
                 if !Runtime::is_cpu(spec.provider) {
                     return open(spec, control, built);
@@ -113,7 +113,7 @@ impl Opener<'_> {
             })?);
             self.opened += 1;
         }
-        // One that fails drops its sender: its report says why.
+        // A failing session drops its sender: its report has the reason.
         let built = join_all(sessions.iter_mut().map(|session| &mut session.built));
         match timeout_at(self.slot.deadline.into(), built).await {
             Ok(_) => Ok(sessions),
@@ -146,7 +146,7 @@ impl Opener<'_> {
         built: Vec<SpawnedSession>,
     ) -> Result<Vec<WarmGroup>, String> {
         let mut sessions = built;
-        // Sessions built before are of the last group.
+        // Sessions built before belong to the last group.
         let mut before = sessions.len() as u32;
         for group in groups.iter().rev() {
             let more = group.sessions.saturating_sub(std::mem::take(&mut before));
@@ -174,12 +174,12 @@ impl Opener<'_> {
 pub(super) async fn warm(limits: &LoadLimits, sessions: &mut [SpawnedSession]) -> Result<Vec<SessionReport>, String> {
     let warm = try_join_all(sessions.iter_mut().map(async |session| {
         let report = (&mut session.opened).await;
-        report.unwrap_or_else(|_| Err("its thread ended".into()))
+        report.unwrap_or_else(|_| Err("session's thread ended".into()))
     }));
     let late = |_| {
         let ms = limits.warmup.as_millis();
         Err(format!(
-            "its warm-up did not end within {ms} ms (`runtime.warmup_timeout_ms`)"
+            "warm-up not finished within {ms} ms; raise `runtime.warmup_timeout_ms`"
         ))
     };
     timeout(limits.warmup, warm).await.unwrap_or_else(late)

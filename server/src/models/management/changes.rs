@@ -1,9 +1,9 @@
-//! Changes of the models that are served: the start, loads and unloads by request, and in poll control the model tier, which is
-//! listed at an interval.
+//! Changes of the served models: at the start, by load and unload requests, and in poll control by listing the model
+//! tier periodically.
 //!
-//! In: what the configuration wants, calls of clients, and listings. Out: models that are served, or why not. A tier that fails
-//! at a listing changes nothing; a model that is refused is tried again when its objects change, or at the next listing if it
-//! was the tier that failed.
+//! In: the configuration, calls of clients, and listings. Out: served models, or the reason of a refusal. A failed
+//! listing changes nothing. A refused model is retried when its objects change, or at the next listing if the tier
+//! failed.
 
 use super::manager::{ModelManager, ModelSource};
 use super::reconcile::Reload;
@@ -17,32 +17,33 @@ use std::time::Duration;
 use tierlab_protocol::metadata::LoadDocument;
 
 impl ModelManager {
-    /// Loads the models that are served from the start. Called once.
+    /// Loads the models served from the start. Call it once.
     ///
     /// # Errors
-    /// A model that was asked for by name and cannot be served; in control [`ControlMode::None`], nothing to serve.
+    /// Fails if a model requested by name cannot be served or, in control [`ControlMode::None`], if there is nothing to
+    /// serve.
     pub(crate) async fn start(self: &Arc<Self>, source: ModelSource) -> Result<(), LoadError> {
         let mut listing = repository::list(&*source.tier).await?;
         let location = source.tier.info().location;
         let chosen = self.choose(&listing, &location)?;
         let configured = self.settings.model_configs.keys();
         for name in configured.filter(|&name| !listing.contains_key(name)) {
-            tracing::warn!(model = %name, "`model_config` has keys for it, and it is not on the tier");
+            tracing::warn!(model = %name, "`model_config` has keys for a model that is not on the tier");
         }
         if self.source.set(source).is_err() {
-            return Err(LoadError::new("the models are loaded once"));
+            return Err(LoadError::new("the models are already loaded"));
         }
         for name in chosen {
             let _lock = self.lock_model(&name).await;
             let Err(error) = self.reconcile(&name, &listing[&name], Reload::Always).await else {
                 continue;
             };
-            // Asked for by name: a start without it would not be what was asked for.
+            // A model requested by name must be served.
             if self.settings.models.contains(&name) {
                 let detailed = format!("model `{name}` is refused: {}", error.for_operator());
                 return Err(LoadError::new(format!("model `{name}` is refused: {error}")).with_detail(detailed));
             }
-            tracing::error!(model = %name, error = error.for_operator(), "refused; the other models are served");
+            tracing::error!(model = %name, error = error.for_operator(), "model refused; serving the others");
             if error.passing {
                 listing.remove(&name);
             }
@@ -61,12 +62,12 @@ impl ModelManager {
         Ok(())
     }
 
-    /// The models to load at the start.
+    /// Chooses the models to load at the start.
     fn choose(&self, listing: &Listing, location: &str) -> Result<Vec<String>, LoadError> {
         let wanted = &self.settings.models;
         if listing.is_empty() {
             let what = format!(
-                "no model on the model tier ({location}): in the server's working directory, run `tierlab-models generate \
+                "no model on the model tier ({location}): run in the server's working directory `tierlab-models generate \
                  --model mlp && tierlab-models publish --to {}`, or publish your own",
                 self.settings.tier_file.display()
             );
@@ -78,18 +79,18 @@ impl ModelManager {
         let is_missing = |name: &&String| *name != ALL_MODELS && !listing.contains_key(*name);
         if let Some(name) = wanted.iter().find(is_missing) {
             let have = listing.keys().cloned().collect::<Vec<_>>().join(", ");
-            let what = format!("no model `{name}` on the model tier ({location}), which has {have}");
+            let what = format!("unknown model `{name}`: the model tier ({location}) has {have}");
             return Err(LoadError::new(what));
         }
         Ok(listing.keys().filter(|name| self.wants(name)).cloned().collect())
     }
 
-    /// `POST /v2/repository/models/M/load`: reads the model from the tier again, whether it is served or not, and swaps
-    /// what loads for what was served. Goes on when the caller goes away. `parameters` are the names of those given.
+    /// `POST /v2/repository/models/M/load`: reads the model from the tier again, even if it is served, and replaces the
+    /// served versions. Continues if the caller goes away. `parameters` are the names of the given ones.
     ///
     /// # Errors
-    /// A call that is not allowed, a parameter that is not supported, a model that is not there or cannot be served; what
-    /// was served goes on.
+    /// Fails if the call is not allowed, if a parameter is not supported, or if the model is missing or cannot be
+    /// served; served versions then continue.
     pub(crate) async fn load_by_request(
         self: &Arc<Self>,
         name: &str,
@@ -98,7 +99,7 @@ impl ModelManager {
         self.allow_change(name)?;
         if let Some(parameter) = parameters.first() {
             return Err(Refusal::bad(format!(
-                "parameter `{}`: a model's config and files are taken from the model tier alone; put them there and \
+                "unsupported parameter `{}`: a model's config and files are only read from the model tier; publish them there and \
                  load without parameters",
                 shown(parameter)
             )));
@@ -110,15 +111,15 @@ impl ModelManager {
             .unwrap_or_else(|e| Err(Refusal::new(Reason::Inference, format!("loading failed: {e}"))))
     }
 
-    /// `POST /v2/repository/models/M/unload`: takes no new requests, finishes those it has, and frees the sessions. The
-    /// answer comes when that is done, or after the drain time. Triton's `unload_dependents` changes nothing here.
+    /// `POST /v2/repository/models/M/unload`: accepts no new requests, finishes pending ones, and frees the sessions.
+    /// Replies when that is done, or after the drain time. Triton's `unload_dependents` has no effect here.
     ///
     /// # Errors
-    /// A call that is not allowed, a parameter that is not supported, an unknown model.
+    /// Fails if the call is not allowed, if a parameter is not supported, or if the model is unknown.
     pub(crate) async fn unload_by_request(self: &Arc<Self>, name: &str, parameters: &[String]) -> Result<(), Refusal> {
         self.allow_change(name)?;
         if let Some(parameter) = parameters.iter().find(|name| *name != "unload_dependents") {
-            return Err(Refusal::bad(format!("parameter `{}` is not known", shown(parameter))));
+            return Err(Refusal::bad(format!("unknown parameter `{}`", shown(parameter))));
         }
         self.check_started()?;
         self.snapshot().entry(name)?;
@@ -140,7 +141,7 @@ impl ModelManager {
             Err(error) => {
                 tracing::warn!(
                     error = error.for_operator(),
-                    "the models on the tier cannot be listed; what is served goes on"
+                    "cannot list the models on the tier; served models continue"
                 );
                 return;
             }
@@ -152,25 +153,25 @@ impl ModelManager {
             }
             let _lock = self.lock_model(name).await;
             if let Err(error) = self.reconcile(name, objects, Reload::IfChanged).await {
-                tracing::warn!(model = %name, error = error.for_operator(), "the model could not be brought up to date");
+                tracing::warn!(model = %name, error = error.for_operator(), "cannot update the model");
                 if error.passing {
                     reconciled.remove(name);
                 }
             }
         }
-        // Names alone: a snapshot holds the models, and keeps their sessions from ending.
+        // Only names: a snapshot holds the models, and keeps their sessions from ending.
         let mut gone: Vec<String> = self.snapshot().0.keys().cloned().collect();
         gone.retain(|name| !listing.contains_key(name));
         for name in gone {
             let _lock = self.lock_model(&name).await;
-            self.unload(&name, "gone from the model tier").await;
+            self.unload(&name, "removed from the model tier").await;
             self.forget(&name);
         }
         *seen = reconciled;
     }
 }
 
-/// Lists the tier until the server is gone. `seen` is the listing of the start.
+/// Lists the tier until the server is dropped. `seen` is the listing of the start.
 async fn poll(management: Weak<ModelManager>, every: Duration, mut seen: Listing) {
     loop {
         tokio::time::sleep(every).await;

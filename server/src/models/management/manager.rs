@@ -1,7 +1,7 @@
-//! The models of a server: the calls that read what is served, and what every change of it needs.
+//! Models of a server: the calls that read them, and the helpers of every change.
 //!
 //! In: names and versions. Out: models, documents, or refusals. Reading takes no lock: the models are an immutable
-//! snapshot ([`ServedModels`]) that every change replaces whole.
+//! snapshot ([`ServedModels`]) that every change replaces.
 
 use super::{ALL_MODELS, ControlMode, ManagementSettings};
 use crate::models::loading::load::Loader;
@@ -19,10 +19,10 @@ use tierlab_protocol::metadata::ModelMetadata;
 use tierlab_storage::Tier;
 use tokio::sync::Semaphore;
 
-/// Models that are loaded at the same time: each holds its files in memory until its sessions are built.
+/// Maximum models loaded at the same time: each holds its files in memory until its sessions are built.
 const MAX_PARALLEL_LOADS: usize = 2;
 
-/// The index lists the tier at most this often.
+/// Minimum interval between two listings of the tier for the index.
 const LISTING_AGE: Duration = Duration::from_secs(1);
 
 /// Source of models.
@@ -31,16 +31,16 @@ pub(crate) struct ModelSource {
     pub(crate) loader: Loader,
 }
 
-/// The models of a server.
+/// Models of a server.
 pub(crate) struct ModelManager {
     pub(super) settings: ManagementSettings,
     served: ArcSwap<ServedModels>,
     pub(super) source: OnceLock<ModelSource>,
     pub(super) started: OnceLock<()>,
-    /// One change of a model at a time.
+    /// Locks that allow one change of a model at a time.
     locks: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
     pub(super) loads: Semaphore,
-    /// The names on the tier, and when they were read.
+    /// Names on the tier, and when they were read.
     names: tokio::sync::Mutex<Option<(Instant, Vec<String>)>>,
 }
 
@@ -69,21 +69,21 @@ impl ModelManager {
         self.started.get().is_some()
     }
 
-    /// The models as they are now.
+    /// Current models.
     pub(crate) fn snapshot(&self) -> Arc<ServedModels> {
         self.served.load_full()
     }
 
-    /// The model that a request names; without a version, or with an empty one, the highest that is served.
+    /// Model named by a request. Without a version, or with an empty one, the highest served version.
     ///
     /// # Errors
-    /// An unknown model or version, or one that is not served.
+    /// Fails for an unknown model or version, or one that is not served.
     pub(crate) fn find(&self, target: &Target) -> Result<Arc<Model>, Refusal> {
         let found = self.served.load().find(target).map(Arc::clone);
         found.map_err(|refusal| self.check_started().err().unwrap_or(refusal))
     }
 
-    /// During the start, a model that is not loaded yet is not ready rather than unknown.
+    /// Checks that the start is complete: before, a model that is not loaded yet is not ready rather than unknown.
     pub(super) fn check_started(&self) -> Result<(), Refusal> {
         let starting = || Refusal::new(Reason::NotReady, "the models are still being loaded");
         self.started.get().copied().ok_or_else(starting)
@@ -130,8 +130,8 @@ impl ModelManager {
         Ok(ModelStatisticsResponse { model_stats })
     }
 
-    /// `POST /v2/repository/index`: every version that was loaded, refused or unloaded, and in explicit control the models
-    /// on the tier that were not.
+    /// `POST /v2/repository/index`: every version that was loaded, refused or unloaded and, in explicit control, the
+    /// other models on the tier.
     pub(crate) async fn index(&self, ready_only: bool) -> Vec<ModelIndex> {
         let mut index = self.snapshot().index();
         if ready_only {
@@ -150,14 +150,14 @@ impl ModelManager {
         index
     }
 
-    /// The names on the tier, a second old at most; where the tier fails, the last ones that were read.
+    /// Names on the tier, at most a second old; if the tier fails, the last ones read.
     async fn names(&self) -> Vec<String> {
         let mut names = self.names.lock().await;
         let fresh = names.as_ref().is_some_and(|(read, _)| read.elapsed() < LISTING_AGE);
         if let (false, Some(source)) = (fresh, self.source.get()) {
             match repository::list(&*source.tier).await {
                 Ok(listing) => *names = Some((Instant::now(), listing.into_keys().collect())),
-                Err(error) => tracing::warn!(%error, "the models on the tier cannot be listed"),
+                Err(error) => tracing::warn!(%error, "cannot list the models on the tier"),
             }
         }
         names.as_ref().map(|(_, names)| names.clone()).unwrap_or_default()
@@ -169,7 +169,8 @@ impl ModelManager {
     /// The reason, with the key to set.
     pub(crate) fn allow_change(&self, name: &str) -> Result<(), Refusal> {
         if !self.settings.admin {
-            let what = "loading and unloading by request is off: set `enabled = true` under `[admin]` in server.toml";
+            let what =
+                "loading and unloading by request is disabled: set `enabled = true` under `[admin]` in server.toml";
             return Err(Refusal::new(Reason::Forbidden, what));
         }
         let control = match self.settings.control {
@@ -184,7 +185,7 @@ impl ModelManager {
         )))
     }
 
-    /// Waits until no other change of this model is under way.
+    /// Waits until no other change of this model is in progress.
     pub(super) async fn lock_model(&self, name: &str) -> tokio::sync::OwnedMutexGuard<()> {
         let lock = {
             let mut locks = self.locks.lock();
@@ -194,7 +195,7 @@ impl ModelManager {
         lock.lock_owned().await
     }
 
-    /// Replaces the snapshot by one with a changed entry.
+    /// Replaces the snapshot with one in which an entry is changed.
     pub(super) fn edit(&self, name: &str, change: impl Fn(&mut ServedModel)) {
         self.served.rcu(|served| {
             let mut served = (**served).clone();
@@ -203,7 +204,7 @@ impl ModelManager {
         });
     }
 
-    /// Forgets a model that was unloaded.
+    /// Removes an unloaded model.
     pub(super) fn forget(&self, name: &str) {
         self.served.rcu(|served| {
             let mut served = (**served).clone();

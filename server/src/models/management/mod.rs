@@ -1,4 +1,4 @@
-//! Which models are served, and how that changes: at the start, by request, or by what lies on the model tier.
+//! Changes of the served models: at the start, by request, or by the contents of the model tier.
 
 mod changes;
 pub(crate) mod manager;
@@ -14,12 +14,12 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ControlMode {
-    /// The start alone.
+    /// Only at the start.
     #[default]
     None,
-    /// Calls of load and unload.
+    /// By load and unload calls.
     Explicit,
-    /// Models on the tier, listed at an interval.
+    /// By listing the models on the tier at an interval.
     Poll,
 }
 
@@ -27,19 +27,19 @@ pub(crate) enum ControlMode {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ManagementSettings {
     pub(crate) control: ControlMode,
-    /// Pause between two looks at the tier in [`ControlMode::Poll`].
+    /// Interval between two listings of the tier in [`ControlMode::Poll`].
     pub(crate) poll_interval: Duration,
     /// True if load and unload calls are answered.
     pub(crate) admin: bool,
-    /// Models to serve; empty means all, and none in explicit control. [`ALL_MODELS`] means all in any case.
+    /// Models to serve. Empty means all, or none in explicit control; [`ALL_MODELS`] means all in any mode.
     pub(crate) models: Vec<String>,
-    /// Keys that go before those of models' own configs, by model.
+    /// Keys that override those of models' own configs, by model.
     pub(crate) model_configs: BTreeMap<String, toml::Table>,
-    /// Time that an unload waits for its requests.
+    /// Maximum time that an unload waits for its requests.
     pub(crate) drain: Duration,
     /// Configuration file of the model tier, for advice.
     pub(crate) tier_file: PathBuf,
 }
 
-/// Stands for every model in [`ManagementSettings::models`].
+/// Name for all models in [`ManagementSettings::models`].
 pub(crate) const ALL_MODELS: &str = "*";

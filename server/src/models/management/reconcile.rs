@@ -1,7 +1,7 @@
-//! Changes of what is served: a version is loaded and warmed beside the old one and swapped in, or refused while the old
-//! one goes on; a version that is no longer wanted finishes its requests and is freed.
+//! Changes of the served versions: a version is loaded and warmed beside the old one and replaces it, or is refused
+//! while the old one continues; an unwanted version finishes its requests and is freed.
 //!
-//! Every change of a model is made under its lock, so that two of them never meet.
+//! Every change of a model is made under its lock, so that changes never overlap.
 
 use super::manager::{ModelManager, ModelSource};
 use crate::batch::BatchQueue;
@@ -24,7 +24,7 @@ use tokio::time::{timeout, timeout_at};
 pub(super) enum Reload {
     /// Load them again.
     Always,
-    /// Leave them as they are.
+    /// Leave them unchanged.
     IfChanged,
 }
 
@@ -38,7 +38,7 @@ impl ModelManager {
         let tier_failed = |error: LoadError| Refusal::new(Reason::Tier, error.message);
         let listing = repository::list_one(&**tier, name).await.map_err(tier_failed)?;
         let Some(objects) = listing.get(name) else {
-            let what = format!("no model `{}` on the model tier", shown(name));
+            let what = format!("unknown model `{}`: not on the model tier", shown(name));
             return Err(Refusal::new(Reason::UnknownModel, what));
         };
         self.reconcile(name, objects, Reload::Always).await.map_err(|error| {
@@ -51,11 +51,11 @@ impl ModelManager {
         })
     }
 
-    /// Brings what is served of a model in line with its config and the versions on the tier. The caller holds its lock.
+    /// Updates the served versions of a model to its config and the versions on the tier. The caller holds its lock.
     ///
     /// # Errors
-    /// The first version that cannot be served. The others are served; and as long as one that is wanted is not, those that
-    /// were served before go on.
+    /// The first version that cannot be served. The others are served; until all wanted versions are served, previously
+    /// served versions continue.
     pub(super) async fn reconcile(
         &self,
         name: &str,
@@ -63,7 +63,7 @@ impl ModelManager {
         reload: Reload,
     ) -> Result<LoadDocument, LoadError> {
         let Some(source) = self.source.get() else {
-            return Err(LoadError::new("the tiers are not open yet"));
+            return Err(LoadError::new("the tiers are not opened yet"));
         };
         let limits = &source.loader.limits;
         let over = self.settings.model_configs.get(name);
@@ -103,7 +103,7 @@ impl ModelManager {
         known.is_some_and(|known| known.fingerprint == fingerprint)
     }
 
-    /// Loads one version beside what is served, and swaps it in or says why not.
+    /// Loads a version beside the served ones. Serves it, or records why not.
     async fn load_version(
         &self,
         source: &ModelSource,
@@ -153,7 +153,7 @@ impl ModelManager {
         }
     }
 
-    /// Loads one version, under its lock and within the limits.
+    /// Loads a version, under its lock and within the limits.
     async fn read_and_load(
         &self,
         source: &ModelSource,
@@ -171,16 +171,16 @@ impl ModelManager {
         source.loader.load(described, found, LoadSlot { deadline, room }).await
     }
 
-    /// Notes why a version was not loaded. What was served of it goes on.
+    /// Records why a version was not loaded. The version served before continues.
     fn refuse(&self, name: &str, version: u64, fingerprint: String, error: &LoadError) {
-        // A temporary failure is tried again.
+        // A temporary failure is retried.
         let fingerprint = if error.passing { String::new() } else { fingerprint };
         self.edit(name, |entry| {
             if let Some(known) = entry.versions.get_mut(&version) {
                 known.fingerprint.clone_from(&fingerprint);
                 if known.model.is_some() {
-                    known.reason = format!("a newer copy was refused, the one before it goes on: {error}");
-                    let (error, what) = (error.for_operator(), "a newer copy is refused; the one before goes on");
+                    known.reason = format!("a newer copy was refused, the previous one continues: {error}");
+                    let (error, what) = (error.for_operator(), "newer copy refused; the previous one continues");
                     tracing::error!(model = name, version, error, "{what}");
                 } else {
                     known.state = VersionState::Unavailable;
@@ -191,7 +191,7 @@ impl ModelManager {
         });
     }
 
-    /// Unloads the versions that the config no longer wants, once all that it wants are served.
+    /// Unloads the versions that the config no longer wants, once all wanted ones are served.
     fn drop_unwanted(&self, name: &str, wanted: &BTreeSet<u64>) {
         let served = self.snapshot();
         let Some(entry) = served.0.get(name) else { return };
@@ -201,7 +201,7 @@ impl ModelManager {
         }
         for (&version, known) in entry.versions.iter().filter(|(version, _)| !wanted.contains(version)) {
             if known.model.is_some() {
-                let reason = "not among the versions that the model's `version_policy` chooses";
+                let reason = "not selected by the model's `version_policy`";
                 let gone = ServedVersion::without_model(VersionState::Unavailable, reason);
                 self.replace(name, version, &gone);
             } else {
@@ -212,7 +212,7 @@ impl ModelManager {
         }
     }
 
-    /// Puts a version in the place of what was there, which finishes its requests and is freed.
+    /// Replaces a version. The old one finishes its requests and is freed.
     fn replace(&self, name: &str, version: u64, new: &ServedVersion) {
         let old = {
             let served = self.snapshot();
@@ -227,14 +227,14 @@ impl ModelManager {
         }
     }
 
-    /// Unloads every version of a model; the caller holds its lock. Returns when its requests are finished and its sessions
-    /// freed, or after the drain time; a run that is still under way then is ended.
+    /// Unloads every version of a model; the caller holds its lock. Returns when its requests are finished and its
+    /// sessions freed, or after the drain time; runs still in progress are then interrupted.
     pub(super) async fn unload(&self, name: &str, reason: &str) {
         let served = self.snapshot();
         let Some(entry) = served.0.get(name) else { return };
         let models: Vec<Arc<Model>> = entry.ready().cloned().collect();
         let numbers: Vec<u64> = entry.versions.keys().copied().collect();
-        // The snapshot holds the models as well.
+        // The snapshot also holds the models.
         drop(served);
         let all = |state| {
             self.edit(name, |entry| {
@@ -252,18 +252,18 @@ impl ModelManager {
         if tokio::time::timeout(self.settings.drain, freed).await.is_err() {
             let why = Refusal::new(Reason::NotReady, format!("model `{name}` was unloaded"));
             let ended: usize = queues.iter().map(|queue| queue.stop_runs(&why).len()).sum();
-            tracing::warn!(model = name, ended, "unloaded with runs under way, which are ended");
+            tracing::warn!(model = name, ended, "unloaded; interrupted runs in progress");
         }
         all(VersionState::Unavailable);
         tracing::info!(model = name, reason, "unloaded");
     }
 }
 
-/// Lets go of a model and waits until its last request is answered and its sessions are freed.
+/// Drops a model and waits until its last request is answered and its sessions are freed.
 async fn retire(model: Arc<Model>) {
     let (name, version) = (model.name.clone(), model.version.clone());
     let threads = model.threads_ended();
     drop(model);
     threads.await;
-    tracing::info!(model = name, version, "its sessions are freed");
+    tracing::info!(model = name, version, "freed the model's sessions");
 }

@@ -1,7 +1,7 @@
-//! Objects of the model tier into memory or onto a local disk, against their sums.
+//! Objects of the model tier, read into memory or onto a local disk and verified by their checksums.
 //!
-//! In: an object, and what the manifest says of it. Out: its bytes; never bytes that do not fit. Waiting for the tier counts
-//! as `read`; checking and laying out as `verify`, as far as the reading did not hide it. The files of a version's weights go
+//! In: an object, and its manifest entry. Out: its bytes, never bytes that do not match. Waiting for the tier counts as
+//! `read`; verifying and laying out as `verify`, unless it overlaps with reading. The files of a version's weights go
 //! into memory, or to a local disk, from which ONNX Runtime maps them.
 
 use crate::error::LoadError;
@@ -17,12 +17,12 @@ use tierlab_formats::model::{MODEL_FILE, ManifestFile};
 use tierlab_protocol::metadata::LoadSeconds;
 use tierlab_storage::{Object, Tier};
 
-/// The largest file of text: a config, a manifest or names of classes.
+/// Maximum size of a text file: a config, a manifest or names of classes.
 const TEXT_BYTES: u64 = 16 << 20;
-/// Bytes of a large file that are read at a time; twice as much is in memory beside the file.
+/// Bytes of a large file read at a time; twice as much is in memory besides the file.
 const CHUNK_BYTES: u64 = 32 << 20;
 
-/// Reads a file of text, which is small.
+/// Reads a text file, which is small.
 pub(super) async fn read_text(
     tier: &dyn Tier,
     object: &Object,
@@ -30,13 +30,13 @@ pub(super) async fn read_text(
 ) -> Result<Bytes, LoadError> {
     let object = look_up(tier, object, sum).await?;
     if object.size > TEXT_BYTES {
-        let what = format!("{} bytes, and a file of text has {TEXT_BYTES} at most", object.size);
+        let what = format!("text file of {} bytes exceeds the limit of {TEXT_BYTES}", object.size);
         return Err(LoadError::at(&object.path, what));
     }
     read_bytes(tier, &object, sum, &mut LoadSeconds::default()).await
 }
 
-/// Reads an object in one go.
+/// Reads an object in a single read.
 pub(super) async fn read_bytes(
     tier: &dyn Tier,
     object: &Object,
@@ -57,11 +57,11 @@ pub(super) async fn read_bytes(
     Ok(bytes)
 }
 
-/// The local disk failed, and not the model.
+/// Error of the local disk, not of the model.
 fn local(path: &Path, error: &io::Error) -> LoadError {
-    let hint = "`runtime.weights.folder` names another folder";
+    let hint = "set `runtime.weights.folder` to another folder";
     let detailed = format!("{}: {error}; {hint}", path.display());
-    LoadError::new(format!("weights cannot be kept on the local disk: {error}; {hint}"))
+    LoadError::new(format!("cannot store weights on the local disk: {error}; {hint}"))
         .with_detail(detailed)
         .passing()
 }
@@ -73,7 +73,7 @@ trait Sink: Send + 'static {
 
 impl Sink for Arc<[u8]> {
     fn put(&mut self, at: usize, bytes: &[u8]) -> io::Result<()> {
-        // Nobody else has it yet, and the tier gives exactly the range that was asked for.
+        // Not shared yet, and the tier returns exactly the requested range.
         let place = Arc::get_mut(self).and_then(|shared| shared.get_mut(at..at + bytes.len()));
         place.ok_or(io::ErrorKind::InvalidInput)?.copy_from_slice(bytes);
         Ok(())
@@ -89,21 +89,21 @@ impl Sink for File {
 /// Memory for an object.
 fn shared(object: &Object) -> Result<Arc<[u8]>, LoadError> {
     let size = usize::try_from(object.size).map_err(|e| LoadError::at(&object.path, e))?;
-    // Needed twice for a moment. Allocated in a way that may fail, because the tier may have said any size.
+    // Needed twice for a moment. Allocated fallibly, because the tier may have reported any size.
     if Vec::<u8>::new().try_reserve_exact(size.saturating_mul(2)).is_err() {
         return Err(LoadError::at(&object.path, format!("no memory for {size} bytes")).passing());
     }
-    // Pages that nobody has written to are not copied, they are mapped.
+    // Unwritten zero pages are mapped, not copied.
     Ok(Arc::from(vec![0; size]))
 }
 
-/// A new file for an object.
+/// Creates a file for an object.
 fn new_file(path: &Path) -> impl FnOnce(&Object) -> Result<File, LoadError> {
     move |_| File::create_new(path).map_err(|e| local(path, &e))
 }
 
-/// Reads an object, however large: chunk by chunk, each checked and put in its place while the next one is read, so that a file
-/// in memory is there once, and of one on a disk a few chunks are in memory.
+/// Reads a large object in chunks. Each is verified and stored while the next one is read, so a file in memory exists
+/// only once, and only a few chunks of a file on disk are in memory.
 async fn read_in_chunks<P: Sink>(
     tier: &dyn Tier,
     object: &Object,
@@ -150,7 +150,7 @@ async fn read_in_chunks<P: Sink>(
     Ok(writer.place)
 }
 
-/// A file on its way to its place.
+/// File being written.
 struct ChunkWriter<P> {
     place: P,
     at: usize,
@@ -169,17 +169,17 @@ impl<P: Sink> ChunkWriter<P> {
 }
 
 fn put_failed(object: &Object, error: &io::Error) -> LoadError {
-    let what = format!("it cannot be kept: {error}; see `runtime.weights` in server.toml");
+    let what = format!("cannot store it: {error}; see `runtime.weights` in server.toml");
     LoadError::at(&object.path, what).passing()
 }
 
-/// Looked up again because the listing may be older than the object.
+/// Looks up an object again, because the listing may be outdated.
 async fn look_up(tier: &dyn Tier, object: &Object, sum: Option<&ManifestFile>) -> Result<Object, LoadError> {
     let object = tier.stat(&object.path).await?;
     match sum {
         Some(sum) if sum.bytes != object.size => {
             let (have, said) = (object.size, sum.bytes);
-            let what = format!("{have} bytes, the manifest says {said}: truncated or overwritten");
+            let what = format!("size is {have} bytes, the manifest has {said}: truncated or overwritten");
             Err(LoadError::at(&object.path, what))
         }
         _ => Ok(object),
@@ -190,7 +190,7 @@ fn check_sum(object: &Object, sum: Option<&ManifestFile>, found: &str) -> Result
     match sum {
         Some(sum) if sum.sha256 != found => {
             let said = &sum.sha256;
-            let what = format!("its sha256 is {found}, the manifest says {said}: corrupt or overwritten");
+            let what = format!("sha256 is {found}, the manifest has {said}: corrupt or overwritten");
             Err(LoadError::at(&object.path, what))
         }
         _ => Ok(()),
@@ -202,7 +202,7 @@ async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static
     done.map_err(|e| LoadError::new(format!("a helper thread failed: {e}")))
 }
 
-/// A file of weights on the tier.
+/// File of weights on the tier.
 pub(super) struct WeightFile<'a> {
     /// Name in the graph.
     pub(super) name: String,
@@ -224,7 +224,7 @@ pub(super) async fn in_memory(
     Ok(Weights::InMemory(read))
 }
 
-/// Reads every file to a folder on a local disk, and puts the graph beside them.
+/// Reads every file to a folder on a local disk, and writes the graph beside them.
 pub(super) async fn placed(
     tier: &dyn Tier,
     files: &[WeightFile<'_>],

@@ -1,9 +1,9 @@
-//! The model repository on the model tier: what models there are, and everything of one version, checked.
+//! Model repository on the model tier: its models, and all files of a version, verified.
 //!
-//! In: a tier. Out: a model's config and a version's graph, or an error that names the object. Runs nothing: the samples of
-//! a version's warm-up are handed on with their files.
-//! Layout: `models/NAME/[config.toml or config.pbtxt]`, `models/NAME/[manifest.json]`, `models/NAME/VERSION/model.onnx`, and
-//! beside the graph the files of its external weights.
+//! In: a tier. Out: a model's config and a version's graph, or an error that names the object. Runs nothing: the
+//! samples of a version's warm-up are passed on with their files. Layout: `models/NAME/[config.toml or config.pbtxt]`,
+//! `models/NAME/[manifest.json]`, `models/NAME/VERSION/model.onnx`, and beside the graph the files of its external
+//! weights.
 
 mod fetch;
 
@@ -23,39 +23,39 @@ use tierlab_formats::pbtxt::model::model_config;
 use tierlab_protocol::metadata::LoadSeconds;
 use tierlab_storage::{Object, ObjectPath, Tier};
 
-/// Description of a model as a whole, from its folder.
+/// Description of a model, from its folder.
 #[derive(Debug)]
 pub(crate) struct ModelDescription {
     pub(crate) name: String,
     pub(crate) config: ModelConfig,
-    /// The versions to serve, by the config's policy.
+    /// Versions to serve, by the config's policy.
     pub(crate) versions: BTreeSet<u64>,
     pub(crate) manifest: Option<Manifest>,
     files: ModelFiles,
 }
 
-/// Names of classes in their order, by output.
+/// Names of classes in order, by output.
 pub(crate) type Labels = BTreeMap<String, Vec<Box<str>>>;
 
-/// Names of one output's classes at most.
+/// Maximum names of an output's classes.
 const MAX_LABELS: usize = 1 << 20;
 
-/// Everything of one version, as read.
+/// All files of a version, as read.
 #[derive(Debug)]
 pub(crate) struct VersionFiles {
     pub(crate) version: u64,
-    /// True if the manifest says anything of this version.
+    /// True if the manifest has an entry of this version.
     pub(crate) verified: bool,
     pub(crate) graph: Graph,
     pub(crate) warmup: Warmup,
     pub(crate) labels: Labels,
-    /// The graph's path on the tier.
+    /// Path of the graph on the tier.
     pub(crate) object: ObjectPath,
     /// Time of reading, verifying and placing the files.
     pub(crate) seconds: LoadSeconds,
 }
 
-/// Reads a model's config, over which the server's own keys are laid, and its manifest, and chooses the versions to serve.
+/// Reads a model's config, overlays the server's own keys, reads its manifest, and chooses the versions to serve.
 pub(crate) async fn describe(
     tier: &dyn Tier,
     name: &str,
@@ -76,7 +76,10 @@ pub(crate) async fn describe(
     };
     if let Some(manifest) = manifest.as_ref().filter(|manifest| manifest.name != name) {
         let at = format!("{}/{MANIFEST_FILE}", files.folder);
-        return Err(LoadError::at(at, format!("it is the manifest of `{}`", manifest.name)));
+        return Err(LoadError::at(
+            at,
+            format!("manifest of another model: `{}`", manifest.name),
+        ));
     }
     let mut config = read_config(tier, &files, manifest.as_ref()).await?;
     if let Some(keys) = over {
@@ -95,7 +98,7 @@ pub(crate) async fn describe(
     })
 }
 
-/// A model's config: `config.toml`, Triton's `config.pbtxt`, or the defaults.
+/// Reads a model's config: `config.toml`, Triton's `config.pbtxt`, or the defaults.
 async fn read_config(
     tier: &dyn Tier,
     files: &ModelFiles,
@@ -106,7 +109,7 @@ async fn read_config(
         (Some(object), None) => (object, false),
         (None, Some(object)) => (object, true),
         (Some(_), Some(object)) => {
-            let what = format!("{CONFIG_FILE} lies beside it: keep one of them");
+            let what = format!("{CONFIG_FILE} exists too: keep only one of them");
             return Err(LoadError::at(&object.path, what));
         }
     };
@@ -126,7 +129,7 @@ async fn read_config(
 /// graph are not copied.
 ///
 /// # Errors
-/// Bytes that are not an ONNX model; a path that leaves the folder.
+/// Fails if the bytes are not an ONNX model, or if a path leaves the folder.
 pub(crate) fn external(onnx: Bytes) -> Result<External, String> {
     let model = onnx::decode(onnx)?;
     onnx::external(onnx::inference_tensors(&model), |path| ObjectPath::new(path).is_ok())
@@ -137,7 +140,7 @@ fn entry<'a>(manifest: &'a Manifest, file: &str) -> Option<&'a ManifestFile> {
 }
 
 impl ModelDescription {
-    /// Tells one state of a version's files from another: with equal fingerprints, loading again would give the same.
+    /// Fingerprint of a version's files: if it is equal, loading again would give the same result.
     pub(crate) fn fingerprint(&self, version: u64) -> String {
         let mut sum = Sha256::new();
         for object in &self.files.objects {
@@ -174,16 +177,16 @@ impl ModelDescription {
         let graph_file = format!("{version}/{MODEL_FILE}");
         let object = files
             .find(&graph_file)
-            .ok_or_else(|| LoadError::at(&files.folder, format!("no {graph_file}")))?;
+            .ok_or_else(|| LoadError::at(&files.folder, format!("missing {graph_file}")))?;
         for listed in self.listed(version) {
             if files.find(&listed.path).is_none() {
                 let at = format!("{}/{}", files.folder, listed.path);
-                return Err(LoadError::at(at, "listed in the manifest, missing"));
+                return Err(LoadError::at(at, "listed in the manifest, but missing"));
             }
         }
         let verified = self.listed(version).next().is_some();
         if self.manifest.is_some() && !verified {
-            tracing::warn!(model = %self.name, version, "the manifest says nothing of this version: served unverified");
+            tracing::warn!(model = %self.name, version, "version not in the manifest: serving it unverified");
         }
         let mut seconds = LoadSeconds::default();
         let sum = self.sum_of(&graph_file, verified)?;
@@ -210,7 +213,8 @@ impl ModelDescription {
         })
     }
 
-    /// Finds the files that a graph names, with their sums. Those that are too short are refused before any is read.
+    /// Finds the files that a graph refers to, with their checksums. Files that are too short are refused before any is
+    /// read.
     fn weight_files<'a>(
         &'a self,
         graph: &Object,
@@ -226,7 +230,7 @@ impl ModelDescription {
             };
             let object = self.files.find(&path).ok_or_else(missing)?;
             let sum = self.sum_of(&path, verified)?;
-            // The manifest's sum of the file is checked as it is read, and tells more.
+            // The manifest's checksum is verified when the file is read, and covers more.
             if sum.is_none() {
                 file.check(&file.path, object.size)
                     .map_err(|what| LoadError::at(&graph.path, what))?;
@@ -240,7 +244,7 @@ impl ModelDescription {
         wanted.iter().map(find).collect()
     }
 
-    /// The warm-up samples, with their files.
+    /// Reads the warm-up samples, with their files.
     async fn read_warmup(&self, tier: &dyn Tier, seconds: &mut LoadSeconds) -> Result<Warmup, LoadError> {
         let mut warmup = Warmup {
             samples: self.config.graph_warmup(),
@@ -259,7 +263,7 @@ impl ModelDescription {
         Ok(warmup)
     }
 
-    /// The names of classes of the outputs that have a file of them.
+    /// Reads the names of classes of all outputs that have a file of them.
     async fn read_labels(&self, tier: &dyn Tier) -> Result<Labels, LoadError> {
         let mut labels = Labels::new();
         for output in &self.config.outputs {
@@ -270,7 +274,7 @@ impl ModelDescription {
             let text = std::str::from_utf8(&bytes).map_err(|e| LoadError::at(&object.path, e))?;
             let lines: Vec<Box<str>> = text.lines().take(MAX_LABELS + 1).map(Box::from).collect();
             if lines.len() > MAX_LABELS {
-                let what = format!("more than {MAX_LABELS} lines, the most that {named_by} may have");
+                let what = format!("{named_by} exceeds {MAX_LABELS} lines");
                 return Err(LoadError::at(&object.path, what));
             }
             labels.insert(output.name.clone(), lines);
@@ -278,33 +282,33 @@ impl ModelDescription {
         Ok(labels)
     }
 
-    /// A file that the config names, and its sum where the manifest lists it.
+    /// Finds a file that the config names, and its checksum if the manifest lists it.
     fn file(&self, path: &str, named_by: &str) -> Result<(&Object, Option<&ManifestFile>), LoadError> {
         let missing = || {
             let at = format!("{}/{path}", self.files.folder);
-            LoadError::at(at, format!("{named_by} wants it, and it is missing"))
+            LoadError::at(at, format!("{named_by} requires it, but it is missing"))
         };
         let object = self.files.find(path).ok_or_else(missing)?;
         Ok((object, self.listing(path)))
     }
 
-    /// The manifest's entry of a file.
+    /// Manifest entry of a file.
     fn listing(&self, file: &str) -> Option<&ManifestFile> {
         self.manifest.as_ref().and_then(|manifest| entry(manifest, file))
     }
 
-    /// The sum to hold a file against. In a version that the manifest speaks of, every file that is used must be listed.
+    /// Checksum of a file. If the manifest has the version, every file that is used must be listed.
     fn sum_of(&self, file: &str, verified: bool) -> Result<Option<&ManifestFile>, LoadError> {
         let sum = self.listing(file);
         if verified && sum.is_none() {
             let at = format!("{}/{MANIFEST_FILE}", self.files.folder);
-            return Err(LoadError::at(at, format!("it does not list {file}")));
+            return Err(LoadError::at(at, format!("missing entry for {file}")));
         }
         Ok(sum)
     }
 }
 
-/// The objects of one model.
+/// Objects of a model.
 #[derive(Debug)]
 struct ModelFiles {
     /// `models/NAME`.
@@ -321,7 +325,7 @@ impl ModelFiles {
         self.objects.iter().find(|object| self.relative(object) == Some(file))
     }
 
-    /// The versions that have a graph.
+    /// Versions that have a graph.
     fn versions(&self) -> Result<BTreeSet<u64>, LoadError> {
         let versions = self.objects.iter().filter_map(|object| {
             let (version, file) = self.relative(object)?.split_once('/')?;
@@ -329,22 +333,22 @@ impl ModelFiles {
         });
         let versions: BTreeSet<u64> = versions.collect();
         if versions.is_empty() {
-            let what = format!("no VERSION/{MODEL_FILE} with a number as VERSION");
+            let what = format!("missing VERSION/{MODEL_FILE} with a number as VERSION");
             return Err(LoadError::at(&self.folder, what));
         }
         Ok(versions)
     }
 }
 
-/// The objects of every model on the tier, by model.
+/// Objects of every model on the tier, by model.
 pub(crate) type Listing = BTreeMap<String, Vec<Object>>;
 
-/// Lists the models. Folders whose names are no plain names are passed over with a warning.
+/// Lists the models. Folders with invalid names are skipped with a warning.
 pub(crate) async fn list(tier: &dyn Tier) -> Result<Listing, LoadError> {
     list_below(tier, MODELS_PREFIX).await
 }
 
-/// Lists one model; none of that name gives an empty listing.
+/// Lists one model; an unknown name gives an empty listing.
 pub(crate) async fn list_one(tier: &dyn Tier, name: &str) -> Result<Listing, LoadError> {
     if is_plain_name(name) {
         list_below(tier, &format!("{MODELS_PREFIX}/{name}")).await
@@ -363,7 +367,7 @@ async fn list_below(tier: &dyn Tier, prefix: &str) -> Result<Listing, LoadError>
         if is_plain_name(name) {
             models.entry(name.to_owned()).or_default().push(object);
         } else {
-            tracing::warn!(object = %object.path, "passed over: the model's name is no plain name");
+            tracing::warn!(object = %object.path, "skipped: invalid model name");
         }
     }
     Ok(models)

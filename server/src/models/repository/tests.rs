@@ -99,7 +99,7 @@ async fn what_is_broken_is_refused_by_object() {
     for (files, named) in [
         (
             vec![("models/m/x/model.onnx", GRAPH)],
-            "models/m: no VERSION/model.onnx",
+            "models/m: missing VERSION/model.onnx",
         ),
         (
             vec![("models/m/1/model.onnx", GRAPH), ("models/m/config.toml", b"a = 1")],
@@ -132,11 +132,11 @@ async fn what_is_broken_is_refused_by_object() {
                     b"version_policy = { specific = { versions = [1] } }",
                 ),
             ],
-            "models/m: no 1/model.onnx",
+            "models/m: missing 1/model.onnx",
         ),
         (
             vec![("models/m/1/model.onnx", GRAPH), ("models/m/manifest.json", &two_files)],
-            "models/m/1/weights.bin: listed in the manifest, missing",
+            "models/m/1/weights.bin: listed in the manifest, but missing",
         ),
     ] {
         let error = read_model(&files, "m").await.unwrap_err().to_string();
@@ -167,7 +167,10 @@ async fn labels_are_read_by_output_and_what_is_wrong_with_them_names_file_and_ke
         "{no_text}"
     );
     let many = read(Some(&vec![b'\n'; MAX_LABELS + 1])).await.unwrap_err();
-    assert!(many.contains("models/m/names/y.txt: more than 1048576 lines"), "{many}");
+    assert!(
+        many.contains("models/m/names/y.txt: `labels` (`label_filename`) of output `y` exceeds 1048576 lines"),
+        "{many}"
+    );
 }
 
 #[tokio::test]

@@ -1,8 +1,8 @@
 //! Check of a decoded request against the graph's signature.
 //!
-//! In: a request. Out: its rows, its inline parts by input, and the ids to read from the feature table; or a refusal that names
-//! the input. Without batching, the shapes of the inputs are independent, except that joined inputs have as many rows as there
-//! are ids. No I/O.
+//! In: a request. Out: its rows, its inline parts by input, and the ids to read from the feature table; or a refusal
+//! that names the input. Without batching, the shapes of the inputs are independent, except that joined inputs have as
+//! many rows as there are ids. No I/O.
 
 use crate::features::ids::{EntityIds, Naming};
 use crate::inference::tensors;
@@ -13,19 +13,19 @@ use tierlab_protocol::infer::{InferRequest, RequestedOutput, Tensor};
 use tierlab_protocol::metadata::ENTITY_ID;
 use tierlab_protocol::tensor::{DataType, TensorSpec, element_count};
 
-/// A request that fits its model.
+/// Request that matches its model.
 #[derive(Debug)]
 pub(crate) struct Accepted {
     /// Number of rows. Without batching: the number of ids, or 1 without ids.
     pub(crate) rows: usize,
-    /// One per input of the graph; none where the feature table fills it.
+    /// One per input of the graph; `None` if the feature table fills it.
     pub(crate) parts: Vec<Option<Part>>,
     /// Entity ids, one per row; empty without a join.
     pub(crate) ids: EntityIds,
 }
 
 impl Accepted {
-    /// Bytes that a run takes for the tensors that were sent, beside their own; `inputs` are the graph's.
+    /// Memory needed during a run for the sent tensors, besides their own; `inputs` are the graph's.
     pub(crate) fn run_bytes(&self, inputs: &[TensorSpec]) -> usize {
         let laid_out = self.parts.iter().zip(inputs).map(|(part, input)| match part {
             Some(part) => tensors::run_bytes(input.dtype, &part.shape, part.data.len()),
@@ -35,14 +35,14 @@ impl Accepted {
     }
 }
 
-/// An output that the client wants.
+/// Output requested by the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SelectedOutput {
-    /// In the graph.
+    /// Index in the graph.
     pub(crate) index: usize,
     /// True if the output is sent as raw bytes.
     pub(crate) binary: bool,
-    /// Classes of each row to send in place of the output; 0 sends the output.
+    /// Number of classes per row to send instead of the output; 0 sends the output.
     pub(crate) classes: u64,
 }
 
@@ -50,18 +50,18 @@ pub(crate) struct SelectedOutput {
 pub(crate) struct RequestCheck<'a> {
     pub(crate) model: &'a str,
     pub(crate) signature: &'a Signature,
-    /// Inputs that the feature table fills; none without a join.
+    /// Inputs that the feature table fills; `None` without a join.
     pub(crate) filled: Option<&'a dyn Fn(usize) -> bool>,
     /// Kind of entity id.
     pub(crate) naming: Naming,
-    /// Rows of a run at most; 0 where the model is not batched.
+    /// Maximum rows of a run; 0 if the model is not batched.
     pub(crate) max_batch_size: usize,
-    /// Rows of a request at most, where it is batched.
+    /// Maximum rows of a request, if batched.
     pub(crate) max_request_rows: usize,
 }
 
 impl Model {
-    /// Bytes that [`Model::accept`] takes for the entities of a request, told before it is called.
+    /// Memory that [`Model::accept`] needs for the entities of a request.
     pub(crate) fn ids_bytes(&self, inputs: &[Tensor]) -> usize {
         let asks = |input: &&Tensor| self.join.is_some() && input.name == ENTITY_ID;
         let asking = inputs.iter().filter(asks).map(EntityIds::bytes_of);
@@ -91,7 +91,7 @@ impl Model {
         Ok(accepted)
     }
 
-    /// The outputs to send.
+    /// Outputs to send.
     pub(crate) fn select_outputs(&self, request: &InferRequest) -> Result<Vec<SelectedOutput>, Refusal> {
         let (outputs, binary) = (&self.signature.outputs, request.binary_output);
         select_outputs(&self.name, outputs, &request.outputs, binary)
@@ -135,7 +135,10 @@ impl RequestCheck<'_> {
             };
             match &rows {
                 Some((rows, first)) if *rows != these_rows => {
-                    let what = format!("input `{}` has {these_rows} rows, `{first}` has {rows}", tensor.name);
+                    let what = format!(
+                        "input `{}` has {these_rows} rows, but `{first}` has {rows}",
+                        tensor.name
+                    );
                     return Err(Refusal::bad(what));
                 }
                 Some(_) => {}
@@ -150,7 +153,7 @@ impl RequestCheck<'_> {
         Ok(accepted)
     }
 
-    /// Checks the number of rows, which the input `first` has.
+    /// Checks the number of rows; `first` is the input that has them.
     fn check_rows(&self, rows: usize, first: &str) -> Result<usize, Refusal> {
         let Self {
             model,
@@ -159,21 +162,21 @@ impl RequestCheck<'_> {
             ..
         } = self;
         if rows == 0 {
-            return Err(Refusal::bad(format!("input `{first}`: no rows")));
+            return Err(Refusal::bad(format!("input `{first}` has no rows")));
         }
         if !self.signature.batched || rows <= *max_request_rows {
             return Ok(rows);
         }
-        // In Triton's words, by which its clients may know it.
+        // Triton's wording, which its clients may recognise.
         let mut what = format!("input `{first}`: inference request batch-size must be <= {max_request_rows} for ");
-        what += &format!("'{model}', and it has {rows} rows");
+        what += &format!("'{model}', but it has {rows} rows");
         if max_request_rows == max_batch_size {
-            what += "; `batching.max_request_rows` in the model's config would have larger requests cut";
+            what += "; set `batching.max_request_rows` in the model's config to split larger requests";
         }
         Err(Refusal::bad(what))
     }
 
-    /// Every input must come from exactly one place.
+    /// Checks that every input comes from exactly one source.
     fn check_complete(&self, accepted: &Accepted) -> Result<(), Refusal> {
         let mut joins = 0;
         for (index, (spec, part)) in self.signature.inputs.iter().zip(&accepted.parts).enumerate() {
@@ -181,13 +184,14 @@ impl RequestCheck<'_> {
             let read = joined && !accepted.ids.is_empty();
             joins += usize::from(read);
             if part.is_some() && read {
-                let what = format!("input `{}` is sent, and `{ENTITY_ID}` asks for it as well", spec.name);
+                let what = format!("input `{}` is both sent and filled by `{ENTITY_ID}`", spec.name);
                 return Err(Refusal::bad(what));
             }
             let (name, ids) = (&spec.name, accepted.ids.len());
             let wanted = spec.shape.first().and_then(|&rows| usize::try_from(rows).ok());
             if let Some(wanted) = wanted.filter(|&rows| read && rows != ids) {
-                let what = format!("input `{ENTITY_ID}` has {ids} rows, the model's input `{name}` wants {wanted}");
+                let what =
+                    format!("input `{ENTITY_ID}` has {ids} rows, but the model's input `{name}` requires {wanted}");
                 return Err(Refusal::bad(what));
             }
             if part.is_none() && !read {
@@ -213,14 +217,14 @@ impl RequestCheck<'_> {
 fn fits(spec: &TensorSpec, tensor: &Tensor) -> Result<(), String> {
     let (have, want) = (tensor.dtype, spec.dtype);
     if have != want {
-        return Err(format!("`datatype` is {have}, the model wants {want}"));
+        return Err(format!("`datatype` is {have}, but the model requires {want}"));
     }
     let (have, want) = (&tensor.shape, &spec.shape);
     let fits = |(&have, &want): (&i64, &i64)| want < 0 || have == want;
     if have.len() == want.len() && have.iter().zip(want).all(fits) {
         return Ok(());
     }
-    Err(format!("`shape` is {have:?}, the model wants {want:?}"))
+    Err(format!("`shape` is {have:?}, but the model requires {want:?}"))
 }
 
 fn select_outputs(
@@ -256,10 +260,10 @@ fn select_outputs(
         let TensorSpec { name, dtype, .. } = &specs[index];
         let what = match dtype {
             DataType::Bytes if classes > 0 => {
-                "`classification` ranks numbers, and it is BYTES: ask for it without".into()
+                "`classification` requires numbers, but it is BYTES: remove `classification`".into()
             }
             DataType::Fp16 | DataType::Bf16 if !binary && classes == 0 => {
-                format!("{dtype} has no JSON form, ask for binary data")
+                format!("{dtype} has no JSON form: request binary data")
             }
             _ => continue,
         };
@@ -396,7 +400,7 @@ mod tests {
                 vec![ids(), user()],
                 "input `entity_id`: model `m` has no such input",
             ),
-            (true, vec![ids(), user(), dense()], "input `dense` is sent"),
+            (true, vec![ids(), user(), dense()], "input `dense` is both sent"),
             (
                 true,
                 vec![tensor("entity_id", DataType::Int32, &[3]), user()],
@@ -415,7 +419,7 @@ mod tests {
             (
                 true,
                 vec![tensor("entity_id", DataType::Int64, &[2]), user()],
-                "input `user` has 3 rows, `entity_id` has 2",
+                "input `user` has 3 rows, but `entity_id` has 2",
             ),
             (
                 false,
@@ -438,7 +442,7 @@ mod tests {
                     tensor("dense", DataType::Fp32, &[9, 13]),
                     tensor("user", DataType::Int64, &[9, 2]),
                 ],
-                "batch-size must be <= 8 for 'm', and it has 9 rows",
+                "batch-size must be <= 8 for 'm', but it has 9 rows",
             ),
             (
                 false,

@@ -1,7 +1,8 @@
 //! Triton's classification extension: the greatest elements of each row of an output, as texts `VALUE:INDEX[:LABEL]`.
 //!
-//! In: an output, and the number of classes that its request asks for. Out: a `BYTES` tensor of so many texts a row, or of as
-//! many as a row has elements. Equal elements go by their index, NaN goes last. Source: Triton's `extension_classification.md`.
+//! In: an output, and the requested number of classes. Out: a `BYTES` tensor with that many texts per row, or as many
+//! as a row has elements. Equal elements are ordered by index, NaN is last. Source: Triton's
+//! `extension_classification.md`.
 
 use crate::models::serving::accept::SelectedOutput;
 use crate::models::serving::model::Model;
@@ -15,10 +16,10 @@ use tierlab_protocol::tensor::{DataType, element_count};
 /// Cost per output byte of ranking, relative to a copy.
 const RANKING_WORK: usize = 8;
 
-/// An element, with its index in its row.
+/// Element with its index in its row.
 type Class = (Score, usize);
 
-/// An element of an output.
+/// Element of an output.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 enum Score {
     Unsigned(u64),
@@ -26,7 +27,7 @@ enum Score {
     Float(f64),
 }
 
-/// Numbers as C++'s `std::to_string` writes them, with which Triton does.
+/// Formats numbers like C++'s `std::to_string`, as Triton does.
 impl fmt::Display for Score {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -39,7 +40,7 @@ impl fmt::Display for Score {
 }
 
 impl Model {
-    /// Puts classes in the place of the outputs whose request asks for them. `None` where the room has a refusal.
+    /// Replaces outputs with classes if the request asks for them. `None` if `room` refused.
     pub(crate) fn classify(
         &self,
         mut reply: InferReply,
@@ -60,7 +61,7 @@ impl Model {
     }
 }
 
-/// The `count` greatest elements of each row; an output without a batch is one row.
+/// The `count` greatest elements of each row; an unbatched output is one row.
 fn classes_of(
     output: &Tensor,
     batched: bool,
@@ -116,7 +117,7 @@ fn descending(one: &Class, other: &Class) -> Ordering {
     by_score.then(one.1.cmp(&other.1))
 }
 
-/// The elements of a row. Text has none.
+/// Elements of a row. Text has none.
 fn row_classes(dtype: DataType, row: &[u8]) -> Vec<Class> {
     fn read<const SIZE: usize>(row: &[u8], score: fn([u8; SIZE]) -> Score) -> Vec<Class> {
         let (elements, _) = row.as_chunks();

@@ -1,4 +1,4 @@
-//! A model's configuration in Triton's form, as it took effect: what the config left out is filled in from the graph.
+//! Model configuration in Triton's form, as in effect: keys missing from the config are filled in from the graph.
 
 use super::model::Model;
 use crate::inference::session::layout::SessionGroup;
@@ -25,7 +25,7 @@ impl Model {
             [] => vec![config.max_batch_size],
             rows => rows.to_vec(),
         };
-        // Those of the sessions that answer requests under load.
+        // Threads of the sessions that serve under load.
         let threads = self.layout.last().map(|group| group.threads);
         let threads = threads.map_or([1, 1], |threads| [threads.intra_op, threads.inter_op]);
         let threads = [
@@ -65,7 +65,7 @@ impl Model {
         }
     }
 
-    /// Tensors as clients see them, with the shapes of the graph where the config says others.
+    /// Tensors as clients see them, with the graph's shapes if the config has different ones.
     fn tensors<'a>(
         &'a self,
         specs: &'a [TensorSpec],
@@ -90,7 +90,7 @@ impl Model {
         self.tensors(&self.signature.outputs, declared).map(output).collect()
     }
 
-    /// One for each number of threads, which its name then says, as Triton has no field for it.
+    /// One group for each number of threads, which its name contains, because Triton has no field for it.
     fn instance_groups(&self) -> Vec<ModelInstanceGroup> {
         let kind = if self.provider == "cuda" { Kind::Gpu } else { Kind::Cpu };
         let alike = self.layout.len() == 1;

@@ -1,4 +1,4 @@
-//! A model that is served: what it accepts, its way to a session, and the documents that describe it.
+//! Served model: what it accepts, the path to a session, and the documents that describe it.
 //!
 //! In: decoded requests, which become the parts of a job here; every refusal names the input. Out: answers.
 

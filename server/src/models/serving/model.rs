@@ -1,7 +1,7 @@
-//! A version of a model that is served.
+//! Served version of a model.
 //!
-//! Whoever holds it may still send it requests: when the last holder lets go, its queue closes and its sessions end. So a
-//! version that was replaced finishes what it was given, and no request can come too late.
+//! Every holder may send it requests: when the last holder drops it, its queue closes and its sessions end. So a
+//! replaced version finishes its requests, and no request can arrive too late.
 
 use crate::batch::BatchQueue;
 use crate::batch::clock::PendingRequests;
@@ -20,7 +20,6 @@ use tierlab_formats::model::{ModelConfig, Reshapes, Signature};
 use tierlab_protocol::grpc::messages::ModelStatistics;
 use tierlab_protocol::metadata::{ModelMetadata, PLATFORM};
 
-/// A version of a model that is served.
 pub(crate) struct Model {
     pub(crate) name: String,
     pub(crate) version: String,
@@ -29,19 +28,19 @@ pub(crate) struct Model {
     /// Reshapes between the signature and the graph.
     pub(in crate::models) reshapes: Reshapes,
     pub(crate) join: Option<Join>,
-    /// Its requests in flight.
+    /// Requests in flight.
     pub(crate) share: Arc<ModelShare>,
-    /// Its requests on their way to the sessions.
+    /// Requests on their way to the sessions.
     pub(crate) pending: Arc<PendingRequests>,
     pub(crate) metrics: ModelMetrics,
     pub(crate) stats: Stats,
-    /// Rows of one request at most, where it is batched.
+    /// Maximum rows of a request, if batched.
     pub(in crate::models) max_request_rows: usize,
     /// `cpu` or `cuda`.
     pub(crate) provider: &'static str,
     pub(in crate::models) config: ModelConfig,
     pub(in crate::models) labels: Labels,
-    /// Its sessions; the groups with the most threads first.
+    /// Sessions; groups with the most threads first.
     pub(in crate::models) layout: Vec<SessionGroup>,
     pub(crate) queue: Arc<BatchQueue>,
     pub(in crate::models) threads: Mutex<Vec<JoinHandle<()>>>,
@@ -50,8 +49,8 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Gives the sessions' threads away: the future ends when every thread has ended and its session is freed. They end once the
-    /// queue is closed, or when the model is dropped.
+    /// Gives the sessions' threads away. The future ends when every thread has ended and its session is freed. They end
+    /// once the queue is closed, or when the model is dropped.
     pub(crate) fn threads_ended(&self) -> impl Future<Output = ()> + Send + use<> {
         let (model, threads) = (self.name.clone(), std::mem::take(&mut *self.threads.lock()));
         async move {
@@ -68,12 +67,12 @@ impl Model {
         }
     }
 
-    /// Rows of one run at most; 0 where it is not batched.
+    /// Maximum rows of a run; 0 if it is not batched.
     pub(crate) fn max_batch_size(&self) -> u32 {
         self.config.max_batch_size
     }
 
-    /// `GET /v2/models/M`; `versions` are all that are served of the model.
+    /// `GET /v2/models/M`; `versions` are all served versions of the model.
     pub(crate) fn metadata(&self, versions: Vec<String>) -> ModelMetadata {
         ModelMetadata {
             name: self.name.clone(),
@@ -87,7 +86,7 @@ impl Model {
         }
     }
 
-    /// One entry of `GET /v2/models/M/stats`.
+    /// Entry of `GET /v2/models/M/stats`.
     pub(crate) fn stats_entry(&self) -> ModelStatistics {
         self.stats.entry(&self.name, &self.version)
     }
@@ -99,7 +98,7 @@ impl Drop for Model {
     }
 }
 
-/// The first pause between two looks at threads that are about to end; each is twice as long as the one before.
+/// First pause between two checks of ending threads; it doubles each time.
 const THREAD_POLL: Duration = Duration::from_millis(5);
-/// The longest.
+/// Maximum of these pauses.
 const THREAD_POLL_MAX: Duration = Duration::from_millis(320);

@@ -1,7 +1,7 @@
-//! A request's way through the queue: cut where it is larger than a run, queued by its priority, joined again.
+//! Request's path through the queue: cut if it is larger than a run, queued by its priority, joined again.
 //!
-//! In: the parts of a request, and how urgent it is. Out: what the sessions made of it. Dropping the future takes the
-//! request out of the queue, and ends a run that nobody else waits for.
+//! In: the parts of a request, and its priority. Out: the sessions' answer. Dropping the future takes the request out
+//! of the queue, and interrupts a run that no other client waits for.
 
 use crate::batch::job::{Answer, Job, JobOutput};
 use crate::batch::{BatchQueue, WakeUp, job};
@@ -14,20 +14,20 @@ use tierlab_formats::model::BatchingConfig;
 use tierlab_protocol::infer::{InferRequest, Tensor};
 use tokio::sync::oneshot;
 
-/// A request that is ready to run.
+/// Request ready to run.
 pub(crate) struct RunRequest {
     /// One part per input of the graph.
     pub(crate) parts: Vec<Part>,
-    /// Passed over where the model is not batched.
+    /// Ignored if the model is not batched.
     pub(crate) rows: usize,
     pub(crate) deadline: Instant,
     /// The request's `priority`; 0 for the model's default.
     pub(crate) priority: u64,
-    /// When a session began to run the request, or its first piece.
+    /// Time at which a session started the run of the request, or of its first piece.
     pub(crate) run_began: Arc<OnceLock<Instant>>,
 }
 
-/// A place in the queue, and then in a run. Given up when it is dropped before it is answered.
+/// Position in the queue, and then in a run. Given up if dropped before the answer.
 struct QueuedRequest<'a> {
     answer: oneshot::Receiver<Answer>,
     answered: bool,
@@ -38,7 +38,7 @@ impl QueuedRequest<'_> {
     async fn done(mut self) -> Answer {
         let done = (&mut self.answer).await;
         self.answered = true;
-        done.unwrap_or_else(|_| Err(Refusal::new(Reason::Inference, "the session's thread has ended")))
+        done.unwrap_or_else(|_| Err(Refusal::new(Reason::Inference, "the session's thread ended")))
     }
 }
 
@@ -52,21 +52,21 @@ impl Drop for QueuedRequest<'_> {
 }
 
 impl Model {
-    /// Refuses a request at once where the queue is so long that it would not be answered within `limit`.
+    /// Refuses a request at once if the queue is too long to answer it within `limit`.
     pub(crate) fn check_wait(&self, limit: Duration) -> Result<(), Refusal> {
         self.queue.check_wait(limit)
     }
 
-    /// The time that a request sets itself, where the model's config lets it.
+    /// Time limit set by a request, if the model's config allows it.
     pub(crate) fn timeout_of(&self, request: &InferRequest) -> Option<Duration> {
         let is_allowed = self.config.batching.allow_timeout_override;
-        // Triton's clients send 0 for no timeout of their own.
+        // Triton's clients send 0 for no timeout.
         let timeout = request.timeout_us.filter(|&us| us > 0 && is_allowed);
         timeout.map(Duration::from_micros)
     }
 
-    /// Sends a request through the queue and a session. Where the model's config allows it, one that is larger than a run
-    /// goes in pieces.
+    /// Sends a request through the queue and a session. If the model's config allows it, a request larger than a run is
+    /// split.
     pub(crate) async fn infer(&self, work: RunRequest) -> Result<JobOutput, Refusal> {
         let mut done = self.run_in_time(work).await?;
         for (output, reshape) in done.outputs.iter_mut().zip(&self.reshapes.outputs) {
@@ -74,7 +74,7 @@ impl Model {
             let Tensor { name, shape, .. } = output;
             *shape = reshape.apply(shape).ok_or_else(|| {
                 let what = format!(
-                    "output `{name}` has shape {shape:?}, which is not what `reshape` in the model's config says"
+                    "output `{name}` has shape {shape:?}, which does not match `reshape` in the model's config"
                 );
                 Refusal::new(Reason::Inference, what)
             })?;
@@ -82,7 +82,7 @@ impl Model {
         Ok(done)
     }
 
-    /// Refuses a request whose run has not begun when the model's limit for waiting is over. Sessions that take from the
+    /// Refuses a request whose run has not begun when the model's queue time limit is over. Sessions that take from the
     /// queue refuse late requests as well, and more exactly; but all of them may be busy for longer.
     async fn run_in_time(&self, work: RunRequest) -> Result<JobOutput, Refusal> {
         let run_began = Arc::clone(&work.run_began);
@@ -110,9 +110,10 @@ impl Model {
         if rows <= max_rows.max(1) {
             let (queued, wake_up) = self.enqueue(RunRequest { rows, ..work })?;
             if let Some(wake_up) = wake_up {
-                // Requests that this thread has read already queue first, and share the run: on one core, waking the
-                // session now would have it run for this request alone. A task of its own, because that of a connection
-                // is polled for many reasons, and any would end the wait; an idle thread takes it and calls at once.
+                // Requests that this thread has already read are queued first, and share the run: on one core, waking
+                // the session now would have it run for this request alone. A separate task, because a connection's
+                // task is polled for many reasons, and any would end the wait; an idle thread takes it and calls at
+                // once.
                 tokio::spawn(async move {
                     tokio::task::yield_now().await;
                     drop(wake_up);
@@ -163,8 +164,8 @@ impl Model {
     }
 }
 
-/// Delay by which a request of the highest level may arrive later and still run before one of this priority. A level that the
-/// model lacks is its default, as in Triton.
+/// Delay by which a request of the highest level may arrive later and still run before one of this priority. A level
+/// that the model lacks is treated as the default, as in Triton.
 fn priority_delay(batching: &BatchingConfig, priority: u64) -> Duration {
     let levels = batching.priority_levels;
     let default = match batching.default_priority_level {

@@ -1,8 +1,8 @@
-//! The machine's GPUs, seen through NVML: looked at by a thread of its own, because each look waits for NVML to measure
-//! the bus.
+//! The machine's GPUs, read through NVML by a separate thread, because each measurement waits for NVML to measure the
+//! bus.
 //!
-//! In: how often. Out: gauges, and counters that grow by what was seen: busy time is NVML's utilisation times the time
-//! since the last look. Where there is no NVML there are no metrics, and the log says why.
+//! In: an interval. Out: gauges, and counters that grow by measured amounts: busy time is NVML's utilisation times the
+//! time since the last measurement. Without NVML there are no metrics, and the log gives the reason.
 
 use super::Registrar;
 use prometheus::{Counter, Gauge, Registry};
@@ -12,11 +12,10 @@ use tierlab_protocol::metrics as names;
 use tierlab_storage::device::Search;
 use tierlab_storage::device::nvml::{Look, Nvml};
 
-/// Starts a thread that looks, where there is something to see, until the returned sender is dropped; `None` where there is
-/// nothing, or where `every` is zero.
+/// Starts a thread that measures until the returned sender is dropped; `None` if there is no GPU or `every` is zero.
 ///
 /// # Errors
-/// A name that stands on the registry already.
+/// Fails if a name is already registered.
 pub(crate) fn watch(registry: &Registry, every: Duration) -> Result<Option<SyncSender<()>>, prometheus::Error> {
     if every.is_zero() {
         return Ok(None);
@@ -37,15 +36,15 @@ pub(crate) fn watch(registry: &Registry, every: Duration) -> Result<Option<SyncS
         }
     };
     let thread = std::thread::Builder::new().name("nvml".to_owned()).spawn(body);
-    let thread = thread.inspect_err(|error| tracing::warn!(%error, "no thread to look at the GPUs"));
+    let thread = thread.inspect_err(|error| tracing::warn!(%error, "cannot start the thread that measures the GPUs"));
     Ok(thread.ok().map(|_| stop))
 }
 
-/// One GPU's metrics, and the look before.
+/// Metrics of a GPU, and the previous measurement.
 struct Gpu {
     busy_seconds: Counter,
     energy_joules: Counter,
-    /// In the order of [`values`].
+    /// Gauges in the order of [`values`].
     gauges: [Gauge; 8],
     before: Option<(Instant, Look)>,
 }
@@ -58,14 +57,18 @@ impl Gpus {
         let labels = ["gpu", "name", "uuid", "driver"];
         let info = on.gauges(names::GPU_INFO, "The machine's GPUs; the value is 1.", &labels)?;
         let busy = on.float_counters(names::GPU_BUSY_SECONDS, "Time in which a kernel ran.", &["gpu"])?;
-        let energy = on.float_counters(names::GPU_ENERGY_JOULES, "Energy taken.", &["gpu"])?;
-        let power = on.gauges(names::GPU_POWER_WATTS, "Power taken.", &["gpu"])?;
+        let energy = on.float_counters(names::GPU_ENERGY_JOULES, "Energy consumed.", &["gpu"])?;
+        let power = on.gauges(names::GPU_POWER_WATTS, "Power draw.", &["gpu"])?;
         let by_all = "Memory in use, by all processes.";
         let used = on.gauges(names::GPU_MEMORY_USED_BYTES, by_all, &["gpu"])?;
         let total = on.gauges(names::GPU_MEMORY_TOTAL_BYTES, "Memory.", &["gpu"])?;
         let clock = on.gauges(names::GPU_CLOCK_HZ, "Clocks.", &["gpu", "clock"])?;
         let directions = ["gpu", "direction"];
-        let pcie = on.gauges(names::GPU_PCIE_BYTES_PER_S, "Bytes over the bus.", &directions)?;
+        let pcie = on.gauges(
+            names::GPU_PCIE_BYTES_PER_S,
+            "Bytes per second over the bus.",
+            &directions,
+        )?;
         let temperature = on.gauges(names::GPU_TEMPERATURE_CELSIUS, "Temperature.", &["gpu"])?;
         let gpus = nvml.identities().into_iter().enumerate().map(|(index, identity)| {
             let gpu = index.to_string();
@@ -128,7 +131,7 @@ fn values(look: &Look) -> [Option<f64>; 8] {
     ]
 }
 
-/// The energy between two looks: by the GPU's own counter, or by its power where it has none.
+/// Energy between two measurements, from the GPU's own counter, or from its power if it has none.
 fn joules(before: &Look, after: &Look, seconds: f64) -> f64 {
     let counted = before
         .energy_joules

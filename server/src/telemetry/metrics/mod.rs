@@ -1,7 +1,7 @@
-//! The server's own metrics: registered here, typed, on the registry handed in; used through fields, never by name.
+//! The server's own metrics: registered here, typed, on the given registry; used through fields, never by name.
 //!
-//! Names, units and labels are in [`tierlab_protocol::metrics`]. What a request needs is resolved to plain counters and
-//! histograms once per model, so that answering costs no label look-up.
+//! Names, units and labels are in [`tierlab_protocol::metrics`]. The metrics of a request are resolved to plain
+//! counters and histograms once per model, so that answering costs no label look-up.
 
 pub(crate) mod gpu;
 mod process;
@@ -38,7 +38,7 @@ const BUILD_LABELS: [&str; 7] = [
     "feature_notes",
 ];
 
-/// Everything the server registers.
+/// All metrics of the server.
 pub(crate) struct Metrics {
     requests: IntCounterVec,
     request_seconds: HistogramVec,
@@ -48,7 +48,7 @@ pub(crate) struct Metrics {
     cancelled: IntCounterVec,
     /// Requests between admission and reply.
     pub(crate) in_flight: IntGauge,
-    /// The most of them.
+    /// Maximum requests between admission and reply.
     pub(crate) in_flight_limit: IntGauge,
     queue_depth: IntGaugeVec,
     stuck_sessions: IntGaugeVec,
@@ -57,7 +57,7 @@ pub(crate) struct Metrics {
     session_seconds: CounterVec,
     /// Times of loading each model, by stage.
     pub(crate) load_seconds: GaugeVec,
-    /// Build information, by every label of [`BUILD_LABELS`].
+    /// Build information, with the labels of [`BUILD_LABELS`].
     pub(crate) build_info: GaugeVec,
     spans: IntCounterVec,
     process: ProcessMetrics,
@@ -68,52 +68,52 @@ impl Metrics {
     /// Registers every metric.
     ///
     /// # Errors
-    /// A name that stands on the registry already.
+    /// Fails if a name is already registered.
     pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let on = Registrar(registry);
         let metrics = Self {
             requests: on.counters(
                 names::REQUESTS,
-                "Infer requests answered, well or not.",
+                "Infer requests answered, including errors.",
                 &["model", "mode", "protocol", "code"],
             )?,
             request_seconds: on.histograms(
                 names::REQUEST_SECONDS,
-                "Server time of an infer request that was answered well.",
+                "Server time of a successful infer request.",
                 &LATENCY_BUCKETS,
                 &["model", "tier", "mode"],
             )?,
             stage_seconds: on.histograms(
                 names::STAGE_SECONDS,
-                "Time of one stage of an infer request that was answered well.",
+                "Time of a stage of a successful infer request.",
                 &LATENCY_BUCKETS,
                 &["stage", "model", "tier", "mode"],
             )?,
             inferences: on.counters(names::INFERENCES, "Rows inferred.", &["model"])?,
-            refusals: on.counters(names::REFUSALS, "Infer requests not answered well.", &["reason"])?,
+            refusals: on.counters(names::REFUSALS, "Infer requests refused or failed.", &["reason"])?,
             cancelled: on.counters(
                 names::CANCELLED,
-                "Infer requests whose client went away, by where they were.",
+                "Infer requests whose client went away, by waiting point.",
                 &["stage"],
             )?,
             in_flight: on.int_gauge(names::IN_FLIGHT, "Requests between admission and reply.")?,
             in_flight_limit: on.int_gauge(
                 names::IN_FLIGHT_LIMIT,
-                "Requests between admission and reply at most; more are refused.",
+                "Maximum requests between admission and reply; more are refused.",
             )?,
             queue_depth: on.int_gauges(names::QUEUE_DEPTH, "Requests waiting in the batch queue.")?,
             stuck_sessions: on.int_gauges(
                 names::STUCK_SESSIONS,
-                "Sessions whose run was ended and goes on all the same.",
+                "Sessions whose run was interrupted but continues.",
             )?,
             interrupted_runs: on.counters(
                 names::INTERRUPTED_RUNS,
-                "Runs of a session that were ended early, because nobody waited for them any more.",
+                "Runs of a session interrupted because no client waited for them.",
                 &["model"],
             )?,
             batch_rows: on.histograms(
                 names::BATCH_ROWS,
-                "Rows of each run of a session.",
+                "Rows per run of a session.",
                 &ROWS_BUCKETS,
                 &["model"],
             )?,
@@ -123,12 +123,8 @@ impl Metrics {
                 &["model", "session", "state"],
             )?,
             load_seconds: on.gauges(names::MODEL_LOAD_SECONDS, "Time to load a model.", &["model", "stage"])?,
-            build_info: on.gauges(names::BUILD_INFO, "What runs; the value is 1.", &BUILD_LABELS)?,
-            spans: on.counters(
-                names::SPANS,
-                "Trace spans of requests, by what became of them.",
-                &["outcome"],
-            )?,
+            build_info: on.gauges(names::BUILD_INFO, "Build information; the value is 1.", &BUILD_LABELS)?,
+            spans: on.counters(names::SPANS, "Trace spans of requests, by outcome.", &["outcome"])?,
             process: ProcessMetrics::register(&on)?,
             settled: Mutex::default(),
         };
@@ -136,7 +132,7 @@ impl Metrics {
         Ok(metrics)
     }
 
-    /// Makes the series of refusals: one that appears with its first refusal has no rate.
+    /// Creates the series of refusals: a series that first appears with a refusal has no rate.
     fn start_at_zero(&self) {
         for reason in Reason::all() {
             self.refusals.with_label_values(&[reason.as_str()]);
@@ -146,8 +142,8 @@ impl Metrics {
         }
     }
 
-    /// Counts a request that was not answered well. `model` is empty where it names none that is served, so that
-    /// clients cannot invent label values.
+    /// Counts a failed request. `model` is empty if it does not name a served model, so that clients cannot invent
+    /// label values.
     pub(crate) fn count_refusal(&self, model: &str, mode: Option<Mode>, refusal: &Refusal) {
         self.refusals.with_label_values(&[refusal.reason.as_str()]).inc();
         if refusal.reason != Reason::Cancelled {
@@ -158,12 +154,12 @@ impl Metrics {
         }
     }
 
-    /// Counts where a request was when its client went away.
+    /// Counts a cancelled request by its waiting point.
     pub(crate) fn count_cancelled(&self, point: WaitPoint) {
         self.cancelled.with_label_values(&[point.into_str()]).inc();
     }
 
-    /// The metrics of one model.
+    /// Metrics of a model.
     pub(crate) fn for_model(&self, model: &str, tier: &str) -> ModelMetrics {
         let mode = |mode: Mode| ModeMetrics {
             ok: Front::ALL.map(|front| {
@@ -187,7 +183,7 @@ impl Metrics {
         }
     }
 
-    /// The counters of one session's thread.
+    /// Counters of a session's thread.
     pub(crate) fn for_session(&self, model: &str, instance: u32) -> SessionSeconds {
         let instance = instance.to_string();
         let state = |state: &str| self.session_seconds.with_label_values(&[model, &instance, state]);
@@ -199,7 +195,7 @@ impl Metrics {
         }
     }
 
-    /// The counters of the spans that are sent.
+    /// Counters of exported spans.
     pub(crate) fn for_spans(&self) -> SpanCounts {
         let outcome = |outcome: &str| self.spans.with_label_values(&[outcome]);
         SpanCounts {
@@ -209,22 +205,22 @@ impl Metrics {
         }
     }
 
-    /// Has counters settled before every scrape, so that those of a session move while its thread only waits, until `settle`
-    /// says that their owner is gone.
+    /// Has `settle` called before every scrape, so that a session's counters move while its thread only waits, until it
+    /// reports that their owner is gone.
     pub(crate) fn settle_before_scrapes(&self, settle: impl Fn() -> bool + Send + 'static) {
         let mut settled = self.settled.lock();
         settled.retain(|settle| settle());
         settled.push(Box::new(settle));
     }
 
-    /// Brings what moves by itself up to date; called before every scrape.
+    /// Updates metrics that change by themselves; called before every scrape.
     pub(crate) fn settle(&self) {
         self.process.read();
         self.settled.lock().retain(|settle| settle());
     }
 }
 
-/// Makes metrics and puts them on a registry.
+/// Creates metrics and adds them to a registry.
 struct Registrar<'a>(&'a Registry);
 
 impl Registrar<'_> {
@@ -271,7 +267,7 @@ impl Registrar<'_> {
     }
 }
 
-/// One model's metrics, resolved.
+/// Resolved metrics of a model.
 pub(crate) struct ModelMetrics {
     realtime: ModeMetrics,
     batch: ModeMetrics,
@@ -283,14 +279,14 @@ pub(crate) struct ModelMetrics {
 }
 
 struct ModeMetrics {
-    /// In the order of [`Front::ALL`].
+    /// Counters in the order of [`Front::ALL`].
     ok: [IntCounter; Front::ALL.len()],
     total: Histogram,
     stages: [Histogram; Stage::COUNT],
 }
 
 impl ModelMetrics {
-    /// Counts a request that was answered well.
+    /// Counts a successful request.
     pub(crate) fn count_answer(&self, rows: usize, timings: &StageTimings) {
         let mode = match Mode::of_rows(rows) {
             Mode::Realtime => &self.realtime,

@@ -1,7 +1,7 @@
-//! The process and its async runtime: what the kernel and tokio say of them, read before each scrape.
+//! Process and async runtime: figures of the kernel and tokio, read before each scrape.
 //!
-//! In: nothing. Out: the metrics that every Prometheus client exports of its process, with their usual names, and tokio's
-//! threads and tasks. What cannot be read stays as it was.
+//! In: nothing. Out: the process metrics of every Prometheus client, with their usual names, and tokio's threads and
+//! tasks. Unreadable values stay unchanged.
 
 use super::Registrar;
 use crate::telemetry::counters::AbandonedSession;
@@ -37,26 +37,23 @@ impl ProcessMetrics {
             resident_bytes: on.int_gauge(names::PROCESS_RESIDENT_BYTES, "Memory of the process in RAM.")?,
             virtual_bytes: on.int_gauge(names::PROCESS_VIRTUAL_BYTES, "Address space of the process.")?,
             threads: on.int_gauge(names::PROCESS_THREADS, "Threads of the process.")?,
-            open_fds: on.int_gauge(
-                names::PROCESS_OPEN_FDS,
-                "Open file descriptors, connections among them.",
-            )?,
-            max_fds: on.int_gauge(names::PROCESS_MAX_FDS, "File descriptors that may be open at most.")?,
+            open_fds: on.int_gauge(names::PROCESS_OPEN_FDS, "Open file descriptors, including connections.")?,
+            max_fds: on.int_gauge(names::PROCESS_MAX_FDS, "Maximum open file descriptors.")?,
             start_seconds: on.gauge(names::PROCESS_START_SECONDS, "When the process started, Unix time.")?,
-            uptime_seconds: on.gauge(names::UPTIME_SECONDS, "Time since the server began to start.")?,
+            uptime_seconds: on.gauge(names::UPTIME_SECONDS, "Time since the start of the server.")?,
             runtime_workers: on.int_gauge(names::RUNTIME_WORKERS, "Threads of the async runtime.")?,
             runtime_tasks: on.int_gauge(names::RUNTIME_TASKS, "Tasks of the async runtime that have not ended.")?,
             runtime_busy_seconds: on.counter(
                 names::RUNTIME_BUSY_SECONDS,
-                "Time in which threads of the async runtime were not parked, summed over them.",
+                "Time in which threads of the async runtime were not parked, summed over threads.",
             )?,
             stuck_decodes: on.int_gauge(
                 names::STUCK_DECODES,
-                "Threads that do not come to an end of decoding a damaged shard of a table.",
+                "Threads stuck in decoding a damaged shard of a table.",
             )?,
             abandoned_sessions: on.int_gauge(
                 names::ABANDONED_SESSIONS,
-                "Sessions of loads that were given up and whose threads have not ended.",
+                "Sessions of abandoned loads whose threads have not ended.",
             )?,
             started: Instant::now(),
         };
@@ -69,7 +66,7 @@ impl ProcessMetrics {
         Ok(metrics)
     }
 
-    /// Reads them all.
+    /// Reads all values.
     pub(super) fn read(&self) {
         self.uptime_seconds.set(self.started.elapsed().as_secs_f64());
         self.read_runtime();
@@ -88,7 +85,7 @@ impl ProcessMetrics {
             self.threads.set(stat.num_threads);
         }
         if let Ok(count) = process.fd_count() {
-            // Without the one that `process` holds.
+            // Excludes the descriptor that `process` holds.
             self.open_fds.set(clamped(count.saturating_sub(1)));
         }
     }
@@ -110,7 +107,7 @@ impl ProcessMetrics {
     }
 }
 
-/// Number of decodes of damaged shards that were given up and still run.
+/// Number of abandoned decodes of damaged shards that still run.
 fn stuck_decodes() -> usize {
     #[cfg(feature = "layouts")]
     return tierlab_layouts::stuck_decodes();
@@ -118,7 +115,7 @@ fn stuck_decodes() -> usize {
     0
 }
 
-/// Lifts a counter to what it counts; two scrapes at once may have lifted it already.
+/// Raises a counter to a value; concurrent scrapes may have raised it already.
 fn raise(counter: &Counter, to: f64) {
     let by = to - counter.get();
     if by > 0.0 {
@@ -130,7 +127,7 @@ fn clamped(number: impl TryInto<i64>) -> i64 {
     number.try_into().unwrap_or(i64::MAX)
 }
 
-/// Time at which the process started, Unix time.
+/// Start time of the process, in Unix time.
 fn start_seconds() -> procfs::ProcResult<f64> {
     let ticks = Process::myself()?.stat()?.starttime as f64;
     Ok(procfs::boot_time_secs()? as f64 + ticks / procfs::ticks_per_second() as f64)

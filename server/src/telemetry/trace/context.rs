@@ -1,6 +1,7 @@
 //! Context of the request in progress: its id, its front, and its result.
 //!
-//! Code finds the request in a task-local variable, which costs nanoseconds. A `tracing` span for each request costs hundreds.
+//! Code finds the request in a task-local variable, which costs nanoseconds. A `tracing` span for each request costs
+//! hundreds.
 
 use super::id::RequestId;
 use crate::request::Reason;
@@ -19,26 +20,26 @@ tokio::task_local! {
 pub(crate) struct RequestContext {
     pub(super) id: RequestId,
     pub(super) front: Front,
-    /// True if a span is sent, so that the result of the request is recorded.
+    /// True if a span is sent, so that the outcome of the request is recorded.
     pub(super) traced: bool,
     pub(super) answered: Mutex<Option<RequestOutcome>>,
 }
 
-/// Result of an infer request, for its span.
+/// Outcome of an infer request, for its span.
 #[cfg_attr(not(feature = "otlp"), allow(dead_code, reason = "only spans are made of it"))]
 #[derive(Debug, Clone)]
 pub(crate) struct RequestOutcome {
     pub(crate) model: String,
     pub(crate) version: String,
-    /// Rows of the request, once it was decoded.
+    /// Rows of the request, once decoded.
     pub(crate) rows: Option<usize>,
-    /// When the last byte of the body was there: the stages begin here.
+    /// Time at which the last byte of the body arrived: the stages start here.
     pub(crate) began: Instant,
     pub(crate) timings: StageTimings,
     pub(crate) refusal: Option<Reason>,
 }
 
-/// A request's place in the log, for work that goes on outside its task.
+/// Handle of a request's context, for work outside its task.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestScope(pub(super) Option<Arc<RequestContext>>);
 
@@ -48,7 +49,7 @@ impl RequestScope {
         Self(CURRENT.try_with(Arc::clone).ok())
     }
 
-    /// Goes on with the request in a future that outlives its handler: a stream of replies.
+    /// Continues the request in a future that outlives its handler: a stream of replies.
     pub(crate) async fn run_async<F: Future>(self, work: F) -> F::Output {
         match self.0 {
             Some(context) => CURRENT.scope(context, work).await,
@@ -56,7 +57,7 @@ impl RequestScope {
         }
     }
 
-    /// Runs `work` as part of the request: what it logs carries the request's id.
+    /// Runs `work` as part of the request: its log lines carry the request's id.
     pub(crate) fn run<T>(&self, work: impl FnOnce() -> T) -> T {
         match &self.0 {
             Some(context) => CURRENT.sync_scope(Arc::clone(context), work),
@@ -65,17 +66,17 @@ impl RequestScope {
     }
 }
 
-/// The id of the request that is being answered, where there is one.
+/// Calls `look` with the id of the current request, if any.
 pub(crate) fn with_current_id<T>(look: impl FnOnce(&RequestId) -> T) -> Option<T> {
     CURRENT.try_with(|context| look(&context.id)).ok()
 }
 
-/// The front by which the request that is being answered came.
+/// Front of the current request.
 pub(crate) fn front() -> Front {
     CURRENT.try_with(|context| context.front).unwrap_or(Front::Http)
 }
 
-/// Notes what became of the request that is being answered; `answered` is called only where a span is sent.
+/// Records the outcome of the current request; `answered` is only called if a span is sent.
 pub(crate) fn note_outcome(answered: impl FnOnce() -> RequestOutcome) {
     let _ = CURRENT.try_with(|context| {
         if context.traced {
@@ -84,7 +85,7 @@ pub(crate) fn note_outcome(answered: impl FnOnce() -> RequestOutcome) {
     });
 }
 
-/// Answers a request as the current one.
+/// Runs `work` with this request as the current one.
 pub(super) async fn scope<F: Future>(context: &Arc<RequestContext>, work: F) -> F::Output {
     CURRENT.scope(Arc::clone(context), work).await
 }

@@ -1,4 +1,4 @@
-//! The id of a request, and the trace that its client began.
+//! Id of a request, and the trace started by its client.
 
 use http::{HeaderMap, HeaderName};
 use std::fmt;
@@ -7,10 +7,10 @@ use std::sync::LazyLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Bytes of a client's id at most; longer ones are not taken over.
+/// Maximum bytes of a client's id; longer ones are ignored.
 const MAX_BYTES: usize = 128;
 
-/// The first half of the ids made here: of this process alone.
+/// First half of the ids generated in this process.
 static PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(std::process::id()));
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
@@ -21,12 +21,12 @@ pub(crate) enum RequestId {
     Given(Box<str>),
     /// Trace id.
     Trace(u128),
-    /// Made here: a count within this process.
+    /// Generated here: a count within this process.
     Own(u64),
 }
 
 impl RequestId {
-    /// The id that a header gives, where it is one.
+    /// Id given in a header, if valid.
     pub(crate) fn given(headers: &HeaderMap, name: &HeaderName) -> Option<Self> {
         let value = headers.get(name)?.to_str().ok()?;
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/+=@".contains(&byte);
@@ -34,7 +34,7 @@ impl RequestId {
         fits.then(|| Self::Given(value.into()))
     }
 
-    /// A new one.
+    /// Generates an id.
     pub(crate) fn generate() -> Self {
         Self::Own(NEXT.fetch_add(1, Relaxed))
     }
@@ -60,7 +60,7 @@ pub(super) struct TraceParent {
 }
 
 impl TraceParent {
-    /// The header's content; none where it is missing or damaged, as the text asks of a reader.
+    /// Parses the header; `None` if it is missing or invalid, as the specification requires.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         Self::parse(headers.get("traceparent")?.to_str().ok()?.trim())
     }

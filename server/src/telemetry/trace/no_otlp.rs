@@ -13,10 +13,10 @@ use std::sync::Arc;
 pub(crate) enum Telemetry {}
 
 impl Telemetry {
-    /// Nothing: an endpoint is refused with the configuration.
+    /// Does nothing: the configuration rejects an endpoint.
     ///
     /// # Errors
-    /// None.
+    /// Never fails.
     pub(crate) fn start(_: &TelemetryConfig, _: SpanCounts) -> Result<Option<Arc<Self>>, ConfigError> {
         Ok(None)
     }
@@ -30,7 +30,7 @@ impl Telemetry {
     }
 }
 
-/// A span that never is.
+/// Span that never exists.
 #[derive(Debug)]
 pub(super) enum RequestSpan {}
 

@@ -1,7 +1,7 @@
-//! Answers a request and makes it known: by its id in the log, by its front in the metrics, by its span over OTLP.
+//! Answers a request and reports it: by its id in the log, by its front in the metrics, by its span over OTLP.
 //!
-//! In: a request as it came from a connection, and the service that answers it. Out: the service's reply, with the id
-//! where the client wants it. Knows nothing of how requests are answered.
+//! In: a request from a connection, and the service that answers it. Out: the service's reply, with the id if the
+//! client wants it. Knows nothing of how requests are answered.
 
 use super::context::{self, RequestContext, RequestScope};
 use super::id::{RequestId, TraceParent};
@@ -17,7 +17,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Target of the access log, at level debug.
 const ACCESS: &str = "access";
 
-/// Answers a request by `service` and makes it known by its id.
+/// Answers a request by `service` and reports it by its id.
 pub(crate) async fn observe<B>(
     telemetry: Option<Arc<Telemetry>>,
     front: Front,
@@ -57,8 +57,8 @@ pub(crate) async fn observe<B>(
             tracing::debug!(target: ACCESS, %method, path = %uri.path(), status = status.as_u16(), us, "answered");
         });
     }
-    // A client that gave an id finds it again, and one that was refused has one to ask about.
-    // gRPC says in a header of its own what became of a call that had no reply.
+    // A client that gave an id gets it back, and a refused client gets one for inquiries. gRPC reports the status of a
+    // call without reply in a separate header.
     let refused = !status.is_success() || response.headers().get("grpc-status").is_some_and(|code| code != "0");
     if (echo || refused)
         && let Ok(value) = HeaderValue::try_from(context.id.to_string())

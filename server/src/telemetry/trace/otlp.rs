@@ -1,7 +1,7 @@
-//! Spans over OTLP: which requests have one, the bounded queue of finished ones, and the task that sends them.
+//! Spans over OTLP: sampling of requests, the bounded queue of finished spans, and the task that sends them.
 //!
 //! In: requests, and the configuration of a collector. Out: `ExportTraceServiceRequest`s over HTTP, and counts of the
-//! spans sent, failed and dropped. A request never waits here: a span that finds the queue full is dropped and counted.
+//! spans sent, failed and dropped. A request never waits here: if the queue is full, a span is dropped and counted.
 
 use super::context::RequestContext;
 use super::id::TraceParent;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc;
 
-/// Spans are sent once this many wait, or after [`LINGER`].
+/// Number of waiting spans at which they are sent; otherwise they are sent after [`LINGER`].
 const BATCH_SPANS: usize = 512;
 /// Maximum time that a span waits for its export batch.
 const LINGER: Duration = Duration::from_millis(500);
@@ -32,17 +32,17 @@ const LAST_EXPORT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Telemetry {
     sampler: Sampler,
-    /// Gone after the end, so that the task stops once it has sent what is queued.
+    /// `None` after the end, so that the task stops once it has sent the queued spans.
     queue: Mutex<Option<mpsc::Sender<Vec<SpanData>>>>,
     counts: SpanCounts,
     task: Mutex<Option<tokio::task::JoinHandle<()>>>,
 }
 
 impl Telemetry {
-    /// Starts the task that sends; none where no collector is configured. Whether the collector answers shows later.
+    /// Starts the sending task; `None` if no collector is configured. Does not check that the collector answers.
     ///
     /// # Errors
-    /// An endpoint that is no HTTP URL.
+    /// Fails if the endpoint is not an HTTP URL.
     pub(crate) fn start(config: &TelemetryConfig, counts: SpanCounts) -> Result<Option<Arc<Self>>, ConfigError> {
         let Some(endpoint) = &config.traces_url else {
             return Ok(None);
@@ -55,7 +55,7 @@ impl Telemetry {
             .with_http_client(client)
             .with_endpoint(endpoint)
             .with_timeout(config.timeout)
-            // The queue behind it is bounded; while one export is tried again, newer spans would be dropped.
+            // Disabled because the queue behind it is bounded: during retries, newer spans would be dropped.
             .with_retry_policy(RetryPolicy::disabled())
             .build()
             .map_err(|e| bad(&e))?;
@@ -74,7 +74,7 @@ impl Telemetry {
         })))
     }
 
-    /// Opens the span of a request, where it is to have one: the client's `sampled` flag goes before the ratio.
+    /// Opens the span of a request if it gets one: the client's `sampled` flag takes precedence over the ratio.
     pub(super) fn open(
         self: Arc<Self>,
         method: &Method,
@@ -120,7 +120,7 @@ impl Telemetry {
         }
     }
 
-    /// Takes no more spans, and waits for those that are queued, within a bound.
+    /// Accepts no more spans, and waits for the queued ones, within a limit.
     pub(crate) async fn finish(&self) {
         drop(self.queue.lock().take());
         let task = self.task.lock().take();
@@ -128,7 +128,7 @@ impl Telemetry {
             && tokio::time::timeout(LAST_EXPORT, &mut task).await.is_err()
         {
             task.abort();
-            tracing::warn!("the last spans could not be sent in time");
+            tracing::warn!("could not send the last spans in time");
         }
     }
 }
@@ -146,7 +146,7 @@ async fn send(exporter: SpanExporter, mut queued: mpsc::Receiver<Vec<SpanData>>,
         };
         let _ = tokio::time::timeout(LINGER, fill).await;
         let count = spans.len() as u64;
-        // The exporter has this limit as well; this one holds whatever it does.
+        // The exporter has this limit as well; this one is guaranteed.
         let sent = tokio::time::timeout(limit, exporter.export(spans)).await;
         let failure = match sent {
             Ok(Ok(())) => None,
@@ -157,14 +157,14 @@ async fn send(exporter: SpanExporter, mut queued: mpsc::Receiver<Vec<SpanData>>,
             None => {
                 counts.sent.inc_by(count);
                 if std::mem::take(&mut failing) {
-                    tracing::info!("spans are sent again");
+                    tracing::info!("sending spans again");
                 }
             }
             Some(error) => {
                 counts.failed.inc_by(count);
-                // Said once, until it works again: a collector that is away must not fill the log.
+                // Logged once per outage: an unreachable collector must not fill the log.
                 if !std::mem::replace(&mut failing, true) {
-                    tracing::warn!(error, "spans cannot be sent; check `telemetry.otlp_endpoint`");
+                    tracing::warn!(error, "cannot send spans; check `telemetry.otlp_endpoint`");
                 }
             }
         }
@@ -179,12 +179,12 @@ fn parent_id_of(parent: &TraceParent) -> SpanId {
     SpanId::from_bytes(parent.parent_id.to_be_bytes())
 }
 
-/// A request's span: sent when this is dropped, be it because the reply is there or because the client went away.
+/// Span of a request. It is sent when this is dropped, after the reply or when the client goes away.
 #[derive(Debug)]
 pub(super) struct RequestSpan {
     telemetry: Arc<Telemetry>,
     span: OpenSpan,
-    /// None until the request has its id.
+    /// `None` until the request has its id.
     context: Option<Arc<RequestContext>>,
     status: Option<u16>,
 }
@@ -194,7 +194,7 @@ impl RequestSpan {
         u128::from_be_bytes(self.span.trace_id.to_bytes())
     }
 
-    /// Makes it the span of this request.
+    /// Assigns the span to this request.
     pub(super) fn belong_to(&mut self, context: &Arc<RequestContext>) {
         self.context = Some(Arc::clone(context));
     }

@@ -1,7 +1,8 @@
-//! A finished request to its spans: one for the request, one below it for the body's arrival and for each stage.
+//! Converts a finished request to its spans: one for the request, and below it one for the body's arrival and for each
+//! stage.
 //!
-//! Pure. Names and attributes follow OpenTelemetry's semantic conventions for HTTP and RPC servers where those have any,
-//! <https://opentelemetry.io/docs/specs/semconv/>; what is this server's own begins with `tierlab.`.
+//! Pure. Names and attributes follow OpenTelemetry's semantic conventions for HTTP and RPC servers if those define any,
+//! <https://opentelemetry.io/docs/specs/semconv/>; the server's own begin with `tierlab.`.
 
 use super::context::{RequestContext, RequestOutcome};
 use crate::telemetry::counters::Front;
@@ -14,7 +15,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_protocol::timing::{Stage, StageTimings};
 
-/// The stages as a request passes them.
+/// Stages in the order of a request.
 const ORDER: [Stage; Stage::COUNT] = [
     Stage::Admit,
     Stage::Decode,
@@ -35,7 +36,7 @@ pub(super) fn wants_span(method: &Method, path: &str) -> bool {
     *method == Method::POST && !is_status
 }
 
-/// The span of a request that is under way.
+/// Span of a request in progress.
 #[derive(Debug)]
 pub(super) struct OpenSpan {
     pub(super) trace_id: TraceId,
@@ -47,17 +48,17 @@ pub(super) struct OpenSpan {
     pub(super) started_at: SystemTime,
 }
 
-/// A request that is over.
+/// Finished request.
 pub(super) struct Finished<'a> {
     pub(super) span: &'a OpenSpan,
     pub(super) context: &'a RequestContext,
-    /// The reply's status; none when the client went away before.
+    /// Status of the reply; `None` if the client went away before.
     pub(super) status: Option<u16>,
     pub(super) answered: Option<RequestOutcome>,
 }
 
 impl Finished<'_> {
-    /// The spans, that of the request first.
+    /// Spans; the request's is first.
     pub(super) fn spans(&self, ids: &impl IdGenerator) -> Vec<SpanData> {
         let mut spans = vec![self.request()];
         let Some(answered) = &self.answered else {
@@ -183,7 +184,7 @@ fn stage_attributes(stage: Stage, timings: &StageTimings) -> Vec<KeyValue> {
     }
 }
 
-/// A path with its names taken out, so that spans of all models have one name.
+/// Path with its names removed, so that spans of all models have one name.
 fn route(path: &str) -> String {
     let mut before = "";
     let mut route = String::with_capacity(path.len() + 8);
@@ -195,7 +196,7 @@ fn route(path: &str) -> String {
             _ => None,
         };
         route += name.unwrap_or(segment);
-        // A model may itself be called `models`.
+        // A model may be called `models`.
         before = if name.is_some() { "" } else { segment };
     }
     route

@@ -1,5 +1,5 @@
-//! Connections to a Flight server and retries of calls. In: a config. Out: clients to call with, within the limits of an
-//! attempt and of a call. A connection that failed or fell silent is replaced.
+//! Connections to a Flight server and retries of calls. In: a config. Out: clients, limited by the time of an attempt
+//! and of a call. Failed or silent connections are replaced.
 
 use super::FlightConfig;
 use crate::retry::{Backoff, Retries};
@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tonic::transport::{Channel, Endpoint};
 
-/// The longest wait for a TCP connection.
+/// Time limit of a TCP connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
-/// Bytes that a stream, and a connection, may send ahead of the reader.
+/// Flow-control window of a stream and of a connection, in bytes.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 16 << 20;
-/// The waits before repeats: up to half as long again, so that callers spread.
+/// Waits before retries: up to half as long again, so that callers spread.
 const BACKOFF: Backoff = Backoff::spread(Duration::from_millis(50), Duration::from_millis(800), 1.0, 1.5);
 
 /// The connections.
@@ -35,7 +35,7 @@ pub(super) struct Link {
     retries: u32,
 }
 
-/// A connection. `generation` counts how often it was replaced.
+/// Connection; `generation` counts its replacements.
 #[derive(Debug)]
 struct FlightConnection {
     channel: Channel,
@@ -51,7 +51,7 @@ pub(super) struct Lease {
 }
 
 impl FlightConfig {
-    /// The address as gRPC takes it. No key may be zero.
+    /// Returns the address in gRPC's form. Checks that no key is zero.
     pub(super) fn checked_address(&self) -> Result<String, StorageError> {
         let invalid = |what: String| ErrorKind::Invalid.error(&self.url, what);
         let keys = [
@@ -65,7 +65,7 @@ impl FlightConfig {
         ];
         check_not_zero(&self.url, &keys)?;
         if self.url.starts_with("grpc+tls://") {
-            let what = "TLS is not spoken: put a proxy that ends it in front, and use grpc://host:port";
+            let what = "TLS is not supported: put a TLS-terminating proxy in front, and use grpc://host:port";
             return Err(invalid(what.into()));
         }
         let rest = self
@@ -81,7 +81,7 @@ impl FlightConfig {
 }
 
 impl Link {
-    /// Prepares the connections; each is made when it is first used.
+    /// Prepares the connections; each is opened at its first use.
     pub(super) fn new(config: &FlightConfig) -> Result<Self, StorageError> {
         let endpoint = Endpoint::from_shared(config.checked_address()?)
             .map_err(|e| ErrorKind::Invalid.error(&config.url, e.to_string()))?
@@ -106,7 +106,7 @@ impl Link {
         })
     }
 
-    /// An object's name in errors.
+    /// Name of an object in errors.
     pub(super) fn name(&self, below: &str) -> String {
         format!("{}/{below}", self.url)
     }
@@ -117,7 +117,7 @@ impl Link {
         self.slots.acquire().await.ok()
     }
 
-    /// Begins a call about `object`.
+    /// Starts a call about `object`.
     pub(super) fn begin(&self, object: &str) -> RetriedCall<'_> {
         RetriedCall {
             link: self,
@@ -142,7 +142,7 @@ impl Link {
         }
     }
 
-    /// Replaces the connection of an attempt that failed, unless another attempt has.
+    /// Replaces the connection of a failed attempt, unless another attempt has.
     fn renew(&self, lease: &Lease) {
         let mut connection = self.connections[lease.connection].lock();
         if connection.generation == lease.generation {
@@ -156,14 +156,14 @@ impl Link {
 #[derive(Debug)]
 pub(super) struct RetriedCall<'a> {
     link: &'a Link,
-    /// The object's name in errors.
+    /// Name of the object in errors.
     pub(super) object: String,
     pub(super) retries: Retries,
 }
 
 impl RetriedCall<'_> {
-    /// Waits for the server's next answer, within the limits of an attempt's silence and of the call. A stream that
-    /// always has another message neither keeps the thread nor outlives the call.
+    /// Waits for the server's next message, within the limits of an attempt's silence and of the call. An endless
+    /// stream neither blocks the thread nor outlives the call.
     pub(super) async fn attempt<T>(&self, answer: impl Future<Output = T>) -> Result<T, StorageError> {
         let late = |detail: String| ErrorKind::Timeout.error(&self.object, detail);
         let left = self.retries.left();
@@ -173,7 +173,7 @@ impl RetriedCall<'_> {
         let limit = self.link.attempt.min(left);
         let answer = tokio::time::timeout(limit, answer).await;
         tokio::task::consume_budget().await;
-        answer.map_err(|_| late(format!("no word for {} ms", limit.as_millis())))
+        answer.map_err(|_| late(format!("no message for {} ms", limit.as_millis())))
     }
 
     /// After a failed attempt, waits and returns if another attempt follows; otherwise returns the error.
@@ -186,7 +186,7 @@ impl RetriedCall<'_> {
             let detail = format!("{}; {}", failure.detail(), self.retries.given_up());
             return Err(failure.kind().error(failure.object(), detail));
         };
-        tracing::debug!("asked again in {} ms: {failure}", wait.as_millis());
+        tracing::debug!("retry in {} ms: {failure}", wait.as_millis());
         tokio::time::sleep(wait).await;
         Ok(())
     }

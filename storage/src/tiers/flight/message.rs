@@ -1,34 +1,34 @@
-//! Messages of a reply: their size, the checksum that `tierlab-origin` gives them, and the sizes that they claim.
+//! Messages of a reply: their size, their checksum (set by `tierlab-origin`), and their claimed sizes.
 
 use arrow_flight::FlightData;
 use tierlab_formats::arrow;
 
-/// Maximum bytes of a message, except for a single larger row. The usual limit of gRPC is 4 MiB.
+/// Maximum bytes of a message, except for a single larger row. gRPC's usual limit is 4 MiB.
 pub const MESSAGE_BYTES: u64 = 1 << 20;
-/// Largest size of a message's unpacked buffers, in bytes: far more than any message of rows.
+/// Maximum total size of a message's unpacked buffers, far more than any message of rows needs.
 const MAX_UNPACKED_BYTES: u64 = 256 << 20;
-/// Begins the metadata of a message that has a checksum: CRC-32C of its header and body, in hexadecimal.
+/// Prefix of the metadata of a message with a checksum: CRC-32C of its header and body, in hexadecimal.
 const SUM: &str = "crc32c=";
 
-/// Gives a message its checksum.
+/// Adds a checksum to a message.
 #[must_use]
 pub fn seal(mut message: FlightData) -> FlightData {
     message.app_metadata = format!("{SUM}{:08x}", sum(&message)).into();
     message
 }
 
-/// Checks a message's checksum, if present, and the claimed sizes of its buffers, before allocating memory for them.
+/// Checks a message's checksum, if present, and the claimed sizes of its buffers, before memory is allocated for them.
 ///
 /// # Errors
-/// Fails if the message was damaged on the way, or claims more than any valid message holds.
+/// Fails if the message is damaged or claims more than a valid message holds.
 pub fn check(message: &FlightData) -> Result<(), String> {
     check_sum(message)?;
-    // A message may hold metadata of its application alone.
+    // A message may hold only metadata of its application.
     if message.data_header.is_empty() {
         return Ok(());
     }
     arrow::check_message(&message.data_header, &message.data_body, MAX_UNPACKED_BYTES)
-        .map_err(|what| format!("a message of Arrow: {what}"))
+        .map_err(|what| format!("invalid Arrow message: {what}"))
 }
 
 fn check_sum(message: &FlightData) -> Result<(), String> {
@@ -41,7 +41,7 @@ fn check_sum(message: &FlightData) -> Result<(), String> {
     }
     let told = String::from_utf8_lossy(told);
     Err(format!(
-        "a message was damaged on the way: its checksum is {sum}, not {told}"
+        "message damaged in transit: its checksum is {sum}, expected {told}"
     ))
 }
 

@@ -1,6 +1,6 @@
 //! Conversion of a feature table's rows to Arrow columns, and back. In: either, with the table's header. Out: the
 //! other. Rows are verified before their values are sent, and sealed after columns are laid out. Knows nothing of the
-//! wire.
+//! wire format.
 
 use arrow_array::{
     Array, ArrayRef, BooleanArray, FixedSizeListArray, Int64Array, RecordBatch, StringArray, make_array,
@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use tierlab_formats::table::{KeyColumn, KeyKind, TableHeader};
 
-/// Rows as typed columns, in the order of `ids`; `schema` is [`of_table`](super::schema::of_table)'s.
+/// Converts rows to typed columns, in the order of `ids`; `schema` comes from [`of_table`](super::schema::of_table).
 pub fn to_batch(header: &TableHeader, schema: &SchemaRef, ids: &[i64], rows: &[Bytes]) -> Result<RecordBatch, String> {
     for (&id, row) in ids.iter().zip(rows) {
         header.check_row(id, row).map_err(|e| e.to_string())?;
@@ -34,9 +34,9 @@ pub fn to_batch(header: &TableHeader, schema: &SchemaRef, ids: &[i64], rows: &[B
     RecordBatch::try_new(Arc::clone(schema), columns).map_err(|e| e.to_string())
 }
 
-/// The keys of rows.
+/// Column of the rows' keys.
 fn keys(column: &KeyColumn, rows: &[Bytes]) -> Result<ArrayRef, String> {
-    let keys = rows.iter().map(|row| column.get(row).ok_or("a row's key is cut off"));
+    let keys = rows.iter().map(|row| column.get(row).ok_or("a row's key is truncated"));
     let texts = |keys: Vec<&[u8]>| {
         let texts = keys.into_iter().map(|key| Some(column.kind.to_text(key)));
         Arc::new(texts.collect::<StringArray>())
@@ -45,7 +45,7 @@ fn keys(column: &KeyColumn, rows: &[Bytes]) -> Result<ArrayRef, String> {
     Ok(match column.kind {
         KeyKind::Int64 => {
             let ids = keys.into_iter().map(|key| key.try_into().map(i64::from_le_bytes));
-            let ids: Vec<i64> = ids.collect::<Result<_, _>>().map_err(|_| "a key is no INT64")?;
+            let ids: Vec<i64> = ids.collect::<Result<_, _>>().map_err(|_| "a key is not an INT64")?;
             Arc::new(Int64Array::from(ids))
         }
         KeyKind::String | KeyKind::Uuid => texts(keys),
@@ -92,25 +92,25 @@ pub fn lay_out(header: &TableHeader, id_column: &str, batch: &RecordBatch, ids: 
     let found = batch.column_by_name(id_column);
     match &header.schema.key {
         Some(key) => {
-            let found = found.ok_or_else(|| format!("no column `{id_column}` of keys"))?;
+            let found = found.ok_or_else(|| format!("missing key column `{id_column}`"))?;
             put_keys(key, found, rows.chunks_exact_mut(stride))?;
         }
         None => {
             let found = found.and_then(|column| column.as_any().downcast_ref::<Int64Array>());
-            let found = found.ok_or_else(|| format!("no int64 column `{id_column}`"))?;
+            let found = found.ok_or_else(|| format!("missing int64 column `{id_column}`"))?;
             if found.null_count() > 0 || found.values()[..] != *ids {
-                return Err("rows of other entities than were asked for, or in another order".into());
+                return Err("reply has rows of other entities, or in another order".into());
             }
         }
     }
     for column in &header.schema.columns {
         let named = |what: String| format!("column `{}`: {what}", column.name);
         let array = batch.column_by_name(&column.name);
-        let array = array.ok_or_else(|| named("it is missing".into()))?;
+        let array = array.ok_or_else(|| named("missing".into()))?;
         let bytes = element_bytes(array).map_err(named)?;
         let (from, len) = (column.offset as usize, column.byte_len().unwrap_or(0));
         if bytes.len() != len * ids.len() {
-            let what = format!("{} bytes for {} rows of {len}", bytes.len(), ids.len());
+            let what = format!("{} bytes for {} rows of {len} bytes each", bytes.len(), ids.len());
             return Err(named(what));
         }
         if len > 0 {
@@ -125,15 +125,15 @@ pub fn lay_out(header: &TableHeader, id_column: &str, batch: &RecordBatch, ids: 
     Ok(rows)
 }
 
-/// Writes keys into rows that hold none yet.
+/// Writes keys into rows that have none yet.
 fn put_keys<'a>(
     column: &KeyColumn,
     keys: &ArrayRef,
     rows: impl ExactSizeIterator<Item = &'a mut [u8]>,
 ) -> Result<(), String> {
-    let named = |what: &str| format!("column `{}` of keys: {what}", column.name);
+    let named = |what: &str| format!("key column `{}`: {what}", column.name);
     if keys.null_count() > 0 || keys.len() != rows.len() {
-        return Err(named("not one for each row"));
+        return Err(named("the number of keys is not the number of rows"));
     }
     let (ids, texts) = (
         keys.as_any().downcast_ref::<Int64Array>(),
@@ -145,14 +145,14 @@ fn put_keys<'a>(
             (KeyKind::String | KeyKind::Uuid, _, Some(texts)) => column.put_text(row, texts.value(at).as_bytes()),
             _ => {
                 return Err(named(&format!(
-                    "{} are no keys of kind {}",
+                    "{} values cannot be keys of kind {}",
                     keys.data_type(),
                     column.kind.as_str()
                 )));
             }
         };
         if !is_put {
-            return Err(named(&format!("that of row {at} has no place in a row")));
+            return Err(named(&format!("the key of row {at} does not fit into a row")));
         }
     }
     Ok(())
@@ -162,7 +162,7 @@ fn put_keys<'a>(
 fn element_bytes(array: &ArrayRef) -> Result<Cow<'_, [u8]>, String> {
     if array.null_count() > 0 {
         return Err(format!(
-            "{} values are null, and a row has a value for each column",
+            "{} values are null; every value is required",
             array.null_count()
         ));
     }
@@ -180,7 +180,7 @@ fn element_bytes(array: &ArrayRef) -> Result<Cow<'_, [u8]>, String> {
     let data = array.to_data();
     let bytes = data.buffers().first().map_or(&[][..], |buffer| buffer.as_slice());
     let bytes = bytes.get(data.offset() * size..(data.offset() + data.len()) * size);
-    Ok(bytes.ok_or("its values are cut off")?.to_vec().into())
+    Ok(bytes.ok_or("its values are truncated")?.to_vec().into())
 }
 
 #[cfg(test)]

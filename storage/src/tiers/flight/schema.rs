@@ -1,5 +1,5 @@
-//! Feature tables as Arrow schemas, and Arrow schemas as feature tables. In: either. Out: the other, or a sentence that
-//! names the column. Knows nothing of rows or of the wire.
+//! Conversion of feature tables to Arrow schemas, and back. In: either. Out: the other, or an error that names the
+//! column. Knows nothing of rows or of the wire format.
 //!
 //! | table | Arrow |
 //! |---|---|
@@ -21,11 +21,11 @@ use tierlab_protocol::tensor::DataType;
 
 const TENSOR: &str = "arrow.fixed_shape_tensor";
 const DTYPE_KEY: &str = "tierlab.dtype";
-/// Key of the metadata that names the column of keys.
+/// Metadata key that names the key column.
 const KEY_KEY: &str = "key";
-/// Advice about tables whose entities have keys: the index that finds a key's row lies in the table's file.
-const KEYS: &str = "entities have int64 ids over Flight; read a table with keys from any other tier";
-/// Lists inside lists are followed this deep: more dimensions than any tensor here has.
+/// Advice about tables whose entities have keys: the index from keys to rows is only in the table's file.
+const KEYS: &str = "entities have int64 ids over Flight; use another tier for a table with keys";
+/// Maximum nesting of lists: more dimensions than any tensor here has.
 const MAX_DIMENSIONS: usize = 16;
 
 /// The schema of a table's rows as typed columns.
@@ -40,7 +40,6 @@ pub fn of_table(header: &TableHeader, version: &str) -> Result<Schema, String> {
     Ok(Schema::new_with_metadata(fields, metadata(header, version)))
 }
 
-/// The Arrow type of keys.
 const fn key_type(kind: KeyKind) -> Arrow {
     match kind {
         KeyKind::Int64 => Arrow::Int64,
@@ -48,8 +47,8 @@ const fn key_type(kind: KeyKind) -> Arrow {
     }
 }
 
-/// Metadata of a table beside its columns. If the table has keys, `key` names their column; `first_id` and ids in
-/// tickets are then row numbers.
+/// Table metadata besides its columns. If the table has keys, `key` names their column; `first_id` and ids in tickets
+/// are then row numbers.
 fn metadata(header: &TableHeader, version: &str) -> HashMap<String, String> {
     let key = header.schema.key.as_ref();
     let key = key.map(|key| (KEY_KEY.to_owned(), format!("{}:{}", key.name, key.kind.as_str())));
@@ -64,7 +63,7 @@ fn metadata(header: &TableHeader, version: &str) -> HashMap<String, String> {
 }
 
 fn field(name: &str, dtype: DataType, shape: &[i64]) -> Result<Field, String> {
-    let element = element(dtype).ok_or_else(|| format!("column `{name}`: {dtype} has no Arrow type of fixed size"))?;
+    let element = element(dtype).ok_or_else(|| format!("column `{name}`: {dtype} has no fixed-size Arrow type"))?;
     let mut metadata = HashMap::new();
     if dtype == DataType::Bf16 {
         metadata.insert(DTYPE_KEY.to_owned(), dtype.to_string());
@@ -75,7 +74,7 @@ fn field(name: &str, dtype: DataType, shape: &[i64]) -> Result<Field, String> {
         let count = shape
             .iter()
             .try_fold(1_i32, |count, &n| count.checked_mul(i32::try_from(n).ok()?));
-        let count = count.ok_or_else(|| format!("column `{name}`: {shape:?} is more than a list can hold"))?;
+        let count = count.ok_or_else(|| format!("column `{name}`: shape {shape:?} is too large for a list"))?;
         Arrow::FixedSizeList(Arc::new(Field::new("item", element, false)), count)
     };
     if shape.len() > 1 {
@@ -108,17 +107,16 @@ pub fn element(dtype: DataType) -> Option<Arrow> {
     })
 }
 
-/// Tensor element type of an Arrow type; `None` if it has none.
+/// Tensor element type of an Arrow type; `None` if there is no equivalent.
 #[must_use]
 pub fn dtype(arrow: &Arrow) -> Option<DataType> {
     let named = DataType::ALL.into_iter().filter(|&dtype| dtype != DataType::Bf16);
     named.into_iter().find(|&dtype| element(dtype).as_ref() == Some(arrow))
 }
 
-/// Table description from a server's schema. All columns but the ids can be laid out as rows.
+/// Table description from a server's schema. All columns except the ids can be laid out as rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ForeignTable {
-    /// The columns.
     pub(super) schema: TableSchema,
     /// `rows` of the schema's metadata, if present.
     pub(super) rows: Option<u64>,
@@ -126,21 +124,21 @@ pub(super) struct ForeignTable {
     pub(super) first_id: i64,
 }
 
-/// Reads a schema, whose ids are in `id_column`.
+/// Converts a schema; `id_column` names the column of ids.
 pub(super) fn to_table(table: &str, id_column: &str, schema: &Schema) -> Result<ForeignTable, String> {
     let key = schema.metadata().get(KEY_KEY).and_then(|key| key.rsplit_once(':'));
     if let Some((key, _)) = key.filter(|(key, _)| schema.field_with_name(key).is_ok()) {
-        return Err(format!("it has keys, in column `{key}`: {KEYS}"));
+        return Err(format!("table has keys in column `{key}`: {KEYS}"));
     }
     let ids = schema.field_with_name(id_column).map_err(|_| {
         let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
         format!(
-            "no column `{id_column}` of ids; it has {}; set `id_column`",
+            "missing id column `{id_column}`; columns: {}; set `id_column`",
             names.join(", ")
         )
     })?;
     if *ids.data_type() != Arrow::Int64 {
-        let what = "(tierlab-models import-table makes one)";
+        let what = "(create one with `tierlab-models import-table`)";
         return Err(format!("column `{id_column}` is {}: {KEYS} {what}", ids.data_type()));
     }
     let mut columns = Vec::new();
@@ -157,7 +155,7 @@ pub(super) fn to_table(table: &str, id_column: &str, schema: &Schema) -> Result<
         Some(text) => text
             .parse::<i64>()
             .map(Some)
-            .map_err(|_| format!("`{key}` of the schema's metadata is no number: {text:?}")),
+            .map_err(|_| format!("invalid `{key}` in the schema's metadata: {text:?}")),
     };
     let rows = number("rows")?
         .map(|rows| u64::try_from(rows).map_err(|_| "`rows` of the schema's metadata is negative".to_owned()))
@@ -174,20 +172,20 @@ fn column(field: &Field) -> Result<(DataType, Vec<i64>), String> {
     let (mut arrow, mut shape) = (field.data_type(), Vec::new());
     while let Arrow::FixedSizeList(inner, count) = arrow {
         if shape.len() == MAX_DIMENSIONS {
-            return Err(format!("lists deeper than {MAX_DIMENSIONS}"));
+            return Err(format!("lists nested deeper than {MAX_DIMENSIONS}"));
         }
         shape.push(i64::from(*count));
         arrow = inner.data_type();
     }
     let mut dtype = dtype(arrow).ok_or_else(|| {
         format!(
-            "{} has no fixed size; numbers, booleans and fixed-size lists of them have",
+            "{} has no fixed size; use numbers, booleans or fixed-size lists of them",
             field.data_type()
         )
     })?;
     if let Some(told) = field.metadata().get(DTYPE_KEY) {
         if told != DataType::Bf16.as_str() || dtype != DataType::Uint16 {
-            return Err(format!("`{DTYPE_KEY}` = {told:?} on {arrow}"));
+            return Err(format!("invalid `{DTYPE_KEY}` {told:?} for Arrow type {arrow}"));
         }
         dtype = DataType::Bf16;
     }
@@ -201,7 +199,7 @@ fn column(field: &Field) -> Result<(DataType, Vec<i64>), String> {
     Ok((dtype, shape))
 }
 
-/// Shape that `arrow.fixed_shape_tensor` gives to a flat list.
+/// Shape that the extension `arrow.fixed_shape_tensor` gives a flat list.
 fn tensor_shape(field: &Field, flat: &[i64]) -> Result<Vec<i64>, String> {
     #[derive(serde::Deserialize)]
     struct TensorShape {
@@ -212,10 +210,10 @@ fn tensor_shape(field: &Field, flat: &[i64]) -> Result<Vec<i64>, String> {
         .metadata()
         .get(EXTENSION_TYPE_METADATA_KEY)
         .map_or("", String::as_str);
-    let told: TensorShape = serde_json::from_str(text).map_err(|e| format!("the tensor's shape: {e}"))?;
+    let told: TensorShape = serde_json::from_str(text).map_err(|e| format!("invalid tensor shape: {e}"))?;
     let identity = |order: &[usize]| order.iter().enumerate().all(|(i, &at)| i == at);
     if told.permutation.is_some_and(|order| !identity(&order)) {
-        return Err("a permuted tensor cannot be laid out".into());
+        return Err("permuted tensors are not supported".into());
     }
     let count = |shape: &[i64]| {
         shape
@@ -223,7 +221,7 @@ fn tensor_shape(field: &Field, flat: &[i64]) -> Result<Vec<i64>, String> {
             .try_fold(1_i64, |count, &n| count.checked_mul(n).filter(|_| n >= 0))
     };
     if told.shape.len() > MAX_DIMENSIONS || count(&told.shape).is_none() || count(&told.shape) != count(flat) {
-        return Err(format!("the tensor's shape {:?} does not fit {flat:?}", told.shape));
+        return Err(format!("tensor shape {:?} does not match {flat:?}", told.shape));
     }
     Ok(told.shape)
 }
@@ -291,7 +289,7 @@ mod tests {
         let metadata = HashMap::from([(KEY_KEY.to_owned(), "user:int64".to_owned())]);
         let keyed = Schema::new_with_metadata(vec![Field::new("user", Arrow::Int64, false)], metadata);
         let error = to_table("t", "user", &keyed).unwrap_err();
-        assert!(error.contains("`user`") && error.contains("any other tier"), "{error}");
+        assert!(error.contains("`user`") && error.contains("another tier"), "{error}");
         let good = to_table("t", ID_COLUMN, &Schema::new(tensor("{\"shape\":[2,3]}"))).unwrap();
         assert_eq!(good.schema.columns[0].shape, [2, 3]);
     }

@@ -5,12 +5,12 @@ use crate::{ErrorKind, StorageError};
 use arrow_flight::error::FlightError;
 use tonic::{Code, Status};
 
-/// An error of the origin, for a client.
+/// Converts an error of the origin for a client.
 pub fn to_status(error: &StorageError) -> Status {
     refusal(error.kind(), format!("{}: {}", error.object(), error.detail()))
 }
 
-/// A refusal of the origin, for a client.
+/// Creates an error of the origin for a client.
 pub fn refusal(kind: ErrorKind, message: impl Into<String>) -> Status {
     let code = match kind {
         ErrorKind::NotFound => Code::NotFound,
@@ -31,7 +31,7 @@ pub(super) fn from_status(object: &str, status: &Status) -> StorageError {
         Code::NotFound => ErrorKind::NotFound,
         Code::FailedPrecondition => ErrorKind::Changed,
         Code::PermissionDenied | Code::Unauthenticated => ErrorKind::Denied,
-        // The library refuses a message above its own limit with OutOfRange.
+        // The library reports a message above its own limit as OutOfRange.
         Code::InvalidArgument | Code::OutOfRange => ErrorKind::Invalid,
         Code::DataLoss => ErrorKind::Corrupt,
         Code::DeadlineExceeded => ErrorKind::Timeout,
@@ -45,7 +45,7 @@ pub(super) fn from_status(object: &str, status: &Status) -> StorageError {
     }
     let mut detail = with_causes(detail, status);
     if status.code() == Code::OutOfRange {
-        detail.push_str("; raise `max_message_bytes`, or have the server send smaller batches");
+        detail.push_str("; raise `max_message_bytes`, or configure the server to send smaller batches");
     }
     kind.error(object, detail)
 }
@@ -58,7 +58,7 @@ pub(super) fn from_flight(object: &str, error: &FlightError) -> StorageError {
             Some(error) => error.clone(),
             None => ErrorKind::Unavailable.error(object, source.to_string()),
         },
-        other => ErrorKind::Corrupt.error(object, format!("a reply that is no Arrow: {other}")),
+        other => ErrorKind::Corrupt.error(object, format!("reply is not Arrow: {other}")),
     }
 }
 

@@ -1,5 +1,5 @@
-//! A Flight server's table as the file of rows that it would be. In: its FlightInfo. Out: an object with its header, the
-//! rows that a range touches, and the bytes of a range.
+//! A Flight server's table in the form of a file of rows. In: its FlightInfo. Out: an object with its header, the rows
+//! that a range touches, and the bytes of a range.
 
 use super::schema::to_table;
 use crate::limits::buffer_for;
@@ -9,10 +9,10 @@ use bytes::Bytes;
 use std::ops::Range;
 use tierlab_formats::table::TableHeader;
 
-/// The key of a version in a schema's metadata.
+/// Metadata key of a schema's version.
 pub(super) const VERSION_KEY: &str = "version";
 
-/// A table as it was looked up.
+/// Looked-up table.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) name: String,
@@ -24,16 +24,15 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Reads a description; on failure, a sentence that says what is wrong with it.
+    /// Reads a description. The error says what is wrong with it.
     pub(super) fn describe(name: &str, path: &ObjectPath, id_column: &str, info: FlightInfo) -> Result<Self, String> {
         let (records, metadata) = (info.total_records, info.app_metadata.clone());
         let schema = info.try_decode_schema();
-        let schema = schema.map_err(|e| format!("its schema cannot be read: {e}"))?;
+        let schema = schema.map_err(|e| format!("invalid schema: {e}"))?;
         let told = to_table(name, id_column, &schema)?;
         let rows = told.rows.or_else(|| u64::try_from(records).ok());
-        let rows = rows.ok_or(
-            "nothing tells how many rows it has: set `rows` in the schema's metadata, or the info's total_records",
-        )?;
+        let rows =
+            rows.ok_or("unknown number of rows: set `rows` in the schema's metadata, or the info's total_records")?;
         let header = TableHeader::without_blocks(told.schema, rows, told.first_id).map_err(|e| e.to_string())?;
         let head = header.encode();
         let version = schema.metadata().get(VERSION_KEY).cloned();
@@ -51,7 +50,7 @@ impl Table {
         })
     }
 
-    /// The rows that a range touches.
+    /// Rows that a range touches.
     pub(super) fn rows_of(&self, range: &Range<u64>) -> Range<u64> {
         let (head, stride) = (self.head.len() as u64, u64::from(self.header.stride));
         if range.end <= head || range.is_empty() {
@@ -60,7 +59,7 @@ impl Table {
         range.start.saturating_sub(head) / stride..(range.end - head).div_ceil(stride)
     }
 
-    /// The ids of rows, of which there may be more than fit into memory.
+    /// Ids of rows. Fails if they do not fit into memory.
     pub(super) fn ids(&self, rows: &[Range<u64>]) -> Result<Vec<i64>, StorageError> {
         let count = rows
             .iter()
@@ -78,7 +77,7 @@ impl Table {
         Ok(ids)
     }
 
-    /// The bytes of a range, of the header and of the rows that it touches, the first of which is `first`.
+    /// Bytes of a range, from the header and the rows that it touches; `first` is the first of these rows.
     pub(super) fn part<'a>(
         &self,
         range: &Range<u64>,

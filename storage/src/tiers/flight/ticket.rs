@@ -1,4 +1,4 @@
-//! Tickets: the JSON inside Flight's opaque field. In: bytes. Out: checked values, or a sentence. No I/O, no Arrow.
+//! Tickets: the JSON inside Flight's opaque field. In: bytes. Out: checked values, or an error. No I/O, no Arrow.
 //!
 //! ```text
 //! {"table":"ctr"}                             every row of features/ctr.rows
@@ -19,7 +19,7 @@ use tierlab_formats::table::EXTENSION;
 pub struct TableTicket {
     /// Name of the table; its object is `features/NAME.rows`.
     pub table: String,
-    /// Ids of the wanted rows, in reply order; `None` for all rows.
+    /// Ids of the requested rows, in reply order; `None` for all rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ids: Option<Vec<i64>>,
     /// Required version.
@@ -31,15 +31,14 @@ impl TableTicket {
     /// Reads a ticket, or the command of a descriptor.
     ///
     /// # Errors
-    /// A sentence that says how to write one.
+    /// Says how to write a ticket.
     pub fn parse(json: &[u8]) -> Result<Self, String> {
-        let ticket = serde_json::from_slice(json).map_err(|e| {
-            format!("no ticket: {e}; write it as {{\"table\":NAME}}, with \"ids\":[...] for some of its rows")
-        })?;
+        let ticket = serde_json::from_slice(json)
+            .map_err(|e| format!("invalid ticket: {e}; write {{\"table\":NAME}}, with \"ids\":[...] to select rows"))?;
         Self::checked(ticket)
     }
 
-    /// Reads a descriptor: the path of one table's name, or a ticket as its command.
+    /// Reads a descriptor: a path with one table's name, or a ticket as its command.
     ///
     /// # Errors
     /// Same as [`TableTicket::parse`].
@@ -48,7 +47,7 @@ impl TableTicket {
             return Self::parse(&descriptor.cmd);
         }
         let [table] = &descriptor.path[..] else {
-            return Err("a descriptor's path is one table's name".into());
+            return Err("invalid descriptor: the path must be one table's name".into());
         };
         Self::checked(Self {
             table: table.clone(),
@@ -60,13 +59,13 @@ impl TableTicket {
     fn checked(ticket: Self) -> Result<Self, String> {
         match is_plain_name(&ticket.table) {
             true => Ok(ticket),
-            false => Err(format!("{:?} is no table's name", ticket.table)),
+            false => Err(format!("invalid table name: {:?}", ticket.table)),
         }
     }
 
-    /// Encodes the request as the bytes of a ticket.
+    /// Encodes the ticket as bytes.
     pub fn encode(&self) -> Vec<u8> {
-        // Never fails: no maps with odd keys, no failing implementations.
+        // Never fails: no maps with non-string keys, no fallible implementations.
         serde_json::to_vec(self).unwrap_or_default()
     }
 }
@@ -74,12 +73,12 @@ impl TableTicket {
 /// Path of a table's object.
 ///
 /// # Errors
-/// Fails if the name cannot be part of an object path.
+/// Fails if the name is not valid in an object path.
 pub fn table_path(table: &str) -> Result<ObjectPath, String> {
     ObjectPath::new(&format!("{FEATURES_PREFIX}/{table}.{EXTENSION}")).map_err(|e| e.to_string())
 }
 
-/// Name of the table that an object is; `None` for other objects.
+/// Name of the table of an object; `None` for other objects.
 pub fn table_name(path: &ObjectPath) -> Option<&str> {
     let file = path.as_str().strip_prefix(FEATURES_PREFIX)?.strip_prefix('/')?;
     let name = file.strip_suffix(EXTENSION)?.strip_suffix('.')?;

@@ -1,7 +1,6 @@
-//! A Flight server as a tier. In: paths `features/NAME.rows` and ranges of them. Out: the bytes of the file that the table
-//! would be.
-//! A DoGet takes ids of a table and returns their rows, laid out and sealed, of the version that was looked up; messages
-//! that carry a checksum are checked.
+//! A Flight server as a tier. In: paths `features/NAME.rows` and ranges of them. Out: the bytes that the table has as a
+//! file. A DoGet takes ids of a table and returns their rows, laid out and sealed, of the version that was looked up;
+//! messages that carry a checksum are checked.
 
 use super::link::{Lease, Link, RetriedCall};
 use super::rows::lay_out;
@@ -31,7 +30,7 @@ use tierlab_protocol::via::{Via, ViaSet};
 /// Maximum tables remembered; one more clears them all.
 const MAX_KNOWN: usize = 256;
 
-/// A Flight server.
+/// Tier over an Arrow Flight server.
 #[derive(Debug)]
 pub struct FlightTier {
     link: Arc<Link>,
@@ -45,7 +44,7 @@ impl FlightTier {
     /// Prepares the connections, and asks the server for its actions, so that a wrong address fails now.
     ///
     /// # Errors
-    /// Fails if the config contradicts itself or if the server does not answer.
+    /// Fails if the config is inconsistent or the server does not answer.
     pub async fn connect(config: &FlightConfig) -> Result<Self, StorageError> {
         let link = Arc::new(Link::new(config)?);
         let mut call = link.begin("");
@@ -75,14 +74,13 @@ impl FlightTier {
     }
 
     fn read_only(&self, path: &ObjectPath) -> StorageError {
-        let what =
-            "tables of a Flight server are read only: write them where it keeps them, and models to another tier";
+        let what = "the Flight tier is read-only: write tables to the server's own storage, and models to another tier";
         self.error(ErrorKind::Unsupported, path, what)
     }
 
     async fn look_up(&self, path: &ObjectPath) -> Result<Arc<Table>, StorageError> {
         let Some(name) = table_name(path) else {
-            let detail = "a Flight server has tables alone, which are features/NAME.rows";
+            let detail = "a Flight server has only tables; use a path features/NAME.rows";
             return Err(self.error(ErrorKind::NotFound, path, detail));
         };
         let descriptor = FlightDescriptor::new_path(vec![name.to_owned()]);
@@ -120,7 +118,7 @@ impl FlightTier {
     /// Reads rows in chunks of one DoGet each.
     async fn rows(&self, table: &Arc<Table>, ids: &[i64]) -> Result<(Vec<Vec<u8>>, ReadCost), StorageError> {
         if ids.is_empty() {
-            // The header alone, which is made here.
+            // Only the header, which is built here.
             let cost = ReadCost {
                 via: ViaSet::of(Via::Memory),
                 ..ReadCost::default()
@@ -143,8 +141,8 @@ impl FlightTier {
 #[async_trait]
 impl Tier for FlightTier {
     fn info(&self) -> TierInfo {
-        let note = "Flight: typed columns, read only; rows are laid out and sealed here, so their checksums do not reach back \
-                    to the server, and a table replaced under an unchanged description is not noticed";
+        let note = "Flight: typed columns, read-only; rows are laid out and sealed here, so their checksums do not cover the \
+                    server, and a table replaced under an unchanged description is not detected";
         TierInfo::new("flight", &self.link.url, vec![note.to_owned()])
     }
 
@@ -160,7 +158,11 @@ impl Tier for FlightTier {
             _ => self.look_up(&object.path).await?,
         };
         if table.object != *object {
-            return Err(self.error(ErrorKind::Changed, &object.path, "its description is another now"));
+            return Err(self.error(
+                ErrorKind::Changed,
+                &object.path,
+                "its description changed on the server",
+            ));
         }
         let wanted: Vec<Range<u64>> = ranges.iter().map(|range| table.rows_of(range)).collect();
         let ids = table.ids(&wanted)?;
@@ -201,7 +203,7 @@ impl Tier for FlightTier {
                 let mut listing = Listing::of(&call.object);
                 while let Some(info) = call.attempt(infos.message()).await?.map_err(failed)? {
                     listing.named(info.schema.len() + info.app_metadata.len())?;
-                    // Everything else is dropped: a reply may hold any number of endpoints.
+                    // The rest is dropped: a reply may hold any number of endpoints.
                     all.push(FlightInfo {
                         endpoint: Vec::new(),
                         ..info
@@ -224,7 +226,7 @@ impl Tier for FlightTier {
                     objects.push(table.object);
                 }
                 Ok(_) => {}
-                Err(what) => tracing::warn!(flight = name, "left out of a listing: {what}"),
+                Err(what) => tracing::warn!(flight = name, "skipped in listing: {what}"),
             }
         }
         objects.sort_by(|a, b| a.path.cmp(&b.path));
@@ -267,7 +269,7 @@ async fn get_rows(
     loop {
         let mut lease = link.lease();
         cost.requests += 1;
-        // A ticket has no version, which other servers do not know: that of the reply's schema is compared.
+        // The ticket has no version, since other servers do not know it: the version in the reply's schema is compared.
         let ticket = TableTicket {
             table: table.name.clone(),
             ids: Some(laying.missing.to_vec()),
@@ -279,7 +281,11 @@ async fn get_rows(
         }
     }
     if !laying.missing.is_empty() {
-        let detail = format!("of {} rows asked for, {} did not come", ids.len(), laying.missing.len());
+        let detail = format!(
+            "reply is incomplete: {1} of {0} rows missing",
+            ids.len(),
+            laying.missing.len()
+        );
         return Err(ErrorKind::Corrupt.error(name, detail));
     }
     cost.retries = call.retries.made;
@@ -297,16 +303,19 @@ struct Laying<'a> {
 }
 
 impl Laying<'_> {
-    /// Checks the schema, which comes before any batch, against the table as it was looked up.
+    /// Compares the schema, which precedes any batch, with the looked-up table.
     fn schema(&mut self, schema: &SchemaRef) -> Result<(), StorageError> {
         let version = schema.metadata().get(VERSION_KEY);
         if version.is_some() && version != self.table.version.as_ref() {
-            let what = format!("it was version {:?}, and is {version:?} now", self.table.version);
+            let what = format!(
+                "table changed on the server: version was {:?}, is {version:?} now",
+                self.table.version
+            );
             return Err(ErrorKind::Changed.error(self.name, what));
         }
         let columns = |schema: &Schema| to_table(&self.table.name, self.id_column, schema).map(|told| told.schema);
         if columns(schema).as_ref() != Ok(&self.table.header.schema) {
-            return Err(ErrorKind::Changed.error(self.name, "its columns are others now"));
+            return Err(ErrorKind::Changed.error(self.name, "table changed on the server: its columns differ"));
         }
         Ok(())
     }
@@ -314,7 +323,7 @@ impl Laying<'_> {
     fn batch(&mut self, batch: &RecordBatch) -> Result<(), StorageError> {
         let corrupt = |what: String| ErrorKind::Corrupt.error(self.name, what);
         let Some((now, later)) = self.missing.split_at_checked(batch.num_rows()) else {
-            return Err(corrupt("the server sent more rows than were asked for".into()));
+            return Err(corrupt("server sent more rows than requested".into()));
         };
         let rows = lay_out(&self.table.header, self.id_column, batch, now).map_err(corrupt)?;
         self.rows.extend_from_slice(&rows);
@@ -340,7 +349,7 @@ async fn get(
         let message = message?;
         let bytes = message.data_header.len() + message.data_body.len() + message.app_metadata.len();
         counter.fetch_add(bytes as u64, Ordering::Relaxed);
-        // Damage on the way may not be there the next time.
+        // Damage in transit may not recur on a retry.
         message::check(&message).map_err(|what| {
             let error = ErrorKind::Unavailable.error(&object, what);
             FlightError::from_external_error(error.into())

@@ -1,8 +1,8 @@
-//! Thread that reads into device memory: one device, one path. In: jobs. Out: their ranges in device memory, with the
-//! path that cuFile's counters prove.
+//! Thread that reads into device memory: one device, one path. In: jobs. Out: their ranges in device memory, and the
+//! path taken according to cuFile's counters.
 //!
 //! Waiting jobs are read together, so that many small reads share a submission, a wait and a reading of the counters. A
-//! job owns its memory until it has ended, so that dropping its future is sound.
+//! job owns its memory until it has ended, so its future may be dropped safely.
 
 use super::GdsConfig;
 use crate::device::{DeviceError, DeviceErrorKind, DevicePath, DevicePool, Gpu, Landed};
@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, oneshot};
 
 /// Maximum jobs waiting for the thread; further callers wait.
 const BACKLOG: usize = 1024;
-/// Maximum jobs, and their bytes, read together.
+/// Maximum number of jobs read together.
 const MOST_TOGETHER: usize = 64;
 const MOST_BYTES_TOGETHER: u64 = 64 << 20;
 
@@ -43,7 +43,7 @@ impl ReplyTo {
     }
 
     fn send(self, landed: Result<Landed, StorageError>, path: &str) {
-        // If no caller waits any more, the memory is returned here.
+        // If the caller stopped waiting, the memory is returned here.
         match self {
             Self::Device(reply) => drop(reply.send(landed)),
             Self::Host(reply) => drop(reply.send(landed.and_then(|landed| on_host(landed, path)))),
@@ -64,7 +64,7 @@ impl ReadJob {
     }
 }
 
-/// Handle of the callers. Dropping it ends the thread after its current jobs.
+/// Handle for callers. Dropping it ends the thread after its current jobs.
 #[derive(Debug)]
 pub(super) struct DeviceEngine {
     jobs: Option<mpsc::Sender<ReadJob>>,
@@ -72,7 +72,7 @@ pub(super) struct DeviceEngine {
 }
 
 impl DeviceEngine {
-    /// Starts the thread, and the path on it. Blocks.
+    /// Starts the thread and its path. Blocks.
     pub(super) fn start(
         root: Arc<Root>,
         gpu: Arc<Gpu>,
@@ -111,7 +111,7 @@ impl DeviceEngine {
                 jobs: Some(jobs),
                 thread: Some(thread),
             }),
-            Err(_) => Err(unavailable("the device's thread ended at once".to_owned())),
+            Err(_) => Err(unavailable("the device's thread ended during its start".to_owned())),
         }
     }
 
@@ -143,12 +143,12 @@ impl Drop for DeviceEngine {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the device's thread had panicked");
+            tracing::error!("the device's thread panicked");
         }
     }
 }
 
-/// The bytes asked for, on the host.
+/// Copies the requested bytes to the host.
 fn on_host(landed: Landed, path: &str) -> Result<ReadMany, StorageError> {
     let Landed { bytes, parts, mut cost } = landed;
     let began = Instant::now();
@@ -164,7 +164,7 @@ fn on_host(landed: Landed, path: &str) -> Result<ReadMany, StorageError> {
     Ok(ReadMany { parts: whole, cost })
 }
 
-/// A job that is being read.
+/// Job being read.
 struct DeviceReading {
     job: ReadJob,
     landing: Landing,
@@ -182,7 +182,7 @@ struct DeviceWorker {
     chunk_bytes: usize,
     metrics: DeviceMetrics,
     counters: Counters,
-    /// A job that found no memory beside others.
+    /// Jobs that wait for memory used by other jobs.
     held: VecDeque<ReadJob>,
 }
 
@@ -212,7 +212,7 @@ impl DeviceWorker {
                     landing,
                     parts,
                 }),
-                // There will be memory once the others have been answered.
+                // Memory becomes free once the other jobs are answered.
                 Err(error) if error.kind == DeviceErrorKind::Unavailable && !readings.is_empty() => {
                     self.held.push_back(job);
                 }
@@ -255,7 +255,8 @@ impl DeviceWorker {
             // Each starts at a multiple of the largest usual alignment, as direct reads require.
             let end = total.checked_add((segment.end - segment.start) as usize);
             let aligned = end.and_then(|end| end.checked_next_multiple_of(ALIGN));
-            total = aligned.ok_or_else(|| DeviceError::new(DeviceErrorKind::OutOfRange, "ranges past any memory"))?;
+            total = aligned
+                .ok_or_else(|| DeviceError::new(DeviceErrorKind::OutOfRange, "total size of the ranges overflows"))?;
         }
         let mut landing = Landing::new(self.pool.take(total)?);
         for (segment, &start) in plan.segments.iter().zip(&starts) {
@@ -284,7 +285,7 @@ impl DeviceWorker {
         Ok((landing, parts.collect()))
     }
 
-    /// Alignment of reads of a file. cuFile takes any range, but reads ranges that are not multiples of 4 KiB through
+    /// Alignment of reads of a file. cuFile accepts any range, but reads ranges that are not multiples of 4 KiB through
     /// its own buffer.
     fn alignment(&self, file: &OpenFile) -> u64 {
         let direct = file.direct_align.map_or(1, u64::from);
@@ -298,7 +299,7 @@ impl DeviceWorker {
         self.gpu.reads_so_far(&mut self.counters)
     }
 
-    /// Adds cuFile's counts to the metrics; true if they prove that `bytes` went to the device directly.
+    /// Adds cuFile's counts to the metrics. Returns true if they prove that `bytes` went to the device directly.
     fn count(&self, before: Option<Reads>, after: Option<Reads>, bytes: u64) -> bool {
         let Some((before, after)) = before.zip(after) else {
             return false;
@@ -327,7 +328,7 @@ impl DeviceWorker {
         if cost.requests > 0 {
             cost.via = ViaSet::of(self.via(file, direct));
         }
-        // Checked after the last byte, as in the nvme tier, so every byte was of the version looked up.
+        // Checked after the last byte, as in the nvme tier, so every byte is of the looked-up version.
         match self.root.identity(&file.c_path) {
             Ok(id) if id == file.id => Ok(cost),
             Ok(_) => Err(ErrorKind::Changed.error(path, "changed since it was looked up")),
@@ -362,12 +363,12 @@ pub(super) struct EngineOptions {
 }
 
 impl EngineOptions {
-    /// The checked options of a config.
+    /// Checks a config's options.
     pub(super) fn of(config: &GdsConfig) -> Result<Self, StorageError> {
         let invalid = |key: &str, what: String| ErrorKind::Invalid.error(key, what);
         let chunk = config.chunk_bytes;
         if chunk == 0 || !chunk.is_multiple_of(CHUNK_UNIT) || chunk > LARGEST_CHUNK {
-            let what = format!("must be a multiple of {CHUNK_UNIT}, at most {LARGEST_CHUNK}, is {chunk}");
+            let what = format!("must be a multiple of {CHUNK_UNIT}, at most {LARGEST_CHUNK}: {chunk}");
             return Err(invalid("chunk_bytes", what));
         }
         for (key, value, allowed) in [
@@ -375,16 +376,11 @@ impl EngineOptions {
             ("threads", config.threads, THREADS),
         ] {
             if !allowed.contains(&value) {
-                let what = format!("must be from {} to {}, is {value}", allowed.start(), allowed.end());
+                let what = format!("must be from {} to {}: {value}", allowed.start(), allowed.end());
                 return Err(invalid(key, what));
             }
         }
-        let whole = |_| {
-            invalid(
-                "device_memory_bytes",
-                "is more than this machine can address".to_owned(),
-            )
-        };
+        let whole = |_| invalid("device_memory_bytes", "exceeds this machine's address space".to_owned());
         Ok(Self {
             route: RouteOptions {
                 path: config.path,

@@ -1,9 +1,9 @@
-//! Local files read into device memory, by the configured path. The server reads them as bytes on the host, or leaves
-//! them on the device for its sessions there. In: object paths below a root. Out: bytes, and the path that they took:
-//! `gds` only if cuFile's own counters prove it.
+//! Local files read into device memory, over the configured path. The server reads them as bytes on the host, or leaves
+//! them on the device for its sessions there. In: object paths below a root. Out: bytes, and the path taken: `gds` only
+//! if cuFile's own counters prove it.
 //!
-//! This module adds the parts of a tier: paths, versions, jobs and their costs. The device and the paths to it are in
-//! `tierlab-gds`.
+//! This module adds the parts of a tier: object paths, versions, jobs and their costs. The device and the paths to it
+//! are in `tierlab-gds`.
 //!
 //! **This tier has not run on hardware yet.** The tests run all of it against a stand-in for CUDA and cuFile, in which
 //! host memory plays the device; the README lists what that cannot show. Without the feature `gds` only the
@@ -22,19 +22,19 @@ mod engine;
 #[cfg(feature = "gds")]
 mod tier;
 
-/// Local files into device memory.
+/// Local files read into device memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GdsConfig {
-    /// The directory.
+    /// Directory of the files.
     pub root: PathBuf,
-    /// The CUDA device.
+    /// Number of the CUDA device.
     #[serde(default)]
     pub device: u32,
-    /// The way that the bytes take.
+    /// Path of the bytes into device memory.
     #[serde(default)]
     pub path: DevicePath,
-    /// Maximum bytes of a cuFile read, or of a pinned buffer; longer ranges become several.
+    /// Maximum bytes of a cuFile read, and size of a pinned buffer; longer ranges become several reads.
     #[serde(default = "number::<{ 4 << 20 }, u32>")]
     pub chunk_bytes: u32,
     /// Pinned host buffers of `chunk_bytes`, for `bounce` and `bounce-direct`.
@@ -43,7 +43,7 @@ pub struct GdsConfig {
     /// Threads that call cuFile, for `gds` and `compat`.
     #[serde(default = "number::<4, u32>")]
     pub threads: u32,
-    /// Maximum device memory for reads.
+    /// Maximum device memory for reads, in bytes.
     #[serde(default = "number::<{ 2 << 30 }, u64>")]
     pub device_memory_bytes: u64,
     /// Folders searched first for NVIDIA's libraries.
@@ -52,7 +52,7 @@ pub struct GdsConfig {
 }
 
 impl GdsConfig {
-    /// A folder on the first device, everything else as it is by default.
+    /// Returns the defaults for a folder and the first device.
     pub fn new(root: PathBuf, path: DevicePath) -> Self {
         Self {
             root,

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use tierlab_protocol::via::ViaSet;
 
-/// Local files into device memory. Writing, listing and looking up are plain file operations.
+/// Local files into device memory. Writes, listings and look-ups are plain file operations.
 #[derive(Debug)]
 pub struct GdsTier {
     files: LocalFiles,
@@ -29,8 +29,8 @@ impl GdsTier {
     /// Opens a local folder and a CUDA device.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) without CUDA, cuFile or the device: one error that lists what was looked for and
-    /// says what to do. The folder is missing. A value that is out of range.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) without CUDA, cuFile or the device: one error that
+    /// lists the searched places and gives advice. Also fails if the folder is missing or a value is out of range.
     pub async fn open(config: &GdsConfig) -> Result<Self, StorageError> {
         Self::open_counted(config, &StorageMetrics::unscraped()?).await
     }

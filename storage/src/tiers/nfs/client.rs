@@ -25,9 +25,9 @@ use std::time::{Duration, Instant};
 
 /// Maximum bytes of a READDIRPLUS reply.
 const DIRECTORY_BYTES: u32 = 64 << 10;
-/// The waits before a call is made again that the server has put off.
+/// Waits before a postponed call is retried.
 const BACKOFF: Backoff = Backoff::exact(Duration::from_millis(50), Duration::from_secs(2));
-/// The size of a file's attributes.
+/// Size of a file's attributes.
 const ATTRIBUTES_BYTES: usize = 84;
 
 /// Reply of READ.
@@ -62,7 +62,7 @@ pub(super) struct PageStart {
     verifier: cookieverf3,
 }
 
-/// Procedures over a pool, on behalf of one object: `about` is its name in errors, `cost` the sum of the calls' costs.
+/// Procedures over a pool, for one object: `about` is its name in errors, `cost` the sum of the calls' costs.
 pub(super) struct Client<'a> {
     pub(super) pool: &'a Pool,
     pub(super) about: &'a str,
@@ -84,7 +84,8 @@ fn place<'a>(directory: &nfs_fh3, name: &'a str) -> diropargs3<'a> {
 }
 
 impl Client<'_> {
-    /// Calls, and again while the server puts the call off (`JUKEBOX`: the file is being fetched from somewhere slow).
+    /// Makes a call, and retries it while the server postpones it (`JUKEBOX`: the file is being fetched from slow
+    /// storage).
     async fn raw(
         &mut self,
         procedure: NFS_PROGRAM,
@@ -108,7 +109,7 @@ impl Client<'_> {
         Box::pin(self.repeat_put_off(&call, again, repeat, reply)).await
     }
 
-    /// Makes a call, and repeats it while the server postpones it, within the limit of one call.
+    /// Makes a call, and retries it while the server postpones it, within the limit of one call.
     async fn repeat_put_off(
         &mut self,
         call: &Call,
@@ -121,7 +122,7 @@ impl Client<'_> {
             && let Some(wait) = retries.next(Duration::ZERO)
         {
             self.cost.retries += 1;
-            // Waiting that the server asked for is the device's.
+            // A wait that the server asked for counts as device time.
             self.cost.device += wait;
             tokio::time::sleep(wait).await;
             let landing = landing.as_ref().map(Landing::again);
@@ -130,7 +131,7 @@ impl Client<'_> {
         Ok(reply)
     }
 
-    /// Makes a call. `T` is the result of success; of a failure, only the status matters.
+    /// Makes a call. `T` is the result on success; on failure, only the status matters.
     async fn call<T: Unpack>(
         &mut self,
         procedure: NFS_PROGRAM,
@@ -151,7 +152,7 @@ impl Client<'_> {
     }
 
     fn garbled(&self, procedure: NFS_PROGRAM, error: &nfs3_types::xdr_codec::Error) -> Fault {
-        let detail = format!("the reply to {procedure} is garbled: {error}");
+        let detail = format!("invalid reply to {procedure}: {error}");
         ErrorKind::Unavailable.error(self.about, detail).into()
     }
 
@@ -200,7 +201,7 @@ impl Client<'_> {
         decode_read(&reply.body, reply.landed, count).map_err(|e| self.garbled(procedure, &e))?
     }
 
-    /// Creates a file, or opens an existing file, and empties it.
+    /// Creates a file, or truncates an existing one.
     pub(super) async fn create(&mut self, directory: &nfs_fh3, name: &str) -> Result<nfs_fh3, Fault> {
         let empty = sattr3 {
             mode: Nfs3Option::Some(0o644),
@@ -218,11 +219,12 @@ impl Client<'_> {
         }
     }
 
-    /// Writes without waiting for the disk; returns how much was taken, and the mark of the server's life.
+    /// Writes without waiting for the disk. Returns the number of bytes accepted and the server's write verifier, which
+    /// changes when the server restarts.
     pub(super) async fn write(&mut self, file: &nfs_fh3, offset: u64, data: Bytes) -> Result<(u32, writeverf3), Fault> {
         let procedure = NFSPROC3_WRITE;
         let count = u32::try_from(data.len()).unwrap_or(u32::MAX).to_be_bytes();
-        // without the bytes of the data.
+        // Without the bytes of the data.
         let stable = pack(&stable_how::UNSTABLE);
         let arguments = [&pack(file)[..], &offset.to_be_bytes(), &count, &stable, &count].concat();
         let reply = self.raw(procedure, arguments, data, None, Repeat::Safe).await?;
@@ -260,7 +262,7 @@ impl Client<'_> {
             where_: place(directory, name),
             attributes,
         };
-        // A repeat answers EXIST, which the caller takes as well.
+        // A retry answers EXIST, which the caller accepts as well.
         let _: MKDIR3resok = self.call(NFSPROC3_MKDIR, &arguments, Repeat::Safe).await?;
         Ok(())
     }
@@ -282,7 +284,7 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// A page of a directory with attributes and handles, as far as the server sends them.
+    /// Page of a directory with attributes and handles, as far as the server sends them.
     pub(super) async fn readdirplus(&mut self, directory: &nfs_fh3, from: PageStart) -> Result<DirectoryPage, Fault> {
         let arguments = READDIRPLUS3args {
             dir: directory.clone(),
@@ -302,7 +304,7 @@ impl Client<'_> {
         self.page(entries, (last, done.reply.eof), done.cookieverf)
     }
 
-    /// A page of a directory's names, for servers without READDIRPLUS.
+    /// Page of a directory's names, for servers without READDIRPLUS.
     pub(super) async fn readdir(&mut self, directory: &nfs_fh3, from: PageStart) -> Result<DirectoryPage, Fault> {
         let arguments = READDIR3args {
             dir: directory.clone(),
@@ -321,8 +323,8 @@ impl Client<'_> {
         self.page(entries, (last, done.reply.eof), done.cookieverf)
     }
 
-    /// A page, and the start of the next one behind its last name. A page without names that is not the last does not
-    /// say what follows; taking it as the end would hide files.
+    /// Page, with the start of the next page after its last name. A page without names that is not the last gives no
+    /// position to continue from; taking it as the end would hide files.
     fn page(
         &self,
         entries: Vec<DirectoryEntry>,
@@ -333,7 +335,7 @@ impl Client<'_> {
             (_, true) => None,
             (Some(cookie), false) => Some(PageStart { cookie, verifier }),
             (None, false) => {
-                let detail = "a page of a directory has neither names nor an end";
+                let detail = "directory page has no names and is not the last";
                 return Err(ErrorKind::Unavailable.error(self.about, detail).into());
             }
         };
@@ -342,11 +344,11 @@ impl Client<'_> {
 }
 
 fn is_put_off(reply: &Reply) -> bool {
-    // A result begins with its status.
+    // The first word of a result is its status.
     word(&reply.body, 0) == Some(nfsstat3::NFS3ERR_JUKEBOX as u32)
 }
 
-/// Finds the data in READ3res: behind status, attributes, count, end-of-file flag and the data's own length.
+/// Finds the data in READ3res, after status, attributes, count, end-of-file flag and the data's own length.
 fn find_read_data(result: &[u8]) -> Option<Bulk> {
     if word(result, 0)? != nfsstat3::NFS3_OK as u32 {
         return None;
@@ -357,7 +359,7 @@ fn find_read_data(result: &[u8]) -> Option<Bulk> {
     Some(Bulk { at, len })
 }
 
-/// READ3res, whose data has landed.
+/// Decodes a READ3res whose data has been received separately.
 fn decode_read(
     body: &Bytes,
     landed: Option<BytesMut>,
@@ -410,7 +412,7 @@ impl Fault {
         matches!(self, Self::Status(found) if *found == status)
     }
 
-    /// The error that names `about`.
+    /// Converts the fault to an error that names `about`.
     pub(super) fn about(self, about: &str) -> StorageError {
         let status = match self {
             Self::Call(error) => return error,
@@ -428,7 +430,7 @@ impl Fault {
             nfsstat3::NFS3ERR_NOTSUPP => ErrorKind::Unsupported,
             _ => ErrorKind::Unavailable,
         };
-        kind.error(about, format!("the NFS server says {status}"))
+        kind.error(about, format!("NFS server returned {status}"))
     }
 }
 

@@ -1,7 +1,7 @@
-//! A TCP connection with many calls in flight. Replies find their calls by transaction id, in any order.
+//! TCP connection with many calls in flight. Replies find their calls by transaction id, in any order.
 //!
-//! In: calls, each with a deadline and, where bulk data is expected, its buffer. Out: replies, or a [`CallError`]. The
-//! connection owns everything a sent call needs: if the caller goes away, the reply is still received into a live
+//! In: calls, each with a deadline and, if bulk data is expected, its buffer. Out: replies, or a [`CallError`]. The
+//! connection owns everything that a sent call needs: if the caller goes away, the reply is still received into a live
 //! buffer and discarded. Knows nothing of NFS.
 
 use super::receive::Receiver;
@@ -22,7 +22,7 @@ struct ConnectionState {
     waiting: Waiting,
 }
 
-/// A connection that takes calls until it breaks. Dropping it ends it.
+/// Connection that accepts calls until it breaks. Dropping it closes it.
 #[derive(Debug)]
 pub(super) struct Connection {
     shared: Arc<ConnectionState>,
@@ -41,8 +41,8 @@ impl Drop for Ending {
 }
 
 impl Connection {
-    /// Takes a stream over. `limit` is how long a call may take: a server that is silent for half of it while calls
-    /// wait has lost the connection.
+    /// Takes over a stream. `limit` is the time limit of a call. If the server is silent for half of it while calls
+    /// wait, the connection counts as lost.
     pub(super) fn start(stream: TcpStream, limit: Duration) -> Self {
         let shared = Arc::new(ConnectionState {
             stream,
@@ -53,7 +53,7 @@ impl Connection {
         let task = tokio::spawn(async move {
             let shared = &ending.0;
             let mut receiver = Receiver::new(&shared.stream, &shared.waiting, limit);
-            // One task for both directions: replies make their callers send again, on the same core.
+            // A single task serves both directions: replies make their callers send again, on the same core.
             let error = tokio::select! {
                 biased;
                 error = shared.outbox.run(&shared.stream) => error,
@@ -71,7 +71,7 @@ impl Connection {
         self.shared.waiting.is_broken()
     }
 
-    /// Sends a call, at `now`. An error means that the server has not seen it.
+    /// Sends a call, at `now`. On error the server has not received it.
     pub(super) fn submit(
         &self,
         outgoing: &Outgoing<'_>,

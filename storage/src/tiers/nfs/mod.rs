@@ -1,15 +1,15 @@
 //! Tier over an NFSv3 export: read in user space over a pool of connections, or through a kernel mount.
 //!
 //! In: object paths and ranges. Out: bytes of the version that was looked up. In user space a version is the file's id,
-//! size, modification and change time, and each READ's reply is checked against it. Knows nothing of caches.
+//! size, modification and change time; each READ's reply is checked against it. Knows nothing of caches.
 //!
 //! Files, from the wire up: `rpc` has the messages; `connection`, `send`, `receive`, `waiting` and `moderation` carry
-//! many calls on one stream. `pool` opens several connections to one address and repeats broken calls. `client` has
-//! the procedures, `mount` finds servers and exports, `tree` turns paths into handles and lists them, and `read` and
-//! `put` have the rest of the trait.
+//! many calls on one stream. `pool` opens several connections to one address and retries broken calls. `client` has the
+//! procedures, `mount` finds servers and exports, `tree` resolves paths to handles and lists them, and `read` and `put`
+//! have the rest of the trait.
 //!
 //! Costs: `requests` are RPCs (including a look-up if the handle was unknown), `wire_bytes` the replies with their
-//! heads, `queue` the wait for a slot among the calls in flight and, if there is no connection, for a connection.
+//! headers, `queue` the wait for a slot among the calls in flight and, if there is no connection, for a connection.
 
 use crate::tiers::nvme::{LocalOptions, NvmeTier};
 use crate::tiers::{check_not_zero, number};
@@ -40,17 +40,17 @@ mod waiting;
 /// Maximum reads in flight on a kernel mount.
 const MOUNT_QUEUE_DEPTH: u32 = 128;
 
-/// An export, read in user space.
+/// Export, read in user space.
 #[derive(Debug)]
 struct NfsTier {
     tree: Arc<Tree>,
 }
 
-/// Mounts the export of `url`, or takes the kernel mount at `path`.
+/// Mounts the export of `url`, or opens the kernel mount at `path`.
 ///
 /// # Errors
-/// Neither or both given, a server or portmapper that does not answer, an export that is not offered (the error lists
-/// those that are), or a path that lies on no NFS mount.
+/// Fails if not exactly one of `url` and `path` is set, if the server or portmapper does not answer, if the export is
+/// not offered (the error lists those that are), or if the path is not on an NFS mount.
 pub(crate) async fn open(config: &NfsConfig) -> Result<Arc<dyn Tier>, StorageError> {
     match (&config.url, &config.path) {
         (Some(url), None) => {
@@ -61,7 +61,7 @@ pub(crate) async fn open(config: &NfsConfig) -> Result<Arc<dyn Tier>, StorageErr
         }
         (None, Some(path)) => Ok(Arc::new(open_mount(path).await?)),
         _ => {
-            let detail = "give exactly one of `url` (nfs://host[:port]/export) and `path` (a kernel mount)";
+            let detail = "set exactly one of `url` (nfs://host[:port]/export) and `path` (a kernel mount)";
             Err(ErrorKind::Invalid.error("nfs", detail))
         }
     }
@@ -83,7 +83,7 @@ async fn open_mount(path: &Path) -> Result<NvmeTier, StorageError> {
     .await
 }
 
-/// Mount options that decide latency, as `key` or `key=value`.
+/// Mount options that affect latency, as `key` or `key=value`.
 const NOTED: [&str; 14] = [
     "vers", "rsize", "wsize", "proto", "nconnect", "hard", "soft", "timeo", "retrans", "acregmin", "acregmax",
     "acdirmin", "acdirmax", "noac",
@@ -96,10 +96,10 @@ fn mount_notes(path: &Path, mountinfo: &str) -> Result<Vec<String>, StorageError
         Err(ErrorKind::Invalid.error(path.display(), format!("{what}; {hint}")))
     };
     let Some(mount) = holding(mountinfo, path) else {
-        return refuse("it lies on no known mount".to_owned());
+        return refuse("no known mount contains it".to_owned());
     };
     if mount.kind != "nfs" && mount.kind != "nfs4" {
-        return refuse(format!("it lies on {}, which is no NFS mount", mount.kind));
+        return refuse(format!("it is on {}, not on NFS", mount.kind));
     }
     let noted = |option: &&str| NOTED.contains(&option.split('=').next().unwrap_or_default());
     let options: Vec<&str> = mount.of_filesystem.split(',').filter(noted).collect();
@@ -143,33 +143,32 @@ impl Tier for NfsTier {
     }
 }
 
-/// An NFSv3 export, read in user space (`url`) or through a kernel mount (`path`): exactly one of the two.
+/// NFSv3 export, read in user space (`url`) or through a kernel mount (`path`). Set exactly one of the two.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NfsConfig {
-    /// `nfs://host[:port]/export`; the port given serves NFS, and MOUNT unless `mount_port` says another; without one
-    /// the portmapper is asked.
+    /// `nfs://host[:port]/export`. The port serves NFS, and also MOUNT unless `mount_port` is set. Without a port, the
+    /// portmapper is asked.
     pub url: Option<String>,
-    /// The port of MOUNT, where it is not that of NFS and no portmapper tells it.
+    /// Port of MOUNT, if it differs from the NFS port and there is no portmapper.
     pub mount_port: Option<u16>,
-    /// A kernel mount, instead of `url`.
+    /// Path of a kernel mount, instead of `url`.
     pub path: Option<PathBuf>,
-    /// Connections in the pool; each has many calls under way.
+    /// Number of connections; each multiplexes calls.
     #[serde(default = "number::<4, u32>")]
     pub connections: u32,
-    /// Data asked for at once per connection by READs of more than 64 KiB; further ones wait their turn. More hides a
-    /// longer way to the server, less keeps its buffers warm.
+    /// Maximum bytes requested at a time per connection by READs of more than 64 KiB; further READs wait. A larger
+    /// value hides more latency to the server; a smaller value keeps its buffers warm.
     #[serde(default = "number::<{ 8 << 20 }, u64>")]
     pub in_flight_bytes: u64,
-    /// Ranges of one read that follow each other with no more than this between them are read as one; 0 joins those
-    /// that touch.
+    /// Maximum gap between ranges of a read that are read as one, in bytes; 0 joins only ranges that touch.
     #[serde(default)]
     pub coalesce_bytes: u64,
-    /// The user that the server takes the calls to be from; without one, that of this process.
+    /// User id sent to the server (default: this process's).
     pub uid: Option<u32>,
-    /// The group, likewise.
+    /// Group id sent to the server (default: this process's).
     pub gid: Option<u32>,
-    /// The limit of one call with its repeats, in milliseconds.
+    /// Time limit of a call including retries, in milliseconds.
     #[serde(default = "number::<5_000, u64>")]
     pub timeout_ms: u64,
 }

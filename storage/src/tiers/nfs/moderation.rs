@@ -1,38 +1,38 @@
 //! Wake-up moderation for replies, like the interrupt moderation of network cards.
 //!
 //! In: the bytes received so far with their times, and the bytes still expected. Out: the number of bytes that must
-//! have arrived before the receiver wakes (the socket's low-water mark). When many small replies arrive fast, a wake-up
-//! for each costs more than the reply itself, on both sides of a machine that client and server share.
+//! arrive before the receiver wakes (the socket's low-water mark). If many small replies arrive fast, a wake-up for
+//! each costs more than the reply itself, both for client and server on one machine.
 //!
 //! Three bounds keep the mark from delaying replies: half of the bytes that the calls in flight will bring, the bytes
-//! that arrive within a moment at the present rate, and the caller's timer, which abandons a mark that is not reached.
+//! that arrive within [`MOMENT`] at the current rate, and the caller's timer, which drops a mark that is not reached.
 //! Knows nothing of sockets.
 
 use std::time::{Duration, Instant};
 
-/// A reply may wait this long for others, at the present rate.
+/// Maximum time that a reply waits for others, at the current rate.
 const MOMENT: Duration = Duration::from_micros(100);
-/// The rate is taken over at least this long.
+/// Minimum time over which the rate is measured.
 const RATE_WINDOW: Duration = Duration::from_millis(1);
 /// Age after which a measured rate is ignored.
 const STALE: Duration = Duration::from_millis(10);
-/// Less than this is not worth a system call.
+/// Least mark: fewer bytes are not worth a system call.
 const LEAST_BYTES: usize = 8 << 10;
-/// More than this gains nothing, and a socket's buffer holds it by far.
+/// Largest mark: more gains nothing. A socket's buffer holds far more.
 const MOST_BYTES: usize = 64 << 10;
 /// Size of a small reply without its data, in bytes.
 pub(super) const REPLY_HEAD_BYTES: usize = 128;
-/// The mark that wakes at once.
+/// Mark that wakes at once.
 pub(super) const AT_ONCE: usize = 1;
 
-/// The rate of arrival, and the mark in force.
+/// Rate of arrival, and current mark.
 #[derive(Debug)]
 pub(super) struct Moderation {
     mark: usize,
     since: Instant,
-    /// Received since then.
+    /// Bytes received since then.
     bytes: usize,
-    /// Bytes per [`MOMENT`], over the window before.
+    /// Bytes per [`MOMENT`], over the previous window.
     per_moment: usize,
     refused: bool,
 }
@@ -53,7 +53,7 @@ impl Moderation {
         self.mark > AT_ONCE
     }
 
-    /// Something was received.
+    /// Records received bytes.
     pub(super) fn heard(&mut self, now: Instant, bytes: usize) {
         self.bytes += bytes;
         let elapsed = now.saturating_duration_since(self.since);
@@ -75,20 +75,20 @@ impl Moderation {
             return None;
         }
         let wanted = (expected / 4).min(self.per_moment).min(MOST_BYTES);
-        // Left alone while it is about right: each change is a system call.
+        // Left unchanged while it is about right: each change is a system call.
         if self.is_on() && (wanted / 2..=wanted.saturating_mul(2)).contains(&self.mark) {
             return None;
         }
         self.set(if wanted < LEAST_BYTES { AT_ONCE } else { wanted })
     }
 
-    /// The mark could not be set: every reply wakes from now on.
+    /// Handles a mark that could not be set: every reply wakes from now on.
     pub(super) fn refuse(&mut self) {
         self.refused = true;
         self.mark = AT_ONCE;
     }
 
-    /// The mark was not reached in time: nothing waits until the rate has shown itself again.
+    /// Handles a mark that was not reached in time: nothing waits until the rate is measured again.
     pub(super) fn calm(&mut self) -> Option<usize> {
         self.per_moment = 0;
         self.set(AT_ONCE)

@@ -1,8 +1,7 @@
-//! Reads: adjacent ranges joined, cut into READs, all sent at once, checked to be of one version.
+//! Reads: adjacent ranges are joined, cut into READs, sent at once, and checked to be of one version.
 //!
-//! In: an object as it was looked up, and ranges. Out: their bytes, or [`ErrorKind::Changed`]. Every reply carries the
-//! file's attributes, which must be those of the version. If a server leaves the attributes out, they are requested
-//! after the last byte.
+//! In: a looked-up object, and ranges. Out: their bytes, or [`ErrorKind::Changed`]. Every reply carries the file's
+//! attributes, which must match the version. If a server omits the attributes, they are requested after the last byte.
 
 use super::client::Fault;
 use super::tree::{FileHandle, Tree, VersionMark};
@@ -51,7 +50,7 @@ pub(super) async fn read_many(tree: &Tree, object: &Object, ranges: &[Range<u64>
                 let mut client = tree.client(&about, &mut cost);
                 let (known, _) = tree.object(&mut client, &object.path).await?;
                 if known.version != object.version {
-                    return Err(changed(&about, "another version lies there now"));
+                    return Err(changed(&about, "replaced by another version"));
                 }
                 known
             }
@@ -70,7 +69,7 @@ pub(super) async fn read_many(tree: &Tree, object: &Object, ranges: &[Range<u64>
 }
 
 fn changed(about: &str, what: &str) -> StorageError {
-    ErrorKind::Changed.error(about, format!("no longer the version looked up: {what}"))
+    ErrorKind::Changed.error(about, format!("no longer the looked-up version: {what}"))
 }
 
 impl Reading<'_> {
@@ -90,11 +89,11 @@ impl Reading<'_> {
                 .getattr(&self.known.handle)
                 .await?;
             if VersionMark::of(&attributes) != self.known.mark {
-                return Err(changed(&self.known.name, "it changed during the read").into());
+                return Err(changed(&self.known.name, "changed during the read").into());
             }
             of_reads.then(&after);
         }
-        // An earlier look-up was waited for first.
+        // The earlier look-up took its time before these reads.
         cost.then(&of_reads);
         Ok(parts)
     }
@@ -123,7 +122,6 @@ impl Reading<'_> {
         Ok((parts, cost, proven))
     }
 
-    /// Reads a range.
     async fn range(&self, range: Range<u64>) -> Result<ReadBytes, Fault> {
         if range.end - range.start <= u64::from(self.tree.read_bytes) {
             return self.chain(range, None).await;
@@ -131,7 +129,7 @@ impl Reading<'_> {
         Box::pin(self.parallel(range)).await
     }
 
-    /// Reads a range longer than one READ: as many READs as needed, all at once, each into its part of one buffer.
+    /// Reads a range longer than one READ: several concurrent READs, each into its part of one buffer.
     async fn parallel(&self, range: Range<u64>) -> Result<ReadBytes, Fault> {
         let step = u64::from(self.tree.read_bytes);
         let invalid = |e: std::num::TryFromIntError| ErrorKind::Invalid.error(&self.known.name, e.to_string());
@@ -156,7 +154,8 @@ impl Reading<'_> {
         })
     }
 
-    /// Sends READs from the start of a range until it is complete: one READ, unless the server sends short replies.
+    /// Sends READs from the start of a range until it is complete: a single READ, unless the server sends short
+    /// replies.
     async fn chain(&self, range: Range<u64>, mut buffer: Option<BytesMut>) -> Result<ReadBytes, Fault> {
         let mut cost = ReadCost::default();
         let mut proven = true;
@@ -172,16 +171,16 @@ impl Reading<'_> {
             cost.then(&of_call);
             match &reply.attributes {
                 Some(attributes) if VersionMark::of(attributes) == self.known.mark => {}
-                Some(_) => return Err(changed(&self.known.name, "its attributes are others").into()),
+                Some(_) => return Err(changed(&self.known.name, "its attributes differ").into()),
                 None => proven = false,
             }
             at += reply.data.len() as u64;
             if at < range.end && (reply.end_of_file || reply.data.is_empty()) {
                 return Err(if reply.end_of_file {
-                    changed(&self.known.name, "it is shorter").into()
+                    changed(&self.known.name, "shorter than at the look-up").into()
                 } else {
                     ErrorKind::Unavailable
-                        .error(&self.known.name, "the server answers READ with no bytes")
+                        .error(&self.known.name, "server answered READ without bytes")
                         .into()
                 });
             }

@@ -1,6 +1,6 @@
 //! ONC RPC (RFC 5531) messages with record marking.
 //!
-//! In: calls with packed arguments. Out: records to send, and for received records the offset of the result, or a
+//! In: calls with packed arguments. Out: records to send and, for received records, the offset of the result or a
 //! [`CallError`]. Knows nothing of sockets or of NFS.
 
 use bytes::{Bytes, BytesMut};
@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Transaction ids, different in every call of the process, so that no server takes a call for a repeat of another.
+/// Transaction ids, unique among the process's calls, so that no server mistakes a call for a retry of another.
 static NEXT_XID: LazyLock<AtomicU32> = LazyLock::new(|| {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     AtomicU32::new(now.subsec_nanos() ^ std::process::id().rotate_left(16))
@@ -39,17 +39,17 @@ pub(super) struct Call {
 /// Failure of a call.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum CallError {
-    /// The connection failed, or there is none to be had.
+    /// The connection failed, or no connection is available.
     #[error("{0}")]
     Broken(String),
     /// The server sent something that is not a reply.
-    #[error("the server does not keep to the protocol: {0}")]
+    #[error("server violates the protocol: {0}")]
     Protocol(String),
     /// The server refuses the caller.
-    #[error("the server refuses the caller's credentials: {0}")]
+    #[error("server rejects the caller's credentials: {0}")]
     Denied(String),
     /// The server does not offer the program or procedure, or failed in it.
-    #[error("the server cannot run the call: {0}")]
+    #[error("server cannot run the call: {0}")]
     Unable(String),
     /// No reply within the limit.
     #[error("no answer in time")]
@@ -81,7 +81,7 @@ pub(super) fn pack(value: &impl Pack) -> Vec<u8> {
     packed
 }
 
-/// Zeros that bring a length to whole words.
+/// Zeros that pad a length to whole words.
 pub(super) fn padding(len: usize) -> &'static [u8] {
     &[0; 3][..len.wrapping_neg() % 4]
 }
@@ -103,7 +103,7 @@ impl Head {
                 verf: opaque_auth::default(),
             }),
         };
-        // In front of it the record mark.
+        // The record mark precedes it.
         Self([vec![0; 4], pack(&message)].concat())
     }
 
@@ -112,7 +112,7 @@ impl Head {
         let data = call.data.len() + padding(call.data.len()).len();
         let len = u32::try_from(self.0.len() - 4 + call.arguments.len() + data).ok();
         let len = len.filter(|len| *len <= fragment_header::MASK);
-        let len = len.ok_or_else(|| CallError::protocol("the call is larger than a record can be"))?;
+        let len = len.ok_or_else(|| CallError::protocol("call exceeds the maximum size of a record"))?;
         let at = staging.len();
         staging.reserve(self.0.len() + call.arguments.len());
         staging.extend_from_slice(&self.0);
@@ -128,12 +128,12 @@ impl Head {
     }
 }
 
-/// Big-endian word at an offset.
+/// Big-endian word at an offset, if present.
 pub(super) fn word(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().copied().map(u32::from_be_bytes)
 }
 
-/// Whose reply a record is: its first word.
+/// Transaction id of a record: its first word.
 pub(super) fn xid_of(record: &[u8]) -> Option<u32> {
     word(record, 0)
 }
@@ -162,14 +162,14 @@ pub(super) fn result_at(record: &[u8]) -> Result<usize, CallError> {
             return Err(CallError::Denied(why.to_string()));
         }
         msg_body::REPLY(reply_body::MSG_DENIED(rejected_reply::RPC_MISMATCH { low, high })) => {
-            return Err(CallError::Unable(format!("it speaks RPC versions {low} to {high}")));
+            return Err(CallError::Unable(format!("it supports RPC versions {low} to {high}")));
         }
-        msg_body::CALL(_) => return Err(CallError::protocol("a call instead of a reply")),
+        msg_body::CALL(_) => return Err(CallError::protocol("received a call instead of a reply")),
     };
     match accepted.reply_data {
         accept_stat_data::SUCCESS => Ok(usize::try_from(cursor.position()).unwrap_or(record.len())),
         accept_stat_data::PROG_MISMATCH { low, high } => Err(CallError::Unable(format!(
-            "it offers versions {low} to {high} of the program"
+            "it supports versions {low} to {high} of the program"
         ))),
         other => Err(CallError::Unable(format!("{other:?}"))),
     }

@@ -1,6 +1,6 @@
 //! Sending half of a connection: records queue here and leave together.
 //!
-//! In: records of any task. Out: bytes on the stream, in order and whole, even if the caller went away. If no other
+//! In: records of any task. Out: bytes on the stream, in order and complete, even if the caller goes away. If no other
 //! call is in flight, the caller sends its record at once. Otherwise the record waits until every ready task has added
 //! its own.
 
@@ -15,15 +15,15 @@ use tokio::sync::Notify;
 
 /// Maximum segments per system call.
 const MAX_SEGMENTS: usize = 64;
-/// Data up to this is copied behind its call; more travels as a segment of its own.
+/// Data up to this size is copied behind its call; larger data is a separate segment.
 const COPIED_BYTES: usize = 16 << 10;
-/// A staging buffer grows to this before its allocation is replaced.
+/// Size at which a staging buffer's allocation is replaced.
 const STAGING_BYTES: usize = 16 << 10;
 
-/// Calls that wait to be sent.
+/// Calls waiting to be sent.
 #[derive(Debug, Default)]
 struct Queue {
-    /// Before the staged bytes.
+    /// Segments before the staged bytes.
     segments: VecDeque<Bytes>,
     staging: BytesMut,
     /// True if the sending task holds earlier bytes that must be sent first.
@@ -35,7 +35,7 @@ impl Queue {
         self.segments.is_empty() && self.staging.is_empty()
     }
 
-    /// Closes the staged bytes into a segment.
+    /// Turns the staged bytes into a segment.
     fn seal(&mut self) {
         if !self.staging.is_empty() {
             let sealed = self.staging.split().freeze();
@@ -63,7 +63,7 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// Adds a record; `alone` means that no other call is in flight, so waiting to batch is no use.
+    /// Adds a record. `alone` is true if no other call is in flight, so that batching is useless.
     pub(super) fn push(&self, stream: &TcpStream, outgoing: &Outgoing<'_>, alone: bool) -> Result<(), CallError> {
         let mut queue = self.queue.lock();
         let at_once = alone && !queue.sending && queue.is_empty();
@@ -92,7 +92,7 @@ impl Outbox {
     pub(super) async fn run(&self, stream: &TcpStream) -> CallError {
         loop {
             self.filled.notified().await;
-            // Tasks that are ready as well add their records first.
+            // Other ready tasks add their records first.
             tokio::task::yield_now().await;
             if let Err(e) = self.drain(stream).await {
                 return e.into();

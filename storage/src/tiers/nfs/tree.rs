@@ -1,7 +1,8 @@
-//! Paths on an export: object paths to handles, and listed names to paths.
+//! Paths on an export: resolves object paths to handles, and listed names to paths.
 //!
-//! In: object paths. Out: handles with attributes, and all files below a path, collected directory by directory. Handles of directories are cached for a short time, handles of files
-//! with their version. Stale handles are dropped and looked up again once.
+//! In: object paths. Out: handles with attributes, and all files below a path, collected directory by directory.
+//! Handles of directories are cached for a short time, handles of files with their version. Stale handles are dropped
+//! and looked up again once.
 
 use super::NfsConfig;
 use super::client::{Client, Fault, PageStart};
@@ -21,14 +22,14 @@ use std::time::{Duration, Instant};
 const DIRECTORY_TRUST: Duration = Duration::from_secs(3);
 /// Maximum cached handles, of directories and of files.
 const MAX_HANDLES: usize = 4096;
-/// The largest READ and WRITE used, whatever the server offers.
+/// Maximum size of READ and WRITE, even if the server offers more.
 const MAX_IO_BYTES: u32 = 1 << 20;
-/// Maximum walks of a path when its handles are stale: a server may restart twice.
+/// Maximum walks of a path if its handles are stale: a server may restart twice.
 const LOOKUP_ATTEMPTS: u32 = 3;
-/// Files under construction have names that begin so; a listing leaves them out.
+/// Name prefix of files under construction, which listings leave out.
 pub(super) const PARTIAL: &str = ".tierlab-put-";
 
-/// An export, mounted.
+/// Mounted export.
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) url: NfsUrl,
@@ -37,7 +38,7 @@ pub(super) struct Tree {
     root: Mutex<nfs_fh3>,
     directories: Mutex<HashMap<String, (nfs_fh3, Instant)>>,
     files: Mutex<HashMap<ObjectPath, Arc<FileHandle>>>,
-    /// Held while handles are brought up to date; counts how often they were.
+    /// Held during a refresh of the handles; counts refreshes.
     refreshed: tokio::sync::Mutex<()>,
     generation: AtomicU64,
     /// Maximum bytes of a READ.
@@ -49,12 +50,12 @@ pub(super) struct Tree {
     pub(super) connections: usize,
 }
 
-/// A file that was looked up.
+/// Looked-up file.
 #[derive(Debug)]
 pub(super) struct FileHandle {
     pub(super) handle: nfs_fh3,
     pub(super) mark: VersionMark,
-    /// The mark as text.
+    /// Version mark as text.
     pub(super) version: String,
     /// Name of the object in errors.
     pub(super) name: String,
@@ -98,7 +99,7 @@ pub(super) fn describe(path: &ObjectPath, attributes: &fattr3) -> Object {
 }
 
 impl Tree {
-    /// Finds the server, mounts the export and asks for its limits.
+    /// Finds the server, mounts the export and requests its limits.
     pub(super) async fn mount(url: NfsUrl, config: &NfsConfig) -> Result<Self, StorageError> {
         let limit = Duration::from_millis(config.timeout_ms.max(1));
         let server = Server::find(&url, config, limit).await?;
@@ -161,7 +162,7 @@ impl Tree {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Drops every handle, and mounts again if the root's handle is stale too, as after a restart of the server. Runs
+    /// Drops all handles, and mounts again if the root's handle is stale too, as after a restart of the server. Runs
     /// once for all callers that found a stale handle of the generation `seen`.
     pub(super) async fn refresh(&self, client: &mut Client<'_>, seen: u64) -> Result<(), Fault> {
         let _refreshing = self.refreshed.lock().await;
@@ -200,7 +201,7 @@ impl Tree {
         directories.insert(path, (handle, Instant::now()));
     }
 
-    /// Handle of a directory, given as its segments; creates missing directories on request.
+    /// Handle of a directory, given as its segments. If `make` is set, missing directories are created.
     async fn directory(&self, client: &mut Client<'_>, segments: &[&str], make: bool) -> Result<nfs_fh3, Fault> {
         let kept = (1..=segments.len())
             .rev()
@@ -225,7 +226,7 @@ impl Tree {
         Ok(handle)
     }
 
-    /// Directory of a path, and the last name in it.
+    /// Directory of a path, and the last name in the path.
     pub(super) async fn parent<'p>(
         &self,
         client: &mut Client<'_>,
@@ -237,7 +238,7 @@ impl Tree {
         Ok((self.directory(client, above, make).await?, name))
     }
 
-    /// Looks up a path, whatever its type.
+    /// Looks up a path of any type.
     pub(super) async fn lookup(&self, client: &mut Client<'_>, path: &ObjectPath) -> Result<(nfs_fh3, fattr3), Fault> {
         let (parent, name) = self.parent(client, path, false).await?;
         client.lookup(&parent, name).await
@@ -266,7 +267,7 @@ impl Tree {
             (handle, attributes) if attributes.type_ == ftype3::NF3REG => {
                 Ok((self.keep(path, handle, &attributes), attributes))
             }
-            (_, attributes) => Err(ErrorKind::NotFound.error(about, format!("no file but {}", attributes.type_))),
+            (_, attributes) => Err(ErrorKind::NotFound.error(about, format!("not a file but {}", attributes.type_))),
         }
     }
 
@@ -303,11 +304,11 @@ impl Tree {
 /// Maximum attempts to read a directory that changes during the listing.
 const LISTING_ATTEMPTS: u32 = 3;
 
-/// Bytes of an entry beside its name, for the limit of a listing: the path before it and the version.
+/// Bytes counted for an entry besides its name, for the limit of a listing: its parent path and its version.
 const ENTRY_BYTES: usize = 128;
 
 impl Tree {
-    /// Every file at and below a path, in order of path.
+    /// Lists every file at and below a path, in order of path.
     pub(super) async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
         let about = prefix.map_or_else(|| self.url.to_string(), |path| self.name(path));
         let mut cost = ReadCost::default();
@@ -353,7 +354,7 @@ impl Tree {
         Ok(listing.end())
     }
 
-    /// Current entries of a directory. Leaves out names that are not UTF-8, and files under construction.
+    /// Entries of a directory. Leaves out names that are not UTF-8, and files under construction.
     async fn entries(
         &self,
         client: &mut Client<'_>,
@@ -381,10 +382,10 @@ impl Tree {
                 }
                 other => other?,
             };
-            // A page without entries counts too: a server may send them endlessly.
+            // Pages without entries count too: a server may send them endlessly.
             listing.named(0)?;
             for entry in page.entries {
-                // With the folders before it, and the version's text.
+                // The name includes the parent folders and the version's text.
                 listing.named(entry.name.len() + ENTRY_BYTES)?;
                 let Ok(name) = String::from_utf8(entry.name) else {
                     continue;
@@ -394,7 +395,7 @@ impl Tree {
                 }
                 let (handle, attributes) = match (entry.handle, entry.attributes) {
                     (Some(handle), Some(attributes)) => (handle, attributes),
-                    // The server sent the name alone.
+                    // The server sent only the name.
                     _ => match client.lookup(directory, &name).await {
                         Err(fault) if fault.is(nfsstat3::NFS3ERR_NOENT) => continue,
                         other => other?,

@@ -1,4 +1,4 @@
-//! Calls, their replies, and the calls that wait for them. In: calls, transaction ids of replies, and the end of the connection. Out: the
+//! Waiting calls and their replies. In: calls, transaction ids of replies, and the end of the connection. Out: the
 //! caller to answer. Knows nothing of streams.
 
 use super::moderation::REPLY_HEAD_BYTES;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-/// Transaction ids are consecutive numbers of this process: multiplying spreads them well enough.
+/// Hasher of transaction ids. They are consecutive numbers, so multiplying spreads them well enough.
 #[derive(Debug, Default)]
 struct XidHasher(u64);
 
@@ -76,12 +76,12 @@ impl Waiting {
         }
     }
 
-    /// Takes the caller of a reply; `None` if the call has ended.
+    /// Removes the caller of a reply; `None` if the call has ended.
     pub(super) fn take(&self, xid: u32) -> Option<Waiter> {
         self.0.lock().remove(xid)
     }
 
-    /// The bytes that small replies will bring.
+    /// Number of bytes that small replies will bring.
     pub(super) fn expected_bytes(&self) -> usize {
         self.0.lock().expected_bytes
     }
@@ -90,7 +90,7 @@ impl Waiting {
         self.0.lock().broken.is_some()
     }
 
-    /// Ends the wait of calls whose deadline has passed; returns since when the oldest of the others waits.
+    /// Ends calls whose deadline has passed. Returns the time since when the oldest remaining call waits.
     pub(super) fn expire(&self, now: Instant) -> Option<Instant> {
         let mut waiters = self.0.lock();
         for waiter in waiters.remove_late(now) {
@@ -122,7 +122,7 @@ pub(super) const SMALL_RECORD_BYTES: usize = 32 << 10;
 pub(super) struct Outgoing<'a> {
     pub(super) call: &'a Call,
     pub(super) head: &'a Head,
-    /// Equal in every retry, so that a server can recognise them.
+    /// Equal in every retry, so that the server recognises it.
     pub(super) xid: u32,
     pub(super) deadline: Instant,
 }
@@ -158,7 +158,7 @@ pub(super) struct Landing {
 }
 
 impl Landing {
-    /// The same for another attempt. The buffer went with the first.
+    /// Returns a landing for another attempt. The first attempt took the buffer.
     pub(super) fn again(&self) -> Self {
         Self { buffer: None, ..*self }
     }
@@ -175,7 +175,7 @@ impl Landing {
 /// Result of a call, and its bytes on the wire.
 #[derive(Debug)]
 pub(super) struct Reply {
-    /// Result up to the bulk data, if that went to its landing.
+    /// Result up to the bulk data if that was received separately, else the whole result.
     pub(super) body: Bytes,
     pub(super) landed: Option<BytesMut>,
     pub(super) wire_bytes: u64,

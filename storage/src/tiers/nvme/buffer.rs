@@ -1,8 +1,8 @@
-//! Aligned buffers, taken from a bounded pool and returned when the last reader of their bytes drops them. In: lengths.
-//! Out: buffers that the kernel may write and that then become `Bytes` without a copy.
+//! Aligned buffers from a bounded pool, returned when the last reader of their bytes drops them. In: lengths. Out:
+//! buffers that the kernel may write, and that then become `Bytes` without a copy.
 //!
-//! A pool may own an [`Arena`], memory that the ring has registered. Blocks are carved from it on demand and keep their
-//! size. When the arena is used up, and for sizes larger than a pooled block, the heap serves.
+//! A pool may own an [`Arena`], memory registered with the ring. Blocks are carved from it on demand and keep their
+//! size. If the arena is used up, or for sizes larger than a pooled block, the heap is used.
 
 use parking_lot::Mutex;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -10,16 +10,16 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Alignment of every buffer, which suits direct reads of all usual devices.
+/// Alignment of every buffer, sufficient for direct reads of all usual devices.
 pub(super) const BUFFER_ALIGN: usize = 4096;
 /// Buffers up to this size are pooled, in classes that are powers of two from [`BUFFER_ALIGN`].
 const LARGEST_POOLED: usize = 1 << 20;
 const CLASSES: usize = (LARGEST_POOLED / BUFFER_ALIGN).ilog2() as usize + 1;
-/// The pool keeps at most this many bytes of each class: 36 MiB in all.
+/// Maximum bytes kept per class: 36 MiB in all.
 const KEPT_PER_CLASS: usize = 4 << 20;
 /// Alignment of an arena: a huge page, so that the kernel can register it as few pieces.
 const ARENA_ALIGN: usize = 2 << 20;
-/// Byte that tests find in a buffer not written since it was returned.
+/// Byte that tests find in a buffer not written since its return.
 #[cfg(test)]
 pub(super) const POISON: u8 = 0xDB;
 
@@ -33,16 +33,16 @@ struct Free {
     arena: Option<Arc<Arena>>,
 }
 
-/// Memory for a ring to register, from which blocks are carved.
+/// Memory registered with a ring, from which blocks are carved.
 #[derive(Debug)]
 pub(super) struct Arena {
     at: NonNull<u8>,
     layout: Layout,
-    /// Offset of the part that is not carved yet.
+    /// Offset of the uncarved part.
     carved: Mutex<usize>,
 }
 
-// SAFETY: plain memory of which each byte belongs to one block at most, and nobody reads or writes the rest.
+// SAFETY: plain memory. Each byte belongs to at most one block, and nobody accesses the rest.
 unsafe impl Send for Arena {}
 // SAFETY: as above; carving is behind a lock.
 unsafe impl Sync for Arena {}
@@ -54,8 +54,8 @@ impl Arena {
         let layout = Layout::from_size_align(size, ARENA_ALIGN).ok()?;
         // SAFETY: the layout's size is not zero.
         let at = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        // Only a wish: without huge pages it works as well.
-        // SAFETY: the stretch is ours, and the advice changes none of its bytes.
+        // Only a hint: it also works without huge pages.
+        // SAFETY: the range is owned, and the advice changes none of its bytes.
         unsafe { libc::madvise(at.as_ptr().cast(), size, libc::MADV_HUGEPAGE) };
         Some(Self {
             at,
@@ -64,7 +64,7 @@ impl Arena {
         })
     }
 
-    /// All of it, as the kernel takes it.
+    /// The whole arena as an iovec.
     pub(super) fn as_iovec(&self) -> libc::iovec {
         libc::iovec {
             iov_base: self.at.as_ptr().cast(),
@@ -72,7 +72,7 @@ impl Arena {
         }
     }
 
-    /// The next `capacity` bytes, if that many are left.
+    /// Carves the next `capacity` bytes, if that many are left.
     fn carve(&self, capacity: usize) -> Option<Block> {
         let mut carved = self.carved.lock();
         let end = carved.checked_add(capacity)?;
@@ -91,14 +91,15 @@ impl Arena {
 }
 
 impl Drop for Arena {
-    /// After its last block: the pool holds it, and each buffer holds the pool. The engine leaks buffers in flight.
+    /// Runs after the last block is returned: the pool holds it, and each buffer holds the pool. The engine leaks
+    /// buffers in flight.
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this very layout, and dropped once.
+        // SAFETY: allocated in `new` with this layout, and dropped once.
         unsafe { dealloc(self.at.as_ptr(), self.layout) }
     }
 }
 
-/// Owned memory, or a registered block lent by the arena for ever.
+/// Owned memory, or a registered block lent by the arena permanently.
 #[derive(Debug)]
 struct Block {
     at: NonNull<u8>,
@@ -127,13 +128,13 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         if !self.registered {
-            // SAFETY: allocated in `allocate` with this very layout, and dropped once.
+            // SAFETY: allocated in `allocate` with this layout, and dropped once.
             unsafe { dealloc(self.at.as_ptr(), self.layout) }
         }
     }
 }
 
-/// A buffer of at least the length asked for. All of it is initialised memory, zero or left from an earlier read.
+/// Buffer of at least the requested length. All of it is initialised memory: zero, or left from an earlier read.
 #[derive(Debug)]
 pub(super) struct Buffer {
     block: Option<Block>,
@@ -141,16 +142,16 @@ pub(super) struct Buffer {
     pool: BufferPool,
 }
 
-// SAFETY: shared, a buffer can only be read; its pointer for writing needs `&mut`.
+// SAFETY: a shared buffer can only be read; its pointer for writing requires `&mut`.
 unsafe impl Sync for Buffer {}
 
-/// The class of a capacity, if it is pooled.
+/// Class of a capacity; `None` if it is not pooled.
 fn class(capacity: usize) -> Option<usize> {
     (capacity <= LARGEST_POOLED).then(|| (capacity / BUFFER_ALIGN).ilog2() as usize)
 }
 
 impl BufferPool {
-    /// A pool that takes from a registered arena first.
+    /// Creates a pool that takes from a registered arena first.
     pub(super) fn with_arena(arena: Arc<Arena>) -> Self {
         Self(Arc::new(Free {
             arena: Some(arena),
@@ -193,7 +194,7 @@ impl Buffer {
             .map_or(std::ptr::null_mut(), |block| block.at.as_ptr())
     }
 
-    /// Fills the buffer with the bytes of a file from `offset` on, if the page cache holds them all.
+    /// Fills the buffer with bytes of a file from `offset`, if the page cache holds all of them.
     pub(super) fn fill_cached(&mut self, file: BorrowedFd<'_>, offset: u64) -> bool {
         let Ok(offset) = libc::off_t::try_from(offset) else {
             return false;
@@ -234,7 +235,7 @@ impl Drop for Buffer {
         }
         if let Some(class) = class(block.layout.size()) {
             let mut free = self.pool.0.classes[class].lock();
-            // Blocks of the arena always return to be lent again, because the arena is limited.
+            // Blocks of the arena always return to the pool, because the arena is limited.
             if block.registered || (free.len() + 1) * block.layout.size() <= KEPT_PER_CLASS {
                 free.push(block);
             }

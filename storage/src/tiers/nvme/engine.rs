@@ -33,12 +33,12 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
 
-/// Jobs accepted and not yet answered; further callers wait, without holding memory.
+/// Maximum jobs accepted and not yet answered; further callers wait without holding memory.
 const BACKLOG: usize = 4096;
-/// Maximum reads in flight, whatever the configuration: the largest ring that every kernel grants.
+/// Largest accepted `depth`: the largest ring that every kernel grants.
 pub(super) const LARGEST_DEPTH: u32 = 4096;
 
-/// The callers' side. Dropping it ends the engine: reads in flight finish first.
+/// The callers' handle. Dropping it ends the engine after its reads in flight.
 #[derive(Debug)]
 pub(super) struct Engine {
     places: Arc<Semaphore>,
@@ -60,7 +60,7 @@ struct ThreadDriver {
 }
 
 impl Engine {
-    /// Starts the engine, on the current runtime if a runtime is to drive it. The second value is true if the arena was
+    /// Starts the engine; the driver `runtime` needs a current runtime. The second value is true if the arena was
     /// registered.
     pub(super) fn start(
         root: Arc<Root>,
@@ -69,7 +69,7 @@ impl Engine {
     ) -> Result<(Self, bool), StorageError> {
         let depth = options.queue_depth;
         if depth == 0 || depth > LARGEST_DEPTH {
-            return Err(ErrorKind::Invalid.error("queue_depth", format!("must be 1 to {LARGEST_DEPTH}, is {depth}")));
+            return Err(ErrorKind::Invalid.error("queue_depth", format!("must be from 1 to {LARGEST_DEPTH}: {depth}")));
         }
         let signals = Arc::new(Signals::new().map_err(|e| unusable(&e))?);
         let (way, has_arena) = match options.driver {
@@ -93,7 +93,7 @@ impl Engine {
         self.places.clone().acquire_owned().await.map_err(|_| stopped(file))
     }
 
-    /// Reads `segments` of a file. May be dropped at any moment.
+    /// Reads `segments` of a file. The future may be dropped at any moment.
     pub(super) async fn read(
         &self,
         file: &Arc<OpenFile>,
@@ -157,7 +157,7 @@ impl ThreadDriver {
         }
     }
 
-    /// Hands a job to the thread, waking it if it sleeps. `false` when it has ended.
+    /// Sends a job to the thread, and wakes it if it sleeps. Returns false if the thread has ended.
     fn submit(&self, job: Job) -> bool {
         let sent = self.jobs.send(job).is_ok();
         self.signals.notify();
@@ -172,14 +172,15 @@ impl Drop for ThreadDriver {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the reading thread of a tier had panicked");
+            tracing::error!("the reading thread of a tier panicked");
         }
     }
 }
 
 fn stopped(file: &OpenFile) -> StorageError {
-    ErrorKind::Unavailable.error(&file.path,
-        "the reading engine has stopped, with the runtime that opened this tier or after an error of io_uring; open the tier \
+    ErrorKind::Unavailable.error(
+        &file.path,
+        "reading engine has stopped: its runtime ended or io_uring failed; open the tier \
          again",
     )
 }
@@ -190,14 +191,14 @@ fn unusable(error: &io::Error) -> StorageError {
             ": allow it with `sysctl kernel.io_uring_disabled=0`, and in a container with a seccomp profile that permits \
              io_uring_setup, io_uring_enter and io_uring_register"
         }
-        Some(libc::ENOSYS) => ": Linux 5.6 or later, built with io_uring, is needed",
+        Some(libc::ENOSYS) => ": use Linux 5.6 or later, built with io_uring",
         Some(libc::ENOMEM) => ": raise the limit of locked memory (`ulimit -l`), or lower `queue_depth`",
         _ => "",
     };
     ErrorKind::Unsupported.error("io_uring", format!("cannot be used: {error}{advice}"))
 }
 
-/// The engine's state, worked on by whoever has something to do.
+/// State of the engine, advanced by any caller that has work.
 #[derive(Debug)]
 struct RuntimeDriver {
     core: Arc<Core>,
@@ -206,29 +207,29 @@ struct RuntimeDriver {
 
 #[derive(Debug)]
 struct Core {
-    /// `None` once it has been closed or its ring has failed.
+    /// `None` after closing or after a failure of the ring.
     worker: Mutex<Option<Worker>>,
     signals: Arc<Signals>,
 }
 
 impl RuntimeDriver {
-    /// Starts the task that takes completions, on the runtime that this is called from; its I/O driver is needed.
+    /// Starts the task that takes completions on the current runtime, which needs its I/O driver.
     pub(super) fn start(worker: Worker, signals: Arc<Signals>) -> io::Result<Self> {
         let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
-        // A descriptor of its own: it stays good for as long as the task polls it.
+        // A separate descriptor stays valid as long as the task polls it.
         let ring = worker.ring.fd()?;
         let core = Arc::new(Core {
             worker: Mutex::new(Some(worker)),
             signals,
         });
-        // SAFETY: an `OwnedFd` is open, and the same, until it is dropped; `AsyncFd` drops it after its registration.
+        // SAFETY: an `OwnedFd` stays open and unchanged until it is dropped; `AsyncFd` drops it after its registration.
         let ring = unsafe { AsyncFd::register_with_interest(ring, Interest::READABLE) }?;
         core.drive(None);
         let task = runtime.spawn(take_completions(core.clone(), ring)).abort_handle();
         Ok(Self { core, task })
     }
 
-    /// Takes a job and submits its reads. `false` when the engine has been closed; then the job's reply is dropped.
+    /// Accepts a job and submits its reads. If the engine is closed, returns false and drops the job's reply.
     pub(super) fn submit(&self, job: Job) -> bool {
         self.core.drive(Some(job))
     }
@@ -242,7 +243,7 @@ impl Drop for RuntimeDriver {
 }
 
 impl Core {
-    /// Does whatever there is to do, without waiting.
+    /// Does all possible work without waiting.
     fn drive(&self, job: Option<Job>) -> bool {
         let mut held = self.worker.lock();
         let Some(worker) = held.as_mut() else { return false };
@@ -252,14 +253,14 @@ impl Core {
         match worker.advance() {
             Ok(()) => true,
             Err(error) => {
-                tracing::error!(%error, "io_uring failed; the tier answers no more reads");
+                tracing::error!(%error, "io_uring failed; the tier cannot serve further reads");
                 *held = None;
                 false
             }
         }
     }
 
-    /// Waits for reads in flight and starts no more.
+    /// Waits for reads in flight and starts no further reads.
     fn close(&self) {
         self.signals.stop();
         if let Some(worker) = self.worker.lock().take() {
@@ -268,7 +269,7 @@ impl Core {
     }
 }
 
-/// Closes the engine when the task ends with its runtime: readers elsewhere get an error instead of waiting for ever.
+/// Closes the engine when the task ends with its runtime, so that readers get an error instead of waiting for ever.
 struct CloseOnDrop(Arc<Core>);
 
 impl Drop for CloseOnDrop {
@@ -281,10 +282,10 @@ async fn take_completions(core: Arc<Core>, ring: AsyncFd<OwnedFd>) {
     let closing = CloseOnDrop(core);
     loop {
         match ring.readable().await {
-            // Cleared before the check: a completion during the check makes the ring ready once more.
+            // Cleared before the check: a completion during the check makes the ring ready again.
             Ok(mut ready) => ready.clear_ready(),
             Err(error) => {
-                tracing::error!(%error, "the ring cannot be watched; the tier answers no more reads");
+                tracing::error!(%error, "io_uring cannot be polled; the tier cannot serve further reads");
                 return;
             }
         }

@@ -16,16 +16,16 @@ use std::os::fd::BorrowedFd;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
-/// Maximum open files kept. An open file that another program removes holds its disk space until it leaves the set.
+/// Maximum open files kept. A file removed by another program keeps its disk space until it leaves the set.
 const KEPT_OPEN: usize = 128;
 /// Alignment of direct reads if the file system reports none: enough for every usual device.
 const DEFAULT_ALIGN: u32 = 4096;
 /// Reason for buffered reads on tmpfs: it has no device.
-pub(super) const PAGE_CACHE: &str = "the file system lives in the page cache (tmpfs)";
-/// Larger alignments than this would over-read so much that buffered reads are better.
+pub(super) const PAGE_CACHE: &str = "the file system exists only in the page cache (tmpfs)";
+/// Maximum alignment of direct reads. Larger alignments over-read so much that buffered reads are better.
 const LARGEST_ALIGN: u32 = 64 << 10;
 
-/// A file opened for reading.
+/// File opened for reading.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     pub(crate) fd: OwnedFd,
@@ -41,8 +41,8 @@ pub(crate) struct OpenFile {
     pub(super) registration: OnceLock<Registration>,
 }
 
-/// Index of a file in a ring's table of registered files, or its absence. The kernel holds a registered file open, so
-/// dropping this tells the ring's thread to remove it.
+/// Index of a file in a ring's table of registered files, if any. The kernel holds a registered file open; dropping
+/// this tells the ring's thread to remove it.
 #[derive(Debug)]
 pub(super) struct Registration {
     pub(super) place: Option<u32>,
@@ -60,7 +60,7 @@ impl Drop for Registration {
 impl OpenFile {
     /// Opens the file at a path. Blocks.
     fn open(root: &Root, path: &ObjectPath, direct: bool) -> Result<Self, StorageError> {
-        // Asked first, because opening a pipe would wait for its writer.
+        // Checked before opening, because opening a pipe would wait for its writer.
         root.stat_file(path)?;
         let c_path = c_path(path);
         let failed = |e: &io::Error| root.explain(path.as_str(), e);
@@ -92,7 +92,7 @@ impl OpenFile {
         })
     }
 
-    /// The file and its alignment, or why direct reads are refused.
+    /// Opens a file for direct reads. Returns the file and its alignment, or why direct reads are refused.
     fn open_direct(root: &Root, path: &CStr) -> io::Result<Result<(OwnedFd, u32), &'static str>> {
         if root.is_page_cache() {
             return Ok(Err(PAGE_CACHE));
@@ -106,9 +106,9 @@ impl OpenFile {
         };
         Ok(match stat_fd(fd.as_fd())?.direct_io {
             DirectIo::Unknown => Ok((fd, DEFAULT_ALIGN)),
-            DirectIo::Refused => Err("the file system serves this file without direct I/O"),
+            DirectIo::Refused => Err("the file system does not support direct I/O for this file"),
             DirectIo::Aligned { memory, offset } if usable(memory, offset) => Ok((fd, offset)),
-            DirectIo::Aligned { .. } => Err("the device asks for an alignment that is too large"),
+            DirectIo::Aligned { .. } => Err("the device's alignment is too large"),
         })
     }
 
@@ -117,13 +117,17 @@ impl OpenFile {
         self.id.size == object.size && self.version == object.version
     }
 
-    /// Checks that its path still names this file, unchanged, by what was found there after the last byte: then every byte was of this
-    /// version.
+    /// Checks that its path still names this file, unchanged. `found` is the path's identity after the last byte, so
+    /// every byte was of this version.
     pub(super) fn check_current(&self, root: &Root, found: &io::Result<FileId>) -> Result<(), StorageError> {
         match found {
             Ok(id) if *id == self.id => Ok(()),
             Ok(id) => {
-                let detail = format!("was {} when looked up, is {} now", self.id.version(), id.version());
+                let detail = format!(
+                    "version was {} at the look-up, is {} now",
+                    self.id.version(),
+                    id.version()
+                );
                 Err(ErrorKind::Changed.error(&self.path, detail))
             }
             Err(e) => Err(root.explain(self.path.as_str(), e)),
@@ -132,7 +136,7 @@ impl OpenFile {
 
     /// Error of a reader that looked up another version.
     fn changed(&self, object: &Object) -> StorageError {
-        let detail = format!("was {} when looked up, is {} now", object.version, self.version);
+        let detail = format!("version was {} at the look-up, is {} now", object.version, self.version);
         ErrorKind::Changed.error(&object.path, detail)
     }
 }
@@ -152,8 +156,8 @@ fn usable(memory: u32, offset: u32) -> bool {
     memory as usize <= BUFFER_ALIGN && offset.is_power_of_two() && offset <= LARGEST_ALIGN
 }
 
-/// Set of open files; the least recently used leaves first. An open version does not guarantee that the path still
-/// names it: each read checks that after its last byte.
+/// Set of open files; the least recently used is evicted first. The path of an open file may no longer name it: each
+/// read checks that after its last byte.
 #[derive(Debug, Default)]
 struct OpenFiles(Mutex<RecentFiles>);
 
@@ -164,7 +168,7 @@ struct RecentFiles {
 }
 
 impl OpenFiles {
-    /// The open file of this version.
+    /// Open file of this version.
     fn get(&self, object: &Object) -> Option<Arc<OpenFile>> {
         let mut kept = self.0.lock();
         kept.uses += 1;
@@ -209,7 +213,7 @@ impl LocalFiles {
         Self { root, direct, open }
     }
 
-    /// File of the version that was looked up; opened on a blocking thread if it is not in the set.
+    /// Returns a file of the looked-up version; opens it on a blocking thread if it is not in the set.
     pub(crate) async fn open(&self, object: &Object) -> Result<Arc<OpenFile>, StorageError> {
         if let Some(file) = self.open.get(object) {
             return Ok(file);
@@ -226,7 +230,7 @@ impl LocalFiles {
         Ok(file)
     }
 
-    /// Closes a file that is no longer the version that was looked up.
+    /// Closes a file that is no longer the looked-up version.
     pub(crate) fn noticed<T>(&self, object: &Object, read: Result<T, StorageError>) -> Result<T, StorageError> {
         read.inspect_err(|e| {
             if matches!(e.kind(), ErrorKind::Changed | ErrorKind::NotFound) {
@@ -264,7 +268,7 @@ impl LocalFiles {
     pub(crate) async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
         let of = path.clone();
         let deleted = self.run(path, move |root| store::delete(root, &of)).await;
-        // Its blocks are free once the ring has let go of it, too: soon, but not before this returns.
+        // The disk space is freed once the ring has released the file, too: soon, but possibly after this returns.
         self.open.forget(path);
         deleted
     }

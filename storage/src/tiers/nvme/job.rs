@@ -26,22 +26,22 @@ pub(super) struct Job {
 /// A finished job.
 #[derive(Debug)]
 pub(super) struct Done {
-    /// The segments and their filled buffers.
+    /// Segments and their filled buffers.
     pub(super) segments: Vec<(Segment, Buffer)>,
-    /// Its queue lasts from the call to the first read's submission, its device time from there to the last completion
-    /// and the check of the version.
+    /// `queue` is the time from the call to the first read's submission, `device` the time from there to the last
+    /// completion and the check of the version.
     pub(super) cost: ReadCost,
 }
 
-/// A job at work.
+/// Job in progress.
 #[derive(Debug)]
 pub(super) struct Active {
     pub(super) job: Job,
-    /// The next byte to submit: segment and offset in it.
+    /// Next byte to submit: segment and offset in it.
     pub(super) next: (usize, usize),
     /// True if the job is queued for its next reads.
     pub(super) in_turn: bool,
-    /// Reads submitted or to be submitted again.
+    /// Reads in flight or waiting to be resubmitted.
     pub(super) pending: u32,
     pub(super) submitted: Option<Instant>,
     pub(super) error: Option<StorageError>,
@@ -67,7 +67,7 @@ impl Active {
         self.next.0 < self.job.segments.len()
     }
 
-    /// Starts nothing more of it.
+    /// Drops reads not yet submitted.
     pub(super) fn stop(&mut self) {
         self.next = (self.job.segments.len(), 0);
     }
@@ -77,7 +77,7 @@ impl Active {
         self.stop();
     }
 
-    /// Takes the job's next read. `slot` is the job's slot, which the read carries.
+    /// Takes the job's next read. The read carries `slot`, the job's slot.
     pub(super) fn next_op(&mut self, slot: usize, chunk_bytes: usize) -> Op {
         let (index, at) = self.next;
         let segment = &self.job.segments[index].0;
@@ -90,7 +90,7 @@ impl Active {
             (index, at + len)
         };
         self.pending += 1;
-        // The end of a segment beyond the wanted bytes may be past the end of the file.
+        // Bytes of a segment after the wanted bytes may be past the end of the file.
         let need = len.min(wanted.saturating_sub(at));
         Op {
             job: slot,
@@ -111,7 +111,7 @@ pub(super) struct Op {
     pub(super) segment: usize,
     pub(super) at: usize,
     pub(super) len: usize,
-    /// Bytes without which it is not done: short of `len` only at the end of the file.
+    /// Bytes required for completion: less than `len` only at the end of the file.
     pub(super) need: usize,
     pub(super) done: usize,
     pub(super) attempts: u32,
@@ -123,7 +123,7 @@ pub(super) enum Progress {
     Again,
     /// The file ends before the needed bytes.
     Ended,
-    /// An errno.
+    /// Failed with an errno.
     Failed(i32),
 }
 

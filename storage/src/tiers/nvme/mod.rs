@@ -1,15 +1,15 @@
 //! Tier over local files, read through io_uring. In: object paths below a root folder. Out: bytes read straight into
 //! aligned buffers. Knows nothing of wrappers.
 //!
-//! Reads are direct (`O_DIRECT`), widened to the device's alignment. If the file system refuses direct reads, reads are
-//! buffered, and both [`TierInfo`](crate::tier::TierInfo) and each read's `via` report that. Nothing is copied on the
-//! way to the caller.
+//! Reads are direct (`O_DIRECT`), widened to the device's alignment. If the file system refuses direct reads, they are
+//! buffered, which [`TierInfo`](crate::tier::TierInfo) and each read's `via` report. Nothing is copied on the way to
+//! the caller.
 //!
 //! **Guarantee of a version.** A version is inode, size, modification and change time. The path is checked once more
-//! after the last byte of a call. So all bytes of a call are of the version that was looked up, or the call answers
-//! `Changed` or `NotFound`. One gap remains before Linux 6.13: a writer that overwrites a file in place twice within
-//! one clock tick leaves both times unchanged. Files replaced by renaming, as by `put`, have no such gap. A file that
-//! another program removes keeps its disk space while it is among the few open files.
+//! after the last byte of a call. So all bytes of a call are of the looked-up version, or the call returns `Changed` or
+//! `NotFound`. One gap remains before Linux 6.13: a writer that overwrites a file in place twice within one clock tick
+//! leaves both times unchanged. Files replaced by renaming, as by `put`, have no such gap. A file removed by another
+//! program keeps its disk space while it is among the few open files.
 //!
 //! `tier` is a single folder, `striped` several. `files` holds open files, `store` lists and writes, `plan` chooses the
 //! segments to read, and `engine` reads them: `worker` does the work, driven by a thread or by `runtime`, on a `ring`.
@@ -48,10 +48,10 @@ const LARGEST_CHUNK: u32 = 1 << 30;
 /// Largest registered buffer that the kernel accepts: 1 GiB.
 const LARGEST_ARENA: u64 = 1 << 30;
 
-/// Sets up a ring and closes it: a seccomp filter may refuse what the kernel's switch allows.
+/// Sets up a ring and closes it. A seccomp filter may refuse what the kernel's own setting allows.
 ///
 /// # Errors
-/// The kernel's.
+/// Returns the kernel's error.
 pub fn try_ring() -> std::io::Result<()> {
     io_uring::IoUring::new(2).map(drop)
 }
@@ -79,7 +79,7 @@ pub(crate) async fn open(config: &NvmeConfig) -> Result<Arc<dyn Tier>, StorageEr
             Ok(Arc::new(striped))
         }
         _ => {
-            let detail = "set one of `root` (a folder) and `roots` (folders to stripe over)";
+            let detail = "set exactly one of `root` (a folder) and `roots` (folders to stripe over)";
             Err(ErrorKind::Invalid.error("root", detail))
         }
     }
@@ -89,29 +89,29 @@ pub(crate) async fn open(config: &NvmeConfig) -> Result<Arc<dyn Tier>, StorageEr
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NvmeConfig {
-    /// The directory.
+    /// Directory of the files.
     pub root: Option<PathBuf>,
-    /// The directories of a striped tier, each best on a device of its own; their order and number are part of the
-    /// layout.
+    /// Directories of a striped tier, preferably each on its own device. Their order and number are part of the layout.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roots: Vec<PathBuf>,
-    /// Stripe size in bytes, for objects written from now on.
+    /// Stripe size in bytes; applies to newly written objects.
     #[serde(default = "number::<{ 1 << 20 }, u64>")]
     pub stripe_bytes: u64,
     /// Maximum reads in flight, per directory.
     #[serde(default = "number::<128, u32>")]
     pub queue_depth: u32,
-    /// If true, reads with `O_DIRECT`. Reads are buffered, and marked so, if the file system refuses (default: true).
+    /// If true, reads with `O_DIRECT` (default: true). If the file system refuses, reads are buffered and reported as
+    /// such.
     #[serde(default = "yes")]
     pub direct: bool,
-    /// Maximum bytes per read; longer ranges become several reads that are in flight together.
+    /// Maximum bytes per read; longer ranges become several concurrent reads.
     #[serde(default = "number::<CHUNK_BYTES, u32>")]
     pub chunk_bytes: u32,
-    /// Memory registered with the kernel for reads to go into, in each directory's engine; 0 for none.
+    /// Bytes of read buffers registered with the kernel, per directory; 0 disables registration.
     #[serde(default = "number::<REGISTERED_BUFFERS_BYTES, u64>")]
     pub registered_buffers_bytes: u64,
-    /// Task that submits reads and takes their completions: `runtime` (the tasks that read) or `thread` (a thread of
-    /// the tier).
+    /// Task that submits reads and takes their completions: `runtime` (the reading tasks) or `thread` (a thread of the
+    /// tier).
     #[serde(default)]
     pub driver: Driver,
 }
@@ -120,15 +120,15 @@ pub struct NvmeConfig {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Driver {
-    /// The reading tasks, and one task of the runtime that opened the tier: the least delay. Readers on another runtime
-    /// get their bytes as long as the opening runtime is running.
+    /// The reading tasks, and one task of the runtime that opened the tier: lowest latency. Readers on another runtime
+    /// are served as long as the opening runtime runs.
     #[default]
     Runtime,
-    /// A thread of its own: independent of runtimes, two switches between threads for each read.
+    /// A separate thread: independent of runtimes, two thread switches per read.
     Thread,
 }
 
-/// Options for opening a folder as a tier; the defaults are chosen by measurement.
+/// Options for opening a folder as a tier. The defaults were chosen by measurement.
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
     /// The folder.
@@ -140,18 +140,18 @@ pub struct LocalOptions {
     pub notes: Vec<String>,
     /// Maximum reads in flight.
     pub queue_depth: u32,
-    /// If true, reads with `O_DIRECT` where possible.
+    /// If true, reads with `O_DIRECT` if possible.
     pub direct: bool,
-    /// Maximum bytes per read; longer ranges become several reads that are in flight together.
+    /// Maximum bytes per read; longer ranges become several concurrent reads.
     pub chunk_bytes: u32,
-    /// Bytes of memory to register with the kernel, and to read into first; 0 for none.
+    /// Bytes of read buffers registered with the kernel; 0 disables registration.
     pub registered_buffers_bytes: u64,
     /// Task that submits reads and takes their completions.
     pub driver: Driver,
 }
 
 impl LocalOptions {
-    /// Options of kind `nvme`, without notes, read by the runtime's tasks.
+    /// Creates options of kind `nvme`, without notes, read by the runtime's tasks.
     pub fn new(root: &Path, queue_depth: u32, direct: bool) -> Self {
         Self {
             root: root.to_owned(),
@@ -165,7 +165,7 @@ impl LocalOptions {
         }
     }
 
-    /// Options of a folder read by its own thread, since the storage behind it may be slow to take reads.
+    /// Creates options of a folder read by its own thread, because the storage may be slow to accept reads.
     pub fn on_thread(root: &Path, queue_depth: u32, direct: bool) -> Self {
         Self {
             driver: Driver::Thread,
@@ -176,10 +176,10 @@ impl LocalOptions {
     fn check(&self) -> Result<(), StorageError> {
         let (chunk, arena) = (self.chunk_bytes, self.registered_buffers_bytes);
         let (key, detail) = if chunk == 0 || !chunk.is_multiple_of(CHUNK_UNIT) || chunk > LARGEST_CHUNK {
-            let detail = format!("must be a multiple of {CHUNK_UNIT}, at most {LARGEST_CHUNK}, is {chunk}");
+            let detail = format!("must be a multiple of {CHUNK_UNIT}, at most {LARGEST_CHUNK}: {chunk}");
             ("chunk_bytes", detail)
         } else if arena > LARGEST_ARENA {
-            let detail = format!("must be at most {LARGEST_ARENA}, is {arena}");
+            let detail = format!("must be at most {LARGEST_ARENA}: {arena}");
             ("registered_buffers_bytes", detail)
         } else {
             return Ok(());

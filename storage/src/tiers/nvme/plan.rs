@@ -29,7 +29,7 @@ pub(crate) struct Part {
 /// Segments to read, and positions of the ranges in them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// In order of the file, apart from each other.
+    /// Segments in file order, disjoint.
     pub(crate) segments: Vec<Segment>,
     /// Position of each range, in request order.
     pub(crate) parts: Vec<Part>,

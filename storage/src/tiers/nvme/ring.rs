@@ -1,4 +1,4 @@
-//! An io_uring with its registered memory and files. In: reads. Out: completions, with the mark of their read. Knows
+//! An io_uring with its registered memory and files. In: reads. Out: completions, each with the mark of its read. Knows
 //! nothing of jobs.
 
 use super::Driver;
@@ -11,15 +11,15 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The pause when the kernel is short of memory and nothing of ours is in flight that would wake us.
+/// Pause if the kernel is short of memory and no read in flight would wake the engine.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(1);
-/// Maximum number of such pauses, if nothing but time can help.
+/// Maximum number of such pauses.
 const SHORTAGE_PAUSES: u32 = 1000;
-/// The mark of the wake-up event's completions; reads are marked by smaller numbers.
+/// Mark of the wake-up event's completions; reads have smaller marks.
 const WAKE: u64 = u64::MAX;
 /// Maximum registered files; further files are read by their descriptor.
 const FILE_TABLE: u32 = 256;
-/// Index of the registered arena in the table of buffers, which holds nothing else.
+/// Index of the registered arena, the only entry of the table of buffers.
 const ARENA_INDEX: u16 = 0;
 
 /// Read of a file, straight into memory.
@@ -30,17 +30,17 @@ pub(super) struct Entry<'a> {
     pub(super) offset: u64,
     /// True if `into` is in the registered arena.
     pub(super) registered: bool,
-    /// Mark that the completion carries.
+    /// Mark of the completion.
     pub(super) mark: u64,
 }
 
-/// Ring of the engine. If a thread drives it, that thread must have made it.
+/// Ring of the engine. If a thread drives it, that thread must have created it.
 pub(super) struct Ring {
     ring: IoUring,
     signals: Arc<Signals>,
-    /// Free indexes of the file table; also empty if the kernel refused the table.
+    /// Free indices of the file table; also empty if the kernel refused the table.
     free_files: Vec<u32>,
-    /// True if the kernel has registered the arena. The limit of locked memory may prevent it.
+    /// True if the kernel has registered the arena. The locked-memory limit may prevent it.
     pub(super) has_arena: bool,
     wake: Wake,
 }
@@ -50,14 +50,14 @@ pub(super) struct Ring {
 enum Wake {
     Unarmed,
     Armed,
-    /// To be armed for one event at a time: kernels before 5.13 have no persistent polls.
+    /// Must be armed for each event: kernels before 5.13 have no persistent polls.
     UnarmedOnce,
     ArmedOnce,
 }
 
 impl Ring {
-    /// A ring for `depth` reads in flight. The arena and the table of files are registered as far as the kernel lets
-    /// us ([`has_arena`](Self::has_arena)); without them reads work as well.
+    /// Creates a ring for `depth` reads in flight. The arena and the file table are registered if the kernel allows it
+    /// ([`has_arena`](Self::has_arena)); reads also work without them.
     pub(super) fn new(signals: Arc<Signals>, depth: u32, arena: Option<&Arena>, driver: Driver) -> io::Result<Self> {
         // The extra entry is for the wake-up event.
         let entries = (depth + 1).next_power_of_two();
@@ -72,7 +72,7 @@ impl Ring {
             ring => ring?,
         };
         let has_arena = arena.is_some_and(|arena| {
-            // SAFETY: the arena is memory of our own, and the kernel pins its pages for as long as it may write there.
+            // SAFETY: the arena is our own memory, and the kernel pins its pages for as long as it may write there.
             let registered = unsafe { ring.submitter().register_buffers(&[arena.as_iovec()]) };
             registered.is_ok()
         });
@@ -92,12 +92,12 @@ impl Ring {
     /// Queues a read.
     ///
     /// # Safety
-    /// `into .. into + len` must stay valid for writes, and be read or written by nobody else, until its completion;
-    /// where it says so, it must lie in the registered arena. The file must stay open until then.
+    /// `into .. into + len` must stay valid for writes, and be read or written by nobody else, until its completion. If
+    /// `registered` is set, it must be in the registered arena. The file must stay open until then.
     pub(super) unsafe fn push_read(&mut self, read: &Entry<'_>) {
         let place = self.place_of(read.file);
         let entry = entry(read, place);
-        // SAFETY: the caller's promise; a registered file is also held by the kernel.
+        // SAFETY: guaranteed by the caller; the kernel also holds a registered file.
         unsafe { self.push(&entry) };
     }
 
@@ -111,7 +111,7 @@ impl Ring {
         if placed.is_none() {
             self.free_files.extend(place);
         }
-        // Full now is full for this file: it is asked once only, for it is read by its descriptor as well as ever.
+        // A file is tried only once, even if the table is full now: reading it by its descriptor works as well.
         let registration = Registration {
             place: placed,
             signals: self.signals.clone(),
@@ -134,15 +134,15 @@ impl Ring {
     }
 
     /// # Safety
-    /// Whatever the entry points to must live until its completion.
+    /// The entry's pointers must stay valid until its completion.
     unsafe fn push(&mut self, entry: &io_uring::squeue::Entry) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let pushed = unsafe { self.ring.submission().push(entry) };
-        // The queue has more entries than reads that may be in flight, and the event.
+        // The queue has room for all reads that may be in flight, plus the event.
         debug_assert!(pushed.is_ok());
     }
 
-    /// Polls the wake-up event. A poll owns no memory.
+    /// Polls the wake-up event. The poll uses no memory of ours.
     pub(super) fn arm_wake(&mut self) {
         let (once, armed) = match self.wake {
             Wake::Unarmed => (false, Wake::Armed),
@@ -151,12 +151,12 @@ impl Ring {
         };
         let fd = types::Fd(self.signals.wake.as_raw_fd());
         let poll = opcode::PollAdd::new(fd, libc::POLLIN as u32).multi(!once);
-        // SAFETY: points to nothing; the descriptor lives as long as the ring.
+        // SAFETY: the entry has no pointers; the descriptor lives as long as the ring.
         unsafe { self.push(&poll.build().user_data(WAKE)) };
         self.wake = armed;
     }
 
-    /// A descriptor that becomes readable when reads have completed.
+    /// Descriptor that becomes readable when reads have completed.
     pub(super) fn fd(&self) -> io::Result<OwnedFd> {
         // SAFETY: the ring's descriptor is open for as long as `self` is borrowed.
         unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }.try_clone_to_owned()
@@ -205,7 +205,7 @@ impl Ring {
         }
     }
 
-    /// The next read that has completed: its mark, and bytes or a negated errno.
+    /// Next completed read: its mark, and bytes or a negated errno.
     pub(super) fn next_completion(&mut self) -> Option<(u64, i32)> {
         loop {
             let entry = self.ring.completion().next()?;
@@ -216,7 +216,8 @@ impl Ring {
         }
     }
 
-    /// The event is edge-triggered for a lasting poll, which need not be reset: each setting of it wakes.
+    /// Handles the wake-up event. A persistent poll is edge-triggered and needs no reset: each write to the event
+    /// wakes.
     fn woken(&mut self, entry: &cqueue::Entry) {
         if cqueue::more(entry.flags()) {
             return;
@@ -227,7 +228,7 @@ impl Ring {
     }
 }
 
-/// Uses the file's index in the table, if it has one.
+/// Builds a read's entry, by the file's index in the table if it has one.
 fn entry(read: &Entry<'_>, place: Option<u32>) -> io_uring::squeue::Entry {
     use opcode::{Read, ReadFixed};
     let (into, len, offset) = (read.into, read.len, read.offset);

@@ -1,7 +1,7 @@
-//! A folder that no path leaves. In: object paths. Out: open files and their attributes from `statx`.
+//! Folder whose boundary no path can cross. In: object paths. Out: open files and their attributes from `statx`.
 //!
-//! Every look-up uses `openat2` with `RESOLVE_BENEATH`. So neither `..` nor a symbolic link leads out of the folder,
-//! not even a link exchanged between a check and its use. Links that stay inside are followed.
+//! Every look-up uses `openat2` with `RESOLVE_BENEATH`, so neither `..` nor a symbolic link leads out of the folder,
+//! not even a link swapped between a check and its use. Links that stay inside are followed.
 
 use crate::{ErrorKind, Object, ObjectPath, StorageError};
 use nix::NixPath;
@@ -15,14 +15,13 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// `STATX_DIOALIGN` of linux/stat.h, which the libc crate lacks for this target.
+/// `STATX_DIOALIGN` of linux/stat.h, missing from the libc crate for this target.
 const STATX_DIOALIGN: u32 = 0x2000;
 /// `RAMFS_MAGIC` of linux/magic.h.
 const RAMFS_MAGIC: FsType = FsType(0x8584_58F6);
-/// `openat2` may ask to be called again when something was renamed meanwhile.
+/// Maximum attempts of `openat2`, which may fail if something is renamed meanwhile.
 const OPEN_ATTEMPTS: u32 = 16;
 
-/// The folder.
 #[derive(Debug)]
 pub(crate) struct Root {
     dir: OwnedFd,
@@ -61,7 +60,7 @@ pub(crate) struct FileStat {
 }
 
 impl FileId {
-    /// The version mark that readers see.
+    /// Version mark for readers.
     pub(crate) fn version(&self) -> String {
         let (modified, changed) = (self.modified_ns, self.changed_ns);
         format!("{:x}-{:x}-{modified:x}-{changed:x}", self.inode, self.size)
@@ -76,9 +75,9 @@ impl FileId {
     }
 }
 
-/// An object path as the kernel takes it.
+/// Object path as a C string.
 pub(crate) fn c_path(path: &ObjectPath) -> CString {
-    // An object path holds no control characters, so no NUL either; `ObjectPath::new` has checked it.
+    // An object path has no control characters, so no NUL: `ObjectPath::new` has checked it.
     CString::new(path.as_str()).unwrap_or_default()
 }
 
@@ -86,7 +85,7 @@ impl Root {
     /// Opens the folder. Blocks.
     pub(crate) fn open(location: &Path) -> Result<Self, StorageError> {
         let failed = |e: &io::Error| {
-            let what = format!("cannot use this folder as the root of a tier: {e}; create it, or set `root`");
+            let what = format!("cannot use folder as a tier's root: {e}; create it or set `root`");
             (StorageError::from_io("", e).kind()).error(location.display(), what)
         };
         let options = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
@@ -94,7 +93,7 @@ impl Root {
             dir: open(location, options, Mode::empty()).map_err(|e| failed(&e.into()))?,
             location: location.to_owned(),
         };
-        // A look-up now finds a kernel without openat2 at the start and not at the first read.
+        // This look-up detects a kernel without openat2 at the start, not at the first read.
         root.open_raw(c".", OFlag::O_PATH).map_err(|e| root.explain(".", &e))?;
         Ok(root)
     }
@@ -122,7 +121,7 @@ impl Root {
         stat_fd(fd.as_fd()).map_err(|e| self.explain(path.as_str(), &e))
     }
 
-    /// The regular file at a path. Blocks.
+    /// Identity of the regular file at a path. Blocks.
     pub(crate) fn stat_file(&self, path: &ObjectPath) -> Result<FileId, StorageError> {
         let stat = self.stat(path)?;
         if stat.is_file {
@@ -133,19 +132,19 @@ impl Root {
     }
 
     /// Identity of the file that the path names now, without opening it: cheap enough for the reading thread. Links are
-    /// followed even out of the folder, so the result is only for comparison with a file that
-    /// [`open_raw`](Self::open_raw) opened.
+    /// followed even out of the folder, so only compare the result with a file that [`open_raw`](Self::open_raw)
+    /// opened.
     pub(crate) fn identity(&self, path: &CStr) -> io::Result<FileId> {
         statx(self.dir.as_fd(), path, 0).map(|stat| stat.id)
     }
 
-    /// True if files here exist in the page cache alone, so that direct reads are meaningless.
+    /// True if files here exist only in the page cache, so that direct reads are meaningless.
     pub(crate) fn is_page_cache(&self) -> bool {
         let kind = fstatfs(&self.dir).map(|stat| stat.filesystem_type());
         matches!(kind, Ok(TMPFS_MAGIC | RAMFS_MAGIC))
     }
 
-    /// Error of the kernel about a path, with advice.
+    /// Converts a kernel error about a path, and adds advice.
     pub(crate) fn explain(&self, path: &str, error: &io::Error) -> StorageError {
         let (kind, what) = match error.raw_os_error() {
             Some(libc::EXDEV) => (
@@ -155,7 +154,7 @@ impl Root {
             Some(libc::ELOOP) => (ErrorKind::Denied, "too many symbolic links, or a magic one".to_owned()),
             Some(libc::ENOSYS) => (
                 ErrorKind::Unsupported,
-                "the kernel has no openat2: Linux 5.6 or later is needed".to_owned(),
+                "the kernel has no openat2: use Linux 5.6 or later".to_owned(),
             ),
             _ => {
                 let plain = StorageError::from_io(path, error);
@@ -167,7 +166,7 @@ impl Root {
 }
 
 pub(crate) fn not_a_file(path: &ObjectPath) -> StorageError {
-    ErrorKind::NotFound.error(path, "is a folder or a special file, not an object")
+    ErrorKind::NotFound.error(path, "not an object but a folder or special file")
 }
 
 /// Attributes of an open file.
@@ -183,7 +182,7 @@ fn statx(dir: BorrowedFd<'_>, path: &CStr, flags: i32) -> io::Result<FileStat> {
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has filled it, and it is plain numbers.
+    // SAFETY: the kernel has filled it, and it holds only integers.
     let stat = unsafe { buffer.assume_init() };
     let nanoseconds = |t: libc::statx_timestamp| i128::from(t.tv_sec) * 1_000_000_000 + i128::from(t.tv_nsec);
     let format = u32::from(stat.stx_mode) & libc::S_IFMT;

@@ -1,5 +1,5 @@
-//! Signals between the engine's worker and the submitters of jobs: wake up, stop, a file was closed. Knows nothing of
-//! jobs or rings.
+//! Signals between the engine's worker and the submitters of jobs: wake up, stop, file closed. Knows nothing of jobs or
+//! rings.
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use parking_lot::Mutex;
@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 /// State shared by the worker and the submitters of jobs.
 #[derive(Debug)]
 pub(super) struct Signals {
-    /// Set while the thread sleeps or is about to.
+    /// True while the thread sleeps or is about to.
     parked: AtomicBool,
     stopping: AtomicBool,
     pub(super) wake: EventFd,
-    /// Indexes of closed files in the table of registered files.
+    /// Indices of closed files in the table of registered files.
     closed: Mutex<Vec<u32>>,
     has_closed: AtomicBool,
     /// Results that a test substitutes for those of the next completions.
@@ -34,22 +34,22 @@ impl Signals {
         })
     }
 
-    /// Called after a job was sent: wakes the thread if it sleeps.
+    /// Wakes the thread if it sleeps. Call it after sending a job.
     pub(super) fn notify(&self) {
-        // Pairs with the fence in `park`: either the thread sees the job, or this sees that it is parked.
+        // Pairs with the fence in `park`: either the thread sees the job, or this call sees that the thread is parked.
         fence(Ordering::SeqCst);
         if self.parked.swap(false, Ordering::SeqCst) {
             self.wake();
         }
     }
 
-    /// Wakes the thread, whatever it does: the event is level-triggered.
+    /// Wakes the thread in any state: the event is level-triggered.
     pub(super) fn wake(&self) {
-        // A full counter refuses the write, and then the thread is being woken anyway.
+        // A full counter refuses the write, but then a wake-up is already pending.
         let _ = self.wake.write(1);
     }
 
-    /// Called before the thread checks for jobs a last time and sleeps.
+    /// Announces that the thread is about to sleep. Call it before the last check for jobs.
     pub(super) fn park(&self) {
         self.parked.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -67,8 +67,8 @@ impl Signals {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    /// Called when a registered file was closed: the thread removes it from the kernel's table, so that a file removed
-    /// from the folder releases its disk space.
+    /// Reports a closed registered file. The thread removes it from the kernel's table, so that a removed file releases
+    /// its disk space.
     pub(super) fn file_closed(&self, place: u32) {
         self.closed.lock().push(place);
         self.has_closed.store(true, Ordering::SeqCst);
@@ -79,7 +79,7 @@ impl Signals {
         self.has_closed.load(Ordering::SeqCst)
     }
 
-    /// Takes the indexes added since the last call.
+    /// Takes the indices added since the last call.
     pub(super) fn take_closed(&self) -> Vec<u32> {
         if !self.has_closed() {
             return Vec::new();
@@ -90,7 +90,7 @@ impl Signals {
 
     /// Resets the wake-up event.
     pub(super) fn drain_wake_event(&self) {
-        // Empty is fine: it was drained before.
+        // May be empty: it was drained before.
         let _ = self.wake.read();
     }
 }

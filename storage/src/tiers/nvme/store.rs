@@ -1,4 +1,4 @@
-//! Listing, writing and removing files below a root. Everything here blocks, and is called on blocking threads only.
+//! Listing, writing and removal of files below a root. Everything here blocks; call it only on blocking threads.
 
 use super::root::{FileId, Root, not_a_file, stat_fd};
 use crate::limits::Listing;
@@ -12,18 +12,18 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Files under construction have names that begin so; a listing leaves them out.
+/// Name prefix of files under construction, which listings leave out.
 const PARTIAL: &str = ".tierlab-put-";
-/// Bytes copied at a time.
+/// Size of a copied piece in bytes.
 const COPY_BYTES: usize = 1 << 20;
-/// Names tried for a file under construction before giving up.
+/// Maximum names tried for a file under construction.
 const NAME_ATTEMPTS: u32 = 100;
 /// Flags that open a folder for reading.
 const FOLDER: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY);
 static SERIAL: AtomicU64 = AtomicU64::new(0);
 
-/// Lists the regular files at and below `prefix`, in order of path. Links to files inside the root are listed, links
-/// to folders are not entered, and names that are no object path are left out with a warning.
+/// Lists the regular files at and below `prefix`, in order of path. Links to files inside the root are listed; links to
+/// folders are not followed. Names that are not valid object paths are left out with a warning.
 pub(crate) fn list(root: &Root, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
     let mut found = Listing::of(prefix.map_or(".", ObjectPath::as_str));
     match prefix {
@@ -45,11 +45,11 @@ fn walk(root: &Root, folder: Option<&ObjectPath>, found: &mut Listing) -> Result
     let failed = |e: &io::Error| root.explain(name, e);
     let fd = match root.open_raw(name, OFlag::O_PATH | OFlag::O_DIRECTORY) {
         Ok(fd) => fd,
-        // Removed since its parent was read: it is not there to be listed.
+        // Removed since its parent was read.
         Err(e) if e.kind() == io::ErrorKind::NotFound && folder.is_some() => return Ok(()),
         Err(e) => return Err(failed(&e)),
     };
-    // Listed through the descriptor, so that the folder listed is the folder opened.
+    // Listed through the descriptor, so that the listed folder is the opened one.
     let entries = std::fs::read_dir(format!("/proc/self/fd/{}", fd.as_raw_fd())).map_err(|e| failed(&e))?;
     for entry in entries {
         let entry = entry.map_err(|e| failed(&e))?;
@@ -60,7 +60,7 @@ fn walk(root: &Root, folder: Option<&ObjectPath>, found: &mut Listing) -> Result
             None => ObjectPath::new(name).ok(),
         });
         let Some(path) = below else {
-            tracing::warn!(folder = name, name = ?file_name, "left out of a listing: no object path");
+            tracing::warn!(folder = name, name = ?file_name, "skipped in listing: not a valid object path");
             continue;
         };
         if file_name.as_encoded_bytes().starts_with(PARTIAL.as_bytes()) {
@@ -73,7 +73,7 @@ fn walk(root: &Root, folder: Option<&ObjectPath>, found: &mut Listing) -> Result
         match root.stat_file(&path) {
             Ok(id) => found.push(id.describe(&path))?,
             Err(e) if e.kind() == ErrorKind::NotFound => {}
-            Err(e) if kind.is_symlink() => tracing::warn!(%path, error = %e, "left out of a listing"),
+            Err(e) if kind.is_symlink() => tracing::warn!(%path, error = %e, "skipped in listing"),
             Err(e) => return Err(e),
         }
     }
@@ -82,7 +82,7 @@ fn walk(root: &Root, folder: Option<&ObjectPath>, found: &mut Listing) -> Result
 
 /// Writes a temporary file in the same folder, makes it durable, and renames it into place.
 pub(crate) fn put(root: &Root, path: &ObjectPath, body: &Body) -> Result<Object, StorageError> {
-    // The source is opened first: when it is missing, nothing is made.
+    // The source is opened first: if it is missing, nothing is created.
     let mut source: Box<dyn Read> = match body {
         Body::Bytes(bytes) => Box::new(&bytes[..]),
         Body::File(file) => Box::new(File::open(file).map_err(|e| StorageError::from_io(file.display(), &e))?),
@@ -100,12 +100,12 @@ pub(crate) fn put_from(root: &Root, path: &ObjectPath, source: &mut dyn Read) ->
     file.sync_all().map_err(|e| failed(&e))?;
     partial.rename_to(name).map_err(|e| failed(&e))?;
     folder.sync_all().map_err(|e| failed(&e))?;
-    // After renaming, which counts as a change of the file.
+    // Taken after the renaming, which changes the file's change time.
     let id: FileId = stat_fd(file.as_fd()).map_err(|e| failed(&e))?.id;
     Ok(id.describe(path))
 }
 
-/// In pieces of a size that the disk likes.
+/// Copies in pieces of a size that suits the disk.
 fn copy(from: &mut dyn Read, to: &mut File) -> io::Result<()> {
     let mut piece = vec![0; COPY_BYTES];
     loop {
@@ -131,12 +131,12 @@ pub(crate) fn delete(root: &Root, path: &ObjectPath) -> Result<(), StorageError>
     File::from(folder).sync_all().map_err(|e| failed(&e))
 }
 
-/// The folder's path and the last segment.
+/// Splits a path into its folder and last segment.
 fn split(path: &ObjectPath) -> (&str, &str) {
     path.as_str().rsplit_once('/').unwrap_or(("", path.as_str()))
 }
 
-/// Opens the folder at `path`, creating missing folders on the way.
+/// Opens the folder at `path`; creates missing folders.
 fn make_folders(root: &Root, path: &str) -> io::Result<File> {
     let mut folder = File::from(root.open_raw(c".", FOLDER)?);
     let mut end = 0;
@@ -158,7 +158,7 @@ fn make_folders(root: &Root, path: &str) -> io::Result<File> {
     Ok(folder)
 }
 
-/// Incomplete file; removed unless it was renamed into place.
+/// Incomplete file; removed unless it is renamed into place.
 struct Partial<'a> {
     folder: &'a File,
     name: String,
@@ -196,7 +196,7 @@ impl Drop for Partial<'_> {
         if !self.placed
             && let Err(error) = unlinkat(self.folder, self.name.as_str(), UnlinkatFlags::NoRemoveDir)
         {
-            tracing::warn!(name = self.name, %error, "a file under construction could not be removed");
+            tracing::warn!(name = self.name, %error, "cannot remove a file under construction");
         }
     }
 }

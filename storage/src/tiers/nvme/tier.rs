@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use tierlab_protocol::via::{Via, ViaSet};
 
-/// Most bytes that a caller copies out of the page cache itself: more of them would hold up the tasks behind it.
+/// Maximum bytes that a caller copies out of the page cache itself. Larger copies would delay the tasks behind it.
 const CACHED_BYTES: u64 = 64 << 10;
 
 /// Local folder read through io_uring. Dropping it ends its engine, and joins the thread if a thread drives it.
@@ -42,7 +42,7 @@ impl NvmeTier {
         Self::open_with(LocalOptions::new(root, queue_depth, direct)).await
     }
 
-    /// Opens a folder, possibly under another kind's name, such as a kernel mount.
+    /// Opens a folder, optionally under the name of another kind, such as a kernel mount.
     ///
     /// # Errors
     /// Fails if the folder is missing, an option is out of range, or the kernel refuses io_uring; the error gives
@@ -127,8 +127,8 @@ impl NvmeTier {
         plan.segments.iter().map(with_buffer).collect()
     }
 
-    /// Copies a few bytes out of the page cache, which takes less time than waking another thread for them. `None` if it does not hold
-    /// all of them, and for direct reads.
+    /// Copies a few bytes from the page cache, which takes less time than waking another thread. `None` if the page
+    /// cache lacks some of them, or for direct reads.
     fn read_cached(&self, file: &OpenFile, plan: &Plan, started: Instant) -> Result<Option<Done>, StorageError> {
         let bytes: u64 = plan.segments.iter().map(|segment| segment.end - segment.start).sum();
         if file.direct_align.is_some() || bytes > CACHED_BYTES {
@@ -151,13 +151,13 @@ impl NvmeTier {
     }
 }
 
-/// Memory to register, if any is wanted.
+/// Allocates the memory to register, if configured.
 fn arena(bytes: u64) -> Result<Option<Arc<Arena>>, StorageError> {
     if bytes == 0 {
         return Ok(None);
     }
     let arena = usize::try_from(bytes).ok().and_then(Arena::new).ok_or_else(|| {
-        let detail = format!("no memory for {bytes} bytes; lower it");
+        let detail = format!("no memory for {bytes} bytes; lower the value");
         ErrorKind::Unavailable.error("registered_buffers_bytes", detail)
     })?;
     Ok(Some(Arc::new(arena)))

@@ -1,4 +1,4 @@
-//! Worker of the engine: turns jobs into submissions and completions into answers. In: jobs. Out: their replies. Does
+//! Worker of the engine: turns jobs into submissions and completions into replies. In: jobs. Out: their replies. Does
 //! not know its driver: its own thread ([`Worker::run`]), or its callers ([`Worker::advance`]).
 
 use super::LocalOptions;
@@ -16,10 +16,10 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Instant;
 use std::{fmt, io};
 
-/// Maximum retries of a read that the kernel asks to repeat, before it counts as failed.
+/// Maximum retries of a read at the kernel's request.
 const ATTEMPTS: u32 = 32;
 
-/// The engine's state. Reads in flight point into the buffers of `jobs`.
+/// State of the engine. Reads in flight point into the buffers of `jobs`.
 pub(super) struct Worker {
     pub(super) ring: Ring,
     root: Arc<Root>,
@@ -27,13 +27,13 @@ pub(super) struct Worker {
     depth: usize,
     chunk_bytes: usize,
     jobs: Slab<Active>,
-    /// A completion's mark is the key of its read.
+    /// Reads; the mark of a completion is the key of its read.
     ops: Slab<Op>,
     /// Jobs with reads not yet submitted, in round-robin order.
     turn: VecDeque<usize>,
-    /// Reads to submit again.
+    /// Reads to resubmit.
     again: VecDeque<usize>,
-    /// Jobs with nothing left to read, to be answered.
+    /// Jobs without further reads, ready to be answered.
     finished: Vec<usize>,
     in_flight: usize,
 }
@@ -72,7 +72,7 @@ impl Worker {
     /// Works until stopped and no reads are in flight.
     pub(super) fn run(mut self, queue: &Receiver<Job>) {
         if let Err(error) = self.work(queue) {
-            tracing::error!(%error, "io_uring failed; the tier answers no more reads");
+            tracing::error!(%error, "io_uring failed; the tier cannot serve further reads");
         }
     }
 
@@ -97,14 +97,14 @@ impl Worker {
         }
     }
 
-    /// Does all possible work without waiting: for callers that drive the worker themselves.
+    /// Does all possible work without waiting, for callers that drive the worker.
     pub(super) fn advance(&mut self) -> io::Result<()> {
         self.reap();
         self.ring.release_closed_files();
         self.submit_reads();
         self.answer_finished();
         self.ring.arm_wake();
-        // From here on, a file that is closed sets the wake-up event, and thereby makes the ring readable.
+        // From here on, a closed file sets the wake-up event, which makes the ring readable.
         self.signals.park();
         if self.signals.has_closed() {
             self.ring.release_closed_files();
@@ -125,7 +125,7 @@ impl Worker {
             Ok(())
         };
         if let Err(error) = finish() {
-            tracing::error!(%error, "io_uring failed while reads were under way");
+            tracing::error!(%error, "io_uring failed while reads were in flight");
         }
     }
 
@@ -138,7 +138,7 @@ impl Worker {
         }
     }
 
-    /// Takes a job off the queue. When stopping, jobs are dropped, which notifies their callers.
+    /// Takes a job off the queue. While stopping, jobs are dropped, which notifies their callers.
     fn take_job(&mut self, queue: &Receiver<Job>) -> bool {
         match queue.try_recv() {
             Ok(_) if self.signals.is_stopping() => true,
@@ -167,7 +167,7 @@ impl Worker {
             let Some(job) = self.turn.pop_front() else { break };
             let active = &mut self.jobs[job];
             active.in_turn = false;
-            // No caller waits any more, so the remaining reads need not be submitted.
+            // No caller waits any more, so the remaining reads are not submitted.
             if stopping || active.job.reply.is_closed() {
                 active.stop();
             }
@@ -204,9 +204,9 @@ impl Worker {
         active.submitted.get_or_insert_with(Instant::now);
         active.cost.requests += 1;
         self.in_flight += 1;
-        // SAFETY: `into .. into + len` lies inside a buffer that stays in `jobs`, unread and unmoved on the heap, until
-        // this read has completed: a job leaves `jobs` only at `pending == 0`, and `drop` leaks the buffers
-        // while reads are in flight. A registered buffer lies in the arena of this engine. The job holds the file.
+        // SAFETY: `into .. into + len` is inside a buffer that stays in `jobs`, unread and unmoved on the heap, until
+        // this read has completed: a job leaves `jobs` only at `pending == 0`, and `drop` leaks the buffers while reads
+        // are in flight. A registered buffer is in the arena of this engine. The job holds the file.
         unsafe { self.ring.push_read(&read) };
     }
 
@@ -247,7 +247,7 @@ impl Worker {
         self.finish_if_done(job);
     }
 
-    /// Notes a job of which nothing is left to do.
+    /// Records a job as finished if nothing is left to do.
     fn finish_if_done(&mut self, slot: usize) {
         let active = &self.jobs[slot];
         if active.pending > 0 || active.has_more() {
@@ -260,7 +260,7 @@ impl Worker {
         self.finished.push(slot);
     }
 
-    /// Answers the finished jobs. All their last bytes have arrived, so one check of each file is enough.
+    /// Answers the finished jobs. All their bytes have arrived, so one check of each file is enough.
     fn answer_finished(&mut self) {
         if self.finished.is_empty() {
             return;
@@ -283,14 +283,14 @@ impl Worker {
             (cost.queue, cost.device) = (submitted - job.started, submitted.elapsed());
             let segments = job.segments;
             let done = Done { segments, cost };
-            // The receiver may be gone by now; then the buffers go back to the pool, with nothing in flight into them.
+            // If the receiver is gone, the buffers return to the pool; nothing is in flight into them.
             let _ = job.reply.send(verdict.map(|()| done));
         }
-        // The same memory serves the next time.
+        // Keeps the allocation for the next time.
         self.finished = finished;
     }
 
-    /// Looks at each file once.
+    /// Checks each file once.
     fn still_current(
         &self,
         file: &Arc<OpenFile>,
@@ -318,9 +318,6 @@ impl Drop for Worker {
 }
 
 fn truncated(job: &Job) -> StorageError {
-    let detail = format!(
-        "ends before {} bytes, which it had when it was looked up",
-        job.file.id.size
-    );
+    let detail = format!("shorter than the {} bytes at the look-up", job.file.id.size);
     ErrorKind::Changed.error(&job.file.path, detail)
 }

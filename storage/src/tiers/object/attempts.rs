@@ -1,5 +1,5 @@
 //! Tally of the HTTP requests of a range. In: requests marked with a tally, and their replies. Out: the number of
-//! requests sent, and the wait that the server asked for. Misses requests that reqwest repeats because a pooled
+//! requests sent, and the wait that the server asked for. Misses requests that reqwest resends because a pooled
 //! connection closed before they were sent.
 
 use crate::ReadCost;
@@ -18,26 +18,26 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// Maximum size of a reply other than an object's bytes. A page of a listing has 1,000 keys of at most 1,024 bytes,
-/// which may be three times as long when escaped.
+/// Maximum size of a reply other than object data. A page of a listing has 1,000 keys of at most 1,024 bytes, up to
+/// three times as long when escaped.
 const MAX_REPLY_BYTES: usize = 16 << 20;
-/// Maximum bytes read of an error's body.
+/// Maximum bytes read from an error's body.
 const MAX_ERROR_BYTES: usize = 64 << 10;
 
 /// Tally carried by the requests of a range.
 pub(super) type Attempts = Arc<Mutex<RequestTally>>;
 
-/// Counts of a range. Dropped before a read has reported them, they are added to the unreported cost.
+/// Counts of a range. If dropped before a read has reported them, they are added to the unreported cost.
 #[derive(Debug, Default)]
 pub(super) struct RequestTally {
     unreported: Option<Arc<UnreportedCost>>,
     /// True if the read itself reports the counts.
     pub(super) is_reported: bool,
-    /// Requests that went out.
+    /// Requests sent.
     pub(super) requests: u32,
-    /// Hedged requests among them.
+    /// Hedged requests, included in `requests`.
     pub(super) hedges: u32,
-    /// Bytes asked for by requests whose reply was not used.
+    /// Bytes requested by requests whose reply was not used.
     pub(super) lost_bytes: u64,
     /// Wait that the server asked for, until it is taken.
     pub(super) retry_after: Option<Duration>,
@@ -60,21 +60,21 @@ impl Drop for RequestTally {
     }
 }
 
-/// A tally that goes to `unreported` unless it is reported.
+/// Creates a tally that is added to `unreported` unless it is reported.
 pub(super) fn of_read(unreported: &Arc<UnreportedCost>) -> Attempts {
     let mut tally = RequestTally::default();
     tally.unreported = Some(Arc::clone(unreported));
     Arc::new(Mutex::new(tally))
 }
 
-/// Wait that a refusal for load asks for.
+/// Wait that the server asks for because of overload.
 fn asked_wait(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     let is_load = matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS);
     let asked = headers.get(RETRY_AFTER).filter(|_| is_load)?;
     retry_after(asked.to_str().ok()?, SystemTime::now())
 }
 
-/// Wait of a `Retry-After`: seconds, or a date (RFC 9110, 10.2.3). `None` for anything else.
+/// Parses `Retry-After`: seconds, or a date (RFC 9110, 10.2.3). `None` for anything else.
 fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
     if let Ok(seconds) = text.trim().parse() {
         return Some(Duration::from_secs(seconds));
@@ -83,8 +83,8 @@ fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
     Some(at.duration_since(now).unwrap_or_default())
 }
 
-/// Hands out the same counting HTTP client to all callers, so that they share its connections, and another to callers that
-/// may speak plain HTTP.
+/// Gives all callers the same counting HTTP client, so that they share its connections, and another client to callers
+/// that may use plain HTTP.
 #[derive(Debug, Clone)]
 pub(super) struct CountingConnector {
     client: HttpClient,
@@ -130,7 +130,7 @@ impl HttpService for CountingService {
         if let Some((attempts, wait)) = attempts.as_ref().zip(asked_wait(status, response.headers())) {
             attempts.lock().retry_after = Some(wait);
         }
-        // A range's bytes are counted as they are taken; everything else is taken whole.
+        // Object data is counted as it is received; other replies are received whole.
         match (status.is_success(), &attempts) {
             (true, Some(_)) => Ok(response),
             (true, None) => whole(response, MAX_REPLY_BYTES, true).await,
@@ -139,7 +139,7 @@ impl HttpService for CountingService {
     }
 }
 
-/// Receives a reply's body up to `limit`. A longer body is refused, or cut if it is only an error text.
+/// Receives a reply's body up to `limit`. A longer body is refused, or truncated if it is only an error text.
 async fn whole(response: HttpResponse, limit: usize, all: bool) -> Result<HttpResponse, HttpError> {
     let (parts, body) = response.into_parts();
     let mut taken = BytesMut::new();
@@ -149,7 +149,7 @@ async fn whole(response: HttpResponse, limit: usize, all: bool) -> Result<HttpRe
         let room = limit - taken.len();
         if chunk.len() > room {
             if all {
-                let what = format!("a reply of more than {limit} bytes");
+                let what = format!("reply exceeds {limit} bytes");
                 return Err(HttpError::new(HttpErrorKind::Decode, io::Error::other(what)));
             }
             taken.extend_from_slice(&chunk[..room]);

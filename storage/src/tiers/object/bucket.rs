@@ -1,6 +1,6 @@
-//! A bucket at an endpoint: requests with a limit each, and errors that name bucket, key and endpoint.
+//! A bucket at an endpoint: requests with time limits, and errors that name bucket, key and endpoint.
 //!
-//! In: a config. Out: the calls that the tier is made of. Credentials stay inside `object_store` and are never printed.
+//! In: a config. Out: the calls that the tier makes. Credentials stay inside `object_store` and are never printed.
 
 use super::BucketConfig;
 use super::hedge::Hedging;
@@ -17,17 +17,17 @@ use std::error::Error as StdError;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The longest key that S3, Google and Azure take (the S3 user guide, "Naming Amazon S3 objects").
+/// Maximum length of a key in S3, Google and Azure (the S3 user guide, "Naming Amazon S3 objects").
 const MAX_KEY_BYTES: usize = 1024;
 
 /// Text before the status of a reply in errors of `object_store`.
 const STATUS: &str = "non-2xx status code: ";
 
-/// A bucket, or a prefix in it.
+/// Bucket, or prefix in a bucket.
 #[derive(Debug)]
 pub(super) struct Bucket {
     pub(super) store: Arc<dyn ObjectStore>,
-    /// For reads alone: it does not retry.
+    /// Client for reads; does not retry.
     pub(super) reads: Arc<dyn ObjectStore>,
     pub(super) policy: RetryPolicy,
     pub(super) hedging: Option<Hedging>,
@@ -60,12 +60,12 @@ impl Bucket {
         format!("{} at {}", self.place, self.endpoint)
     }
 
-    /// A key's name in errors.
+    /// Name of a key in errors.
     pub(super) fn object(&self, key: &Key) -> String {
         format!("{}://{}/{key}", self.place.service.scheme(), self.place.bucket)
     }
 
-    /// The key of a path, byte for byte.
+    /// Key of a path, byte for byte.
     pub(super) fn key(&self, path: &ObjectPath) -> Result<Key, StorageError> {
         let whole = if self.place.prefix.is_empty() {
             path.to_string()
@@ -75,14 +75,14 @@ impl Bucket {
         let refuse = |why: String| ErrorKind::Invalid.error(path, why);
         if whole.len() > MAX_KEY_BYTES {
             return Err(refuse(format!(
-                "a key of {} bytes, prefix included; at most {MAX_KEY_BYTES} are taken",
+                "key of {} bytes, including the prefix, exceeds the limit of {MAX_KEY_BYTES}",
                 whole.len()
             )));
         }
         Key::parse(&whole).map_err(|e| refuse(e.to_string()))
     }
 
-    /// The path of a key below the prefix; none for keys that no path can name.
+    /// Path of a key below the prefix; `None` for keys that are not valid paths.
     pub(super) fn path(&self, key: &Key) -> Option<ObjectPath> {
         let below = match self.place.prefix.as_str() {
             "" => key.as_ref(),
@@ -91,7 +91,7 @@ impl Bucket {
         ObjectPath::new(below).ok()
     }
 
-    /// The key prefix of a listing.
+    /// Key prefix of a listing.
     pub(super) fn list_prefix(&self, prefix: Option<&ObjectPath>) -> Result<Option<Key>, StorageError> {
         match prefix {
             Some(path) => self.key(path).map(Some),
@@ -102,7 +102,7 @@ impl Bucket {
         }
     }
 
-    /// Limits the time of a call to the caller's remaining time, and names the object in its error.
+    /// Limits a call to the caller's remaining time, and names the object in its error.
     pub(super) async fn within<T>(
         &self,
         key: &Key,
@@ -113,13 +113,14 @@ impl Bucket {
             Ok(done) => done.map_err(|e| self.error(key, &e)),
             Err(_) => {
                 let limit = limit.as_millis();
-                let detail = format!("{} did not answer within {limit} ms, retries included", self.endpoint);
+                let detail = format!("{} did not answer within {limit} ms, including retries", self.endpoint);
                 Err(ErrorKind::Timeout.error(self.object(key), detail))
             }
         }
     }
 
-    /// Version mark of an object: its ETag, or its date and size if the server sends none. Azure's listings leave out the quotes.
+    /// Version mark of an object: its ETag, or its date and size if the server sends none. Azure's listings omit the
+    /// quotes.
     pub(super) fn version_of(&self, meta: &ObjectMeta) -> String {
         match &meta.e_tag {
             Some(tag) if self.place.service == Service::Azure && !tag.starts_with('"') => format!("\"{tag}\""),
@@ -138,26 +139,26 @@ impl Bucket {
             .await
     }
 
-    /// An error with its kind, naming bucket, key and endpoint.
+    /// Creates an error with its kind; it names bucket, key and endpoint.
     pub(super) fn error(&self, key: &Key, error: &object_store::Error) -> StorageError {
         let text = with_causes(error.to_string(), error);
         let status = status(error, &text);
         let said = code_and_message(&text).map_or_else(String::new, |said| format!("; the server says {said}"));
-        // The address of a cloud machine's own credentials, asked when there are no others.
+        // Address that serves a cloud machine's own credentials, used if no others are set.
         let of_machine = ["169.254.16", "metadata.google.internal"];
         let (kind, what) = match status {
             _ if of_machine.iter().any(|at| text.contains(at)) => {
                 (ErrorKind::Denied, self.place.service.credentials().to_owned())
             }
             None if text.contains("invalid peer certificate") => {
-                let hint = "the certificate is of no known authority; name the file of its own in `ca_file`";
+                let hint = "unknown certificate authority; set `ca_file` to its certificate";
                 (ErrorKind::Unavailable, format!("{hint}: {}", without_body(&text)))
             }
             Some(status @ 300..=399) => (
                 ErrorKind::Unavailable,
                 format!(
-                    "it answers {status}, a redirect to another place, which is not followed: credentials would go with \
-                     it; check `endpoint`, `region` and `bucket`"
+                    "it answered {status}, a redirect to another server, which is not followed because it would leak \
+                     credentials; check `endpoint`, `region` and `bucket`"
                 ),
             ),
             Some(404) if text.contains("NoSuchBucket") || text.contains("ContainerNotFound") => (
@@ -167,11 +168,11 @@ impl Bucket {
             Some(404) => (ErrorKind::NotFound, "no such object".to_owned()),
             Some(412) => (
                 ErrorKind::Changed,
-                "the object is no longer the version looked up".to_owned(),
+                "the object is no longer the looked-up version".to_owned(),
             ),
             Some(416) => (
                 ErrorKind::Changed,
-                "the object is shorter than when it was looked up".to_owned(),
+                "the object is shorter than at the look-up".to_owned(),
             ),
             Some(401 | 403) => (
                 ErrorKind::Denied,
@@ -210,18 +211,18 @@ fn without_body(text: &str) -> String {
     text[..end].trim_end_matches([' ', ':']).to_owned()
 }
 
-/// The longest code and message that are repeated, in characters.
+/// Maximum length of a reported code or message, in characters.
 const CODE_CHARS: usize = 64;
 const MESSAGE_CHARS: usize = 200;
-/// Runs of this many characters of keys, tokens and signatures are left out. An access key has 20.
+/// Length from which runs of characters of keys, tokens and signatures are removed. An access key has 20.
 const SECRET_CHARS: usize = 16;
 
-/// `Code (message)` of an error's body, as far as there are any. A body may hold anything: the access key, the session
-/// token, the request as it was signed.
+/// `Code (message)` of an error's body, as far as present. A body may hold secrets: the access key, the session token,
+/// the signed request.
 pub(super) fn code_and_message(body: &str) -> Option<String> {
     let code = element(body, "Code")?;
     let plain = code.len() <= CODE_CHARS && !code.is_empty() && code.bytes().all(|b| b.is_ascii_alphanumeric());
-    let code = if plain { code } else { "a code that is none" };
+    let code = if plain { code } else { "invalid error code" };
     match element(body, "Message").map(without_secrets) {
         Some(message) if !message.is_empty() => Some(format!("{code} ({message})")),
         _ => Some(code.to_owned()),
@@ -259,9 +260,9 @@ pub(super) fn without_secrets(text: &str) -> String {
     short.trim().to_owned()
 }
 
-/// The wait before the first retry; it doubles with each.
+/// Wait before the first retry; it doubles with each.
 const FIRST_BACKOFF: Duration = Duration::from_millis(20);
-/// Time is divided between attempts only down to this: below it a reply that is merely slow would be given up.
+/// Minimum time of an attempt: a shorter one would give up on a merely slow reply.
 const LEAST_ATTEMPT: Duration = Duration::from_millis(100);
 
 /// Retry policy of a GET: the time limit of an attempt, and the waits between attempts.
@@ -269,7 +270,7 @@ const LEAST_ATTEMPT: Duration = Duration::from_millis(100);
 pub(super) struct RetryPolicy {
     /// Time limit of all attempts together.
     pub(super) limit: Duration,
-    /// Time limit of an attempt, without the time for its bytes.
+    /// Time limit of an attempt, excluding the time for its bytes.
     floor: Duration,
     min_bytes_per_s: u64,
     pub(super) retries: u32,
@@ -323,7 +324,7 @@ mod tests {
         assert_eq!(code_and_message("<html>busy</html>"), None);
         assert_eq!(
             code_and_message("<Code>a b</Code>").as_deref(),
-            Some("a code that is none")
+            Some("invalid error code")
         );
     }
 

@@ -1,5 +1,5 @@
-//! Client of S3: endpoint and style, credentials of the environment or of a profile; and the HTTP client of every service. In: the
-//! config. Out: a builder of `object_store`, and a client of reqwest. Sends nothing.
+//! S3 client: endpoint and style, credentials from the environment or a profile; and the HTTP client of every service.
+//! In: the config. Out: a builder of `object_store`, and a client of reqwest. Sends nothing.
 
 use super::BucketConfig;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
@@ -26,7 +26,7 @@ pub(super) fn addressed(
             let profile = Profile::read(file, name)?;
             with_region(with_keys(builder, &profile), profile)
         }
-        None if config.profile.is_some() => return Err("`profile` names one in `credentials_file`: set both".into()),
+        None if config.profile.is_some() => return Err("`profile` requires `credentials_file`: set both".into()),
         None => with_environment(builder, config.anonymous),
     };
     if let Some(region) = &config.region {
@@ -41,7 +41,7 @@ pub(super) fn addressed(
         } else {
             text(endpoint)
         };
-        // Otherwise the environment's S3 endpoint would take precedence over the general endpoint.
+        // Otherwise the environment's S3 endpoint would override the general endpoint.
         builder = builder
             .with_config(AmazonS3ConfigKey::S3Endpoint, &endpoint)
             .with_endpoint(endpoint);
@@ -49,7 +49,7 @@ pub(super) fn addressed(
     Ok(builder.with_skip_signature(config.anonymous))
 }
 
-/// Adds values of the AWS profile that the environment leaves out.
+/// Adds values from the AWS profile that the environment lacks.
 fn with_environment(builder: AmazonS3Builder, anonymous: bool) -> AmazonS3Builder {
     let missing = |key| builder.get_config_value(&key).is_none();
     let sources = [
@@ -87,23 +87,23 @@ fn with_region(builder: AmazonS3Builder, profile: Profile) -> AmazonS3Builder {
     }
 }
 
-/// Checks an endpoint. The error does not repeat it where it may hold a secret.
+/// Checks an endpoint. The error omits the endpoint if it may hold a secret.
 pub(super) fn checked(endpoint: &str, allow_http: bool) -> Result<Url, String> {
-    let url = Url::parse(endpoint)
-        .map_err(|error| format!("endpoint is no URL ({error}); it begins with https:// or http://"))?;
+    let url =
+        Url::parse(endpoint).map_err(|error| format!("invalid endpoint URL ({error}); use https:// or http://"))?;
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("endpoint holds credentials; put them into the AWS environment instead".to_owned());
+        return Err("endpoint contains credentials; use the AWS environment instead".to_owned());
     }
     if url.query().is_some() || url.fragment().is_some() {
-        return Err("endpoint goes on after its path; leave out what begins with `?` or `#`".to_owned());
+        return Err("endpoint has a query or fragment; remove the part from `?` or `#` on".to_owned());
     }
     match url.scheme() {
         "https" => Ok(url),
         "http" if allow_http => Ok(url),
         "http" => Err(format!(
-            "endpoint `{endpoint}` is plain HTTP; set `allow_http = true` if that is meant"
+            "endpoint `{endpoint}` is plain HTTP; use https:// or set `allow_http = true`"
         )),
-        _ => Err("endpoint is no URL of a server; it begins with https:// or http://".to_owned()),
+        _ => Err("endpoint is not a server URL; use https:// or http://".to_owned()),
     }
 }
 
@@ -117,29 +117,31 @@ pub(super) fn is_local(endpoint: &Url) -> bool {
     name.is_some_and(|name| name == "localhost" || name.ends_with(".localhost"))
 }
 
-/// The endpoint with the bucket before its host.
+/// Endpoint with the bucket prepended to its host.
 fn with_bucket(endpoint: &Url, bucket: &str) -> Result<String, String> {
     let Some(name) = endpoint.domain() else {
         return Err(format!(
-            "`virtual_host` puts the bucket before the host's name, and endpoint `{endpoint}` has only an address"
+            "`virtual_host` requires a host name, but endpoint `{endpoint}` has an IP address"
         ));
     };
     let mut with_bucket = endpoint.clone();
     with_bucket
         .set_host(Some(&format!("{bucket}.{name}")))
-        .map_err(|error| format!("`virtual_host` makes no host's name of bucket `{bucket}` ({error})"))?;
+        .map_err(|error| {
+            format!("bucket `{bucket}` is not valid in a host name, as `virtual_host` requires ({error})")
+        })?;
     Ok(text(&with_bucket))
 }
 
-/// The longest wait for a TCP and TLS connection.
+/// Time limit of a TCP and TLS connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
-/// Idle connections kept beyond `concurrency`, for hedges and for calls other than reads.
+/// Idle connections kept besides `concurrency`, for hedges and for calls other than reads.
 const SPARE_CONNECTIONS: usize = 4;
-/// Redirects within the endpoint that are followed.
+/// Maximum redirects followed, within the endpoint.
 const REDIRECTS: usize = 4;
 
-/// Builds a client; each call may take `limit`. A `local` client resolves every name to this machine. A `plain` client may speak HTTP
-/// without TLS, as sources of credentials do that only this machine reaches.
+/// Builds a client; each call may take `limit`. A `local` client resolves every name to this machine. A `plain` client
+/// may use plain HTTP, like sources of credentials that only this machine reaches.
 pub(super) fn client(config: &BucketConfig, limit: Duration, local: bool, plain: bool) -> Result<Client, String> {
     let idle = usize::try_from(config.concurrency).unwrap_or(usize::MAX);
     let builder = Client::builder()
@@ -167,27 +169,28 @@ fn certificates(config: &BucketConfig) -> Result<Vec<Certificate>, String> {
     let pem = std::fs::read(file).map_err(|e| wrong(e.to_string()))?;
     let certificates = Certificate::from_pem_bundle(&pem).map_err(|e| wrong(e.to_string()))?;
     if certificates.is_empty() {
-        return Err(wrong("holds no PEM certificate".into()));
+        return Err(wrong("contains no PEM certificate".into()));
     }
     Ok(certificates)
 }
 
-/// Follows a redirect only to the same scheme, host and port: a request's headers hold its session token and signature.
+/// Follows a redirect only to the same scheme, host and port, because a request's headers hold its session token and
+/// signature.
 fn within_the_endpoint(attempt: Attempt<'_>) -> reqwest::redirect::Action {
     let first = attempt.previous().first().map(Url::origin);
     if first == Some(attempt.url().origin()) && attempt.previous().len() <= REDIRECTS {
         attempt.follow()
     } else {
-        // The redirect itself is the reply, and becomes an error that names it.
+        // The redirect becomes the reply, and then an error that names it.
         attempt.stop()
     }
 }
 
-/// Resolves names with the system's resolver, in random order, so that connections spread over the addresses of a name.
+/// Resolves names with the system's resolver, in random order, so that connections spread over a name's addresses.
 #[derive(Debug)]
 struct Resolver {
-    /// Every name is this machine: for names below `localhost`, which are reserved for it (RFC 6761) but which few
-    /// resolvers know.
+    /// If true, resolves every name to this machine: names below `localhost` are reserved for it (RFC 6761), but few
+    /// resolvers know them.
     local: bool,
 }
 
@@ -207,9 +210,9 @@ impl Resolve for Resolver {
     }
 }
 
-/// An AWS profile's settings, which `object_store` does not read. Static keys only: a profile's other services (single
-/// sign-on, assumed roles, credential processes) are supported only through the environment variables that they can set.
-/// Debug output shows no secrets.
+/// Settings of an AWS profile, which `object_store` does not read. Only static keys: single sign-on, assumed roles and
+/// credential processes are supported only through the environment variables that they can set. Debug output shows no
+/// secrets.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(super) struct Profile {
     pub(super) access_key_id: Option<String>,
@@ -227,7 +230,7 @@ impl fmt::Debug for Profile {
 }
 
 impl Profile {
-    /// Profile that the environment names, or `default`. Missing files and profiles count as empty.
+    /// Loads the profile named in the environment, or `default`. Missing files and profiles count as empty.
     pub(super) fn load() -> Self {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let name = variable("AWS_PROFILE").and_then(|name| name.into_string().ok());
@@ -243,13 +246,13 @@ impl Profile {
         Self::parse(&credentials, &config, name.as_deref().unwrap_or("default"))
     }
 
-    /// A profile of a credentials file, which must have its keys.
+    /// Reads a profile of a credentials file, which must have its keys.
     pub(super) fn read(file: &Path, name: &str) -> Result<Self, String> {
         let text = std::fs::read_to_string(file).map_err(|e| format!("`credentials_file` {}: {e}", file.display()))?;
         let profile = Self::parse(&text, "", name);
         if profile.access_key_id.is_none() || profile.secret_access_key.is_none() {
             return Err(format!(
-                "`credentials_file` {} has no keys of a profile `{name}`",
+                "`credentials_file` {} has no keys for profile `{name}`",
                 file.display()
             ));
         }
@@ -258,7 +261,7 @@ impl Profile {
 
     /// Reads a profile from both files; the credentials file takes precedence.
     fn parse(credentials: &str, config: &str, name: &str) -> Self {
-        // In the config file, all profiles but `default` have a word before their name.
+        // In the config file, the sections of all profiles but `default` are named `profile NAME`.
         let mut keys = section(config, &format!("profile {name}"));
         keys.extend(section(config, name));
         keys.extend(section(credentials, name));
@@ -272,7 +275,7 @@ impl Profile {
     }
 }
 
-/// The keys of `[name]`. Lines that are no `key = value` are passed over.
+/// Keys of section `[name]`. Lines that are not `key = value` are skipped.
 fn section<'t>(text: &'t str, name: &str) -> HashMap<&'t str, &'t str> {
     let mut inside = false;
     let mut keys = HashMap::new();
@@ -299,11 +302,11 @@ mod tests {
         assert!(checked("https://s3.example.com", false).is_ok());
         for (endpoint, word) in [
             ("http://127.0.0.1:9000", "allow_http"),
-            ("127.0.0.1:9000", "no URL"),
-            ("localhost:9000", "no URL"),
+            ("127.0.0.1:9000", "URL"),
+            ("localhost:9000", "URL"),
             ("https://", "empty host"),
             ("https://host:99999", "port"),
-            ("https://[::1", "no URL"),
+            ("https://[::1", "URL"),
             ("https://host/?x=1", "`?`"),
         ] {
             let error = checked(endpoint, false).unwrap_err();

@@ -1,7 +1,7 @@
-//! Read of a range of one version, over as many attempts as needed. In: a range and the memory for it. Out: its bytes,
-//! in place, and their cost. An attempt that breaks off or stalls leaves the bytes that arrived, and the next attempt
-//! continues behind them under the same ETag. So no byte is requested twice, and no byte of another version is
-//! accepted. No attempt, and no wait between attempts, outlives the caller's deadline.
+//! Read of a range of one version, with retries. In: a range and the memory for it. Out: its bytes, in place, and their
+//! cost. The bytes of a broken or stalled attempt are kept, and the next attempt continues after them under the same
+//! ETag. So no byte is requested twice, and no byte of another version is accepted. No attempt, and no wait between
+//! attempts, outlives the caller's deadline.
 
 use super::attempts::{self, Attempts};
 use super::bucket::Bucket;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// Range of a version to read.
 pub(super) struct Wanted<'a> {
     pub(super) key: &'a Key,
-    /// Version that every reply must have: the first reply's if the object was not looked up.
+    /// Version that every reply must have. If the object was not looked up, the first reply sets it.
     pub(super) version: &'a OnceLock<String>,
     /// Size that the object must have, if it was not looked up.
     pub(super) size: Option<u64>,
@@ -30,8 +30,8 @@ pub(super) struct Wanted<'a> {
 }
 
 impl Bucket {
-    /// Reads a range into `into`, whose capacity must be the range's length. The cost has no times; its requests
-    /// include hedges, and its bytes those that were asked for by a hedge that lost.
+    /// Reads a range into `into`, whose capacity must be the range's length. The cost has no times. It includes hedged
+    /// requests, and the bytes requested by losing hedges.
     pub(super) async fn get(
         &self,
         wanted: Wanted<'_>,
@@ -80,18 +80,19 @@ impl Bucket {
                     return Err(self.gone_or(key, failure).await);
                 }
                 let asked = asked.map_or_else(String::new, |asked| {
-                    format!("; it asked to be left alone for {} s", asked.as_secs())
+                    format!("; it asked to retry after {} s", asked.as_secs())
                 });
                 let (said, tried, got) = (failure.detail(), retries.given_up(), into.len());
                 let detail = format!("{said}{asked}; {tried} with {got} of {len} bytes");
                 return Err(failure.kind().error(failure.object(), detail));
             };
-            tracing::debug!("retried from byte {} on: {failure}", range.start + into.len() as u64);
+            tracing::debug!("retrying from byte {}: {failure}", range.start + into.len() as u64);
             tokio::time::sleep(wait).await;
         }
     }
 
-    /// The failure, or that the object is gone: to Azure's emulator a missing object is one of another version.
+    /// Returns `failure`, or `NotFound` if the object is gone: Azure's emulator reports a missing object as another
+    /// version.
     async fn gone_or(&self, key: &Key, failure: StorageError) -> StorageError {
         if self.place.service != Service::Azure || failure.kind() != ErrorKind::Changed {
             return failure;
@@ -102,12 +103,9 @@ impl Bucket {
         }
     }
 
-    /// The time was over before a GET could be sent.
+    /// Error if the time ends before a GET is sent.
     pub(super) fn busy(&self, key: &Key) -> StorageError {
-        let detail = format!(
-            "{}: no slot for a GET came free in time; see `concurrency`",
-            self.endpoint
-        );
+        let detail = format!("{}: no free slot for a GET in time; raise `concurrency`", self.endpoint);
         ErrorKind::Timeout.error(self.object(key), detail)
     }
 
@@ -130,27 +128,30 @@ impl Bucket {
             range: Some(rest.into()),
             ..GetOptions::default()
         };
-        // A weak tag never matches under If-Match; then the reply's tag below has to do.
+        // A weak tag never matches under If-Match; then only the reply's tag is checked below.
         options.if_match = version.get().filter(|version| version.starts_with('"')).cloned();
         options.extensions.insert(attempts.clone());
         let hedging = self.hedging.as_ref();
         let result = reply(hedging, &self.reads, key, options, (missing, attempts)).await;
         let result = result.map_err(|e| self.error(key, &e))?;
         if let Some(size) = size.filter(|size| *size != result.meta.size) {
-            let detail = format!("{}: it has {} bytes and not {size}", self.endpoint, result.meta.size);
+            let detail = format!(
+                "{}: object has {} bytes instead of {size}",
+                self.endpoint, result.meta.size
+            );
             return Err(ErrorKind::Corrupt.error(self.object(key), detail));
         }
         let found = self.version_of(&result.meta);
         let version = version.get_or_init(|| found.clone());
         if found != *version {
-            let detail = format!("{} has version {found}, not {version}", self.endpoint);
+            let detail = format!("{} has version {found} instead of {version}", self.endpoint);
             return Err(ErrorKind::Changed.error(self.object(key), detail));
         }
         let mut body = result.into_stream();
         while let Some(chunk) = body.next().await {
             let chunk = chunk.map_err(|e| self.error(key, &e))?;
             let unexpected = || {
-                let detail = format!("{} sent more than was asked for", self.endpoint);
+                let detail = format!("{} sent more bytes than requested", self.endpoint);
                 ErrorKind::Unavailable.error(self.object(key), detail)
             };
             missing = missing.checked_sub(chunk.len() as u64).ok_or_else(unexpected)?;

@@ -1,9 +1,9 @@
-//! Hedged GETs. In: a GET, and latencies of first bytes. Out: its reply, or that of a second GET sent within the
-//! allowance, whichever begins first; and the cost of the other GET.
+//! Hedged GETs. In: a GET, and latencies of first bytes. Out: the reply that starts first, either its own or that of a
+//! second GET sent within the allowance; and the cost of the other GET.
 //!
-//! A losing GET costs like any other, so it is counted, with all bytes that it requested. A small reply is read to its
-//! end in the background: its connection stays usable for the next GET. A large reply is cut off, and its count is then
-//! an upper bound: the bytes not yet sent by then are unknown.
+//! A losing GET is counted like any other, with all bytes that it requested. A small reply is read to its end in the
+//! background, so that its connection stays usable for the next GET. A large reply is cancelled; its count is then an
+//! upper bound, because the number of unsent bytes is unknown.
 
 use super::attempts::Attempts;
 use crate::{ErrorKind, StorageError};
@@ -15,11 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Replies that the quantile is taken over.
+/// Number of replies from which the quantile is computed.
 const WINDOW: usize = 256;
-/// Replies seen before the first hedge.
+/// Minimum replies before the first hedge.
 const WARM: u64 = 32;
-/// Replies between two computations of the quantile.
+/// Number of replies between two computations of the quantile.
 const EVERY: u64 = 16;
 
 /// Hedging state of a bucket.
@@ -27,19 +27,19 @@ const EVERY: u64 = 16;
 pub(super) struct Hedging {
     quantile: f64,
     max_share: f64,
-    /// The latest waits for a first byte, in microseconds, as a ring.
+    /// Latest waits for a first byte, in microseconds, as a ring.
     recent: Mutex<Vec<u64>>,
     replies: AtomicU64,
-    /// Wait in microseconds; 0 until it is known.
+    /// Wait in microseconds; 0 until known.
     delay_us: AtomicU64,
     sent: AtomicU64,
     hedged: AtomicU64,
 }
 
 impl Hedging {
-    /// Hedging as configured; none without a quantile.
+    /// Creates hedging as configured; `None` without a quantile.
     pub(super) fn new(bucket: &str, quantile: Option<f64>, max_share: f64) -> Result<Option<Self>, StorageError> {
-        let invalid = |what: &str| ErrorKind::Invalid.error(bucket, format!("`{what}` must lie between 0 and 1"));
+        let invalid = |what: &str| ErrorKind::Invalid.error(bucket, format!("`{what}` must be between 0 and 1"));
         if !(0.0..=1.0).contains(&max_share) {
             return Err(invalid("hedge_max_share"));
         }
@@ -58,7 +58,7 @@ impl Hedging {
         }))
     }
 
-    /// Counts a GET and returns the wait before a second GET; `None` while too few reply times are known.
+    /// Counts a GET and returns the wait before a second GET; `None` if too few reply times are known.
     pub(super) fn begin(&self) -> Option<Duration> {
         self.sent.fetch_add(1, Ordering::Relaxed);
         match self.delay_us.load(Ordering::Relaxed) {
@@ -76,7 +76,7 @@ impl Hedging {
             .is_ok()
     }
 
-    /// A reply began after this long.
+    /// Records the time to the first byte of a reply.
     pub(super) fn record(&self, first_byte: Duration) {
         let us = u64::try_from(first_byte.as_micros()).unwrap_or(u64::MAX).max(1);
         let mut recent = self.recent.lock();
@@ -84,7 +84,7 @@ impl Hedging {
         if recent.len() < WINDOW {
             recent.push(us);
         } else {
-            // Below WINDOW, so it fits.
+            // Smaller than WINDOW, so it fits.
             recent[(nth % WINDOW as u64) as usize] = us;
         }
         if nth + 1 >= WARM && (nth + 1).is_multiple_of(EVERY) {
@@ -123,7 +123,7 @@ pub(super) async fn reply(
         Some(delay) => match select(first, Box::pin(tokio::time::sleep(delay))).await {
             Either::Left((result, _)) => result,
             Either::Right(((), mut first)) => match poll_immediate(&mut first).await {
-                // The reply came as the wait ended.
+                // The reply arrived as the wait ended.
                 Some(result) => result,
                 None if hedging.allow() => race(first, send(store, key, options), bytes, attempts).await,
                 None => first.await,
@@ -141,7 +141,7 @@ fn send(store: &Arc<dyn ObjectStore>, key: &Key, options: GetOptions) -> Sent {
     Box::pin(async move { store.get_opts(&key, options).await })
 }
 
-/// Returns the first reply that is not an error. A failed GET leaves the result to the other GET.
+/// Returns the first reply that is not an error. If one GET fails, the other decides.
 async fn race(first: Sent, second: Sent, bytes: u64, attempts: &Attempts) -> object_store::Result<GetResult> {
     let hedge = attempts.clone();
     let second: Sent = Box::pin(async move {
@@ -149,12 +149,12 @@ async fn race(first: Sent, second: Sent, bytes: u64, attempts: &Attempts) -> obj
         second.await
     });
     let before = attempts.lock().requests;
-    // The second GET is polled first, so that it goes out whatever happens to the first meanwhile.
+    // The second GET is polled first, so that it is sent even if the first ends meanwhile.
     let (reply, loser) = match select(second, first).await {
         Either::Left((Err(_), other)) | Either::Right((Err(_), other)) => return other.await,
         Either::Left((reply, loser)) | Either::Right((reply, loser)) => (reply, loser),
     };
-    // A GET that never went out costs nothing, and does not go out any more.
+    // A GET that was never sent costs nothing, and is not sent any more.
     if attempts.lock().requests == before {
         attempts.lock().hedges -= 1;
         return reply;
@@ -163,7 +163,7 @@ async fn race(first: Sent, second: Sent, bytes: u64, attempts: &Attempts) -> obj
     if bytes <= DRAINED_BYTES {
         tokio::spawn(tokio::time::timeout(DRAIN_LIMIT, async move {
             if let Ok(reply) = loser.await {
-                // No caller wants them.
+                // No caller wants these bytes.
                 let _ = reply.bytes().await;
             }
         }));

@@ -9,11 +9,11 @@ use object_store::path::Path as Key;
 use object_store::{MultipartUpload, ObjectStoreExt, PutPayload, PutResult};
 use std::sync::Arc;
 
-/// S3's least size of a part that is not the last.
+/// S3's minimum size of a part, except the last.
 const MIN_PART_BYTES: u64 = 5 << 20;
-/// S3's most parts of an upload.
+/// S3's maximum number of parts of an upload.
 const MAX_PARTS: u64 = 10_000;
-/// Parts in memory and on their way at a time.
+/// Maximum parts in memory and in flight.
 const PARTS_IN_FLIGHT: usize = 4;
 
 /// Writes an object and returns its size and, if the server sends it, its ETag.
@@ -38,7 +38,7 @@ pub(super) async fn put(
     Ok((size, result.e_tag))
 }
 
-/// A multipart upload that is aborted when it is dropped before its end.
+/// Multipart upload that is aborted if it is dropped before its end.
 struct Upload {
     bucket: Arc<Bucket>,
     key: Key,
@@ -46,8 +46,8 @@ struct Upload {
 }
 
 impl Upload {
-    /// Begins an upload on its own task. If the caller goes away meanwhile, the task still receives the upload's id and
-    /// drops the upload, which aborts it.
+    /// Starts an upload on its own task. If the caller goes away, the task still receives the upload's id and drops the
+    /// upload, which aborts it.
     async fn begin(bucket: Arc<Bucket>, key: Key) -> Result<Self, StorageError> {
         let name = key.to_string();
         let begun = tokio::spawn(async move {
@@ -94,9 +94,9 @@ impl Drop for Upload {
         let (bucket, key) = (Arc::clone(&self.bucket), self.key.clone());
         runtime.spawn(async move {
             match bucket.within(&key, upload.abort()).await {
-                // The last call completed the upload, although its answer was lost.
+                // The last call completed the upload, but its reply was lost.
                 Err(e) if e.kind() == ErrorKind::NotFound => {}
-                Err(e) => tracing::warn!("an upload stays behind unfinished: {e}"),
+                Err(e) => tracing::warn!("cannot abort an unfinished upload: {e}"),
                 Ok(()) => {}
             }
         });

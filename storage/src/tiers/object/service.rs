@@ -1,7 +1,7 @@
-//! Services that hold buckets: AWS and whatever speaks S3, Google Cloud Storage, Azure Blob Storage. In: a config. Out: the bucket that
-//! it names, and two clients of `object_store` over one pool of connections: one for reads, which does not retry, and one that retries
-//! for all other calls. Credentials come from the config and, for keys that it leaves out, from the service's usual environment, files
-//! and metadata servers. Sends nothing.
+//! Object storage services: AWS and compatible servers, Google Cloud Storage, Azure Blob Storage. In: a config. Out:
+//! the bucket that it names, and two clients of `object_store` over one pool of connections: one for reads, which does
+//! not retry, and one that retries for all other calls. Credentials come from the config and, for missing keys, from
+//! the service's usual environment, files and metadata servers. Sends nothing.
 
 use super::BucketConfig;
 use super::attempts::CountingConnector;
@@ -25,7 +25,7 @@ pub(crate) enum Service {
 impl Service {
     const ALL: [Self; 3] = [Self::S3, Self::Google, Self::Azure];
 
-    /// The kind of tier, in results and metrics.
+    /// Kind of tier, in results and metrics.
     pub(crate) const fn kind(self) -> &'static str {
         match self {
             Self::S3 => "s3",
@@ -42,7 +42,7 @@ impl Service {
         }
     }
 
-    /// The service where no endpoint is set.
+    /// Default name of the endpoint in messages.
     pub(super) const fn endpoint(self) -> &'static str {
         match self {
             Self::S3 => "AWS",
@@ -51,7 +51,7 @@ impl Service {
         }
     }
 
-    /// Advice where no credentials are found.
+    /// Error and advice if no credentials are found.
     pub(super) const fn credentials(self) -> &'static str {
         match self {
             Self::S3 => "no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or `anonymous = true`",
@@ -71,12 +71,12 @@ impl Service {
 pub(super) struct Place {
     pub(super) service: Service,
     pub(super) bucket: String,
-    /// Without slashes at its ends; empty for the whole bucket.
+    /// Key prefix without slashes at its ends; empty for the whole bucket.
     pub(super) prefix: String,
 }
 
 impl Place {
-    /// Reads `url`, or `bucket` and `prefix`.
+    /// Parses `url`, or `bucket` and `prefix`.
     pub(super) fn of(config: &BucketConfig) -> Result<Self, StorageError> {
         let invalid = |what: String| Err(ErrorKind::Invalid.error("tier", what));
         let (service, bucket, prefix) = match (&config.url, &config.bucket) {
@@ -86,21 +86,21 @@ impl Place {
                 config.prefix.as_deref().unwrap_or_default(),
             ),
             (Some(_), _) if config.bucket.is_some() || config.prefix.is_some() => {
-                return invalid("`url` holds bucket and prefix: leave out `bucket` and `prefix`".to_owned());
+                return invalid("`url` already includes bucket and prefix: remove `bucket` and `prefix`".to_owned());
             }
             (Some(url), _) => {
                 let Some((service, rest)) = Service::ALL.into_iter().find_map(|service| {
                     let rest = url.strip_prefix(service.scheme())?.strip_prefix("://")?;
                     Some((service, rest))
                 }) else {
-                    return invalid(format!("`url` is `{url}`: it begins with s3://, gs:// or az://"));
+                    return invalid(format!("invalid `url`: `{url}`; use s3://, gs:// or az://"));
                 };
                 let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
                 (service, bucket, prefix)
             }
             (None, None) => {
                 return invalid(
-                    "no bucket: set `url = \"s3://BUCKET/PREFIX\"` (or gs://, az://), or `bucket`".to_owned(),
+                    "missing bucket: set `url = \"s3://BUCKET/PREFIX\"` (or gs://, az://), or `bucket`".to_owned(),
                 );
             }
         };
@@ -110,7 +110,7 @@ impl Place {
             prefix: prefix.trim_matches('/').to_owned(),
         };
         if place.bucket.is_empty() {
-            return invalid(format!("{place}: no bucket is named"));
+            return invalid(format!("{place}: missing bucket name"));
         }
         for (key, is_set, only) in [
             ("region", config.region.is_some(), Service::S3),
@@ -120,7 +120,7 @@ impl Place {
         ] {
             if is_set && service != only {
                 return invalid(format!(
-                    "`{key}` is for {}:// only, and the bucket is {place}",
+                    "`{key}` is only for {}://, but the bucket is {place}",
                     only.scheme()
                 ));
             }
@@ -136,18 +136,17 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// The clients of a bucket.
 pub(super) struct Clients {
-    /// For listings, look-ups, writes.
+    /// Client for listings, look-ups and writes.
     pub(super) store: Arc<dyn ObjectStore>,
-    /// For reads, whose retries are not `object_store`'s.
+    /// Client for reads, which the tier itself retries.
     pub(super) reads: Arc<dyn ObjectStore>,
 }
 
 /// Builds both clients.
 pub(super) fn build(config: &BucketConfig, place: &Place) -> Result<Clients, String> {
     let limit = Duration::from_millis(config.timeout_ms.max(1));
-    // The defaults of object_store, 10 retries within 180 s, are far past any request's deadline.
+    // The defaults of object_store, 10 retries within 180 s, far exceed any request's deadline.
     let retry = RetryConfig {
         max_retries: usize::try_from(config.retries).unwrap_or(usize::MAX),
         retry_timeout: limit,
@@ -225,7 +224,7 @@ fn google(config: &BucketConfig, place: &Place, endpoint: Option<&Url>) -> Googl
         builder = builder.with_application_credentials(file.to_string_lossy());
     }
     if config.anonymous {
-        // Writes ask for a token even then.
+        // Writes require a token even then.
         let bearer = String::new();
         builder = builder.with_credentials(Arc::new(StaticCredentialProvider::new(GcpCredential { bearer })));
     }
@@ -247,7 +246,7 @@ fn azure(config: &BucketConfig, place: &Place, endpoint: Option<&Url>) -> Result
         builder = builder.with_access_key(key.trim());
     }
     if builder.get_config_value(&AzureConfigKey::AccountName).is_none() {
-        return Err("no storage account: set `account`, or AZURE_STORAGE_ACCOUNT_NAME".to_owned());
+        return Err("missing storage account: set `account`, or AZURE_STORAGE_ACCOUNT_NAME".to_owned());
     }
     if let Some(endpoint) = endpoint {
         builder = builder.with_endpoint(client::text(endpoint));
@@ -314,14 +313,14 @@ mod tests {
         for (toml, words) in [
             ("", "set `url"),
             ("url = 'http://b'", "s3://, gs:// or az://"),
-            ("url = 'gs://'", "no bucket is named"),
-            ("url = 's3://b'\nbucket = 'b'", "leave out `bucket`"),
+            ("url = 'gs://'", "missing bucket name"),
+            ("url = 's3://b'\nbucket = 'b'", "remove `bucket`"),
             (
                 "url = 'gs://b'\nregion = 'eu'",
-                "`region` is for s3:// only, and the bucket is gs://b",
+                "`region` is only for s3://, but the bucket is gs://b",
             ),
             ("url = 'az://b'\nvirtual_host = true", "`virtual_host`"),
-            ("bucket = 'b'\naccount = 'a'", "`account` is for az:// only"),
+            ("bucket = 'b'\naccount = 'a'", "`account` is only for az://"),
         ] {
             let error = place(toml).unwrap_err();
             assert!(error.contains(words), "{toml}: {error}");

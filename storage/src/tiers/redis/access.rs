@@ -1,4 +1,4 @@
-//! Address, login and TLS of a key-value store. In: its configuration, and the password where a key says that it is.
+//! Address, login and TLS of a key-value store. In: its configuration, and the password from the configured source.
 //! Out: checked values. Connects to nothing.
 
 use super::RedisConfig;
@@ -18,12 +18,12 @@ impl RedisConfig {
         ErrorKind::Invalid.error(self.url_without_secrets(), what)
     }
 
-    /// The address for errors: all behind the last `@`, since a password may stand before it.
+    /// Address for errors: the part after the last `@`, since a password may precede it.
     fn url_without_secrets(&self) -> &str {
         self.url.rsplit('@').next().unwrap_or_default()
     }
 
-    /// The server's address, and true for TLS. No key may be zero.
+    /// Returns the server's address, and true for TLS. Checks that no key is zero.
     pub(super) fn checked_address(&self) -> Result<(String, bool), StorageError> {
         let keys = [
             ("rows_per_key", u64::from(self.rows_per_key)),
@@ -36,11 +36,11 @@ impl RedisConfig {
         check_not_zero(self.url_without_secrets(), &keys)?;
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if self.prefix.is_empty() || self.prefix.len() > 64 || !self.prefix.chars().all(plain) {
-            // A brace would put all keys of a cluster on one node.
+            // A brace would place all keys of a cluster on one node.
             return Err(self.invalid("invalid `prefix`: use at most 64 letters, digits, `-`, `_` and `.`"));
         }
         if self.url.contains('@') {
-            let what = "`url` holds a user or a password: set `username`, and `password_env` or `password_file`";
+            let what = "`url` contains a user or password: set `username`, and `password_env` or `password_file`";
             return Err(self.invalid(what));
         }
         let (rest, is_tls) = match self.url.split_once("://") {
@@ -61,7 +61,7 @@ impl RedisConfig {
             (Some(_), Some(_)) => return Err(self.invalid("set either `password_env` or `password_file`, not both")),
             (Some(name), None) => Some(std::env::var(name).map_err(|_| {
                 self.invalid(format!(
-                    "environment variable `{name}` of `password_env` is not set, or no text: export it"
+                    "environment variable `{name}` of `password_env` is not set or not UTF-8: export it"
                 ))
             })?),
             (None, Some(file)) => Some(std::fs::read_to_string(file).map_err(|e| at(file, "`password_file`", &e))?),
@@ -82,7 +82,7 @@ impl RedisConfig {
         Ok(login)
     }
 
-    /// TLS that trusts `ca_file`, or else the system's roots.
+    /// TLS connector that trusts `ca_file`, or the system's roots.
     pub(super) fn tls(&self) -> Result<TlsConnector, StorageError> {
         let mut roots = RootCertStore::empty();
         match &self.ca_file {
@@ -97,11 +97,13 @@ impl RedisConfig {
             }
         }
         if roots.is_empty() {
-            return Err(self.invalid("no certificate to trust: name a file of the server's authority in `ca_file`"));
+            return Err(
+                self.invalid("no trusted certificates: set `ca_file` to the certificate of the server's authority")
+            );
         }
         let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()
-            .map_err(|e| self.invalid(format!("no TLS: {e}")))?
+            .map_err(|e| self.invalid(format!("cannot set up TLS: {e}")))?
             .with_root_certificates(roots)
             .with_no_client_auth();
         Ok(TlsConnector::from(Arc::new(config)))
@@ -109,7 +111,7 @@ impl RedisConfig {
 }
 
 fn at(file: &Path, key: &str, error: &dyn std::fmt::Display) -> StorageError {
-    let what = format!("cannot use the file of {key}: {error}");
+    let what = format!("cannot read file of {key}: {error}");
     ErrorKind::Invalid.error(file.display(), what)
 }
 

@@ -1,13 +1,13 @@
 //! Tier over a key-value store: Redis, Valkey, KeyDB, ElastiCache, MemoryDB.
 //!
 //! In: object paths and ranges. Out: bytes of the version that was looked up. The hash `{PREFIX}:objects` has each
-//! object's mark (`version.rs`) by its path; each chunk of an object is the value of a key of its own, which the version is
-//! part of. So a read asks for values alone, by `MGET`, and bytes of two versions are never mixed: the keys of a version
-//! that was replaced are gone, and that is [`ErrorKind::Changed`].
+//! object's mark (`version.rs`) by its path. Each chunk of an object is the value of its own key, which includes the
+//! version. So a read requests only values, by `MGET`, and never mixes versions: the keys of a replaced version are
+//! gone, which is [`ErrorKind::Changed`].
 //!
-//! Costs: a request is all that is sent to one node at once, whatever the number of its keys: it is one round trip, and
-//! nothing is paid by the command. `wire_bytes` are the bytes of the values. `queue` is the wait for one of `concurrency`
-//! slots, `device` the time from sending to the last reply, retries included, `copy` the time to join values.
+//! Costs: a request is everything sent to one node at once, regardless of the number of keys: it is one round trip, and
+//! commands have no price. `wire_bytes` are the bytes of the values. `queue` is the wait for one of `concurrency`
+//! slots, `device` the time from sending to the last reply, including retries, `copy` the time to join values.
 
 use crate::limits::{Listing, buffer_for, check_ranges};
 use crate::unreported::PendingCost;
@@ -31,22 +31,22 @@ mod version;
 
 pub use config::RedisConfig;
 
-/// Entries of a hash asked for at once, and the maximum bytes of their reply. An entry is a path and a mark.
+/// Entries of a hash requested at a time. An entry is a path and a mark.
 const SCANNED: u32 = 1000;
 const SCAN_BYTES: u64 = 16 << 20;
 /// Maximum bytes of a mark, of a record, or of a script's reply.
 const ENTRY_BYTES: u64 = 4 << 10;
 
-/// A key-value store.
+/// Tier over a key-value store.
 pub struct RedisTier {
     link: Arc<Link>,
 }
 
 impl RedisTier {
-    /// Connects to the store, so that a wrong address or password shows now, and finds the nodes of a cluster.
+    /// Connects to the store, so that a wrong address or password fails now, and finds the nodes of a cluster.
     ///
     /// # Errors
-    /// Config that contradicts itself, a store that does not answer, or one that refuses the user.
+    /// Fails if the config is inconsistent, or if the store does not answer or refuses the user.
     pub async fn connect(config: &RedisConfig) -> Result<Self, StorageError> {
         let link = Arc::new(Link::new(config)?);
         let tier = Self { link };
@@ -58,7 +58,7 @@ impl RedisTier {
         Ok(tier)
     }
 
-    /// Runs a single command that is no read.
+    /// Runs a single command other than a read.
     async fn one(&self, object: &str, command: Command) -> Result<Value, StorageError> {
         let mut replies = self.link.run_all(object, &[command]).await?;
         Ok(replies.pop().unwrap_or(Value::Nil))
@@ -68,7 +68,7 @@ impl RedisTier {
         &self.link.config.prefix
     }
 
-    /// An object's name in errors.
+    /// Name of an object in errors.
     fn name(&self, path: &ObjectPath) -> String {
         format!("{}/{path}", self.link.url())
     }
@@ -77,19 +77,19 @@ impl RedisTier {
         kind.error(self.name(path), what)
     }
 
-    /// A command about the hashes.
+    /// Creates a command on the hashes.
     fn of_hashes(&self, name: &str, brings: u64) -> Command {
         command(name, self.link.slot(self.prefix().as_bytes()), brings)
     }
 
-    /// The version that a path has now.
+    /// Current version of a path.
     async fn look_up(&self, path: &ObjectPath) -> Result<Version, StorageError> {
         let mut get = self.of_hashes("HGET", ENTRY_BYTES);
         get.cmd.arg(hashes(self.prefix()).0).arg(path.as_str());
         match self.one(&self.name(path), get).await? {
             Value::Nil => Err(self.error(ErrorKind::NotFound, path, "no such object")),
             mark => text(&mark).and_then(Version::parse).ok_or_else(|| {
-                let what = "its entry is none of this tier; another program may use the same `prefix`";
+                let what = "its entry was not written by this tier; another program may use the same `prefix`";
                 self.error(ErrorKind::Corrupt, path, what)
             }),
         }
@@ -98,8 +98,8 @@ impl RedisTier {
     /// All entries of a hash.
     async fn scan(&self, hash: &str) -> Result<BTreeMap<String, String>, StorageError> {
         let about = format!("{} {hash}", self.link.url());
-        let odd = || ErrorKind::Corrupt.error(&about, "the reply to HSCAN is none");
-        // Counts what arrives: an endless scan ends here.
+        let odd = || ErrorKind::Corrupt.error(&about, "invalid reply to HSCAN");
+        // Counts the received entries, which ends an endless scan.
         let mut bounds = Listing::of(about.as_str());
         let (mut entries, mut cursor) = (BTreeMap::new(), "0".to_owned());
         loop {
@@ -126,7 +126,7 @@ impl RedisTier {
         }
     }
 
-    /// Commands about chunks, with the indices of each one's chunks, for numbers with the bytes that they bring. Keys of one
+    /// Commands on chunks, each with the indices of its chunks. `chunks` has numbers and expected bytes. Keys of one
     /// slot share a command.
     fn of_chunks(&self, name: &str, stem: &str, chunks: &[(u64, u64)]) -> (Vec<Command>, Vec<Vec<usize>>) {
         let (mut commands, mut members) = (Vec::<Command>::new(), Vec::<Vec<usize>>::new());
@@ -143,7 +143,7 @@ impl RedisTier {
             }
             let command = &mut commands[*at];
             command.sends += key.len() as u64;
-            // Length and line ends of a value.
+            // Bytes of a value's length and line ends.
             command.brings += brings + 16;
             command.cmd.arg(key);
             members[*at].push(i);
@@ -170,9 +170,9 @@ impl RedisTier {
         let mut chunks = vec![Bytes::new(); wanted.len()];
         for (reply, members) in replies.into_iter().zip(members) {
             let Value::Array(values) = reply else {
-                return Err(self.error(ErrorKind::Corrupt, &object.path, "the reply to MGET is none"));
+                return Err(self.error(ErrorKind::Corrupt, &object.path, "invalid reply to MGET"));
             };
-            // A reply of fewer values leaves the others empty, which is found below.
+            // A reply with too few values leaves the others empty, which is detected below.
             for (i, value) in members.into_iter().zip(values) {
                 match value {
                     Value::BulkString(bytes) => chunks[i] = bytes.into(),
@@ -186,7 +186,7 @@ impl RedisTier {
             .find(|((_, len), chunk)| chunk.len() as u64 != *len);
         if let Some(((number, len), chunk)) = odd {
             let what = format!(
-                "chunk {number} has {} bytes and not {len}; publish the object again",
+                "chunk {number} has {} bytes instead of {len}; publish the object again",
                 chunk.len()
             );
             return Err(self.error(ErrorKind::Corrupt, &object.path, what));
@@ -198,7 +198,7 @@ impl RedisTier {
         Ok(chunks)
     }
 
-    /// Reason why a version's chunk is not there.
+    /// Error for a missing chunk of a version.
     async fn gone(&self, object: &Object, version: &Version, number: u64) -> StorageError {
         match self.look_up(&object.path).await {
             Err(error) => error,
@@ -214,7 +214,7 @@ impl RedisTier {
     }
 
     fn changed(&self, object: &Object, now: &str) -> StorageError {
-        let what = format!("was {} when looked up, is {now} now", object.version);
+        let what = format!("version was {} at the look-up, is {now} now", object.version);
         self.error(ErrorKind::Changed, &object.path, what)
     }
 
@@ -227,7 +227,7 @@ impl RedisTier {
     }
 }
 
-/// Joins the bytes of a range, of the chunks from `first` on.
+/// Joins the bytes of a range, from the chunks from `first` on.
 fn join(
     object: &str,
     range: &Range<u64>,
@@ -236,12 +236,12 @@ fn join(
     chunks: &[Bytes],
 ) -> Result<Bytes, StorageError> {
     let start = version.chunk(first).start;
-    // In memory: the chunks hold the range.
+    // In bounds: the chunks hold the range.
     let at = (range.start - start) as usize;
     let len = (range.end - range.start) as usize;
     if let [chunk] = chunks {
         let part = chunk.slice(at..at + len);
-        // A small part of a large chunk does not hold all of it in memory.
+        // A copy, so that a small part of a large chunk does not keep the chunk in memory.
         return Ok(if len * 2 < chunk.len() {
             Bytes::copy_from_slice(&part)
         } else {
@@ -256,7 +256,7 @@ fn join(
     Ok(whole.freeze())
 }
 
-/// The hashes of all objects and of unfinished work, which lie on one node.
+/// Hashes of all objects and of unfinished work, both on one node.
 fn hashes(prefix: &str) -> (String, String) {
     (format!("{{{prefix}}}:objects"), format!("{{{prefix}}}:unfinished"))
 }
@@ -272,7 +272,7 @@ fn command(name: &str, slot: u16, brings: u64) -> Command {
     }
 }
 
-/// Text of a value; `None` for another one.
+/// Text of a value; `None` for other types.
 fn text(value: &Value) -> Option<&str> {
     match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
@@ -306,7 +306,7 @@ impl Tier for RedisTier {
                 return Ok(Bytes::new());
             }
             let at = numbers.partition_point(|number| *number < wanted.start);
-            // In memory, and all chunks of the range follow each other.
+            // In bounds, and all chunks of the range are consecutive.
             let count = (wanted.end - wanted.start) as usize;
             let held = &chunks[at..at + count];
             join(object.path.as_str(), range, &version, wanted.start, held)
@@ -329,7 +329,7 @@ impl Tier for RedisTier {
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
         let mut listing = Listing::of(self.link.url());
         for (path, mark) in self.scan(&hashes(self.prefix()).0).await? {
-            // Entries that this tier has not written are no objects.
+            // Entries not written by this tier are not objects.
             let (Ok(path), Some(version)) = (ObjectPath::new(&path), Version::parse(&mark)) else {
                 continue;
             };

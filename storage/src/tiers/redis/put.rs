@@ -1,9 +1,9 @@
-//! Writes. In: a body. Out: a new version, in place of the old one at once, whose chunks are then removed.
+//! Writes. In: a body. Out: a new version that replaces the old one at once; the old chunks are then removed.
 //!
-//! The hash `{PREFIX}:unfinished` has a record of each upload and each removal, by the version's id: who has a record has
-//! the work, and takes it by changing the record, which a script does only if nobody else has changed it before. So any
-//! number of publishers may work at once, an upload that was broken off goes on where it was, and nothing is left behind:
-//! each write looks for work that has rested.
+//! The hash `{PREFIX}:unfinished` has a record of each upload and each removal, by the version's id. The owner of a
+//! record does the work. It takes ownership by changing the record, with a script that fails if another process changed
+//! it before. So any number of publishers may work at once, an interrupted upload is resumed, and nothing is left
+//! behind: each write looks for idle work.
 
 use super::version::Version;
 use super::{ENTRY_BYTES, RedisTier, command, hashes, text};
@@ -15,16 +15,17 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tierlab_formats::table::{KeyHash, PRELUDE_BYTES, TableHeader, header_len};
 
-/// Bytes in memory and on their way at a time, or a chunk if that is more.
+/// Maximum bytes in memory and in flight, or a single chunk if that is larger.
 const WINDOW_BYTES: u64 = 8 << 20;
 /// Keys removed at a time.
 const MAX_UNLINKED: u64 = 32 << 10;
-/// Seconds without a step after which an upload of the same bytes goes on. A window takes less.
+/// Idle seconds after which an upload of the same bytes is resumed. A window takes less.
 const RESTED_S: u64 = 10;
-/// Seconds without a step after which work is cleared away.
+/// Idle seconds after which work is removed.
 const GIVEN_UP_S: u64 = 3600;
 
-/// Changes the record ARGV[1] from ARGV[2] to ARGV[3], the empty text being none. Returns 1 if it is so now.
+/// Changes the record ARGV[1] from ARGV[2] to ARGV[3]; empty text means no record. Returns 1 if the record is now
+/// ARGV[3].
 const CHANGE: &str = "\
 local was = redis.call('HGET', KEYS[1], ARGV[1]) or ''
 if was == ARGV[3] then return 1 end
@@ -32,8 +33,8 @@ if was ~= ARGV[2] then return 0 end
 if ARGV[3] == '' then redis.call('HDEL', KEYS[1], ARGV[1]) else redis.call('HSET', KEYS[1], ARGV[1], ARGV[3]) end
 return 1";
 
-/// Gives the path ARGV[1] the mark ARGV[2], the empty text being none. ARGV[3] and ARGV[4] are the upload's id and
-/// record, which must be there and ends. The old version's removal is recorded, at the time ARGV[5]. Returns 1 or 0, then
+/// Sets the mark of path ARGV[1] to ARGV[2]; empty text removes it. ARGV[3] and ARGV[4] are the upload's id and record;
+/// the record must exist and is removed. Records the removal of the old version at time ARGV[5]. Returns 1 or 0, then
 /// the old mark.
 const SWAP: &str = "\
 local old = redis.call('HGET', KEYS[1], ARGV[1])
@@ -50,12 +51,12 @@ if not old then return {1, ''} end
 redis.call('HSET', KEYS[2], string.sub(old, 1, 16), ARGV[5] .. ' 0 - ' .. old .. ' ' .. ARGV[1])
 return {1, old}";
 
-/// Upload, or removal, that is not at its end.
+/// Unfinished upload or removal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Record {
     /// Time of the last step, in seconds.
     at: u64,
-    /// Chunks that are written.
+    /// Number of chunks written.
     done: u64,
     /// Hash of all bytes; `-` for a removal.
     digest: String,
@@ -64,7 +65,7 @@ struct Record {
 }
 
 impl Record {
-    /// A removal that begins now.
+    /// Creates the record of a new removal.
     fn removal(version: Version, path: &ObjectPath, at: u64) -> Self {
         Self {
             at,
@@ -105,7 +106,7 @@ fn now() -> u64 {
 }
 
 impl RedisTier {
-    /// Writes an object, going on with an upload of the same bytes that was broken off.
+    /// Writes an object, or resumes an interrupted upload of the same bytes.
     pub(super) async fn publish(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
         let source = Source::open(body).await?;
         let digest = digest(&source).await?;
@@ -137,8 +138,8 @@ impl RedisTier {
         if let Some(old) = old
             && let Err(error) = self.remove_chunks(&old).await
         {
-            // The object is written, and a later write clears them away.
-            tracing::warn!("chunks of the old version stay behind: {error}");
+            // The object is written; a later write removes the chunks.
+            tracing::warn!("cannot remove chunks of the old version: {error}");
         }
         Ok(Self::describe(path.clone(), &record.version))
     }
@@ -153,7 +154,7 @@ impl RedisTier {
         }
     }
 
-    /// Clears work away that was given up, and returns the unfinished upload of these bytes.
+    /// Removes abandoned work, and returns the unfinished upload of these bytes.
     async fn clear(&self, wanted: Option<(&ObjectPath, &str)>) -> Result<Option<Record>, StorageError> {
         let mut same = None;
         let unfinished = self.scan(&hashes(self.prefix()).1).await?;
@@ -171,7 +172,7 @@ impl RedisTier {
         Ok(same)
     }
 
-    /// Takes over an upload that has rested, after a wait if need be; `None` if it goes on elsewhere.
+    /// Takes over an idle upload, after a wait if needed; `None` if it continues elsewhere.
     async fn resumed(&self, upload: Option<Record>) -> Result<Option<Record>, StorageError> {
         let Some(upload) = upload else { return Ok(None) };
         let rest = (upload.at + RESTED_S).saturating_sub(now()).min(RESTED_S);
@@ -183,7 +184,7 @@ impl RedisTier {
         }
     }
 
-    /// Writes the next window of an upload, and returns how many chunks are written then.
+    /// Writes the next window of an upload, and returns the number of chunks written so far.
     async fn write(&self, source: &Source, record: &Record) -> Result<u64, StorageError> {
         let (version, name) = (&record.version, self.name(&record.path));
         let stem = version.keys(self.prefix(), &record.path);
@@ -196,7 +197,7 @@ impl RedisTier {
         let mut sets = Vec::new();
         for number in record.done..end {
             let chunk = version.chunk(number);
-            // In memory: the window holds the chunk.
+            // In bounds: the window holds the chunk.
             let value = &bytes[(chunk.start - start) as usize..(chunk.end - start) as usize];
             let key = format!("{stem}{number:x}");
             let mut set = command("SET", self.link.slot(key.as_bytes()), 0);
@@ -208,7 +209,7 @@ impl RedisTier {
         Ok(end)
     }
 
-    /// Removes all chunks of a version, and then the record of that.
+    /// Removes all chunks of a version, and then its record.
     async fn remove_chunks(&self, record: &Record) -> Result<(), StorageError> {
         let (version, name) = (&record.version, self.name(&record.path));
         let stem = version.keys(self.prefix(), &record.path);
@@ -221,13 +222,13 @@ impl RedisTier {
             next = end;
         }
         match self.change(record, &record.to_string(), "").await {
-            // Somebody else saw to it.
+            // Another process did it.
             Err(e) if e.kind() == ErrorKind::Changed => Ok(()),
             other => other,
         }
     }
 
-    /// Notes a step of work that this process has, or takes it.
+    /// Records a step of this process's work, or takes over work.
     async fn step(&self, record: &Record, done: u64) -> Result<Record, StorageError> {
         let next = Record {
             at: now(),
@@ -249,7 +250,7 @@ impl RedisTier {
         }
     }
 
-    /// Replaces or removes an object; returns true if that is done, and the removal of the old version.
+    /// Replaces or removes an object. Returns true if done, and the removal of the old version.
     async fn swap(&self, path: &ObjectPath, upload: Option<&Record>) -> Result<(bool, Option<Record>), StorageError> {
         let (objects, unfinished) = hashes(self.prefix());
         let mark = upload.map_or_else(String::new, |record| record.version.to_string());
@@ -270,12 +271,12 @@ impl RedisTier {
     }
 
     fn taken(&self, path: &ObjectPath) -> StorageError {
-        let what = "another publisher took over this upload, or replaced the object meanwhile; publish again";
+        let what = "another publisher took over this upload, or replaced the object; publish again";
         self.error(ErrorKind::Changed, path, what)
     }
 }
 
-/// Hash of all bytes, which two uploads of the same bytes have in common.
+/// Hash of all bytes, equal for uploads of the same bytes.
 async fn digest(source: &Source) -> Result<String, StorageError> {
     let (mut digest, mut at) = (0, 0);
     while at < source.size {

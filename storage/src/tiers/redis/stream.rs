@@ -1,6 +1,6 @@
-//! Bound on the bytes of a server. In: a stream, and how many bytes the requests in flight may bring. Out: the same
-//! stream, which fails at the first byte too many. The library behind it keeps a reply in memory until it is whole, however
-//! long the server says that it is.
+//! Bound on the bytes of a server. In: a stream, and the number of bytes that the requests in flight may bring. Out:
+//! the same stream, which fails at the first byte beyond that. The library keeps a reply in memory until it is
+//! complete, whatever length the server claims.
 
 use parking_lot::Mutex;
 use std::io;
@@ -10,17 +10,17 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, ReadBuf};
 
 /// Text of the error.
-pub(super) const TOO_MUCH: &str = "the server sent more than was asked for";
+pub(super) const TOO_MUCH: &str = "server sent more bytes than requested";
 
-/// Bytes that a connection may still bring.
+/// Bytes that a connection may still receive.
 #[derive(Debug, Default)]
 pub(super) struct Allowance(Mutex<Allowed>);
 
 #[derive(Debug, Default)]
 struct Allowed {
-    /// Sum of the most bytes of each request in flight.
+    /// Sum of the maximum reply sizes of the requests in flight.
     in_flight: u64,
-    /// Bytes that may still come; at least those of the replies that are missing.
+    /// Bytes that may still arrive; at least those of the outstanding replies.
     left: u64,
     /// True if a reply did not arrive, or too many bytes did.
     is_spoiled: bool,
@@ -29,17 +29,18 @@ struct Allowed {
 }
 
 impl Allowance {
-    /// True if the connection is not to be used again.
+    /// True if the connection must not be used again.
     pub(super) fn is_spoiled(&self) -> bool {
         self.0.lock().is_spoiled
     }
 
-    /// The error of a connection that brought too many bytes; the library tells no more than that it ended.
+    /// Error of a connection that received too many bytes; the library only reports that it ended.
     pub(super) fn overrun(&self) -> Option<io::Error> {
         self.0.lock().is_overrun.then(too_much)
     }
 
-    /// Allows the reply of a request. Dropped before the reply has arrived, the returned guard spoils the connection.
+    /// Allows the reply of a request. If the returned guard is dropped before the reply has arrived, it spoils the
+    /// connection.
     pub(super) fn expect(self: &Arc<Self>, most: u64) -> Expected {
         let mut allowed = self.0.lock();
         allowed.in_flight += most;
@@ -74,24 +75,24 @@ pub(super) struct Expected {
 }
 
 impl Expected {
-    /// Ends the request: its reply has arrived.
+    /// Ends the request after its reply has arrived.
     pub(super) fn arrived(mut self) {
         self.has_arrived = true;
         let mut allowed = self.allowance.0.lock();
         allowed.in_flight -= self.most;
-        // Bytes that a reply was shorter by are not left to the next.
+        // Unused bytes of a shorter reply are not left to the next.
         allowed.left = allowed.left.min(allowed.in_flight);
     }
 }
 
 impl Drop for Expected {
     fn drop(&mut self) {
-        // The reply may still come, to a connection that is not used again.
+        // The reply may still arrive, on a connection that is not used again.
         self.allowance.0.lock().is_spoiled |= !self.has_arrived;
     }
 }
 
-/// Stream that brings no more than its allowance.
+/// Stream limited to its allowance.
 pub(super) struct Bounded<S> {
     pub(super) inner: S,
     pub(super) allowance: Arc<Allowance>,

@@ -1,9 +1,9 @@
-//! Layout of an object over keys. In: a size and, of a feature table, its header. Out: chunk numbers, their bytes and
+//! Layout of an object over keys. In: a size and, for a feature table, its header. Out: chunk numbers, their bytes and
 //! their keys. Pure; knows nothing of servers.
 //!
-//! An object is cut into chunks, each the value of one key. Rows of a feature table are chunks of their own, so that a
-//! row is one key; all other bytes are chunks of 512 KiB. The layout is part of the version's mark, so that a read needs
-//! no look-up.
+//! An object is cut into chunks, each the value of one key. Rows of a feature table are separate chunks, so that a row
+//! is one key; all other bytes are chunks of 512 KiB. The layout is part of the version's mark, so that a read needs no
+//! look-up.
 
 use crate::ObjectPath;
 use std::fmt;
@@ -12,28 +12,28 @@ use tierlab_formats::table::{KeyHash, MAX_STRIDE, TableHeader};
 
 /// Bytes of a chunk without rows.
 const BLOCK_BYTES: u64 = 512 << 10;
-/// Maximum bytes of a chunk; a mark that says more is not believed.
+/// Maximum bytes of a chunk; larger values in a mark are rejected.
 const MAX_CHUNK_BYTES: u64 = MAX_STRIDE as u64;
 
 /// Version of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Version {
-    /// Random, of the upload.
+    /// Random id of the upload.
     pub(super) id: u64,
     pub(super) size: u64,
-    /// Bytes of the rows; empty for an object that is no feature table.
+    /// Range of the rows; empty for an object that is not a feature table.
     rows: Range<u64>,
     /// Bytes of a chunk of rows.
     row_bytes: u64,
 }
 
 impl Version {
-    /// Lays out an object of `size` bytes, of a feature table by its header.
+    /// Lays out an object of `size` bytes; a feature table by its header.
     pub(super) fn new(id: u64, size: u64, table: Option<&TableHeader>, rows_per_key: u32) -> Self {
         let (rows, row_bytes) = match table {
             Some(header) => {
                 let (stride, most) = (u64::from(header.stride), MAX_CHUNK_BYTES);
-                // At least one row, and no more than a chunk may hold.
+                // At least one row, and at most what a chunk may hold.
                 let rows_per_key = u64::from(rows_per_key).min(most / stride).max(1);
                 (header.header_len()..header.rows_end(), stride * rows_per_key)
             }
@@ -47,7 +47,7 @@ impl Version {
         }
     }
 
-    /// Reads a mark; `None` for one that this tier has not written.
+    /// Parses a mark; `None` if this tier has not written it.
     pub(super) fn parse(mark: &str) -> Option<Self> {
         let mut parts = mark.split('-');
         let id = u64::from_str_radix(parts.next()?, 16).ok()?;
@@ -62,7 +62,7 @@ impl Version {
         })
     }
 
-    /// The bytes before, of and behind the rows, each with the length of its chunks.
+    /// Ranges before, of and after the rows, each with the length of its chunks.
     fn sections(&self) -> [(Range<u64>, u64); 3] {
         [
             (0..self.rows.start, BLOCK_BYTES),
@@ -76,7 +76,7 @@ impl Version {
         self.sections().into_iter().map(|(bytes, len)| count(&bytes, len)).sum()
     }
 
-    /// Bytes of a chunk; none behind the last.
+    /// Range of a chunk; empty after the last.
     pub(super) fn chunk(&self, number: u64) -> Range<u64> {
         let mut first = 0;
         for (bytes, len) in self.sections() {
@@ -89,7 +89,7 @@ impl Version {
         self.size..self.size
     }
 
-    /// Numbers of the chunks that hold a range; none for an empty range.
+    /// Numbers of the chunks that cover a range; empty for an empty range.
     pub(super) fn covering(&self, range: &Range<u64>) -> Range<u64> {
         match range.is_empty() {
             true => 0..0,
@@ -108,15 +108,15 @@ impl Version {
         first
     }
 
-    /// Beginning of the keys of this version's chunks, which the number follows. A path that was never put has other
-    /// keys than the object whose mark it is asked with.
+    /// Prefix of the keys of this version's chunks; the chunk number follows. It includes the path: a path that was
+    /// never put has other keys, even with another object's mark.
     pub(super) fn keys(&self, prefix: &str, path: &ObjectPath) -> String {
         let hash = KeyHash::of(format!("{path}\n{:016x}", self.id).as_bytes());
         format!("{prefix}:{:016x}:", hash.low())
     }
 }
 
-/// The mark: the upload's id, the size, the bytes of the rows and those of one chunk of them.
+/// Mark: the upload's id, the size, the range of the rows, and the size of a chunk of rows.
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (id, size, rows, bytes) = (self.id, self.size, &self.rows, self.row_bytes);

@@ -24,27 +24,27 @@ pub(super) struct FetchedExtents {
     pub(super) cost: ReadCost,
 }
 
-/// Share of a `tiny-lfu` cache that holds the newest extents, one part in so many (Einziger, Friedman and Manes, *TinyLFU*,
-/// ACM Transactions on Storage 13(4), 2017, have a hundredth). Simulated, a fifth costs less than one point of hits where
-/// popularity is fixed, and gains four to eight where it shifts.
+/// Divisor of the capacity that gives the window of newest extents in a `tiny-lfu` cache (Einziger, Friedman and Manes,
+/// *TinyLFU*, ACM Transactions on Storage 13(4), 2017, use 1 %). In simulations, a fifth costs less than one point of
+/// hits if popularity is fixed, and gains four to eight if it shifts.
 const WINDOW_PART: u64 = 5;
 
 type Extents = moka::future::Cache<ExtentKey, CachedExtent>;
 
-/// An extent with the time of its fetch, which it keeps when it moves from the window to the rest of the cache.
+/// Extent with the time of its fetch, which it keeps when it moves from the window to the rest of the cache.
 #[derive(Clone)]
 struct CachedExtent {
     bytes: Bytes,
     fetched: Instant,
 }
 
-/// The extents and the fetches of a cache.
+/// Extents and fetches of a cache.
 pub(super) struct CachedExtents {
     pub(super) inner: Arc<dyn Tier>,
-    /// The cache, and under `tiny-lfu` the window before it: fetched extents go to the last, and what the window evicts is
-    /// admitted to the first or not. Without a window, an extent that was just fetched would be refused for its few
-    /// requests, and fetched again for each of its rows in a scan. Look-ups begin with the first, whose policy so counts
-    /// all of them.
+    /// The cache and, under `tiny-lfu`, the window before it. Fetched extents enter the last element; extents evicted
+    /// from the window are then admitted to the first or dropped. Without a window, a just-fetched extent would be
+    /// refused for its few requests, and a scan would fetch it again for each of its rows. Look-ups begin with the
+    /// first element, so that its policy counts all of them.
     extents: Vec<Extents>,
     ttl: Option<Duration>,
     flights: Arc<SingleFlight<FetchedExtents>>,
@@ -102,7 +102,7 @@ impl CachedExtents {
         }
     }
 
-    /// The bytes, if they are held.
+    /// Bytes of an extent; `None` if not cached.
     pub(super) async fn get(&self, key: &ExtentKey) -> Option<Bytes> {
         let is_fresh = |extent: &CachedExtent| self.ttl.is_none_or(|ttl| extent.fetched.elapsed() < ttl);
         for extents in &self.extents {
@@ -116,7 +116,7 @@ impl CachedExtents {
     /// Drops an extent. Later callers do not join a fetch of it that is in flight.
     pub(super) async fn forget(&self, key: &ExtentKey) {
         self.flights.forget(key);
-        // The window first: an extent that it evicts meanwhile is dropped behind it.
+        // The window first: an extent that it evicts meanwhile is then dropped from the rest.
         for extents in self.extents.iter().rev() {
             extents.invalidate(key).await;
         }
@@ -129,7 +129,7 @@ impl CachedExtents {
         self.metrics.joined.inc_by(joined);
     }
 
-    /// Joins fetches in flight for `missing` extents (ascending), and begins a fetch of the others.
+    /// Joins fetches in flight for `missing` extents (ascending), and starts a fetch of the others.
     pub(super) fn board(self: &Arc<Self>, object: &Object, missing: Vec<ExtentKey>) -> Boarded<FetchedExtents> {
         let mut boarded = self.flights.board(missing);
         if let Some(lead) = boarded.lead.take() {
@@ -142,7 +142,7 @@ impl CachedExtents {
     /// Runs a fetch on its own task.
     async fn fetch(&self, object: &Object, mut lead: Lead<FetchedExtents>) {
         let landed = self.fetch_extents(object, lead.keys()).await;
-        // The extents are cached by now, so later callers find them in the cache.
+        // The extents are cached now, so later callers find them in the cache.
         lead.leave();
         lead.answer().land(landed.map(Arc::new));
         self.report_bytes().await;
@@ -152,8 +152,8 @@ impl CachedExtents {
         let mut landed = FetchedExtents::default();
         let mut fetched = Vec::with_capacity(keys.len());
         for key in keys {
-            // Another fetch may have ended between the look-up and the joining. Only then is it looked up again, which the
-            // policy counts as a request.
+            // Another fetch may have ended between the look-up and the joining. Only then is it looked up again,
+            // because the policy counts a look-up as a request.
             let is_held = self.extents.iter().any(|extents| extents.contains_key(key));
             let held = if is_held { self.get(key).await } else { None };
             if let Some(bytes) = held {
@@ -172,7 +172,7 @@ impl CachedExtents {
         let mut pieces = runs.iter().zip(&read.parts).peekable();
         for key in fetched {
             let extent = key.extent();
-            // Runs and keys are in the same order: the next run that reaches as far is this key's.
+            // Runs and keys are in the same order: the next run that extends to the key's end holds it.
             while pieces.next_if(|(run, _)| run.end < extent.end).is_some() {}
             let Some((run, bytes)) = pieces.peek() else {
                 break;
@@ -182,7 +182,7 @@ impl CachedExtents {
                 continue;
             }
             let copying = Instant::now();
-            // A separate copy: a slice would keep the whole read in memory for as long as one of its extents lives.
+            // A separate copy: a slice would keep the whole read in memory as long as one of its extents lives.
             let bytes = Bytes::copy_from_slice(&bytes[from as usize..to as usize]);
             landed.cost.copy += copying.elapsed();
             let fetched = Instant::now();
@@ -206,7 +206,7 @@ impl CachedExtents {
     }
 }
 
-/// Extents of so many bytes with their bookkeeping.
+/// Builder of a cache limited to `capacity` bytes including bookkeeping.
 fn extents_within(capacity: u64, ttl: Option<Duration>) -> CacheBuilder<ExtentKey, CachedExtent, Extents> {
     let weight = |_: &ExtentKey, extent: &CachedExtent| {
         u32::try_from(extent.bytes.len() as u64 + ENTRY_BYTES).unwrap_or(u32::MAX)

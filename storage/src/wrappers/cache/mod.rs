@@ -1,4 +1,4 @@
-//! Cache of object parts in memory. In: reads. Out: the same bytes; cached parts without asking the tier.
+//! Cache of object parts in memory. In: reads. Out: the same bytes; cached parts are not read from the tier.
 //!
 //! - Keyed by path, version and extent: a changed object gets new keys, so a hit is always of the requested version.
 //!   Cached bytes of a version stay readable after the object has changed.
@@ -28,7 +28,7 @@ mod fetch;
 
 /// Maximum number of blocks that a cached range touches or spans; longer ranges bypass the cache.
 pub const BYPASS_BLOCKS: u64 = 64;
-/// A tier behind a cache.
+/// Tier behind a cache.
 pub struct Cache {
     extents: Arc<CachedExtents>,
     config: CacheConfig,
@@ -38,7 +38,7 @@ impl Cache {
     /// Wraps a tier.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`], naming the key.
+    /// [`ErrorKind::Invalid`]; names the key.
     pub fn new(inner: Arc<dyn Tier>, config: &CacheConfig, metrics: CacheMetrics) -> Result<Self, StorageError> {
         config.check()?;
         Ok(Self {
@@ -47,12 +47,12 @@ impl Cache {
         })
     }
 
-    /// The extents that hold a range, in order.
+    /// Extents that cover a range, in order.
     fn extents_of(&self, object: &Object, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
         let (range, size) = (range.clone(), object.size);
         let unit = match self.config.granularity {
             Granularity::Block => self.config.block_bytes,
-            // A single extent, equal to the range.
+            // The extent equals the range.
             Granularity::Range => 0,
         };
         let units = match range.is_empty() {
@@ -75,7 +75,7 @@ impl Cache {
         !range.is_empty() && blocks > BYPASS_BLOCKS
     }
 
-    /// The extents needed, from the cache and from the tier, and the time spent waiting for the tier.
+    /// Gets the needed extents from the cache and the tier. Also returns the time spent waiting for the tier.
     async fn gather(&self, object: &Object, needed: &[Range<u64>]) -> Result<(FetchedExtents, Duration), StorageError> {
         let version = Version::of(object);
         let mut gathered = FetchedExtents::default();
@@ -114,9 +114,9 @@ impl Cache {
         Ok((gathered, waiting.elapsed()))
     }
 
-    /// Cuts a range out of its extents: a slice if one extent holds it all, else a copy.
+    /// Cuts a range out of its extents: a slice if a single extent holds it, else a copy.
     fn cut(&self, object: &Object, range: &Range<u64>, gathered: &FetchedExtents) -> Result<Bytes, StorageError> {
-        let lost = || ErrorKind::Corrupt.error(&object.path, "a block came back too short");
+        let lost = || ErrorKind::Corrupt.error(&object.path, "block is too short");
         let piece = |extent: Range<u64>| {
             let from = range.start.max(extent.start) - extent.start;
             let to = range.end.min(extent.end) - extent.start;
@@ -154,7 +154,7 @@ impl Tier for Cache {
         let mut name = format!("cache({} bytes, ", config.capacity_bytes);
         let _ = match config.granularity {
             Granularity::Block => write!(name, "blocks of {}", config.block_bytes),
-            Granularity::Range => write!(name, "ranges as asked"),
+            Granularity::Range => write!(name, "ranges as requested"),
         };
         if config.policy == Policy::Lru {
             name += ", lru";
@@ -172,7 +172,7 @@ impl Tier for Cache {
 
     async fn read(&self, object: &Object, range: Range<u64>) -> Result<Read, StorageError> {
         check_ranges(object, std::slice::from_ref(&range))?;
-        // A read that bypasses the cache keeps the tier's own way of reading a large range.
+        // A read that bypasses the cache uses the tier's own method of reading a large range.
         if self.bypasses(&range) {
             return self.extents.inner.read(object, range).await;
         }
@@ -228,21 +228,21 @@ impl Tier for Cache {
 #[cfg(test)]
 mod tests;
 
-/// Overhead of an entry in bytes: the key, its place in the table and in the queues of the policy, reference counts,
+/// Overhead of an entry in bytes: its key, its entry in the table and in the queues of the policy, reference counts,
 /// and allocator overhead. Measured by `tests/cache_memory.rs`.
 const ENTRY_BYTES: u64 = 480;
 
-/// The smallest and the largest block, in bytes.
+/// Allowed block sizes in bytes.
 const BLOCK_LIMITS: Range<u64> = 512..(1 << 20) + 1;
-/// The longest time to live: the library refuses a thousand years.
+/// Maximum time to live: the library rejects a thousand years.
 const LONGEST_TTL_MS: u64 = 365 * 24 * 3600 * 1000;
 
 /// Eviction policy of a full cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
-    /// Evicts rarely used parts: a scan does not displace popular parts. A fifth holds the newest parts; a part that
-    /// leaves it is kept only if it was requested more often than the part that it would replace.
+    /// Evicts rarely used parts, so that a scan does not displace popular parts. A fifth of the cache holds the newest
+    /// parts. A part that leaves it is kept only if it was requested more often than the part that it would replace.
     #[default]
     TinyLfu,
     /// Evicts the least recently used part.
@@ -260,7 +260,7 @@ pub enum Granularity {
     Range,
 }
 
-/// Cache settings: `[cache]` of the server's configuration, or of a tier's.
+/// Cache settings: `[cache]` of the server's or of a tier's configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CacheConfig {
@@ -270,15 +270,15 @@ pub struct CacheConfig {
     pub block_bytes: u64,
     /// Eviction policy of a full cache.
     pub policy: Policy,
-    /// Milliseconds after which a part is read again; never when left out. Without it a part still never outlives its
-    /// version: another version has other keys.
+    /// Age in milliseconds after which a part is read again (default: no limit). Even without it, a part is only used
+    /// for its own version.
     pub ttl_ms: Option<u64>,
     /// Unit of caching.
     pub granularity: Granularity,
 }
 
 impl CacheConfig {
-    /// No cache.
+    /// Returns settings without a cache.
     pub const fn off() -> Self {
         Self {
             capacity_bytes: 0,
@@ -298,18 +298,18 @@ impl CacheConfig {
         let refuse = |key, detail| Err(ErrorKind::Invalid.error(key, detail));
         let (capacity, block) = (self.capacity_bytes, self.block_bytes);
         if !BLOCK_LIMITS.contains(&block) || !block.is_power_of_two() {
-            let detail = format!("must be a power of two from 512 to 1048576, is {block}");
+            let detail = format!("must be a power of two from 512 to 1048576: {block}");
             return refuse("cache.block_bytes", detail);
         }
         if capacity < block + ENTRY_BYTES {
             let detail = format!(
-                "must hold at least one block of {block} bytes and {ENTRY_BYTES} bytes of bookkeeping, is {capacity}"
+                "must hold at least one block of {block} bytes and {ENTRY_BYTES} bytes of bookkeeping: {capacity}"
             );
             return refuse("cache.capacity_bytes", detail);
         }
         match self.ttl_ms {
             Some(ttl_ms) if ttl_ms == 0 || ttl_ms > LONGEST_TTL_MS => {
-                let detail = format!("must be from 1 to {LONGEST_TTL_MS}, is {ttl_ms}; leave it out for no limit");
+                let detail = format!("must be from 1 to {LONGEST_TTL_MS}: {ttl_ms}; omit it for no limit");
                 refuse("cache.ttl_ms", detail)
             }
             _ => Ok(()),

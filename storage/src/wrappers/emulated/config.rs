@@ -1,5 +1,5 @@
-//! The `[emulated]` table. In: TOML, which may name a profile or the file of a recorded profile. Out: a validated
-//! [`Emulation`]. Knows nothing of time.
+//! The `[emulated]` table. In: TOML, which may name a built-in profile or the file of a recorded profile. Out: a
+//! validated [`Emulation`]. Knows nothing of time.
 
 use super::faults::{ErrorRule, InjectedError, faults, invalid};
 use super::latency::{Distribution, LatencyConfig};
@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// File name ending of a recorded profile.
+/// File name extension of a recorded profile.
 const FILE_ENDING: &str = ".toml";
-/// The profiles that can be named, with their tables.
+/// Built-in profiles with their tables.
 const PROFILES: [(&str, &str); 10] = [
     (
         "s3-standard",
@@ -57,46 +57,46 @@ const MAX_RETRIES: u32 = 10;
 /// Default seed.
 const DEFAULT_SEED: u64 = 1;
 
-/// A remote service emulated over a tier: `[emulated]` of a tier's TOML. Keys override those of the profile; 0 removes
-/// a limit.
+/// Remote service emulated over a tier: `[emulated]` of a tier's TOML. Keys override those of the profile; 0 removes a
+/// limit.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EmulatedConfig {
     /// Base profile: `s3-standard`, `s3-express`, `efs-nfs`, `efs-elastic`, `efs-one-zone`, `efs-max-io`,
-    /// `fsx-lustre-125`, `fsx-lustre-1000`, `gp3` or `elasticache`; or the path, ending in `.toml`, of a profile recorded by
-    /// `tierlab-storage-bench calibrate`.
+    /// `fsx-lustre-125`, `fsx-lustre-1000`, `gp3` or `elasticache`; or the path, ending in `.toml`, of a profile
+    /// recorded by `tierlab-storage-bench calibrate`.
     pub profile: Option<String>,
-    /// Names the draws of latencies and errors; 1 when left out. The same calls in the same order draw the same.
+    /// Seed of latencies and errors (default: 1). The same calls in the same order get the same values.
     pub seed: Option<u64>,
-    /// From the start of a request to its first byte.
+    /// Latency from the start of a request to its first byte.
     pub latency: Option<LatencyConfig>,
-    /// Requests served at the same time; the others queue in order.
+    /// Maximum requests served at the same time; others queue in order.
     pub connections: Option<u32>,
     /// Bytes per second of a request, after its first byte.
     pub connection_bytes_per_s: Option<u64>,
-    /// Bytes per second of all requests of a client together.
+    /// Bytes per second of all requests of a client.
     pub total_bytes_per_s: Option<u64>,
     /// Bytes per second of the whole service.
     pub service_bytes_per_s: Option<u64>,
-    /// Requests that the whole service begins per second; the others queue in order.
+    /// Maximum requests started per second by the whole service; others queue in order.
     pub requests_per_s: Option<u32>,
     /// Bytes that count as one request in `requests_per_s`; a longer request counts as several.
     pub request_bytes: Option<u64>,
-    /// File that makes processes of one machine clients of one service. They share `requests_per_s` and
-    /// `service_bytes_per_s`. Created if missing; without it each process has its own service.
+    /// File shared by the processes of one machine that are clients of one service. They share `requests_per_s` and
+    /// `service_bytes_per_s`. Created if missing. Without it, each process has its own service.
     pub shared: Option<PathBuf>,
-    /// Errors that requests end in.
+    /// Injected errors.
     pub errors: Option<Vec<InjectedError>>,
-    /// Times in which nothing is answered.
+    /// Periods without answers.
     pub stall: Option<Stall>,
-    /// Repeats of a request that ends in a transient error, as the service's usual client makes them.
+    /// Maximum retries after a transient error, as in the service's usual client.
     pub retries: Option<u32>,
-    /// Milliseconds before the first repeat; twice that before the second, and so on, up to a second.
+    /// Milliseconds before the first retry. The delay doubles with each retry, up to a second.
     pub retry_delay_ms: Option<u64>,
 }
 
-/// Periods without answers: the last `for_ms` of every `every_ms`, counted from when the tier was opened. Answers due
-/// in a period are sent at its end.
+/// Periods without answers: the last `for_ms` of every `every_ms`, counted from the opening of the tier. Answers due in
+/// a period are sent at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Stall {
@@ -106,28 +106,28 @@ pub struct Stall {
     pub for_ms: u64,
 }
 
-/// A validated emulation.
+/// Validated emulation.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Emulation {
     /// Label in results: `s3-standard`, `s3-standard, adjusted` or `custom`.
     pub(crate) label: String,
     pub(crate) seed: u64,
     pub(crate) latency: Distribution,
-    /// Recorded tier that replaces `latency`; its latencies are those of whole reads.
+    /// Recorded latencies of whole reads, which replace `latency`.
     pub(crate) law: Option<Law>,
     pub(crate) errors: Vec<ErrorRule>,
     pub(crate) retries: u32,
     pub(crate) retry_delay: Duration,
-    /// The table laid over its profile; no limit in it is 0.
+    /// Table overlaid on its profile; limits of 0 are removed.
     pub(crate) table: EmulatedConfig,
 }
 
 impl EmulatedConfig {
-    /// A profile's table.
+    /// Table of a built-in profile.
     fn profile(name: &str) -> Result<Self, StorageError> {
         let Some((_, text)) = PROFILES.into_iter().find(|(of, _)| *of == name) else {
             let known = PROFILES.map(|(name, _)| name).join(", ");
-            let detail = format!("no profile `{name}`: there are {known}, and files that end in `{FILE_ENDING}`");
+            let detail = format!("unknown profile `{name}`: use {known}, or a file ending in `{FILE_ENDING}`");
             return Err(invalid("profile", detail));
         };
         toml::from_str(text).map_err(|e| invalid("profile", format!("`{name}` does not parse: {e}")))
@@ -139,7 +139,7 @@ impl EmulatedConfig {
             return Ok(None);
         };
         if self.latency.is_some() {
-            let detail = format!("`{file}` was recorded with its latencies: take one of the two out");
+            let detail = format!("set either a recorded profile (`{file}`) or latencies, not both");
             return Err(invalid("latency", detail));
         }
         Recorded::read(Path::new(file)).map(Some)
@@ -163,7 +163,7 @@ impl EmulatedConfig {
             .map_err(|e: toml::de::Error| invalid("profile", e.to_string()))
     }
 
-    /// The name that results carry: a profile that was changed is not called by its bare name.
+    /// Label in results; it shows if a profile was adjusted.
     fn label(&self, recorded: Option<&Recorded>) -> String {
         let Some(profile) = &self.profile else {
             return "custom".to_owned();
@@ -185,7 +185,7 @@ impl EmulatedConfig {
     /// Checks the table.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`], naming the key.
+    /// [`ErrorKind::Invalid`]; names the key.
     pub(crate) fn resolve(&self) -> Result<Emulation, StorageError> {
         let recorded = self.recorded()?;
         let mut table = self.over_profile(recorded.as_ref())?;
@@ -202,11 +202,11 @@ impl EmulatedConfig {
         }
         let retries = table.retries.unwrap_or_default();
         if retries > MAX_RETRIES {
-            let detail = format!("at most {MAX_RETRIES} repeats are made, not {retries}");
+            let detail = format!("must be at most {MAX_RETRIES}: {retries}");
             return Err(invalid("retries", detail));
         }
         if table.shared.is_some() && table.requests_per_s.is_none() && table.service_bytes_per_s.is_none() {
-            let detail = "there is nothing to share: it needs `requests_per_s` or `service_bytes_per_s`";
+            let detail = "requires `requests_per_s` or `service_bytes_per_s`";
             return Err(invalid("shared", detail));
         }
         Ok(Emulation {
@@ -221,7 +221,7 @@ impl EmulatedConfig {
         })
     }
 
-    /// Takes out limits of 0, which are none.
+    /// Removes limits of 0.
     fn without_zeros(&mut self) {
         let counts = [&mut self.connections, &mut self.requests_per_s];
         counts.into_iter().for_each(|count| *count = count.filter(|n| *n != 0));

@@ -8,39 +8,38 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The 99th percentile of the standard normal distribution.
+/// 99th percentile of the standard normal distribution.
 const Z_99: f64 = 2.326_347_874_040_841;
-/// The longest latency that a draw gives, in microseconds: ten minutes.
+/// Maximum drawn latency in microseconds: ten minutes.
 const LONGEST_US: f64 = 600e6;
 
 /// Latency distribution. All times in microseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "distribution", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum LatencyConfig {
-    /// Lognormal, given by its median and either its 99th percentile or the deviation of its logarithm.
+    /// Lognormal, given by its median and either its 99th percentile or the standard deviation of its logarithm.
     Lognormal {
-        /// The median.
+        /// Median, in microseconds.
         median_us: f64,
-        /// The 99th percentile: not less than the median.
+        /// 99th percentile: not less than the median.
         p99_us: Option<f64>,
-        /// The standard deviation of the natural logarithm.
+        /// Standard deviation of the natural logarithm.
         sigma: Option<f64>,
     },
     /// Measured distribution: quantiles with linear interpolation.
     Empirical {
-        /// Pairs of a share from 0 to 1 and the latency that this share of requests does not exceed, both ascending.
+        /// Pairs of a share from 0 to 1 and the latency that this share of requests does not exceed. Both ascend.
         quantiles: Vec<(f64, f64)>,
     },
 }
 
-/// A validated distribution.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Distribution {
     Lognormal {
         median_us: f64,
         sigma: f64,
     },
-    /// Points of the inverse cumulative distribution, ascending in both.
+    /// Points of the inverse cumulative distribution; both coordinates ascend.
     Quantiles(Vec<(f64, f64)>),
 }
 
@@ -70,14 +69,14 @@ impl LatencyConfig {
 
 fn lognormal(median_us: f64, p99_us: Option<f64>, sigma: Option<f64>) -> Result<Distribution, StorageError> {
     if !is_time(median_us) || median_us <= 0.0 {
-        return Err(invalid(format!("`median_us` must be more than 0, is {median_us}")));
+        return Err(invalid(format!("`median_us` must be more than 0: {median_us}")));
     }
     let sigma = match (p99_us, sigma) {
         (Some(p99_us), None) if is_time(p99_us) && p99_us >= median_us => libm::log(p99_us / median_us) / Z_99,
         (None, Some(sigma)) if (0.0..=10.0).contains(&sigma) => sigma,
         (Some(_), None) => return Err(invalid("`p99_us` must not be less than `median_us`")),
-        (None, Some(_)) => return Err(invalid("`sigma` must lie between 0 and 10")),
-        _ => return Err(invalid("give one of `p99_us` and `sigma` beside `median_us`")),
+        (None, Some(_)) => return Err(invalid("`sigma` must be between 0 and 10")),
+        _ => return Err(invalid("set exactly one of `p99_us` and `sigma` besides `median_us`")),
     };
     Ok(Distribution::Lognormal { median_us, sigma })
 }
@@ -88,16 +87,16 @@ fn is_curve(quantiles: &[(f64, f64)]) -> bool {
     !quantiles.is_empty() && quantiles.iter().all(is_point) && quantiles.windows(2).all(ascends)
 }
 
-/// A number in (0, 1], from 53 random bits.
+/// Random number in (0, 1], from 53 bits.
 pub(super) fn uniform(rng: &mut ChaCha8Rng) -> f64 {
     ((rng.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64
 }
 
 impl Distribution {
-    /// No latency at all.
+    /// Zero latency.
     pub(crate) const NONE: Self = Self::Quantiles(Vec::new());
 
-    /// Draws a latency. Takes two numbers from `rng`, whatever the distribution.
+    /// Draws a latency. Takes two numbers from `rng` for every distribution.
     pub(super) fn sample(&self, rng: &mut ChaCha8Rng) -> Duration {
         let (first, second) = (uniform(rng), uniform(rng));
         let us = match self {
@@ -113,7 +112,7 @@ impl Distribution {
     }
 }
 
-/// The latency at a share: constant outside the points, straight between them.
+/// Latency at a share: linear between the points, constant outside.
 fn interpolate(points: &[(f64, f64)], share: f64) -> f64 {
     let above = points.partition_point(|(at, _)| *at < share);
     match (above.checked_sub(1).and_then(|i| points.get(i)), points.get(above)) {

@@ -1,12 +1,12 @@
-//! A remote service emulated over a tier. In: a tier, latencies, rates, faults and a seed. Out: the same bytes, later,
-//! or an error. Every measurement through it carries the note `emulated: PROFILE`.
+//! Remote service emulated over a tier. In: a tier, latencies, rates, faults and a seed. Out: the same bytes, later, or
+//! an error. Every measurement through it carries the note `emulated: PROFILE`.
 //!
 //! The tier itself is read first. Then the service's time is added, for the requests and bytes that the tier reports.
 //! Latencies and errors are drawn by call number, so that the same calls in the same order draw the same values. The
 //! time of an answer depends on its draws and on the other calls in service.
 //!
 //! A recorded tier is replayed differently, because the recorded latencies are those of whole reads. A read ends after
-//! its recorded latency, counted from its start; the time of the tier below is part of that latency.
+//! its recorded latency, counted from its start. The time of the tier below is part of that latency.
 
 mod config;
 mod faults;
@@ -42,14 +42,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use timer::Timer;
 
-/// The longest pause between two attempts at a request.
+/// Maximum pause between two attempts of a request.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// A tier behind an emulated service.
+/// Tier behind an emulated service.
 pub struct Emulated {
     inner: Arc<dyn Tier>,
     service: Emulation,
-    /// At the seed; each call draws from a stream of its own.
+    /// Generator with the seed; each call uses its own stream.
     draws: ChaCha8Rng,
     calls: AtomicU64,
     opened: Instant,
@@ -64,9 +64,9 @@ pub struct Emulated {
 struct Drawn<'a> {
     requests: Vec<Request>,
     retries: u32,
-    /// All errors, including those that a retry has cured.
+    /// All errors, including those that a retry recovered from.
     met: Vec<ErrorKind>,
-    /// The first error that no repeat has healed.
+    /// First error that no retry recovered from.
     fault: Option<&'a ErrorRule>,
 }
 
@@ -74,7 +74,7 @@ impl Emulated {
     /// Wraps a tier.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`], naming the key, or the thread of its timer cannot be started.
+    /// [`ErrorKind::Invalid`], naming the key; also fails if the thread of the timer cannot be started.
     pub fn new(inner: Arc<dyn Tier>, config: &EmulatedConfig, metrics: EmulatedMetrics) -> Result<Self, StorageError> {
         let service = config.resolve()?;
         let shared = service.table.shared.as_deref().map(SharedService::open).transpose()?;
@@ -98,7 +98,8 @@ impl Emulated {
         self.replay.arrive(call, reads)
     }
 
-    /// Draws latencies and faults for a call's requests, which are `bytes` long, with `in_flight` reads in flight.
+    /// Draws latencies and faults of a call's requests; `bytes` are their sizes, `in_flight` the number of reads in
+    /// flight.
     fn draw(&self, call: u64, in_flight: u32, bytes: impl Iterator<Item = u64>) -> Drawn<'_> {
         let mut rng = self.draws.clone();
         rng.set_stream(call);
@@ -125,7 +126,7 @@ impl Emulated {
         drawn
     }
 
-    /// Draws an attempt at a request: the time to its first byte (to its last byte for a recorded tier), or its error.
+    /// Draws an attempt of a request: the time to its first byte (to its last byte for a recorded tier), or its error.
     fn attempt(&self, rng: &mut ChaCha8Rng, in_flight: u32, bytes: u64) -> (Duration, Option<&ErrorRule>) {
         let latency = match &self.service.law {
             Some(law) => {
@@ -170,7 +171,7 @@ impl Emulated {
         match drawn.fault {
             None => {
                 let queue = plan.queue;
-                // The tier below has counted its own time.
+                // The tier below has already counted its own time.
                 let device = now.elapsed().saturating_sub(queue);
                 Ok((Schedule { queue, device }, drawn.retries))
             }
@@ -213,7 +214,7 @@ impl Emulated {
         Ok(())
     }
 
-    /// Serves a call that is one request without bytes.
+    /// Serves a call that is a single request without bytes.
     async fn ask(&self, object: &str) -> Result<(), StorageError> {
         let arrival = self.arrive(1);
         self.serve(object, &arrival, std::iter::once(0)).await.map(drop)
@@ -261,7 +262,7 @@ impl Tier for Emulated {
     async fn read_whole(&self, path: &ObjectPath, bytes: u64) -> Result<Read, StorageError> {
         let arrival = self.arrive(1);
         let mut read = self.inner.read_whole(path, bytes).await;
-        // A look-up of the tier below is one of the service too, and comes before the read.
+        // A look-up by the tier below also counts as a request to the service, and precedes the read.
         let look_ups = read.as_ref().map_or(0, |Read { cost, .. }| {
             cost.requests.saturating_sub(1 + cost.retries + cost.hedges).min(1)
         });
@@ -297,7 +298,7 @@ impl Tier for Emulated {
             Body::File(file) => tokio::fs::metadata(file).await.map_or(0, |meta| meta.len()),
         };
         let arrival = self.arrive(1);
-        // Before the write, so that an injected error means that nothing was written.
+        // Before the write, so that after an injected error nothing was written.
         self.serve(path.as_str(), &arrival, std::iter::once(bytes)).await?;
         self.inner.put(path, body).await
     }

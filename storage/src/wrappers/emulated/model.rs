@@ -1,5 +1,5 @@
-//! The service in virtual time: connections, rates and stalls. In: a time, and the requests of a call. Out: the time of
-//! the call's answer, and its queueing time. Draws nothing and waits for nothing.
+//! Service in virtual time: connections, rates and stalls. In: a time, and the requests of a call. Out: the time of the
+//! call's answer, and its queueing time. Draws nothing and waits for nothing.
 //!
 //! Requests are served in order of arrival. A request begins when a connection is free and the request rate allows. Its
 //! first byte follows after its latency. Its last byte follows when three rates allow: its bytes at the connection's
@@ -12,12 +12,12 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-/// A request to schedule.
+/// Request to schedule.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request {
-    /// From its start to its first byte.
+    /// Latency from its start to its first byte.
     pub(super) latency: Duration,
-    /// Bytes that follow.
+    /// Size of the reply in bytes.
     pub(super) bytes: u64,
 }
 
@@ -37,8 +37,8 @@ pub(super) struct Model {
     connections: BinaryHeap<Reverse<Duration>>,
     /// Time at which all bytes so far have passed at the total rate.
     bytes_passed: Duration,
-    /// Earliest start of the next request, followed by the time at which all bytes of the service have passed. Unused
-    /// if `shared` is set, which then grants both.
+    /// Earliest start of the next request, and time at which the service has passed all bytes so far. Unused if `shared`
+    /// is set, which then grants both.
     next_begin: Duration,
     service_bytes_passed: Duration,
     shared: Option<SharedService>,
@@ -58,7 +58,7 @@ impl Model {
         }
     }
 
-    /// Schedules the requests of a call. An abandoned call keeps its slot: the service would not notice either.
+    /// Schedules the requests of a call. A cancelled call keeps its slot, because the service would not notice either.
     pub(super) fn admit(&mut self, service: &EmulatedConfig, now: Duration, requests: &[Request]) -> Schedule {
         let (mut last, mut queued) = (now, Duration::ZERO);
         for request in requests {
@@ -98,7 +98,8 @@ impl Model {
             let counted = service.request_bytes.map_or(1, |most| bytes.div_ceil(most).max(1));
             let cost = time_of(counted as f64, service.requests_per_s.map(u64::from));
             if let Some(shared) = &self.shared {
-                // Counted from its arrival: a request that waits for a connection here must not delay other clients.
+                // Counted from its arrival: a request that waits for a connection in this process must not delay other
+                // clients.
                 begin = begin.max(shared.request(now, cost));
             } else {
                 begin = begin.max(self.next_begin);
@@ -124,7 +125,7 @@ impl Model {
     }
 }
 
-/// The moment itself, or the end of the stall that it falls into.
+/// Returns `at`, or the end of the stall that contains it.
 fn after_stall(service: &EmulatedConfig, at: Duration) -> Duration {
     let Some(Stall { every_ms, for_ms }) = service.stall else {
         return at;

@@ -5,17 +5,17 @@ use super::timer::Timer;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Maximum lead: the timer is set this much before the due time, to allow for waking.
+/// Maximum lead: the timer is set at most this much before the due time, to allow for waking.
 const MOST_LEAD_NS: u64 = 100_000;
 /// Step by which the lead grows after a late wake-up; it shrinks by `SHORTER_NS` after an early wake-up. The lead
-/// settles where one wake-up of fifty is late. After an early wake-up the call polls the clock for the rest. So a
+/// settles where one wake-up in fifty is late. After an early wake-up the call polls the clock until its due time. So a
 /// longer lead would take more CPU, and a shorter lead shows in the p95 of short reads.
 const LONGER_NS: u64 = 490;
 const SHORTER_NS: u64 = 10;
 /// Divisor of a wait that gives its tolerated lateness. It is below the tolerance of a replay, so that long waits need
 /// no polling.
 const LATE_PART: u32 = 64;
-/// Waits up to this are short: a few of the longest leads.
+/// Maximum length of a short wait: a few of the longest leads.
 const SHORT_NS: u64 = 4 * MOST_LEAD_NS;
 /// Divisor of a wait that gives its tolerated earliness. It is below the tolerance of a replay, so that long waits need
 /// no polling.
@@ -23,24 +23,23 @@ const EARLY_PART: u32 = 128;
 /// Share of missed due times from which the tier reports that the tier below is too slow.
 const NOTED_SHARE: f64 = 0.01;
 
-/// State shared by the calls of a replayed tier.
 #[derive(Debug, Default)]
 pub(super) struct Replay {
     in_flight: AtomicU32,
     lead_ns: AtomicU64,
     waits: AtomicU64,
-    /// Waits among them whose due time had already passed.
+    /// Number of waits whose due time had already passed.
     missed: AtomicU64,
-    /// Calls that poll the clock now.
+    /// Number of calls that poll the clock.
     looking: AtomicU32,
 }
 
-/// A call that goes on. Its reads are in flight until it is dropped.
+/// Call in progress. Its reads are in flight until it is dropped.
 #[derive(Debug)]
 pub(super) struct Arrival<'a> {
     pub(super) call: u64,
     pub(super) at: Instant,
-    /// Reads in flight when it began, its own included.
+    /// Reads in flight when the call began, including its own.
     pub(super) in_flight: u32,
     own: u32,
     of: &'a Replay,
@@ -52,7 +51,7 @@ impl Drop for Arrival<'_> {
     }
 }
 
-/// A call that polls the clock until this is dropped.
+/// Call that polls the clock, until this is dropped.
 struct Looking<'a>(&'a AtomicU32);
 
 impl<'a> Looking<'a> {
@@ -108,18 +107,18 @@ impl Replay {
         }
     }
 
-    /// Shortfall to report: the tier below was slower than the recorded tier.
+    /// Reports if the tier below was slower than the recorded tier.
     pub(super) fn shortfall(&self) -> Option<String> {
         let waits = self.waits.load(Ordering::Relaxed).max(1);
         let share = self.missed.load(Ordering::Relaxed) as f64 / waits as f64;
         (share >= NOTED_SHARE).then(|| {
             let percent = 100.0 * share;
-            format!("replay: in {percent:.0} % of the calls the tier below took longer than what was recorded")
+            format!("replay: in {percent:.0} % of the calls the tier below took longer than recorded")
         })
     }
 }
 
-/// The lead after a wake-up.
+/// Lead after a wake-up.
 const fn learned(lead_ns: u64, is_late: bool) -> u64 {
     if !is_late {
         return lead_ns.saturating_sub(SHORTER_NS);
@@ -174,7 +173,7 @@ mod tests {
         let passed = Instant::now();
         replay.until(&timer, passed).await;
         let told = replay.shortfall().unwrap();
-        assert!(told.contains("took longer than what was recorded"), "{told}");
+        assert!(told.contains("took longer than recorded"), "{told}");
         assert_eq!(Replay::default().shortfall(), None);
     }
 }

@@ -16,20 +16,20 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A moment so far ahead is of another boot of the machine, whose clock began anew.
+/// Limit on how far ahead a stored time may be. Beyond it, the time is from another boot, whose clock started at zero.
 const OF_ANOTHER_BOOT: Duration = Duration::from_secs(600);
 
-/// The moments of a service, and when this client opened it.
+/// Times of a service, and when this client opened it.
 pub(super) struct SharedService {
     mapped: Mapped,
     opened_ns: u64,
 }
 
 impl SharedService {
-    /// Opens the file, or makes it. Times that are asked for later count from now.
+    /// Opens or creates the file. Later calls count times from now.
     ///
     /// # Errors
-    /// A file that cannot be made, or mapped.
+    /// Fails if the file cannot be created or mapped.
     pub(super) fn open(path: &Path) -> Result<Self, StorageError> {
         let wrong = |what: &str, error: &io::Error| {
             let detail = format!("{}: cannot be {what}: {error}", path.display());
@@ -48,8 +48,7 @@ impl SharedService {
         })
     }
 
-    /// Start time of a request that arrives at `now` and takes up `cost`. Both times count from the opening, like
-    /// answers.
+    /// Start time of a request that arrives at `now` and takes `cost`. Both times count from the opening, like answers.
     pub(super) fn request(&self, now: Duration, cost: Duration) -> Duration {
         self.turn(&self.mapped.moments().requests, now, cost)
     }
@@ -81,7 +80,7 @@ fn now_ns() -> io::Result<u64> {
 
 const FILE_BYTES: u64 = size_of::<Moments>() as u64;
 
-/// In nanoseconds of the monotonic clock.
+/// Times in nanoseconds of the monotonic clock.
 #[repr(C)]
 pub(super) struct Moments {
     pub(super) requests: AtomicU64,
@@ -91,7 +90,7 @@ pub(super) struct Moments {
 /// The file in memory.
 pub(super) struct Mapped(NonNull<Moments>);
 
-// SAFETY: what it points to is atomics alone, mapped until this is dropped.
+// SAFETY: it points only to atomics, which stay mapped until this is dropped.
 unsafe impl Send for Mapped {}
 // SAFETY: as above.
 unsafe impl Sync for Mapped {}
@@ -102,7 +101,7 @@ impl Mapped {
         if file.metadata()?.len() < FILE_BYTES {
             file.set_len(FILE_BYTES)?;
         }
-        // SAFETY: a new mapping of a file that is at least as long; nobody here makes it shorter.
+        // SAFETY: a new mapping of a file that is at least as long; nothing here shortens it.
         let mapped = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -120,14 +119,14 @@ impl Mapped {
     }
 
     pub(super) fn moments(&self) -> &Moments {
-        // SAFETY: mapped by `of`, for as long as this lives.
+        // SAFETY: mapped by `of` for the lifetime of `self`.
         unsafe { self.0.as_ref() }
     }
 }
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: mapped by `of`, and nobody has it any more.
+        // SAFETY: mapped by `of`, and no longer in use.
         unsafe {
             libc::munmap(self.0.as_ptr().cast(), size_of::<Moments>());
         }

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 /// Slack that the kernel may add to a sleep, in nanoseconds; its default is 50,000.
 const SLACK_NS: u64 = 1;
 
-/// Handle of the thread. It sleeps without waiters, and ends when this is dropped.
+/// Handle of the thread. The thread sleeps without waiters, and ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Timer {
     shared: Arc<TimerState>,
@@ -36,7 +36,7 @@ struct State {
 
 impl TimerState {
     fn run(&self) {
-        // Without it, wake-ups are 50 us later: no reason to fail.
+        // On failure, wake-ups are 50 us later, which is tolerable.
         let _ = prctl::set_timerslack(SLACK_NS);
         let mut state = self.state.lock();
         while !state.stopped {
@@ -67,7 +67,7 @@ impl Timer {
         })
     }
 
-    /// Waits until a moment; not at all when it has passed.
+    /// Waits until `at`; returns at once if it has passed.
     pub(super) async fn until(&self, at: Instant) {
         if at <= Instant::now() {
             return;
@@ -83,7 +83,7 @@ impl Timer {
                 self.shared.changed.notify_one();
             }
         }
-        // An error would mean that the thread has ended, which it does only when this timer is dropped.
+        // An error would mean that the thread has ended, which happens only when this timer is dropped.
         let _ = woken.await;
     }
 }

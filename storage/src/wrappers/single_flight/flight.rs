@@ -1,5 +1,5 @@
 //! Single flight: concurrent callers share one fetch. In: keys. Out: for every caller, tickets of the fetches of its
-//! keys; for one caller, the duty to make a fetch that has not begun. Knows nothing of tiers, nor of the use of the
+//! keys; for one caller, the duty to make a fetch that has not started. Knows nothing of tiers, nor of the use of the
 //! fetched bytes.
 
 use super::sync::{Mutex, MutexGuard};
@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// A version of an object, with its hash, which is computed once for all extents of a call.
+/// Version of an object, with its hash, computed once for all extents of a call.
 #[derive(Debug)]
 pub(in crate::wrappers) struct Version {
     path: ObjectPath,
@@ -70,7 +70,7 @@ impl Hash for ExtentKey {
     }
 }
 
-/// Cost of a caller that waited for `waited`. Requests and bytes count only for the caller that began the fetch.
+/// Cost of a caller that waited for `waited`. Requests and bytes count only for the caller that started the fetch.
 pub(in crate::wrappers) fn share_of(cost: &ReadCost, led: bool, waited: Duration) -> ReadCost {
     if led {
         return *cost;
@@ -92,7 +92,7 @@ pub(in crate::wrappers) struct FetchTicket<V> {
 }
 
 impl<V> FetchTicket<V> {
-    /// True if this call began the fetch.
+    /// True if this call started the fetch.
     pub(in crate::wrappers) const fn is_led(&self) -> bool {
         self.led
     }
@@ -107,18 +107,18 @@ impl<V> FetchTicket<V> {
         let mut outcome = self.outcome.clone();
         let arrived = outcome.wait_for(Option::is_some).await.ok();
         arrived.and_then(|outcome| outcome.clone()).unwrap_or_else(|| {
-            let detail = "the fetch ended without an answer: the tier panicked, or the process is ending";
+            let detail = "fetch ended without a result: the tier panicked, or the process is ending";
             Err(ErrorKind::Unavailable.error(&object.path, detail))
         })
     }
 }
 
-/// The fetches that will bring all keys of a call.
+/// Fetches that cover all keys of a call.
 pub(in crate::wrappers) struct Boarded<V> {
     pub(in crate::wrappers) tickets: Vec<FetchTicket<V>>,
     /// Number of keys whose fetch was already in flight.
     pub(in crate::wrappers) joined: u64,
-    /// The fetch that this call has to begin.
+    /// Fetch that this call has to start, if any.
     pub(in crate::wrappers) lead: Option<Lead<V>>,
 }
 
@@ -146,7 +146,7 @@ impl<V> SingleFlight<V> {
         self.under_way().remove(key);
     }
 
-    /// Joins the fetches in flight, and registers one fetch for all other keys.
+    /// Joins the fetches in flight, and registers a single fetch for all other keys.
     pub(in crate::wrappers) fn board(self: &Arc<Self>, missing: Vec<ExtentKey>) -> Boarded<V> {
         let (sender, receiver) = watch::channel(None);
         let mut tickets: Vec<FetchTicket<V>> = Vec::new();
@@ -197,7 +197,7 @@ impl<V> Answer<V> {
 #[derive(Debug)]
 pub(in crate::wrappers) struct Lead<V> {
     flight: Arc<SingleFlight<V>>,
-    /// In the order of boarding.
+    /// Keys in the order of registration.
     keys: Vec<ExtentKey>,
     sender: watch::Sender<Outcome<V>>,
 }
@@ -207,13 +207,13 @@ impl<V> Lead<V> {
         &self.keys
     }
 
-    /// Handle that answers all callers who wait, and all who join until [`Lead::leave`].
+    /// Handle that answers all waiting callers, and all callers that join before [`Lead::leave`].
     pub(in crate::wrappers) fn answer(&self) -> Answer<V> {
         Answer(self.sender.clone())
     }
 
-    /// Closes the fetch to further callers. Later calls do nothing, and other fetches are unaffected: the same keys may
-    /// be in flight again.
+    /// Closes the fetch to further callers. Later calls do nothing. Other fetches are unaffected: the same keys may be
+    /// in flight again.
     pub(in crate::wrappers) fn leave(&mut self) {
         let keys = std::mem::take(&mut self.keys);
         let this = self.sender.subscribe();

@@ -1,4 +1,4 @@
-//! Fetches that are made once, however many ask at the same time.
+//! Single flight: concurrent callers share one fetch.
 
 mod flight;
 #[cfg(test)]

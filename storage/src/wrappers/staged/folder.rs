@@ -2,8 +2,8 @@
 //! crash. Everything here blocks. Does not choose the blocks to keep.
 //!
 //! Each version has a number, a sparse data file in which every block is at its offset in the object, and a journal
-//! ([`super::journal`]). A journal appears by renaming, after its data file; a block's record is appended after the
-//! block is on the disk. Removal goes in the opposite order. Only files with such names are touched.
+//! ([`super::journal`]). A journal is renamed into place after its data file exists; a block's record is appended after
+//! the block is on the disk. Removal uses the opposite order. Files with other names are not touched.
 
 use super::journal::{Header, PAGE_BYTES, Record, Replayed, append_line};
 use crate::{ErrorKind, StorageError};
@@ -20,17 +20,17 @@ const DATA: &str = "data";
 const JOURNAL: &str = "journal";
 /// Name prefix of the parts of a shared root, followed by a number.
 const PART: &str = "part-";
-/// Processes that share a root.
+/// Maximum processes that share a root.
 const MOST_PARTS: usize = 64;
-/// A journal that has not been renamed yet.
+/// Name suffix of a journal that has not been renamed yet.
 const NEW: &str = "new";
 
-/// The folder of a stage, locked against other processes.
+/// Folder of a stage, locked against other processes.
 #[derive(Debug)]
 pub(super) struct Folder {
     root: PathBuf,
     _lock: File,
-    /// An errno that writes fail with.
+    /// Errno with which writes fail, in tests.
     #[cfg(test)]
     pub(super) fault: std::sync::Arc<std::sync::atomic::AtomicI32>,
 }
@@ -52,12 +52,12 @@ pub(super) struct Found {
     used: SystemTime,
 }
 
-/// The name of a version's data file below the folder.
+/// Name of a version's data file in the folder.
 pub(super) fn data_name(id: u64) -> String {
     format!("{id:016x}.{DATA}")
 }
 
-/// Bytes of the data file: whole pages, so that it can be read directly.
+/// Size of the data file: whole pages, so that it can be read directly.
 const fn data_bytes(header: &Header) -> u64 {
     header.size.next_multiple_of(PAGE_BYTES)
 }
@@ -68,12 +68,12 @@ fn numbered(name: &str) -> Option<(u64, &str)> {
     (number == format!("{id:016x}") && [DATA, JOURNAL, NEW].contains(&kind)).then_some((id, kind))
 }
 
-/// The version whose journal has this name.
+/// Number of the version whose journal has this name.
 pub(super) fn journal_id(name: &str) -> Option<u64> {
     numbered(name).filter(|(_, kind)| *kind == JOURNAL).map(|(id, _)| id)
 }
 
-/// The parts of a shared root, with their names.
+/// Parts of a shared root, with their names.
 pub(super) fn part_folders(root: &Path) -> io::Result<Vec<(String, PathBuf)>> {
     let mut parts = Vec::new();
     for entry in fs::read_dir(root)? {
@@ -89,14 +89,13 @@ pub(super) fn part_folders(root: &Path) -> io::Result<Vec<(String, PathBuf)>> {
 }
 
 impl Folder {
-    /// Opens the folder, creates it if missing, and tidies up after a crash. Returns the staged versions, least
+    /// Opens the folder, creates it if missing, and cleans up after a crash. Returns the staged versions, least
     /// recently written first.
     pub(super) fn open(root: &Path, block_bytes: u64) -> Result<(Self, Vec<Found>), StorageError> {
         match Self::open_unless_in_use(root, block_bytes)? {
             Some(opened) => Ok(opened),
             None => {
-                let detail =
-                    "another tier stages in this folder: give each its own `staged.root`, or set `staged.shared`";
+                let detail = "folder is used by another tier: give each its own `staged.root`, or set `staged.shared`";
                 Err(ErrorKind::Invalid.error(root.display(), detail))
             }
         }
@@ -110,13 +109,14 @@ impl Folder {
                 return Ok((folder, found, part));
             }
         }
-        let detail = format!("{MOST_PARTS} processes stage in this folder already");
+        let detail =
+            format!("{MOST_PARTS} processes already stage in this folder, the limit; use another `staged.root`");
         Err(ErrorKind::Invalid.error(root.display(), detail))
     }
 
     fn open_unless_in_use(root: &Path, block_bytes: u64) -> Result<Option<(Self, Vec<Found>)>, StorageError> {
         let failed = |e: &io::Error| {
-            let detail = format!("cannot stage in this folder: {e}; make it writable, or set `staged.root`");
+            let detail = format!("cannot stage in this folder: {e}; make it writable or set `staged.root`");
             (StorageError::from_io("", e).kind()).error(root.display(), detail)
         };
         fs::create_dir_all(root).map_err(|e| failed(&e))?;
@@ -140,7 +140,7 @@ impl Folder {
         self.root.join(format!("{id:016x}.{kind}"))
     }
 
-    /// Everything that is whole; the rest is removed.
+    /// Recovers all complete versions; removes the rest.
     fn scan(&self, block_bytes: u64) -> io::Result<Vec<Found>> {
         let (mut ids, mut data) = (HashSet::new(), HashSet::new());
         for entry in fs::read_dir(&self.root)? {
@@ -167,7 +167,7 @@ impl Folder {
         Ok(found)
     }
 
-    /// Recovers the whole blocks of a version; `None` if the version cannot be used.
+    /// Recovers the complete blocks of a version; `None` if the version cannot be used.
     fn recover(&self, id: u64, block_bytes: u64) -> io::Result<Option<Found>> {
         let path = self.path(id, JOURNAL);
         let bytes = match fs::read(&path) {
@@ -194,7 +194,7 @@ impl Folder {
                 .open(&path)?
                 .set_len(replayed.whole_bytes as u64)?;
         }
-        // Blocks written but never recorded take untracked disk space.
+        // Blocks written but never recorded occupy untracked disk space.
         let staged: u64 = blocks.keys().map(|block| header.len_of(*block)).sum();
         if meta.blocks() * 512 > staged + header.block_bytes / 2 && punch_gaps(&data, &header, &blocks).is_err() {
             return Ok(None);
@@ -208,7 +208,7 @@ impl Folder {
         }))
     }
 
-    /// Makes the files of a new version.
+    /// Creates the files of a new version.
     pub(super) fn create(&self, id: u64, header: &Header) -> io::Result<Files> {
         #[cfg(test)]
         self.check_fault()?;
@@ -245,7 +245,7 @@ impl Folder {
         })
     }
 
-    /// Removes the files of a version, the journal first: data without a journal is nothing.
+    /// Removes the files of a version, the journal first: data without a journal is ignored.
     pub(super) fn remove(&self, id: u64) {
         for kind in [JOURNAL, DATA] {
             match fs::remove_file(self.path(id, kind)) {
@@ -273,13 +273,13 @@ impl Folder {
     }
 }
 
-/// Gives the disk space of a part of a file back.
+/// Frees the disk space of a part of a file.
 fn punch(file: &File, at: u64, len: u64) -> io::Result<()> {
     let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
     fallocate(file, flags, at.cast_signed(), len.cast_signed()).map_err(io::Error::from)
 }
 
-/// Gives the disk space of everything but these blocks back.
+/// Frees the disk space of everything but these blocks.
 fn punch_gaps(data: &File, header: &Header, blocks: &BTreeMap<u64, Vec<u32>>) -> io::Result<()> {
     let mut at = 0;
     let starts = blocks.keys().map(|block| block * header.block_bytes);
@@ -293,20 +293,20 @@ fn punch_gaps(data: &File, header: &Header, blocks: &BTreeMap<u64, Vec<u32>>) ->
 }
 
 impl Files {
-    /// Makes all blocks written so far durable, and lets the kernel forget them: they are read past its cache.
+    /// Makes all blocks written so far durable, and drops them from the page cache, which reads bypass.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.data.sync_data()?;
-        // Only saves memory: no reason to fail.
+        // Only saves memory, so failure does not matter.
         let _ = posix_fadvise(&self.data, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
         Ok(())
     }
 
-    /// Gives a block's disk space back.
+    /// Frees a block's disk space.
     pub(super) fn punch(&self, at: u64, len: u64) -> io::Result<()> {
         punch(&self.data, at, len)
     }
 
-    /// Appends records. A partial write is cut off again, so that later records are not lost behind it.
+    /// Appends records. A partial write is truncated, so that later records are not lost behind it.
     pub(super) fn append(&mut self, records: &[Record]) -> io::Result<()> {
         let mut bytes = Vec::new();
         for record in records {

@@ -2,7 +2,7 @@
 //! recorded in its complete part. Knows nothing of files.
 //!
 //! A journal is a header and records, each a line: the CRC32C of the rest in hexadecimal, a space, and JSON. It is read
-//! up to the first line that is cut short or fails its checksum. So a record that was being written when the process
+//! up to the first line that is truncated or fails its checksum. So a record that was being written when the process
 //! died does not count.
 
 use serde::de::DeserializeOwned;
@@ -10,17 +10,17 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
 
-/// Page size in bytes: the unit of checksums, and so the smallest read.
+/// Page size in bytes: the unit of checksums, and so of reads.
 pub(super) const PAGE_BYTES: u64 = 4096;
-/// Maximum length of a valid line: a header holds at most a path, a version and an origin, a record the checksums of
-/// one block.
+/// Maximum length of a valid line. A header holds at most a path, a version and an origin; a record holds the checksums
+/// of one block.
 const MAX_LINE_BYTES: usize = 1 << 20;
 
 /// Object and version that a journal belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Header {
-    /// The tier that it was read from: the same path on another tier is another object.
+    /// Tier that the object was read from: the same path on another tier is another object.
     pub(super) origin: String,
     pub(super) path: String,
     pub(super) version: String,
@@ -34,7 +34,7 @@ pub(super) struct Header {
 pub(super) enum Record {
     /// A block is in the data file, with the CRC32C of each of its pages.
     Staged { block: u64, checks: Vec<u32> },
-    /// A block is no longer there.
+    /// A block was removed.
     Dropped { block: u64 },
 }
 
@@ -42,9 +42,9 @@ pub(super) enum Record {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Replayed {
     pub(super) header: Header,
-    /// The checksums of the blocks that are staged.
+    /// Checksums of the staged blocks.
     pub(super) blocks: BTreeMap<u64, Vec<u32>>,
-    /// Bytes up to which the journal is whole.
+    /// Length of the journal's valid part in bytes.
     pub(super) whole_bytes: usize,
 }
 
@@ -57,12 +57,12 @@ pub(super) fn append_line(value: &impl Serialize, out: &mut Vec<u8>) -> io::Resu
     Ok(())
 }
 
-/// First characters of a line.
+/// Checksum at the start of a line.
 fn check_of(json: &[u8]) -> String {
     format!("{:08x} ", crc32c::crc32c(json))
 }
 
-/// The value of the first line, and the bytes behind it; `None` if the line is cut short, damaged or of another shape.
+/// Decodes the first line; returns its value and the rest. `None` if the line is truncated, damaged or of another type.
 fn first_line<T: DeserializeOwned>(bytes: &[u8]) -> Option<(T, &[u8])> {
     let end = bytes.iter().take(MAX_LINE_BYTES).position(|byte| *byte == b'\n')?;
     let (check, json) = bytes[..end].split_at_checked(check_of(&[]).len())?;
@@ -81,7 +81,7 @@ impl Header {
     }
 }
 
-/// The checksums of a block's pages, the last of which may be short.
+/// Checksums of a block's pages; the last page may be short.
 pub(super) fn checks_of(bytes: &[u8]) -> Vec<u32> {
     bytes.chunks(PAGE_BYTES as usize).map(crc32c::crc32c).collect()
 }
@@ -102,12 +102,12 @@ impl Replayed {
         Some(replayed)
     }
 
-    /// Applies the further records of a journal, up to the first that is not whole.
+    /// Applies further records of a journal, up to the first incomplete one.
     pub(super) fn extend(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         while let Some((record, behind)) = first_line(rest) {
             match record {
-                // Each page has a checksum; this program wrote no record of another shape.
+                // A valid record has one checksum per page.
                 Record::Staged { block, checks }
                     if !checks.is_empty() && checks.len() as u64 == self.header.len_of(block).div_ceil(PAGE_BYTES) =>
                 {

@@ -1,5 +1,5 @@
-//! Staged blocks, in memory. In: look-ups, blocks staged, blocks found broken. Out: positions and checksums of blocks,
-//! and the next block to evict. Does no I/O.
+//! Staged blocks, in memory. In: look-ups, staged blocks, broken blocks. Out: positions and checksums of blocks, and
+//! the next block to evict. Does no I/O.
 
 use super::folder::Found;
 use super::journal::{Header, PAGE_BYTES, Record};
@@ -7,9 +7,9 @@ use crate::Object;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Bytes counted for the files of a version beside its blocks: a block of the file system for its journal.
+/// Bytes counted for the files of a version besides its blocks: a file system block for its journal.
 const FILE_BYTES: u64 = 4096;
-/// Bytes of a block's record beside its checksums, and of a checksum: decimal digits and a comma.
+/// Bytes of a block's record besides its checksums, and of a checksum: decimal digits and a comma.
 const RECORD_BYTES: u64 = 64;
 const CHECK_BYTES: u64 = 11;
 
@@ -19,16 +19,16 @@ pub(super) const fn disk_bytes(len: u64) -> u64 {
     pages * (PAGE_BYTES + CHECK_BYTES) + RECORD_BYTES
 }
 
-/// Capacity at which a folder holds `blocks` blocks of one object, including their bookkeeping on disk.
+/// Capacity for `blocks` blocks of one object, including their bookkeeping on disk.
 pub const fn capacity_for(blocks: u64, block_bytes: u64) -> u64 {
     FILE_BYTES + blocks * disk_bytes(block_bytes)
 }
 
-/// A staged block, as it was looked up.
+/// Staged block as it was looked up.
 #[derive(Debug, Clone)]
 pub(super) struct StagedBlock {
     pub(super) block: u64,
-    /// The checksums of its pages.
+    /// Checksums of its pages.
     pub(super) checks: Arc<[u32]>,
     serial: u64,
 }
@@ -36,9 +36,9 @@ pub(super) struct StagedBlock {
 /// Staged and missing blocks of a request.
 #[derive(Debug, Default)]
 pub(super) struct Lookup {
-    /// The version's number; of no meaning when nothing is held.
+    /// Number of the version; meaningless if `held` is empty.
     pub(super) id: u64,
-    /// In the order asked for.
+    /// Staged blocks, in request order.
     pub(super) held: Vec<StagedBlock>,
     pub(super) missing: Vec<u64>,
 }
@@ -46,7 +46,7 @@ pub(super) struct Lookup {
 #[derive(Debug)]
 struct BlockState {
     checks: Arc<[u32]>,
-    /// Differs each time that a block is staged.
+    /// Unique for each staging of a block.
     serial: u64,
     /// Tick of the last use.
     tick: u64,
@@ -58,7 +58,7 @@ struct StagedVersion {
     blocks: HashMap<u64, BlockState>,
     /// Data file as the reading tier looked it up; `None` after a write to it.
     handle: Option<Object>,
-    /// Counts the writes.
+    /// Number of writes.
     epoch: u64,
 }
 
@@ -67,12 +67,12 @@ struct StagedVersion {
 pub(super) struct Ledger {
     ids: HashMap<Arc<Header>, u64>,
     versions: HashMap<u64, StagedVersion>,
-    /// Blocks by when they were used last.
+    /// Blocks by tick of their last use.
     by_use: BTreeMap<u64, (u64, u64)>,
     ticks: u64,
-    /// The highest number of a version so far.
+    /// Highest number of a version so far.
     pub(super) last_id: u64,
-    /// Disk bytes of everything staged.
+    /// Disk bytes of all staged blocks.
     pub(super) bytes: u64,
 }
 
@@ -128,8 +128,7 @@ impl Ledger {
     pub(super) fn load(found: Vec<Found>) -> Self {
         let mut ledger = Self::default();
         for Found { id, header, blocks, .. } in found {
-            // The same version twice, after a crash between creating the new one and removing the old one: either is
-            // valid.
+            // Duplicate version after a crash between creating the new one and removing the old one: either is valid.
             if ledger.ids.contains_key(&header) {
                 continue;
             }
@@ -175,7 +174,7 @@ impl Ledger {
         lookup
     }
 
-    /// The number of a version, if any of it is staged.
+    /// Number of a version, if any of its blocks is staged.
     pub(super) fn id(&self, header: &Header) -> Option<u64> {
         self.ids.get(header).copied()
     }
@@ -213,7 +212,7 @@ impl Ledger {
             .is_some_and(|version| version.blocks.contains_key(&block))
     }
 
-    /// Blocks that are durable are staged from now on.
+    /// Adds durable blocks.
     pub(super) fn publish(&mut self, id: u64, blocks: &[Record]) {
         for record in blocks {
             if let Record::Staged { block, checks } = record {
@@ -231,14 +230,14 @@ impl Ledger {
         staged.is_some_and(|block| block.serial == held.serial) && self.remove(id, held.block)
     }
 
-    /// Takes the least recently used block out.
+    /// Removes the least recently used block.
     pub(super) fn evict(&mut self) -> Option<(u64, u64)> {
         let (_, (id, block)) = self.by_use.first_key_value().map(|(tick, of)| (*tick, *of))?;
         self.remove(id, block);
         Some((id, block))
     }
 
-    /// Records of everything that is staged of a version.
+    /// Records of all staged blocks of a version.
     pub(super) fn records(&self, id: u64) -> Vec<Record> {
         let blocks = self.versions.get(&id).map(|version| &version.blocks);
         let record = |(block, staged): (&u64, &BlockState)| Record::Staged {
@@ -248,7 +247,7 @@ impl Ledger {
         blocks.into_iter().flatten().map(record).collect()
     }
 
-    /// Approximate size of a journal of these records.
+    /// Approximate size of a journal with these records.
     pub(super) fn journal_bytes(&self, id: u64) -> u64 {
         self.versions.get(&id).map_or(0, |version| {
             let checks = CHECK_BYTES * version.header.block_bytes.div_ceil(PAGE_BYTES);
@@ -260,7 +259,7 @@ impl Ledger {
         self.versions.get(&id).is_none_or(|version| version.blocks.is_empty())
     }
 
-    /// Data file as it was looked up, and the number of writes before.
+    /// Looked-up data file, and the number of writes before the look-up.
     pub(super) fn handle(&self, id: u64) -> (Option<Object>, u64) {
         let version = self.versions.get(&id);
         version.map_or((None, 0), |version| (version.handle.clone(), version.epoch))

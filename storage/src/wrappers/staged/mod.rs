@@ -1,5 +1,5 @@
-//! Copies of read bytes on a local folder. In: reads. Out: the same bytes, from the folder if staged, else from the
-//! tier and then also written to the folder.
+//! Copies of read bytes in a local folder. In: reads. Out: the same bytes: from the folder if staged, else from the
+//! tier, and then also written to the folder.
 //!
 //! - A version of an object is copied in blocks. Blocks that a call misses go to the tier as one `read_many`, and
 //!   concurrent callers of a block share one fetch. The call is answered before the blocks are written.
@@ -46,8 +46,8 @@ mod read;
 mod stage;
 mod writer;
 
-/// Tier whose reads are copied to a local folder. Dropping it stops and joins its writing thread; blocks not written by
-/// then are not staged.
+/// Tier whose reads are copied to a local folder. Dropping it stops and joins its writing thread; blocks not yet
+/// written are not staged.
 pub struct Staged {
     stage: Arc<Stage>,
     config: StagedConfig,
@@ -72,8 +72,7 @@ impl Staged {
     /// Opens the folder and wraps a tier.
     ///
     /// # Errors
-    /// Fails if a key is invalid, if the folder cannot be created or is in use, or without io_uring; the error gives
-    /// advice.
+    /// Fails if a key is invalid, if the folder cannot be created or is in use, or without io_uring; gives advice.
     pub async fn open(
         inner: Arc<dyn Tier>,
         config: &StagedConfig,
@@ -95,7 +94,7 @@ impl Staged {
         Self::with_folder(inner, config, metrics, folder, neighbours).await
     }
 
-    /// Opens a stage over its folder; of a shared root, the part that this process writes, and its neighbours.
+    /// Opens a stage over its folder. For a shared root, the folder is this process's part; also opens its neighbours.
     async fn with_folder(
         inner: Arc<dyn Tier>,
         config: &StagedConfig,
@@ -141,7 +140,7 @@ impl Staged {
     pub async fn settle(&self) {
         let (done, settled) = oneshot::channel();
         if self.stage.jobs.send(WriterTask::Settle(done)).is_ok() {
-            // An error would mean that the thread has ended, with everything given up.
+            // An error would mean that the thread has ended and everything is given up.
             let _ = settled.await;
         }
     }
@@ -157,7 +156,7 @@ impl Drop for Staged {
     }
 }
 
-/// Cuts a range out of the bytes that cover it: a slice if one piece holds it all, else a copy.
+/// Cuts a range out of the bytes that cover it: a slice if a single piece holds it, else a copy.
 fn cut(object: &Object, range: &Range<u64>, sources: &[(Range<u64>, Bytes)]) -> Result<Bytes, StorageError> {
     let mut pieces: Vec<Bytes> = Vec::new();
     let mut at = range.start;
@@ -166,7 +165,7 @@ fn cut(object: &Object, range: &Range<u64>, sources: &[(Range<u64>, Bytes)]) -> 
         let before = sources.partition_point(|(extent, _)| extent.start <= at);
         let found = sources[..before].iter().rev().find(|(extent, _)| extent.end > at);
         let Some((extent, bytes)) = found else {
-            return Err(ErrorKind::Corrupt.error(&object.path, format!("no source for byte {at}")));
+            return Err(ErrorKind::Corrupt.error(&object.path, format!("missing bytes from {at}")));
         };
         let to = extent.end.min(range.end);
         pieces.push(bytes.slice((at - extent.start) as usize..(to - extent.start) as usize));
@@ -202,7 +201,7 @@ impl Tier for Staged {
         let (failures, last) = &*self.stage.tally.failures.lock();
         if *failures > 0 {
             info.notes
-                .push(format!("staged: {failures} writes failed, the last one: {last}"));
+                .push(format!("staged: {failures} writes failed, last error: {last}"));
         }
         info
     }
@@ -268,20 +267,20 @@ impl Tier for Staged {
 #[cfg(test)]
 mod tests;
 
-/// The smallest and the largest block, in bytes.
+/// Allowed block sizes in bytes.
 const BLOCK_LIMITS: Range<u64> = (64 << 10)..(64 << 20) + 1;
 
 /// Staging folder and limits: `[staged]` of a tier's TOML.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StagedConfig {
-    /// Local folder, created if missing. Only one tier of one process at a time may use it, unless it is `shared`. A
-    /// folder that cannot be created, written or locked is an error at the start; a later failure costs only the
+    /// Local folder, created if missing. Only one tier of one process may use it at a time, unless it is `shared`. A
+    /// folder that cannot be created, written or locked is an error at the start; a later failure only stops the
     /// staging.
     pub root: PathBuf,
     /// If true, other processes of this machine stage in the same `root`. Each process writes its own part and reads
-    /// the parts of the others. A block that one process fetches is not fetched by another meanwhile: one download for
-    /// the whole machine.
+    /// the parts of the others. A block that one process is fetching is not fetched by another: one download for the
+    /// whole machine.
     #[serde(default)]
     pub shared: bool,
     /// Maximum bytes on disk, per process if shared; the least recently used blocks are evicted first.
@@ -293,7 +292,7 @@ pub struct StagedConfig {
     /// Maximum reads of the folder in flight.
     #[serde(default = "number::<128, u32>")]
     pub queue_depth: u32,
-    /// If true, reads the folder with `O_DIRECT`. Reads are buffered, and marked so, if the file system refuses.
+    /// If true, reads the folder with `O_DIRECT`. If the file system refuses, reads are buffered and reported as such.
     #[serde(default = "yes")]
     pub direct: bool,
 }
@@ -307,11 +306,11 @@ impl StagedConfig {
         let refuse = |key, detail| Err(ErrorKind::Invalid.error(key, detail));
         let (capacity, block) = (self.capacity_bytes, self.block_bytes);
         if !BLOCK_LIMITS.contains(&block) || !block.is_power_of_two() {
-            let detail = format!("must be a power of two from 65536 to 67108864, is {block}");
+            let detail = format!("must be a power of two from 65536 to 67108864: {block}");
             return refuse("staged.block_bytes", detail);
         }
         if capacity < 2 * block {
-            let detail = format!("must hold at least two blocks of {block} bytes, is {capacity}");
+            let detail = format!("must hold at least two blocks of {block} bytes: {capacity}");
             return refuse("staged.capacity_bytes", detail);
         }
         Ok(())

@@ -1,6 +1,6 @@
-//! Reads of blocks. Of staged ones: ranges and a look-up in; out: the bytes that fit their checksums, and the blocks
-//! whose bytes do not. Of others: blocks in; out: their bytes from the tier, fetched once for all callers, and a task
-//! for the writer.
+//! Reads of blocks. Staged blocks: ranges and a look-up in; the bytes that match their checksums, and the broken
+//! blocks, out. Other blocks: blocks in; their bytes from the tier, fetched once for all callers, and a task for the
+//! writer, out.
 
 use super::folder::data_name;
 use super::journal::PAGE_BYTES;
@@ -18,14 +18,14 @@ use std::time::Instant;
 use tierlab_protocol::via::{Via, ViaSet};
 use tokio::sync::oneshot;
 
-/// Maximum look-ups of a file that the writer writes to meanwhile.
+/// Maximum look-ups of a file that the writer changes meanwhile.
 const LOOK_UPS: usize = 4;
 
 /// Result of a read of the folder.
 #[derive(Debug, Default)]
 pub(super) struct FromFolder {
     pub(super) landed: Fetched,
-    /// Blocks to be read from the tier after all, in order.
+    /// Blocks that must be read from the tier instead, in order.
     pub(super) broken: Vec<u64>,
 }
 
@@ -53,9 +53,9 @@ impl Stage {
         let read = match self.read_file(lookup.id, &extents).await {
             Ok(read) => read,
             Err(error) => {
-                // Evicted meanwhile, or written to all the time: no fault of the blocks.
+                // Evicted meanwhile, or constantly written to: the blocks are not broken.
                 if !matches!(error.kind(), ErrorKind::Changed | ErrorKind::NotFound) {
-                    tracing::warn!(%object.path, %error, "cannot read what is staged");
+                    tracing::warn!(%object.path, %error, "cannot read staged blocks");
                     lookup.held.iter().for_each(|held| self.reject(lookup.id, held));
                 }
                 return FromFolder {
@@ -65,7 +65,7 @@ impl Stage {
             }
         };
         let checking = Instant::now();
-        // None of it was asked of the tier.
+        // These reads did not reach the tier.
         let cost = ReadCost {
             requests: 0,
             wire_bytes: 0,
@@ -86,7 +86,7 @@ impl Stage {
         from_folder
     }
 
-    /// Reads the data file of a version, as it is now.
+    /// Reads the current data file of a version.
     async fn read_file(&self, id: u64, extents: &[Range<u64>]) -> Result<ReadMany, StorageError> {
         let path = ObjectPath::new(&data_name(id))?;
         let mut look_ups = 0;
@@ -108,7 +108,7 @@ impl Stage {
         }
     }
 
-    /// Takes the pages of an extent that fit their checksums. A block with a page that does not fit is left out whole.
+    /// Takes the pages of an extent that match their checksums. A block with a mismatching page is left out completely.
     fn check(
         &self,
         object: &Object,
@@ -146,7 +146,7 @@ impl Stage {
         into.landed.parts.extend(whole.map(take));
     }
 
-    /// Removes the blocks of these ranges, because their bytes are damaged although they fit their checksums: so the
+    /// Removes the blocks of these ranges, because their bytes are damaged although they match their checksums: the
     /// damage came from the tier. Blocks still in the queue are removed once they are written.
     pub(super) fn forget(&self, object: &Object, ranges: &[Range<u64>]) {
         let (header, blocks) = (self.header(object), self.blocks_of(ranges));
@@ -161,12 +161,12 @@ impl Stage {
         lookup.held.iter().for_each(|held| self.reject(lookup.id, held));
         if !lookup.missing.is_empty() {
             let blocks = lookup.missing;
-            // An error would mean that the thread has ended: then nothing is staged any more.
+            // An error would mean that the thread has ended, so nothing is staged any more.
             let _ = self.jobs.send(WriterTask::Forget { header, blocks });
         }
     }
 
-    /// A staged block that cannot be used is forgotten, unless it has gone by itself.
+    /// Removes an unusable staged block, unless it is already gone.
     fn reject(&self, id: u64, held: &StagedBlock) {
         if !self.ledger.lock().reject(id, held) {
             return;
@@ -180,10 +180,10 @@ impl Stage {
                 file,
                 held.block,
                 count,
-                "a staged block is broken and is read from the tier again"
+                "staged block is damaged; reading it from the tier"
             );
         }
-        // An error would mean that the thread has ended: then nothing is staged any more.
+        // An error would mean that the thread has ended, so nothing is staged any more.
         let _ = self.jobs.send(WriterTask::Drop { id, block: held.block });
     }
 }
@@ -194,8 +194,8 @@ struct ToStage {
     claim: Option<Claim>,
 }
 
-/// The call that began a fetch, and the fetch's cost once it has ended. Dropped before it has taken the cost, it leaves
-/// it unreported; a fetch that ends later finds the channel closed, and does the same.
+/// Call that started a fetch, and the fetch's cost once it has ended. If dropped before it has taken the cost, the cost
+/// is added to the unreported cost; so does a fetch that ends after the call.
 struct Caller {
     stage: Arc<Stage>,
     cost: oneshot::Receiver<ReadCost>,
@@ -211,7 +211,7 @@ impl Drop for Caller {
 }
 
 impl Stage {
-    /// Fetches blocks from the tier: joins fetches in flight, and begins one for the other blocks.
+    /// Fetches blocks from the tier: joins fetches in flight, and starts one for the other blocks.
     pub(super) async fn fetch(self: &Arc<Self>, object: &Object, blocks: &[u64]) -> Result<Fetched, StorageError> {
         let mut landed = Fetched::default();
         if blocks.is_empty() {
@@ -221,7 +221,7 @@ impl Stage {
         let keys = blocks.iter().map(|block| version.extent(&self.extent(object, *block)));
         let mut boarded = self.flights.board(keys.collect());
         let caller = boarded.lead.take().map(|lead| {
-            // On a task of its own: it goes on when this call is dropped.
+            // On its own task: it continues if this call is dropped.
             let (to_caller, cost) = oneshot::channel();
             let (stage, object) = (self.clone(), object.clone());
             tokio::spawn(async move { stage.lead(&object, lead, to_caller).await });
@@ -231,7 +231,7 @@ impl Stage {
             }
         });
         let waiting = Instant::now();
-        // Blocks that were already fetched and are still being written are in memory.
+        // Blocks already fetched but still being written are in memory.
         let in_memory = boarded
             .tickets
             .iter()
@@ -257,7 +257,7 @@ impl Stage {
         Ok(landed)
     }
 
-    /// Makes a fetch, has it staged, and answers it: the writer has it before a reader has its bytes.
+    /// Makes a fetch, queues its blocks for staging, and answers it: the writer has the bytes before a reader has.
     async fn lead(&self, object: &Object, lead: Lead<Fetched>, to_caller: oneshot::Sender<ReadCost>) {
         let fetched = self.fetch_unless_staged(object, &lead).await;
         let (landed, to_stage) = match fetched {
@@ -272,7 +272,7 @@ impl Stage {
         let answer = lead.answer();
         match (&landed, to_stage) {
             (Ok(landed), Some(to_stage)) => self.stage(object, landed, lead, to_stage),
-            // The next caller begins a new fetch.
+            // The next caller starts a new fetch.
             _ => drop(lead),
         }
         answer.land(landed);
@@ -307,14 +307,13 @@ impl Stage {
         Ok((landed, to_stage))
     }
 
-    /// Takes the blocks that other processes have staged, or have fetched while this process waited, and claims the
-    /// others.
+    /// Takes the blocks that other processes have staged, or fetched while this process waited, and claims the rest.
     async fn ask_neighbours(&self, object: &Object, missing: &mut Vec<u64>, landed: &mut Fetched) -> Option<Claim> {
         let neighbours = self.neighbours.as_ref()?;
         let header = self.header(object);
         let mut claim = None;
         let asking = Instant::now();
-        // Once more when they are claimed: another process may have been done with them just before.
+        // Asks again after claiming: another process may have finished just before.
         while !missing.is_empty() {
             let read = neighbours.read(&header, missing).await;
             self.tally.metrics.neighbours.inc_by(read.len() as u64);
@@ -337,7 +336,7 @@ impl Stage {
     async fn fetch_from_tier(&self, object: &Object, blocks: &[u64]) -> Result<Fetched, StorageError> {
         let runs = ranges::adjacent(blocks.iter().map(|block| self.extent(object, *block)));
         let (parts, cost) = if let [run] = &runs[..] {
-            // The tier's own way of reading a large range.
+            // The tier's own method of reading a large range.
             let read = self.inner.read(object, run.clone()).await?;
             (vec![read.bytes], read.cost)
         } else {
@@ -346,14 +345,14 @@ impl Stage {
         };
         let whole = |(run, bytes): (&Range<u64>, &Bytes)| bytes.len() as u64 == run.end - run.start;
         if parts.len() != runs.len() || !runs.iter().zip(&parts).all(whole) {
-            let detail = "the tier returned fewer bytes than it was asked for";
+            let detail = "tier returned fewer bytes than requested";
             return Err(ErrorKind::Corrupt.error(&object.path, detail));
         }
         let parts = runs.into_iter().zip(parts).collect();
         Ok(Fetched { parts, cost })
     }
 
-    /// Hands blocks to the writer, unless too many are waiting.
+    /// Sends blocks to the writer, unless too many are waiting.
     fn stage(&self, object: &Object, landed: &Fetched, lead: Lead<Fetched>, to_stage: ToStage) {
         let mut blocks = Vec::with_capacity(to_stage.blocks.len());
         let mut len = 0;
@@ -376,7 +375,7 @@ impl Stage {
             return;
         }
         let header = self.header(object);
-        // An error would mean that the thread has ended: then nothing is staged any more.
+        // An error would mean that the thread has ended, so nothing is staged any more.
         let _ = self.jobs.send(WriterTask::Store {
             header,
             blocks,

@@ -1,4 +1,4 @@
-//! State shared by a stage's calls, its fetches, its reads and its writing thread: what is staged, counts, and tasks.
+//! State shared by a stage's calls, fetches, reads and writing thread: staged blocks, counts, and tasks.
 
 use super::journal::Header;
 use super::ledger::Ledger;
@@ -35,7 +35,7 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// The blocks that hold the ranges, in order, none twice.
+    /// Blocks that cover the ranges, in order, without duplicates.
     pub(super) fn blocks_of(&self, ranges: &[Range<u64>]) -> Vec<u64> {
         let blocks = ranges.iter().flat_map(|range| ranges::blocks(range, self.block_bytes));
         let mut blocks: Vec<u64> = blocks.collect();
@@ -70,12 +70,12 @@ pub(super) struct Fetched {
 
 /// Task of the writing thread; tasks run in order.
 pub(super) enum WriterTask {
-    /// Stage blocks of a version. Until that is done or given up, whoever wants them gets them from the fetch.
+    /// Stage blocks of a version. Until that is done or given up, the fetch serves readers of these blocks.
     Store {
         header: Header,
         blocks: Vec<(u64, Bytes)>,
         lead: Lead<Fetched>,
-        /// Given back when that is done.
+        /// Released once that is done.
         claim: Option<Claim>,
     },
     /// Record that a block is gone from the ledger.
@@ -93,7 +93,7 @@ pub(super) enum WriterTask {
 pub(super) struct Tally {
     /// Shared by stages of the same kind of tier.
     pub(super) metrics: StagedMetrics,
-    /// Number of failed writes, and the last of them.
+    /// Number of failed writes, and the last error.
     pub(super) failures: Mutex<(u64, String)>,
     /// Bytes of the blocks in the queue.
     pub(super) pending: AtomicU64,
@@ -117,19 +117,19 @@ impl Tally {
         }
     }
 
-    /// A write failed.
+    /// Counts and logs a failed write.
     pub(super) fn failed(&self, what: &str, error: &io::Error) {
         self.metrics.failures.inc();
         let mut failures = self.failures.lock();
         *failures = (failures.0 + 1, format!("{what}: {error}"));
         let (count, text) = &*failures;
-        // The first, and then ever more rarely: a full disk fails thousands of times.
+        // Logged at powers of two, because a full disk fails thousands of times.
         if count.is_power_of_two() {
-            tracing::warn!(failures = count, "staging failed, reads go to the tier: {text}");
+            tracing::warn!(failures = count, "staging failed; reads go to the tier: {text}");
         }
     }
 
-    /// Brings the gauge up to date.
+    /// Updates the gauge.
     pub(super) fn tell_bytes(&self, bytes: u64) {
         let told = self.told_bytes.swap(bytes, Ordering::Relaxed);
         self.metrics.bytes.add(bytes.cast_signed() - told.cast_signed());

@@ -2,7 +2,7 @@
 //! wait for it: they have their bytes before the bytes are staged.
 //!
 //! A batch of blocks is written, made durable once per file, recorded in the journals, and only then in the ledger. A
-//! failure is counted and logged, and costs only the staging: later callers read from the tier. After a failure staging
+//! failure is counted and logged, and only stops the staging: later callers read from the tier. After a failure staging
 //! pauses, so that a full disk is not written to again and again.
 
 use super::folder::{Files, Folder};
@@ -27,14 +27,14 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Excess over twice the needed size at which a journal is rewritten.
 const SLACK_BYTES: u64 = 64 << 10;
 
-/// The thread's own.
+/// State of the thread.
 pub(super) struct Writer {
     folder: Folder,
     ledger: Arc<Mutex<Ledger>>,
     tally: Arc<Tally>,
     capacity_bytes: u64,
     open: HashMap<u64, Files>,
-    /// Blocks that are written and not yet durable, by version.
+    /// Blocks written but not yet durable, by version.
     records: BTreeMap<u64, Vec<Record>>,
     paused_until: Option<Instant>,
 }
@@ -53,7 +53,7 @@ impl Writer {
     }
 
     pub(super) fn run(mut self, jobs: &Receiver<WriterTask>) {
-        // The bound may be lower than it was when this was staged.
+        // The limit may be lower than when the blocks were staged.
         self.make_room(0, None);
         self.flush();
         while let Ok(job) = jobs.recv() {
@@ -89,7 +89,7 @@ impl Writer {
                 }
             }
             self.flush();
-            // Only now: until a block is staged, its fetch answers for it, and no other process makes another.
+            // Only now: until a block is staged, its fetch serves it, and no other process fetches it.
             drop(leads);
         }
     }
@@ -145,7 +145,7 @@ impl Writer {
         }
     }
 
-    /// The number of a version, whose files are made when they are not there. Older versions of the object go.
+    /// Number of a version. Creates its files if missing, and removes older versions of the object.
     fn version(&mut self, header: &Header) -> io::Result<u64> {
         if let Some(id) = self.ledger.lock().id(header) {
             return Ok(id);
@@ -168,7 +168,7 @@ impl Writer {
 
     fn keep_open(&mut self, id: u64, files: Files) {
         if self.open.len() >= OPEN_FILES {
-            // Closing must lose nothing: earlier writes are made durable through these files.
+            // Earlier writes must be made durable through these files before they are closed.
             self.flush();
             self.open.clear();
         }
@@ -183,7 +183,7 @@ impl Writer {
         self.open.get_mut(&id).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Evicts until `bytes` more fit. Whether they do.
+    /// Evicts until `bytes` more fit. Returns true if they do.
     fn make_room(&mut self, bytes: u64, writing: Option<u64>) -> bool {
         let queued: u64 = self
             .records
@@ -236,7 +236,7 @@ impl Writer {
     }
 
     fn forget(&mut self, header: &Header, blocks: &[u64]) {
-        // Blocks written and not yet recorded are in the ledger after this.
+        // Afterwards, blocks written but not yet recorded are in the ledger.
         self.flush();
         let lookup = self.ledger.lock().find(header, blocks);
         for held in &lookup.held {
@@ -247,8 +247,8 @@ impl Writer {
         }
     }
 
-    /// Records that a block is gone, then frees its disk space. A record lost in a crash of the machine does no harm:
-    /// the block it would have dropped no longer fits its checksums.
+    /// Records that a block is gone, then frees its disk space. Losing the record in a crash is harmless: the dropped
+    /// block no longer matches its checksums.
     fn drop_block(&mut self, id: u64, block: u64) {
         let Some(header) = self.ledger.lock().header(id) else {
             return;
@@ -260,13 +260,13 @@ impl Writer {
         });
         self.ledger.lock().touch(id);
         if let Err(e) = dropped {
-            // A file system that gives nothing back in parts gives back whole files.
+            // On file systems that cannot free parts of a file, the whole file is removed.
             self.tally.failed(&header.path, &e);
             self.remove(id);
         }
     }
 
-    /// Makes everything written durable, records it and lets readers see it.
+    /// Makes all written blocks durable, records them and publishes them to readers.
     fn flush(&mut self) {
         for (id, records) in std::mem::take(&mut self.records) {
             let done = self.files(id).and_then(|files| {

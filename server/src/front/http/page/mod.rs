@@ -1,7 +1,7 @@
-//! The server's own page, for people: what is loaded, how many requests there are, and where their time goes.
+//! The server's own page, for people: loaded models, number of requests, and time by stage.
 //!
-//! In: nothing. Out: `GET /`, one document that loads nothing else. It is the same for everybody and tells nothing of the
-//! server: its script asks `/metrics` and the repository's index as any client does, with a token where one is needed.
+//! In: nothing. Out: `GET /`, one self-contained document. It is the same for everybody and contains no information
+//! about the server: its script requests `/metrics` and the repository's index like any client, with a token if needed.
 //! Knows neither models nor metrics.
 
 use crate::front::state::SharedState;
@@ -16,16 +16,16 @@ use http::header::{
 use http::{HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
 
-/// The document, with a mark where each of the other files goes.
+/// Document with a mark in the place of each other file.
 const DOCUMENT: &str = include_str!("page.html");
-/// Files that are put into the document, each behind its mark.
+/// Files inserted into the document, each with its mark.
 const STYLE: (&str, &str) = ("/*page.css*/", include_str!("page.css"));
 const SCRIPTS: [(&str, &str); 2] = [
     ("/*readings.js*/", include_str!("readings.js")),
     ("/*page.js*/", include_str!("page.js")),
 ];
 
-/// Source expression of a file in a content security policy. Nothing else of its kind is run or applied.
+/// Source expression of a file in a content security policy. No other script or style is used.
 fn source((_, text): (&str, &str)) -> String {
     format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text)))
 }
@@ -45,13 +45,13 @@ fn headers(policy: HeaderValue) -> [(HeaderName, HeaderValue); 6] {
         (X_CONTENT_TYPE_OPTIONS, word("nosniff")),
         (X_FRAME_OPTIONS, word("DENY")),
         (REFERRER_POLICY, word("no-referrer")),
-        // After an update the page and what it asks for belong together.
+        // After an update the page and its requests must match.
         (CACHE_CONTROL, word("no-store")),
     ]
 }
 
-/// Content security policy of the page: its own style and scripts, requests to this server, and nothing else. No script may
-/// turn text into markup.
+/// Content security policy of the page: its own style and scripts, and requests to this server. No script may turn text
+/// into markup.
 fn policy() -> String {
     let scripts = SCRIPTS.map(source).join(" ");
     format!(

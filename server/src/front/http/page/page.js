@@ -1,10 +1,10 @@
 "use strict";
-// The page: asks the server every 2 s while somebody can see it, and shows what it says.
-// Everything that is shown is put in as text: the name of a model is another person's text, and never markup.
+// The page: polls the server every 2 s while it is visible, and shows the figures.
+// Everything is inserted as text, never as markup: names of models come from others.
 
 const POLL_MS = 2000;
 const TIMEOUT_MS = 5000;
-// The full index may make the server list its tier, and what a model is changes seldom.
+// The full index may make the server list its tier, and models change seldom.
 const DETAILS_MS = 30000;
 const LONGEST_WINDOW_S = 60;
 const STAGES = ["decode", "admit", "cache", "tier", "join", "batch", "infer", "encode"];
@@ -12,11 +12,11 @@ const DASH = "–";
 
 const element = id => document.getElementById(id);
 
-// What is known. The token is here and nowhere else.
+// State of the page. The token is stored only here.
 const known = { token: "", history: [], index: [], readyIndex: "", details: new Map(), detailsAt: -Infinity, silentSince: null };
 
 function setText(node, text) {
-  // Left alone where nothing changed: a selection stays, and a screen reader is not told twice.
+  // Unchanged text is not set again, so that a selection stays and a screen reader does not repeat it.
   if (node.textContent !== text) node.textContent = text;
 }
 
@@ -24,7 +24,7 @@ function say(id, text) {
   setText(element(id), text);
 }
 
-// ---- Asking -----------------------------------------------------------------------------------------------------------
+// ---- Polling ----------------------------------------------------------------------------------------------------------
 
 class Refused extends Error {
   constructor(path, status) {
@@ -49,7 +49,7 @@ async function askFor(path, options) {
 
 const askIndex = async options => JSON.parse(await askFor("v2/repository/index", { method: "POST", body: JSON.stringify(options) }));
 
-// The models that are served, which costs the server nothing to say; and seldom, or when those change, all the rest.
+// Gets the served models, which is cheap; seldom, or when they change, the rest too.
 async function askModels() {
   const ready = await askIndex({ ready: true });
   const readyIndex = JSON.stringify(ready);
@@ -59,14 +59,14 @@ async function askModels() {
   const details = new Map();
   for (const name of new Set(ready.map(entry => entry.name))) {
     const reply = await ask(`v2/models/${encodeURIComponent(name)}`);
-    // One that was unloaded meanwhile has none.
+    // A model unloaded meanwhile has none.
     if (reply.ok) details.set(name, JSON.parse(reply.text));
   }
   Object.assign(known, { index, details, readyIndex, detailsAt: now });
 }
 
 async function poll() {
-  // Whether requests are taken is told to everybody, also without a token.
+  // Readiness needs no token.
   const health = await ask("v2/health/ready");
   const reading = readMetrics(await askFor("metrics"), performance.now());
   await askModels();
@@ -76,7 +76,7 @@ async function poll() {
   return ["warn", loaded ? "Not ready: it is shutting down" : "Not ready: models are being loaded"];
 }
 
-// Keeps the readings of the longest window. Those of a process that has been started again tell nothing of this one.
+// Keeps the readings of the longest window. Readings from before a restart of the server are dropped.
 function remember(reading) {
   const last = known.history[known.history.length - 1];
   if (last && level(reading, "tierlab_uptime_seconds") < level(last, "tierlab_uptime_seconds")) {
@@ -100,7 +100,7 @@ async function look() {
     known.silentSince = null;
     showAccess(null);
   } catch (error) {
-    // A token that came meanwhile has not been tried yet.
+    // A token entered meanwhile has not been tried yet.
     if (asked !== known.token) return;
     state = failed(error);
   }
@@ -111,25 +111,25 @@ async function look() {
   show();
 }
 
-// What a failure means, as a class and a sentence.
+// Converts a failure to a class and a message.
 function failed(error) {
   if (error instanceof Refused) {
     known.silentSince = null;
     if (error.status === 401) {
-      // A token that was refused is forgotten: what was said of it stays until another one is tried.
-      if (known.token) showAccess("The server does not know this token.");
-      else if (element("access").hidden) showAccess("This server asks for a token.");
-      return ["warn", "It answers, and asks for a token"];
+      // A refused token is forgotten; its message stays until another one is tried.
+      if (known.token) showAccess("The server rejected this token.");
+      else if (element("access").hidden) showAccess("This server requires a token.");
+      return ["warn", "Token required"];
     }
-    return ["bad", `It refuses to tell: ${error.status} on ${error.path}`];
+    return ["bad", `Request refused: ${error.status} on ${error.path}`];
   }
-  if (error instanceof SyntaxError) return ["bad", "What answers is not this server"];
+  if (error instanceof SyntaxError) return ["bad", "Invalid reply: not a Tierlab server"];
   known.silentSince ??= new Date();
-  const before = known.history.length ? "; below is what it said before" : "";
-  return ["bad", `The server does not answer since ${clock(known.silentSince)}${before}`];
+  const before = known.history.length ? "; showing the last figures" : "";
+  return ["bad", `No answer from the server since ${clock(known.silentSince)}${before}`];
 }
 
-// A look begins 2 s after the last one has ended, so there is one at a time; none while nobody sees the page.
+// A poll starts 2 s after the last one ended, so there is one at a time; none while the page is hidden.
 let timer;
 let looking = false;
 let wanted = false;
@@ -158,7 +158,7 @@ function showAccess(why) {
   element("links-note").hidden = !why && !known.token;
 }
 
-// What was told to the one who had a token is not shown to the next.
+// Figures read with one token are not shown to the next user.
 function forget() {
   Object.assign(known, { token: "", history: [], index: [], readyIndex: "", details: new Map(), detailsAt: -Infinity });
 }
@@ -167,9 +167,9 @@ function useToken(event) {
   event.preventDefault();
   const token = element("token").value.trim();
   element("token").value = "";
-  // What no header carries is no token.
+  // A token must be valid in a header.
   if (!/^[\x21-\x7e]+$/.test(token)) {
-    say("access-why", "A token is one word of visible ASCII characters.");
+    say("access-why", "Invalid token: use one word of visible ASCII characters.");
     return;
   }
   known.token = token;
@@ -178,7 +178,7 @@ function useToken(event) {
 
 // ---- Showing ----------------------------------------------------------------------------------------------------------
 
-// The readings at both ends of the window that was chosen; none before there are two.
+// The readings at both ends of the chosen window; none before there are two.
 function ends() {
   const to = known.history[known.history.length - 1];
   if (!to) return null;
@@ -190,7 +190,7 @@ function ends() {
 function show() {
   const last = known.history[known.history.length - 1];
   element("figures").hidden = !last;
-  say("index", known.index.length ? JSON.stringify(known.index, null, 2) : "Nothing is in it, or it was not told yet.");
+  say("index", known.index.length ? JSON.stringify(known.index, null, 2) : "Empty, or not loaded yet.");
   if (!last) {
     say("build", "");
     return;
@@ -223,14 +223,14 @@ function tell(name, { text, note = "" }) {
 
 function shownPercentile({ total, needed, seconds, beyond }) {
   if (seconds !== undefined) return { text: (beyond ? "> " : "") + showTime(seconds), note: `of ${digits(total)} requests` };
-  return total === 0 ? { text: DASH } : { text: "n/a", note: `${digits(total)} of ${needed} requests that it takes` };
+  return total === 0 ? { text: DASH } : { text: "n/a", note: `${digits(total)} of ${needed} required requests` };
 }
 
 function showRequests(last, span) {
   const limit = level(last, "tierlab_in_flight_limit_requests");
-  tell("in-flight", { text: digits(level(last, "tierlab_in_flight_requests")), note: `requests, of ${limit} at most` });
+  tell("in-flight", { text: digits(level(last, "tierlab_in_flight_requests")), note: `requests (limit: ${limit})` });
   if (!span) {
-    say("traffic", "Figures come with the second look, in 2 s.");
+    say("traffic", "Figures appear in 2 s.");
     for (const name of ["rate", "p50", "p95", "p99", "errors"]) tell(name, { text: DASH });
     return;
   }
@@ -240,7 +240,7 @@ function showRequests(last, span) {
   const cancelled = sum(growth(from, to, "tierlab_cancelled_total"));
   const bad = sum(requests, ([, code]) => code !== "200") + cancelled;
   const window = `${digits(seconds)} s`;
-  say("traffic", answered + cancelled ? `Counted over ${window}.` : `No requests were seen in the last ${window}.`);
+  say("traffic", answered + cancelled ? `Counted over ${window}.` : `No requests in the last ${window}.`);
   tell("rate", { text: showRate(answered / seconds), note: `${showRate(sum(growth(from, to, "tierlab_inferences_total")) / seconds)} rows inferred` });
   const latency = buckets(growth(from, to, "tierlab_request_duration_seconds_bucket"));
   for (const percent of [50, 95, 99]) tell(`p${percent}`, shownPercentile(percentile(latency, percent / 100)));
@@ -255,13 +255,13 @@ function showStages(span) {
   element("bar").hidden = !total;
   element("stages").hidden = !total;
   if (!total || !count) {
-    say("stages-note", "No requests were seen that took any time.");
+    say("stages-note", "No requests in the window.");
     return;
   }
-  say("stages-note", `Shares of the server's time of ${digits(count)} requests, and the mean time of each: ${showTime(total / count)} altogether.`);
+  say("stages-note", `Shares of the server's time of ${digits(count)} requests, and the mean time of each; total: ${showTime(total / count)}.`);
   STAGES.forEach((stage, at) => {
     const share = times[at] / total;
-    // Set one by one: the policy of the page lets no attribute bring style.
+    // Set one by one, because the page's policy forbids style attributes.
     element("bar").children[at].style.flexGrow = share;
     const [, , shown, mean] = element("stages").children[at].children;
     setText(shown, showShare(share));
@@ -286,7 +286,7 @@ function makeStages() {
   }
 }
 
-// Makes the rows of a table say these texts. Rows stay where they are, so that a selection outlives the next look.
+// Sets the texts of a table's rows. Rows are reused, so that a selection survives the next poll.
 function fill(id, rows) {
   const body = element(id);
   const columns = [...body.parentNode.tHead.rows[0].cells].map(cell => cell.textContent);
@@ -309,7 +309,7 @@ function fill(id, rows) {
   body.parentNode.hidden = rows.length === 0;
 }
 
-// The versions of a model: those of one state together, and why one is not served.
+// The versions of a model, grouped by state, with the reason why one is not served.
 function shownVersions(entries) {
   return entries.map(({ version, state, reason }) => {
     const where = (state || "not loaded").toLowerCase();
@@ -320,7 +320,7 @@ function shownVersions(entries) {
 function showModels(span) {
   const names = [...new Set(known.index.map(entry => entry.name))];
   const ready = names.filter(name => known.details.has(name)).length;
-  say("models-note", names.length ? `${ready} of ${names.length} served.` : "None is loaded yet.");
+  say("models-note", names.length ? `${ready} of ${names.length} served.` : "No models are loaded yet.");
   const grown = span ? growth(span.from, span.to, "tierlab_request_duration_seconds_bucket") : [];
   const requests = span ? growth(span.from, span.to, "tierlab_requests_total") : [];
   const last = known.history[known.history.length - 1];
@@ -356,20 +356,20 @@ function showStorage(last, span) {
     return [roles[role] ?? role, tier, requests === null ? DASH : showRate(requests), bytes === null ? DASH : `${showBytes(bytes)}/s`];
   }));
   const info = build(last);
-  say("location", info ? [`Feature rows lie at ${info.feature_location}`, info.feature_notes].filter(Boolean).join("; ") : "");
+  say("location", info ? [`Feature rows are at ${info.feature_location}`, info.feature_notes].filter(Boolean).join("; ") : "");
   const caches = [...cachesOf("memory", "cache", last, span), ...cachesOf("local disk", "staged", last, span)];
   fill("caches", caches);
-  say("caches-note", caches.length ? "Model files are never cached in memory: they are read when a model is loaded." : "No cache and no stage is used: each row is read from its tier.");
+  say("caches-note", caches.length ? "Model files are never cached in memory: they are read when a model is loaded." : "No cache or stage: each row is read from its tier.");
 }
 
-// A line for each tier that a cache (or a stage) stands before.
+// A line for each tier with a cache (or a stage).
 function cachesOf(where, kind, last, span) {
   return levels(last, `tierlab_${kind}_capacity_bytes`).filter(({ value }) => value > 0).map(({ labels: [tier], value: capacity }) => {
     const counted = name => span ? sum(growth(span.from, span.to, `tierlab_${kind}_${name}_total`), ([of]) => of === tier) : 0;
     const [hits, misses] = [counted("hits"), counted("misses")];
     const [held] = levels(last, `tierlab_${kind}_bytes`).filter(({ labels: [of] }) => of === tier);
     const filled = `${showBytes(held?.value ?? 0)} of ${showBytes(capacity)}`;
-    if (!span || hits + misses === 0) return [where, tier, DASH, span ? "none were seen" : DASH, filled];
+    if (!span || hits + misses === 0) return [where, tier, DASH, span ? "none" : DASH, filled];
     return [where, tier, showShare(hits / (hits + misses)), `${showRate((hits + misses) / span.seconds)} of blocks`, filled];
   });
 }

@@ -1,8 +1,8 @@
 "use strict";
-// Numbers out of what /metrics says, and what happened between two looks at it.
+// Numbers from /metrics, and their changes between two readings.
 // In: Prometheus' text. Out: rates, shares and percentiles. Knows nothing of the page.
 
-// What is read of it, and by which labels: series that differ in others are added up.
+// Metrics read, with the labels kept: series that differ in other labels are summed.
 const TAKEN = new Map(Object.entries({
   tierlab_uptime_seconds: [],
   tierlab_build_info: ["version", "onnxruntime", "providers", "variant", "model_tier", "feature_tier", "feature_location", "feature_notes"],
@@ -25,7 +25,7 @@ const TAKEN = new Map(Object.entries({
   tierlab_staged_capacity_bytes: ["tier"],
 }));
 
-// One look: { at, values }, where values has a map for each name, from the labels' values (as JSON) to the number.
+// One reading: { at, values }, where values has a map for each name, from the labels' values (as JSON) to the number.
 function readMetrics(text, at) {
   const values = new Map([...TAKEN.keys()].map(name => [name, new Map()]));
   for (const line of text.split("\n")) {
@@ -53,7 +53,7 @@ function level(reading, name) {
   return reading.values.get(name).get("[]") ?? 0;
 }
 
-// How much each series of a name grew between two readings.
+// Growth of each series of a name between two readings.
 function growth(from, to, name) {
   const before = from.values.get(name);
   return [...to.values.get(name)].map(([key, value]) =>
@@ -64,7 +64,7 @@ function sum(grown, has = () => true) {
   return grown.reduce((total, { labels, value }) => has(labels) ? total + value : total, 0);
 }
 
-// Requests of a histogram by upper bound, lowest first, each bound with those below it: of one model, or of all.
+// Cumulative requests of a histogram by upper bound, lowest first: of one model, or of all.
 function buckets(grown, model) {
   const counts = new Map();
   for (const { labels: [of, , bound], value } of grown) {
@@ -75,8 +75,8 @@ function buckets(grown, model) {
   return [...counts].sort(([a], [b]) => a - b);
 }
 
-// A percentile in seconds, between the bounds of its bucket as Prometheus' histogram_quantile has it; `beyond` where it is past the
-// last bound, which is then all that is known. None where fewer requests were seen than the percentile needs: one beyond it.
+// A percentile in seconds, interpolated within its bucket like Prometheus' histogram_quantile; `beyond` if it is past the last
+// bound, which is then returned. None if there are fewer requests than the percentile needs: one beyond it.
 function percentile(counted, quantile) {
   const total = counted.length ? counted[counted.length - 1][1] : 0;
   const needed = neededFor(quantile);
@@ -98,7 +98,7 @@ function neededFor(quantile) {
   return Math.ceil(1 / (1 - quantile) - 1e-9);
 }
 
-// Numbers in words: three digits, and the unit that suits.
+// Formats numbers: three digits and a suitable unit.
 function digits(value) {
   if (value === 0) return "0";
   if (value >= 1000) return String(Math.round(value));

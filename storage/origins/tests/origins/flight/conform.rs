@@ -118,7 +118,7 @@ async fn typed_columns_are_laid_out_as_the_file_has_them() {
         tier.put(&object.path, body).await.unwrap_err(),
     ] {
         assert_eq!(refused.kind(), ErrorKind::Unsupported);
-        assert!(refused.to_string().contains("read only"), "{refused}");
+        assert!(refused.to_string().contains("read-only"), "{refused}");
     }
     // Another table of the same columns in its place.
     served.write(&table(&header, 4));

@@ -149,7 +149,7 @@ async fn a_pyarrow_server_that_errs_is_never_believed() {
     let (object, header) = open(&*tier).await;
     let ranges = [20, 30, 40].map(|id| header.row_range(id).unwrap());
     for (mode, kind, word) in [
-        ("missing-row", ErrorKind::Corrupt, "did not come"),
+        ("missing-row", ErrorKind::Corrupt, "rows missing"),
         ("null", ErrorKind::Corrupt, "score"),
         ("shuffled", ErrorKind::Corrupt, "order"),
         ("too-many", ErrorKind::Corrupt, "more rows"),

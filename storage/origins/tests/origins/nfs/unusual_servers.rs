@@ -157,5 +157,8 @@ async fn a_page_of_a_directory_without_names_or_an_end_hides_no_files() {
     })
     .await;
     let error = open(&url(address), "").await.list(None).await.unwrap_err();
-    assert!(error.to_string().contains("neither names nor an end"), "{error}");
+    assert!(
+        error.to_string().contains("has no names and is not the last"),
+        "{error}"
+    );
 }

@@ -201,7 +201,7 @@ async fn an_origin_that_asks_to_be_left_alone_is() {
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     let detail = error.detail();
     assert!(
-        detail.contains("left alone for 30 s") && detail.contains("1 attempts"),
+        detail.contains("retry after 30 s") && detail.contains("1 attempts"),
         "{detail}"
     );
 }

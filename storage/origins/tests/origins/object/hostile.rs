@@ -137,7 +137,7 @@ async fn listings_and_pages_without_an_end_are_ended() {
     )
     .await
     .unwrap_err();
-    assert!(error.to_string().contains("more than"), "{error}");
+    assert!(error.to_string().contains("exceeds"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -100,7 +100,7 @@ async fn a_reply_longer_than_its_chunk_is_corrupt() {
     store.ask::<()>(&["SETRANGE", &keys[0], "50000000", "x"]);
     let error = tier.read(&object, 0..1).await.unwrap_err();
     assert!(
-        error.kind() == ErrorKind::Corrupt && error.detail().contains("more than was asked for"),
+        error.kind() == ErrorKind::Corrupt && error.detail().contains("more bytes than requested"),
         "{error}"
     );
     let other = crate::put(&tier, "b", 1, 5000).await;

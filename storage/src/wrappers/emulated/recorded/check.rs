@@ -1,5 +1,5 @@
 //! Validation of a recorded profile. In: a path or text. Out: a checked profile and its law, or the error and its
-//! position. The file comes from elsewhere: its length and every number have a bound.
+//! position. The file is untrusted: its length and every number are bounded.
 
 use super::{Law, Recorded, RecordedPoint, SCHEMA};
 use crate::limits::MAX_READ_BYTES;
@@ -10,34 +10,34 @@ use std::path::Path;
 
 /// Maximum size of a file in bytes; a file of three sizes and three depths has some ten thousand.
 const MAX_BYTES: u64 = 8 << 20;
-/// Characters of a text that reports show.
+/// Maximum characters of a text that reports show.
 const MAX_TEXT: usize = 400;
 /// Maximum reads in flight.
 const MAX_DEPTH: u32 = 1 << 16;
-/// The longest latency, in microseconds: ten minutes, as of every emulation.
+/// Maximum latency in microseconds: ten minutes, as in every emulation.
 const LONGEST_US: f64 = 600e6;
 
 impl Recorded {
     /// Reads a profile's file.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`], naming the file and the position in it.
+    /// [`ErrorKind::Invalid`]; names the file and the position in it.
     pub fn read(file: &Path) -> Result<Self, StorageError> {
         let source = file.display().to_string();
         let refuse = |why: String| ErrorKind::Invalid.error(&source, why);
-        let cannot = |e: std::io::Error| refuse(format!("the recorded profile cannot be read: {e}"));
-        // Asked before it is opened: opening a pipe would wait for a writer.
+        let cannot = |e: std::io::Error| refuse(format!("cannot read recorded profile: {e}"));
+        // Checked before opening: opening a pipe would wait for a writer.
         if !std::fs::metadata(file).map_err(cannot)?.is_file() {
-            return Err(refuse("a recorded profile is a file".to_owned()));
+            return Err(refuse("not a regular file".to_owned()));
         }
         let mut bytes = Vec::new();
         let open = std::fs::File::open(file).map_err(cannot)?;
         open.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(cannot)?;
         if bytes.len() as u64 > MAX_BYTES {
-            return Err(refuse(format!("longer than {MAX_BYTES} bytes: no recorded profile")));
+            return Err(refuse(format!("not a recorded profile: longer than {MAX_BYTES} bytes")));
         }
-        let text =
-            String::from_utf8(bytes).map_err(|e| refuse(format!("byte {}: no UTF-8", e.utf8_error().valid_up_to())))?;
+        let text = String::from_utf8(bytes)
+            .map_err(|e| refuse(format!("byte {}: not UTF-8", e.utf8_error().valid_up_to())))?;
         Self::parse(&source, &text)
     }
 
@@ -53,7 +53,7 @@ impl Recorded {
             Some(schema) if schema == i64::from(SCHEMA) => {}
             Some(schema) => {
                 return Err(refuse(format!(
-                    "schema: this build reads version {SCHEMA}, not {schema}"
+                    "schema: unsupported version {schema}; this build reads version {SCHEMA}"
                 )));
             }
             None => return Err(refuse("schema: missing; not a recorded profile".to_owned())),
@@ -63,20 +63,20 @@ impl Recorded {
         Ok(profile)
     }
 
-    /// The file's text.
+    /// Serialises the profile.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`]: it is no profile that could be read again.
+    /// [`ErrorKind::Invalid`] if the profile could not be read back.
     pub fn to_text(&self) -> Result<String, StorageError> {
         let refuse = |why: String| ErrorKind::Invalid.error("recorded profile", why);
         self.check().map_err(refuse)?;
         toml::to_string(self).map_err(|e| refuse(e.to_string()))
     }
 
-    /// The law of a checked profile.
+    /// Law of a checked profile.
     pub(in super::super) fn law(&self) -> Law {
         let (sizes, depths) = self.axes();
-        // Every size at every depth, once: the rows of the grid follow each other.
+        // Each size is present at every depth exactly once, so the rows of the grid are consecutive.
         let mut points: Vec<&RecordedPoint> = self.points.iter().collect();
         points.sort_unstable_by_key(|point| (point.bytes, point.depth));
         let latencies = |of_size: &[&RecordedPoint]| of_size.iter().map(|point| point.latency_us.clone()).collect();
@@ -103,12 +103,12 @@ impl Recorded {
         for (index, round) in self.rounds.iter().enumerate() {
             let numbers = [round.at_s, round.p50_ratio, round.p99_ratio];
             if !numbers.iter().all(|number| number.is_finite() && *number >= 0.0) {
-                return Err(format!("rounds[{index}]: no times and ratios"));
+                return Err(format!("rounds[{index}]: invalid time or ratio"));
             }
         }
         super::super::faults::faults(&self.errors).map_err(|e| format!("{}: {}", e.object(), e.detail()))?;
         if self.points.is_empty() {
-            return Err("points: none".to_owned());
+            return Err("points: missing".to_owned());
         }
         for (index, point) in self.points.iter().enumerate() {
             self.check_point(point)
@@ -131,16 +131,16 @@ impl Recorded {
         ];
         let notes = origin.notes.iter().map(|note| ("notes", note));
         for (key, text) in named.into_iter().chain(notes) {
-            // They end in terminals, logs and pages.
+            // The texts are shown in terminals, logs and pages.
             if text.chars().count() > MAX_TEXT || text.chars().any(char::is_control) {
                 return Err(format!(
-                    "origin.{key}: at most {MAX_TEXT} characters, none of them a control character"
+                    "origin.{key}: use at most {MAX_TEXT} characters and no control characters"
                 ));
             }
         }
         for (key, text) in [("date", &origin.date), ("place", &origin.place), ("tier", &origin.tier)] {
             if text.trim().is_empty() {
-                return Err(format!("origin.{key}: empty; a profile says where it comes from"));
+                return Err(format!("origin.{key}: empty; state where the profile was recorded"));
             }
         }
         Ok(())
@@ -148,26 +148,26 @@ impl Recorded {
 
     fn check_point(&self, point: &RecordedPoint) -> Result<(), String> {
         if !(1..=MAX_READ_BYTES).contains(&point.bytes) {
-            return Err(format!("bytes: from 1 to {MAX_READ_BYTES}, not {}", point.bytes));
+            return Err(format!("bytes: must be from 1 to {MAX_READ_BYTES}: {}", point.bytes));
         }
         if !(1..=MAX_DEPTH).contains(&point.depth) {
-            return Err(format!("depth: from 1 to {MAX_DEPTH}, not {}", point.depth));
+            return Err(format!("depth: must be from 1 to {MAX_DEPTH}: {}", point.depth));
         }
         if point.calls == 0 {
-            return Err("calls: none".to_owned());
+            return Err("calls: must be at least 1".to_owned());
         }
         if !point.calls_per_s.is_finite() || point.calls_per_s < 0.0 {
-            return Err(format!("calls_per_s: no rate: {}", point.calls_per_s));
+            return Err(format!("calls_per_s: invalid rate: {}", point.calls_per_s));
         }
         let (us, shares) = (&point.latency_us, self.shares.len());
         if us.len() != shares {
             return Err(format!("latency_us: {} values for {shares} shares", us.len()));
         }
         if let Some(at) = us.iter().position(|us| !(0.0..=LONGEST_US).contains(us)) {
-            return Err(format!("latency_us[{at}]: no latency in microseconds: {}", us[at]));
+            return Err(format!("latency_us[{at}]: invalid latency: {}", us[at]));
         }
         match us.windows(2).position(|pair| pair[0] > pair[1]) {
-            Some(at) => Err(format!("latency_us[{}]: less than the one before it", at + 1)),
+            Some(at) => Err(format!("latency_us[{}]: less than the previous one", at + 1)),
             None => Ok(()),
         }
     }
@@ -178,7 +178,9 @@ impl Recorded {
         for (index, point) in self.points.iter().enumerate() {
             if !seen.insert((point.bytes, point.depth)) {
                 let RecordedPoint { bytes, depth, .. } = point;
-                return Err(format!("points[{index}]: {bytes} bytes at depth {depth} a second time"));
+                return Err(format!(
+                    "points[{index}]: duplicate entry for {bytes} bytes at depth {depth}"
+                ));
             }
         }
         let missing = sizes
@@ -186,7 +188,7 @@ impl Recorded {
             .flat_map(|bytes| depths.iter().map(move |depth| (*bytes, *depth)))
             .find(|point| !seen.contains(point));
         match missing {
-            Some((bytes, depth)) => Err(format!("points: none of {bytes} bytes at depth {depth}")),
+            Some((bytes, depth)) => Err(format!("points: missing entry for {bytes} bytes at depth {depth}")),
             None => Ok(()),
         }
     }

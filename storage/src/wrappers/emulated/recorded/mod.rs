@@ -1,4 +1,4 @@
-//! Replay of tiers that were measured elsewhere. In: a profile's file. Out: the law that latencies are drawn by, and
+//! Replay of tiers that were measured elsewhere. In: a profile's file. Out: the law from which latencies are drawn, and
 //! the origin of the profile.
 
 use super::faults::InjectedError;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 mod check;
 
-/// The version of the file that this build writes and reads.
+/// Version of the file format.
 pub const SCHEMA: u32 = 1;
 
 /// A measured tier: written by `tierlab-storage-bench calibrate` and read by `emulated.profile = "FILE"`.
@@ -15,19 +15,19 @@ pub const SCHEMA: u32 = 1;
 pub struct Recorded {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// The shares of reads that the latencies of each point belong to: ascending, from 0 to 1.
+    /// Shares of reads to which the latencies of each point belong: ascending, from 0 to 1.
     pub shares: Vec<f64>,
     /// Measured tier, place and date.
     pub origin: RecordedOrigin,
-    /// Rates that were reached.
+    /// Highest measured rates.
     pub limits: RecordedLimits,
-    /// Errors that reads ended in, the tier's own repeats included.
+    /// Errors of reads, after the tier's own retries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<InjectedError>,
     /// Drift between rounds: each round relative to all rounds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rounds: Vec<RecordedRound>,
-    /// Every size at every depth, once.
+    /// Points: every size at every depth, once.
     pub points: Vec<RecordedPoint>,
 }
 
@@ -39,20 +39,20 @@ pub struct RecordedOrigin {
     pub date: String,
     /// Place as given by the person who measured: region, machine, network.
     pub place: String,
-    /// The tier's kind: `s3`, `nfs`, `nvme`.
+    /// Kind of tier: `s3`, `nfs`, `nvme`.
     pub tier: String,
     /// Wrappers of the tier, and notes that accompany every figure.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// The machine that measured.
+    /// Measuring machine.
     pub environment: RecordedEnvironment,
 }
 
-/// The machine that measured.
+/// Measuring machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedEnvironment {
-    /// Kernel of the operating system.
+    /// Operating system kernel.
     pub kernel: String,
     /// CPU model.
     pub cpu: String,
@@ -60,7 +60,7 @@ pub struct RecordedEnvironment {
     pub cpus: u32,
     /// Memory, in bytes.
     pub memory_bytes: u64,
-    /// The client that read: program, version and commit.
+    /// Reading client: program, version and commit.
     pub client: String,
     /// File system, device and mount options below a local tier.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -71,20 +71,20 @@ pub struct RecordedEnvironment {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedLimits {
-    /// Bytes per second of one read after its first byte, from the difference in time between the largest and the next
+    /// Bytes per second of a read after its first byte, from the difference in time between the largest and the next
     /// smaller size.
     pub connection_bytes_per_s: Option<u64>,
-    /// The most bytes per second of all reads together.
+    /// Highest bytes per second of all reads together.
     pub total_bytes_per_s: u64,
-    /// True if more reads in flight brought no more bytes.
+    /// True if more reads in flight did not increase bytes per second.
     pub total_is_limit: bool,
-    /// The most reads per second.
+    /// Highest reads per second.
     pub requests_per_s: u64,
-    /// True if more reads in flight brought no more reads per second.
+    /// True if more reads in flight did not increase reads per second.
     pub requests_is_limit: bool,
 }
 
-/// A round of the measurement.
+/// Round of the measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedRound {
@@ -104,7 +104,7 @@ pub struct RecordedPoint {
     pub bytes: u64,
     /// Reads in flight.
     pub depth: u32,
-    /// Reads that were timed.
+    /// Number of timed reads.
     pub calls: u64,
     /// Timed reads per second.
     pub calls_per_s: f64,
@@ -113,8 +113,8 @@ pub struct RecordedPoint {
 }
 
 impl Recorded {
-    /// Origin in one line: `recorded nfs of "office, 10 GbE", 2026-11-23`. The line says if the recorded tier was
-    /// itself emulated or embedded.
+    /// Origin in one line: `recorded nfs of "office, 10 GbE", 2026-11-23`. Notes if the recorded tier was itself
+    /// emulated or embedded.
     pub fn label(&self) -> String {
         let (date, notes) = (&self.origin.date, self.origin.notes.iter());
         let day = date.get(..10).unwrap_or(date);
@@ -125,24 +125,24 @@ impl Recorded {
     }
 }
 
-/// The longest latency, in microseconds: ten minutes, as of every emulation.
+/// Maximum latency in microseconds: ten minutes, as in every emulation.
 const LONGEST_US: f64 = 600e6;
 
 /// Interpolated latency of a recorded tier: the same numbers give the same latency on every machine.
 ///
 /// Quantiles of one size and depth are interpolated linearly. Between sizes and between depths, equal quantiles are
 /// interpolated linearly too. This is exact for a tier with a fixed time to the first byte and a fixed time per further
-/// byte, and for a tier at its rate limit. Above the measured range the last line is extended, never downwards; below it
-/// the first value holds.
+/// byte, and for a tier at its rate limit. Above the measured range the last line is extended, never downwards; below
+/// it the first value holds.
 ///
-/// Latency quantiles over a grid of sizes and depths. Its creator has checked it: nothing is empty, all axes ascend.
+/// Latency quantiles over a grid of sizes and depths. Checked by its creator: nothing is empty, all axes ascend.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Law {
-    /// From 0 to 1.
+    /// Ascending, from 0 to 1.
     shares: Vec<f64>,
     sizes: Vec<u64>,
     depths: Vec<u32>,
-    /// For each size the quantiles of each depth, in microseconds.
+    /// Quantiles of each depth, for each size, in microseconds.
     us: Vec<Vec<Vec<f64>>>,
 }
 
@@ -151,7 +151,7 @@ pub(crate) struct Law {
 struct Place {
     low: usize,
     high: usize,
-    /// More than 1 above the last.
+    /// Fraction; more than 1 above the last point.
     part: f64,
 }
 
@@ -187,8 +187,8 @@ impl Place {
 }
 
 impl Law {
-    /// Latency that the given share of reads of `bytes` bytes does not exceed, with `in_flight` reads in flight, this
-    /// read included.
+    /// Latency that the given share of reads of `bytes` bytes does not exceed, with `in_flight` reads in flight,
+    /// including this one.
     pub(crate) fn latency_us(&self, share: f64, bytes: u64, in_flight: u32) -> f64 {
         let share = place(self.shares.iter().copied(), share);
         let size = place(self.sizes.iter().map(|bytes| *bytes as f64), bytes as f64);

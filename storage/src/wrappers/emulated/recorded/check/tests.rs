@@ -73,7 +73,7 @@ fn what_is_wrong_is_named_with_its_place() {
         ("depth = 8", "depth = 0", "points[1].depth"),
         ("depth = 8", "depth = 70000", "points[1].depth"),
         ("depth = 8", "depth = -1", "line 34"),
-        ("bytes = 4096\ndepth = 8", "bytes = 512\ndepth = 8", "none of"),
+        ("bytes = 4096\ndepth = 8", "bytes = 512\ndepth = 8", "missing entry"),
         ("bytes = 4096\ndepth = 8", "bytes = 0\ndepth = 8", "points[1].bytes"),
         ("[2.0, 4.0, 6.0]", "[2.0, 4.0]", "points[1].latency_us"),
         ("[2.0, 4.0, 6.0]", "[2.0, 4.0, 3.0]", "points[1].latency_us[2]"),
@@ -117,9 +117,9 @@ fn files_that_are_none_are_refused() {
     let pipe = folder.path().join("pipe");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
     for (path, named) in [
-        (folder.path(), "is a file"),
-        (&pipe, "is a file"),
-        (&folder.path().join("none"), "cannot be read"),
+        (folder.path(), "not a regular file"),
+        (&pipe, "not a regular file"),
+        (&folder.path().join("none"), "cannot read"),
     ] {
         let error = Recorded::read(path).unwrap_err();
         assert_eq!(error.object(), path.display().to_string());
