@@ -2,13 +2,13 @@
 //! key in the plan's text.
 
 use serde::de::DeserializeOwned;
-use serde_path_to_error::{Path, Segment};
 use std::fmt;
+use std::ops::Range;
 use std::path::PathBuf;
 use tierlab_formats::model::is_plain_name;
 use tierlab_load::driver::DriverError;
 use toml::Spanned;
-use toml::de::DeTable;
+use toml::de::{DeTable, DeValue};
 
 /// Keys of earlier versions, and the keys of the server's config that `matrix` crosses in their place.
 const REPLACED: [(&str, &str); 2] = [
@@ -213,9 +213,8 @@ pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<T, (Option<usize>,
     let line = |error: &toml::de::Error| error.span().map(|span| line_at(text, span.start));
     let document = toml::Deserializer::parse(text)
         .map_err(|error| (line(&error), Fault::new("", error.to_string().trim_end())))?;
-    serde_path_to_error::deserialize(document).map_err(|error| {
-        let key = key_at(error.path());
-        let error = error.into_inner();
+    T::deserialize(document).map_err(|error| {
+        let key = error.span().and_then(|span| key_at(text, &span)).unwrap_or_default();
         let is_of = |old: &str| error.message().starts_with(&format!("unknown field `{old}`"));
         let what = match REPLACED.iter().find(|(old, _)| is_of(old)) {
             Some((_, new)) => {
@@ -227,18 +226,38 @@ pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<T, (Option<usize>,
     })
 }
 
-fn key_at(path: &Path) -> String {
-    let mut key = String::new();
-    for segment in path {
-        match segment {
-            Segment::Seq { index } => key += &format!("[{index}]"),
-            Segment::Map { key: name } if key.is_empty() => key += name,
-            Segment::Map { key: name } => key += &format!(".{name}"),
-            // A variant is the value of its key.
-            Segment::Enum { .. } | Segment::Unknown => {}
+/// Path of the innermost key that includes a place of the text, such as `load[1].rates`.
+fn key_at(text: &str, place: &Range<usize>) -> Option<String> {
+    let document = DeTable::parse(text).ok()?;
+    let path = below_table(document.get_ref(), place)?;
+    Some(path.trim_start_matches('.').to_owned())
+}
+
+fn below_table(table: &DeTable<'_>, place: &Range<usize>) -> Option<String> {
+    table.iter().find_map(|(key, value)| {
+        let below = match includes(&key.span(), place) {
+            true => String::new(),
+            false => below(value, place)?,
+        };
+        Some(format!(".{}{below}", key.get_ref()))
+    })
+}
+
+/// Path below a value; empty for the value itself.
+fn below(value: &Spanned<DeValue<'_>>, place: &Range<usize>) -> Option<String> {
+    let inner = match value.get_ref() {
+        DeValue::Table(table) => below_table(table, place),
+        DeValue::Array(array) => {
+            let mut elements = array.iter().enumerate();
+            elements.find_map(|(index, element)| Some(format!("[{index}]{}", below(element, place)?)))
         }
-    }
-    key
+        _ => None,
+    };
+    inner.or_else(|| includes(&value.span(), place).then(String::new))
+}
+
+fn includes(outer: &Range<usize>, inner: &Range<usize>) -> bool {
+    outer.start <= inner.start && inner.end <= outer.end
 }
 
 /// Line, from 1, of a key such as `load[1].rates` or `search.slo`; of an absent key, the line of the innermost table that exists.
