@@ -179,7 +179,7 @@ fn sweep(parent: &Path) {
         match fs::remove_dir_all(&folder) {
             Ok(()) => tracing::info!(folder = %folder.display(), "removed weights left behind by a server"),
             Err(error) => {
-                tracing::warn!(folder = %folder.display(), %error, "cannot remove weights left behind by a server")
+                tracing::warn!(folder = %folder.display(), %error, "cannot remove weights left behind by a server");
             }
         }
     }
