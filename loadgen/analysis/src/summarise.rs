@@ -570,7 +570,10 @@ mod tests {
         let blocks = ramp_blocks(&rates, &factors, &[repeat, stopped.clone()]);
         assert_eq!([blocks[0].answered_rps, blocks[1].answered_rps], [0.0, 75.0]);
         // Half of its block of 2 s, alone.
-        assert_eq!(ramp_blocks(&rates, &factors, &[stopped.clone()])[0].answered_rps, 9.0);
+        assert_eq!(
+            ramp_blocks(&rates, &factors, std::slice::from_ref(&stopped))[0].answered_rps,
+            9.0
+        );
         stopped.achieved_rps = 1.0;
         assert_eq!(
             rate_interval(&factors, &[stopped], |repeat| repeat.achieved_rps).value,

@@ -295,8 +295,9 @@ fn objective_text(objective: Option<&(Vec<Objective>, f64)>) -> String {
     let Some((objectives, error_share)) = objective else {
         return "none".to_owned();
     };
-    let objectives = objectives.iter().map(|objective| format!("{objective}, "));
-    format!("{}errors < {}", objectives.collect::<String>(), percent(*error_share))
+    let mut terms: Vec<String> = objectives.iter().map(ToString::to_string).collect();
+    terms.push(format!("errors < {}", percent(*error_share)));
+    terms.join(", ")
 }
 
 /// Differences of the plans, which may explain differences of the figures.

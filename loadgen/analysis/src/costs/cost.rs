@@ -383,7 +383,7 @@ mod tests {
             sent: Some(sent),
             ..repeat(100.0, delta())
         };
-        let cost = cost(&factors("s3", 8), &[one.clone()], &rate(100.0), &pricing()).unwrap();
+        let cost = cost(&factors("s3", 8), std::slice::from_ref(&one), &rate(100.0), &pricing()).unwrap();
         let expected = 0.1 + 0.064 + 0.327_68;
         assert!((cost.usd_per_10k.value - expected).abs() < 1e-12, "{cost:?}");
         assert_eq!(tier_requests_per_inference(&[one]), Some(16.0));

@@ -127,12 +127,8 @@ fn ranked(run: &Run, lab: &Lab<'_>, verdict: &LabVerdict, (index, reach): (usize
         Some(monthly(terms, used, question, rps.min(question.highest_rps)))
     };
     let now = estimate.and_then(month);
-    let mut repeats = of_variant
-        .iter()
-        .flat_map(|point| point.repeats.first().map(|repeat| (point, repeat)));
-    let counted = repeats
-        .next()
-        .map_or(1.0, |(point, repeat)| counted(question, point, repeat));
+    let of_first = |point: &&Point| Some(counted(question, point, point.repeats.first()?));
+    let counted = of_variant.iter().find_map(of_first).unwrap_or(1.0);
     let demand = question.demand.is_some();
     let count = |rps: f64| demand.then(|| instances(question, rps.min(question.highest_rps)) as u32);
     let usd = |month: &Option<Monthly>| month.as_ref().map(|month| month.usd_per_month).filter(|_| demand);
