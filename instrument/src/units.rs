@@ -101,7 +101,8 @@ pub fn spread(interval: &Interval) -> String {
     format!("{} ±{}", digits3(interval.value), percent(half))
 }
 
-/// A share as percent: `92 %`, and with a digit more below ten: `0.3 %`.
+/// A share as percent: `92 %`, and with a digit more below ten and above 99: `0.3 %`, `99.7 %`. A share below 1 is not
+/// rounded to 100 %.
 #[must_use]
 pub fn percent(share: f64) -> String {
     if !share.is_finite() {
@@ -110,11 +111,18 @@ pub fn percent(share: f64) -> String {
     format!("{} %", percent_digits(share))
 }
 
+/// Percent that are missing from 100 below which a sum of floating-point numbers is a whole.
+const MISSED_PERCENT: f64 = 1e-6;
+
 /// A share as percent, without the unit.
 #[must_use]
 pub fn percent_digits(share: f64) -> String {
     let percent = 100.0 * share;
-    if percent > 0.0 && percent < 0.05 {
+    let rest = 100.0 - percent;
+    if (MISSED_PERCENT..1.0).contains(&rest) {
+        let decimals = (-rest.log10() - 1e-9).ceil().max(1.0) as usize;
+        format!("{percent:.decimals$}")
+    } else if percent > 0.0 && percent < 0.05 {
         "<0.1".to_owned()
     } else if percent > -0.05 && percent < 0.05 {
         // Else what sums to -0.0, or to a hair below nothing, has a sign.
@@ -269,6 +277,19 @@ mod tests {
         assert_eq!(
             [0.0, 0.000_1, 0.003, 0.0996, 0.918, 1.0].map(percent),
             ["0 %", "<0.1 %", "0.3 %", "10 %", "92 %", "100 %"]
+        );
+        assert_eq!(
+            [0.99, 0.994, 0.999, 0.9996, 0.999_95, 0.999_999, 1.0 - 1e-12, 1.2].map(percent),
+            [
+                "99 %",
+                "99.4 %",
+                "99.9 %",
+                "99.96 %",
+                "99.995 %",
+                "99.9999 %",
+                "100 %",
+                "120 %"
+            ]
         );
         // An empty sum of floating-point numbers is -0.0.
         assert_eq!(

@@ -3,9 +3,9 @@
 //! In: the price file, the variants, and the stored bytes. Out: the terms of each, and the source of every price. Knows
 //! nothing of rates: `tierlab-analysis` computes a month at a demand.
 
+use super::add_source;
 use super::file::{Instance, PriceFile, Priced, PricingError};
 use super::storage::{BYTES_PER_GB, Storage};
-use super::{add_prices, add_source};
 use std::path::Path;
 use tierlab_analysis::record::{BySize, CostTerms, PricedVariant, PricedVariants, Pricing, StoredBytes};
 
@@ -23,8 +23,7 @@ struct Found<'a> {
 }
 
 /// Adds the terms of every variant to the prices of a run, with the run's instance as default. Adds for each variant
-/// also its request prices, byte prices and hourly storage cost, and the instances that support it, with the sources of
-/// all prices.
+/// also the instances that support it, with the sources of all prices.
 ///
 /// # Errors
 /// The file cannot be read or parsed, or has no price for an instance, a tier or an entry that a variant names; a
@@ -47,10 +46,6 @@ pub fn add_variants(
         }
         let instances = file.instances_for(&variant.tier, found.storage.is_some());
         pricing.instances_by_tier.insert(name.clone(), instances);
-        let hourly = found
-            .storage
-            .map_or(0.0, |(_, price)| price.hourly(found.stored_bytes()));
-        add_prices(pricing, name, [hourly, terms.usd_per_request, terms.usd_per_byte]);
         add_source(pricing, found.instance.instance_line(found.instance_name));
         if let Some((entry, _)) = found.storage {
             add_source(pricing, file.storage_line(&variant.tier, entry));
@@ -459,7 +454,8 @@ mod tests {
         add_variants(&mut pricing, &path, &[staged, local], DATA).unwrap();
         assert_eq!(pricing.terms_by_variant.len(), 2);
         assert_eq!(pricing.instances_by_tier["local"], ["disk"]);
-        assert!(pricing.usd_per_request.contains_key("s3 staged") && !pricing.usd_per_request.contains_key("local"));
+        let per_request = ["s3 staged", "local"].map(|name| pricing.terms_by_variant[name].usd_per_request);
+        assert!(per_request[0] > 0.0 && per_request[1] == 0.0);
         for part in [
             "plain: $1/h",
             "disk: $2/h",

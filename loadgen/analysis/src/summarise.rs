@@ -116,7 +116,8 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
     let samples = latency.samples();
     let [p50_us, p90_us, p95_us, p99_us, p999_us] =
         Percentile::ALL.map(|percentile| latency_interval(&latency, percentile.quantile()));
-    let achieved_rps = rate_interval(repeats, |repeat| repeat.achieved_rps);
+    let rate_of = |rate: &dyn Fn(&Repeat) -> f64| rate_interval(&point.factors, repeats, rate);
+    let achieved_rps = rate_of(&|repeat| repeat.achieved_rps);
     let drifts = stationarity::drifts(repeats);
     let evidence = Evidence {
         offered_rps: point.factors.offered_rps,
@@ -151,11 +152,11 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
         service_p99_us: p99(clock(repeats, |repeat| &repeat.histograms.service)),
         lag_p99_us,
         achieved_rps,
-        goodput_rps: limit_us.map(|limit_us| rate_interval(repeats, |repeat| objective::rate(repeat, limit_us))),
+        goodput_rps: limit_us.map(|limit_us| rate_of(&|repeat| objective::rate(repeat, limit_us))),
         goodput_share: limit_us.and_then(|limit_us| objective::share(repeats, limit_us)),
         streams: streams(repeats),
         ramp: match &point.factors.driven {
-            Some(Driven::Ramp(rates)) => ramp_blocks(rates, repeats),
+            Some(Driven::Ramp(rates)) => ramp_blocks(rates, &point.factors, repeats),
             _ => Vec::new(),
         },
         inferences_per_s: achieved_rps.map(|rps| rps * rows_per_request(&point.factors, repeats)),
@@ -195,14 +196,15 @@ fn streams(repeats: &[Repeat]) -> BTreeMap<StreamFigure, StreamSummary> {
 }
 
 /// Returns the blocks of a ramp in which anything was sent, in the order of time.
-fn ramp_blocks(rates: &RampRates, repeats: &[Repeat]) -> Vec<RampBlock> {
+fn ramp_blocks(rates: &RampRates, factors: &Factors, repeats: &[Repeat]) -> Vec<RampBlock> {
     (0..RAMP_BLOCKS)
-        .filter_map(|index| ramp_block(index, rates, repeats))
+        .filter_map(|index| ramp_block(index, rates, factors, repeats))
         .collect()
 }
 
-/// Returns a block of a ramp; `None` if nothing was sent in it.
-fn ramp_block(index: usize, rates: &RampRates, repeats: &[Repeat]) -> Option<RampBlock> {
+/// Returns a block of a ramp; `None` if nothing was sent in it. Replies count over the seconds in which a repeat offered
+/// requests, of the repeats that did so to the block's end if there are any: after a stop the backlog is answered.
+fn ramp_block(index: usize, rates: &RampRates, factors: &Factors, repeats: &[Repeat]) -> Option<RampBlock> {
     let of = |blocks: &Vec<Histogram<u64>>| blocks.get(index).map_or(0, Histogram::len);
     let latencies = repeats
         .iter()
@@ -213,9 +215,19 @@ fn ramp_block(index: usize, rates: &RampRates, repeats: &[Repeat]) -> Option<Ram
     if samples + errors == 0 {
         return None;
     }
-    let figures = repeats.iter().filter_map(|repeat| repeat.driver.ramp());
+    let offered = |repeat: &Repeat| {
+        let blocks = repeat.offered_s(factors) / repeat.window_s * RAMP_BLOCKS as f64;
+        (blocks - index as f64).clamp(0.0, 1.0)
+    };
+    let most = repeats.iter().map(offered).fold(0.0, f64::max);
+    let counted = || repeats.iter().filter(|repeat| offered(repeat) >= most);
+    let figures = counted().filter_map(|repeat| repeat.driver.ramp());
     let answered: u64 = figures.map(|figures| figures.answered[index]).sum();
-    let seconds: f64 = repeats.iter().map(|repeat| repeat.window_s / RAMP_BLOCKS as f64).sum();
+    // The estimated end of a ramp may lie just before its last request.
+    let share = if most > 0.0 { most } else { 1.0 };
+    let seconds: f64 = counted()
+        .map(|repeat| share * repeat.window_s / RAMP_BLOCKS as f64)
+        .sum();
     let percentiles = Percentile::ALL.into_iter();
     let percentiles = percentiles.filter(|one| samples >= one.samples_needed());
     let at = |block: usize| rates.rate(block as f64 / RAMP_BLOCKS as f64);
@@ -325,10 +337,12 @@ const fn open(value: f64) -> Interval {
     }
 }
 
-/// Returns a rate per second: the mean over the repeats with Student's interval, or for a single repeat the interval of
-/// a Poisson count (Wilson and Hilferty's approximation, within a percent of the exact one).
-fn rate_interval(repeats: &[Repeat], rate: impl Fn(&Repeat) -> f64) -> Interval {
-    let rates: Vec<f64> = repeats.iter().map(rate).collect();
+/// Returns a rate per second of the offered time, from one per second of the window: the mean over the repeats with
+/// Student's interval, or for a single repeat the interval of a Poisson count (Wilson and Hilferty's approximation,
+/// within a percent of the exact one).
+fn rate_interval(factors: &Factors, repeats: &[Repeat], rate: impl Fn(&Repeat) -> f64) -> Interval {
+    let offered = |repeat: &Repeat| rate(repeat) * (repeat.window_s / repeat.offered_s(factors));
+    let rates: Vec<f64> = repeats.iter().map(offered).collect();
     if let Some(interval) = sections::mean_interval(&rates) {
         return Interval {
             lo: interval.lo.max(0.0),
@@ -338,31 +352,41 @@ fn rate_interval(repeats: &[Repeat], rate: impl Fn(&Repeat) -> f64) -> Interval 
     let (Some(&rate), Some(repeat)) = (rates.first().filter(|rate| **rate > 0.0), repeats.first()) else {
         return Interval::default();
     };
-    let count = rate * repeat.window_s;
+    let offered_s = repeat.offered_s(factors);
+    let count = rate * offered_s;
     let end = |count: f64, side: f64| {
         let root = 1.0 - 1.0 / (9.0 * count) + side * student::Z95 / (3.0 * count.sqrt());
         count * root.max(0.05).powi(3)
     };
     Interval {
         value: rate,
-        lo: end(count, -1.0) / repeat.window_s,
-        hi: end(count + 1.0, 1.0) / repeat.window_s,
+        lo: end(count, -1.0) / offered_s,
+        hi: end(count + 1.0, 1.0) / offered_s,
     }
 }
 
 /// Returns joules per inference over all repeats and GPUs; `None` without a GPU or without inferences.
 fn joules_per_inference(repeats: &[Repeat]) -> Option<f64> {
-    let servers = || repeats.iter().filter_map(|repeat| repeat.server.as_ref());
-    let joules: f64 = servers().flat_map(|server| &server.gpus).map(|gpu| gpu.energy_j).sum();
-    let with_gpus = servers().filter(|server| !server.gpus.is_empty());
-    let inferences: f64 = with_gpus.map(|server| server.inferences).sum();
+    let servers = repeats.iter().filter_map(|repeat| repeat.server.as_ref());
+    let joules: f64 = servers.flat_map(|server| &server.gpus).map(|gpu| gpu.energy_j).sum();
+    let has_gpus = |repeat: &&Repeat| repeat.server.as_ref().is_some_and(|server| !server.gpus.is_empty());
+    let inferences: f64 = repeats
+        .iter()
+        .filter(has_gpus)
+        .filter_map(Repeat::served_inferences)
+        .sum();
     (joules > 0.0 && inferences > 0.0).then(|| joules / inferences)
 }
 
 /// Returns the shares of GPU time; `None` without a GPU, or without session times.
 fn idle_by_cause(repeats: &[Repeat]) -> Option<IdleByCause> {
-    let all_servers = || repeats.iter().filter_map(|repeat| repeat.server.as_ref());
-    let servers = || all_servers().filter(|server| !server.gpus.is_empty());
+    let watched = || {
+        let servers = repeats
+            .iter()
+            .filter_map(|repeat| Some((repeat, repeat.server.as_ref()?)));
+        servers.filter(|(_, server)| !server.gpus.is_empty())
+    };
+    let servers = || watched().map(|(_, server)| server);
     let state = |name: &str| -> f64 { servers().filter_map(|server| server.session_seconds.get(name)).sum() };
     let waits = ["queue_wait", "storage_wait", "no_requests"].map(state);
     let whole = state("compute") + waits.iter().sum::<f64>();
@@ -372,9 +396,10 @@ fn idle_by_cause(repeats: &[Repeat]) -> Option<IdleByCause> {
     // The busiest GPU, because sessions of one model run on one GPU.
     let busiest = |server: &ServerDelta| server.gpus.iter().map(|gpu| gpu.busy_s).fold(0.0, f64::max);
     let busy: f64 = servers().map(busiest).sum();
-    let watched = repeats.iter().filter(|repeat| repeat.server.is_some());
-    let windows: f64 = watched.map(|repeat| repeat.window_s).sum();
-    let busy = (busy / windows.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0);
+    let seconds: f64 = watched()
+        .map(|(repeat, server)| server.between_s.unwrap_or(repeat.window_s))
+        .sum();
+    let busy = (busy / seconds.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0);
     // If sessions waited longer than the GPU was idle, their waits share the idle time.
     let idle = waits.iter().sum::<f64>() / whole;
     let scale = ((1.0 - busy) / idle.max(f64::MIN_POSITIVE)).min(1.0);
@@ -391,8 +416,25 @@ fn idle_by_cause(repeats: &[Repeat]) -> Option<IdleByCause> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{DriverFigures, Histograms, Mode, RampFigures};
+    use crate::record::{DriverFigures, GpuUse, Histograms, Mode, RampFigures};
     use crate::statistics::percentile::histogram;
+
+    fn factors() -> Factors {
+        Factors {
+            variant: String::new(),
+            tier: "t".into(),
+            cache: "off".into(),
+            cache_share: 0.0,
+            model: "m".into(),
+            mode: Mode::Realtime,
+            batch_size: 1,
+            offered_rps: 100.0,
+            arrivals: "constant".into(),
+            keys: "uniform".into(),
+            mix: None,
+            driven: None,
+        }
+    }
 
     /// Summarises repeats of 1,000 requests: 50 ms each in disturbed repeats, 1 ms in the others.
     fn summarised(disturbed: &[bool]) -> Summary {
@@ -416,22 +458,8 @@ mod tests {
                 ..Repeat::empty()
             }
         });
-        let factors = Factors {
-            variant: String::new(),
-            tier: "t".into(),
-            cache: "off".into(),
-            cache_share: 0.0,
-            model: "m".into(),
-            mode: Mode::Realtime,
-            batch_size: 1,
-            offered_rps: 100.0,
-            arrivals: "constant".into(),
-            keys: "uniform".into(),
-            mix: None,
-            driven: None,
-        };
         let point = Point {
-            factors,
+            factors: factors(),
             repeats: repeats.collect(),
             summary: None,
         };
@@ -450,6 +478,29 @@ mod tests {
         assert_eq!(found.grades.p95_grade, Some(Grade::Solid));
         assert!((found.mean_us.unwrap().value / 1_000.0 - 1.0).abs() < 1e-3 && found.max_us.unwrap() < 1_100.0);
         assert_eq!(found.verdict, Verdict::Valid);
+    }
+
+    #[test]
+    fn a_gpu_is_busy_for_a_share_of_the_time_between_the_readings() {
+        let busy = |between_s: Option<f64>| {
+            let gpu = GpuUse {
+                busy_s: 9.0,
+                ..GpuUse::default()
+            };
+            let server = ServerDelta {
+                gpus: vec![gpu],
+                between_s,
+                session_seconds: [("compute".to_owned(), 30.0), ("no_requests".to_owned(), 10.0)].into(),
+                ..ServerDelta::default()
+            };
+            let repeat = Repeat {
+                window_s: 10.0,
+                server: Some(server),
+                ..Repeat::empty()
+            };
+            idle_by_cause(&[repeat]).unwrap().busy
+        };
+        assert_eq!([busy(Some(12.0)), busy(None)], [0.75, 0.9]);
     }
 
     #[test]
@@ -490,7 +541,12 @@ mod tests {
             },
             ..Repeat::empty()
         };
-        let [first, last] = &ramp_blocks(&rates, &[repeat.clone(), repeat])[..] else {
+        let factors = Factors {
+            driven: Some(Driven::Ramp(rates)),
+            ..factors()
+        };
+        let both = [repeat.clone(), repeat.clone()];
+        let [first, last] = &ramp_blocks(&rates, &factors, &both)[..] else {
             panic!("two blocks have requests")
         };
         assert_eq!((first.offered_rps, first.samples), ([10.0, 30.0], 38));
@@ -503,5 +559,25 @@ mod tests {
         );
         let p95_us = last.percentiles[&Percentile::P95].value;
         assert!((1_890.0..=1_902.0).contains(&p95_us), "{p95_us}");
+        // A repeat that stopped in the first of these blocks does not lower the rate of the other.
+        let mut stopped = repeat.clone();
+        stopped.driver = DriverFigures::Ramp {
+            ramp: RampFigures {
+                answered: [9; RAMP_BLOCKS],
+                stopped_rps: Some(20.0),
+            },
+        };
+        let blocks = ramp_blocks(&rates, &factors, &[repeat, stopped.clone()]);
+        assert_eq!([blocks[0].answered_rps, blocks[1].answered_rps], [0.0, 75.0]);
+        // Half of its block of 2 s, alone.
+        assert_eq!(
+            ramp_blocks(&rates, &factors, std::slice::from_ref(&stopped))[0].answered_rps,
+            9.0
+        );
+        stopped.achieved_rps = 1.0;
+        assert_eq!(
+            rate_interval(&factors, &[stopped], |repeat| repeat.achieved_rps).value,
+            20.0
+        );
     }
 }

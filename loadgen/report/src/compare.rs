@@ -7,7 +7,7 @@
 //! throughput and failures; and of every curve the highest rate. A load that is held in A and not in B is worse. Everything else
 //! that cannot be compared is undecided: a point of one run only, and one that the instrument or the machine spoiled.
 
-use crate::content::best::{Best, best, found};
+use crate::content::best::{Best, best, found, ranked};
 use crate::content::table::{Cell, Table, figures, words};
 use crate::content::words as text;
 use crate::units::{NONE, dollars, latency, percent, rate};
@@ -15,7 +15,9 @@ use crate::{markdown, terminal};
 use serde::Serialize;
 use tierlab_analysis::curves::comparison::{self, Decided, Decision, Figure, Scale, SlowShare};
 use tierlab_analysis::curves::{Curve, curves, per_repeat, same_but_rate};
-use tierlab_analysis::record::{Environment, Fault, Interval, Objective, Point, Run, Slo, SloOutcome, Verdict};
+use tierlab_analysis::record::{
+    Environment, Fault, Interval, MeetsObjective, Objective, Point, Run, SloOutcome, Verdict,
+};
 use tierlab_analysis::statistics::sections::Pairing;
 
 /// Version of the JSON document.
@@ -176,34 +178,45 @@ fn verdict(point: &Point) -> String {
     summary.map_or_else(|| "not summarised".to_owned(), |summary| summary.verdict.to_string())
 }
 
-/// True if the run's search found that no rate of the curve meets the objective.
-fn never_met(run: &Run, curve: &Curve<'_>) -> bool {
-    found(run, curve).is_some_and(|slo| slo.outcome == SloOutcome::NeverMet)
+/// True if no rate of the curve meets the objective, and one of those measured is at most `rps`.
+fn misses_up_to(run: &Run, curve: &Curve<'_>, rps: f64) -> bool {
+    let is_missed = match ranked(run, curve) {
+        Some(ranked) => ranked.outcome == MeetsObjective::NotMet,
+        None => found(run, curve).is_some_and(|slo| slo.outcome == SloOutcome::NeverMet),
+    };
+    is_missed && curve.factors().offered_rps <= rps
 }
 
-/// Decision on two highest rates.
-fn judge_highest(a: (&Best<'_>, &Curve<'_>), b: (&Best<'_>, &Curve<'_>), within: f64) -> Decision {
+/// Decision on two highest rates, and B over A with the interval from the bounds of both.
+fn judge_highest(a: (&Best<'_>, &Curve<'_>), b: (&Best<'_>, &Curve<'_>), within: f64) -> (Decision, Interval) {
     let (reach_a, reach_b) = (reach(a.0, &a.1.points), reach(b.0, &b.1.points));
+    let (rps_a, rps_b) = (a.0.rps(), b.0.rps());
+    let ratio = Interval {
+        value: rps_b / rps_a,
+        lo: reach_b.lo / reach_a.hi,
+        hi: reach_b.hi / reach_a.lo,
+    };
     match (a.0.at_least, b.0.at_least) {
         // At the measured rates there is no difference.
-        _ if a.0.rps() == b.0.rps() => Decision::Equivalent,
-        (_, true) if b.0.rps() < reach_a.hi => Decision::Undecided,
-        (true, _) if b.0.rps() > a.0.rps() => Decision::Undecided,
-        _ => comparison::highest_rates(reach_a, reach_b, within),
+        (in_a, in_b) if in_a == in_b && rps_a == rps_b => (Decision::Equivalent, Interval::exact(1.0)),
+        (_, true) if rps_b < reach_a.hi => (Decision::Undecided, ratio),
+        (true, _) if rps_b >= rps_a => (Decision::Undecided, ratio),
+        _ => (comparison::highest_rates(reach_a, reach_b, within), ratio),
     }
 }
 
 /// Boundary of the rates that are held: by the search, or from the highest held rate to just below the next measured one.
+/// Without an upper end if the rate is only a lower bound.
 fn reach(best: &Best<'_>, points: &[&Point]) -> Interval {
     let value = best.rps();
     let mut rates = points.iter().map(|point| point.factors.offered_rps);
-    let hi = match rates.find(|rps| *rps > value) {
-        Some(next) => value.max(next.next_down()),
-        None if best.at_least => f64::INFINITY,
-        None => value,
-    };
-    let lo = value;
-    best.interval.unwrap_or(Interval { value, lo, hi })
+    let next = rates.find(|rps| *rps > value);
+    let hi = next.map_or(value, |next| value.max(next.next_down()));
+    let known = best.interval.unwrap_or(Interval { value, lo: value, hi });
+    Interval {
+        hi: if best.at_least { f64::INFINITY } else { known.hi },
+        ..known
+    }
 }
 
 fn change(name: &str, figure: &Figure, decided: &Decided) -> Change {
@@ -239,21 +252,18 @@ impl Change {
             let [value, lo, hi] = [of.value, of.lo, of.hi].map(|share| 100.0 * share);
             return format!("{value:+.2} % [{lo:+.2} to {hi:+.2}]");
         }
-        let ratio = format!("{:.2} [{:.2}–{:.2}]", of.value, of.lo, of.hi);
+        let ratio = match (of.lo > 0.0, of.hi.is_finite()) {
+            (true, true) if of.lo == of.hi => format!("{:.2}", of.value),
+            (_, true) => format!("{:.2} [{:.2}–{:.2}]", of.value, of.lo, of.hi),
+            (true, false) => format!("{:.2} [≥ {:.2}]", of.value, of.lo),
+            (false, false) => format!("{:.2}", of.value),
+        };
         match self.slower_than {
             Some((us, a, b)) if self.decision == Decision::Worse && of.lo <= 1.0 => {
                 format!("{ratio}; {} and {} above {}", percent(a), percent(b), latency(us))
             }
             _ => ratio,
         }
-    }
-}
-
-/// Percentage that may exceed 100.
-fn percent_above(share: f64) -> String {
-    match share < 1.0 {
-        true => percent(share),
-        false => format!("{:.0} %", 100.0 * share),
     }
 }
 
@@ -271,9 +281,23 @@ fn machine_notes(a: &Environment, b: &Environment) -> Vec<String> {
     said.collect()
 }
 
-/// Objective and error limit of the highest rates.
-fn objective(run: &Run) -> Option<(Objective, f64)> {
-    run.slo.as_ref().map(|slo| (slo.objective, slo.error_share))
+/// Objectives and error limit of a curve's highest rate: of the question, or else of the search; `None` without either.
+fn objective(run: &Run, curve: &Curve<'_>) -> Option<(Vec<Objective>, f64)> {
+    let question = ranked(run, curve)
+        .and(run.answer.as_ref())
+        .map(|answer| &answer.question);
+    let of_question = question.map(|question| (question.objectives.clone(), question.error_share));
+    of_question.or_else(|| run.slo.map(|slo| (vec![slo.objective], slo.error_share)))
+}
+
+/// Objectives and error limit as shown: `p99 < 20 ms, errors < 0.1 %`.
+fn objective_text(objective: Option<&(Vec<Objective>, f64)>) -> String {
+    let Some((objectives, error_share)) = objective else {
+        return "none".to_owned();
+    };
+    let mut terms: Vec<String> = objectives.iter().map(ToString::to_string).collect();
+    terms.push(format!("errors < {}", percent(*error_share)));
+    terms.join(", ")
 }
 
 /// Differences of the plans, which may explain differences of the figures.
@@ -338,53 +362,61 @@ impl Comparison {
         Compared::Errors
     }
 
-    /// Compares the highest rate of every curve that both runs have.
+    /// Compares the highest rate of every curve that both runs have under one objective.
     fn highest_rates(&mut self, a: &Run, b: &Run) {
-        if objective(a) != objective(b) {
-            let text = |slo: &Slo| slo.objective.to_string();
-            let [a, b] = [a, b].map(|run| run.slo.as_ref().map_or_else(|| "none".to_owned(), text));
-            self.not_compared.push(format!(
-                "highest rates: they are under different objectives, {a} and {b}"
-            ));
-            return;
-        }
         let of_b = curves(&b.points);
         for curve in curves(&a.points) {
             let is_same = |other: &&Curve<'_>| same_but_rate(other.factors(), curve.factors());
             let Some(other) = of_b.iter().find(is_same) else {
                 continue;
             };
-            let (best_a, best_b) = (best(a, &curve), best(b, other));
-            let decision = match (&best_a, &best_b) {
-                (Some(best_a), Some(best_b)) => judge_highest((best_a, &curve), (best_b, other), self.within),
-                (Some(_), None) if never_met(b, other) => Decision::Worse,
-                (None, Some(_)) if never_met(a, &curve) => Decision::Better,
-                // Neither run has one; the points that could have been are compared by themselves.
-                (None, None) if never_met(a, &curve) == never_met(b, other) => continue,
-                _ => Decision::Undecided,
-            };
-            let factors = curve.factors();
-            let values = best_a.as_ref().zip(best_b.as_ref()).map(|(a, b)| (a.rps(), b.rps()));
-            let ratio = |(a, b): (f64, f64)| Interval::exact(b / a);
-            self.changes.push(Change {
-                point: format!(
-                    "{} {} {} {} ×{}",
-                    text::tier(a, factors.label()),
-                    text::cache(factors),
-                    factors.mode,
-                    factors.model,
-                    factors.batch_size
-                ),
-                what: "highest rate",
-                unit: "per_second",
-                values,
-                difference: values.map(ratio),
-                could_find: None,
-                slower_than: None,
-                decision,
-                shown: [best_a, best_b].map(|best| best.map_or_else(|| NONE.to_owned(), |best| best.text())),
-            });
+            let objectives = [objective(a, &curve), objective(b, other)];
+            if objectives[0] == objectives[1] {
+                self.changes.extend(self.highest_rate((a, &curve), (b, other)));
+                continue;
+            }
+            let [of_a, of_b] = objectives.each_ref().map(|one| objective_text(one.as_ref()));
+            let text = format!("highest rates: they are under different objectives, {of_a} and {of_b}");
+            if !self.not_compared.contains(&text) {
+                self.not_compared.push(text);
+            }
         }
+    }
+
+    /// Returns the highest rates of a curve; `None` if neither run has one, and the points that could have been are
+    /// compared by themselves.
+    fn highest_rate(&self, a: (&Run, &Curve<'_>), b: (&Run, &Curve<'_>)) -> Option<Change> {
+        let best = [best(a.0, a.1), best(b.0, b.1)];
+        let misses = |of: (&Run, &Curve<'_>), rps| misses_up_to(of.0, of.1, rps);
+        let (decision, difference) = match &best {
+            [Some(of_a), Some(of_b)] => {
+                let (decision, ratio) = judge_highest((of_a, a.1), (of_b, b.1), self.within);
+                (decision, Some(ratio))
+            }
+            [Some(of_a), None] if misses(b, of_a.rps()) => (Decision::Worse, None),
+            [None, Some(of_b)] if misses(a, of_b.rps()) => (Decision::Better, None),
+            [None, None] if misses(a, f64::INFINITY) == misses(b, f64::INFINITY) => return None,
+            _ => (Decision::Undecided, None),
+        };
+        let factors = a.1.factors();
+        Some(Change {
+            point: format!(
+                "{} {} {} {} ×{}",
+                text::tier(a.0, factors.label()),
+                text::cache(factors),
+                factors.mode,
+                factors.model,
+                factors.batch_size
+            ),
+            what: "highest rate",
+            unit: "per_second",
+            values: best[0].zip(best[1]).map(|(a, b)| (a.rps(), b.rps())),
+            difference,
+            could_find: None,
+            slower_than: None,
+            decision,
+            shown: best.map(|best| best.map_or_else(|| NONE.to_owned(), |best| best.text())),
+        })
     }
 
     /// Number of figures with a decision.
@@ -449,7 +481,7 @@ impl Comparison {
                 Decision::Undecided => "undecided",
             };
             let [a, b] = &change.shown;
-            let could_find = change.could_find.map_or_else(|| NONE.to_owned(), percent_above);
+            let could_find = change.could_find.map_or_else(|| NONE.to_owned(), percent);
             let difference = change.difference_text();
             let texts = [&change.point, change.what, a, b, &difference, &could_find, decision];
             texts.map(Cell::plain).into()

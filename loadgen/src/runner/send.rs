@@ -11,7 +11,7 @@ use crate::server::delta::{self, Between, Reading};
 use crate::store::requests::RequestFacts;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 use tierlab_agents::remote::Agents;
 use tierlab_agents::worker::WorkerError;
 use tierlab_analysis::record::{AgentStart, DriverFigures, Sample, SentRequests, ServerDelta, SlowRequest};
@@ -163,7 +163,7 @@ pub(super) struct Around<'a> {
     /// Distinct models of its requests.
     models: Vec<&'a str>,
     machine: Option<MachineWatch>,
-    before: Option<Reading>,
+    before: Option<(Instant, Reading)>,
 }
 
 impl<'a> Around<'a> {
@@ -187,7 +187,8 @@ impl<'a> Around<'a> {
 
     /// Reads the server's reports just before the step.
     pub(super) async fn begin(&mut self) {
-        self.before = self.target.control.read(&self.models).await.ok();
+        let before = self.target.control.read(&self.models).await.ok();
+        self.before = before.map(|before| (Instant::now(), before));
     }
 
     /// Reads the server's reports after the step.
@@ -195,14 +196,18 @@ impl<'a> Around<'a> {
         let control = &self.target.control;
         let after = control.read(&self.models).await.ok();
         let (server, is_unread) = match (&self.before, &after) {
-            (Some(before), Some(after)) => {
+            (Some((read_at, before)), Some(after)) => {
                 let between = Between {
                     before,
                     after,
                     models: &self.models,
                     requests: sent.counted,
                 };
-                (between.delta(), false)
+                let timed = |delta| ServerDelta {
+                    between_s: Some(read_at.elapsed().as_secs_f64()),
+                    ..delta
+                };
+                (between.delta().map(timed), false)
             }
             _ => (None, control.tells()),
         };

@@ -207,7 +207,12 @@ fn of_rates(question: &Question, ranked: &Value) -> Vec<String> {
     let [utilisation, least, most] =
         ["utilisation", "least_instances", "highest_rps"].map(|key| question[key].as_f64().unwrap());
     if let (Some(peak), Some(instances)) = (peak, ranked["instances"].as_f64()) {
-        let needed = |highest: f64| (peak / (utilisation * highest.min(most)) - 1e-6).ceil().max(least);
+        let filled_to = if question["minimise"] == "p99" {
+            1.0
+        } else {
+            utilisation
+        };
+        let needed = |highest: f64| (peak / (filled_to * highest.min(most)) - 1e-6).ceil().max(least);
         if instances != needed(highest) {
             found.push(format!(
                 "{instances} instances of {highest}/s, where {} are needed",

@@ -1,9 +1,11 @@
 //! Comparisons of two runs.
 
-use crate::{run, scale, synthetic};
+use crate::{answered, run, scale, synthetic};
 use hdrhistogram::Histogram;
 use tierlab_analysis::curves::comparison::{Decision, WITHIN};
-use tierlab_analysis::record::{Objective, Percentile, Run, StreamFigure, Verdict};
+use tierlab_analysis::record::{
+    Answer, AnswerOutcome, MeetsObjective, Objective, Percentile, Question, Run, StreamFigure, Verdict,
+};
 use tierlab_report::{Change, Outcome, comparison};
 
 #[test]
@@ -243,6 +245,84 @@ fn rates_under_different_objectives_are_not_compared_and_other_plans_are_named()
     ] {
         assert!(compared.text().contains(says), "{says}: {}", compared.text());
     }
+}
+
+/// Runs of a lab in A and, after a change of its answer, in B; their highest rates by curve.
+fn labs(change: impl Fn(&mut Answer)) -> [Run; 2] {
+    let lab = answered::run(AnswerOutcome::Decided);
+    let mut other = lab.clone();
+    change(other.answer.as_mut().unwrap());
+    [lab, other]
+}
+
+fn highest_rate(a: &Run, b: &Run, variant: &str) -> Change {
+    let changes = comparison(a, b, WITHIN).changes.into_iter();
+    let start = format!("{variant} ");
+    let mut rates = changes.filter(|change| change.what == "highest rate" && change.point.starts_with(&start));
+    rates.next().unwrap()
+}
+
+#[test]
+fn labs_with_other_questions_are_not_compared_by_their_answers() {
+    let changes: [fn(&mut Question); 2] = [
+        |question| question.error_share = 0.01,
+        |question| {
+            question.objectives = vec![Objective::Percentile {
+                percentile: Percentile::P99,
+                limit_us: 50_000.0,
+            }];
+        },
+    ];
+    for change in changes {
+        let [a, b] = labs(|answer| change(&mut answer.question));
+        let compared = comparison(&a, &b, WITHIN);
+        assert!(compared.changes.iter().all(|change| change.what != "highest rate"));
+        let says = "highest rates: they are under different objectives, p99 < 20 ms, errors < 0.1 % and p99 < ";
+        assert_eq!(compared.text().matches(says).count(), 1, "{}", compared.text());
+    }
+}
+
+#[test]
+fn a_variant_that_no_longer_meets_the_objective_is_worse() {
+    let [a, b] = labs(|answer| {
+        let nvme = &mut answer.ranking[0];
+        nvme.outcome = MeetsObjective::NotMet;
+        (nvme.highest_rps, nvme.highest_rps_lo, nvme.highest_rps_hi) = (None, None, None);
+    });
+    assert_eq!(highest_rate(&a, &b, "nvme").decision, Decision::Worse);
+    assert_eq!(highest_rate(&b, &a, "nvme").decision, Decision::Better);
+    // Missed only above the other's highest rate.
+    let mut slow = a.clone();
+    let nvme = &mut slow.answer.as_mut().unwrap().ranking[0];
+    (nvme.highest_rps, nvme.highest_rps_lo, nvme.highest_rps_hi) = (Some(50.0), Some(40.0), Some(60.0));
+    assert_eq!(highest_rate(&slow, &b, "nvme").decision, Decision::Undecided);
+}
+
+#[test]
+fn a_highest_rate_has_its_bounds_and_a_lower_bound_is_no_limit() {
+    let with = |variant: usize, [rps, lo, hi]: [Option<f64>; 3]| {
+        labs(|answer| {
+            let ranked = &mut answer.ranking[variant];
+            (ranked.highest_rps, ranked.highest_rps_lo, ranked.highest_rps_hi) = (rps, lo, hi);
+        })
+    };
+    // 812/s [780–850] in A.
+    let [a, b] = with(0, [Some(771.4), Some(750.0), Some(790.0)]);
+    let change = highest_rate(&a, &b, "nvme");
+    let difference = change.difference.unwrap();
+    assert_eq!(change.decision, Decision::Undecided);
+    assert_eq!((difference.lo, difference.hi), (750.0 / 850.0, 790.0 / 780.0));
+    assert_eq!(highest_rate(&a, &a, "nvme").decision, Decision::Equivalent);
+    // At least 780/s in A, and 780/s in B.
+    let [a, b] = with(1, [Some(780.0), Some(750.0), Some(790.0)]);
+    let change = highest_rate(&a, &b, "nvme-cached");
+    assert_eq!(
+        (change.values, change.decision),
+        (Some((780.0, 780.0)), Decision::Undecided)
+    );
+    assert_eq!(change.difference.unwrap().lo, 0.0);
+    assert_eq!(highest_rate(&b, &a, "nvme-cached").decision, Decision::Undecided);
+    assert_eq!(highest_rate(&a, &a, "nvme-cached").decision, Decision::Equivalent);
 }
 
 #[test]

@@ -2,6 +2,8 @@
 //!
 //! With `TIERLAB_REPORT_TO=DIR` the result folder is left there, for viewing in a browser.
 
+#[path = "../answered/mod.rs"]
+mod answered;
 #[path = "../fleets/mod.rs"]
 mod fleets;
 #[path = "../synthetic/mod.rs"]

@@ -1,6 +1,6 @@
 //! Verdicts, cautions and prices, and their words in every report.
 
-use crate::{everywhere, run, run_folder, scale, with};
+use crate::{everywhere, run, run_folder, scale, synthetic, with};
 use tierlab_analysis::record::{DeviceReads, GpuUse, Resumption, Run, Verdict};
 use tierlab_loadgen::store::folder;
 use tierlab_report::table;
@@ -68,6 +68,29 @@ fn repeats_of_before_and_after_a_run_was_gone_on_with_do_not_pool_where_they_dif
     assert!(
         text.contains("up to repeat 1 and")
             && text.contains("between the two the run was resumed (2026-11-20T12:00:30Z)"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_repeat_that_does_not_count_keeps_its_number() {
+    let mut other = synthetic::run(5, 1.0);
+    other.slo = None;
+    for (repeat, factor) in other.points[0].repeats.iter_mut().zip([1.0, 9.0, 1.0, 3.0, 3.0]) {
+        scale(&mut repeat.histograms.latency, factor);
+        repeat.disturbed = (factor > 3.0).then(|| "a compiler ran".to_owned());
+    }
+    // Between the third repeat and the fourth.
+    other.resumed.push(Resumption {
+        at: "2026-11-20T12:02:30Z".to_owned(),
+        finished_steps: 30,
+        differences: Vec::new(),
+    });
+    tierlab_analysis::conclude(&mut other);
+    let text = table(&other);
+    assert!(text.contains("up to repeat 3 and"), "{text}");
+    assert!(
+        text.contains("between the two the run was resumed (2026-11-20T12:02:30Z)"),
         "{text}"
     );
 }

@@ -3,9 +3,12 @@
 //! In: the repeats of a point and the prices. Out: the cost with its interval and its parts. Knows nothing of
 //! latencies.
 
+use super::monthly::HOURS;
 use crate::latency::bands::reads_total;
-use crate::record::{Driven, Factors, HourBy, Interval, MixShare, Pricing, Repeat};
+use crate::record::{CostTerms, Driven, Factors, HourBy, Interval, MixShare, Pricing, Repeat, ServerDelta};
 use crate::statistics::sections::mean_interval;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 const BYTES_PER_GIB: f64 = 1_073_741_824.0;
 
@@ -30,8 +33,8 @@ pub struct Cost {
 /// with all their requests: the hour over the journeys, and the tier's use in the step over the journeys that ended in
 /// it.
 ///
-/// `None` if there is nothing to divide by, or if the tier charges for requests or bytes that the server's counters do
-/// not report: a cost with a missing part would look like a cheap tier.
+/// `None` if there is nothing to divide by, if a variant has no price, or if the tier charges for requests or bytes that
+/// the server's counters do not report: a cost with a missing part would look like a cheap tier.
 #[must_use]
 pub fn cost(factors: &Factors, repeats: &[Repeat], rate: &Interval, pricing: &Pricing) -> Option<Cost> {
     let per_repeat: Vec<[f64; 5]> = repeats
@@ -71,10 +74,13 @@ pub fn cost(factors: &Factors, repeats: &[Repeat], rate: &Interval, pricing: &Pr
 
 /// Good replies per second at the offered rate. A short Poisson schedule holds a few percent more or fewer requests than
 /// its rate. That difference is no property of the server, so this is the answered share of the schedule times the rate.
+/// A ramp that stopped did not offer its rate: its replies count over the time in which it offered any.
 pub(crate) fn answered_rps(factors: &Factors, repeat: &Repeat) -> f64 {
+    let (answered, offered_s) = (repeat.achieved_rps * repeat.window_s, repeat.offered_s(factors));
     match &factors.driven {
         Some(Driven::ClosedLoop { .. }) => repeat.achieved_rps,
-        _ => repeat.achieved_rps * repeat.window_s / repeat.scheduled.max(1) as f64 * factors.offered_rps,
+        _ if offered_s < repeat.window_s => answered / offered_s,
+        _ => answered / repeat.scheduled.max(1) as f64 * factors.offered_rps,
     }
 }
 
@@ -87,30 +93,45 @@ pub(crate) fn parts(factors: &Factors, repeat: &Repeat, pricing: &Pricing) -> Op
         return None;
     }
     let hourly = |usd_per_hour: f64| share.hour * usd_per_hour / 3_600.0 / inferences_per_s * 1e4;
-    let tier = factors.label();
-    let counted = |price: Option<&f64>, of: fn(&crate::record::ServerDelta) -> f64| match price {
-        None => Some(0.0),
-        Some(price) => {
-            let server = repeat.server.as_ref()?;
-            let paid_for = match &factors.driven {
-                Some(Driven::Journey { .. }) if server.inferences > 0.0 => repeat.driver.journeys()?.completed as f64,
-                _ => share.inferences * server.inferences,
-            };
-            (paid_for > 0.0).then(|| share.tier * of(server) / paid_for * price * 1e4)
+    let counted = |price: f64, of: fn(&ServerDelta) -> f64| {
+        if price == 0.0 {
+            return Some(0.0);
         }
+        let (server, served) = (repeat.server.as_ref()?, repeat.served_inferences()?);
+        let paid_for = match &factors.driven {
+            Some(Driven::Journey { .. }) if served > 0.0 => repeat.driver.journeys()?.completed as f64,
+            _ => share.inferences * served,
+        };
+        (paid_for > 0.0).then(|| share.tier * of(server) / paid_for * price * 1e4)
     };
+    let terms = terms(pricing, factors.label())?;
     let capacity_gib = repeat.server.as_ref().map_or(0.0, |server| server.cache_capacity_bytes) / BYTES_PER_GIB;
-    let servers = pricing.servers_by_variant.get(tier).copied().unwrap_or(1);
-    let instances_usd = f64::from(servers) * pricing.usd_per_hour;
+    let instances_usd = terms.usd_per_instance_hour + terms.usd_per_instance_month / HOURS;
     // Capacity of all servers together.
     let memory_usd = (capacity_gib * pricing.usd_per_gib_hour).min(instances_usd);
+    let fixed_usd: f64 = terms.fixed_usd_per_month.iter().map(|(_, usd)| usd / HOURS).sum();
     Some([
         hourly(instances_usd - memory_usd),
         hourly(memory_usd),
-        hourly(pricing.usd_per_hour_by_tier.get(tier).copied().unwrap_or(0.0)),
-        counted(pricing.usd_per_request.get(tier), |server| server.tier_requests)?,
-        counted(pricing.usd_per_byte.get(tier), |server| server.tier_wire_bytes)?,
+        hourly(fixed_usd),
+        counted(terms.usd_per_request, |server| server.tier_requests)?,
+        counted(terms.usd_per_byte, |server| server.tier_wire_bytes)?,
     ])
+}
+
+/// Returns the cost terms of a variant, or of a tier in a run without variants; `None` for a variant without a price.
+fn terms<'a>(pricing: &'a Pricing, label: &str) -> Option<Cow<'a, CostTerms>> {
+    if !pricing.terms_by_variant.is_empty() {
+        return pricing.terms_by_variant.get(label).map(Cow::Borrowed);
+    }
+    let of_tier = |prices: &BTreeMap<String, f64>| prices.get(label).copied().unwrap_or(0.0);
+    Some(Cow::Owned(CostTerms {
+        usd_per_instance_hour: pricing.usd_per_hour,
+        fixed_usd_per_month: vec![(String::new(), of_tier(&pricing.usd_per_hour_by_tier) * HOURS)],
+        usd_per_request: of_tier(&pricing.usd_per_request),
+        usd_per_byte: of_tier(&pricing.usd_per_byte),
+        ..CostTerms::default()
+    }))
 }
 
 /// Returns the share of the step that its repeat pays for: all of it, or a share if other parts of a mix ran with it.
@@ -156,16 +177,19 @@ pub(crate) fn tier_requests_per_inference(repeats: &[Repeat]) -> Option<f64> {
             .mix_share()
             .map_or((1.0, 1.0), |share| (share.tier, share.inferences));
         requests += repeat.server.as_ref().map_or(0.0, |server| tier * server.tier_requests);
-        inferences += repeat.server.as_ref().map_or(0.0, |server| of * server.inferences);
+        inferences += of * repeat.served_inferences().unwrap_or(0.0);
     }
     (inferences > 0.0).then(|| requests / inferences)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::monthly::{Use, monthly};
     use super::*;
-    use crate::record::{Band, DriverFigures, JourneyFigures, Mode, Reads, ServerDelta};
-    use std::collections::BTreeMap;
+    use crate::record::{
+        Band, DriverFigures, InstancePrice, JourneyFigures, Minimise, Mode, Question, RAMP_BLOCKS, RampFigures,
+        RampRates, Reads, SentRequests,
+    };
 
     fn factors(tier: &str, batch_size: u32) -> Factors {
         Factors {
@@ -260,19 +284,83 @@ mod tests {
         assert!((with.usd_per_10k.value - 0.148_96).abs() < 1e-12);
     }
 
+    /// Prices of a variant `s3` on an instance of its own, dearer than the plan's.
+    fn of_variant() -> Pricing {
+        let terms = CostTerms {
+            instance: "own".to_owned(),
+            usd_per_instance_hour: 14.4,
+            usd_per_instance_month: 3.6 * HOURS,
+            fixed_usd_per_month: vec![("capacity".to_owned(), 1.8 * HOURS), ("server".to_owned(), 1.8 * HOURS)],
+            usd_per_request: 4e-7,
+            ..CostTerms::default()
+        };
+        Pricing {
+            terms_by_variant: BTreeMap::from([("s3".to_owned(), terms)]),
+            servers_by_variant: BTreeMap::from([("s3".to_owned(), 4)]),
+            ..pricing()
+        }
+    }
+
     #[test]
-    fn every_server_of_a_fleet_is_paid_for() {
-        let mut pricing = pricing();
-        pricing.servers_by_variant = BTreeMap::from([("s3".to_owned(), 4)]);
+    fn a_variant_is_paid_by_its_own_terms() {
         let mut server = delta();
-        // Four servers together: 0.72 of $14.4 an hour are a twentieth.
+        // Four servers together: 0.72 of $18 an hour are a twenty-fifth.
         server.as_mut().unwrap().cache_capacity_bytes = 2.0 * BYTES_PER_GIB;
-        let fleet = cost(&factors("s3", 1), &[repeat(100.0, server)], &rate(100.0), &pricing).unwrap();
-        assert!((fleet.parts[0].1 - 0.38).abs() < 1e-12 && (fleet.parts[1].1 - 0.02).abs() < 1e-12);
-        let asked = fleet.parts.iter().find(|(name, _)| name == "storage requests").unwrap();
+        let of = |label: &str, pricing: &Pricing| {
+            let repeats = [repeat(100.0, server.clone())];
+            cost(&factors(label, 1), &repeats, &rate(100.0), pricing)
+        };
+        let parts = |cost: Option<Cost>| {
+            cost.unwrap()
+                .parts
+                .into_iter()
+                .map(|(_, usd)| usd)
+                .collect::<Vec<f64>>()
+        };
+        let near = |found: Vec<f64>, expected: [f64; 4]| {
+            let is_near = found
+                .iter()
+                .zip(expected)
+                .all(|(usd, other)| (usd - other).abs() < 1e-12);
+            assert!(found.len() == 4 && is_near, "{found:?}");
+        };
+        near(parts(of("s3", &of_variant())), [0.48, 0.02, 0.1, 0.008]);
+        // On another instance only the hour changes, of each of the four servers.
+        let other = InstancePrice {
+            name: "other".to_owned(),
+            usd_per_hour: 0.9,
+            checked: true,
+        };
+        near(parts(of("s3", &of_variant().on(&other))), [0.18, 0.02, 0.1, 0.008]);
+        assert_eq!(of("no-price", &of_variant()), None);
+    }
+
+    #[test]
+    fn a_full_instance_costs_the_same_by_its_hour_and_by_its_month() {
+        let pricing = of_variant();
+        let question = Question {
+            objectives: Vec::new(),
+            error_share: 0.001,
+            demand: None,
+            minimise: Minimise::UsdPer10k,
+            mode: Mode::Realtime,
+            batch_size: 1,
+            budget_s: 600.0,
+            confidence: 0.95,
+            tie: 0.05,
+            utilisation: 1.0,
+            least_instances: 1,
+            highest_rps: 1_000.0,
+        };
+        let used = Use {
+            requests: 2.0,
+            bytes: 4_096.0,
+        };
+        let month = monthly(&pricing.terms_by_variant["s3"], used, &question, 100.0);
+        let cost = cost(&factors("s3", 1), &[repeat(100.0, delta())], &rate(100.0), &pricing).unwrap();
         assert!(
-            (asked.1 - 0.008).abs() < 1e-12,
-            "requests are counted, whoever made them"
+            (cost.usd_per_10k.value - month.usd_per_10k).abs() < 1e-12,
+            "{cost:?} {month:?}"
         );
     }
 
@@ -281,6 +369,24 @@ mod tests {
         let cost = cost(&factors("nfs", 10), &[repeat(100.0, None)], &rate(100.0), &pricing()).unwrap();
         assert!((cost.usd_per_10k.value - 0.015).abs() < 1e-12);
         assert_eq!(cost.parts[1].0, "tier capacity");
+    }
+
+    #[test]
+    fn storage_is_paid_by_the_inferences_that_the_plan_counts() {
+        // Requests of 8 rows that count as one inference each: 16 storage requests and 32,768 bytes for one.
+        let sent = SentRequests {
+            inferences_per_request: 1.0,
+            mean_rows: Some(8.0),
+            ..SentRequests::default()
+        };
+        let one = Repeat {
+            sent: Some(sent),
+            ..repeat(100.0, delta())
+        };
+        let cost = cost(&factors("s3", 8), std::slice::from_ref(&one), &rate(100.0), &pricing()).unwrap();
+        let expected = 0.1 + 0.064 + 0.327_68;
+        assert!((cost.usd_per_10k.value - expected).abs() < 1e-12, "{cost:?}");
+        assert_eq!(tier_requests_per_inference(&[one]), Some(16.0));
     }
 
     #[test]
@@ -314,6 +420,33 @@ mod tests {
         let expected = 0.062_5 + 0.008 + 0.040_96;
         assert!((cost.usd_per_10k.value - expected).abs() < 1e-12, "{cost:?}");
         assert!(cost.usd_per_10k.lo < expected && expected < cost.usd_per_10k.hi);
+    }
+
+    #[test]
+    fn a_ramp_that_stopped_pays_by_the_time_in_which_it_offered() {
+        let rates = RampRates {
+            from: 0.0,
+            to: 1_000.0,
+            over: 1.0,
+        };
+        let ramp = Factors {
+            offered_rps: rates.mean(),
+            driven: Some(Driven::Ramp(rates)),
+            ..factors("s3", 1)
+        };
+        // 800 requests in the 4 of 10 seconds before it stopped.
+        let stopped = |stopped_rps| Repeat {
+            scheduled: 800,
+            driver: DriverFigures::Ramp {
+                ramp: RampFigures {
+                    answered: [0; RAMP_BLOCKS],
+                    stopped_rps,
+                },
+            },
+            ..repeat(80.0, delta())
+        };
+        assert!((answered_rps(&ramp, &stopped(Some(400.0))) - 200.0).abs() < 1e-9);
+        assert_eq!(answered_rps(&ramp, &stopped(None)), 500.0);
     }
 
     #[test]

@@ -57,13 +57,23 @@ pub fn monthly(terms: &CostTerms, use_per_inference: Use, question: &Question, h
     }
 }
 
+/// Returns the share of its highest rate to which an instance is filled. A percentile is measured at the rate that each
+/// instance gets, so that no share is taken of that.
+#[must_use]
+pub fn filled_to(question: &Question) -> f64 {
+    match question.minimise {
+        Minimise::P99 => 1.0,
+        _ => question.utilisation,
+    }
+}
+
 /// Returns the instances needed if one carries `highest_rps`; one without a demand.
 #[must_use]
 pub fn instances(question: &Question, highest_rps: f64) -> f64 {
     let least = f64::from(question.least_instances.max(1));
     question.demand.as_ref().map_or(1.0, |demand| {
         // A rate that is exactly an instance's share needs no further instance.
-        let needed = demand.peak_rps / (question.utilisation * highest_rps) - 1e-9;
+        let needed = demand.peak_rps / (filled_to(question) * highest_rps) - 1e-9;
         needed.ceil().max(least)
     })
 }

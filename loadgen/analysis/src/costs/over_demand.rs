@@ -3,7 +3,7 @@
 //! In: a variant of an answer, with the parts of its month at the question's demand. Out: its month at other demands,
 //! with a step at each further instance. Knows nothing of how the highest rate was found.
 
-use super::monthly::instances;
+use super::monthly::{filled_to, instances};
 use crate::record::{Demand, Question, Ranked};
 
 /// Maximum steps between two demands; with more, a curve of instances looks like a line.
@@ -23,7 +23,7 @@ pub(super) fn in_steps(question: &Question, ranked: &Ranked, at_rps: &[f64], ste
         return Vec::new();
     };
     let highest = highest.min(question.highest_rps);
-    let carries = question.utilisation * highest;
+    let carries = filled_to(question) * highest;
     if ranked.usd_parts.is_empty() || now == 0 || carries <= 0.0 || demand.peak_rps <= 0.0 {
         return Vec::new();
     }

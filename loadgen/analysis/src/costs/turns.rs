@@ -12,14 +12,23 @@ const REACH: f64 = 100.0;
 /// Maximum further instances searched one by one.
 const STEPS: f64 = 10_000.0;
 
-/// Nearest values at which another variant costs less: peak demands in requests per second, or sizes as multiples of
-/// the measured table.
+/// Nearest ranges in which another variant costs less, of peak demands in requests per second, or of sizes as multiples
+/// of the measured table.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Turns {
-    /// The other costs less at and just below this value; `None` if nowhere below.
-    pub below: Option<f64>,
-    /// The other costs less at and just above this value; `None` if nowhere above.
-    pub above: Option<f64>,
+    /// Range below the question's value; `None` if the other nowhere costs less there.
+    pub below: Option<Stretch>,
+    /// Range above the question's value; `None` if the other nowhere costs less there.
+    pub above: Option<Stretch>,
+}
+
+/// Range of demands or sizes; an absent end lies beyond the values searched.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Stretch {
+    /// Lower end.
+    pub from: Option<f64>,
+    /// Upper end.
+    pub to: Option<f64>,
 }
 
 /// Returns the demands at which `other` costs less than `best`, within a factor of 100 of the question's demand; `None`
@@ -36,7 +45,7 @@ pub fn turns(question: &Question, best: &Ranked, other: &Ranked) -> Option<Turns
 }
 
 /// Returns the table sizes at which `other` costs less than `best`, as multiples of the measured table, from 0 to 1,000
-/// and up to the largest that both can hold. `None` if the prices of one do not depend on size.
+/// and up to the largest that both can hold, which is an end. `None` if the prices of one do not depend on size.
 #[must_use]
 pub fn turns_by_size(best: (&Ranked, &CostTerms), other: (&Ranked, &CostTerms)) -> Option<Turns> {
     let largest = [best, other].map(|(_, terms)| terms.by_size.as_ref().map(BySize::largest));
@@ -45,10 +54,18 @@ pub fn turns_by_size(best: (&Ranked, &CostTerms), other: (&Ranked, &CostTerms)) 
     };
     let largest = of_best.min(of_other);
     let (best, other) = (over_size(best.0, best.1, largest), over_size(other.0, other.1, largest));
-    (!best.is_empty() && !other.is_empty()).then(|| nearest(&best, &other, 1.0))
+    (!best.is_empty() && !other.is_empty()).then(|| {
+        let mut turns = nearest(&best, &other, 1.0);
+        if largest < BySize::REACH
+            && let Some(above) = &mut turns.above
+        {
+            above.to = above.to.or(Some(largest));
+        }
+        turns
+    })
 }
 
-/// Returns the values nearest to `place` at which one curve runs below another. Both are linear between points, and
+/// Returns the ranges nearest to `place` in which one curve runs below another. Both are linear between points, and
 /// step where two points have one abscissa.
 fn nearest(best: &[(f64, f64)], other: &[(f64, f64)], place: f64) -> Turns {
     let mut ends: Vec<f64> = best.iter().chain(other).map(|(at, _)| *at).collect();
@@ -56,13 +73,24 @@ fn nearest(best: &[(f64, f64)], other: &[(f64, f64)], place: f64) -> Turns {
     ends.dedup();
     // Between two of these both months are linear, without a step.
     let pieces = ends.windows(2).map(|ends| (ends[0], ends[1]));
-    let cheaper = pieces.filter_map(|(low, high)| cheaper_in(best, other, low, high));
-    let cheaper: Vec<(f64, f64)> = cheaper.collect();
+    let mut cheaper: Vec<(f64, f64)> = Vec::new();
+    for (low, high) in pieces.filter_map(|(low, high)| cheaper_in(best, other, low, high)) {
+        match cheaper.last_mut().filter(|(_, end)| *end == low) {
+            Some((_, end)) => *end = high,
+            None => cheaper.push((low, high)),
+        }
+    }
     let below = cheaper.iter().rfind(|(low, _)| *low < place);
     let above = cheaper.iter().find(|(_, high)| *high > place);
     Turns {
-        below: below.map(|(_, high)| high.min(place)),
-        above: above.map(|(low, _)| low.max(place)),
+        below: below.map(|&(low, high)| Stretch {
+            from: (low > ends[0]).then_some(low),
+            to: Some(high.min(place)),
+        }),
+        above: above.map(|&(low, high)| Stretch {
+            from: Some(low.max(place)),
+            to: (high < ends[ends.len() - 1]).then_some(high),
+        }),
     }
 }
 
@@ -182,6 +210,14 @@ mod tests {
         }
     }
 
+    fn start(stretch: Option<Stretch>) -> f64 {
+        stretch.unwrap().from.unwrap()
+    }
+
+    fn end(stretch: Option<Stretch>) -> f64 {
+        stretch.unwrap().to.unwrap()
+    }
+
     #[test]
     fn what_is_paid_by_the_request_is_cheaper_below_and_what_is_paid_by_the_month_above() {
         // A fixed 100 dollars a month, or 1 and 1e-7 a request: equal at 99e7 requests a month.
@@ -189,12 +225,12 @@ mod tests {
         let turn_rps = 99e7 / (730.0 * 3_600.0);
         let of = |terms: &CostTerms| ranked(terms, 1e6, 1_000.0);
         let found = turns(&question(1_000.0), &of(&flat), &of(&by_request)).unwrap();
-        assert_eq!(found.above, None);
-        assert!((found.below.unwrap() / turn_rps - 1.0).abs() < 1e-9, "{found:?}");
+        assert_eq!((found.above, found.below.unwrap().from), (None, None));
+        assert!((end(found.below) / turn_rps - 1.0).abs() < 1e-9, "{found:?}");
         let of = |terms: &CostTerms| ranked(terms, 1e6, 100.0);
         let found = turns(&question(100.0), &of(&by_request), &of(&flat)).unwrap();
-        assert_eq!(found.below, None);
-        assert!((found.above.unwrap() / turn_rps - 1.0).abs() < 1e-9, "{found:?}");
+        assert_eq!((found.below, found.above.unwrap().to), (None, None));
+        assert!((start(found.above) / turn_rps - 1.0).abs() < 1e-9, "{found:?}");
     }
 
     #[test]
@@ -203,11 +239,28 @@ mod tests {
         let small = ranked(&terms(10.0, 0.0, 0.0), 100.0, 50.0);
         let large = ranked(&terms(15.0, 0.0, 0.0), 200.0, 50.0);
         let found = turns(&question(50.0), &small, &large).unwrap();
-        assert_eq!((found.below, found.above), (None, Some(100.0)));
+        assert_eq!((found.below, start(found.above)), (None, 100.0));
         let small = ranked(&terms(10.0, 0.0, 0.0), 100.0, 150.0);
         let large = ranked(&terms(15.0, 0.0, 0.0), 200.0, 150.0);
         let found = turns(&question(150.0), &large, &small).unwrap();
-        assert_eq!((found.below, found.above), (Some(100.0), None));
+        assert_eq!((end(found.below), found.above), (100.0, None));
+    }
+
+    #[test]
+    fn a_larger_instance_is_cheaper_only_between_two_numbers_of_small_ones() {
+        // Instances of 10 dollars that carry 100/s, or of 19 that carry 150/s: 20 against 19 dollars from 100 to 150/s.
+        let small = ranked(&terms(10.0, 0.0, 0.0), 100.0, 50.0);
+        let large = ranked(&terms(19.0, 0.0, 0.0), 150.0, 50.0);
+        let between = |from, to| {
+            Some(Stretch {
+                from: Some(from),
+                to: Some(to),
+            })
+        };
+        let found = turns(&question(50.0), &small, &large).unwrap();
+        assert_eq!((found.below, found.above), (None, between(100.0, 150.0)));
+        let found = turns(&question(170.0), &small, &large).unwrap();
+        assert_eq!(found.below, between(100.0, 150.0));
     }
 
     #[test]
@@ -253,7 +306,12 @@ mod tests {
         let (service, server) = (sized(0.0, 1.0, None), sized(0.0, 0.1, None));
         let found = turns_by_size((&of(&service, 0.0), &service), (&of(&server, 30.0), &server)).unwrap();
         assert_eq!(found.below, None);
-        assert!((found.above.unwrap() - 30.0 / 0.9).abs() < 1e-9, "{found:?}");
+        assert_eq!(found.above.unwrap().to, None);
+        assert!((start(found.above) - 30.0 / 0.9).abs() < 1e-9, "{found:?}");
+        // A disk that ends above.
+        let disk = sized(0.0, 0.1, Some(50.0));
+        let found = turns_by_size((&of(&service, 0.0), &service), (&of(&disk, 30.0), &disk)).unwrap();
+        assert_eq!(found.above.unwrap().to, Some(50.0));
         // Beyond the capacity of a disk there is no result for it.
         let disk = sized(0.0, 0.1, Some(20.0));
         let found = turns_by_size((&of(&service, 0.0), &service), (&of(&disk, 30.0), &disk)).unwrap();
@@ -268,7 +326,7 @@ mod tests {
     }
 
     proptest! {
-        /// Compared with months at many demands: beyond a turn the other costs less, and between turns it does not.
+        /// Compared with months at many demands: in its ranges the other costs less, and between them it does not.
         #[test]
         fn turns_are_those_of_the_months(
             a in (1.0_f64..50.0, 0.0_f64..50.0, 0.0_f64..2e-8, 20.0_f64..500.0),
@@ -283,9 +341,16 @@ mod tests {
             let found = turns(&question(PEAK), &of(a), &of(b)).unwrap();
             for step in 0..400 {
                 let rps = PEAK * 10_f64.powf(f64::from(step) / 100.0 - 2.0) * 1.000_1;
-                let is_between = found.below.is_none_or(|below| rps > below * 1.001) && found.above.is_none_or(|above| rps < above / 1.001);
+                let saved = month(a, rps) / month(b, rps) - 1.0;
+                let is_between = found.below.is_none_or(|_| rps > end(found.below) * 1.001)
+                    && found.above.is_none_or(|_| rps < start(found.above) / 1.001);
+                let is_inside = |one: Option<Stretch>| one.is_some_and(|one| {
+                    rps > one.from.unwrap_or(0.0) * 1.001 && rps < one.to.unwrap_or(f64::INFINITY) / 1.001
+                });
                 if is_between {
-                    prop_assert!(month(b, rps) >= month(a, rps) * (1.0 - 1e-9), "{rps}/s: {} {} {found:?}", month(a, rps), month(b, rps));
+                    prop_assert!(saved <= 1e-9, "{rps}/s: {saved} {found:?}");
+                } else if is_inside(found.below) || is_inside(found.above) {
+                    prop_assert!(saved >= -1e-9, "{rps}/s: {saved} {found:?}");
                 }
             }
         }

@@ -46,7 +46,7 @@ impl RateEvidence {
 #[must_use]
 pub fn evidence(point: &Point, slo: &Slo) -> Option<RateEvidence> {
     let summary = point.summary.as_ref()?;
-    let estimate_us = estimate_us(point, slo, |repeat| objective::limited(slo.objective, repeat));
+    let estimate_us = limited_us(point, slo);
     let answer = answer(point, summary, estimate_us, slo);
     let limit_us = slo.objective.limit_us();
     let misses = misses(point, slo);
@@ -121,8 +121,14 @@ fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo)
     }
 }
 
-/// Returns the limited figure of a point, in microseconds; `None` with too few samples. A percentile counts all
-/// requests, with a failed request slower than any reply: infinite if failures alone miss the objective.
+/// Returns the limited figure of a point, in microseconds; `None` with too few samples.
+fn limited_us(point: &Point, slo: &Slo) -> Option<f64> {
+    estimate_us(point, slo, |repeat| objective::limited(slo.objective, repeat))
+}
+
+/// Returns the objective's figure of the given times of a point, in microseconds; `None` with too few samples. A
+/// percentile counts all requests, with a failed request slower than any reply: infinite if failures alone miss the
+/// objective.
 fn estimate_us(point: &Point, slo: &Slo, of: impl Fn(&Repeat) -> &[Histogram<u64>]) -> Option<f64> {
     let repeats = counted(&point.repeats);
     let table = BlockTable::new(repeats.iter().map(of));
@@ -285,7 +291,7 @@ pub fn why_not(point: &Point, slo: &Slo) -> String {
     if summary.verdict != Verdict::Valid {
         return summary.verdict.to_string();
     }
-    let Some(us) = estimate_us(point, slo, |repeat| &repeat.histograms.latency) else {
+    let Some(us) = limited_us(point, slo) else {
         return format!("too few samples for a {}", slo.objective.figure());
     };
     if summary.error_share > slo.error_share || us.is_infinite() {
@@ -528,6 +534,21 @@ mod tests {
         assert_eq!(between.outcome, SloOutcome::Coarse);
         assert_eq!(between.highest_rps.unwrap().value, 20.0);
         assert_eq!(between.not_met.unwrap().rps, 100.0);
+    }
+
+    #[test]
+    fn a_missed_stream_objective_is_explained_by_the_time_that_it_limits() {
+        let streaming = point(100.0, 10_000, 0, |repeat| {
+            let ttft = vec![histogram(&[350_000; 1_000])];
+            repeat.histograms.streams.insert(StreamFigure::Ttft, ttft);
+        });
+        let objective = Objective::Stream {
+            figure: StreamFigure::Ttft,
+            percentile: Percentile::P99,
+            limit_us: 300_000.0,
+        };
+        assert_eq!(why_not(&streaming, &Slo { objective, ..SLO }), "ttft p99 350 ms");
+        assert_eq!(why_not(&streaming, &SLO), "p99 10.0 ms");
     }
 
     #[test]

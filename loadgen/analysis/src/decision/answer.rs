@@ -2,9 +2,10 @@
 //! reasons, and open questions. Another question about the same run is answered from the same steps. Knows nothing of
 //! how the answer is shown.
 
-use super::from_run::{candidates, points};
+use super::evidence::StepEvidence;
+use super::from_run::{candidates, counted, points};
 use super::next::at_rps;
-use super::places::SAME;
+use super::places::{SAME, usable};
 use super::reach::{Reach, reaches};
 use super::standing::{Lab, LabVerdict};
 use super::why::{open, why};
@@ -12,6 +13,7 @@ use crate::costs::monthly::{Monthly, instances, monthly};
 use crate::record::{
     Answer, AnswerOutcome, Interval, MeetsObjective, Point, Purpose, Question, Ranked, Repeat, Run, Verdict,
 };
+use crate::statistics::mean;
 use crate::statistics::percentile::BlockTable;
 
 /// Minimum number of controls that can show a drift.
@@ -60,8 +62,8 @@ pub fn answer(run: &Run) -> Option<Answer> {
 }
 
 /// Orders the best first, then variants that meet the objective, undecided variants and variants that miss it; each
-/// group by score.
-fn order(lab: &Lab<'_>, verdict: &LabVerdict) -> Vec<usize> {
+/// group by score, and those that miss it by how far.
+pub(super) fn order(lab: &Lab<'_>, verdict: &LabVerdict) -> Vec<usize> {
     let mut indices: Vec<usize> = (0..lab.standings.len()).collect();
     let rank = |index: usize| {
         let standing = &lab.standings[index];
@@ -78,8 +80,28 @@ fn order(lab: &Lab<'_>, verdict: &LabVerdict) -> Vec<usize> {
             .cmp(&rank(b))
             .then(first.score.total_cmp(&second.score))
             .then(first.lower.total_cmp(&second.lower))
+            .then_with(|| excess(lab, a).total_cmp(&excess(lab, b)))
     });
     indices
+}
+
+/// Returns the largest of a variant's figures and failed share at its lowest measured rate, each over its limit;
+/// infinite without a usable step.
+fn excess(lab: &Lab<'_>, index: usize) -> f64 {
+    let question = lab.question;
+    let Some(lowest) = usable(&lab.standings[index].places).next() else {
+        return f64::INFINITY;
+    };
+    let steps = lab.candidates[index].steps.iter();
+    let here = steps.filter(|step| step.usable.is_ok() && (step.rps / lowest.rps - 1.0).abs() <= SAME);
+    let of_step = |step: &StepEvidence| {
+        let limits = question.objectives.iter().map(|objective| objective.limit_us());
+        let figures = step.quantile_us.iter().zip(limits).map(|(us, limit_us)| us / limit_us);
+        let failed = step.failed / step.requests.max(1.0);
+        let refused = (failed > question.error_share).then(|| failed / question.error_share.max(f64::MIN_POSITIVE));
+        figures.chain(refused).fold(0.0, f64::max)
+    };
+    mean(&here.map(of_step).collect::<Vec<_>>())
 }
 
 fn ranked(run: &Run, lab: &Lab<'_>, verdict: &LabVerdict, (index, reach): (usize, Reach)) -> Ranked {
@@ -105,6 +127,8 @@ fn ranked(run: &Run, lab: &Lab<'_>, verdict: &LabVerdict, (index, reach): (usize
         Some(monthly(terms, used, question, rps.min(question.highest_rps)))
     };
     let now = estimate.and_then(month);
+    let of_first = |point: &&Point| Some(counted(question, point, point.repeats.first()?));
+    let counted = of_variant.iter().find_map(of_first).unwrap_or(1.0);
     let demand = question.demand.is_some();
     let count = |rps: f64| demand.then(|| instances(question, rps.min(question.highest_rps)) as u32);
     let usd = |month: &Option<Monthly>| month.as_ref().map(|month| month.usd_per_month).filter(|_| demand);
@@ -135,7 +159,7 @@ fn ranked(run: &Run, lab: &Lab<'_>, verdict: &LabVerdict, (index, reach): (usize
         usd_per_month: usd(&now),
         usd_per_month_lo: usd(&month(standing.hi * (1.0 - 1e-6))),
         usd_per_month_hi: usd(&month(standing.lo)),
-        usd_per_10k: now.as_ref().map(|month| month.usd_per_10k),
+        usd_per_10k: now.as_ref().map(|month| month.usd_per_10k / counted),
         usd_parts: now.map(|month| month.parts).unwrap_or_default(),
         dominant_part: tail.map(|(name, _)| name.clone()),
         dominant_share: tail.map(|(_, share): &(String, Interval)| share.value),

@@ -4,7 +4,7 @@
 use super::evidence::{Candidate, StepEvidence};
 use crate::curve::distinct;
 use crate::latency::objective;
-use crate::record::{Fault, Limits, Mode, Objective, Point, Question, Repeat, Run, Verdict};
+use crate::record::{Fault, Limits, Mode, Objective, Point, Question, Repeat, Run, ServerDelta, Verdict};
 use crate::statistics::percentile::BlockTable;
 use crate::validity::rules::Evidence;
 use crate::validity::verdict;
@@ -68,7 +68,9 @@ pub fn step(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat
     let of_tail = repeat.tail_autocorrelation_time.filter(|_| is_tail);
     let dependence = of_tail.unwrap_or(repeat.autocorrelation_time);
     let judged = judged(question, limits, point, repeat, &latency);
-    let server = repeat.server.as_ref().filter(|server| server.inferences > 0.0);
+    let served = repeat.served_inferences().filter(|served| *served > 0.0);
+    let served = served.map(|served| served / counted(question, point, repeat));
+    let used = |of: fn(&ServerDelta) -> f64| Some(of(repeat.server.as_ref()?) / served?);
     StepEvidence {
         rps: point.factors.offered_rps,
         purpose: repeat.purpose,
@@ -78,11 +80,16 @@ pub fn step(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat
         dependence: dependence.max(1.0),
         saturated: judged == Ok(true),
         usable: judged.map(|_| ()),
-        tier_requests_per_inference: server.map(|server| server.tier_requests / server.inferences),
-        tier_bytes_per_inference: server.map(|server| server.tier_wire_bytes / server.inferences),
+        tier_requests_per_inference: used(|server| server.tier_requests),
+        tier_bytes_per_inference: used(|server| server.tier_wire_bytes),
         quantile_us: quantiles.collect(),
         block: repeat.index,
     }
+}
+
+/// Returns the inferences that count for one inference of the question, which has its batch size of them in a request.
+pub(super) fn counted(question: &Question, point: &Point, repeat: &Repeat) -> f64 {
+    repeat.inferences_per_request(&point.factors) / f64::from(question.batch_size)
 }
 
 /// Returns the figure of a step that an objective limits, in microseconds.

@@ -78,8 +78,7 @@ pub fn bracket(rates: &[f64], reached: f64) -> Option<f64> {
 /// Returns the rate at which percentiles are compared: the demand's share of one of the fewest instances.
 fn percentile_rps(question: &Question) -> f64 {
     question.demand.as_ref().map_or(question.highest_rps, |demand| {
-        let least = f64::from(question.least_instances.max(1));
-        demand.peak_rps / (demand.peak_rps / question.highest_rps - 1e-9).ceil().max(least)
+        demand.peak_rps / instances(question, question.highest_rps)
     })
 }
 
@@ -139,6 +138,19 @@ mod tests {
             all.is_sorted() && all.windows(2).all(|pair| pair[1] < 1.04 * pair[0]),
             "{all:?}"
         );
+    }
+
+    #[test]
+    fn a_percentile_is_measured_at_the_rate_that_each_counted_instance_gets() {
+        for (peak_rps, expected) in [(300.0, 150.0), (1_000.0, 1_000.0 / 3.0)] {
+            let question = Question {
+                minimise: Minimise::P99,
+                ..question(Some(peak_rps))
+            };
+            let rates = rates(&question);
+            assert_eq!(rates, [expected]);
+            assert_eq!(peak_rps / instances(&question, rates[0]), rates[0]);
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub enum DriftHow {
     Within,
     /// From the first repeat to the last.
     Across,
-    /// At once, after this many repeats in the order of measurement.
+    /// At once, after the repeat with this number, from 1.
     After(u32),
 }
 
@@ -57,10 +57,10 @@ impl fmt::Display for Drift {
         match self.how {
             DriftHow::Within => write!(f, "{of} {moves} from {from} to {to} within every repeat")?,
             DriftHow::Across => write!(f, "{of} {moves} from {from} to {to} over the repeats")?,
-            DriftHow::After(count) => write!(
+            DriftHow::After(number) => write!(
                 f,
-                "{of} is {from} up to repeat {count} and {to} from repeat {} on",
-                count + 1
+                "{of} is {from} up to repeat {number} and {to} from repeat {} on",
+                number + 1
             )?,
         }
         write!(f, " {}", sparkline(&self.course_us))

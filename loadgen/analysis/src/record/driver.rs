@@ -62,6 +62,17 @@ impl RampRates {
         f64::midpoint(self.from, self.to) * self.over + self.to * (1.0 - self.over)
     }
 
+    /// Share of the window before a stop at a rate, with the requests until then as a share of the window's; these tell
+    /// it where the rate no longer changes.
+    #[must_use]
+    pub fn share_until(&self, stopped_rps: f64, passed: f64) -> f64 {
+        let Self { from, to, over } = *self;
+        match stopped_rps == to {
+            true => self.share_of_time(passed).clamp(over, 1.0),
+            false => over * (stopped_rps - from) / (to - from),
+        }
+    }
+
     /// Share of the window after which the share `passed` of its requests is due.
     #[must_use]
     pub fn share_of_time(&self, passed: f64) -> f64 {

@@ -285,6 +285,28 @@ impl Repeat {
         sent.unwrap_or_else(|| factors.batch_size.into())
     }
 
+    /// Seconds of the window in which requests were offered: up to the stop of a ramp, else all of it.
+    #[must_use]
+    pub fn offered_s(&self, factors: &Factors) -> f64 {
+        let stopped_rps = self.driver.ramp().and_then(|ramp| ramp.stopped_rps);
+        match (&factors.driven, stopped_rps) {
+            (Some(Driven::Ramp(rates)), Some(rps)) => {
+                let planned = rates.mean() * self.window_s;
+                self.window_s * rates.share_until(rps, self.scheduled as f64 / planned)
+            }
+            _ => self.window_s,
+        }
+    }
+
+    /// Inferences of the server over the step as the plan counts them; `None` without its counters.
+    #[must_use]
+    pub fn served_inferences(&self) -> Option<f64> {
+        let rows = self.server.as_ref()?.inferences;
+        let per_row =
+            |sent: &SentRequests| Some(sent.inferences_per_request / sent.mean_rows.filter(|rows| *rows > 0.0)?);
+        Some(rows * self.sent.as_ref().and_then(per_row).unwrap_or(1.0))
+    }
+
     /// Scheduled requests without a good reply.
     #[must_use]
     pub const fn failed(&self) -> u64 {

@@ -88,11 +88,17 @@ impl Pricing {
     /// Returns the same prices on another instance.
     #[must_use]
     pub fn on(&self, instance: &InstancePrice) -> Self {
-        Self {
+        let mut on = Self {
             instance: instance.name.clone(),
             usd_per_hour: instance.usd_per_hour,
             ..self.clone()
+        };
+        for (name, terms) in &mut on.terms_by_variant {
+            let servers = self.servers_by_variant.get(name).copied().unwrap_or(1);
+            terms.instance.clone_from(&instance.name);
+            terms.usd_per_instance_hour = f64::from(servers) * instance.usd_per_hour;
         }
+        on
     }
 }
 
@@ -138,7 +144,7 @@ pub struct BySize {
 
 impl BySize {
     /// Maximum size considered, as a multiple of the measured table.
-    const REACH: f64 = 1_000.0;
+    pub(crate) const REACH: f64 = 1_000.0;
 
     /// Returns the largest size considered.
     #[must_use]

@@ -28,7 +28,7 @@ pub struct Question {
     pub confidence: f64,
     /// Tie margin: share within which two variants are equally good.
     pub tie: f64,
-    /// Maximum utilisation of an instance, as a share of the highest rate that meets the objective.
+    /// Maximum utilisation of an instance, as a share of the highest rate that meets the objective; a p99 does not use it.
     pub utilisation: f64,
     /// Minimum number of instances.
     pub least_instances: u32,

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Requests of a step, prepared before its clock started.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SentRequests {
     /// Number of different requests; they are sent in turn if the step has more.
     pub distinct: u64,
@@ -14,6 +14,9 @@ pub struct SentRequests {
     pub bytes: Spread,
     /// Inferences counted for one request, used for $/10k inferences and inferences per second.
     pub inferences_per_request: f64,
+    /// Mean rows of a request, which the server counts as inferences; absent if unknown, and in older results.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean_rows: Option<f64>,
     /// Dimension that counts as rows, and its source, in words.
     pub rows_by: String,
     /// Inputs of the requests.

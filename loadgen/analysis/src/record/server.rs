@@ -36,6 +36,9 @@ pub struct ServerDelta {
     /// Stage times from the server's own statistics; absent if every reply reports them, or nothing does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stages: Option<ServerStages>,
+    /// Seconds between the readings of its counters, warm-up and drain included; absent in older results.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub between_s: Option<f64>,
     /// Servers behind it that were restarted during the step, and count from zero.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub restarts: u32,

@@ -74,17 +74,23 @@ pub fn drifts(repeats: &[Repeat]) -> Vec<Drift> {
     let mut in_order: Vec<&Repeat> = repeats.iter().collect();
     in_order.sort_by_key(|repeat| repeat.index);
     // A histogram has thousands of empty buckets, and is read several times.
-    let windows: Vec<Vec<Counts>> = in_order
+    let (numbers, windows): (Vec<u32>, Vec<Vec<Counts>>) = in_order
         .iter()
-        .map(|repeat| repeat.histograms.latency.iter().map(counts).collect::<Vec<_>>())
-        .filter(|blocks| requests(blocks) > 0)
-        .collect();
+        .map(|repeat| (repeat.index + 1, repeat.histograms.latency.iter().map(counts).collect()))
+        .filter(|(_, blocks): &(u32, Vec<Counts>)| requests(blocks) > 0)
+        .unzip();
     let outside = FALSE_ALARMS / TESTS;
-    FIGURES
+    let found = FIGURES
         .iter()
-        .flat_map(|figure| [within(figure, &windows, outside), across(figure, &windows, outside)])
-        .flatten()
-        .collect()
+        .flat_map(|figure| [within(figure, &windows, outside), across(figure, &windows, outside)]);
+    let numbered = |drift: Drift| match drift.how {
+        DriftHow::After(count) => Drift {
+            how: DriftHow::After(numbers[count as usize - 1]),
+            ..drift
+        },
+        DriftHow::Within | DriftHow::Across => drift,
+    };
+    found.flatten().map(numbered).collect()
 }
 
 impl Tested {

@@ -42,6 +42,7 @@ impl Inputs {
             order: self.order.to_string(),
             bytes: bytes(bodies),
             inferences_per_request: self.rows_per_request.map_or(mean_rows, f64::from),
+            mean_rows: Some(mean_rows),
             rows_by: self.rows_by.words().to_owned(),
             inputs: self.sent_inputs(facts),
             checked: self.check.as_ref().map(|check| ValueCheck {
@@ -136,6 +137,7 @@ pub fn other_requests(bodies: &[Body], inferences: u32) -> SentRequests {
         order: Order::Sequential.to_string(),
         bytes: bytes(bodies),
         inferences_per_request: inferences.into(),
+        mean_rows: None,
         rows_by: "as the plan's own bodies have them".into(),
         inputs: Vec::new(),
         checked: None,

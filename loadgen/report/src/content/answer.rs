@@ -7,8 +7,9 @@ use super::point_row::Tier;
 use super::table::{Cell, Table, words as text};
 use super::words;
 use crate::units::{bytes, digits3, duration, percent, rate};
+use tierlab_analysis::costs::monthly::filled_to;
 use tierlab_analysis::costs::over_demand::over_demand;
-use tierlab_analysis::costs::turns::{turns, turns_by_size};
+use tierlab_analysis::costs::turns::{Stretch, turns, turns_by_size};
 use tierlab_analysis::record::{Answer, AnswerOutcome, BySize, CostTerms, MeetsObjective, Minimise, Ranked, Run};
 
 /// Answer in words.
@@ -139,7 +140,7 @@ fn months(answer: &Answer) -> Vec<(String, Vec<(f64, f64)>)> {
         if ranked.highest_is_bound {
             // Above what its instances are known to carry, their number is open.
             let carried = ranked.highest_rps.zip(ranked.instances);
-            let end = carried.map_or(0.0, |(rps, count)| answer.question.utilisation * rps * f64::from(count));
+            let end = carried.map_or(0.0, |(rps, count)| filled_to(&answer.question) * rps * f64::from(count));
             at_rps.retain(|rps| *rps < end);
             at_rps.push(end.max(demand.peak_rps));
         }
@@ -173,13 +174,23 @@ fn elsewhere(answer: &Answer) -> Vec<String> {
     for other in others {
         let turns = turns(&answer.question, best, other).unwrap_or_default();
         let are_bounded = best.highest_rps_hi.is_some() && other.highest_rps_hi.is_some();
-        let (other, best) = (&other.variant, &best.variant);
-        let costs_less = |word, at_rps| format!("{word} {}/s {other} costs less than {best}", rate(at_rps));
-        said.extend(turns.below.map(|at_rps| costs_less("Below", at_rps)));
         let above = turns.above.filter(|_| are_bounded);
-        said.extend(above.map(|at_rps| costs_less("Above", at_rps)));
+        for stretch in turns.below.into_iter().chain(above) {
+            let [from, to] = [stretch.from, stretch.to].map(|rps| rps.map(|rps| format!("{}/s", rate(rps))));
+            let demands = range(["Below", "Above", "Between"], from, to);
+            said.push(format!("{demands} {} costs less than {}", other.variant, best.variant));
+        }
     }
     said
+}
+
+/// Range in words, by those for an upper end, a lower end, and both.
+fn range([below, above, between]: [&str; 3], from: Option<String>, to: Option<String>) -> String {
+    match (from, to) {
+        (Some(from), Some(to)) => format!("{between} {from} and {to}"),
+        (Some(from), None) => format!("{above} {from}"),
+        (None, to) => format!("{below} {}", to.unwrap_or_default()),
+    }
 }
 
 /// Sizes of the table at which the order of the months changes, if each instance carries its measured rate.
@@ -213,17 +224,13 @@ fn other_sizes(run: &Run, answer: &Answer) -> Vec<String> {
 
 fn turns_of_sizes(best: (&Ranked, &CostTerms), by_size: &BySize, other: (&Ranked, &CostTerms)) -> Vec<String> {
     let turns = turns_by_size(best, other).unwrap_or_default();
-    let (other, best) = (&other.0.variant, &best.0.variant);
-    [("less", turns.below), ("more", turns.above)]
-        .into_iter()
-        .filter_map(|(word, turn)| Some((word, turn.filter(|times| *times > 0.0)?)))
-        .map(|(word, times)| {
-            format!(
-                "With {word} than {} {other} costs less than {best}",
-                size(by_size, times)
-            )
-        })
-        .collect()
+    let below = turns.below.filter(|stretch| stretch.to > Some(0.0));
+    let said = |stretch: Stretch| {
+        let [from, to] = [stretch.from, stretch.to].map(|times| times.map(|times| size(by_size, times)));
+        let sizes = range(["With less than", "With more than", "Between"], from, to);
+        format!("{sizes} {} costs less than {}", other.0.variant, best.0.variant)
+    };
+    below.into_iter().chain(turns.above).map(said).collect()
 }
 
 /// `4.2 GiB (41.5 times the measured)`

@@ -143,21 +143,13 @@ fn break_evens(run: &Run, over: &OverHitRatio) -> Vec<String> {
     over.lines.iter().skip(1).map(said).collect()
 }
 
-/// A hit ratio: what lies near all hits has a digit more, since the rest is what is paid for.
-fn hits(ratio: f64) -> String {
-    match ratio > 0.95 && ratio < 1.0 {
-        true => format!("{:.1} %", 100.0 * ratio),
-        false => percent(ratio),
-    }
-}
-
 fn sentence(run: &Run, a: &Line, b: &Line, rps: f64) -> String {
     let who = |line: &Line| format!("{} on {}", words::tier(run, &line.tier), line.instance);
     let (first, second) = (who(a), who(b));
     let what = match break_even(a, b) {
         BreakEven::At { hit_ratio, first_below } => {
             let (below, above) = if first_below { (a, b) } else { (b, a) };
-            let [value, lo, hi] = [hit_ratio.value, hit_ratio.lo, hit_ratio.hi].map(hits);
+            let [value, lo, hi] = [hit_ratio.value, hit_ratio.lo, hit_ratio.hi].map(percent);
             let interval = match hit_ratio.hi > hit_ratio.lo {
                 true => format!(" [{lo}–{hi}]"),
                 false => String::new(),

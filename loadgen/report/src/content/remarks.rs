@@ -238,27 +238,24 @@ fn point_cautions(run: &Run, point: &Point) -> Vec<String> {
 /// Resumption between two repeats that differ: the likely cause of the difference; empty if there is none.
 fn resumed_between(run: &Run, point: &Point) -> String {
     let drifts = point.summary.iter().flat_map(|summary| &summary.drifts);
-    let changes = drifts.filter_map(|drift| match drift.how {
-        DriftHow::After(count) => Some(count as usize),
-        DriftHow::Within | DriftHow::Across => None,
-    });
-    let mut repeats: Vec<&Repeat> = point.repeats.iter().collect();
-    repeats.sort_by_key(|repeat| repeat.index);
-    for place in changes {
-        // Times are written alike, so that they are in the order of their text.
-        let between = |at: &str| {
-            let (before, after) = (repeats.get(place.wrapping_sub(1)), repeats.get(place));
-            before.is_some_and(|repeat| repeat.started_at.as_str() < at)
-                && after.is_some_and(|repeat| at <= repeat.started_at.as_str())
+    let repeats = counted(&point.repeats);
+    let mut resumed = drifts.filter_map(|drift| {
+        let DriftHow::After(number) = drift.how else {
+            return None;
         };
-        if let Some(resumed) = run.resumed.iter().find(|resumed| between(&resumed.at)) {
-            return format!(
-                "; between the two the run was resumed ({}): the server or the machine is not what it was, measure anew",
-                resumed.at
-            );
-        }
-    }
-    String::new()
+        let (before, after): (Vec<&Repeat>, Vec<&Repeat>) = repeats.iter().partition(|repeat| repeat.index < number);
+        let last = before.into_iter().max_by_key(|repeat| repeat.index)?;
+        let first = after.into_iter().min_by_key(|repeat| repeat.index)?;
+        // Times are written alike, so that they are in the order of their text.
+        let mut resumed = run.resumed.iter();
+        resumed.find(|resumed| last.started_at < resumed.at && resumed.at <= first.started_at)
+    });
+    resumed.next().map_or_else(String::new, |resumed| {
+        format!(
+            "; between the two the run was resumed ({}): the server or the machine is not what it was, measure anew",
+            resumed.at
+        )
+    })
 }
 
 /// Omitted counters with the reason, and restarted servers.

@@ -5,7 +5,9 @@ use crate::decision::answer::beside;
 use crate::decision::curve::{Grid, HighestRate};
 use crate::decision::from_run::step;
 use crate::decision::standing::{Lab, LabVerdict};
-use crate::record::{AnswerOutcome, Factors, Histograms, Limits, Mode, Point, Repeat};
+use crate::record::{
+    AnswerOutcome, Factors, Histograms, Limits, Mode, Point, Question, Repeat, SentRequests, ServerDelta,
+};
 use crate::statistics::percentile::histogram;
 
 #[test]
@@ -158,6 +160,33 @@ fn a_failed_request_misses_an_objective_once_and_is_no_queue_that_grows() {
     none_good.histograms.latency = vec![histogram(&[])];
     let evidence = step(&question(), &limits, &point, &none_good);
     assert_eq!((evidence.slow[0], evidence.usable), (1_000.0, Ok(())));
+}
+
+#[test]
+fn storage_is_used_by_the_request_whatever_its_rows_count_as() {
+    let used = |inferences_per_request: f64, batch_size: u32| {
+        let point = measured(Repeat {
+            sent: Some(SentRequests {
+                inferences_per_request,
+                mean_rows: Some(8.0),
+                ..SentRequests::default()
+            }),
+            server: Some(ServerDelta {
+                inferences: 1_000.0,
+                tier_requests: 2_000.0,
+                ..ServerDelta::default()
+            }),
+            ..Repeat::empty()
+        });
+        let asked = Question {
+            batch_size,
+            ..question()
+        };
+        let evidence = step(&asked, &Limits::default(), &point, &point.repeats[0]);
+        // A month pays for the batch size in every request.
+        evidence.tier_requests_per_inference.unwrap() * f64::from(batch_size)
+    };
+    assert_eq!([used(8.0, 1), used(1.0, 1), used(8.0, 8), used(1.0, 8)], [16.0; 4]);
 }
 
 #[test]

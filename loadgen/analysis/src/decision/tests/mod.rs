@@ -2,6 +2,7 @@
 
 mod evidence;
 
+use super::answer::order;
 use super::places::steps_for_p99;
 use super::standing::{Lab, LabVerdict};
 use super::{Candidate, Next, Phase, Probe, StepEvidence, StopReason, Time, next, reach, why};
@@ -300,6 +301,28 @@ fn the_fastest_is_found_by_its_percentile() {
     let all = [with("a", 20_000.0), with("b", 18_500.0)];
     let lab = Lab::new(&question, &all);
     assert!(lab.leader() == Some(1) && lab.standings[1].percentile.is_some());
+}
+
+#[test]
+fn of_variants_that_miss_the_objective_the_closest_comes_first() {
+    let question = question();
+    let low = Lab::new(&question, &[]).rates[0];
+    let with = |name: &str, us: f64, failed: f64| {
+        let mut one = candidate(name, 1.0, &[(low, 0.9, 6)]);
+        for step in &mut one.steps {
+            (step.quantile_us, step.failed) = (vec![us], failed);
+        }
+        one
+    };
+    let all = [
+        with("far", 900_000.0, 0.0),
+        with("failing", 20_000.0, 900.0),
+        with("near", 60_000.0, 0.0),
+    ];
+    let lab = Lab::new(&question, &all);
+    let verdict = LabVerdict::of(&lab);
+    assert_eq!(verdict.outcome, AnswerOutcome::None);
+    assert_eq!(order(&lab, &verdict), [2, 0, 1]);
 }
 
 /// Adds clean confirming steps wherever the rule asks for them.

@@ -29,7 +29,7 @@ pub(crate) fn side_tables(run: &Run) -> Vec<Table> {
     .collect()
 }
 
-const INTRO: &str = "Busy: share of the window in which a kernel ran, by NVML. The rest is idle: while a session ran (copies over the bus, \
+const INTRO: &str = "Busy: share of the step in which a kernel ran, by NVML. The rest is idle: while a session ran (copies over the bus, \
                      launches, the host's part), while requests were queued, while they read their features, without requests. Energy \
                      is of the whole machine's GPUs. Reads: by cuFile's own counters";
 
