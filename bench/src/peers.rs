@@ -24,6 +24,8 @@ pub(crate) struct PeerFigures {
     pub(crate) p50_us: Option<f64>,
     pub(crate) p95_us: Option<f64>,
     pub(crate) p99_us: Option<f64>,
+    /// CPU time of the tool per call, in microseconds, without its start and its warm-up.
+    pub(crate) cpu_us_per_call: Option<f64>,
     pub(crate) command: String,
 }
 
@@ -170,8 +172,12 @@ fn order_and_kind(point: &Point, access: &Access) -> Option<Vec<String>> {
 fn figures(output: &str) -> Result<PeerFigures> {
     let json = output.find('{').map_or("", |at| &output[at..]);
     let report: Value = serde_json::from_str(json).context("no JSON")?;
-    let both = &report["jobs"][0]["mixed"];
+    let job = &report["jobs"][0];
+    let both = &job["mixed"];
     let number = |key: &str| both[key].as_f64().with_context(|| format!("no `{key}`"));
+    // Shares of the time that all threads ran, in per cent and milliseconds.
+    let busy_us = |key: &str| Some(job[key].as_f64()? * job["job_runtime"].as_f64()? * 10.0);
+    let calls = both["total_ios"].as_f64().filter(|calls| *calls > 0.0);
     let percentile = |name: &str| both["lat_ns"]["percentile"][name].as_f64().map(|ns| ns / 1e3);
     Ok(PeerFigures {
         iops: number("iops")?,
@@ -179,6 +185,10 @@ fn figures(output: &str) -> Result<PeerFigures> {
         p50_us: percentile("50.000000"),
         p95_us: percentile("95.000000"),
         p99_us: percentile("99.000000"),
+        cpu_us_per_call: busy_us("usr_cpu")
+            .zip(busy_us("sys_cpu"))
+            .zip(calls)
+            .map(|((user, system), calls)| (user + system) / calls),
         command: String::new(),
     })
 }
@@ -223,6 +233,19 @@ mod tests {
                 "{again}"
             );
         }
+    }
+
+    #[test]
+    fn cpu_of_all_threads_is_shared_by_the_calls() {
+        // Two threads ran for 500 ms each, a fifth of it on a core.
+        let of_calls = |total: u32| {
+            let mixed = serde_json::json!({"iops": 200.0, "bw_bytes": 819_200, "total_ios": total, "lat_ns": {"percentile": {}}});
+            let job = serde_json::json!({"usr_cpu": 5.0, "sys_cpu": 15.0, "job_runtime": 1000, "mixed": mixed});
+            let output = format!("fio: a warning\n{}", serde_json::json!({ "jobs": [job] }));
+            figures(&output).unwrap().cpu_us_per_call
+        };
+        assert_eq!(of_calls(100), Some(2000.0));
+        assert_eq!(of_calls(0), None);
     }
 
     #[test]

@@ -111,10 +111,10 @@ pub(crate) struct Peer {
     /// Median latency, as a mean over the repeats.
     pub(crate) p50_us: Option<f64>,
     pub(crate) p99_us: Option<f64>,
+    /// CPU time per call, in microseconds, as a mean over the repeats.
+    pub(crate) cpu_us_per_call: Option<f64>,
     /// Ratio of our rate to the tool's, over the repeats.
     pub(crate) ratio: Interval,
-    /// Difference of our median less the tool's over the repeats, in microseconds.
-    pub(crate) p50_apart_us: Option<Interval>,
 }
 
 /// Returns every point that has an entry, in order.
@@ -269,20 +269,18 @@ fn peers(kept: &[&Measurement<'_>]) -> BTreeMap<String, Peer> {
             pairs.iter().filter_map(|(one, figures)| of(one, figures)).collect()
         };
         let rate = |one: &Measurement<'_>| one.measured.sums.ended as f64 / one.measured.window_s;
-        let median = |one: &Measurement<'_>| {
-            let latency = one.repeat.histograms.latency.first();
-            latency.map(|h| h.value_at_quantile(0.5) as f64 / 1e3)
+        let some = |of: fn(&PeerFigures) -> Option<f64>| {
+            let values = each(&|_, figures| of(figures));
+            (!values.is_empty()).then(|| mean(values).value)
         };
-        let apart = each(&|one, figures| Some(median(one)? - figures.p50_us?));
-        let some = |values: Vec<f64>| (!values.is_empty()).then(|| mean(values));
         Peer {
             command: pairs[0].1.command.clone(),
             iops: mean(each(&|_, figures| Some(figures.iops))),
             mb_per_s: mean(each(&|_, figures| Some(figures.mb_per_s))),
-            p50_us: some(each(&|_, figures| figures.p50_us)).map(|mean| mean.value),
-            p99_us: some(each(&|_, figures| figures.p99_us)).map(|mean| mean.value),
+            p50_us: some(|figures| figures.p50_us),
+            p99_us: some(|figures| figures.p99_us),
+            cpu_us_per_call: some(|figures| figures.cpu_us_per_call),
             ratio: geometric_mean(each(&|one, figures| Some(rate(one) / figures.iops))),
-            p50_apart_us: some(apart),
         }
     };
     tools.into_iter().map(|tool| (tool.clone(), peer(tool))).collect()
