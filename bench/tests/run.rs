@@ -175,6 +175,13 @@ fn an_open_loop_counts_from_due_times_and_a_rate_that_is_too_high_is_saturated()
         "{}",
         points[1]
     );
+    let number = |key: &str| points[1][key]["value"].as_f64().unwrap();
+    let apart = number("iops") * 4096.0 - number("mb_per_s") * 1e6;
+    assert!(
+        apart.abs() < 1.0,
+        "bytes are those of the calls a second: {}",
+        points[1]
+    );
     assert!(points[1]["late_p99_us"].as_f64().unwrap() > 100_000.0, "{}", points[1]);
     assert!(run["tiers"]["slow"].to_string().contains("emulated"));
 }

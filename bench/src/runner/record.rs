@@ -193,7 +193,7 @@ mod tests {
         let measured = MeasuredRepeat {
             latency_hdr: encode(&histogram).unwrap(),
             ..serde_json::from_str(
-                r#"{"latency_hdr":"","window_s":1,"calls":1,"ended":1,"writes":0,"asked_bytes":1,"wire_bytes":1,"requests":1,"retries":0,
+                r#"{"latency_hdr":"","window_s":1,"calls":1,"ended":1,"writes":0,"asked_bytes":1,"ended_bytes":1,"wire_bytes":1,"requests":1,"retries":0,
                 "unfinished":0,"via":"","machine":{"own_cpu_s":1,"foreign_cpu_share":null,"steal_share":null,"fetched_bytes":null,"disk":null,"nfs":null}}"#,
             )
             .unwrap()
