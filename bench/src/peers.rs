@@ -42,19 +42,19 @@ impl Fio {
         Self(all.find(|file| file.is_file()))
     }
 
-    /// Runs the job equivalent to a point on its one local file, once `settle` has brought that to its state; `None` without such a
-    /// job.
+    /// Runs the job equivalent to a repeat of a point on its one local file, once `settle` has brought that to its state; `None` without
+    /// such a job.
     ///
     /// # Errors
     /// fio fails, hangs, or prints output that cannot be parsed.
     pub(crate) fn run(
         &self,
-        point: &Point,
+        (point, repeat): (&Point, u32),
         access: &Access,
         file: &Path,
         settle: impl FnOnce() -> Result<()>,
     ) -> Result<Option<PeerFigures>> {
-        let arguments = arguments(point, access, file);
+        let arguments = arguments((point, repeat), access, file);
         let Some((program, arguments)) = self.0.as_deref().zip(arguments) else {
             return Ok(None);
         };
@@ -83,8 +83,8 @@ fn output(program: &Path, arguments: &[String], limit: Duration) -> Result<Strin
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Arguments of the job equivalent to a point; `None` if fio has none.
-fn arguments(point: &Point, access: &Access, file: &Path) -> Option<Vec<String>> {
+/// Arguments of the job equivalent to a repeat; `None` if fio has none.
+fn arguments((point, repeat): (&Point, u32), access: &Access, file: &Path) -> Option<Vec<String>> {
     // fio has no whole objects to write, as a tier does. Its open loop counts from the issue instead of the due time.
     // Its jobs of blocking calls each read the file from the beginning.
     let in_order = matches!(point.pattern, Pattern::Sequential | Pattern::Strided);
@@ -107,7 +107,7 @@ fn arguments(point: &Point, access: &Access, file: &Path) -> Option<Vec<String>>
         format!("--bs={}", point.block_bytes),
         format!("--ioengine={engine}"),
         format!("--direct={direct}"),
-        format!("--randseed={}", access.seed),
+        format!("--randseed={}", access.seed_of(repeat)),
         format!("--runtime={}ms", access.window.as_millis()),
         // Our callers give the kernel no hints either.
         "--fadvise_hint=0".to_owned(),
@@ -198,13 +198,17 @@ mod tests {
     use super::*;
 
     fn words_of(point: &Point) -> Option<String> {
+        words_of_repeat(point, 0)
+    }
+
+    fn words_of_repeat(point: &Point, repeat: u32) -> Option<String> {
         let (window, warmup) = (Duration::from_secs(2), Duration::from_millis(250));
         let access = Access {
             write_share: 0.3,
             stride: 16,
             ..Access::reads(1 << 28, window, warmup)
         };
-        arguments(point, &access, Path::new("f")).map(|words| words.join(" "))
+        arguments((point, repeat), &access, Path::new("f")).map(|words| words.join(" "))
     }
 
     #[test]
@@ -233,6 +237,16 @@ mod tests {
                 "{again}"
             );
         }
+    }
+
+    #[test]
+    fn each_repeat_reads_other_blocks() {
+        let point = Point {
+            way: Way::Pread,
+            ..Point::reads("disk", 4096)
+        };
+        let [first, second] = [0, 1].map(|repeat| words_of_repeat(&point, repeat).unwrap());
+        assert_ne!(first, second);
     }
 
     #[test]

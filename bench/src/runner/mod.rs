@@ -279,7 +279,7 @@ fn beside(plan: &Plan, station: &Station, fio: &Fio, entry: &mut Entry, stop: &S
         return;
     };
     let settle = || station.settle_peer(&entry.point, file.clone());
-    match fio.run(&entry.point, &plan.access, &file, settle) {
+    match fio.run((&entry.point, entry.repeat), &plan.access, &file, settle) {
         Ok(figures) => entry.peers.extend(figures.map(|figures| (FIO.to_owned(), figures))),
         Err(error) => entry.peer_faults.push(format!("{error:#}")),
     }
