@@ -23,7 +23,14 @@ const NOTE: &str = "calls/s, MB/s: means over the repeats ± half of their 95 % 
                     bytes that the kernel fetched from storage for each byte asked.";
 
 const BESIDE_FIO: [&str; 8] = [
-    "point", "rate of fio's", "calls/s", "fio's", "p50", "fio's p50", "CPU us", "fio's CPU us",
+    "point",
+    "rate of fio's",
+    "calls/s",
+    "fio's",
+    "p50",
+    "fio's p50",
+    "CPU us",
+    "fio's CPU us",
 ];
 const BESIDE_FIO_NOTE: &str = "rate of fio's: mean ratio of the repeats, each beside fio's run of the same job, with its 95 % interval. CPU: of \
                                either process, for each call.";
@@ -260,7 +267,9 @@ fn chart(title: &str, axis: (&'static str, Unit), all: &Series<'_>, x: Coordinat
 
 /// Table of the points that fio measured too; none without one.
 fn beside_fio(points: &[Summary]) -> Vec<Block> {
-    let measured = points.iter().flat_map(|point| point.peers.values().map(move |fio| (point, fio)));
+    let measured = points
+        .iter()
+        .flat_map(|point| point.peers.values().map(move |fio| (point, fio)));
     let rows: Vec<Vec<Cell>> = measured.map(|(point, fio)| row_beside(point, fio)).collect();
     if rows.is_empty() {
         return Vec::new();
@@ -286,10 +295,13 @@ fn row_beside(summary: &Summary, fio: &Peer) -> Vec<Cell> {
     figures.into_iter().map(Cell::from).collect()
 }
 
-/// Value with the ends of its interval.
+/// Value with the ends of its interval; without them after one repeat.
 fn with_ends(of: Interval) -> String {
     let [value, lo, hi] = [of.value, of.lo, of.hi].map(digits3);
-    format!("{value} [{lo}–{hi}]")
+    match of.hi.is_finite() {
+        true => format!("{value} [{lo}–{hi}]"),
+        false => value,
+    }
 }
 
 /// Sentence for each checkpoint and each restore.
