@@ -258,13 +258,22 @@ fn an_interrupted_run_is_gone_on_with() {
     );
     assert_eq!(std::fs::read_to_string(&journal).unwrap(), damaged);
     std::fs::write(&journal, &text).unwrap();
-    // Another plan is another run.
-    let output = run(folder.path(), &["--resume", out_text]);
-    assert!(
-        !output.status.success() && told(&output).contains("another"),
-        "{}",
-        told(&output)
-    );
+    // Another plan is another run, as are other tiers or another disk.
+    let refused = |output: Output| {
+        let said = told(&output);
+        assert!(
+            !output.status.success() && said.contains("another plan, other tiers"),
+            "{said}"
+        );
+    };
+    refused(run(folder.path(), &["--resume", out_text]));
+    let mut elsewhere = Command::new(env!("CARGO_BIN_EXE_tierlab-storage-bench"));
+    elsewhere.arg("run").arg(folder.path().join("plan.toml"));
+    elsewhere.args(["--scratch", "/proc", "--resume", out_text, "--seconds", "0.3"]);
+    refused(elsewhere.output().unwrap());
+    let nvme = "kind = \"nvme\"\nroot = \"anywhere\"\nqueue_depth = 8\n";
+    std::fs::write(folder.path().join("nvme.toml"), nvme).unwrap();
+    refused(resume());
     let output = run(folder.path(), &["--out", out_text]);
     assert!(
         !output.status.success() && told(&output).contains("--resume"),

@@ -157,14 +157,14 @@ impl Journal {
         Self::open(folder)
     }
 
-    /// Resumes a journal of the same plan.
+    /// Resumes a journal of the same plan, tiers and scratch disk.
     pub(super) fn resume(folder: &Path, plan: &str) -> Result<Self> {
         let why = || format!("{} holds no run to resume", folder.display());
         let kept = std::fs::read_to_string(folder.join(PLAN)).with_context(why)?;
         std::fs::metadata(folder.join(FILE)).with_context(why)?;
         ensure!(
             kept == plan,
-            "{}: the run has another plan; give that plan, or leave out --resume",
+            "{}: the run has another plan, other tiers or another scratch disk; give those of the run, or leave out --resume",
             folder.join(PLAN).display()
         );
         Self::open(folder)
