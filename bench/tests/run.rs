@@ -258,7 +258,30 @@ fn an_interrupted_run_is_gone_on_with() {
     );
     assert_eq!(std::fs::read_to_string(&journal).unwrap(), damaged);
     std::fs::write(&journal, &text).unwrap();
-    // Another plan is another run, as are other tiers or another disk.
+    // Another plan is another run.
+    let output = run(folder.path(), &["--resume", out_text]);
+    assert!(
+        !output.status.success() && told(&output).contains("another"),
+        "{}",
+        told(&output)
+    );
+    let output = run(folder.path(), &["--out", out_text]);
+    assert!(
+        !output.status.success() && told(&output).contains("--resume"),
+        "{}",
+        told(&output)
+    );
+}
+
+#[test]
+fn a_run_is_resumed_with_its_tiers_on_its_disk_alone() {
+    let folder = folder();
+    plan(folder.path(), "[[cross]]\ntier = [\"disk\"]\nblock = [4096]\n");
+    let out = folder.path().join("out");
+    let out = out.to_str().unwrap();
+    assert!(run(folder.path(), &["--out", out]).status.success());
+    let resume = || run(folder.path(), &["--resume", out]);
+    assert!(resume().status.success());
     let refused = |output: Output| {
         let said = told(&output);
         assert!(
@@ -266,20 +289,17 @@ fn an_interrupted_run_is_gone_on_with() {
             "{said}"
         );
     };
-    refused(run(folder.path(), &["--resume", out_text]));
     let mut elsewhere = Command::new(env!("CARGO_BIN_EXE_tierlab-storage-bench"));
     elsewhere.arg("run").arg(folder.path().join("plan.toml"));
-    elsewhere.args(["--scratch", "/proc", "--resume", out_text, "--seconds", "0.3"]);
-    refused(elsewhere.output().unwrap());
+    refused(
+        elsewhere
+            .args(["--scratch", "/proc", "--resume", out])
+            .output()
+            .unwrap(),
+    );
     let nvme = "kind = \"nvme\"\nroot = \"anywhere\"\nqueue_depth = 8\n";
     std::fs::write(folder.path().join("nvme.toml"), nvme).unwrap();
     refused(resume());
-    let output = run(folder.path(), &["--out", out_text]);
-    assert!(
-        !output.status.success() && told(&output).contains("--resume"),
-        "{}",
-        told(&output)
-    );
 }
 
 #[test]

@@ -56,7 +56,8 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
     let mut plan = Plan::read(&options.flags, options.seconds)?;
     let wants_fio = plan.peers && !options.no_peers;
     let fleet = fleet(&mut plan, options)?;
-    plan.common.text += &mark(&plan, fleet.is_some());
+    let mark = mark(&plan, fleet.is_some());
+    plan.common.text += &mark;
     let stop = Stop::on_signal()?;
     let (folder, mut journal) = match &options.resume {
         Some(folder) => (folder.clone(), Journal::resume(folder, &plan.common.text)?),

@@ -12,6 +12,7 @@ use crate::tables::workers::of_cores;
 use std::ops::Range;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::thread::ScopedJoinHandle;
 use std::{fs, mem, thread};
 use tierlab_formats::table::{BucketIndex, IndexWriter, KeyHash, TableHeader};
 
@@ -112,16 +113,16 @@ impl Finishing<'_> {
         let groups = groups(&lengths, of_cores().min(MAX_WORKERS), limit / 2);
         thread::scope(|scope| {
             let begin = |bucket| scope.spawn(move || stop.check().and_then(|()| self.lay_out(header, bucket, limit)));
-            let (mut begun, mut held) = (Vec::new(), 0);
+            let (mut begun, mut held) = (Vec::new(), 0_u64);
             // The empty group at the end passes on the last one.
-            for group in groups.into_iter().chain([0..0]) {
-                let mut pass_on = |begun: Vec<thread::ScopedJoinHandle<'_, _>>| {
+            for group in groups.into_iter().chain([Range::default()]) {
+                let mut pass_on = |begun: Vec<ScopedJoinHandle<'_, Result<BucketRows, ModelsError>>>| {
                     let mut rows = begun
                         .into_iter()
                         .map(|one| one.join().unwrap_or_else(|e| resume_unwind(e)));
                     rows.try_for_each(|rows| each(rows?))
                 };
-                let bytes = lengths[group.clone()].iter().sum();
+                let bytes: u64 = lengths[group.clone()].iter().sum();
                 if held + bytes > limit {
                     pass_on(mem::take(&mut begun))?;
                 }

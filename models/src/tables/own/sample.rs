@@ -67,6 +67,7 @@ impl Sample {
         let measured = |column: &str| lengths.get(column).copied();
         let layout =
             Layout::of(&opened.schema(), &request.columns, &measured).map_err(|what| ModelsError::bad(name, &what))?;
+        let schema = opened.schema().as_ref().clone();
         let bytes = first.about.bytes;
         let known = rows(&opened);
         // For text and IPC: no row is shorter than its key.
@@ -78,12 +79,11 @@ impl Sample {
         for input in &inputs.files {
             let exact = match &input.from {
                 // Files of one table compress differently.
-                Origin::Disk(path) if known.is_some() => rows(&gather::open(path, input, &csv, None)?),
+                Origin::Disk(path) if known.is_some() => rows(&gather::open(path, input, &csv, Some(&schema))?),
                 _ => None,
             };
             all += exact.map_or(input.about.bytes as f64 * rows_per_byte, |rows| rows as f64);
         }
-        let schema = opened.schema().as_ref().clone();
         // Best effort: it is removed with the import's folder.
         let _ = fs::remove_dir_all(&fetched);
         Ok(Self {
