@@ -20,7 +20,6 @@ pub(crate) struct Pick {
 pub(crate) struct Picker {
     pattern: Pattern,
     block: u64,
-    file_bytes: u64,
     blocks_per_file: u64,
     blocks: u64,
     stride: u64,
@@ -34,11 +33,15 @@ impl Picker {
     /// Creates a picker for files of `file_bytes`.
     ///
     /// # Errors
-    /// Zipf's law over too many blocks.
+    /// A block larger than a file, or Zipf's law over too many blocks.
     pub(crate) fn new(point: &Point, access: &Access, file_bytes: u64) -> Result<Self> {
-        let block = point.block_bytes.min(file_bytes);
+        let block = point.block_bytes;
         // Whole blocks only: a short block at the end would have another size.
-        let blocks_per_file = (file_bytes / block).max(1);
+        let blocks_per_file = file_bytes / block;
+        if blocks_per_file == 0 {
+            let why = format!("larger than what it is read from: {block} of {file_bytes} bytes");
+            return Err(ErrorKind::Invalid.error("--block", why).into());
+        }
         let blocks = blocks_per_file * u64::from(point.objects());
         let zipf = match point.pattern {
             Pattern::Zipf => Some(Zipf::new(blocks, access.exponent)?),
@@ -47,7 +50,6 @@ impl Picker {
         Ok(Self {
             pattern: point.pattern,
             block,
-            file_bytes,
             blocks_per_file,
             blocks,
             stride: u64::from(access.stride),
@@ -74,11 +76,10 @@ impl Picker {
             }
             _ => random.next() % self.blocks,
         };
-        let offset = block % self.blocks_per_file * self.block;
         Pick {
             file: (block / self.blocks_per_file) as u32,
-            offset,
-            len: self.block.min(self.file_bytes - offset) as usize,
+            offset: block % self.blocks_per_file * self.block,
+            len: self.block as usize,
             write: self.write_share > 0.0 && (self.write_share >= 1.0 || random.share() < self.write_share),
         }
     }

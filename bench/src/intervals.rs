@@ -1,4 +1,4 @@
-//! Means over repeats with intervals of 95 %. In: a value of each repeat. Out: an interval, of no width for a single value.
+//! Means over repeats with intervals of 95 %. In: a value of each repeat. Out: an interval, open at both ends for a single value.
 
 use tierlab_analysis::record::Interval;
 use tierlab_analysis::statistics::sections::mean_interval;
@@ -8,7 +8,11 @@ pub(crate) fn mean(values: impl IntoIterator<Item = f64>) -> Interval {
     let values: Vec<f64> = values.into_iter().collect();
     // The sum of no numbers is -0.
     let mean = values.iter().fold(0.0, |sum, value| sum + value) / values.len().max(1) as f64;
-    mean_interval(&values).unwrap_or(Interval::exact(mean))
+    mean_interval(&values).unwrap_or(Interval {
+        value: mean,
+        lo: f64::NEG_INFINITY,
+        hi: f64::INFINITY,
+    })
 }
 
 /// Geometric mean of values above 0 that differ by factors.
@@ -33,9 +37,11 @@ mod tests {
     }
 
     #[test]
-    fn a_single_value_has_no_width() {
+    fn a_single_value_is_compared_with_nothing() {
         let of = mean([3.0]);
-        assert_eq!((of.value, of.lo, of.hi), (3.0, 3.0, 3.0));
+        assert_eq!((of.value, of.lo, of.hi), (3.0, f64::NEG_INFINITY, f64::INFINITY));
+        let of = geometric_mean([1.0]);
+        assert_eq!((of.value, of.lo, of.hi), (1.0, 0.0, f64::INFINITY));
     }
 
     #[test]

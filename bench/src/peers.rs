@@ -24,6 +24,8 @@ pub(crate) struct PeerFigures {
     pub(crate) p50_us: Option<f64>,
     pub(crate) p95_us: Option<f64>,
     pub(crate) p99_us: Option<f64>,
+    /// CPU time of the tool per call, in microseconds, without its start and its warm-up.
+    pub(crate) cpu_us_per_call: Option<f64>,
     pub(crate) command: String,
 }
 
@@ -40,19 +42,19 @@ impl Fio {
         Self(all.find(|file| file.is_file()))
     }
 
-    /// Runs the job equivalent to a point on its one local file, once `settle` has brought that to its state; `None` without such a
-    /// job.
+    /// Runs the job equivalent to a repeat of a point on its one local file, once `settle` has brought that to its state; `None` without
+    /// such a job.
     ///
     /// # Errors
     /// fio fails, hangs, or prints output that cannot be parsed.
     pub(crate) fn run(
         &self,
-        point: &Point,
+        (point, repeat): (&Point, u32),
         access: &Access,
         file: &Path,
         settle: impl FnOnce() -> Result<()>,
     ) -> Result<Option<PeerFigures>> {
-        let arguments = arguments(point, access, file);
+        let arguments = arguments((point, repeat), access, file);
         let Some((program, arguments)) = self.0.as_deref().zip(arguments) else {
             return Ok(None);
         };
@@ -81,8 +83,8 @@ fn output(program: &Path, arguments: &[String], limit: Duration) -> Result<Strin
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Arguments of the job equivalent to a point; `None` if fio has none.
-fn arguments(point: &Point, access: &Access, file: &Path) -> Option<Vec<String>> {
+/// Arguments of the job equivalent to a repeat; `None` if fio has none.
+fn arguments((point, repeat): (&Point, u32), access: &Access, file: &Path) -> Option<Vec<String>> {
     // fio has no whole objects to write, as a tier does. Its open loop counts from the issue instead of the due time.
     // Its jobs of blocking calls each read the file from the beginning.
     let in_order = matches!(point.pattern, Pattern::Sequential | Pattern::Strided);
@@ -105,7 +107,7 @@ fn arguments(point: &Point, access: &Access, file: &Path) -> Option<Vec<String>>
         format!("--bs={}", point.block_bytes),
         format!("--ioengine={engine}"),
         format!("--direct={direct}"),
-        format!("--randseed={}", access.seed),
+        format!("--randseed={}", access.seed_of(repeat)),
         format!("--runtime={}ms", access.window.as_millis()),
         // Our callers give the kernel no hints either.
         "--fadvise_hint=0".to_owned(),
@@ -170,8 +172,12 @@ fn order_and_kind(point: &Point, access: &Access) -> Option<Vec<String>> {
 fn figures(output: &str) -> Result<PeerFigures> {
     let json = output.find('{').map_or("", |at| &output[at..]);
     let report: Value = serde_json::from_str(json).context("no JSON")?;
-    let both = &report["jobs"][0]["mixed"];
+    let job = &report["jobs"][0];
+    let both = &job["mixed"];
     let number = |key: &str| both[key].as_f64().with_context(|| format!("no `{key}`"));
+    // Shares of the time that all threads ran, in per cent and milliseconds.
+    let busy_us = |key: &str| Some(job[key].as_f64()? * job["job_runtime"].as_f64()? * 10.0);
+    let calls = both["total_ios"].as_f64().filter(|calls| *calls > 0.0);
     let percentile = |name: &str| both["lat_ns"]["percentile"][name].as_f64().map(|ns| ns / 1e3);
     Ok(PeerFigures {
         iops: number("iops")?,
@@ -179,6 +185,10 @@ fn figures(output: &str) -> Result<PeerFigures> {
         p50_us: percentile("50.000000"),
         p95_us: percentile("95.000000"),
         p99_us: percentile("99.000000"),
+        cpu_us_per_call: busy_us("usr_cpu")
+            .zip(busy_us("sys_cpu"))
+            .zip(calls)
+            .map(|((user, system), calls)| (user + system) / calls),
         command: String::new(),
     })
 }
@@ -188,13 +198,17 @@ mod tests {
     use super::*;
 
     fn words_of(point: &Point) -> Option<String> {
+        words_of_repeat(point, 0)
+    }
+
+    fn words_of_repeat(point: &Point, repeat: u32) -> Option<String> {
         let (window, warmup) = (Duration::from_secs(2), Duration::from_millis(250));
         let access = Access {
             write_share: 0.3,
             stride: 16,
             ..Access::reads(1 << 28, window, warmup)
         };
-        arguments(point, &access, Path::new("f")).map(|words| words.join(" "))
+        arguments((point, repeat), &access, Path::new("f")).map(|words| words.join(" "))
     }
 
     #[test]
@@ -223,6 +237,29 @@ mod tests {
                 "{again}"
             );
         }
+    }
+
+    #[test]
+    fn each_repeat_reads_other_blocks() {
+        let point = Point {
+            way: Way::Pread,
+            ..Point::reads("disk", 4096)
+        };
+        let [first, second] = [0, 1].map(|repeat| words_of_repeat(&point, repeat).unwrap());
+        assert_ne!(first, second);
+    }
+
+    #[test]
+    fn cpu_of_all_threads_is_shared_by_the_calls() {
+        // Two threads ran for 500 ms each, a fifth of it on a core.
+        let of_calls = |total: u32| {
+            let mixed = serde_json::json!({"iops": 200.0, "bw_bytes": 819_200, "total_ios": total, "lat_ns": {"percentile": {}}});
+            let job = serde_json::json!({"usr_cpu": 5.0, "sys_cpu": 15.0, "job_runtime": 1000, "mixed": mixed});
+            let output = format!("fio: a warning\n{}", serde_json::json!({ "jobs": [job] }));
+            figures(&output).unwrap().cpu_us_per_call
+        };
+        assert_eq!(of_calls(100), Some(2000.0));
+        assert_eq!(of_calls(0), None);
     }
 
     #[test]

@@ -9,14 +9,14 @@ use crate::plan::{self, Access, Pattern, Point, bad_usage, parse_positive_second
 use crate::report::columns;
 use crate::station::runtime;
 use crate::stop::Stop;
-use crate::ways::Counted;
+use crate::ways::{Counted, drop_cache};
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 use procfs::process::{Process, Task};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -103,7 +103,13 @@ fn run(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
 async fn prepare(tier: &Arc<dyn Tier>, options: &SingleOptions) -> Result<Data> {
     let Some(path) = &options.object else {
         let path = ObjectPath::new(&format!("storage-bench/{}.bin", name_of_run()))?;
-        return Data::write_one(tier, &path, options.size, CONTENT_SEED).await;
+        let data = Data::write_one(tier, &path, options.size, CONTENT_SEED).await?;
+        // A file of this machine was written through the page cache.
+        let file = Path::new(&tier.info().location).join(path.as_str());
+        if file.is_file() {
+            drop_cache(&[file])?;
+        }
+        return Ok(data);
     };
     let object = tier.stat(&ObjectPath::new(path)?).await;
     let object = object.context("cannot measure this object")?;
@@ -242,7 +248,8 @@ pub(crate) struct SingleOptions {
     #[arg(long, value_name = "KEY=VALUE")]
     #[serde(skip)]
     set: Vec<String>,
-    /// Existing object of the tier to read [default: an object written for the measurement and removed afterwards]
+    /// Existing object of the tier to read [default: an object written for the measurement, dropped from the page cache, and removed
+    /// afterwards]
     #[arg(long, value_name = "PATH", conflicts_with = "size")]
     #[serde(skip)]
     object: Option<String>,

@@ -117,7 +117,7 @@ fn check_sums(out: &Path) -> usize {
         );
         assert_eq!(measured["calls"].as_u64().unwrap(), calls, "{entry}");
         let mb_per_s: f64 = shares.iter().map(|share| number(&share["mb_per_s"])).sum();
-        let pooled = number(&measured["asked_bytes"]) / 1e6 / number(&measured["window_s"]);
+        let pooled = number(&measured["ended_bytes"]) / 1e6 / number(&measured["window_s"]);
         assert!((pooled / mb_per_s - 1.0).abs() < 1e-6, "{pooled} {mb_per_s}: {entry}");
         for share in shares {
             assert!(

@@ -175,6 +175,13 @@ fn an_open_loop_counts_from_due_times_and_a_rate_that_is_too_high_is_saturated()
         "{}",
         points[1]
     );
+    let number = |key: &str| points[1][key]["value"].as_f64().unwrap();
+    let apart = number("iops") * 4096.0 - number("mb_per_s") * 1e6;
+    assert!(
+        apart.abs() < 1.0,
+        "bytes are those of the calls a second: {}",
+        points[1]
+    );
     assert!(points[1]["late_p99_us"].as_f64().unwrap() > 100_000.0, "{}", points[1]);
     assert!(run["tiers"]["slow"].to_string().contains("emulated"));
 }
@@ -264,6 +271,35 @@ fn an_interrupted_run_is_gone_on_with() {
         "{}",
         told(&output)
     );
+}
+
+#[test]
+fn a_run_is_resumed_with_its_tiers_on_its_disk_alone() {
+    let folder = folder();
+    plan(folder.path(), "[[cross]]\ntier = [\"disk\"]\nblock = [4096]\n");
+    let out = folder.path().join("out");
+    let out = out.to_str().unwrap();
+    assert!(run(folder.path(), &["--out", out]).status.success());
+    let resume = || run(folder.path(), &["--resume", out]);
+    assert!(resume().status.success());
+    let refused = |output: Output| {
+        let said = told(&output);
+        assert!(
+            !output.status.success() && said.contains("another plan, other tiers"),
+            "{said}"
+        );
+    };
+    let mut elsewhere = Command::new(env!("CARGO_BIN_EXE_tierlab-storage-bench"));
+    elsewhere.arg("run").arg(folder.path().join("plan.toml"));
+    refused(
+        elsewhere
+            .args(["--scratch", "/proc", "--resume", out])
+            .output()
+            .unwrap(),
+    );
+    let nvme = "kind = \"nvme\"\nroot = \"anywhere\"\nqueue_depth = 8\n";
+    std::fs::write(folder.path().join("nvme.toml"), nvme).unwrap();
+    refused(resume());
 }
 
 #[test]

@@ -83,6 +83,7 @@ fn an_object_that_is_there_is_measured_and_kept() {
 #[test]
 fn mistakes_are_named_and_told_by_exit_code() {
     let root = folder();
+    std::fs::write(root.path().join("small"), [7; 100]).unwrap();
     for (arguments, code, named) in [
         (&["--set", "depth=3"][..], 2, "depth"),
         (&["--set", "queue_depth=0"], 2, "queue_depth"),
@@ -91,6 +92,7 @@ fn mistakes_are_named_and_told_by_exit_code() {
         (&["--seconds", "0"], 2, "--seconds"),
         (&["--cache", "100"], 2, "cache.capacity_bytes"),
         (&["--object", "absent"], 1, "absent"),
+        (&["--object", "small"], 2, "--block"),
         (&["--object", "../x"], 2, "../x"),
         (&["--set", "root=/no/such/folder"], 1, "/no/such/folder"),
     ] {

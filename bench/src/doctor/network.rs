@@ -40,7 +40,12 @@ pub(super) fn findings(tree: &Tree, url: &str) -> Vec<Finding> {
 /// Host and port of a URL; the port is its scheme's if it names none.
 fn address(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
-    let host = rest.split(['/', '?']).next().unwrap_or_default();
+    // A password may hold any character. An export of NFS may hold an `@`, its URL has no password.
+    let place = match scheme {
+        "nfs" => rest,
+        _ => rest.rsplit('@').next().unwrap_or_default(),
+    };
+    let host = place.split(['/', '?', '#']).next().unwrap_or_default();
     let port = match scheme {
         "nfs" => 2049,
         "redis" | "rediss" => 6379,
@@ -131,6 +136,9 @@ mod tests {
             ("nfs://filer/export", "filer:2049"),
             ("grpc://[::1]:8815", "[::1]:8815"),
             ("http://[::1]/x", "[::1]:80"),
+            ("redis://user:p@ss/word@cache:6380", "cache:6380"),
+            ("rediss://:word@[::1]", "[::1]:6379"),
+            ("nfs://filer/a@b", "filer:2049"),
         ] {
             assert_eq!(address(url), want);
         }

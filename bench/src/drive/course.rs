@@ -2,11 +2,11 @@
 
 use super::tally::{Faults, Second, Tally, record};
 use crate::chance::{Pick, Picker, Random};
-use crate::plan::{Access, Arrivals, Point, Share};
+use crate::plan::{Access, Arrivals, Pattern, Point, Share, WriteSync};
 use crate::stop::Stop;
 use anyhow::Result;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tierlab_storage::{ReadCost, StorageError};
 
@@ -34,12 +34,10 @@ pub(crate) struct Course {
     next: AtomicUsize,
     /// Most calls: a cold repeat that reads in order ends with its data, whose pages are warm from then on.
     most: Option<usize>,
-    /// Time at which the data came to its end.
-    ran_out: OnceLock<Instant>,
-    /// If true, the repeat ends with the last call, and once all that was written is durable.
-    pub(super) ends_with_calls: bool,
-    /// If true, each caller makes one call.
-    pub(super) is_once: bool,
+    /// True once a caller found no data left.
+    ran_out: AtomicBool,
+    /// If true, the repeat ends once all that was written is durable.
+    pub(super) ends_with_sync: bool,
     seed: u64,
     pub(super) begin: Instant,
     pub(crate) measure_from: Instant,
@@ -78,8 +76,7 @@ pub(super) struct Turn {
 
 impl Course {
     pub(crate) fn new(point: &Point, access: &Access, file_bytes: u64, repeat: u32, stop: &Stop) -> Result<Self> {
-        // Each repeat has its own positions and arrivals.
-        let seed = access.seed.wrapping_add(u64::from(repeat).wrapping_mul(0x9E37_79B9));
+        let seed = access.seed_of(repeat);
         let picker = Picker::new(point, access, file_bytes)?;
         let warmup = match point.skips_warmup() {
             true => Duration::ZERO,
@@ -96,7 +93,11 @@ impl Course {
             )?),
         };
         let blocks = (file_bytes / point.block_bytes).max(1) as usize * point.objects() as usize;
-        let most = point.ends_with_data().then_some(blocks);
+        let most = point.ends_with_data().then_some(match point.pattern {
+            // The first round: read-ahead has fetched the blocks of the others.
+            Pattern::Strided => blocks.div_ceil(access.stride as usize),
+            _ => blocks,
+        });
         let begin = Instant::now() + LEAD;
         let window = match point.operation.is_once() {
             true => LONGEST,
@@ -109,9 +110,8 @@ impl Course {
             due,
             next: AtomicUsize::new(0),
             most,
-            ran_out: OnceLock::new(),
-            ends_with_calls: point.ends_with_calls(),
-            is_once: point.operation.is_once(),
+            ran_out: AtomicBool::new(false),
+            ends_with_sync: point.sync == WriteSync::End,
             seed,
             begin,
             measure_from: begin + warmup,
@@ -175,12 +175,12 @@ impl Course {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.failed.load(Ordering::Relaxed) || self.stop.is_asked() || self.ran_out().is_some()
+        self.failed.load(Ordering::Relaxed) || self.stop.is_asked() || self.ran_out()
     }
 
-    /// Time at which the data came to its end, of a repeat that ends with it.
-    pub(super) fn ran_out(&self) -> Option<Instant> {
-        self.ran_out.get().copied()
+    /// True once the data of a repeat that ends with it has come to its end.
+    pub(super) fn ran_out(&self) -> bool {
+        self.ran_out.load(Ordering::Relaxed)
     }
 
     /// Adds the second that a caller is in to those of all callers, once a second for each of them.
@@ -218,7 +218,7 @@ impl Course {
         let now = Instant::now();
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         if self.most.is_some_and(|most| number >= most) {
-            self.ran_out.get_or_init(|| now);
+            self.ran_out.store(true, Ordering::Relaxed);
             return None;
         }
         let due = match &self.due {
@@ -245,14 +245,15 @@ impl Course {
         }
     }
 
-    /// Counts a call of the window: in a closed loop those that end in it, in an open loop those due in it.
+    /// Counts a call in the rates of the window if it ends in it. Latencies of an open loop are those of the calls due in it.
     pub(super) fn count(&self, turn: Turn, call: &Call, tally: &mut Tally) {
         let Turn { pick, due, .. } = turn;
         tally.last_end = Some(call.ended);
         let is_in_window = call.ended >= self.measure_from && call.ended < self.until;
-        tally.sums.ended += u64::from(is_in_window);
         let from = due.unwrap_or(call.begun);
         if is_in_window {
+            tally.sums.ended += 1;
+            tally.sums.ended_bytes += call.bytes as u64;
             let number = (call.ended - self.measure_from).as_secs() as usize;
             if number != tally.second.0 {
                 self.hand_in(tally, number);
@@ -306,6 +307,7 @@ fn due_times(rate: u32, arrivals: Arrivals, share: Share, seed: u64, end: Durati
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::CacheState;
 
     #[test]
     fn a_seed_names_the_moments_and_the_rate_is_kept() {
@@ -329,6 +331,55 @@ mod tests {
             99
         );
         assert!(due_times(4_000_000_000, Arrivals::Constant, Share::default(), 1, end).is_err());
+    }
+
+    #[test]
+    fn bytes_per_second_are_of_calls_that_end_in_the_window() {
+        let second = Duration::from_secs(1);
+        let point = Point {
+            rate: 10,
+            ..Point::reads("t", 4096)
+        };
+        let access = Access::reads(1 << 20, second, second);
+        let course = Course::new(&point, &access, access.size, 0, &Stop::default()).unwrap();
+        let mut tally = Tally::default();
+        let (before, within, after) = (course.begin, course.measure_from, course.until);
+        for (due, ended) in [(before, within), (within, after), (within, after)] {
+            let turn = Turn {
+                pick: course.pick(&mut course.random(0)),
+                due: Some(due),
+                at: due,
+            };
+            let call = Call {
+                begun: due,
+                ended,
+                bytes: 4096,
+                cost: ReadCost::default(),
+            };
+            course.count(turn, &call, &mut tally);
+        }
+        let sums = tally.sums;
+        assert_eq!((sums.calls, sums.asked_bytes), (2, 2 * 4096), "due in the window");
+        assert_eq!((sums.ended, sums.ended_bytes), (1, 4096), "ended in the window");
+        assert_eq!(tally.latency_ns.len(), 2);
+    }
+
+    #[test]
+    fn cold_strided_reads_end_with_their_first_round() {
+        let point = Point {
+            pattern: Pattern::Strided,
+            cache: CacheState::Cold,
+            ..Point::reads("t", 4096)
+        };
+        let access = Access {
+            stride: 4,
+            ..Access::reads(18 * 4096, Duration::from_secs(9), Duration::ZERO)
+        };
+        let course = Course::new(&point, &access, access.size, 0, &Stop::default()).unwrap();
+        let (mut random, mut tally) = (course.random(0), Tally::default());
+        let turns = std::iter::from_fn(|| course.turn(&mut random, &mut tally));
+        let blocks: Vec<u64> = turns.map(|turn| turn.pick.offset / 4096).collect();
+        assert_eq!(blocks, [0, 4, 8, 12, 16]);
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub(crate) struct Driven {
     pub(crate) seconds: Vec<Second>,
     /// Length of the window that calls are counted in.
     pub(crate) window: Duration,
-    /// The machine from the begin of the window to its end, or to that of the last call of an open loop.
+    /// The machine during the window.
     pub(crate) machine: MachineUse,
 }
 
@@ -37,15 +37,16 @@ fn watch(course: &Course, watched: &Watched, join: impl FnOnce() -> Result<Tally
     wait(course.measure_from);
     let first = watched.look();
     wait(course.until);
-    // In a closed loop the last calls end after the window: neither they nor their load on the machine count.
-    let at_end = (course.due().is_none() && !course.ends_with_calls).then(|| watched.look());
+    // Calls that end after the window do not count in its rates, nor does their load on the machine.
+    let ran_out = course.ran_out();
+    let at_end = (!ran_out && !course.ends_with_sync).then(|| watched.look());
     let tally = join()?;
     let last = at_end.unwrap_or_else(|| watched.look());
-    // Shorter after an interrupt, or where the data came to its end.
-    let end = match (course.is_once, course.ends_with_calls) {
-        (true, _) => tally.last_end.unwrap_or(last.at),
-        (false, true) => last.at,
-        (false, false) => course.ran_out().unwrap_or_else(Instant::now).min(course.until),
+    // Shorter after an interrupt.
+    let end = match (course.ends_with_sync, ran_out) {
+        (true, _) => last.at,
+        (false, true) => tally.last_end.unwrap_or(last.at).min(course.until),
+        (false, false) => Instant::now().min(course.until),
     };
     let window = end.saturating_duration_since(course.measure_from);
     Ok(Driven {

@@ -67,6 +67,8 @@ pub(crate) struct Sums {
     pub(crate) calls: u64,
     /// Calls that ended in the window, in an open loop also those due before it.
     pub(crate) ended: u64,
+    /// Bytes of these calls.
+    pub(crate) ended_bytes: u64,
     pub(crate) writes: u64,
     pub(crate) asked_bytes: u64,
     /// Bytes moved as the tier reports them; 0 for calls of the kernel.
@@ -163,6 +165,7 @@ impl Sums {
     pub(crate) fn add(&mut self, other: &Self) {
         self.calls += other.calls;
         self.ended += other.ended;
+        self.ended_bytes += other.ended_bytes;
         self.writes += other.writes;
         self.asked_bytes += other.asked_bytes;
         self.wire_bytes += other.wire_bytes;

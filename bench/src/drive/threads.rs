@@ -141,6 +141,33 @@ mod tests {
         assert!(driven.window >= Duration::from_millis(5), "{:?}", driven.window);
     }
 
+    /// Takes 30 ms for a call.
+    struct Reader;
+
+    impl Blocking for Reader {
+        fn prepare(&mut self, _: Pick) {}
+
+        fn act(&mut self, _: Pick) -> Result<Instant> {
+            std::thread::sleep(Duration::from_millis(30));
+            Ok(Instant::now())
+        }
+    }
+
+    #[test]
+    fn a_repeat_that_ends_with_its_data_lasts_until_its_last_call_has_ended() {
+        let point = Point {
+            pattern: Pattern::Sequential,
+            cache: CacheState::Cold,
+            ..Point::reads("t", 4096)
+        };
+        let access = Access::reads(2 * 4096, Duration::from_secs(20), Duration::ZERO);
+        let course = Course::new(&point, &access, access.size, 0, &Stop::default()).unwrap();
+        let readers = vec![Reader, Reader, Reader];
+        let driven = threads(&course, readers, &Watched::default(), || Ok(())).unwrap();
+        assert_eq!(driven.tally.sums.ended, 2);
+        assert!(driven.window >= Duration::from_millis(30), "{:?}", driven.window);
+    }
+
     #[test]
     fn a_cold_repeat_in_order_ends_with_its_data() {
         let point = Point {

@@ -159,12 +159,12 @@ fn check(point: &Point, size: u64) -> Result<(), String> {
             "cross.rate: must be 0 where objects come to an end",
         ),
         (
-            block_bytes > size && !takes_objects,
-            "cross.block: larger than the data's `size`",
-        ),
-        (
             file_bytes == 0 && !takes_objects,
             "cross.files: more than the bytes of `size`, so that files would be empty",
+        ),
+        (
+            block_bytes > file_bytes && !takes_objects,
+            "cross.block: larger than a file, which has `size` divided by `files`",
         ),
         (
             point.way == Way::Mmap && writes,
@@ -272,6 +272,7 @@ mod tests {
             ),
             ("tier = [\"disk\"]\nblock = [0]", "cross.block"),
             ("tier = [\"disk\"]\nblock = [\"2MiB\"]", "larger than"),
+            ("tier = [\"disk\"]\nblock = [\"64KiB\"]\nfiles = [32]", "larger than"),
             ("tier = [\"disk\"]\nblock = [512]\nway = [\"pread-direct\"]", "4 KiB"),
             ("tier = [\"disk\"]\nblock = [512]\ndepth = [0]", "cross.depth"),
             ("tier = [\"disk\"]\nblock = []", "no point"),

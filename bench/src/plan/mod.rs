@@ -90,6 +90,11 @@ impl Access {
             ..Self::default()
         }
     }
+
+    /// Seed of a repeat, which has its own positions and arrivals.
+    pub(crate) fn seed_of(&self, repeat: u32) -> u64 {
+        self.seed.wrapping_add(u64::from(repeat).wrapping_mul(0x9E37_79B9))
+    }
 }
 
 impl Plan {

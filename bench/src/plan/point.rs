@@ -198,14 +198,9 @@ impl Point {
         in_order && (self.cache == CacheState::Cold || self.operation.takes_objects())
     }
 
-    /// True if the end of the last call ends the repeat, rather than a time.
-    pub(crate) fn ends_with_calls(&self) -> bool {
-        self.sync == WriteSync::End || self.operation.is_once()
-    }
-
     /// True if calls before the window would change what is measured in it.
     pub(crate) fn skips_warmup(&self) -> bool {
-        self.ends_with_data() || self.ends_with_calls()
+        self.ends_with_data() || self.sync == WriteSync::End
     }
 
     /// State of the page cache, durability of writes and number of threads, as far as they are chosen: `, cold, 2 threads`.

@@ -7,7 +7,7 @@ mod summary;
 
 use crate::machine::Environment;
 use crate::peers::{FIO, Fio};
-use crate::plan::{Access, Flags, Operation, Plan, Point, bad_usage};
+use crate::plan::{Access, Flags, Operation, Plan, Point, Way, bad_usage};
 use crate::report::{Ran, csv, finish};
 use crate::rounds::{Rounds, order};
 use crate::station::{Station, Stations};
@@ -19,11 +19,12 @@ use clap::Args;
 use record::{Entry, Journal, MeasuredRepeat, SecondFigures};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 use summary::{Summary, Verdict, summaries};
 use tierlab_agents::options::AgentsOptions;
-use tierlab_instrument::host::Host;
+use tierlab_instrument::host::{Host, filesystem};
 use tierlab_instrument::units::bytes;
 
 /// Time of a repeat beside its window: dropping or warming the page cache, starting callers.
@@ -55,6 +56,8 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
     let mut plan = Plan::read(&options.flags, options.seconds)?;
     let wants_fio = plan.peers && !options.no_peers;
     let fleet = fleet(&mut plan, options)?;
+    let mark = mark(&plan, fleet.is_some());
+    plan.common.text += &mark;
     let stop = Stop::on_signal()?;
     let (folder, mut journal) = match &options.resume {
         Some(folder) => (folder.clone(), Journal::resume(folder, &plan.common.text)?),
@@ -104,6 +107,17 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
         0 => Ok(()),
         failed => bail!("{failed} of {} points failed; the report says why", points.len()),
     }
+}
+
+/// Line of the kept plan that names what a resumed run must share beside the plan itself: its tiers, and the disk below local ones.
+fn mark(plan: &Plan, is_by_agents: bool) -> String {
+    let common = &plan.common;
+    let tiers = crc32c::crc32c(format!("{:?}", common.tiers).as_bytes());
+    let scratch = common.scratch.clone().unwrap_or_else(std::env::temp_dir);
+    let is_local = !is_by_agents && plan.points.iter().any(|point| point.way != Way::Tier);
+    let disk = std::fs::metadata(&scratch).ok().filter(|_| is_local);
+    let disk = disk.map(|disk| format!(", scratch on device {}: {}", disk.dev(), filesystem(&scratch)));
+    format!("# tiers {tiers:08x}{}\n", disk.unwrap_or_default())
 }
 
 /// Connects to the agents of a run; `None` without them.
@@ -279,7 +293,7 @@ fn beside(plan: &Plan, station: &Station, fio: &Fio, entry: &mut Entry, stop: &S
         return;
     };
     let settle = || station.settle_peer(&entry.point, file.clone());
-    match fio.run(&entry.point, &plan.access, &file, settle) {
+    match fio.run((&entry.point, entry.repeat), &plan.access, &file, settle) {
         Ok(figures) => entry.peers.extend(figures.map(|figures| (FIO.to_owned(), figures))),
         Err(error) => entry.peer_faults.push(format!("{error:#}")),
     }

@@ -157,14 +157,14 @@ impl Journal {
         Self::open(folder)
     }
 
-    /// Resumes a journal of the same plan.
+    /// Resumes a journal of the same plan, tiers and scratch disk.
     pub(super) fn resume(folder: &Path, plan: &str) -> Result<Self> {
         let why = || format!("{} holds no run to resume", folder.display());
         let kept = std::fs::read_to_string(folder.join(PLAN)).with_context(why)?;
         std::fs::metadata(folder.join(FILE)).with_context(why)?;
         ensure!(
             kept == plan,
-            "{}: the run has another plan; give that plan, or leave out --resume",
+            "{}: the run has another plan, other tiers or another scratch disk; give those of the run, or leave out --resume",
             folder.join(PLAN).display()
         );
         Self::open(folder)
@@ -193,7 +193,7 @@ mod tests {
         let measured = MeasuredRepeat {
             latency_hdr: encode(&histogram).unwrap(),
             ..serde_json::from_str(
-                r#"{"latency_hdr":"","window_s":1,"calls":1,"ended":1,"writes":0,"asked_bytes":1,"wire_bytes":1,"requests":1,"retries":0,
+                r#"{"latency_hdr":"","window_s":1,"calls":1,"ended":1,"writes":0,"asked_bytes":1,"ended_bytes":1,"wire_bytes":1,"requests":1,"retries":0,
                 "unfinished":0,"via":"","machine":{"own_cpu_s":1,"foreign_cpu_share":null,"steal_share":null,"fetched_bytes":null,"disk":null,"nfs":null}}"#,
             )
             .unwrap()

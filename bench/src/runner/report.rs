@@ -1,5 +1,5 @@
 //! Report of a run of points: a table for each family of points; curves of latency against depth, against the achieved
-//! rate, and against the offered rate; sentences of fio beside the bench, cautions, facts.
+//! rate, and against the offered rate; a table beside fio, cautions, facts.
 
 use crate::plan::{Access, Point, word};
 use crate::report::{Block, Page, Part, Ran, curves, under};
@@ -22,6 +22,19 @@ const NOTE: &str = "calls/s, MB/s: means over the repeats ± half of their 95 % 
                     bench's own process, for each GB read or written, and for each call. moved: bytes that the tier moved for each byte asked. fetched: \
                     bytes that the kernel fetched from storage for each byte asked.";
 
+const BESIDE_FIO: [&str; 8] = [
+    "point",
+    "rate of fio's",
+    "calls/s",
+    "fio's",
+    "p50",
+    "fio's p50",
+    "CPU us",
+    "fio's CPU us",
+];
+const BESIDE_FIO_NOTE: &str = "rate of fio's: mean ratio of the repeats, each beside fio's run of the same job, with its 95 % interval. CPU: of \
+                               either process, for each call.";
+
 /// Content of the report.
 pub(super) fn page<'a>(ran: &'a Ran, access: &Access, figures: &Figures) -> Page<'a> {
     let points = &figures.points;
@@ -34,7 +47,7 @@ pub(super) fn page<'a>(ran: &'a Ran, access: &Access, figures: &Figures) -> Page
         facts: facts(ran, access, figures),
         badges: badges(points),
         parts: vec![
-            Part::List("Beside fio", peers(points)),
+            Part::Tables("Beside fio", beside_fio(points), BESIDE_FIO_NOTE),
             Part::List("Checkpoints", checkpoints(points)),
             Part::Charts("Latency", curves),
             Part::Charts("Each second", seconds),
@@ -252,36 +265,43 @@ fn chart(title: &str, axis: (&'static str, Unit), all: &Series<'_>, x: Coordinat
     curves(title.to_owned(), axis, y, lines)
 }
 
-/// Sentence for each peer of each point.
-fn peers(points: &[Summary]) -> Vec<String> {
-    let of_point = |point: &Summary| {
-        let peers = point.peers.iter();
-        peers.map(|(name, peer)| beside(point, name, peer)).collect::<Vec<_>>()
-    };
-    points.iter().flat_map(of_point).collect()
-}
-
-fn beside(summary: &Summary, name: &str, peer: &Peer) -> String {
-    let ratio = with_ends(peer.ratio, &format!("of {name}'s rate"));
-    let [own, theirs] = [summary.iops.value, peer.iops.value].map(digits3);
-    let mut text = format!("{}: {ratio}, {own} beside {theirs} calls/s", summary.point);
-    if let (Some(apart), Some(theirs)) = (peer.p50_apart_us, peer.p50_us) {
-        let where_to = if apart.value < 0.0 { "below" } else { "above" };
-        text += &format!(
-            "; p50 {} {where_to} its {} [{:+.1} to {:+.1} us]",
-            latency(apart.value.abs()),
-            latency(theirs),
-            apart.lo,
-            apart.hi
-        );
+/// Table of the points that fio measured too; none without one.
+fn beside_fio(points: &[Summary]) -> Vec<Block> {
+    let measured = points
+        .iter()
+        .flat_map(|point| point.peers.values().map(move |fio| (point, fio)));
+    let rows: Vec<Vec<Cell>> = measured.map(|(point, fio)| row_beside(point, fio)).collect();
+    if rows.is_empty() {
+        return Vec::new();
     }
-    text
+    vec![Block {
+        bars: Vec::new(),
+        table: Table::of_rows("", &BESIDE_FIO, 1, rows),
+    }]
 }
 
-/// Value with its unit and the ends of its interval.
-fn with_ends(of: Interval, unit: &str) -> String {
+fn row_beside(summary: &Summary, fio: &Peer) -> Vec<Cell> {
+    let time = |us: Option<f64>| us.map_or_else(|| NONE.to_owned(), latency);
+    let figures = [
+        summary.point.to_string(),
+        with_ends(fio.ratio),
+        digits3(summary.iops.value),
+        digits3(fio.iops.value),
+        time(summary.p50_us.map(|us| us.value)),
+        time(fio.p50_us),
+        digits3(summary.cpu_us_per_call.value),
+        fio.cpu_us_per_call.map_or_else(|| NONE.to_owned(), digits3),
+    ];
+    figures.into_iter().map(Cell::from).collect()
+}
+
+/// Value with the ends of its interval; without them after one repeat.
+fn with_ends(of: Interval) -> String {
     let [value, lo, hi] = [of.value, of.lo, of.hi].map(digits3);
-    format!("{value} {unit} [{lo}–{hi}]")
+    match of.hi.is_finite() {
+        true => format!("{value} [{lo}–{hi}]"),
+        false => value,
+    }
 }
 
 /// Sentence for each checkpoint and each restore.
@@ -290,8 +310,8 @@ fn checkpoints(points: &[Summary]) -> Vec<String> {
         let took = summary.took_s.filter(|_| summary.calls > 0)?;
         let all = summary.point.block_bytes * u64::from(summary.point.depth);
         let (point, all) = (&summary.point, bytes(all));
-        let [took, rate] = [(took, "s"), (summary.mb_per_s, "MB/s")].map(|(of, unit)| with_ends(of, unit));
-        Some(format!("{point}: {all} in {took}, {rate}"))
+        let [took, rate] = [took, summary.mb_per_s].map(with_ends);
+        Some(format!("{point}: {all} in {took} s, {rate} MB/s"))
     };
     points.iter().filter_map(sentence).collect()
 }

@@ -47,7 +47,7 @@ impl Verdict {
     }
 }
 
-/// Point with its figures. Intervals cover 95 % over the repeats; a single repeat has none.
+/// Point with its figures. Intervals cover 95 % over the repeats; those of a single repeat are open.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Summary {
     #[serde(flatten)]
@@ -111,10 +111,10 @@ pub(crate) struct Peer {
     /// Median latency, as a mean over the repeats.
     pub(crate) p50_us: Option<f64>,
     pub(crate) p99_us: Option<f64>,
+    /// CPU time per call, in microseconds, as a mean over the repeats.
+    pub(crate) cpu_us_per_call: Option<f64>,
     /// Ratio of our rate to the tool's, over the repeats.
     pub(crate) ratio: Interval,
-    /// Difference of our median less the tool's over the repeats, in microseconds.
-    pub(crate) p50_apart_us: Option<Interval>,
 }
 
 /// Returns every point that has an entry, in order.
@@ -151,14 +151,16 @@ fn summary(point: &Point, entries: &[&Entry]) -> Summary {
     let kept: Vec<&Measurement<'_>> = all.iter().filter(|one| kept.contains(&one.repeat.index)).collect();
     let each = |of: &dyn Fn(&MeasuredRepeat) -> f64| mean(kept.iter().map(|one| of(one.measured)));
     let sum = |of: fn(&MeasuredRepeat) -> u64| kept.iter().map(|one| of(one.measured)).sum::<u64>();
-    let asked = sum(|m| m.sums.asked_bytes).max(1) as f64;
+    let per = |value: u64, of: u64| value as f64 / of.max(1) as f64;
     let fetched: Option<u64> = kept.iter().map(|one| one.measured.machine.fetched_bytes).sum();
     let moves_bytes = point.operation.moves_bytes();
-    let fetched_share = fetched.filter(|_| moves_bytes).map(|bytes| bytes as f64 / asked);
+    let fetched_share = fetched.filter(|_| moves_bytes);
+    let fetched_share = fetched_share.map(|bytes| per(bytes, sum(|m| m.sums.ended_bytes)));
     let table = BlockTable::new(kept.iter().map(|one| one.repeat.histograms.latency.as_slice()));
     let percentile = |quantile: f64| {
         let is_printed = table.samples() >= samples_needed(quantile);
-        is_printed.then(|| quantile_us(&table, quantile)).flatten()
+        let ns = is_printed.then(|| latency_interval(&table, quantile)).flatten();
+        ns.map(|ns| ns.map(|ns| ns / 1e3))
     };
     let traffic = |of: fn(&MachineUse) -> Option<Traffic>| {
         let each = kept.iter().filter_map(|one| of(&one.measured.machine));
@@ -173,18 +175,18 @@ fn summary(point: &Point, entries: &[&Entry]) -> Summary {
         left_out: all.len() - kept.len(),
         calls,
         iops: each(&|m| m.sums.ended as f64 / m.window_s),
-        mb_per_s: each(&|m| m.sums.asked_bytes as f64 / 1e6 / m.window_s),
+        mb_per_s: each(&|m| m.sums.ended_bytes as f64 / 1e6 / m.window_s),
         took_s: point.operation.is_once().then(|| each(&|m| m.window_s)),
         p50_us: percentile(0.5),
         p95_us: percentile(0.95),
         p99_us: percentile(0.99),
         p999_us: percentile(0.999),
         late_p99_us: kept.iter().filter_map(|one| one.measured.late_p99_us).reduce(f64::max),
-        cpu_s_per_gb: moves_bytes.then(|| each(&|m| m.machine.own_cpu_s * 1e9 / m.sums.asked_bytes.max(1) as f64)),
+        cpu_s_per_gb: moves_bytes.then(|| each(&|m| m.machine.own_cpu_s * 1e9 / m.sums.ended_bytes.max(1) as f64)),
         cpu_us_per_call: each(&|m| m.machine.own_cpu_s * 1e6 / m.sums.ended.max(1) as f64),
-        over_read: (requests > 0).then(|| sum(|m| m.sums.wire_bytes) as f64 / asked),
+        over_read: (requests > 0).then(|| per(sum(|m| m.sums.wire_bytes), sum(|m| m.sums.asked_bytes))),
         fetched_share,
-        requests_per_call: (requests > 0).then(|| requests as f64 / calls.max(1) as f64),
+        requests_per_call: (requests > 0).then(|| per(requests, calls)),
         retries: sum(|m| m.sums.retries),
         unfinished: sum(|m| m.sums.unfinished),
         via: via.filter(|via| !via.is_empty()).collect(),
@@ -200,7 +202,7 @@ fn summary(point: &Point, entries: &[&Entry]) -> Summary {
 
 /// Bytes that the kernel fetched from storage in a repeat, per requested byte.
 fn fetched_share(measured: &MeasuredRepeat) -> Option<f64> {
-    let asked = measured.sums.asked_bytes.max(1) as f64;
+    let asked = measured.sums.ended_bytes.max(1) as f64;
     measured.machine.fetched_bytes.map(|bytes| bytes as f64 / asked)
 }
 
@@ -219,16 +221,6 @@ fn measurement(entry: &Entry) -> Option<Measurement<'_>> {
         peers: &entry.peers,
         repeat,
     })
-}
-
-/// Returns a percentile in microseconds, of latencies in nanoseconds; for a single repeat the value alone.
-fn quantile_us(table: &BlockTable, quantile: f64) -> Option<Interval> {
-    let ns = latency_interval(table, quantile)?;
-    let ns = match ns.hi.is_finite() {
-        true => ns,
-        false => Interval::exact(ns.value),
-    };
-    Some(ns.map(|ns| ns / 1e3))
 }
 
 fn verdict(point: &Point, entries: &[&Entry], kept: &[&Measurement<'_>]) -> Verdict {
@@ -269,20 +261,18 @@ fn peers(kept: &[&Measurement<'_>]) -> BTreeMap<String, Peer> {
             pairs.iter().filter_map(|(one, figures)| of(one, figures)).collect()
         };
         let rate = |one: &Measurement<'_>| one.measured.sums.ended as f64 / one.measured.window_s;
-        let median = |one: &Measurement<'_>| {
-            let latency = one.repeat.histograms.latency.first();
-            latency.map(|h| h.value_at_quantile(0.5) as f64 / 1e3)
+        let some = |of: fn(&PeerFigures) -> Option<f64>| {
+            let values = each(&|_, figures| of(figures));
+            (!values.is_empty()).then(|| mean(values).value)
         };
-        let apart = each(&|one, figures| Some(median(one)? - figures.p50_us?));
-        let some = |values: Vec<f64>| (!values.is_empty()).then(|| mean(values));
         Peer {
             command: pairs[0].1.command.clone(),
             iops: mean(each(&|_, figures| Some(figures.iops))),
             mb_per_s: mean(each(&|_, figures| Some(figures.mb_per_s))),
-            p50_us: some(each(&|_, figures| figures.p50_us)).map(|mean| mean.value),
-            p99_us: some(each(&|_, figures| figures.p99_us)).map(|mean| mean.value),
+            p50_us: some(|figures| figures.p50_us),
+            p99_us: some(|figures| figures.p99_us),
+            cpu_us_per_call: some(|figures| figures.cpu_us_per_call),
             ratio: geometric_mean(each(&|one, figures| Some(rate(one) / figures.iops))),
-            p50_apart_us: some(apart),
         }
     };
     tools.into_iter().map(|tool| (tool.clone(), peer(tool))).collect()
@@ -312,7 +302,7 @@ mod tests {
             let entry = |(repeat, fetched): (u32, &u64)| {
                 let measured = serde_json::json!({
                     "latency_hdr": encode(&latencies).unwrap(), "window_s": 1.0, "calls": 100, "ended": 100, "writes": 0,
-                    "asked_bytes": 409_600, "wire_bytes": 0, "requests": 0, "retries": 0, "unfinished": 0, "via": "",
+                    "asked_bytes": 409_600, "ended_bytes": 409_600, "wire_bytes": 0, "requests": 0, "retries": 0, "unfinished": 0, "via": "",
                     "machine": {"own_cpu_s": 0.1, "fetched_bytes": fetched}
                 });
                 let point = Point {

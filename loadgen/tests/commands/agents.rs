@@ -2,6 +2,7 @@
 //! strangers.
 
 use crate::program::{BINARY, Ended, NullEndpoint, Workdir, read_json, run, run_until};
+use crate::replay::Noting;
 use hdrhistogram::Histogram;
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -89,6 +90,34 @@ fn due(run: &Run) -> Vec<Vec<u64>> {
     repeats
         .map(|repeat| repeat.histograms.latency.iter().map(Histogram::len).collect())
         .collect()
+}
+
+#[test]
+fn two_agents_share_the_requests_of_a_recording() {
+    let server = Noting::start(Duration::ZERO);
+    let place = Workdir::new(&format!(
+        "{}[arrival]\nfile = \"r.jsonl\"\n[target]\nkind = \"http\"\nmetrics = []\n",
+        PLAN.replace("\"constant\"", "\"replay\"")
+            .replace("repeats = 2", "repeats = 1")
+            .replace("[[load]]\nmode = \"realtime\"\nrates = [300]\n", "")
+    ));
+    // A request each 20 ms: 60 in the warm-up of 0.2 s and the step of a second.
+    let lines = (0..80).map(|number| format!("{{\"timestamp\": {}, \"path\": \"/{number}\"}}\n", f64::from(number) * 0.02));
+    std::fs::write(place.path("r.jsonl"), lines.collect::<String>()).unwrap();
+    let agents = [Agent::start(&[]), Agent::start(&[])];
+    let ended = run(sweep(&place, &server.url, "two", &[&agents[0].address, &agents[1].address]));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let repeat = &load(&place, "two").points[0].repeats[0];
+    assert_eq!((repeat.scheduled, repeat.completed, repeat.errors.len()), (50, 50, 0));
+    let shares: Vec<u64> = repeat.agents.iter().map(|start| start.requests).collect();
+    assert_eq!(shares, [30, 30]);
+    // Before the measurement, the first request is tried.
+    let mut sent: Vec<String> = server.noted().into_iter().map(|request| request.line).collect();
+    let mut recorded: Vec<String> = (0..60).map(|number| format!("GET /{number} HTTP/1.1")).collect();
+    sent.retain(|line| line != "GET /0 HTTP/1.1");
+    recorded.remove(0);
+    (sent.sort(), recorded.sort());
+    assert_eq!(sent, recorded);
 }
 
 #[test]

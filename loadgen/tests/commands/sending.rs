@@ -3,15 +3,21 @@
 use crate::program::{Ended, Workdir, run};
 use crate::replay::Noting;
 use crate::scripted;
+use crate::site::certificates;
 use axum::http::{HeaderMap, Version};
+use axum::serve::Listener;
 use flate2::read::GzDecoder;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::io::Read as _;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::server::TlsStream;
 
 fn sweep(url: &str, keys: &str, args: &[&str]) -> (Ended, Workdir) {
     let place = Workdir::new(&format!(
@@ -125,31 +131,73 @@ fn bodies_are_compressed_and_compressed_replies_are_asked_for() {
     }
 }
 
+/// Accepts connections behind TLS.
+struct Secure(tokio::net::TcpListener, TlsAcceptor);
+
+impl Listener for Secure {
+    type Io = TlsStream<tokio::net::TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            let (stream, address) = self.0.accept().await.unwrap();
+            if let Ok(stream) = self.1.accept(stream).await {
+                return (stream, address);
+            }
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<Self::Addr> {
+        self.0.local_addr()
+    }
+}
+
+/// Server that counts the requests of HTTP/2, behind TLS if it has a configuration; with its port.
+async fn counting_http2(tls: Option<Arc<ServerConfig>>, over_http2: &Arc<AtomicUsize>) -> u16 {
+    let counted = Arc::clone(over_http2);
+    let answer = move |version: Version, headers: HeaderMap| async move {
+        assert!(
+            headers
+                .get("content-type")
+                .is_some_and(|json| json == "application/json")
+        );
+        counted.fetch_add(usize::from(version == Version::HTTP_2), Ordering::Relaxed);
+        "{}"
+    };
+    let app = axum::Router::new().route("/prefix/v1/p", axum::routing::post(answer));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    match tls {
+        None => drop(tokio::spawn(async move { axum::serve(listener, app).await })),
+        Some(tls) => {
+            let listener = Secure(listener, TlsAcceptor::from(tls));
+            drop(tokio::spawn(async move { axum::serve(listener, app).await }));
+        }
+    }
+    port
+}
+
 #[test]
 fn requests_go_over_http2_where_the_plan_says_so() {
-    let over_http2 = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&over_http2);
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let url = runtime.block_on(async {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/prefix", listener.local_addr().unwrap());
-        let answer = move |version: Version, headers: HeaderMap| async move {
-            assert!(
-                headers
-                    .get("content-type")
-                    .is_some_and(|json| json == "application/json")
-            );
-            counted.fetch_add(usize::from(version == Version::HTTP_2), Ordering::Relaxed);
-            "{}"
-        };
-        let app = axum::Router::new().route("/prefix/v1/p", axum::routing::post(answer));
-        tokio::spawn(async move { axum::serve(listener, app).await });
-        url
-    });
-    let (ended, place) = sweep(&url, "http2 = true\nconnections = 2", &[]);
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    assert_eq!(place.run_json()["points"][0]["repeats"][0]["completed"], 40);
-    assert_eq!(over_http2.load(Ordering::Relaxed), 48);
+    let folder = tempfile::tempdir().unwrap();
+    let tls = certificates(folder.path());
+    let mut tls = ServerConfig::clone(&tls);
+    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let [ca, cert, key] = ["ca.pem", "client.pem", "client.key"].map(file);
+    let flags = [
+        "--host-header", "models.internal", "--ca", &ca, "--cert", &cert, "--key", &key,
+    ];
+    for (scheme, tls, flags) in [("http", None, &[][..]), ("https", Some(Arc::new(tls)), &flags)] {
+        let over_http2 = Arc::new(AtomicUsize::new(0));
+        let port = runtime.block_on(counting_http2(tls, &over_http2));
+        let url = format!("{scheme}://127.0.0.1:{port}/prefix");
+        let (ended, place) = sweep(&url, "http2 = true\nconnections = 2", flags);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        assert_eq!(place.run_json()["points"][0]["repeats"][0]["completed"], 40);
+        assert_eq!(over_http2.load(Ordering::Relaxed), 48);
+    }
 }
 
 #[test]

@@ -20,6 +20,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use tierlab_formats::table::KeyHash;
 
 const BASE: [&str; 7] = ["import-table", "--name", "t", "--out", "f", "--restart", "--replace"];
 
@@ -319,6 +320,72 @@ fn rows_of_megabytes_come_a_few_at_a_time() {
     assert_eq!(read.header.rows, 240);
     let last = read.column(&239_i64.to_le_bytes(), "v").unwrap();
     assert_eq!(last[last.len() - 4..], 239_f32.to_le_bytes());
+}
+
+/// Keys whose rows lie in the first of 16 buckets.
+fn ids_of_one_bucket(count: usize) -> ArrayRef {
+    let own = (0..).filter(|id: &i64| KeyHash::of(&id.to_le_bytes()).bucket(4) == 0);
+    Arc::new(Int64Array::from_iter_values(own.take(count)))
+}
+
+#[test]
+fn a_bucket_much_larger_than_the_others_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let width = 1 << 18;
+    let mut vectors = FixedSizeListBuilder::new(Float32Builder::new(), width);
+    for row in 0..24 {
+        vectors.values().append_slice(&vec![row as f32; width as usize]);
+        vectors.append(true);
+    }
+    let vectors: ArrayRef = Arc::new(vectors.finish());
+    let few = vectors.slice(0, 12);
+    write_parquet(&at.join("a.parquet"), vec![("id", ids_of_one_bucket(12)), ("v", few)]);
+    assert_eq!(
+        import(at, &["a.parquet", "--key", "id", "--memory-mib", "64"])
+            .header
+            .rows,
+        12
+    );
+    write_parquet(
+        &at.join("a.parquet"),
+        vec![("id", ids_of_one_bucket(24)), ("v", vectors)],
+    );
+    let error = refused(at, &["a.parquet", "--key", "id", "--memory-mib", "64"]);
+    assert!(error.contains("--memory-mib 97"), "{error}");
+    let go_on = [
+        "import-table",
+        "--name",
+        "t",
+        "--out",
+        "f",
+        "--replace",
+        "a.parquet",
+        "--key",
+        "id",
+        "--memory-mib",
+        "97",
+    ];
+    succeed(at, &go_on);
+    assert_eq!(Read::table(&at.join("f/t.rows")).header.rows, 24);
+}
+
+#[test]
+fn buckets_are_as_many_as_the_rows_of_all_files_need() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    fs::create_dir(at.join("p")).unwrap();
+    write_parquet(&at.join("p/0.parquet"), vec![("id", ids(0..100)), ("v", ids(0..100))]);
+    // Compresses to almost nothing.
+    let same = || -> ArrayRef { Arc::new(Int64Array::from_value(7, 1_000_000)) };
+    write_parquet(&at.join("p/1.parquet"), vec![("id", same()), ("v", same())]);
+    succeed(
+        at,
+        &[&BASE[..], &["p", "--key", "id", "--memory-mib", "32", "--part", "1/2"]].concat(),
+    );
+    let plan: serde_json::Value = serde_json::from_slice(&fs::read(at.join("f/.t.import/plan.json")).unwrap()).unwrap();
+    // 48 bytes a row, a MiB a bucket.
+    assert_eq!(plan["bucket_bits"], 6);
 }
 
 #[test]

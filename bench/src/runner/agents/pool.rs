@@ -58,7 +58,7 @@ pub(super) fn pooled(shares: &[(AgentStart, MeasuredRepeat)], limits: &Limits) -
         }
         pooled.agents.push(AgentShare {
             start: start.clone(),
-            mb_per_s: measured.sums.asked_bytes as f64 / 1e6 / measured.window_s,
+            mb_per_s: measured.sums.ended_bytes as f64 / 1e6 / measured.window_s,
         });
     }
     pooled.disturbed = (!disturbed.is_empty()).then(|| disturbed.join(", "));

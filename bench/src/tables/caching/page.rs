@@ -106,6 +106,7 @@ fn time(of: Option<Interval>) -> String {
     let Some(of) = of else { return NONE.to_owned() };
     match of.hi / of.value {
         factor if factor < 1.005 => latency(of.value),
+        factor if factor.is_infinite() => format!("{} ±{NONE}", latency(of.value)),
         factor if factor < 10.0 => format!("{} ×÷{factor:.2}", latency(of.value)),
         _ => format!("{} ×÷>10", latency(of.value)),
     }

@@ -105,7 +105,7 @@ fn reciprocal(rate: &Interval) -> Interval {
     }
 }
 
-/// Names the layouts that take least: one, or all whose intervals meet that of the least.
+/// Names the layouts that take least: one, or all whose intervals meet that of the least. One repeat has no intervals.
 fn fastest(
     here: &[LayoutStatement],
     access: &str,
@@ -113,6 +113,9 @@ fn fastest(
     text: impl Fn(f64) -> String,
 ) -> String {
     let tier = &here[0].place.tier;
+    if here.iter().any(|one| one.repeats < 2) {
+        return format!("{tier}: layouts are not compared for {access}: there is one repeat; measure more rounds");
+    }
     let mut order: Vec<(Layout, Interval)> = here.iter().map(|one| (one.place.layout, of(one))).collect();
     order.sort_by(|a, b| a.1.value.total_cmp(&b.1.value));
     let least = order.first().map_or(f64::INFINITY, |(_, interval)| interval.hi);
@@ -147,7 +150,7 @@ pub(super) fn findings(all: &[LayoutStatement], batch_rows: u32) -> Vec<String> 
 mod tests {
     use super::*;
 
-    fn fastest_of(calls: [(Layout, f64, f64); 3]) -> String {
+    fn fastest_of(calls: [(Layout, f64, f64); 3], repeats: usize) -> String {
         let of = |value: f64, apart: f64| Interval {
             value,
             lo: value - apart,
@@ -172,7 +175,7 @@ mod tests {
                 table: String::new(),
             },
             stored: Stored::default(),
-            repeats: 3,
+            repeats,
             point: access(of(value, apart)),
             batch: access(of(value, apart)),
             scan: access(of(value, apart)),
@@ -184,11 +187,16 @@ mod tests {
     fn the_fastest_is_named_by_the_latency_that_the_table_shows() {
         let (tar, rows) = ("tar".parse().unwrap(), "rows".parse().unwrap());
         let arrow = "arrow-lz4".parse().unwrap();
-        let said = fastest_of([(tar, 306.0, 4.0), (rows, 200.0, 4.0), (arrow, 125.0, 4.0)]);
+        let said = fastest_of([(tar, 306.0, 4.0), (rows, 200.0, 4.0), (arrow, 125.0, 4.0)], 3);
         assert_eq!(said, "disk: one entity is read fastest from arrow-lz4 (125 µs a call)");
-        let said = fastest_of([(tar, 130.0, 9.0), (rows, 200.0, 4.0), (arrow, 125.0, 4.0)]);
+        let said = fastest_of([(tar, 130.0, 9.0), (rows, 200.0, 4.0), (arrow, 125.0, 4.0)], 3);
         assert!(
             said.contains("cannot be told apart: arrow-lz4 (125 µs a call), tar (130 µs a call)"),
+            "{said}"
+        );
+        let said = fastest_of([(tar, 306.0, 0.0), (rows, 200.0, 0.0), (arrow, 125.0, 0.0)], 1);
+        assert!(
+            said.contains("not compared for one entity: there is one repeat"),
             "{said}"
         );
     }

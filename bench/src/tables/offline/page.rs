@@ -48,9 +48,12 @@ const FED: [Column<Fed>; 4] = [
     ("rows/s", |fed| spread(&fed.rows_per_s)),
 ];
 
-/// Percent with a digit after the point.
+/// Percent with a digit after the point; `n/a` for an open end.
 fn tenths(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
+    match share.is_finite() {
+        true => format!("{:.1} %", 100.0 * share),
+        false => NONE.to_owned(),
+    }
 }
 
 const FED_NOTE: &str = "utilisation: rows that arrived over those that so many accelerators take which never wait. Accelerators are emulated: each \

@@ -207,6 +207,7 @@ impl OfflineStatement {
         let most = (self.loader_per_s.value / (BUSY * demand)).floor();
         let highest = fed.iter().map(|fed| fed.count).max();
         let what = match best {
+            None if self.repeats < 2 => "no number of accelerators at 90 % that one repeat can show".to_owned(),
             None => "none of the measured numbers of accelerators at 90 %".to_owned(),
             Some(fed) => {
                 let [value, lo, hi] =
@@ -276,9 +277,10 @@ fn slower_part(one: &OfflineStatement) -> String {
         );
     }
     let are_alike = loader.value.min(inference.value) >= ALIKE * loader.value.max(inference.value);
-    let (what, advice) = match are_alike {
-        true => ("are alike", "to go faster both must"),
-        false => ("cannot be told apart", "measure more rounds"),
+    let (what, advice) = match (one.repeats, are_alike) {
+        (0 | 1, _) => ("are not compared by one repeat", "measure more rounds"),
+        (_, true) => ("are alike", "to go faster both must"),
+        (_, false) => ("cannot be told apart", "measure more rounds"),
     };
     let (loader, inference) = (spread(&loader), spread(&inference));
     format!("loader and model {what}, {loader} and {inference} rows a second: {advice}")
@@ -428,6 +430,13 @@ mod tests {
         let rounds = rounds.map(|(loader, inference)| repeat(loader, inference, 800.0, [10.0, 10.0]));
         let said = of_repeats(&rounds, 8).diagnosis.remove(0);
         assert!(said.contains("cannot be told apart"), "{said}");
+        for one in [
+            repeat(1000.0, 4000.0, 980.0, [10.0; 2]),
+            repeat(1000.0, 1010.0, 990.0, [10.0; 2]),
+        ] {
+            let said = of_repeats(&[one], 8).diagnosis.remove(0);
+            assert!(said.contains("not compared by one repeat"), "{said}");
+        }
     }
 
     #[test]

@@ -258,10 +258,7 @@ impl RowTarget<'_> {
         let whole = |row: usize| (!array.is_null(row)).then_some(row);
         match array.data_type() {
             Arrow::Null => self.take_nulls(array.len(), rows),
-            Arrow::Dictionary(_, values) => {
-                let flat = arrow_cast::cast(array, values).map_err(|e| self.stopped(&e))?;
-                self.take(&flat, rows)
-            }
+            Arrow::Dictionary(..) => self.take(&self.flat(array)?, rows),
             Arrow::FixedSizeList(_, _) => {
                 let list = array.as_fixed_size_list();
                 let len = list.value_length() as usize;
@@ -290,6 +287,14 @@ impl RowTarget<'_> {
         self.take_values(list.values(), array.len(), span, rows)
     }
 
+    /// Returns values without a dictionary.
+    fn flat(&self, array: &ArrayRef) -> Result<ArrayRef, Stopped> {
+        match array.data_type() {
+            Arrow::Dictionary(_, values) => arrow_cast::cast(array, values).map_err(|e| self.stopped(&e)),
+            _ => Ok(array.clone()),
+        }
+    }
+
     fn stopped(&self, what: &dyn std::fmt::Display) -> Stopped {
         Stopped {
             row: 0,
@@ -305,6 +310,7 @@ impl RowTarget<'_> {
         span: impl Fn(usize) -> Option<(usize, usize)>,
         rows: &mut Rows,
     ) -> Result<(), Stopped> {
+        let values = &self.flat(values)?;
         let data = values.to_data();
         let size = self.dtype.size().unwrap_or(1);
         // Booleans are bits in Arrow and bytes in a row.
@@ -388,14 +394,20 @@ impl Wide {
 mod tests {
     use super::super::layout::{OutColumn, Source};
     use super::*;
-    use arrow_array::types::UInt8Type;
-    use arrow_array::{FixedSizeBinaryArray, ListArray};
+    use arrow_array::types::{Int8Type, UInt8Type};
+    use arrow_array::{DictionaryArray, FixedSizeBinaryArray, Int8Array, ListArray};
+    use arrow_buffer::OffsetBuffer;
+    use arrow_schema::Field;
 
     #[test]
     fn bytes_and_lists_are_those_of_the_slice() {
         let bytes = [Some([1_u8, 2]), None, Some([5, 6])].into_iter();
         let lists = [[1, 2], [3, 4], [5, 6]].map(|list| Some(list.map(Some)));
-        let columns: [(&str, ArrayRef); 3] = [
+        let keys = Int8Array::from(vec![0, 0, 1, 0, 1, 1]);
+        let coded = DictionaryArray::<Int8Type>::new(keys, Arc::new(UInt8Array::from(vec![70, 80])));
+        let item = Arc::new(Field::new("item", coded.data_type().clone(), true));
+        let coded = ListArray::new(item, OffsetBuffer::from_lengths([2; 3]), Arc::new(coded), None);
+        let columns: [(&str, ArrayRef); 4] = [
             ("id", Arc::new(Int64Array::from(vec![7, 8, 9]))),
             (
                 "bytes",
@@ -405,6 +417,7 @@ mod tests {
                 "list",
                 Arc::new(ListArray::from_iter_primitive::<UInt8Type, _, _>(lists)),
             ),
+            ("coded", Arc::new(coded)),
         ];
         let batch = RecordBatch::try_from_iter(columns).unwrap().slice(1, 2);
         let out = |name: &str| OutColumn {
@@ -422,7 +435,7 @@ mod tests {
         let layout = Layout {
             key: "id".to_owned(),
             kind: KeyKind::Int64,
-            columns: vec![out("bytes"), out("list")],
+            columns: vec![out("bytes"), out("list"), out("coded")],
         };
         let rules = Rules {
             layout: &layout,
@@ -437,7 +450,7 @@ mod tests {
         );
         assert_eq!(
             (rows.payload(0), rows.payload(1)),
-            (&[9, 9, 3, 4][..], &[5, 6, 5, 6][..])
+            (&[9, 9, 3, 4, 80, 70][..], &[5, 6, 5, 6, 80, 80][..])
         );
         assert!(rows.bad.is_empty());
     }

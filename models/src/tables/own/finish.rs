@@ -9,14 +9,17 @@ use crate::progress::Progress;
 use crate::staged::StagedFile;
 use crate::stop::Stop;
 use crate::tables::workers::of_cores;
-use std::fs;
+use std::ops::Range;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
-use std::thread;
+use std::thread::ScopedJoinHandle;
+use std::{fs, mem, thread};
 use tierlab_formats::table::{BucketIndex, IndexWriter, KeyHash, TableHeader};
 
-/// Maximum threads: each holds a bucket in memory, both as read and as written.
+/// Maximum threads, each of which lays out a bucket.
 const MAX_WORKERS: usize = 4;
+/// Ratio of the memory limit to the bytes of all buckets in memory, which are held as read, as written, and as sorted records.
+const MEMORY_OF_BUCKETS: u64 = 4;
 
 /// Inputs of finishing.
 pub(super) struct Finishing<'a> {
@@ -95,46 +98,54 @@ impl Finishing<'_> {
         Ok((header, dropped))
     }
 
-    /// Lays out all buckets, distributed over threads by index, and passes them on in order. Each thread is at most one
-    /// bucket ahead.
+    /// Lays out all buckets in groups, a thread for each bucket, and passes them on in order. A group is laid out while the one before
+    /// is passed on, unless the two do not fit in memory together.
     fn for_each_bucket(
         &self,
         header: &TableHeader,
         stop: &Stop,
         each: &mut dyn FnMut(BucketRows) -> Result<(), ModelsError>,
     ) -> Result<(), ModelsError> {
-        let buckets = 1_usize << self.plan.bucket_bits;
-        let workers = of_cores().min(MAX_WORKERS).min(buckets);
+        let limit = self.memory_bytes / MEMORY_OF_BUCKETS;
+        let lengths: Vec<u64> = (0..1_usize << self.plan.bucket_bits)
+            .map(|bucket| self.length(bucket))
+            .collect();
+        let groups = groups(&lengths, of_cores().min(MAX_WORKERS), limit / 2);
         thread::scope(|scope| {
-            let mut receivers = Vec::new();
-            for worker in 0..workers {
-                let (sender, receiver) = mpsc::sync_channel(0);
-                receivers.push(receiver);
-                scope.spawn(move || {
-                    for bucket in (worker..buckets).step_by(workers) {
-                        let rows = stop.check().and_then(|()| self.lay_out(header, bucket, workers as u64));
-                        let failed = rows.is_err();
-                        if sender.send(rows).is_err() || failed {
-                            return;
-                        }
-                    }
-                });
-            }
-            for bucket in 0..buckets {
-                let rows = receivers[bucket % workers].recv();
-                each(rows.unwrap_or(Err(ModelsError::Interrupted))?)?;
+            let begin = |bucket| scope.spawn(move || stop.check().and_then(|()| self.lay_out(header, bucket, limit)));
+            let (mut begun, mut held) = (Vec::new(), 0_u64);
+            // The empty group at the end passes on the last one.
+            for group in groups.into_iter().chain([Range::default()]) {
+                let mut pass_on = |begun: Vec<ScopedJoinHandle<'_, Result<BucketRows, ModelsError>>>| {
+                    let mut rows = begun
+                        .into_iter()
+                        .map(|one| one.join().unwrap_or_else(|e| resume_unwind(e)));
+                    rows.try_for_each(|rows| each(rows?))
+                };
+                let bytes: u64 = lengths[group.clone()].iter().sum();
+                if held + bytes > limit {
+                    pass_on(mem::take(&mut begun))?;
+                }
+                let next = group.map(begin).collect();
+                pass_on(mem::replace(&mut begun, next))?;
+                held = bytes;
             }
             Ok(())
         })
     }
 
-    fn lay_out(&self, header: &TableHeader, bucket: usize, workers: u64) -> Result<BucketRows, ModelsError> {
-        let length: u64 = self.parts.iter().map(|(_, part)| part.lengths[bucket]).sum();
-        let limit = self.memory_bytes / (4 * workers);
+    /// Bytes of a bucket in all parts.
+    fn length(&self, bucket: usize) -> u64 {
+        self.parts.iter().map(|(_, part)| part.lengths[bucket]).sum()
+    }
+
+    fn lay_out(&self, header: &TableHeader, bucket: usize, limit: u64) -> Result<BucketRows, ModelsError> {
+        let length = self.length(bucket);
         if length > limit {
+            let needed = (length * MEMORY_OF_BUCKETS).div_ceil(1 << 20);
             let what = format!(
-                "bucket {bucket} has {length} bytes, {limit} fit in memory: give more with --memory-mib and begin anew with --restart; \
-                 a key that stands in very many rows makes a bucket so large as well"
+                "bucket {bucket} has {length} bytes, {limit} fit in memory: run it again with --memory-mib {needed}, which reads \
+                 nothing again; a key that stands in very many rows makes a bucket so large as well"
             );
             return Err(ModelsError::bad(&self.target.display(), &what));
         }
@@ -220,6 +231,22 @@ impl Finishing<'_> {
     }
 }
 
+/// Cuts buckets into consecutive groups of at most `count` buckets and `limit` bytes, or of one larger bucket.
+fn groups(lengths: &[u64], count: usize, limit: u64) -> Vec<Range<usize>> {
+    let (mut groups, mut bytes): (Vec<Range<usize>>, u64) = (Vec::new(), 0);
+    for (bucket, &length) in lengths.iter().enumerate() {
+        match groups.last_mut() {
+            Some(group) if group.len() < count && bytes + length <= limit => group.end += 1,
+            _ => {
+                groups.push(bucket..bucket + 1);
+                bytes = 0;
+            }
+        }
+        bytes += length;
+    }
+    groups
+}
+
 /// Writer of rows in their order, with checksums of rows and blocks.
 struct RowWriter<'a> {
     staged: &'a StagedFile,
@@ -258,5 +285,16 @@ impl RowWriter<'_> {
             self.end_block();
         }
         (self.row, self.block_crcs, self.at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_bucket_is_a_group_of_its_own() {
+        assert_eq!(groups(&[1, 1, 1, 1, 9, 1, 3, 2], 3, 4), [0..3, 3..4, 4..5, 5..7, 7..8]);
+        assert!(groups(&[], 3, 4).is_empty());
     }
 }

@@ -3,7 +3,7 @@
 
 use super::batch::Batch;
 use super::gather::{self, Halt};
-use super::inputs::{Input, Inputs};
+use super::inputs::{Input, Inputs, Origin};
 use super::layout::Layout;
 use super::plan::Plan;
 use super::read::{Opened, unless_it_panics};
@@ -32,8 +32,8 @@ const LIST_GUESS_BYTES: usize = 64 << 10;
 pub(super) struct Sample {
     pub(super) schema: Schema,
     layout: Layout,
-    /// Approximate rows per byte of a file.
-    rows_per_byte: f64,
+    /// Approximate rows of all files.
+    rows: f64,
 }
 
 impl Sample {
@@ -67,29 +67,40 @@ impl Sample {
         let measured = |column: &str| lengths.get(column).copied();
         let layout =
             Layout::of(&opened.schema(), &request.columns, &measured).map_err(|what| ModelsError::bad(name, &what))?;
-        let stretches = opened.stretches(first.about.bytes);
-        let rows: Option<u64> = stretches.iter().map(|stretch| stretch.rows).sum();
-        // For text and IPC: no row is shorter than its key.
-        let rows = rows.unwrap_or(first.about.bytes / (8 + 2 * layout.columns.len() as u64));
         let schema = opened.schema().as_ref().clone();
+        let bytes = first.about.bytes;
+        let known = rows(&opened);
+        // For text and IPC: no row is shorter than its key.
+        let rows_per_byte = match known {
+            Some(rows) => rows as f64 / bytes.max(1) as f64,
+            None => 1.0 / (8 + 2 * layout.columns.len()) as f64,
+        };
+        let mut all = 0.0;
+        for input in &inputs.files {
+            let exact = match &input.from {
+                // Files of one table compress differently.
+                Origin::Disk(path) if known.is_some() => rows(&gather::open(path, input, &csv, Some(&schema))?),
+                _ => None,
+            };
+            all += exact.map_or(input.about.bytes as f64 * rows_per_byte, |rows| rows as f64);
+        }
         // Best effort: it is removed with the import's folder.
         let _ = fs::remove_dir_all(&fetched);
         Ok(Self {
             schema,
             layout,
-            rows_per_byte: rows as f64 / first.about.bytes.max(1) as f64,
+            rows: all,
         })
     }
 
     pub(super) fn plan(&self, request: &TableRequest, inputs: &Inputs) -> Plan {
-        let bytes: u64 = inputs.files.iter().map(|input| input.about.bytes).sum();
         let row_bytes: u64 = self
             .layout
             .columns
             .iter()
             .map(|column| column.shape.iter().product::<i64>().unsigned_abs() * column.dtype.size().unwrap_or(8) as u64)
             .sum();
-        let spilled = bytes as f64 * self.rows_per_byte * (row_bytes + KEY_GUESS_BYTES) as f64;
+        let spilled = self.rows * (row_bytes + KEY_GUESS_BYTES) as f64;
         let buckets = spilled / (request.memory_bytes() / BUCKETS_IN_MEMORY) as f64;
         let bits = (buckets.max(1.0).log2().ceil() as u32).clamp(4, MAX_BUCKET_BITS);
         Plan {
@@ -101,6 +112,11 @@ impl Sample {
             parts: request.part.unwrap_or_default().of,
         }
     }
+}
+
+/// Returns the rows of a file that records them.
+fn rows(opened: &Opened) -> Option<u64> {
+    opened.stretches(0).iter().map(|stretch| stretch.rows).sum()
 }
 
 /// Returns the columns of lists without a fixed length.

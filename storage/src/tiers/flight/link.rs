@@ -53,7 +53,9 @@ pub(super) struct Lease {
 impl FlightConfig {
     /// Returns the address in gRPC's form. Checks that no key is zero.
     pub(super) fn checked_address(&self) -> Result<String, StorageError> {
-        let invalid = |what: String| ErrorKind::Invalid.error(&self.url, what);
+        // What lies before an `@` may be a password.
+        let shown = self.url.rsplit('@').next().unwrap_or_default();
+        let invalid = |what: String| ErrorKind::Invalid.error(shown, what);
         let keys = [
             ("connections", u64::from(self.connections)),
             ("concurrency", u64::from(self.concurrency)),
@@ -63,7 +65,7 @@ impl FlightConfig {
             ("timeout_ms", self.timeout_ms),
             ("attempt_ms", self.attempt_ms),
         ];
-        check_not_zero(&self.url, &keys)?;
+        check_not_zero(shown, &keys)?;
         if self.url.starts_with("grpc+tls://") {
             let what = "TLS is not supported: put a TLS-terminating proxy in front, and use grpc://host:port";
             return Err(invalid(what.into()));
@@ -72,6 +74,7 @@ impl FlightConfig {
             .url
             .strip_prefix("grpc://")
             .or_else(|| self.url.strip_prefix("grpc+tcp://"));
+        let rest = rest.filter(|_| shown == self.url);
         let authority: Option<http::uri::Authority> = rest.and_then(|rest| rest.trim_end_matches('/').parse().ok());
         match authority {
             Some(authority) if authority.port().is_some() => Ok(format!("http://{authority}")),
@@ -236,6 +239,11 @@ mod tests {
                 .unwrap_err();
             assert_eq!((error.kind(), error.object()), (ErrorKind::Invalid, url));
         }
+        let secret = config("url = \"grpc://user:word@h:1\"")
+            .unwrap()
+            .checked_address()
+            .unwrap_err();
+        assert_eq!(secret.object(), "h:1");
         let zero = config("url = \"grpc://h:1\"\npart_bytes = 0").unwrap();
         assert!(zero.checked_address().unwrap_err().detail().contains("part_bytes"));
         let unknown = config("url = \"grpc://h:1\"\ndialect = \"sql\"").unwrap_err();
