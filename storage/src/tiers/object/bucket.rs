@@ -149,6 +149,13 @@ impl Bucket {
             _ if of_machine.iter().any(|at| text.contains(at)) => {
                 (ErrorKind::Denied, self.place.service.credentials().to_owned())
             }
+            _ if matches!(error, object_store::Error::InvalidPath { .. }) => (
+                ErrorKind::Invalid,
+                format!(
+                    "cannot be listed: {}; rename the key, or set a prefix without it",
+                    text.escape_debug()
+                ),
+            ),
             None if text.contains("invalid peer certificate") => {
                 let hint = "the certificate is of no known authority; name the file of its own in `ca_file`";
                 (ErrorKind::Unavailable, format!("{hint}: {}", without_body(&text)))
