@@ -103,15 +103,13 @@ impl Table {
             };
             self.shards.lock().remove(number);
             let shard = self.manifest.shard(&self.folder, number);
-            match self.manifest.layout.coding() {
-                Coding::Files => paths.extend(shard.and_then(|folder| row_path(&folder, id))),
-                Coding::Samples(_) => paths.extend(
-                    shard
-                        .into_iter()
-                        .flat_map(|shard| [index_path(&shard).ok(), Some(shard)])
-                        .flatten(),
-                ),
-                _ => paths.extend(shard),
+            match self.manifest.layout {
+                Layout::Files => paths.extend(shard.and_then(|folder| row_path(&folder, id))),
+                layout => {
+                    let index = shard.iter().filter(|_| layout.has_index()).map(index_path);
+                    paths.extend(index.flatten());
+                    paths.extend(shard);
+                }
             }
         }
         for path in paths {

@@ -375,14 +375,15 @@ impl Address {
             Err(error) => error,
             connected => return connected,
         };
+        let is_tried = |address: &SocketAddr| tried.contains(address);
         let mut now = self.known();
-        if now == tried {
+        if now.iter().all(is_tried) {
             let found = self.resolver.resolve(AGAIN_LIMIT).await;
             now = found
                 .inspect_err(|error| tracing::debug!("{error}"))
                 .unwrap_or_default();
         }
-        if now.iter().all(|address| tried.contains(address)) {
+        if now.iter().all(is_tried) {
             return Err(error);
         }
         self.dial_each(&now, privileged).await
