@@ -143,17 +143,18 @@ async fn a_node_that_was_taken_out_is_not_believed() {
     let nodes = cluster();
     let spare = start_node();
     meet(&nodes[0], &spare);
+    let id: String = spare.ask(&["CLUSTER", "MYID"]);
+    let knows = |node: &Store| node.ask::<String>(&["CLUSTER", "NODES"]).contains(&id);
     let begun = Instant::now();
-    while spare.ask::<Vec<redis::Value>>(&["CLUSTER", "SLOTS"]).len() < 3 {
+    while spare.ask::<Vec<redis::Value>>(&["CLUSTER", "SLOTS"]).len() < 3 || !nodes.iter().all(knows) {
         assert!(
             begun.elapsed() < Duration::from_secs(20),
             "the spare node is told nothing"
         );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let tier = open(&spare.url(), "cluster = true").await;
+    let tier = open(&spare.url(), "cluster = true\nconnections = 1").await;
     let object = crate::put(&tier, "a", 6, 20 << 20).await;
-    let id: String = spare.ask(&["CLUSTER", "MYID"]);
     spare.ask::<()>(&["CLUSTER", "RESET", "HARD"]);
     for node in &nodes {
         node.ask::<()>(&["CLUSTER", "FORGET", &id]);
