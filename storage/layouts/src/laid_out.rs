@@ -6,6 +6,7 @@
 
 use crate::layout::Layout;
 use crate::manifest::{self, Manifest};
+use crate::rows;
 use crate::table::Table;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -190,8 +191,7 @@ impl Open {
     /// Drops the cached index of keys.
     async fn forget_index(&self, tier: &dyn Tier) {
         if let Ok(object) = tier.stat(&self.index).await {
-            let whole = 0..object.size;
-            tier.forget(&object, std::slice::from_ref(&whole)).await;
+            rows::forget(tier, &object).await;
         }
     }
 

@@ -1,6 +1,7 @@
 //! Description of the table in a folder.
 
 use crate::layout::Layout;
+use crate::rows;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tierlab_formats::table::{TableHeader, TableSchema};
@@ -46,8 +47,19 @@ impl Manifest {
         Self::read(tier, &object).await
     }
 
-    /// Reads and checks the version of a manifest that was looked up.
+    /// Reads and checks the version of a manifest that was looked up. A damaged copy around the tier is dropped, and the
+    /// manifest read from the tier itself.
     pub(crate) async fn read(tier: &dyn Tier, object: &Object) -> Result<Self, StorageError> {
+        match Self::read_once(tier, object).await {
+            Err(e) if e.kind() == ErrorKind::Corrupt => {
+                rows::forget(tier, object).await;
+                Self::read_once(tier, object).await
+            }
+            read => read,
+        }
+    }
+
+    async fn read_once(tier: &dyn Tier, object: &Object) -> Result<Self, StorageError> {
         let path = &object.path;
         let bad = |what: String| ErrorKind::Corrupt.error(path, what);
         let size = object.size;

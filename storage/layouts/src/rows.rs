@@ -57,6 +57,12 @@ impl<'a> Source<'a> {
     }
 }
 
+/// Drops cached bytes of an object around the tier.
+pub(crate) async fn forget(tier: &dyn Tier, object: &Object) {
+    let whole = 0..object.size;
+    tier.forget(object, std::slice::from_ref(&whole)).await;
+}
+
 pub(crate) fn corrupt(path: &ObjectPath, what: impl std::fmt::Display) -> StorageError {
     ErrorKind::Corrupt.error(path, what.to_string())
 }

@@ -96,12 +96,25 @@ impl Table {
 
     /// Drops cached shards of these entities, here and around the tier: the next look-up reads from the tier itself.
     pub(crate) async fn forget(&self, ids: &[i64]) {
-        let shards: BTreeSet<u64> = ids.iter().filter_map(|&id| self.manifest.shard_of(id)).collect();
-        let dropped = self.shards.lock().take(&shards);
-        for shard in dropped {
-            for object in std::iter::once(&shard.object).chain(&shard.beside) {
-                let whole = 0..object.size;
-                self.tier.forget(object, std::slice::from_ref(&whole)).await;
+        let mut paths = BTreeSet::new();
+        for &id in ids {
+            let Some(number) = self.manifest.shard_of(id) else {
+                continue;
+            };
+            self.shards.lock().remove(number);
+            let shard = self.manifest.shard(&self.folder, number);
+            match self.manifest.layout {
+                Layout::Files => paths.extend(shard.and_then(|folder| row_path(&folder, id))),
+                layout => {
+                    let index = shard.iter().filter(|_| layout.has_index()).map(index_path);
+                    paths.extend(index.flatten());
+                    paths.extend(shard);
+                }
+            }
+        }
+        for path in paths {
+            if let Ok(object) = self.tier.stat(&path).await {
+                rows::forget(&*self.tier, &object).await;
             }
         }
     }
@@ -233,7 +246,7 @@ impl Table {
 
     async fn file(&self, folder: u64, id: i64) -> Result<Rows, StorageError> {
         let folder = self.manifest.shard(&self.folder, folder)?;
-        let path = folder.join(&format!("{}.row", key(id)))?;
+        let path = row_path(&folder, id)?;
         let read = self.tier.read_whole(&path, self.header.stride.into()).await?;
         let began = Instant::now();
         let checked = self.header.check_row(id, &read.bytes);
@@ -286,11 +299,9 @@ impl Table {
         }
         let path = self.manifest.shard(&self.folder, number)?;
         let object = self.tier.stat(&path).await?;
-        let mut beside = None;
         let (places, mut cost) = match self.manifest.layout.coding() {
             Coding::Samples(framing) => {
-                let (side, index, cost) = self.index(number, &object).await?;
-                beside = Some(side);
+                let (index, cost) = self.index(number, &object).await?;
                 (Places::Index(framing, index), cost)
             }
             Coding::Parquet(_) => {
@@ -305,15 +316,15 @@ impl Table {
         };
         // Look-up of the shard.
         cost.read.requests += 1;
-        let shard = Arc::new(Shard { object, beside, places });
+        let shard = Arc::new(Shard { object, places });
         self.shards.lock().hold(number, &shard);
         Ok((shard, cost))
     }
 
     /// Reads the index beside a shard.
-    async fn index(&self, number: u64, object: &Object) -> Result<(Object, ShardIndex, Cost), StorageError> {
+    async fn index(&self, number: u64, object: &Object) -> Result<(ShardIndex, Cost), StorageError> {
         let path = &object.path;
-        let beside = ObjectPath::new(&format!("{path}.{}", index::EXTENSION))?;
+        let beside = index_path(path)?;
         let side = self.tier.stat(&beside).await?;
         if side.size > MAX_INDEX_BYTES {
             let what = format!("{} bytes, an index has {MAX_INDEX_BYTES} at most", side.size);
@@ -341,8 +352,18 @@ impl Table {
             read: read.cost,
             decode: began.elapsed(),
         };
-        Ok((side, index, cost))
+        Ok((index, cost))
     }
+}
+
+/// Path of an entity's row, in the folder of its shard.
+fn row_path(folder: &ObjectPath, id: i64) -> Result<ObjectPath, StorageError> {
+    folder.join(&format!("{}.row", key(id)))
+}
+
+/// Path of the index beside a shard.
+fn index_path(shard: &ObjectPath) -> Result<ObjectPath, StorageError> {
+    ObjectPath::new(&format!("{shard}.{}", index::EXTENSION))
 }
 
 /// A scan of a whole table, in order of id.
@@ -377,8 +398,6 @@ const KEY_BYTES: usize = 16;
 /// A shard as it was looked up.
 pub(crate) struct Shard {
     pub(crate) object: Object,
-    /// Index object, if the shard has one beside it.
-    pub(crate) beside: Option<Object>,
     pub(crate) places: Places,
 }
 
@@ -439,11 +458,6 @@ impl Held {
         }
     }
 
-    /// Takes these out.
-    pub(crate) fn take(&mut self, numbers: &BTreeSet<u64>) -> Vec<Arc<Shard>> {
-        numbers.iter().filter_map(|&number| self.remove(number)).collect()
-    }
-
     fn remove(&mut self, number: u64) -> Option<Arc<Shard>> {
         let (shard, _) = self.shards.remove(&number)?;
         self.bytes -= cost(&shard);
@@ -474,7 +488,6 @@ mod tests {
                 size: 1,
                 version: String::new(),
             },
-            beside: None,
             places: Places::Index(Framing::Tar, index),
         })
     }
@@ -494,6 +507,9 @@ mod tests {
         assert!(held.bytes <= MAX_HELD_BYTES && held.shards.len() == room);
         held.hold(0, &shard(1));
         assert!(held.bytes < MAX_HELD_BYTES - each / 2);
-        assert_eq!(held.take(&BTreeSet::from([0, 1, 2])).len(), 2);
+        assert_eq!(
+            [0, 1, 2].map(|number| held.remove(number).is_some()),
+            [true, false, true]
+        );
     }
 }

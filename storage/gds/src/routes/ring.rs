@@ -10,7 +10,13 @@ use crate::memory::Stream;
 use io_uring::{IoUring, opcode, types};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Maximum retries of a read that the kernel asks to repeat, before it counts as failed.
+const ATTEMPTS: u32 = 32;
+/// The pause when the kernel is short of memory, and the maximum number of pauses in a row.
+const SHORTAGE_PAUSE: Duration = Duration::from_millis(1);
+const SHORTAGE_PAUSES: u32 = 1000;
 
 /// The ring comes first: the kernel lets go of the buffers before they are unpinned.
 pub(super) struct Ring {
@@ -90,7 +96,8 @@ impl Ring {
                 piece.came += came;
                 piece.cut_short();
             }
-            Err(_) if matches!(-result, libc::EINTR | libc::EAGAIN) => {
+            // The kernel cancels reads when the thread that submitted them ends.
+            Err(_) if matches!(-result, libc::EINTR | libc::EAGAIN | libc::ECANCELED) && piece.retries < ATTEMPTS => {
                 piece.retries += 1;
                 return true;
             }
@@ -99,10 +106,29 @@ impl Ring {
         false
     }
 
+    /// Submits queued reads and sleeps until a completion. Too much in flight, or no memory for more, is a pause, after
+    /// which completions are taken first. Returns how many pauses there have been in a row, given those before.
+    fn enter(&self, pauses: u32) -> Result<u32, DeviceError> {
+        let Err(error) = self.ring.submit_and_wait(1) else {
+            return Ok(0);
+        };
+        match error.raw_os_error() {
+            Some(libc::EINTR) => Ok(pauses),
+            Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) if pauses < SHORTAGE_PAUSES => {
+                std::thread::sleep(SHORTAGE_PAUSE);
+                Ok(pauses + 1)
+            }
+            _ => Err(DeviceError::new(
+                DeviceErrorKind::Unavailable,
+                format!("io_uring: {error}"),
+            )),
+        }
+    }
+
     fn read_all(&mut self, pieces: &mut [&mut Piece], times: &mut PhaseTimes) -> Result<(), DeviceError> {
         let mut free: VecDeque<usize> = (0..self.slots.len()).collect();
         let mut reading: Vec<Option<usize>> = vec![None; self.slots.len()];
-        let (mut next, mut under_way) = (0, 0);
+        let (mut next, mut under_way, mut pauses) = (0, 0, 0);
         while next < pieces.len() || under_way > 0 {
             while next < pieces.len() {
                 let Some(slot) = free.pop_front() else { break };
@@ -114,11 +140,7 @@ impl Ring {
                 (next, under_way) = (next + 1, under_way + 1);
             }
             let began = Instant::now();
-            match self.ring.submit_and_wait(1) {
-                Ok(_) => {}
-                Err(e) if e.raw_os_error() == Some(libc::EINTR) => continue,
-                Err(e) => return Err(DeviceError::new(DeviceErrorKind::Unavailable, format!("io_uring: {e}"))),
-            }
+            pauses = self.enter(pauses)?;
             times.reading += began.elapsed();
             let done: Vec<(usize, i32)> = self
                 .ring
@@ -172,6 +194,49 @@ impl Drop for Ring {
         if self.broken.is_some() {
             // The kernel may still write to them.
             std::mem::forget(std::mem::take(&mut self.slots));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routes::landing::SourceFile;
+    use std::os::fd::{AsFd, BorrowedFd};
+
+    #[derive(Debug)]
+    struct Plain(std::fs::File);
+
+    impl SourceFile for Plain {
+        fn fd(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+
+        fn direct_align(&self) -> Option<u32> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_read_is_repeated_a_bounded_number_of_times() {
+        for (errno, retries) in [(libc::EAGAIN, ATTEMPTS), (libc::ECANCELED, ATTEMPTS), (libc::EIO, 0)] {
+            let mut piece = Piece {
+                file: Arc::new(Plain(std::fs::File::open("/dev/null").unwrap())),
+                offset: 0,
+                len: 4096,
+                wanted: 4096,
+                base: 0,
+                into: 0,
+                came: 0,
+                requests: 0,
+                retries: 0,
+                error: None,
+            };
+            while Ring::take(&mut piece, -errno) {
+                assert!(piece.retries <= ATTEMPTS);
+            }
+            assert!(piece.error.is_some());
+            assert_eq!(piece.retries, retries);
         }
     }
 }

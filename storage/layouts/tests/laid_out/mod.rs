@@ -1,11 +1,13 @@
 //! Tables of a layout, as files of the rows format.
 
 use super::{FIRST, Place, ROWS, keyed_table, path, table};
+use async_trait::async_trait;
+use std::collections::HashSet;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tierlab_formats::table::{KeyKind, TableHeader};
 use tierlab_layouts::{LaidOut, Layout};
-use tierlab_storage::{Body, ErrorKind, Tier};
+use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, ReadMany, StorageError, Tier, TierInfo};
 
 const FILE: &str = "t.rows";
 
@@ -228,6 +230,60 @@ async fn damage_is_told_and_gone_once_the_shard_is_right_again() {
         assert_eq!(told.kind(), ErrorKind::Corrupt, "{layout}: {told}");
         std::fs::write(&shard, right).unwrap();
         tier.read(&file, first_rows).await.unwrap();
+    }
+}
+
+/// Tier behind a copy of all its bytes, in which each object is damaged until it is forgotten whole.
+struct DamagedCopy {
+    inner: Arc<dyn Tier>,
+    forgotten: Mutex<HashSet<ObjectPath>>,
+}
+
+#[async_trait]
+impl Tier for DamagedCopy {
+    fn info(&self) -> TierInfo {
+        self.inner.info()
+    }
+
+    async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
+        self.inner.stat(path).await
+    }
+
+    async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+        let mut read = self.inner.read_many(object, ranges).await?;
+        if !self.forgotten.lock().unwrap().contains(&object.path) {
+            for part in &mut read.parts {
+                *part = part.iter().map(|byte| !byte).collect();
+            }
+        }
+        Ok(read)
+    }
+
+    async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {
+        if ranges == [0..object.size] {
+            self.forgotten.lock().unwrap().insert(object.path.clone());
+        }
+    }
+}
+
+#[tokio::test]
+async fn damaged_copies_are_forgotten_before_anything_was_read_well() {
+    let place = Place::new().await;
+    let whole = shown(&place);
+    for layout in FOLDERS {
+        laid_out(&place, layout).await;
+        let copy = DamagedCopy {
+            inner: Arc::clone(&place.tier),
+            forgotten: Mutex::default(),
+        };
+        let tier = LaidOut::new(Arc::new(copy), layout);
+        let file = tier.stat(&path(FILE)).await.unwrap();
+        let read = tier.read(&file, 0..file.size).await;
+        assert_eq!(
+            read.unwrap_or_else(|e| panic!("{layout}: {e}")).bytes,
+            whole,
+            "{layout}"
+        );
     }
 }
 

@@ -36,8 +36,6 @@ const MOUNT: Program = Program {
 #[derive(Debug, Clone)]
 pub(super) struct Server {
     url: NfsUrl,
-    /// Address with the configured port, or that of the portmapper.
-    host: SocketAddr,
     mount_port: Option<u16>,
     /// True if a portmapper gives the ports; such servers may trust privileged source ports only.
     pub(super) privileged: bool,
@@ -46,25 +44,14 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Resolves the host.
-    pub(super) async fn find(url: &NfsUrl, config: &NfsConfig, limit: Duration) -> Result<Self, StorageError> {
-        let about = url.to_string();
-        let unresolved =
-            |what: String| ErrorKind::Unavailable.error(&about, format!("cannot resolve `{}`: {what}", url.host));
-        let port = url.port.unwrap_or(PMAP_PORT);
-        let lookup = tokio::time::timeout(limit, tokio::net::lookup_host((url.host.as_str(), port))).await;
-        let mut found = lookup
-            .map_err(|_| unresolved("no answer in time".to_owned()))?
-            .map_err(|e| unresolved(e.to_string()))?;
-        let address = found.next().ok_or_else(|| unresolved("it has no address".to_owned()))?;
-        Ok(Self {
+    pub(super) fn new(url: &NfsUrl, config: &NfsConfig, limit: Duration) -> Self {
+        Self {
             url: url.clone(),
-            host: address,
             mount_port: config.mount_port.or(url.port),
             privileged: url.port.is_none(),
             credential: credential(config),
             limit,
-        })
+        }
     }
 
     /// Address for NFS calls.
@@ -73,17 +60,14 @@ impl Server {
     }
 
     async fn program(&self, program: Program, port: Option<u16>) -> Result<Address, StorageError> {
-        let mut address = self.host;
-        address.set_port(port.unwrap_or(PMAP_PORT));
-        if port.is_some() {
-            return Ok(address.into());
-        }
-        let portmapper = Portmapper {
-            address,
-            program,
-            about: self.url.to_string(),
+        let host = Host {
+            url: self.url.clone(),
+            port: port.unwrap_or(PMAP_PORT),
         };
-        Address::resolved(portmapper, self.limit).await
+        match port {
+            Some(_) => Address::resolved(host, self.limit).await,
+            None => Address::resolved(Portmapper { host, program }, self.limit).await,
+        }
     }
 
     fn mount_call(procedure: MOUNT_PROGRAM, arguments: Vec<u8>) -> Call {
@@ -156,22 +140,49 @@ pub(super) struct Program {
     pub(super) name: &'static str,
 }
 
+/// The host of a URL, at a port.
+#[derive(Debug, Clone)]
+pub(super) struct Host {
+    pub(super) url: NfsUrl,
+    pub(super) port: u16,
+}
+
+impl Resolve for Host {
+    /// Asks the system's resolver for all addresses of the name.
+    fn resolve(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<SocketAddr>, StorageError>> {
+        async move {
+            let name = &self.url.host;
+            let unresolved = |what: String| {
+                ErrorKind::Unavailable.error(self.url.to_string(), format!("cannot resolve `{name}`: {what}"))
+            };
+            let lookup = tokio::time::timeout(limit, tokio::net::lookup_host((name.as_str(), self.port))).await;
+            let found = lookup.map_err(|_| unresolved("no answer in time".to_owned()))?;
+            let found: Vec<_> = found.map_err(|e| unresolved(e.to_string()))?.collect();
+            match found.is_empty() {
+                true => Err(unresolved("it has no address".to_owned())),
+                false => Ok(found),
+            }
+        }
+        .boxed()
+    }
+}
+
 /// Portmapper and the program to look up.
 #[derive(Debug, Clone)]
 pub(super) struct Portmapper {
-    pub(super) address: SocketAddr,
+    pub(super) host: Host,
     pub(super) program: Program,
-    /// Object named in errors.
-    pub(super) about: String,
 }
 
 impl Resolve for Portmapper {
-    /// Asks the portmapper, over a pool, for the program's current address.
-    fn resolve(&self, limit: Duration) -> BoxFuture<'_, Result<SocketAddr, StorageError>> {
+    /// Asks the portmapper, over a pool, for the program's current port.
+    fn resolve(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<SocketAddr>, StorageError>> {
         async move {
             let Program { number, version, name } = self.program;
+            let about = self.host.url.to_string();
             let limits = Limits::few(limit, false);
-            let pool = Pool::new(self.address.into(), &opaque_auth::default(), &limits);
+            let address = Address::resolved(self.host.clone(), limit).await?;
+            let pool = Pool::new(address, &opaque_auth::default(), &limits);
             let wanted = mapping {
                 prog: number,
                 vers: version,
@@ -185,21 +196,21 @@ impl Resolve for Portmapper {
                 arguments: pack(&wanted),
                 data: Bytes::new(),
             };
-            let asked = pool.ask(&self.about, &call).await.map_err(|e| {
+            let asked = pool.ask(&about, &call).await.map_err(|e| {
                 let hint = "if the server has no portmapper, give its NFS port in the URL";
                 let detail = format!("portmapper: {}; {hint}", e.detail());
                 e.kind().error(e.object(), detail)
             })?;
+            let mut found = pool.address.known();
             let port = u32::unpack(&mut Cursor::new(asked.body.as_ref())).map_or(0, |(port, _)| port);
             let port = u16::try_from(port).ok().filter(|port| *port > 0).ok_or_else(|| {
                 let detail = format!(
                     "the portmapper at {} knows no {name} version {version} over TCP; is NFSv3 enabled?",
-                    self.address
+                    pool.address.get()
                 );
-                ErrorKind::Unavailable.error(&self.about, detail)
+                ErrorKind::Unavailable.error(&about, detail)
             })?;
-            let mut found = self.address;
-            found.set_port(port);
+            found.iter_mut().for_each(|address| address.set_port(port));
             Ok(found)
         }
         .boxed()
@@ -336,9 +347,11 @@ mod tests {
         let told = Arc::clone(&port);
         let (portmapper, _portmapper) = server(move || told.load(Ordering::Relaxed).into()).await;
         let portmapper = Portmapper {
-            address: portmapper,
+            host: Host {
+                url: NfsUrl::parse("nfs://127.0.0.1/export").unwrap(),
+                port: portmapper.port(),
+            },
             program: SOME,
-            about: "nfs://test/export".to_owned(),
         };
         let limit = Duration::from_secs(10);
         let unknown = Address::resolved(portmapper.clone(), limit).await.unwrap_err();
@@ -364,12 +377,33 @@ mod tests {
         }
     }
 
+    #[derive(Debug)]
+    struct Known(Vec<SocketAddr>);
+
+    impl Resolve for Known {
+        fn resolve(&self, _: Duration) -> BoxFuture<'_, Result<Vec<SocketAddr>, StorageError>> {
+            std::future::ready(Ok(self.0.clone())).boxed()
+        }
+    }
+
     #[tokio::test]
-    async fn a_given_port_stays() {
+    async fn a_name_is_dialled_at_all_its_addresses() {
+        let limit = Duration::from_secs(10);
         let (gone, task) = server(|| 1).await;
         task.abort();
         let _ = task.await;
-        assert_eq!(Address::from(gone).instead_of(gone).await, None);
+        let ((second, task), (third, _third)) = (server(|| 2).await, server(|| 3).await);
+        let address = Address::resolved(Known(vec![gone, second, third]), limit)
+            .await
+            .unwrap();
+        let pool = Pool::new(address, &opaque_auth::default(), &Limits::few(limit, false));
+        assert_eq!(call(&pool).await.unwrap(), 2);
+        assert_eq!(pool.address.get(), second, "the next connection begins there");
+        task.abort();
+        let _ = task.await;
+        assert_eq!(call(&pool).await.unwrap(), 3);
+        let nowhere = Address::resolved(Known(vec![gone]), limit).await.unwrap();
+        assert!(nowhere.dial(false).await.is_err());
     }
 }
 

@@ -66,7 +66,7 @@ impl Limits {
 /// Connections to one address.
 #[derive(Debug)]
 pub(super) struct Pool {
-    address: Address,
+    pub(super) address: Address,
     privileged: bool,
     head: Head,
     /// Time limit of a call.
@@ -284,14 +284,7 @@ impl Pool {
             if let Some(connection) = slot.usable() {
                 return Ok(connection);
             }
-            let address = self.address.get();
-            let stream = match dial(address, self.privileged).await {
-                Ok(stream) => stream,
-                Err(error) => match self.address.instead_of(address).await {
-                    Some(other) => dial(other, self.privileged).await?,
-                    None => return Err(error.into()),
-                },
-            };
+            let stream = self.address.dial(self.privileged).await?;
             let connection = Arc::new(Connection::start(stream, self.limit));
             *slot.connection.lock() = Some(Arc::clone(&connection));
             Ok(connection)
@@ -305,7 +298,7 @@ impl Pool {
 const PRIVILEGED_PORTS: std::ops::RangeInclusive<u16> = 600..=1023;
 
 /// Connects; from a privileged port when asked and allowed, as servers with the `secure` option want.
-pub(super) async fn dial(address: SocketAddr, privileged: bool) -> io::Result<TcpStream> {
+async fn dial(address: SocketAddr, privileged: bool) -> io::Result<TcpStream> {
     let from_privileged = match privileged {
         true => from_privileged_port(address).await?,
         false => None,
@@ -343,57 +336,79 @@ async fn from_privileged_port(address: SocketAddr) -> io::Result<Option<TcpStrea
 
 /// Time limit for resolving again: the program may be back at its old port before the resolver is.
 const AGAIN_LIMIT: Duration = Duration::from_secs(1);
+/// Time limit for a connection while there are other addresses to try.
+const DIAL_LIMIT: Duration = Duration::from_secs(1);
 
-/// Resolver of a program's current address.
+/// Resolver of a program's current addresses, at least one.
 pub(super) trait Resolve: fmt::Debug + Send + Sync {
-    fn resolve(&self, limit: Duration) -> BoxFuture<'_, Result<SocketAddr, StorageError>>;
+    fn resolve(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<SocketAddr>, StorageError>>;
 }
 
-/// An address that may change.
+/// Addresses of a program, which may change. The first is that of the last connection.
 #[derive(Debug)]
 pub(super) struct Address {
-    known: Mutex<SocketAddr>,
-    resolver: Option<Box<dyn Resolve>>,
-}
-
-impl From<SocketAddr> for Address {
-    fn from(fixed: SocketAddr) -> Self {
-        Self {
-            known: Mutex::new(fixed),
-            resolver: None,
-        }
-    }
+    known: Mutex<Vec<SocketAddr>>,
+    resolver: Box<dyn Resolve>,
 }
 
 impl Address {
     /// Asks a resolver, within a limit.
     pub(super) async fn resolved(resolver: impl Resolve + 'static, limit: Duration) -> Result<Self, StorageError> {
-        let known = resolver.resolve(limit).await?;
         Ok(Self {
-            known: Mutex::new(known),
-            resolver: Some(Box::new(resolver)),
+            known: Mutex::new(resolver.resolve(limit).await?),
+            resolver: Box::new(resolver),
         })
     }
 
-    pub(super) fn get(&self) -> SocketAddr {
-        *self.known.lock()
+    pub(super) fn known(&self) -> Vec<SocketAddr> {
+        self.known.lock().clone()
     }
 
-    /// Returns another address, if there is one, after `tried` did not answer.
-    pub(super) async fn instead_of(&self, tried: SocketAddr) -> Option<SocketAddr> {
-        let moved = |address: SocketAddr| (address != tried).then_some(address);
-        if let Some(address) = moved(self.get()) {
-            return Some(address);
+    pub(super) fn get(&self) -> SocketAddr {
+        self.known.lock()[0]
+    }
+
+    /// Connects to the first address that answers, after resolving again if none does.
+    pub(super) async fn dial(&self, privileged: bool) -> io::Result<TcpStream> {
+        let tried = self.known();
+        let error = match self.dial_each(&tried, privileged).await {
+            Err(error) => error,
+            connected => return connected,
+        };
+        let is_tried = |address: &SocketAddr| tried.contains(address);
+        let mut now = self.known();
+        if now.iter().all(is_tried) {
+            let found = self.resolver.resolve(AGAIN_LIMIT).await;
+            now = found
+                .inspect_err(|error| tracing::debug!("{error}"))
+                .unwrap_or_default();
         }
-        match self.resolver.as_ref()?.resolve(AGAIN_LIMIT).await {
-            Ok(address) => {
-                *self.known.lock() = address;
-                moved(address)
-            }
-            Err(error) => {
-                tracing::debug!("{error}");
-                None
+        if now.iter().all(is_tried) {
+            return Err(error);
+        }
+        self.dial_each(&now, privileged).await
+    }
+
+    async fn dial_each(&self, addresses: &[SocketAddr], privileged: bool) -> io::Result<TcpStream> {
+        let mut failed = io::Error::from(io::ErrorKind::AddrNotAvailable);
+        for (i, &address) in addresses.iter().enumerate() {
+            let dialled = match i + 1 == addresses.len() {
+                true => dial(address, privileged).await,
+                false => {
+                    let limited = tokio::time::timeout(DIAL_LIMIT, dial(address, privileged)).await;
+                    limited.unwrap_or_else(|late| Err(late.into()))
+                }
+            };
+            match dialled {
+                Ok(stream) => {
+                    let mut known = addresses.to_vec();
+                    known.swap(0, i);
+                    *self.known.lock() = known;
+                    return Ok(stream);
+                }
+                Err(error) => failed = error,
             }
         }
+        Err(failed)
     }
 }

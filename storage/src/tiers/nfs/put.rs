@@ -1,14 +1,16 @@
 //! Writes: to a temporary name, made durable, then renamed into place.
 //!
-//! In: a path and a body. Out: the object. WRITEs are unstable and parallel, and one COMMIT covers them. If the server
-//! restarted in between, which its verifier shows, everything is written again.
+//! In: a path and a body. Out: the object. WRITEs are unstable and parallel, and a COMMIT covers each window of them. If
+//! the server restarted within a window, which its verifier shows, everything is written again.
 
 use super::client::Fault;
 use super::tree::{PARTIAL, Tree, describe};
+use crate::ranges;
 use crate::tiers::source::Source;
 use crate::{Body, ErrorKind, Object, ObjectPath, ReadCost, StorageError};
 use futures::{StreamExt, TryStreamExt, stream};
 use nfs3_types::nfs3::{fattr3, nfs_fh3, nfsstat3, nfstime3, sattr3, set_mtime, writeverf3};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,6 +19,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const ATTEMPTS: u32 = 3;
 /// WRITEs in flight per connection: each holds its bytes in memory.
 const WRITES_PER_CONNECTION: usize = 4;
+/// Bytes per COMMIT, which the server brings to its disk within the limit of a call.
+const COMMIT_BYTES: u64 = 64 << 20;
 /// The last modification time handed out, in nanoseconds since 1970.
 static CLOCK: AtomicU64 = AtomicU64::new(0);
 
@@ -71,10 +75,12 @@ async fn attempt(tree: &Arc<Tree>, path: &ObjectPath, about: &str, source: &Sour
         name: Some(temporary.clone()),
     };
     let file = client.create(&directory, &temporary).await?;
-    let written = write(tree, about, &file, source).await?;
-    let committed = client.commit(&file).await?;
-    if written.is_some_and(|written| written != committed) {
-        return Ok(None);
+    for window in ranges::pieces(&(0..source.size), COMMIT_BYTES) {
+        let written = write(tree, about, &file, source, window).await?;
+        let committed = client.commit(&file).await?;
+        if written.is_some_and(|written| written != committed) {
+            return Ok(None);
+        }
     }
     let mtime = nfstime3 {
         seconds: u32::try_from(stamp / 1_000_000_000).unwrap_or(u32::MAX),
@@ -108,12 +114,17 @@ async fn attempt(tree: &Arc<Tree>, path: &ObjectPath, about: &str, source: &Sour
     Ok(Some(object))
 }
 
-/// Writes everything and returns the verifier. If the WRITEs' verifiers differ, returns a verifier that matches no
+/// Writes a window and returns the verifier. If the WRITEs' verifiers differ, returns a verifier that matches no
 /// COMMIT.
-async fn write(tree: &Tree, about: &str, file: &nfs_fh3, source: &Source) -> Result<Option<writeverf3>, Fault> {
-    let step = u64::from(tree.write_bytes);
-    let pieces = (0..source.size.div_ceil(step)).map(|i| i * step);
-    let writes = stream::iter(pieces.map(|at| write_piece(tree, about, file, source, at)));
+async fn write(
+    tree: &Tree,
+    about: &str,
+    file: &nfs_fh3,
+    source: &Source,
+    window: Range<u64>,
+) -> Result<Option<writeverf3>, Fault> {
+    let pieces = ranges::pieces(&window, tree.write_bytes.into());
+    let writes = stream::iter(pieces.map(|piece| write_piece(tree, about, file, source, piece)));
     let verifiers: Vec<writeverf3> = writes
         .buffer_unordered(tree.connections.saturating_mul(WRITES_PER_CONNECTION))
         .try_concat()
@@ -129,16 +140,16 @@ async fn write_piece(
     about: &str,
     file: &nfs_fh3,
     source: &Source,
-    at: u64,
+    piece: Range<u64>,
 ) -> Result<Vec<writeverf3>, Fault> {
-    let bytes = source.piece(at, u64::from(tree.write_bytes)).await?;
+    let bytes = source.piece(piece.start, piece.end - piece.start).await?;
     let mut verifiers = Vec::new();
     let mut cost = ReadCost::default();
     let mut done = 0;
     while done < bytes.len() {
         let (count, verifier) = tree
             .client(about, &mut cost)
-            .write(file, at + done as u64, bytes.slice(done..))
+            .write(file, piece.start + done as u64, bytes.slice(done..))
             .await?;
         if count == 0 || count as usize > bytes.len() - done {
             let detail = format!("the server answers WRITE with {count} bytes taken");

@@ -102,7 +102,7 @@ impl Tree {
     /// Finds the server, mounts the export and requests its limits.
     pub(super) async fn mount(url: NfsUrl, config: &NfsConfig) -> Result<Self, StorageError> {
         let limit = Duration::from_millis(config.timeout_ms.max(1));
-        let server = Server::find(&url, config, limit).await?;
+        let server = Server::new(&url, config, limit);
         let connections = usize::try_from(config.connections).unwrap_or(usize::MAX);
         let address = server.nfs().await?;
         let root = server.mount().await?;

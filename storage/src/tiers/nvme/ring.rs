@@ -162,9 +162,9 @@ impl Ring {
         unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }.try_clone_to_owned()
     }
 
-    /// Submits queued reads without waiting for them. If the kernel is short of memory and reads are in flight, the
-    /// next completion submits them.
-    pub(super) fn submit(&mut self, in_flight: bool) -> io::Result<()> {
+    /// Submits queued reads without waiting for them. If the kernel is short of memory and has some of the `in_flight`
+    /// reads already, the next completion submits the others.
+    pub(super) fn submit(&mut self, in_flight: usize) -> io::Result<()> {
         let mut pauses = 0;
         while !self.ring.submission().is_empty() {
             let short = match self.ring.submit() {
@@ -176,7 +176,8 @@ impl Ring {
                 },
             };
             if short {
-                if in_flight {
+                // Those still queued are no reason for a completion.
+                if in_flight > self.ring.submission().len() {
                     return Ok(());
                 }
                 if pauses == SHORTAGE_PAUSES {
@@ -242,4 +243,45 @@ fn entry(read: &Entry<'_>, place: Option<u32>) -> io_uring::squeue::Entry {
         (None, false) => Read::new(fd, into, len).offset(offset).build(),
     };
     entry.user_data(read.mark)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lets each io_uring_enter of this thread fail with EAGAIN from now on.
+    fn starve_this_thread() {
+        let step = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
+        let (load, equal, answer) = (0x20, 0x15, 0x06);
+        let mut steps = [
+            step(load, 0, 0, 0),
+            step(equal, libc::SYS_io_uring_enter as u32, 0, 1),
+            step(answer, libc::SECCOMP_RET_ERRNO | libc::EAGAIN as u32, 0, 0),
+            step(answer, libc::SECCOMP_RET_ALLOW, 0, 0),
+        ];
+        let program = libc::sock_fprog {
+            len: steps.len() as u16,
+            filter: steps.as_mut_ptr(),
+        };
+        // SAFETY: the program outlives the calls, which copy it; both are about this thread alone.
+        let refused = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+                | libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program)
+        };
+        assert_eq!(refused, 0);
+    }
+
+    #[test]
+    fn reads_that_are_only_queued_are_not_waited_for() {
+        let starved = std::thread::spawn(|| {
+            let signals = Arc::new(Signals::new().unwrap());
+            let mut ring = Ring::new(signals, 8, None, Driver::Runtime).unwrap();
+            ring.arm_wake();
+            starve_this_thread();
+            // One of the kernel's, whose completion submits the queue; and then none.
+            ring.submit(2).unwrap();
+            ring.submit(1).unwrap_err()
+        });
+        assert_eq!(starved.join().unwrap().raw_os_error(), Some(libc::ENOMEM));
+    }
 }

@@ -35,7 +35,7 @@ pub(crate) struct Root {
 pub(crate) struct FileId {
     inode: u64,
     pub(crate) size: u64,
-    modified_ns: i128,
+    pub(crate) modified_ns: i128,
     changed_ns: i128,
 }
 

@@ -20,27 +20,31 @@ const COPY_BYTES: usize = 1 << 20;
 const NAME_ATTEMPTS: u32 = 100;
 /// Flags that open a folder for reading.
 const FOLDER: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY);
+/// Folder of the file system itself at the top of a mount, which only the superuser reads.
+const LOST_AND_FOUND: &str = "lost+found";
 static SERIAL: AtomicU64 = AtomicU64::new(0);
 
-/// Lists the regular files at and below `prefix`, in order of path. Links to files inside the root are listed; links to
-/// folders are not followed. Names that are not valid object paths are left out with a warning.
+/// Lists the regular files at and below `prefix`, in order of path, as [`walk`] finds them.
 pub(crate) fn list(root: &Root, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
     let mut found = Listing::of(prefix.map_or(".", ObjectPath::as_str));
-    match prefix {
-        None => walk(root, None, &mut found)?,
-        Some(path) => match root.stat(path) {
-            Ok(stat) if stat.is_file => found.push(stat.id.describe(path))?,
-            Ok(stat) if stat.is_dir => walk(root, Some(path), &mut found)?,
-            Ok(_) => {}
-            Err(e) if e.kind() == ErrorKind::NotFound => {}
-            Err(e) => return Err(e),
-        },
+    let mut push = |path: ObjectPath, id: FileId| found.push(id.describe(&path));
+    match prefix.map(|path| (path, root.stat(path))) {
+        Some((path, Ok(stat))) if stat.is_file => push(path.clone(), stat.id)?,
+        Some((_, Ok(stat))) if !stat.is_dir => {}
+        Some((_, Err(e))) if e.kind() == ErrorKind::NotFound => {}
+        Some((_, Err(e))) => return Err(e),
+        None | Some((_, Ok(_))) => walk(root, prefix, &mut push)?,
     }
     Ok(found.end())
 }
 
-/// Lists a folder. The length limit of paths bounds the depth.
-fn walk(root: &Root, folder: Option<&ObjectPath>, found: &mut Listing) -> Result<(), StorageError> {
+/// Visits the regular files below a folder. Links to files inside the root are visited, links to folders are not
+/// entered, and names that are no object path are left out with a warning. The length limit of paths bounds the depth.
+pub(crate) fn walk(
+    root: &Root,
+    folder: Option<&ObjectPath>,
+    visit: &mut dyn FnMut(ObjectPath, FileId) -> Result<(), StorageError>,
+) -> Result<(), StorageError> {
     let name = folder.map_or(".", ObjectPath::as_str);
     let failed = |e: &io::Error| root.explain(name, e);
     let fd = match root.open_raw(name, OFlag::O_PATH | OFlag::O_DIRECTORY) {
@@ -50,7 +54,10 @@ fn walk(root: &Root, folder: Option<&ObjectPath>, found: &mut Listing) -> Result
         Err(e) => return Err(failed(&e)),
     };
     // Listed through the descriptor, so that the listed folder is the opened one.
-    let entries = std::fs::read_dir(format!("/proc/self/fd/{}", fd.as_raw_fd())).map_err(|e| failed(&e))?;
+    let entries = match std::fs::read_dir(format!("/proc/self/fd/{}", fd.as_raw_fd())) {
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied && name == LOST_AND_FOUND => return Ok(()),
+        entries => entries.map_err(|e| failed(&e))?,
+    };
     for entry in entries {
         let entry = entry.map_err(|e| failed(&e))?;
         let kind = entry.file_type().map_err(|e| failed(&e))?;
@@ -67,11 +74,11 @@ fn walk(root: &Root, folder: Option<&ObjectPath>, found: &mut Listing) -> Result
             continue;
         }
         if kind.is_dir() {
-            walk(root, Some(&path), found)?;
+            walk(root, Some(&path), visit)?;
             continue;
         }
         match root.stat_file(&path) {
-            Ok(id) => found.push(id.describe(&path))?,
+            Ok(id) => visit(path, id)?,
             Err(e) if e.kind() == ErrorKind::NotFound => {}
             Err(e) if kind.is_symlink() => tracing::warn!(%path, error = %e, "skipped in listing"),
             Err(e) => return Err(e),

@@ -109,7 +109,7 @@ impl Worker {
         if self.signals.has_closed() {
             self.ring.release_closed_files();
         }
-        self.ring.submit(self.in_flight > 0)
+        self.ring.submit(self.in_flight)
     }
 
     /// Waits until no reads are in flight. Reads not yet submitted are not started.

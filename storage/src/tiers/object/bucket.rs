@@ -150,6 +150,13 @@ impl Bucket {
             _ if of_machine.iter().any(|at| text.contains(at)) => {
                 (ErrorKind::Denied, self.place.service.credentials().to_owned())
             }
+            _ if matches!(error, object_store::Error::InvalidPath { .. }) => (
+                ErrorKind::Invalid,
+                format!(
+                    "cannot be listed: {}; rename the key, or set a prefix without it",
+                    text.escape_debug()
+                ),
+            ),
             None if text.contains("invalid peer certificate") => {
                 let hint = "unknown certificate authority; set `ca_file` to its certificate";
                 (ErrorKind::Unavailable, format!("{hint}: {}", without_body(&text)))

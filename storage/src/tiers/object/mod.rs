@@ -81,6 +81,8 @@ impl BucketTier {
             Err(e) if e.kind() == ErrorKind::Denied && e.detail().contains("the server says AccessDenied") => {
                 notes.push("the bucket cannot be listed".to_owned());
             }
+            // The bucket answers, with a key that a listing fails at.
+            Err(e) if e.kind() == ErrorKind::Invalid => notes.push(e.detail().to_owned()),
             Err(e) => return Err(e),
         }
         let concurrency = usize::try_from(config.concurrency)

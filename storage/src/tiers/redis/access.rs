@@ -4,7 +4,7 @@
 use super::RedisConfig;
 use crate::tiers::check_not_zero;
 use crate::{ErrorKind, StorageError};
-use redis::{ProtocolVersion, RedisConnectionInfo};
+use redis::Cmd;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use std::path::Path;
@@ -56,7 +56,7 @@ impl RedisConfig {
     }
 
     /// User and password for each connection.
-    pub(super) fn login(&self) -> Result<RedisConnectionInfo, StorageError> {
+    pub(super) fn login(&self) -> Result<Option<Cmd>, StorageError> {
         let password = match (&self.password_env, &self.password_file) {
             (Some(_), Some(_)) => return Err(self.invalid("set either `password_env` or `password_file`, not both")),
             (Some(name), None) => Some(std::env::var(name).map_err(|_| {
@@ -70,16 +70,11 @@ impl RedisConfig {
             }
             (None, None) => None,
         };
-        let mut login = RedisConnectionInfo::default()
-            .set_protocol(ProtocolVersion::RESP2)
-            .set_skip_set_lib_name();
-        if let Some(username) = &self.username {
-            login = login.set_username(username);
-        }
-        if let Some(password) = password {
-            login = login.set_password(password.trim_end_matches(['\r', '\n']));
-        }
-        Ok(login)
+        Ok(password.map(|password| {
+            let mut login = redis::cmd("AUTH");
+            login.arg(&self.username).arg(password.trim_end_matches(['\r', '\n']));
+            login
+        }))
     }
 
     /// TLS connector that trusts `ca_file`, or the system's roots.
@@ -159,7 +154,8 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "hunter2\n").unwrap();
         let from_file = format!("url = \"redis://h:1\"\npassword_file = \"{}\"", file.path().display());
-        assert_eq!(config(&from_file).login().unwrap().password(), Some("hunter2"));
+        let login = config(&from_file).login().unwrap().unwrap();
+        assert_eq!(login.get_packed_command(), b"*2\r\n$4\r\nAUTH\r\n$7\r\nhunter2\r\n");
         for text in [
             "username = \"u\"",
             "password_env = \"TIERLAB_NOT_SET\"",

@@ -13,7 +13,9 @@ use crate::unreported::{PendingCost, UnreportedCost};
 use crate::{ErrorKind, ReadCost, StorageError};
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisError, ServerError, Value};
+use redis::{
+    AsyncConnectionConfig, Cmd, Pipeline, ProtocolVersion, RedisConnectionInfo, RedisError, ServerError, Value,
+};
 use rustls_pki_types::ServerName;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -28,8 +30,10 @@ use tokio_rustls::TlsConnector;
 
 /// Slots of a cluster, by its specification.
 const SLOTS: u16 = 16_384;
-/// Bytes of a reply beside those of its values: lengths, or the text of an error.
-const REPLY_BYTES: u64 = 256;
+/// Bytes of a reply beside those of its values: lengths, or the text of an error, which may name a user or a script.
+const REPLY_BYTES: u64 = 2 << 10;
+/// Text of the error with which a server refuses a connection too many.
+const FULL: &str = "max number of clients";
 /// Maximum bytes of the replies with which a connection begins.
 const SETUP_BYTES: u64 = 64 << 10;
 /// Maximum bytes of a cluster's description.
@@ -56,7 +60,8 @@ pub(super) struct Link {
     /// Host and port, as of all nodes.
     seed: String,
     tls: Option<TlsConnector>,
-    login: RedisConnectionInfo,
+    /// The command with which a connection begins, if there is a password.
+    login: Option<Cmd>,
     slots: Arc<Semaphore>,
     owners: Mutex<Arc<Owners>>,
     nodes: Mutex<HashMap<String, Arc<[Place]>>>,
@@ -90,9 +95,8 @@ struct Call<'a> {
     commands: &'a [Command],
     retries: Retries,
     first_sent: Option<Instant>,
-    /// Indices of the commands without a reply.
-    missing: Vec<usize>,
-    replies: Vec<Value>,
+    /// Reply of each command; `None` while it is missing.
+    replies: Vec<Option<Value>>,
 }
 
 impl Link {
@@ -154,12 +158,11 @@ impl Link {
             commands,
             retries: Retries::new(BACKOFF, Instant::now(), limit, self.config.retries),
             first_sent: None,
-            missing: (0..commands.len()).collect(),
-            replies: vec![Value::Nil; commands.len()],
+            replies: vec![None; commands.len()],
         };
         loop {
             let failure = match self.round(&mut call, cost).await {
-                Ok(()) => return Ok(call.replies),
+                Ok(()) => return Ok(call.replies.into_iter().flatten().collect()),
                 Err(failure) if !failure.kind().is_transient() => return Err(failure),
                 Err(failure) => failure,
             };
@@ -177,38 +180,43 @@ impl Link {
         }
     }
 
-    /// Sends the missing commands once, and takes those off that were answered.
+    /// Sends the missing commands once, and notes their replies. Commands about keys that are moving go on at once to the
+    /// node that has them already, which `ASK` names.
     async fn round(self: &Arc<Self>, call: &mut Call<'_>, cost: &mut PendingCost<'_>) -> Result<(), StorageError> {
-        let mut sent = Vec::new();
-        for (address, members) in self.requests(call)? {
-            let asked = self.send(call, address.clone(), &members, cost).await?;
-            sent.push((address, members, asked));
-        }
-        call.missing.clear();
+        let mut requests = self.requests(call)?;
         let mut failure: Option<StorageError> = None;
-        // A failure that does not pass goes before the others.
-        let mut fails = |error| match &failure {
-            Some(first) if !first.kind().is_transient() => {}
-            _ => failure = Some(error),
-        };
-        for (address, members, asked) in sent {
-            let broken = |e: JoinError| ErrorKind::Unavailable.error(call.object, e.to_string());
-            match asked.await.map_err(broken).flatten() {
-                Ok(values) => {
-                    for (i, value) in members.into_iter().zip(values) {
-                        if let Value::ServerError(error) = value {
-                            call.missing.push(i);
-                            fails(self.refused(call.object, &address, &error));
-                        } else {
-                            call.replies[i] = value;
-                        }
+        for is_asking in [false, true] {
+            let mut sent = Vec::new();
+            for (address, members) in std::mem::take(&mut requests) {
+                let asked = self.send(call, address.clone(), (&members, is_asking), cost).await?;
+                sent.push((address, members, asked));
+            }
+            // A failure that does not pass goes before the others.
+            let mut fails = |error| match &failure {
+                Some(first) if !first.kind().is_transient() => {}
+                _ => failure = Some(error),
+            };
+            let mut moving: HashMap<String, Vec<usize>> = HashMap::new();
+            for (address, members, asked) in sent {
+                let broken = |e: JoinError| ErrorKind::Unavailable.error(call.object, e.to_string());
+                let values = match asked.await.map_err(broken).flatten() {
+                    Ok(values) => values,
+                    Err(error) => {
+                        fails(error);
+                        continue;
+                    }
+                };
+                for (i, value) in members.into_iter().zip(values) {
+                    match value {
+                        Value::ServerError(error) => match self.moving_to(&address, &error).filter(|_| !is_asking) {
+                            Some(next) => moving.entry(next).or_default().push(i),
+                            None => fails(self.refused(call.object, &address, &error)),
+                        },
+                        value => call.replies[i] = Some(value),
                     }
                 }
-                Err(error) => {
-                    call.missing.extend(members);
-                    fails(error);
-                }
             }
+            requests = moving.into_iter().collect();
         }
         cost.add(&ReadCost {
             device: call.first_sent.map_or(Duration::ZERO, |first| first.elapsed()),
@@ -217,12 +225,20 @@ impl Link {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Sends commands to a node, once there is a slot.
+    /// Address of the node that has a command's keys already, if that is why `asked` refused it.
+    fn moving_to(&self, asked: &str, error: &ServerError) -> Option<String> {
+        let names = self.config.cluster && error.code() == "ASK";
+        let (_, node) = error.details().filter(|_| names)?.rsplit_once(' ')?;
+        let (host, port) = node.rsplit_once(':')?;
+        Some(address_of(host, port.parse().ok()?, asked))
+    }
+
+    /// Sends commands to a node, once there is a slot; each behind `ASKING` if the node is to answer for moving keys.
     async fn send(
         self: &Arc<Self>,
         call: &mut Call<'_>,
         address: String,
-        members: &[usize],
+        (members, is_asking): (&[usize], bool),
         cost: &mut PendingCost<'_>,
     ) -> Result<JoinHandle<Result<Vec<Value>, StorageError>>, StorageError> {
         let (left, queued) = (call.retries.left(), Instant::now());
@@ -238,6 +254,9 @@ impl Link {
         let queue = queued.elapsed();
         let (mut pipeline, mut most, mut bytes) = (Pipeline::new(), 0, 0);
         for command in members.iter().map(|&i| &call.commands[i]) {
+            if is_asking {
+                pipeline.cmd("ASKING");
+            }
             pipeline.add_command(command.cmd.clone());
             most += command.brings + REPLY_BYTES;
             bytes += command.sends + command.brings;
@@ -255,7 +274,9 @@ impl Link {
         // On a task of its own, which outlives a caller that goes away: the reply comes in any case.
         Ok(tokio::spawn(async move {
             let _slot = slot;
-            link.ask(&object, &address, &pipeline, most, limit).await
+            let values = link.ask(&object, &address, &pipeline, most, limit).await?;
+            let asking = usize::from(is_asking);
+            Ok(values.into_iter().skip(asking).step_by(1 + asking).collect())
         }))
     }
 
@@ -265,8 +286,12 @@ impl Link {
         let mut requests: Vec<(String, Vec<usize>)> = Vec::new();
         // The last request to each node, and its bytes.
         let mut open: HashMap<&str, (usize, u64)> = HashMap::new();
-        for &i in &call.missing {
-            let command = &call.commands[i];
+        let missing = call
+            .commands
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| call.replies[*i].is_none());
+        for (i, command) in missing {
             let at = owners.partition_point(|(_, last, _)| *last < command.slot);
             let Some((_, _, address)) = owners.get(at).filter(|(first, ..)| *first <= command.slot) else {
                 let what = format!("{}: no node of the cluster serves slot {}", self.url(), command.slot);
@@ -305,14 +330,14 @@ impl Link {
             let asked = self.ask(object, &address, &pipeline, CLUSTER_BYTES, limit);
             let error = match asked.await.map(|mut values| values.pop()) {
                 Ok(Some(Value::ServerError(error))) => self.refused(object, &address, &error),
-                Ok(reply) => match owners(&reply.unwrap_or(Value::Nil), host(&address)) {
+                Ok(reply) => match owners(&reply.unwrap_or(Value::Nil), &address) {
                     Some(owners) => {
                         let is_known = |at: &str| at == self.seed || owners.iter().any(|(_, _, owner)| owner == at);
                         self.nodes.lock().retain(|address, _| is_known(address));
                         *self.owners.lock() = Arc::new(owners);
                         return Ok(());
                     }
-                    None => self.failed(object, &address, None, "the reply to CLUSTER SLOTS is none"),
+                    None => self.failed(object, &address, None, "the reply to CLUSTER SLOTS leaves out slots"),
                 },
                 Err(error) => error,
             };
@@ -337,23 +362,30 @@ impl Link {
             let mut inner = connection.inner.clone();
             let values = inner.send_packed_commands(commands, 0, commands.len()).await;
             let values = values.map_err(|error| connection.allowance.overrun().map_or(error, Into::into))?;
-            let passes = |error: &ServerError| self.refused(object, address, error).kind().is_transient();
-            let passing = |value: &Value| matches!(value, Value::ServerError(error) if passes(error));
+            let spoils = |error: &ServerError| {
+                let is_moving = matches!(error.code(), "MOVED" | "ASK" | "TRYAGAIN");
+                !is_moving && self.refused(object, address, error).kind().is_transient()
+            };
             // A node that was replaced, say, is another one when its name is looked up again.
-            if !values.iter().any(passing) {
+            if !values
+                .iter()
+                .any(|value| matches!(value, Value::ServerError(error) if spoils(error)))
+            {
                 expected.arrived();
             }
             Ok(values)
         };
         match tokio::time::timeout(limit, asked).await {
             Ok(asked) => asked.map_err(|error: RedisError| {
-                // A server's text about a login is left out: it may hold the password.
-                let code = match error.kind() {
-                    redis::ErrorKind::AuthenticationFailed => Some("WRONGPASS"),
-                    _ => error.code(),
-                };
+                // A code is of a refused login. Its text is left out: it may hold the password.
                 let text = with_causes(error.to_string(), &error);
-                self.failed(object, address, code, if code.is_some() { "" } else { &text })
+                match error.code() {
+                    Some(code) if !text.contains(FULL) => {
+                        let code = if code == "ERR" { "WRONGPASS" } else { code };
+                        self.failed(object, address, Some(code), "")
+                    }
+                    code => self.failed(object, address, code, &text),
+                }
             }),
             Err(_) => {
                 let what = format!("{address} did not answer within {} ms", limit.as_millis());
@@ -400,12 +432,19 @@ impl Link {
             .set_response_timeout(None)
             .set_connection_timeout(None);
         let stream = tokio::io::join(reader, writer);
-        let (inner, driver) = MultiplexedConnection::new_with_config(&self.login, stream, config).await?;
+        let plain = RedisConnectionInfo::default()
+            .set_protocol(ProtocolVersion::RESP2)
+            .set_skip_set_lib_name();
+        let (mut inner, driver) = MultiplexedConnection::new_with_config(&plain, stream, config).await?;
+        let driver = tokio::spawn(driver);
+        if let Some(login) = &self.login {
+            inner.send_packed_command(login).await?.extract_error()?;
+        }
         expected.arrived();
         Ok(Connection {
             inner,
             allowance,
-            driver: tokio::spawn(driver),
+            driver,
         })
     }
 
@@ -428,6 +467,10 @@ impl Link {
             Some("ERR") if said.contains("cluster support disabled") => {
                 (ErrorKind::Invalid, "the server is no cluster; leave out `cluster`")
             }
+            Some("ERR") if said.contains(FULL) => (
+                ErrorKind::Unavailable,
+                "the store has too many clients; raise `maxclients` or lower `connections`",
+            ),
             Some("ERR") => (ErrorKind::Unsupported, "the store does not run a command of this tier"),
             Some("WRONGTYPE") => (
                 ErrorKind::Invalid,
@@ -467,7 +510,8 @@ fn host(address: &str) -> &str {
     address.rsplit_once(':').map_or(address, |(host, _)| host)
 }
 
-/// Reads a reply to `CLUSTER SLOTS`, in which a node without a name is the one that was asked.
+/// Reads a reply to `CLUSTER SLOTS`, in which a node without a name is the one that was asked; `None` if it leaves out a
+/// slot, like that of a node that was taken out of its cluster.
 fn owners(reply: &Value, asked: &str) -> Option<Owners> {
     let Value::Array(ranges) = reply else { return None };
     let slot = |value: &Value| match value {
@@ -485,17 +529,23 @@ fn owners(reply: &Value, asked: &str) -> Option<Owners> {
             [Value::Nil, Value::Int(port), ..] => (String::new(), *port),
             _ => return None,
         };
-        let host = match &*host {
-            "" | "?" => asked.to_owned(),
-            // An address of IPv6.
-            host if host.contains(':') => format!("[{host}]"),
-            host => host.to_owned(),
-        };
-        let port = u16::try_from(port).ok()?;
-        owners.push((slot(first)?, slot(last)?, format!("{host}:{port}")));
+        let node = address_of(&host, u16::try_from(port).ok()?, asked);
+        owners.push((slot(first)?, slot(last)?, node));
     }
     owners.sort_unstable_by_key(|(first, ..)| *first);
-    Some(owners)
+    let next = |next, (first, last, _): &(u16, u16, String)| (*first == next).then_some(last + 1);
+    let covered = owners.iter().try_fold(0, next);
+    (covered == Some(SLOTS)).then_some(owners)
+}
+
+/// Address of a node that the node `asked` names.
+fn address_of(named: &str, port: u16, asked: &str) -> String {
+    match named {
+        "" | "?" => format!("{}:{port}", host(asked)),
+        // An address of IPv6.
+        named if named.contains(':') => format!("[{named}]:{port}"),
+        named => format!("{named}:{port}"),
+    }
 }
 
 /// CRC-16/XMODEM, which a cluster places keys by.
@@ -524,7 +574,7 @@ mod tests {
         let node = |host: Value| Value::Array(vec![host, Value::Int(6379), bulk("id")]);
         let range = |first, last, host| Value::Array(vec![Value::Int(first), Value::Int(last), node(host)]);
         let reply = Value::Array(vec![range(8_000, 16_383, bulk("b")), range(0, 7_999, Value::Nil)]);
-        let found = owners(&reply, "asked").unwrap();
+        let found = owners(&reply, "asked:1").unwrap();
         let found: Vec<_> = found
             .iter()
             .map(|(first, last, at)| (*first, *last, at.clone()))
@@ -540,8 +590,11 @@ mod tests {
             Value::Nil,
             Value::Array(vec![Value::Int(1)]),
             Value::Array(vec![range(0, 70_000, Value::Nil)]),
+            Value::Array(vec![]),
+            Value::Array(vec![range(0, 16_382, Value::Nil)]),
+            Value::Array(vec![range(0, 7_000, Value::Nil), range(7_002, 16_383, Value::Nil)]),
         ] {
-            assert_eq!(owners(&other, "asked"), None);
+            assert_eq!(owners(&other, "asked:1"), None);
         }
     }
 }

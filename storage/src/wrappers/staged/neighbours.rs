@@ -34,6 +34,8 @@ const CLAIMED_VERSIONS: u64 = 1 << 40;
 /// Wait between two checks of a claim.
 const FIRST_WAIT: Duration = Duration::from_millis(1);
 const LONGEST_WAIT: Duration = Duration::from_millis(20);
+/// Wait after which a claim is given up: a process that is stopped holds its claims and fetches nothing.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Maximum number of known damaged blocks; beyond it neighbours are not asked.
 const MOST_DISTRUSTED: usize = 4096;
 
@@ -185,14 +187,15 @@ impl Neighbours {
         Ok(())
     }
 
-    /// Waits until no other process fetches any of these blocks, which are in order. On file systems without such
-    /// locks, blocks are not claimed.
+    /// Waits until no other process fetches any of these blocks, which are in order, but no longer than [`PATIENCE`]. On
+    /// file systems without such locks, blocks are not claimed.
     pub(super) async fn claim(&self, header: &Header, blocks: &[u64]) -> Claim {
         let mut claim = Claim {
             file: self.claims.clone(),
             held: Vec::new(),
         };
         let bytes = blocks.iter().map(|block| byte_of(header, *block));
+        let mut waited = Duration::ZERO;
         // In the order of the file, so that no two wait for each other.
         for run in ranges::merged(bytes.map(|at| at..at + 1).collect()) {
             let mut wait = FIRST_WAIT;
@@ -202,8 +205,9 @@ impl Neighbours {
                         claim.held.push(run);
                         break;
                     }
-                    Err(Errno::EAGAIN | Errno::EACCES) => {
+                    Err(Errno::EAGAIN | Errno::EACCES) if waited < PATIENCE => {
                         tokio::time::sleep(wait).await;
+                        waited += wait;
                         wait = (2 * wait).min(LONGEST_WAIT);
                     }
                     Err(error) => {

@@ -162,3 +162,41 @@ async fn a_page_of_a_directory_without_names_or_an_end_hides_no_files() {
         "{error}"
     );
 }
+
+/// A COMMIT must end within the limit of a call, so it covers a bounded window; a restart shows in any of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_put_is_committed_in_windows() {
+    let root = tempfile::tempdir().unwrap();
+    let (_origin, address) = served(root.path(), "127.0.0.1:0");
+    let calls = Arc::new(Mutex::new(Vec::<bool>::new()));
+    let seen = Arc::clone(&calls);
+    let address = proxy(address, move |procedure| {
+        let mut seen = seen.lock().unwrap();
+        let is_commit = procedure == NFS_PROGRAM::NFSPROC3_COMMIT as u32;
+        if is_commit || procedure == NFS_PROGRAM::NFSPROC3_WRITE as u32 {
+            seen.push(is_commit);
+        }
+        match is_commit && seen.iter().filter(|commit| **commit).count() == 2 {
+            // The verifier is the end of the result.
+            true => Verdict::Edit(Arc::new(|result: &mut [u8]| *result.last_mut().unwrap() ^= 1)),
+            false => Verdict::Pass,
+        }
+    })
+    .await;
+    let tier = open(&url(address), "timeout_ms = 20000").await;
+    let size = 150 << 20;
+    let object = tier
+        .put(&path("o"), bytes::Bytes::from(vec![7; size]).into())
+        .await
+        .unwrap();
+    assert_eq!(object.size, size as u64);
+    assert!(
+        std::fs::read(root.path().join("o"))
+            .unwrap()
+            .iter()
+            .all(|byte| *byte == 7)
+    );
+    let calls = calls.lock().unwrap();
+    let windows: Vec<usize> = calls.split(|commit| *commit).map(<[bool]>::len).collect();
+    assert_eq!(windows, [64, 64, 64, 64, 22, 0], "WRITEs of 1 MiB before each COMMIT");
+}

@@ -5,25 +5,33 @@ use std::time::{Duration, Instant};
 use tierlab_storage::ErrorKind;
 use tierlab_storage::content::content;
 
+/// A node of its own.
+fn start_node() -> Store {
+    let bus = free_port().to_string();
+    Store::start(&[
+        "--cluster-enabled",
+        "yes",
+        "--cluster-port",
+        &bus,
+        "--cluster-node-timeout",
+        "2000",
+    ])
+}
+
+/// Makes two nodes known to each other.
+fn meet(node: &Store, other: &Store) {
+    let bus: Vec<(String, String)> = other.ask(&["CONFIG", "GET", "cluster-port"]);
+    node.ask::<()>(&["CLUSTER", "MEET", "127.0.0.1", &other.port.to_string(), &bus[0].1]);
+}
+
 /// Three nodes, each with a third of the slots.
 fn cluster() -> [Store; 3] {
-    let nodes = [0, 1, 2].map(|_| {
-        let bus = free_port().to_string();
-        Store::start(&[
-            "--cluster-enabled",
-            "yes",
-            "--cluster-port",
-            &bus,
-            "--cluster-node-timeout",
-            "2000",
-        ])
-    });
+    let nodes = [0, 1, 2].map(|_| start_node());
     for (node, slots) in nodes.iter().zip([["0", "5460"], ["5461", "10922"], ["10923", "16383"]]) {
         node.ask::<()>(&["CLUSTER", "ADDSLOTSRANGE", slots[0], slots[1]]);
     }
     for other in &nodes[1..] {
-        let bus: Vec<(String, String)> = nodes_config(other);
-        nodes[0].ask::<()>(&["CLUSTER", "MEET", "127.0.0.1", &other.port.to_string(), &bus[0].1]);
+        meet(&nodes[0], other);
     }
     let begun = Instant::now();
     while !nodes
@@ -37,10 +45,6 @@ fn cluster() -> [Store; 3] {
         std::thread::sleep(Duration::from_millis(50));
     }
     nodes
-}
-
-fn nodes_config(node: &Store) -> Vec<(String, String)> {
-    node.ask(&["CONFIG", "GET", "cluster-port"])
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -102,4 +106,65 @@ async fn a_slot_that_moved_is_found_again() {
         retries += read.cost.retries;
     }
     assert!((1..10).contains(&retries), "{retries}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_of_a_slot_that_is_moving_are_read_from_both_nodes() {
+    let nodes = cluster();
+    let tier = open(&nodes[0].url(), "cluster = true\nconnections = 1\nretries = 0").await;
+    let object = crate::put(&tier, "a", 5, 20 << 20).await;
+    let keys: Vec<String> = nodes[0].ask(&["KEYS", "tierlab:*"]);
+    let slot = nodes[0].ask::<u64>(&["CLUSTER", "KEYSLOT", &keys[0]]).to_string();
+    let ids = [0, 1].map(|i| nodes[i].ask::<String>(&["CLUSTER", "MYID"]));
+    nodes[1].ask::<()>(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &ids[0]]);
+    nodes[0].ask::<()>(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &ids[1]]);
+    let port = nodes[1].port.to_string();
+    for key in nodes[0].ask::<Vec<String>>(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]) {
+        nodes[0].ask::<String>(&["MIGRATE", "127.0.0.1", &port, &key, "0", "5000"]);
+    }
+    let connections = || {
+        let stats: String = nodes[0].ask(&["INFO", "stats"]);
+        let line = stats
+            .lines()
+            .find_map(|line| line.strip_prefix("total_connections_received:"));
+        line.unwrap().parse::<u64>().unwrap()
+    };
+    let before = connections();
+    for _ in 0..3 {
+        let read = tier.read(&object, 0..object.size).await.unwrap();
+        assert_eq!(read.bytes, content(5, 0..object.size));
+        assert_eq!(read.cost.retries, 0);
+    }
+    assert_eq!(connections(), before + 1, "that of the question alone");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_was_taken_out_is_not_believed() {
+    let nodes = cluster();
+    let spare = start_node();
+    meet(&nodes[0], &spare);
+    let id: String = spare.ask(&["CLUSTER", "MYID"]);
+    let knows = |node: &Store| node.ask::<String>(&["CLUSTER", "NODES"]).contains(&id);
+    let begun = Instant::now();
+    while spare.ask::<Vec<redis::Value>>(&["CLUSTER", "SLOTS"]).len() < 3 || !nodes.iter().all(knows) {
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "the spare node is told nothing"
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let tier = open(&spare.url(), "cluster = true\nconnections = 1").await;
+    let object = crate::put(&tier, "a", 6, 20 << 20).await;
+    spare.ask::<()>(&["CLUSTER", "RESET", "HARD"]);
+    for node in &nodes {
+        node.ask::<()>(&["CLUSTER", "FORGET", &id]);
+        node.ask::<u64>(&["CLIENT", "KILL", "TYPE", "normal"]);
+    }
+    let read = tier.read(&object, 0..object.size).await.unwrap();
+    assert_eq!(read.bytes, content(6, 0..object.size));
+    let error = try_open(&spare.url(), "cluster = true").await.err().unwrap();
+    assert!(
+        error.kind() == ErrorKind::Unavailable && error.detail().contains("leaves out slots"),
+        "{error}"
+    );
 }

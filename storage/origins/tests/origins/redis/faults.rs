@@ -106,3 +106,21 @@ async fn a_reply_longer_than_its_chunk_is_corrupt() {
     let other = crate::put(&tier, "b", 1, 5000).await;
     assert_eq!(tier.read(&other, 0..5000).await.unwrap().bytes.len(), 5000);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_with_too_many_clients_is_asked_again() {
+    let url = hostile(b"-ERR max number of clients reached\r\n", false).await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, "hunter2").unwrap();
+    for password in [
+        String::new(),
+        format!("password_file = \"{}\"\n", file.path().display()),
+    ] {
+        let error = try_open(&url, &format!("{password}retries = 1")).await.err().unwrap();
+        assert!(
+            error.kind() == ErrorKind::Unavailable && error.detail().contains("`maxclients`"),
+            "{error}"
+        );
+        assert!(error.detail().contains("given up after 2"), "{error}");
+    }
+}

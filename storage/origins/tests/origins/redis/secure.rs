@@ -83,3 +83,30 @@ async fn users_have_the_keys_that_they_may_read() {
         );
     }
 }
+
+/// The text of a refusal is longer than most, and comes once for each chunk.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_refusal_is_no_damage() {
+    let store = Store::start(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    let (file, user) = (folder.path().join("password"), "u".repeat(300));
+    std::fs::write(&file, SECRET).unwrap();
+    store.ask::<()>(&[
+        "ACL",
+        "SETUSER",
+        &user,
+        "on",
+        &format!(">{SECRET}"),
+        "~*",
+        "+@all",
+        "-set",
+    ]);
+    let more = format!("username = \"{user}\"\npassword_file = \"{}\"", file.display());
+    let tier = open(&store.url(), &more).await;
+    let body = bytes::Bytes::from(vec![7; 4 << 20]);
+    let refused = tier.put(&crate::path("a"), body.into()).await.unwrap_err();
+    assert!(
+        refused.kind() == ErrorKind::Denied && refused.detail().contains("NOPERM"),
+        "{refused}"
+    );
+}

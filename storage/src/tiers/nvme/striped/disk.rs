@@ -7,13 +7,16 @@
 //! ```
 //! Each set of parts has its own name (128 random bits) and is never written again. A put writes the parts, makes them
 //! durable, and then renames the manifest into place. Before the rename readers see the old object, after it the new
-//! object, even if the machine stops in between. The next start removes parts that no manifest names.
+//! object, even if the machine stops in between. The next start removes sets that no manifest names. A set is such a
+//! set only if its part 0 is in root 0, which would hold its manifest too: a root that is missing, not mounted or in
+//! another place of the list has no part 0, so nothing is removed.
 
 use super::super::root::{FileId, Root};
 use super::super::store;
 use super::layout::Layout;
 use crate::tiers::source::Source;
 use crate::{Body, ErrorKind, Object, ObjectPath, StorageError};
+use bytes::Bytes;
 use nix::fcntl::OFlag;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -22,9 +25,8 @@ use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The folder of the parts, in each root. Objects cannot be named so.
 pub(super) const FOLDER: &str = ".tierlab-stripes";
@@ -102,8 +104,8 @@ pub(super) fn look_up(roots: &[Arc<Root>], path: &ObjectPath) -> Result<Striped,
     }
 }
 
-fn read_manifest(roots: &[Arc<Root>], path: &ObjectPath) -> Result<(FileId, Manifest), StorageError> {
-    let root = &roots[0];
+/// Identity and first bytes of the file that may be a manifest.
+fn read_start(root: &Root, path: &ObjectPath) -> Result<(FileId, Vec<u8>), StorageError> {
     let failed = |e: &io::Error| root.explain(path.as_str(), e);
     // Asked first, because opening a pipe would wait for its writer.
     root.stat_file(path)?;
@@ -112,6 +114,12 @@ fn read_manifest(roots: &[Arc<Root>], path: &ObjectPath) -> Result<(FileId, Mani
     let mut text = Vec::new();
     let read = File::from(fd).take(LONGEST_MANIFEST).read_to_end(&mut text);
     read.map_err(|e| failed(&e))?;
+    Ok((id, text))
+}
+
+fn read_manifest(roots: &[Arc<Root>], path: &ObjectPath) -> Result<(FileId, Manifest), StorageError> {
+    let root = &roots[0];
+    let (id, text) = read_start(root, path)?;
     let corrupt = |why: &str| {
         let detail = format!(
             "is no manifest of a striped object in {}: {why}",
@@ -193,6 +201,8 @@ pub(super) fn put(
 
 /// All parts at once: each root has a device of its own.
 fn write_parts(roots: &[Arc<Root>], source: &Source, layout: Layout, set: &str) -> Result<(), StorageError> {
+    // There from the beginning, so that a sweep finds what a crash leaves.
+    store::put(&roots[0], &part_path(set, 0)?, &Body::Bytes(Bytes::new()))?;
     std::thread::scope(|scope| {
         let write = |part: usize| {
             let mut reader = PartReader {
@@ -228,14 +238,16 @@ pub(super) fn delete(roots: &[Arc<Root>], path: &ObjectPath, lock: &Mutex<()>) -
     Ok(())
 }
 
-/// No manifest names these parts any more, so a part that cannot be removed now only wastes space until the next start.
+/// No manifest names these parts any more, so parts that cannot be removed now only waste space until the next start.
+/// Part 0 goes last: without it no sweep would find the others.
 fn remove_set(roots: &[Arc<Root>], set: &str) {
-    for (part, root) in roots.iter().enumerate() {
+    for (part, root) in roots.iter().enumerate().rev() {
         let removed = part_path(set, part).and_then(|path| store::delete(root, &path));
         if let Err(error) = removed
             && error.kind() != ErrorKind::NotFound
         {
-            tracing::warn!(%error, "a part of a striped object that is gone could not be removed");
+            tracing::warn!(%error, "parts of a striped object that is gone could not be removed");
+            return;
         }
     }
 }
@@ -256,38 +268,47 @@ pub(super) fn list(roots: &[Arc<Root>], prefix: Option<&ObjectPath>) -> Result<V
     Ok(found)
 }
 
-/// Removes parts that no manifest names and that are too old to belong to a put in progress.
+/// Removes sets that no manifest names and that are too old to belong to a put in progress; none if any file that may be
+/// a manifest cannot be read.
 pub(super) fn sweep(roots: &[Arc<Root>]) -> Result<(), StorageError> {
-    let folder = ObjectPath::new(FOLDER)?;
-    let mut parts = Vec::new();
-    for root in roots {
-        let found = store::list(root, Some(&folder))?;
-        parts.extend(found.into_iter().map(|part| (root.clone(), part.path)));
-    }
-    // Listed after the parts: a set that is placed in between is named by the time it is asked for.
-    let mut named = HashSet::new();
-    for file in store::list(&roots[0], None)? {
-        if check_path(&file.path).is_ok()
-            && let Ok((_, manifest)) = read_manifest(roots, &file.path)
+    let root = &roots[0];
+    let mut abandoned = HashSet::new();
+    store::walk(root, Some(&ObjectPath::new(FOLDER)?), &mut |path, id| {
+        let name = path.as_str().trim_start_matches(FOLDER).trim_start_matches('/');
+        if let Some(set) = name.strip_suffix(".0")
+            && is_abandoned(id)
         {
-            named.insert(manifest.set);
+            abandoned.insert(set.to_owned());
         }
-    }
-    for (root, path) in parts {
-        let set = path.as_str().trim_start_matches(FOLDER).trim_start_matches('/');
-        let set = set.split('.').next().unwrap_or_default();
-        if !named.contains(set) && is_abandoned(&root.location.join(path.as_str())) {
-            tracing::info!(part = %path, root = %root.location.display(), "removing what a put left behind");
-            store::delete(&root, &path)?;
+        Ok(())
+    })?;
+    // Read after the parts: a set that is placed in between is named by the time it is asked for.
+    store::walk(root, None, &mut |path, _| {
+        if check_path(&path).is_err() {
+            return Ok(());
         }
+        match read_start(root, &path) {
+            Ok((_, text)) => {
+                // In whatever version of the format: its parts are in use.
+                let manifest: Option<serde_json::Value> = serde_json::from_slice(&text).ok();
+                let set = manifest.as_ref().and_then(|manifest| manifest.get("set")?.as_str());
+                set.map(|set| abandoned.remove(set));
+                Ok(())
+            }
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(e),
+        }
+    })?;
+    for set in abandoned {
+        tracing::info!(set, root = %root.location.display(), "removing what a put left behind");
+        remove_set(roots, &set);
     }
     Ok(())
 }
 
-fn is_abandoned(file: &PathBuf) -> bool {
-    let modified = std::fs::symlink_metadata(file).and_then(|of| of.modified());
-    let age = modified.map(|modified| SystemTime::now().duration_since(modified).unwrap_or_default());
-    age.is_ok_and(|age| age > ABANDONED_AFTER)
+fn is_abandoned(part: FileId) -> bool {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.as_nanos().cast_signed() - part.modified_ns > ABANDONED_AFTER.as_nanos().cast_signed()
 }
 
 /// Reads the stripes of a part in order.

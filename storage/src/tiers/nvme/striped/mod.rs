@@ -55,7 +55,9 @@ impl StripedTier {
                 return Err(ErrorKind::Invalid.error("roots", format!("names {} twice", root.location.display())));
             }
         }
-        disk::sweep(&roots)?;
+        if let Err(error) = disk::sweep(&roots) {
+            tracing::warn!(%error, "parts that crashed puts left are not removed at this start");
+        }
         Ok(Self {
             tiers,
             roots,

@@ -1,6 +1,8 @@
 use super::*;
 use crate::conformance::Suite;
 use crate::content::content;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -154,6 +156,18 @@ async fn a_part_that_is_touched_is_noticed() {
     assert_eq!(tier.read(&object, 0..50_000).await.unwrap().bytes, body);
 }
 
+/// Makes the parts of all sets look a day old.
+fn age_parts(roots: &[PathBuf]) {
+    let day_old = std::time::SystemTime::now() - std::time::Duration::from_secs(25 * 3600);
+    for part in roots
+        .iter()
+        .flat_map(|root| std::fs::read_dir(root.join(disk::FOLDER)).unwrap())
+    {
+        let part = std::fs::File::options().write(true).open(part.unwrap().path()).unwrap();
+        part.set_modified(day_old).unwrap();
+    }
+}
+
 /// A put that stops before its manifest is in place leaves parts that no manifest names.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_crashed_put_left_is_removed_once_it_is_old() {
@@ -162,33 +176,93 @@ async fn what_a_crashed_put_left_is_removed_once_it_is_old() {
     let body = content(7, 0..30_000);
     tier.put(&path("x"), Bytes::from(body.clone()).into()).await.unwrap();
     drop(tier);
-    let day_old = std::time::SystemTime::now() - std::time::Duration::from_secs(25 * 3600);
-    for (i, root) in roots.iter().enumerate() {
-        for (name, old) in [
-            ("0123456789abcdef0123456789abcdef", true),
-            ("fedcba9876543210fedcba9876543210", false),
-        ] {
-            let file = std::fs::File::create(root.join(disk::FOLDER).join(format!("{name}.{i}"))).unwrap();
-            if old {
-                file.set_modified(day_old).unwrap();
-            }
-        }
-        // The live part may be as old as it likes.
-        for part in std::fs::read_dir(root.join(disk::FOLDER)).unwrap() {
-            let part = part.unwrap();
-            if part.metadata().unwrap().len() > 0 {
-                std::fs::File::options()
-                    .write(true)
-                    .open(part.path())
-                    .unwrap()
-                    .set_modified(day_old)
-                    .unwrap();
-            }
-        }
-    }
+    let leave = |name: &str, i: usize| {
+        std::fs::write(roots[i].join(disk::FOLDER).join(format!("{name}.{i}")), "").unwrap();
+    };
+    leave("0123456789abcdef0123456789abcdef", 0);
+    leave("0123456789abcdef0123456789abcdef", 1);
+    // The live parts may be as old as they like.
+    age_parts(&roots);
+    leave("fedcba9876543210fedcba9876543210", 0);
     let tier = open(&roots, STRIPE).await.unwrap();
     let left: Vec<_> = roots.iter().map(|root| parts_in(root)).collect();
-    assert_eq!(left, [2, 2], "the live one, and the young one");
+    assert_eq!(left, [2, 1], "the live set, and the young one");
     let object = tier.stat(&path("x")).await.unwrap();
     assert_eq!(tier.read(&object, 0..30_000).await.unwrap().bytes, body);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wrong_roots_remove_no_parts() {
+    let (_above, roots) = folders(4);
+    let (used, empty) = roots.split_at(3);
+    let tier = open(used, STRIPE).await.unwrap();
+    let body = content(8, 0..70_000);
+    tier.put(&path("a/x"), Bytes::from(body.clone()).into()).await.unwrap();
+    drop(tier);
+    age_parts(used);
+    for wrong in [
+        [1_usize, 0, 2].as_slice(),
+        &[0, 1],
+        &[1, 2],
+        &[2],
+        &[0, 1, 2, 3],
+        &[3, 1, 2],
+    ] {
+        let wrong: Vec<_> = wrong.iter().map(|i| roots[*i].clone()).collect();
+        let tier = open(&wrong, STRIPE).await.unwrap();
+        tier.stat(&path("a/x")).await.unwrap_err();
+        drop(tier);
+        assert!(used.iter().all(|root| parts_in(root) == 1), "{wrong:?}");
+    }
+    // Written to meanwhile: its parts 0 are its own.
+    let wrong = [empty[0].clone(), used[1].clone()];
+    let tier = open(&wrong, STRIPE).await.unwrap();
+    tier.put(&path("a/x"), Bytes::from(body.clone()).into()).await.unwrap();
+    drop(tier);
+    age_parts(&wrong);
+    open(&wrong, STRIPE).await.unwrap();
+    // Of a later version, with more keys.
+    let manifest = used[0].join("a/x");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    std::fs::write(&manifest, text.replacen('{', "{\"more\":1,", 1)).unwrap();
+    open(used, STRIPE).await.unwrap();
+    std::fs::write(&manifest, text).unwrap();
+    let tier = open(used, STRIPE).await.unwrap();
+    let object = tier.stat(&path("a/x")).await.unwrap();
+    assert_eq!(tier.read(&object, 0..70_000).await.unwrap().bytes, body);
+}
+
+/// Folders that only the superuser reads: that of the file system hides no objects, and any other might hide a manifest.
+#[test]
+fn unreadable_folders_stop_neither_a_listing_nor_a_start() {
+    let (_above, roots) = folders(1);
+    for folder in ["lost+found", "a", disk::FOLDER] {
+        std::fs::create_dir(roots[0].join(folder)).unwrap();
+    }
+    std::fs::write(roots[0].join("a/x"), "x").unwrap();
+    let set = roots[0].join(disk::FOLDER).join("0123456789abcdef0123456789abcdef.0");
+    std::fs::write(&set, "").unwrap();
+    age_parts(&roots);
+    std::fs::set_permissions(roots[0].join("lost+found"), Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(roots[0].join(disk::FOLDER), Permissions::from_mode(0o777)).unwrap();
+    let root = [Arc::new(Root::open(&roots[0]).unwrap())];
+    let as_user = |work: fn(&[Arc<Root>]) -> Result<usize, StorageError>| {
+        let root = root.clone();
+        let user = std::thread::spawn(move || {
+            // SAFETY: a plain call; it takes the superuser's access to files from this thread alone.
+            unsafe { libc::setfsuid(65_534) };
+            work(&root)
+        });
+        user.join().unwrap()
+    };
+    let list = |roots: &[Arc<Root>]| super::super::store::list(&roots[0], None).map(|found| found.len());
+    let sweep = |roots: &[Arc<Root>]| disk::sweep(roots).map(|()| 0);
+    assert_eq!(as_user(list).unwrap(), 2, "the object and the part");
+    as_user(sweep).unwrap();
+    assert!(!set.exists());
+    std::fs::write(&set, "").unwrap();
+    age_parts(&roots);
+    std::fs::set_permissions(roots[0].join("a"), Permissions::from_mode(0)).unwrap();
+    assert_eq!(as_user(sweep).unwrap_err().kind(), ErrorKind::Denied);
+    assert!(set.exists());
 }

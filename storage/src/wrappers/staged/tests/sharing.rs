@@ -190,3 +190,23 @@ async fn a_process_alone_and_one_that_shares_keep_apart() {
     let refused = again.err().unwrap().to_string();
     assert!(refused.contains("staged.shared"), "{refused}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_is_stopped_holds_nobody_up() {
+    let root = tempfile::tempdir().unwrap();
+    let origin = Origin::new(&[("model", 1, 8 * BLOCK)]);
+    let model = origin.get("model");
+    let (stopped, other) = (shared(&origin, root.path()).await, shared(&origin, root.path()).await);
+    let claim = |of: &Staged| {
+        let (neighbours, header) = (of.stage.neighbours.clone().unwrap(), of.stage.header(&model));
+        async move { neighbours.claim(&header, &[1, 3]).await }
+    };
+    let held = claim(&stopped).await;
+    let given_up = tokio::time::timeout(Duration::from_secs(60), claim(&other)).await;
+    drop(given_up.unwrap());
+    let read = other.read(&model, whole(&model)).await.unwrap();
+    assert_eq!(read.bytes, content(1, whole(&model)));
+    other.settle().await;
+    assert_eq!(other.counts().staged, 8);
+    drop(held);
+}
