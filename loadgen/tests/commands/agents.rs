@@ -102,10 +102,20 @@ fn two_agents_share_the_requests_of_a_recording() {
             .replace("[[load]]\nmode = \"realtime\"\nrates = [300]\n", "")
     ));
     // A request each 20 ms: 60 in the warm-up of 0.2 s and the step of a second.
-    let lines = (0..80).map(|number| format!("{{\"timestamp\": {}, \"path\": \"/{number}\"}}\n", f64::from(number) * 0.02));
+    let lines = (0..80).map(|number| {
+        format!(
+            "{{\"timestamp\": {}, \"path\": \"/{number}\"}}\n",
+            f64::from(number) * 0.02
+        )
+    });
     std::fs::write(place.path("r.jsonl"), lines.collect::<String>()).unwrap();
     let agents = [Agent::start(&[]), Agent::start(&[])];
-    let ended = run(sweep(&place, &server.url, "two", &[&agents[0].address, &agents[1].address]));
+    let ended = run(sweep(
+        &place,
+        &server.url,
+        "two",
+        &[&agents[0].address, &agents[1].address],
+    ));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let repeat = &load(&place, "two").points[0].repeats[0];
     assert_eq!((repeat.scheduled, repeat.completed, repeat.errors.len()), (50, 50, 0));

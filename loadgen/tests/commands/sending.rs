@@ -187,7 +187,14 @@ fn requests_go_over_http2_where_the_plan_says_so() {
     let file = |name: &str| folder.path().join(name).display().to_string();
     let [ca, cert, key] = ["ca.pem", "client.pem", "client.key"].map(file);
     let flags = [
-        "--host-header", "models.internal", "--ca", &ca, "--cert", &cert, "--key", &key,
+        "--host-header",
+        "models.internal",
+        "--ca",
+        &ca,
+        "--cert",
+        &cert,
+        "--key",
+        &key,
     ];
     for (scheme, tls, flags) in [("http", None, &[][..]), ("https", Some(Arc::new(tls)), &flags)] {
         let over_http2 = Arc::new(AtomicUsize::new(0));
