@@ -15,7 +15,6 @@ pub fn disturbance(machine: &MachineUse, limits: &Limits, server_is_known: bool)
     if machine.samples < LEAST_LOOKS {
         return None;
     }
-    let mb_per_s = |bytes: f64| format!("{:.0} MB/s", bytes / 1e6);
     let foreign_cpu_share = server_is_known.then_some(machine.foreign_cpu_share);
     let mut found = cpu_disturbances(foreign_cpu_share, Some(machine.steal_share), limits);
     let (disk, network) = (machine.foreign_disk_bytes_per_s, machine.foreign_network_bytes_per_s);
@@ -29,14 +28,11 @@ pub fn disturbance(machine: &MachineUse, limits: &Limits, server_is_known: bool)
         let Some(value) = value.filter(|value| server_is_known && *value > limit) else {
             continue;
         };
-        let words = |value| {
-            if what.ends_with("traffic") {
-                mb_per_s(value)
-            } else {
-                percent(value)
-            }
+        let (value, limit) = match what.ends_with("traffic") {
+            true => apart(value / 1e6, limit / 1e6, "MB/s"),
+            false => apart(100.0 * value, 100.0 * limit, "%"),
         };
-        found.push(format!("foreign {what} was {} (limit {})", words(value), words(limit)));
+        found.push(format!("foreign {what} was {value} (limit {limit})"));
     }
     (!found.is_empty()).then(|| found.join(", "))
 }
@@ -46,10 +42,7 @@ pub fn disturbance(machine: &MachineUse, limits: &Limits, server_is_known: bool)
 pub fn cpu_disturbances(foreign_share: Option<f64>, steal_share: Option<f64>, limits: &Limits) -> Vec<String> {
     let over = |share: Option<f64>, limit: f64, what: &str, whose: &str| {
         let share = share.filter(|share| limit < 1.0 && *share > limit)?;
-        let (limit, mut said) = (percent(limit), percent(share));
-        if said == limit {
-            said = format!("{:.1} %", 100.0 * share);
-        }
+        let (said, limit) = apart(100.0 * share, 100.0 * limit, "%");
         Some(format!("{what} {said} of the CPUs{whose} (limit {limit})"))
     };
     let foreign = over(foreign_share, limits.foreign_cpu_share, "foreign processes used", "");
@@ -62,8 +55,15 @@ pub fn cpu_disturbances(foreign_share: Option<f64>, steal_share: Option<f64>, li
     foreign.into_iter().chain(stolen).collect()
 }
 
-fn percent(share: f64) -> String {
-    format!("{:.0} %", 100.0 * share)
+/// Two different numbers with their unit, in as few decimals as tell them apart.
+fn apart(value: f64, limit: f64, unit: &str) -> (String, String) {
+    let said = |decimals: i32| {
+        let scale = 10_f64.powi(decimals);
+        [value, limit].map(|number| format!("{} {unit}", (number * scale).round() / scale))
+    };
+    let is_apart = |[value, limit]: &[String; 2]| value != limit;
+    let [value, limit] = (0..9).map(said).find(is_apart).unwrap_or_else(|| said(9));
+    (value, limit)
 }
 
 #[cfg(test)]
@@ -111,6 +111,21 @@ mod tests {
              foreign I/O pressure was 34 % (limit 20 %), foreign memory pressure was 12 % (limit 10 %)"
         );
         assert_eq!(found(busy, &limits, false), None, "it may be the server");
+        let close = |machine: &mut MachineUse| {
+            machine.foreign_disk_bytes_per_s = Some(300.0);
+            machine.foreign_io_pressure = Some(0.0504);
+            machine.foreign_cpu_share = 0.1004;
+        };
+        let strict = Limits {
+            foreign_disk_bytes_per_s: 0.0,
+            foreign_io_pressure: 0.05,
+            ..Limits::default()
+        };
+        assert_eq!(
+            found(close, &strict, true).unwrap(),
+            "foreign processes used 10.04 % of the CPUs (limit 10 %), foreign disk traffic was 0.0003 MB/s (limit 0 MB/s), \
+             foreign I/O pressure was 5.04 % (limit 5 %)"
+        );
         let idle = |machine: &mut MachineUse| {
             machine.foreign_disk_bytes_per_s = Some(5e6);
             machine.foreign_io_pressure = Some(0.08);

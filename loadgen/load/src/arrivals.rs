@@ -44,6 +44,8 @@ pub struct Trace {
     pub file: PathBuf,
     /// Seconds from the first request, ascending; at least two, and not all equal.
     pub at_s: Vec<f64>,
+    /// Number of recorded requests to other servers, which are left out.
+    pub of_others: usize,
 }
 
 /// Rate over the window; the load's rate is its mean. The warm-up runs at the mean throughout.
@@ -79,6 +81,19 @@ impl Arrivals {
     #[must_use]
     pub const fn is_replay(&self) -> bool {
         matches!(self.process, Process::Trace { speed: Some(_), .. })
+    }
+
+    /// Sentence about recorded requests that are left out, if there are any.
+    #[must_use]
+    pub fn left_out(&self) -> Option<String> {
+        let Process::Trace { trace, .. } = &self.process else {
+            return None;
+        };
+        let (file, all) = (trace.file.display(), trace.at_s.len() + trace.of_others);
+        let of_others = Some(trace.of_others).filter(|number| *number > 0)?;
+        Some(format!(
+            "{file}: {of_others} of its {all} requests were left out, since they went to other servers than the first"
+        ))
     }
 
     /// Creates equal gaps at a constant rate.

@@ -7,6 +7,7 @@
 use crate::endpoint::{Alpn, Endpoint};
 use crate::reply::{self, BodyError, CheckedReply, Expected, Limit, NoReply, Received};
 use bytes::{BufMut, Bytes, BytesMut};
+use futures::{StreamExt as _, stream};
 use http_body_util::Full;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, TE};
@@ -22,11 +23,15 @@ use tierlab_protocol::grpc::client::{PREFIX_BYTES, infer_path, unframed};
 use tierlab_protocol::grpc::messages::ModelInferRequest;
 use tierlab_protocol::infer::InferReply;
 use tierlab_protocol::timing::StageTimings;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OnceCell};
 
 /// Users per connection: a server accepts a bounded number of concurrent calls on each (often 100), beyond which calls
 /// would wait here.
 const USERS_PER_CONNECTION: usize = 64;
+/// Maximum concurrent handshakes: enough for a server's cores, and within its queue of new connections.
+pub(crate) const HANDSHAKES: usize = 64;
+/// Time limit for connections that are opened before a step, well below the one for its users to start.
+pub(crate) const WARM_LIMIT: Duration = Duration::from_secs(15);
 /// Flow control, large enough that no reply waits for it.
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
@@ -41,6 +46,7 @@ pub struct Connections {
     /// Scheme and authority of requests.
     pub(crate) origin: String,
     senders: Vec<Mutex<Option<SendRequest<Full<Bytes>>>>>,
+    warmed: OnceCell<()>,
     next: AtomicUsize,
 }
 
@@ -87,19 +93,25 @@ impl Connections {
             origin,
             endpoint,
             senders: (0..count).map(|_| Mutex::new(None)).collect(),
+            warmed: OnceCell::new(),
             next: AtomicUsize::new(0),
         })
     }
 
-    /// Opens all connections if that costs a handshake, or if `opens_first` says so. A call tries a failed connection again.
+    /// Opens all connections once, if that costs a handshake or if `opens_first` says so, within a time limit. A call tries a failed
+    /// connection again.
     pub async fn warm(&self, opens_first: bool) {
-        if self.endpoint.address.secure || opens_first {
-            for place in 0..self.senders.len() {
-                if self.sender(place).await.is_err() {
-                    return;
-                }
-            }
+        if !self.endpoint.address.secure && !opens_first {
+            return;
         }
+        let opening = || async {
+            let places = stream::iter(0..self.senders.len());
+            let opened = places.for_each_concurrent(HANDSHAKES, |place| async move {
+                let _ = self.sender(place).await;
+            });
+            let _ = tokio::time::timeout(WARM_LIMIT, opened).await;
+        };
+        self.warmed.get_or_init(opening).await;
     }
 
     /// Sends a framed message and reads the whole reply.
@@ -411,6 +423,25 @@ mod tests {
             (reply.metadata("grpc-status"), reply.message().unwrap().len()),
             (Some("0"), 3)
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_are_opened_together_once_and_within_a_limit() {
+        use crate::endpoint::tests;
+        let folder = tempfile::tempdir().unwrap();
+        let _ = tests::acceptor(folder.path(), "h", &[b"h2"]);
+        // Accepts connections and never answers.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("https://{}", silent.local_addr().unwrap());
+        let access = tests::trusting(folder.path(), "h").open().unwrap();
+        let endpoint = Arc::new(Endpoint::new(&url, &access).unwrap());
+        for (connections, limit) in [(60, Duration::from_secs(10)), (200, WARM_LIMIT)] {
+            let connections = Connections::new(Arc::clone(&endpoint), 1, Some(connections)).unwrap();
+            let began = tokio::time::Instant::now();
+            futures::future::join_all((0..8).map(|_| connections.warm(false))).await;
+            // On the paused clock.
+            assert_eq!(began.elapsed().as_secs(), limit.as_secs());
+        }
     }
 
     #[tokio::test]

@@ -86,14 +86,34 @@ pub struct Call {
     pub body: Option<String>,
     /// Other recorded values by name, for the places of a template.
     pub values: Row,
+    /// Line, row or entry of its file, from 1.
+    pub place: (&'static str, usize),
+}
+
+impl Call {
+    /// Place in its file, such as `line 7`.
+    #[must_use]
+    pub fn place(&self) -> String {
+        let (unit, number) = self.place;
+        format!("{unit} {number}")
+    }
+}
+
+/// Requests of a recording.
+#[derive(Debug)]
+pub struct Recording {
+    /// Requests, ascending by time.
+    pub calls: Vec<Call>,
+    /// Number of requests to other servers, which are left out.
+    pub of_others: usize,
 }
 
 impl RecordingSpec {
-    /// Reads the requests, ascending by time.
+    /// Reads the requests; those of a HAR file to the server of its first one.
     ///
     /// # Errors
     /// A file that cannot be read or is too large, a time or a request that cannot be read, or fewer than two requests.
-    pub fn read(&self) -> Result<Vec<Call>, String> {
+    pub fn read(&self) -> Result<Recording, String> {
         let says = |what: String| format!("{}: {what}", self.file.display());
         let text = text_of(&self.file)?;
         let text = text.trim_start_matches('\u{feff}');
@@ -109,8 +129,9 @@ impl RecordingSpec {
             });
             collected("line", lines)
         };
+        let mut of_others = 0;
         let calls = if is_har {
-            har(text)
+            har(text, &mut of_others)
         } else if first.starts_with('{') {
             of_lines(&|line| self.fields(of_json(line)?).map(Some))
         } else if first.contains('[') {
@@ -128,7 +149,7 @@ impl RecordingSpec {
         if calls.last().is_none_or(|last| last.at_s <= 0.0) {
             return Err(says("all requests have the same time".to_owned()));
         }
-        Ok(calls)
+        Ok(Recording { calls, of_others })
     }
 
     /// Makes a request of named values: its time, `method`, `path`, `content_type` and `body`; the others fill templates.
@@ -162,6 +183,7 @@ impl RecordingSpec {
             line,
             body,
             values: fields,
+            ..Call::default()
         })
     }
 }
@@ -186,10 +208,15 @@ pub(crate) fn text_of(file: &Path) -> Result<String, String> {
 }
 
 /// Requests, of which `unit` is the name of one in the file.
-fn collected(unit: &str, calls: impl Iterator<Item = Result<Option<Call>, String>>) -> Result<Vec<Call>, String> {
+pub(crate) fn collected(
+    unit: &'static str,
+    calls: impl Iterator<Item = Result<Option<Call>, String>>,
+) -> Result<Vec<Call>, String> {
     let mut all = Vec::new();
-    for (index, call) in calls.enumerate() {
-        all.extend(call.map_err(|what| format!("{unit} {}: {what}", index + 1))?);
+    for (number, call) in (1..).zip(calls) {
+        let call = call.map_err(|what| format!("{unit} {number}: {what}"))?;
+        let place = (unit, number);
+        all.extend(call.map(|call| Call { place, ..call }));
         if all.len() > MOST {
             return Err(format!("more than {MOST} requests; cut it"));
         }
@@ -282,18 +309,34 @@ struct HarBody {
     text: Option<String>,
 }
 
-fn har(text: &str) -> Result<Vec<Call>, String> {
+/// Requests of a HAR file to the server of the first one. A browser's file has those to other servers too, which are counted, as are
+/// other protocols.
+fn har(text: &str, of_others: &mut usize) -> Result<Vec<Call>, String> {
     let har: Har = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let calls = har.log.entries.into_iter().map(|entry| {
+    let entries = har.log.entries;
+    let first = entries.iter().find_map(|entry| authority(&entry.request.url));
+    let first = first.unwrap_or_default().to_owned();
+    let calls = entries.into_iter().map(|entry| {
         let HarRequest { method, url, post_data } = entry.request;
+        if authority(&url) != Some(first.as_str()) {
+            *of_others += 1;
+            return Ok(None);
+        }
         Ok(Some(Call {
             at_s: seconds(&entry.started_date_time, Unit::S)?,
             line: Some(line(&method, &url, post_data.mime_type.as_deref())?),
             body: post_data.text,
-            values: Row::new(),
+            ..Call::default()
         }))
     });
     collected("entry", calls)
+}
+
+/// Name and port of the server of an HTTP URL, as they are written.
+fn authority(url: &str) -> Option<&str> {
+    let (scheme, rest) = url.split_once("://")?;
+    let is_http = matches!(scheme, "http" | "https");
+    rest.split(['/', '?', '#']).next().filter(|_| is_http)
 }
 
 /// Seconds of a time: a number in a unit, or a time of RFC 3339.
@@ -346,7 +389,7 @@ mod tests {
             column: "timestamp".into(),
             unit: None,
         };
-        spec.read()
+        spec.read().map(|recording| recording.calls)
     }
 
     fn asked(call: &Call) -> (f64, &str, &str, &str) {
@@ -371,7 +414,7 @@ mod tests {
             [(0.0, "GET", "/a?b=%20", ""), (2.0, "POST", "/c", "")]
         );
         let har = r#"{"log":{"entries":[
-            {"startedDateTime":"2026-11-20T13:00:00.250+01:00","request":{"method":"POST","url":"https://h:1/p?q=1",
+            {"startedDateTime":"2026-11-20T13:00:00.250+01:00","request":{"method":"POST","url":"https://h/p?q=1",
              "postData":{"mimeType":"text/plain","text":"hi"}}},
             {"startedDateTime":"2026-11-20T12:00:00Z","request":{"method":"GET","url":"http://h/"}}]}}"#;
         let calls = read("r.har", har).unwrap();
@@ -392,6 +435,38 @@ mod tests {
             (asked(&calls[0]), calls[0].values["n"].as_str()),
             ((0.0, "GET", "/a", ""), "8")
         );
+    }
+
+    #[test]
+    fn a_har_file_is_replayed_to_the_server_of_its_first_request() {
+        let entry = |second: u32, url: &str| {
+            format!(
+                "{{\"startedDateTime\":\"2026-11-20T12:00:0{second}Z\",\"request\":{{\"method\":\"GET\",\"url\":\"{url}\"}}}}"
+            )
+        };
+        let entries = [
+            entry(0, "data:text/plain,x"),
+            entry(1, "https://shop.example/a"),
+            entry(2, "https://ads.example/pixel?q=a|b"),
+            entry(3, "wss://shop.example/live"),
+            entry(4, "http://shop.example/b?c"),
+            entry(5, "https://shop.example:8443/other"),
+        ];
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("browser.har");
+        let text = format!("{{\"log\":{{\"entries\":[{}]}}}}", entries.join(","));
+        std::fs::write(&file, text).unwrap();
+        let spec = RecordingSpec {
+            file,
+            column: "timestamp".into(),
+            unit: None,
+        };
+        let Recording { calls, of_others } = spec.read().unwrap();
+        assert_eq!(
+            calls.iter().map(asked).collect::<Vec<_>>(),
+            [(0.0, "GET", "/a", ""), (3.0, "GET", "/b?c", "")]
+        );
+        assert_eq!((of_others, calls[1].place()), (4, "entry 5".to_owned()));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::lab::resize;
 use crate::error::RunError;
 use crate::plan::Reasked;
 use crate::store::folder;
-use crate::store::folder::sha256;
+use crate::store::folder::sha256_of;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use tierlab_analysis::record::{Factors, PricedVariant, Pricing, Run, Variant};
@@ -94,7 +94,7 @@ fn own_prices(run: &Run) -> Result<PathBuf, RunError> {
         return Err(RunError::Usage(what));
     };
     let file = PathBuf::from(file);
-    if sha256(&[&file]).is_ok_and(|now| now.values().eq([recorded])) {
+    if sha256_of(&file).is_ok_and(|now| now == *recorded) {
         return Ok(file);
     }
     Err(RunError::Usage(format!(

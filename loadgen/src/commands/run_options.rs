@@ -1,7 +1,7 @@
 //! Flags of every run: the folder of its result, and its agents with their credentials.
 
 use crate::error::RunError;
-use crate::plan::Plan;
+use crate::plan::{Plan, PlanError};
 use crate::selfcheck::certificate::CertificateStore;
 use crate::store::folder::{Claim, claim, new_folder};
 use crate::store::resume::StoppedRun;
@@ -29,13 +29,13 @@ pub struct RunOptions {
     resume: Option<PathBuf>,
     /// Maximum seconds for searches, overriding the plan's `search.limit_s`
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=604_800))]
-    pub search_limit_s: Option<u32>,
+    search_limit_s: Option<u32>,
     /// Load processes on this host; each sends an interleaved share of every step
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "agents", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST)))]
     pub workers: u32,
     /// Keeps every request as a row of a Parquet file below `requests` in the run's folder (`keep_requests` in the plan)
     #[arg(long)]
-    pub keep_requests: bool,
+    keep_requests: bool,
     /// Prints every table and remark before the answer
     #[arg(long, short)]
     pub verbose: bool,
@@ -61,12 +61,25 @@ impl RunOptions {
         Ok(agents.map(|agents| Agents { wait, ..agents }))
     }
 
+    /// Returns a plan with these options.
+    ///
+    /// # Errors
+    /// Requests that cannot be sent with them.
+    pub(super) fn over(&self, plan: Plan) -> Result<Plan, PlanError> {
+        let several = match (self.agents.is_empty(), self.workers) {
+            (false, _) => Some("--agents"),
+            (true, 0 | 1) => None,
+            (true, _) => Some("--workers"),
+        };
+        plan.with_options(self.search_limit_s, self.keep_requests, several)
+    }
+
     /// Claims and reads the run of `--resume`.
     pub(super) fn resumed(&self, plan: &Plan) -> Result<Resumed, RunError> {
         let Some(folder) = self.resume.as_deref() else {
             return Ok(None);
         };
-        let claim = claim(folder)?;
+        let claim = claim(folder, "--name")?;
         Ok(Some((StoppedRun::open(folder, plan)?, claim)))
     }
 

@@ -52,9 +52,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<u8, RunError
         Some(file) => Plan::load(file)?,
         None => options.planless.plan(options.target.speaks_grpc())?,
     };
-    let plan = plan
-        .with_options(options.run.search_limit_s, options.run.keep_requests)?
-        .held_to(&options.judge.slo)?;
+    let plan = options.run.over(plan)?.held_to(&options.judge.slo)?;
     if plan.lab.is_some() {
         return Err(RunError::Usage(format!(
             "{} is a lab's plan; run it with `tierlab-loadgen lab`, or remove `[lab]` to sweep one server",
@@ -94,7 +92,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<u8, RunError
     ];
     let instrument = prove(&plan, earlier.as_ref(), &options.run.certificates, &interrupt).await?;
     let run = Run {
-        config_sha256: file_hashes(&plan, &server)?,
+        config_sha256: file_hashes(&plan)?,
         pricing,
         ..new_run(&plan, environment, instrument)
     };
@@ -115,13 +113,10 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<u8, RunError
 }
 
 /// Hashes of the plan and of all files that it names.
-fn file_hashes(plan: &Plan, server: &TargetPlan) -> Result<BTreeMap<String, String>, RunError> {
-    let bodies = server.files();
-    let inputs = plan.input_files.iter().filter(|file| file.is_file());
-    let prices = plan.prices.iter().map(|(file, _)| file);
-    let file = std::iter::once(&plan.file).filter(|file| file.is_file());
-    let files = file.chain(prices).chain(inputs).chain(&bodies);
-    let files: Vec<&Path> = files.map(PathBuf::as_path).collect();
+fn file_hashes(plan: &Plan) -> Result<BTreeMap<String, String>, RunError> {
+    let mut files = plan.request_files().map_err(RunError::io(&plan.file))?;
+    files.extend(plan.prices.iter().map(|(file, _)| file.clone()));
+    files.extend(Some(plan.file.clone()).filter(|file| file.is_file()));
     sha256(&files)
 }
 

@@ -34,7 +34,7 @@ pub(super) struct RawArrival {
     #[serde(default, with = "Within::<value::Variation>")]
     pub(super) cv: Option<f64>,
     /// With "trace" and "replay": recorded requests, as JSON lines (`timestamp`, and for "replay" `method`, `path`, `content_type` and
-    /// `body` as far as they are known; also traces of Mooncake's form), a HAR file, an access log of nginx or Apache, or CSV.
+    /// `body` as far as they are known; also traces of Mooncake's form), a HAR file (requests to its first server), an access log of nginx or Apache, or CSV.
     pub(super) file: Option<PathBuf>,
     /// Column or key of the times in CSV and JSON lines (default: "timestamp").
     pub(super) column: Option<String>,
@@ -61,7 +61,7 @@ pub(super) fn recording(
         );
     };
     Ok(Some(RecordingSpec {
-        file: base.path(file),
+        file: base.request_file(file),
         column: arrival.column.clone().unwrap_or_else(|| "timestamp".into()),
         unit: arrival.unit,
     }))
@@ -90,10 +90,10 @@ pub(super) fn validate(
             &[("speed", arrival.speed.is_some())],
         )?;
     }
-    let (mut calls, mut at_s) = (Vec::new(), Vec::new());
+    let (mut calls, mut of_others) = (Vec::new(), 0);
     if let Some(recording) = recording {
-        calls = recording.read().map_err(|what| Fault::new("arrival.file", what))?;
-        at_s.extend(calls.iter().map(|call| call.at_s));
+        let read = recording.read().map_err(|what| Fault::new("arrival.file", what))?;
+        (calls, of_others) = (read.calls, read.of_others);
     } else {
         let (file, column) = (arrival.file.is_some(), arrival.column.is_some());
         let given = [("file", file), ("column", column), ("unit", arrival.unit.is_some())];
@@ -101,7 +101,8 @@ pub(super) fn validate(
     }
     let trace = Arc::new(Trace {
         file: arrival.file.clone().unwrap_or_default(),
-        at_s,
+        at_s: calls.iter().map(|call| call.at_s).collect(),
+        of_others,
     });
     let process = match process {
         RawProcess::Poisson => Process::Poisson,

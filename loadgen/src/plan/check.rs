@@ -2,6 +2,8 @@
 
 use super::fault::{Fault, refuse, within};
 use super::storage::RawFleet;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 use tierlab_analysis::record::Limits;
 use tierlab_load::payload::Protocol;
@@ -18,12 +20,18 @@ pub(super) struct Base<'a> {
     folder: &'a Path,
     /// Folder that holds copies of another host's files: every path of the plan leads into it.
     root: Option<&'a Path>,
+    /// Files and folders that decide what is sent, as far as they were named.
+    named: Option<&'a RefCell<BTreeSet<PathBuf>>>,
 }
 
 impl<'a> Base<'a> {
     /// Folder of a plan on this host.
     pub(super) const fn here(folder: &'a Path) -> Self {
-        Self { folder, root: None }
+        Self {
+            folder,
+            root: None,
+            named: None,
+        }
     }
 
     /// Folder of a plan that another host sent, below `root`.
@@ -31,6 +39,15 @@ impl<'a> Base<'a> {
         Self {
             folder,
             root: Some(root),
+            named: None,
+        }
+    }
+
+    /// The same folder, with a list for the files that decide what is sent.
+    pub(super) const fn naming(self, named: &'a RefCell<BTreeSet<PathBuf>>) -> Self {
+        Self {
+            named: Some(named),
+            ..self
         }
     }
 
@@ -48,6 +65,20 @@ impl<'a> Base<'a> {
         let names = below(&on_its_host, path);
         let names = names.components().filter(|part| matches!(part, Component::Normal(_)));
         root.join(names.collect::<PathBuf>())
+    }
+
+    /// Takes the files and folders that were named.
+    pub(super) fn take_named(self) -> BTreeSet<PathBuf> {
+        self.named.map(RefCell::take).unwrap_or_default()
+    }
+
+    /// Path of a file or folder that decides what is sent: agents get it, and a resumed run needs the same.
+    pub(super) fn request_file(self, path: &Path) -> PathBuf {
+        let path = self.path(path);
+        if let Some(named) = self.named {
+            named.borrow_mut().insert(path.clone());
+        }
+        path
     }
 }
 

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use tierlab_load::inputs::{
     CheckRule, Dim, Expectations, InputRules, Law, Lengths, Order, Recorded, RecordedRequest, Records, TensorRule,
@@ -167,32 +167,10 @@ pub(super) struct InputsPlan {
     pub(super) rules: InputRules,
     /// Rules of other models, by name.
     pub(super) of_others: BTreeMap<String, InputRules>,
-    /// Every file that requests are made of.
-    pub(super) files: Vec<PathBuf>,
-}
-
-/// Folder of the plan, and the files that it names.
-struct Files<'a> {
-    base: Base<'a>,
-    named: Vec<PathBuf>,
-}
-
-impl Files<'_> {
-    fn at(&mut self, path: &Path) -> PathBuf {
-        let path = self.base.path(path);
-        if !self.named.contains(&path) {
-            self.named.push(path.clone());
-        }
-        path
-    }
 }
 
 /// Validates `[inputs]`; `others` are the models that may have inputs of their own.
 pub(super) fn validate(mut raw: RawInputs, others: &[&str], base: Base<'_>) -> Result<InputsPlan, Fault> {
-    let mut files = Files {
-        base,
-        named: Vec::new(),
-    };
     let mut of_others = BTreeMap::new();
     for (name, mut raw) in std::mem::take(&mut raw.model) {
         if !others.contains(&name.as_str()) {
@@ -204,26 +182,27 @@ pub(super) fn validate(mut raw: RawInputs, others: &[&str], base: Base<'_>) -> R
         if !std::mem::take(&mut raw.model).is_empty() {
             refuse!(format!("inputs.model.{name}.model"), "a model has no models of its own");
         }
-        let rules = rules(raw, &format!("inputs.model.{}", toml_key(&name)), &mut files)?;
+        let rules = rules(raw, &format!("inputs.model.{}", toml_key(&name)), base)?;
         of_others.insert(name, rules);
     }
     Ok(InputsPlan {
-        rules: rules(raw, "inputs", &mut files)?,
+        rules: rules(raw, "inputs", base)?,
         of_others,
-        files: files.named,
     })
 }
 
 /// Takes the recorded bodies of a replay as whole requests, in their order.
 pub(super) fn replay(inputs: &mut InputsPlan, calls: &[Call]) -> Result<(), Fault> {
-    let whole = calls.iter().enumerate().map(|(index, call)| RecordedRequest {
-        place: format!("request {}", index + 1),
-        whole: call.body.clone().filter(|body| !body.is_empty()).map(Bytes::from),
-        ..RecordedRequest::default()
-    });
-    let requests: Vec<RecordedRequest> = whole.collect();
-    if requests.iter().any(|request| request.whole.is_none()) {
+    let has_body = |call: &&Call| call.body.as_ref().is_some_and(|body| !body.is_empty());
+    if !calls.iter().any(|call| has_body(&call)) {
         return Ok(());
+    }
+    if let Some(bare) = calls.iter().find(|call| !has_body(call)) {
+        refuse!(
+            "arrival.file",
+            "{} has no body, and other requests have one: a model's requests are all recorded, or none is",
+            bare.place()
+        );
     }
     if inputs.rules.recorded.is_some() || inputs.rules.order != Order::Sequential {
         return conflict(
@@ -232,9 +211,14 @@ pub(super) fn replay(inputs: &mut InputsPlan, calls: &[Call]) -> Result<(), Faul
             "a replay sends its own bodies, in their order; leave it out",
         );
     }
+    let whole = |call: &Call| RecordedRequest {
+        place: call.place(),
+        whole: call.body.clone().map(Bytes::from),
+        ..RecordedRequest::default()
+    };
     inputs.rules.recorded = Some(Arc::new(Recorded {
         source: "`arrival.file`".into(),
-        requests,
+        requests: calls.iter().map(whole).collect(),
     }));
     Ok(())
 }
@@ -246,7 +230,7 @@ pub(super) fn of_model(model: &str, what: &str) -> String {
     what.replace("`inputs.", &below("`")).replace("[inputs.", &below("["))
 }
 
-fn rules(raw: RawInputs, at: &str, files: &mut Files<'_>) -> Result<InputRules, Fault> {
+fn rules(raw: RawInputs, at: &str, base: Base<'_>) -> Result<InputRules, Fault> {
     let order = match (raw.order, raw.zipf_exponent) {
         (RawOrder::Sequential, None) => Order::Sequential,
         (RawOrder::Shuffled, None) => Order::Shuffled,
@@ -258,7 +242,7 @@ fn rules(raw: RawInputs, at: &str, files: &mut Files<'_>) -> Result<InputRules, 
     let recorded = match (raw.data, raw.requests) {
         (Some(_), Some(_)) => return conflict(key("data"), key("requests"), "leave one of them out"),
         (Some(data), None) => {
-            let read = perf_data::requests(&files.at(&data));
+            let read = perf_data::requests(&base.request_file(&data));
             Some(Arc::new(read.map_err(|error| of_file(key("data"), &error))?))
         }
         (None, Some(requests)) => {
@@ -272,17 +256,17 @@ fn rules(raw: RawInputs, at: &str, files: &mut Files<'_>) -> Result<InputRules, 
                     ),
                 );
             }
-            let read = lines::requests(&files.at(&requests));
+            let read = lines::requests(&base.request_file(&requests));
             Some(Arc::new(read.map_err(|error| of_file(key("requests"), &error))?))
         }
         (None, None) => None,
     };
     let mut tensors = BTreeMap::new();
     for (name, tensor) in raw.tensor {
-        let rule = tensor_rule(&format!("{at}.tensor.{name}"), tensor, files)?;
+        let rule = tensor_rule(&format!("{at}.tensor.{name}"), tensor, base)?;
         tensors.insert(name, rule);
     }
-    let check = raw.check.map(|check| check_rule(check, at, files)).transpose()?;
+    let check = raw.check.map(|check| check_rule(check, at, base)).transpose()?;
     Ok(InputRules {
         order,
         rows_per_request: raw.rows_per_request,
@@ -292,17 +276,17 @@ fn rules(raw: RawInputs, at: &str, files: &mut Files<'_>) -> Result<InputRules, 
     })
 }
 
-fn tensor_rule(at: &str, raw: RawTensor, files: &mut Files<'_>) -> Result<TensorRule, Fault> {
+fn tensor_rule(at: &str, raw: RawTensor, base: Base<'_>) -> Result<TensorRule, Fault> {
     let shape = raw.shape.map(|dims| {
         let dims = dims.into_iter().enumerate();
-        dims.map(|(axis, dim)| dimension(&format!("{at}.shape[{axis}]"), dim, files))
+        dims.map(|(axis, dim)| dimension(&format!("{at}.shape[{axis}]"), dim, base))
             .collect::<Result<Vec<_>, _>>()
     });
     Ok(TensorRule {
         shape: shape.transpose()?,
         values: raw
             .values
-            .map(|raw| values(&format!("{at}.values"), raw, files))
+            .map(|raw| values(&format!("{at}.values"), raw, base))
             .transpose()?,
     })
 }
@@ -317,8 +301,7 @@ fn table<T: DeserializeOwned>(at: &str, value: toml::Value, forms: &str) -> Resu
 
 /// Reads a length that is fixed, or drawn from a distribution.
 pub(super) fn drawn_length(at: &str, value: toml::Value, base: Base<'_>) -> Result<Lengths, Fault> {
-    let named = Vec::new();
-    match dimension(at, value, &mut Files { base, named })? {
+    match dimension(at, value, base)? {
         Dim::Draw(lengths) => Ok(lengths),
         Dim::Fixed(length) => lengths(at, Law::Uniform, length, length),
         _ => refuse!(
@@ -331,7 +314,7 @@ pub(super) fn drawn_length(at: &str, value: toml::Value, base: Base<'_>) -> Resu
 const DIMS: &str = "a number, \"rows\", { choices = [224, 320] }, { uniform = [1, 128] }, { lognormal = { median = 64, sigma = 0.6 }, \
                     min = 1, max = 512 }, { file = \"lengths.txt\" }, { same_as = 2 }, { same_as = \"input.1\" }";
 
-fn dimension(at: &str, value: toml::Value, files: &mut Files<'_>) -> Result<Dim, Fault> {
+fn dimension(at: &str, value: toml::Value, base: Base<'_>) -> Result<Dim, Fault> {
     let size = |size: i64| {
         let found = u64::try_from(size).ok().filter(|size| *size <= MAX_DIM);
         found.ok_or_else(|| Fault::new(at, outside(size, 0, MAX_DIM as i64)))
@@ -357,7 +340,7 @@ fn dimension(at: &str, value: toml::Value, files: &mut Files<'_>) -> Result<Dim,
         }
         RawDim::Uniform([least, most]) => lengths(at, Law::Uniform, least, most).map(Dim::Draw),
         RawDim::File(file) => {
-            let path = files.at(&file);
+            let path = base.request_file(&file);
             let lengths = lines::lengths(&path).map_err(|error| of_file(at, &error))?;
             if let Some(length) = lengths.iter().find(|length| **length > MAX_DIM) {
                 refuse!(at, "{}: {length} is above {MAX_DIM}", path.display());
@@ -405,13 +388,13 @@ const VALUES: &str = "\"zeros\", { uniform = [0, 1] }, { normal = { mean = 0, sd
                       { text = { bytes = [10, 200] } }, { npy = \"x.npy\" }, { npz = \"x.npz\", name = \"x\" }, { parquet = \"f.parquet\", \
                       column = \"c\" }, { arrow = \"f.arrow\", column = \"c\" }, { file = \"lines.txt\" }";
 
-fn values(at: &str, value: toml::Value, files: &mut Files<'_>) -> Result<Values, Fault> {
+fn values(at: &str, value: toml::Value, base: Base<'_>) -> Result<Values, Fault> {
     if value.as_str() == Some("zeros") {
         return Ok(Values::Zeros);
     }
     let has = |key: &str| value.get(key).is_some();
     let records = if has("npz") || has("parquet") || has("arrow") {
-        column_values(at, table(at, value, VALUES)?, files)?
+        column_values(at, table(at, value, VALUES)?, base)?
     } else {
         match table(at, value, VALUES)? {
             RawValues::Uniform([from, to]) if from.is_finite() && to.is_finite() && from <= to => {
@@ -429,8 +412,8 @@ fn values(at: &str, value: toml::Value, files: &mut Files<'_>) -> Result<Values,
             }
             RawValues::Integers([least, most]) => refuse!(at, "{least} to {most} is not a range"),
             RawValues::Text(text) => return texts(at, &text),
-            RawValues::Npy(path) => numpy::npy(&files.at(&path)),
-            RawValues::File(path) => lines::records(&files.at(&path)),
+            RawValues::Npy(path) => numpy::npy(&base.request_file(&path)),
+            RawValues::File(path) => lines::records(&base.request_file(&path)),
         }
     };
     let records = records.map_err(|error| of_file(at, &error))?;
@@ -451,11 +434,11 @@ fn texts(at: &str, text: &RawText) -> Result<Values, Fault> {
 }
 
 /// Reads one array or column of a file.
-fn column_values(at: &str, raw: RawColumn, files: &mut Files<'_>) -> Result<Result<Records, InputError>, Fault> {
+fn column_values(at: &str, raw: RawColumn, base: Base<'_>) -> Result<Result<Records, InputError>, Fault> {
     Ok(match (raw.npz, raw.parquet, raw.arrow, raw.name, raw.column) {
-        (Some(path), None, None, name, None) => numpy::npz_array(&files.at(&path), name.as_deref()),
-        (None, Some(path), None, None, Some(column)) => columns::parquet(&files.at(&path), &column),
-        (None, None, Some(path), None, Some(column)) => columns::arrow(&files.at(&path), &column),
+        (Some(path), None, None, name, None) => numpy::npz_array(&base.request_file(&path), name.as_deref()),
+        (None, Some(path), None, None, Some(column)) => columns::parquet(&base.request_file(&path), &column),
+        (None, None, Some(path), None, Some(column)) => columns::arrow(&base.request_file(&path), &column),
         _ => refuse!(at, "give one of {VALUES}"),
     })
 }
@@ -464,11 +447,11 @@ fn of_file(key: impl Into<String>, error: &InputError) -> Fault {
     Fault::new(key, error.to_string())
 }
 
-fn check_rule(raw: RawCheck, at: &str, files: &mut Files<'_>) -> Result<CheckRule, Fault> {
+fn check_rule(raw: RawCheck, at: &str, base: Base<'_>) -> Result<CheckRule, Fault> {
     let expected = match raw.expected {
         None => None,
         Some(path) => {
-            let path = files.at(&path);
+            let path = base.request_file(&path);
             let is_npz = path.extension().is_some_and(|extension| extension == "npz");
             let expected = if is_npz {
                 numpy::npz(&path).map(|arrays| {
@@ -493,6 +476,7 @@ fn check_rule(raw: RawCheck, at: &str, files: &mut Files<'_>) -> Result<CheckRul
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::path::Path;
     use tierlab_load::inputs::{Declared, Inputs, Wish};
     use tierlab_load::payload::Encoding;
     use tierlab_load::payload::Form;

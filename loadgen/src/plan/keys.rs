@@ -33,7 +33,7 @@ pub(super) fn validate(raw: &raw::RawKeys, base: Base<'_>) -> Result<KeyDistribu
                 return missing("keys.file", "a CSV file with a column of entity ids");
             };
             let column = raw.column.as_deref().unwrap_or("entity_id");
-            let path = base.path(file);
+            let path = base.request_file(file);
             let (ids, texts) = if raw.text {
                 columns::texts(&path, column)?
             } else {
@@ -53,18 +53,17 @@ pub(super) fn validate(raw: &raw::RawKeys, base: Base<'_>) -> Result<KeyDistribu
 
 /// Takes the recorded entities of a replay, one a request, unless the plan has other keys.
 pub(super) fn replay(keys: &mut KeyDistribution, raw: &RawArrival, calls: &[Call]) -> Result<(), Fault> {
-    let recorded: Option<Vec<&String>> = calls.iter().map(|call| call.values.get("entity_id")).collect();
-    let (Some(recorded), KeyDistribution::Uniform) = (recorded, &*keys) else {
+    const KEY: &str = "arrival.file";
+    let is_recorded = calls.iter().any(|call| call.values.contains_key("entity_id"));
+    if !is_recorded || *keys != KeyDistribution::Uniform {
         return Ok(());
-    };
-    let ids = recorded.iter().map(|id| {
+    }
+    let ids = calls.iter().map(|call| {
+        let Some(id) = call.values.get("entity_id") else {
+            refuse!(KEY, "{} has no `entity_id`, and other requests have one", call.place());
+        };
         let number = id.parse::<i64>();
-        number.map_err(|_| {
-            fault!(
-                "arrival.file",
-                "`entity_id` is `{id}`, and a replayed request has one number"
-            )
-        })
+        number.map_err(|_| fault!(KEY, "`entity_id` is `{id}`, and a replayed request has one number"))
     });
     *keys = KeyDistribution::File {
         file: raw.file.clone().unwrap_or_default(),

@@ -79,7 +79,9 @@ pub(super) fn validate(
     };
     let tiers = tiers(raw, &plan.variant, base, &server_config)?;
     check_caches(&raw.cache, plan.variant.is_empty())?;
-    check_pages(raw, &tiers)?;
+    if base.is_here() {
+        check_pages(raw, &tiers)?;
+    }
     check_pairs("lab.server", &raw.server)?;
     let variants = match &plan.variant[..] {
         [] => every_pair(&tiers, &raw.cache, question.is_some()),
@@ -206,7 +208,7 @@ fn tiers(raw: &RawLab, variants: &[RawVariant], base: Base<'_>, server_config: &
                      nvme --feature-tier {name}` yourself, and measure it by a `[[variant]]` with its `url`"
             );
         }
-        tiers.push(tier(name, kind, raw.tier.get(name))?);
+        tiers.push(tier(name, kind, raw.tier.get(name), base)?);
     }
     Ok(tiers)
 }
@@ -307,12 +309,13 @@ fn check_pages(raw: &RawLab, tiers: &[TierPlan]) -> Result<(), Fault> {
     }
 }
 
-fn tier(name: &str, kind: String, raw: Option<&RawTier>) -> Result<TierPlan, Fault> {
+fn tier(name: &str, kind: String, raw: Option<&RawTier>, base: Base<'_>) -> Result<TierPlan, Fault> {
     let served = matches!(kind.as_str(), "s3" | "nfs");
     let origin = raw
         .and_then(|tier| tier.origin)
         .unwrap_or(if served { Origin::Embedded } else { Origin::Real });
-    if origin == Origin::Embedded && !served {
+    // Agents have no tiers' files, and so do not know their kinds.
+    if origin == Origin::Embedded && !served && base.is_here() {
         refuse!(
             format!("lab.tier.{name}.origin"),
             "only tiers of kind `s3` and `nfs` have an embedded origin"

@@ -16,6 +16,7 @@ mod loads;
 mod mix;
 mod question;
 mod raw;
+mod redacted;
 mod schema;
 mod search;
 mod storage;
@@ -36,14 +37,17 @@ pub use target::TargetPlan;
 pub use variant::{NO_TIER, Stage, VariantPlan};
 
 pub(crate) use check::pairs;
+pub(crate) use redacted::redacted;
 
 use check::{Base, Source, Step};
 use fault::{alone, conflict, fault, misplaced, missing, plain, refuse, within};
 use inputs::InputsPlan;
 use raw::{RawLoad, RawPlan};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use target::RawTarget;
 use tierlab_analysis::record::{Limits, Objective, Question, RampRates};
 use tierlab_load::arrivals::{Arrivals, Shape};
 use tierlab_load::driver::{Compress, ConnectionUse, Sending};
@@ -96,8 +100,8 @@ pub struct Plan {
     pub inputs: InputRules,
     /// Inputs of requests to other models of its mixes, by name.
     pub inputs_of_others: BTreeMap<String, InputRules>,
-    /// Files that requests are made of.
-    pub input_files: Vec<PathBuf>,
+    /// Files and folders that decide what is sent.
+    pub files: BTreeSet<PathBuf>,
     /// If true, the same load is first measured on a null endpoint.
     pub noise_floor: bool,
     /// If true, `selfcheck` runs first and its lines are part of the result.
@@ -168,7 +172,8 @@ impl Plan {
             line,
             fault,
         })?;
-        validate(&raw, base, file, text).map_err(|fault| refusal(file, text, fault))
+        let named = RefCell::default();
+        validate(&raw, base.naming(&named), file, text).map_err(|fault| refusal(file, text, fault))
     }
 
     /// Checks a load that another process orders by the rules of the plan's loads.
@@ -187,16 +192,23 @@ impl Plan {
         checked.map_err(|fault| refusal(&self.file, &self.text, fault))
     }
 
-    /// The same plan with another time limit of its searches, in seconds, and with every request kept if `keeps` says so.
+    /// The same plan with another time limit of its searches, in seconds, and with every request kept if `keeps` says so. `several` is
+    /// the option that makes several processes send, if one was given.
     ///
     /// # Errors
-    /// Requests that cannot be kept.
-    pub fn with_options(mut self, search_limit_s: Option<u32>, keeps: bool) -> Result<Self, PlanError> {
+    /// Requests that cannot be kept, or that only one process can send.
+    pub fn with_options(
+        mut self,
+        search_limit_s: Option<u32>,
+        keeps: bool,
+        several: Option<&str>,
+    ) -> Result<Self, PlanError> {
         if let (Some(search), Some(limit_s)) = (&mut self.search, search_limit_s) {
             search.limit = Duration::from_secs(limit_s.into());
         }
         self.sending.keep_requests |= keeps;
-        match self.check_sending() {
+        let senders = several.map_or(Ok(()), |option| self.check_several(option));
+        match self.check_sending().and(senders) {
             Ok(()) => Ok(self),
             Err(fault) => Err(refusal(&self.file, &self.text, fault)),
         }
@@ -366,6 +378,39 @@ impl Plan {
         )
     }
 
+    /// Refuses several processes for requests that only one process can send.
+    fn check_several(&self, option: &str) -> Result<(), Fault> {
+        let (closed, has_ramp) = (!self.closed_loops.is_empty(), self.arrivals.ramp().is_some());
+        let fixed = self.sending.connections.fixed().is_some();
+        let reasons = [
+            ("mix", !self.mixes.is_empty(), "a mix is sent by one process"),
+            (
+                "load",
+                closed,
+                "a closed loop is run by one process, whose users are all there are",
+            ),
+            (
+                "target.reply",
+                self.has_streams(),
+                "replies that stream are timed by one process",
+            ),
+            (
+                "keep_requests",
+                self.sending.keep_requests,
+                "requests are kept by the process that sends them",
+            ),
+            ("load", has_ramp, "a ramp is stopped by the process that sends it"),
+            ("connections", fixed, "one process has them all"),
+        ];
+        match reasons.iter().find(|(_, is_set, _)| *is_set) {
+            None => Ok(()),
+            Some((key, _, why)) => Err(fault!(
+                *key,
+                "{why}; leave out {option}, or put it into a plan of its own"
+            )),
+        }
+    }
+
     /// Longest duration of one step.
     #[must_use]
     pub fn step_limit(&self) -> Duration {
@@ -451,7 +496,7 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
         keys,
         inputs: inputs.rules,
         inputs_of_others: inputs.of_others,
-        input_files: inputs.files,
+        files: base.take_named(),
         noise_floor: raw.noise_floor,
         selfcheck: raw.selfcheck,
         prices,
@@ -483,10 +528,21 @@ fn requests(
         alone("arrivals", ADVICE, &[("load", !raw.load.is_empty())])?;
         check_lone(raw, "arrivals", ADVICE)?;
         traffic.loads = vec![loads::replayed(&arrivals, step)?];
-        inputs::replay(&mut inputs, &calls)?;
+        if asks_model(raw) {
+            inputs::replay(&mut inputs, &calls)?;
+        }
         keys::replay(&mut keys, &raw.arrival, &calls)?;
     }
     Ok((arrivals, keys, inputs))
+}
+
+/// True if any server gets requests to a model, and not only those of `kind = "http"`.
+fn asks_model(raw: &RawPlan) -> bool {
+    let is_http = |target: &Option<RawTarget>| target.as_ref().is_some_and(RawTarget::is_http);
+    match &raw.variant[..] {
+        [] => !is_http(&raw.target),
+        variants => !variants.iter().all(|variant| is_http(&variant.target)),
+    }
 }
 
 /// Requests that a plan sends beside those of its question.
@@ -569,7 +625,7 @@ fn prices(raw: &RawPlan, base: Base<'_>) -> Result<Option<(PathBuf, String)>, Fa
 
 /// `[target]` of a sweep, whose requests may set the rows of the loads.
 fn sweep_target(
-    given: &target::RawTarget,
+    given: &RawTarget,
     (raw, source): (&RawPlan, Source<'_>),
     traffic: &mut Traffic,
     keys: &KeyDistribution,

@@ -264,12 +264,12 @@ fn demand(raw: &RawDemand, base: Base<'_>) -> Result<Demand, Fault> {
         RawDemand::Peaks(RawPeaks { average, peak }) => checked_demand(*average, *peak),
         RawDemand::Trace(RawTrace { trace, column }) => {
             let recording = RecordingSpec {
-                file: base.path(trace),
+                file: base.request_file(trace),
                 column: column.clone().unwrap_or_else(|| "timestamp".into()),
                 unit: None,
             };
-            let calls = recording.read().map_err(|what| Fault::new(KEY, what))?;
-            let (average, peak) = of_trace(calls.iter().map(|call| call.at_s).collect())
+            let recorded = recording.read().map_err(|what| Fault::new(KEY, what))?;
+            let (average, peak) = of_trace(recorded.calls.iter().map(|call| call.at_s).collect())
                 .ok_or_else(|| fault!(KEY, "fewer than two arrivals, or all at one time"))?;
             checked_demand(average, peak)
         }

@@ -9,7 +9,7 @@ use super::naming::{factors, name};
 use super::step::Runner;
 use super::{closed_loops, decide, journeys, mixed};
 use crate::error::RunError;
-use crate::plan::Plan;
+use crate::plan::{Plan, redacted};
 use crate::progress::Progress;
 use crate::store::folder;
 use crate::store::journal::{Journal, Points};
@@ -21,7 +21,6 @@ use tierlab_analysis::record::{
     CarriedCertificate, Check, Driven, Environment, Factors, Point, Run, SCHEMA_VERSION, Verdict,
 };
 use tierlab_instrument::machine::quiet::Patience;
-use tierlab_load::redact;
 
 impl<'a> Runner<'a> {
     /// Runs every step that is not in the folder already, of the `new` run or the one to resume, writes the result and prints its answer.
@@ -56,8 +55,11 @@ impl<'a> Runner<'a> {
             ),
             unanswered: 0,
             patience: Patience::default(),
-            left_out: Vec::new(),
+            left_out: self.plan.arrivals.left_out().into_iter().collect(),
         };
+        for line in &ledger.left_out {
+            ledger.progress.say(line);
+        }
         let ended = self.steps(&mut run, &mut ledger).await;
         ledger.progress.clear();
         run.interrupted = ended.is_err();
@@ -132,7 +134,6 @@ impl<'a> Runner<'a> {
     }
 
     async fn grid(&mut self, run: &mut Run, ledger: &mut Ledger) -> Result<(), RunError> {
-        self.refuse_several()?;
         for repeat in 0..self.plan.repeats {
             // Disturbed steps are repeated after all others of their repeat: the disturbance may be over by then.
             for attempt in 0..=AGAIN {
@@ -216,31 +217,6 @@ impl<'a> Runner<'a> {
             name(&below.factors)
         ))
     }
-
-    /// Refuses several processes for loads that only one process can send.
-    fn refuse_several(&self) -> Result<(), RunError> {
-        let Some(flag) = self.senders.several() else {
-            return Ok(());
-        };
-        let (key, why) = match (&self.plan.mixes[..], &self.plan.closed_loops[..]) {
-            ([], []) if self.plan.has_streams() => ("target.reply", "replies that stream are timed by one process"),
-            ([], []) if self.plan.sending.keep_requests => {
-                ("keep_requests", "requests are kept by the process that sends them")
-            }
-            ([], []) if self.plan.arrivals.ramp().is_some() => {
-                ("load", "a ramp is stopped by the process that sends it")
-            }
-            ([], []) if self.plan.pool().is_some() => ("connections", "one process has them all"),
-            ([], []) => return Ok(()),
-            ([], _) => (
-                "load",
-                "a closed loop is run by one process, whose users are all there are",
-            ),
-            _ => ("mix", "a mix is sent by one process"),
-        };
-        let what = format!("{why}; leave out {flag}, or put it into a plan of its own");
-        Err(self.plan.refuse(key, what).into())
-    }
 }
 
 /// State of the instrument before the first step.
@@ -265,7 +241,7 @@ pub fn new_run(plan: &Plan, environment: Environment, instrument: Instrument) ->
         // Until the last step is finished.
         interrupted: true,
         resumed: Vec::new(),
-        plan_toml: redact::toml(&plan.text),
+        plan_toml: redacted(&plan.text),
         protocol: plan.protocol.to_string(),
         config_sha256: BTreeMap::new(),
         environment,

@@ -50,13 +50,6 @@ impl Senders {
         Ok(Self { workers })
     }
 
-    /// Returns the option that makes several processes send, if one was given.
-    #[must_use]
-    pub(super) fn several(&self) -> Option<&'static str> {
-        let workers = self.workers.as_ref()?;
-        Some(if workers.are_agents() { "--agents" } else { "--workers" })
-    }
-
     /// Describes the senders for the result.
     #[must_use]
     pub fn note(workers: u32, agents: usize) -> String {

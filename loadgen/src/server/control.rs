@@ -395,7 +395,7 @@ impl Control {
             )));
         }
         custom
-            .check_body(&answer.body)
+            .check_body(&answer.headers, &answer.body)
             .map_err(|wrong| refuse(format!("no success by `target.success`: {wrong}")))
     }
 

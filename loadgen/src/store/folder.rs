@@ -166,7 +166,7 @@ pub fn new_folder(out: &Path, name: Option<&str>, plan: &Plan) -> Result<(PathBu
             folder.display()
         ))
     })?;
-    let claim = claim(&folder)?;
+    let claim = claim(&folder, "--name")?;
     // Checked once nobody else can claim it: a run begins to write seconds after it has its folder.
     let taken = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some());
     if taken {
@@ -178,18 +178,18 @@ pub fn new_folder(out: &Path, name: Option<&str>, plan: &Plan) -> Result<(PathBu
     Ok((folder, claim))
 }
 
-/// Exclusive use of a run's folder by one process, until this is dropped or the process ends.
+/// Exclusive use of a folder by one process, until this is dropped or the process ends.
 #[derive(Debug)]
 pub struct Claim(
     // Unlocked when closed; `None` if the folder does not exist, or its file system has no locks.
     #[expect(dead_code, reason = "it is held")] Option<File>,
 );
 
-/// Claims a folder for this process alone.
+/// Claims a folder, which `option` names, for this process alone.
 ///
 /// # Errors
 /// Another process has it.
-pub fn claim(folder: &Path) -> Result<Claim, RunError> {
+pub fn claim(folder: &Path, option: &str) -> Result<Claim, RunError> {
     let Ok(file) = File::open(folder) else {
         return Ok(Claim(None));
     };
@@ -197,7 +197,7 @@ pub fn claim(folder: &Path) -> Result<Claim, RunError> {
         Ok(()) => Ok(Claim(Some(file))),
         Err(TryLockError::Error(_)) => Ok(Claim(None)),
         Err(TryLockError::WouldBlock) => Err(RunError::Usage(format!(
-            "{}: another run is being written there; choose another --name, or wait for its end",
+            "{}: another run is being written there; choose another {option}, or wait for its end",
             folder.display()
         ))),
     }
@@ -207,7 +207,7 @@ pub fn claim(folder: &Path) -> Result<Claim, RunError> {
 ///
 /// # Errors
 /// A file that cannot be read.
-pub fn sha256(files: &[&Path]) -> Result<BTreeMap<String, String>, RunError> {
+pub fn sha256(files: &[PathBuf]) -> Result<BTreeMap<String, String>, RunError> {
     files
         .iter()
         .map(|file| Ok((file.display().to_string(), sha256_of(file)?)))
@@ -239,8 +239,13 @@ mod tests {
     #[test]
     fn a_folder_is_one_runs_alone_until_that_is_gone() {
         let folder = tempfile::tempdir().unwrap();
+        let claim = |folder: &Path| claim(folder, "--work");
         let first = claim(folder.path()).unwrap();
-        assert!(claim(folder.path()).unwrap_err().to_string().contains("another run"));
+        let error = claim(folder.path()).unwrap_err().to_string();
+        assert!(
+            error.contains("another run") && error.contains("another --work"),
+            "{error}"
+        );
         drop(first);
         claim(folder.path()).unwrap();
         // A missing folder is reported elsewhere.

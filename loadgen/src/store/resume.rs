@@ -5,12 +5,11 @@
 use super::time::rfc3339;
 use super::{folder, journal};
 use crate::error::RunError;
-use crate::plan::Plan;
+use crate::plan::{Plan, redacted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use tierlab_analysis::record::{CarriedCertificate, Environment, Run};
-use tierlab_load::redact;
 
 /// Unfinished run.
 #[derive(Debug)]
@@ -35,7 +34,7 @@ impl StoppedRun {
         if !journal::is_there(folder) {
             return refuse("there is no journal of its steps to resume from; measure anew".into());
         }
-        if let Some(difference) = first_difference(&redact::toml(&run.plan_toml), &redact::toml(&plan.text)) {
+        if let Some(difference) = first_difference(&redacted(&run.plan_toml), &redacted(&plan.text)) {
             return refuse(format!(
                 "{} is not the plan that this run was begun with: {difference}; give that plan, or leave out --resume",
                 plan.file.display()

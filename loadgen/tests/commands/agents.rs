@@ -8,6 +8,7 @@ use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 use tierlab_analysis::record::{Fault, Run, Verdict};
@@ -126,7 +127,8 @@ fn two_agents_share_the_requests_of_a_recording() {
     let mut recorded: Vec<String> = (0..60).map(|number| format!("GET /{number} HTTP/1.1")).collect();
     sent.retain(|line| line != "GET /0 HTTP/1.1");
     recorded.remove(0);
-    (sent.sort(), recorded.sort());
+    sent.sort();
+    recorded.sort();
     assert_eq!(sent, recorded);
 }
 
@@ -387,8 +389,10 @@ fn an_agent_that_stays_away_ends_the_run_with_what_is_finished() {
     assert!(run.interrupted && !run.points[0].repeats.is_empty());
 }
 
-/// Forwards a connection with a delay in each direction.
-fn slow_link(to: &str, delay: Duration) -> String {
+/// Forwards connections with a delay in each direction. Returns its address, and all bytes that passed.
+fn slow_link(to: &str, delay: Duration) -> (String, Arc<Mutex<Vec<u8>>>) {
+    let passed = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&passed);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let to = to.to_owned();
@@ -397,10 +401,12 @@ fn slow_link(to: &str, delay: Duration) -> String {
             let Ok(onward) = TcpStream::connect(&to) else { continue };
             let ways = [(from.try_clone().unwrap(), onward.try_clone().unwrap()), (onward, from)];
             for (mut from, mut to) in ways {
+                let seen = Arc::clone(&seen);
                 thread::spawn(move || {
                     let mut bytes = vec![0; 1 << 16];
                     while let Ok(read @ 1..) = from.read(&mut bytes) {
                         thread::sleep(delay);
+                        seen.lock().unwrap().extend(&bytes[..read]);
                         if to.write_all(&bytes[..read]).is_err() {
                             return;
                         }
@@ -410,14 +416,31 @@ fn slow_link(to: &str, delay: Duration) -> String {
             }
         }
     });
-    address
+    (address, passed)
+}
+
+#[test]
+fn headers_of_a_plan_are_not_sent_where_others_can_read_them() {
+    let endpoint = NullEndpoint::start();
+    let agent = Agent::start(&[]);
+    let (link, passed) = slow_link(&agent.address, Duration::ZERO);
+    let place = Workdir::new(&format!("{PLAN}[target.headers]\nX-Key = \"S3CRET\"\n"));
+    let ended = run(sweep(&place, &endpoint.url, "r", &[&link]));
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("others can read") && ended.stderr.contains("--agents-ca"),
+        "{}",
+        ended.stderr
+    );
+    let passed = passed.lock().unwrap();
+    assert!(!passed.is_empty() && !passed.windows(6).any(|bytes| bytes == b"S3CRET"));
 }
 
 #[test]
 fn a_slow_link_is_uncertainty_and_too_much_of_it_makes_steps_invalid() {
     let endpoint = NullEndpoint::start();
     let agent = Agent::start(&[]);
-    let slow = slow_link(&agent.address, Duration::from_millis(20));
+    let (slow, _) = slow_link(&agent.address, Duration::from_millis(20));
     let place = Workdir::new(&PLAN.replace("start_skew_us = 900000", "start_skew_us = 15000"));
     let ended = run(sweep(&place, &endpoint.url, "r", &[&slow]));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);

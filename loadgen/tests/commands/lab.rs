@@ -102,6 +102,18 @@ fn a_plan_of_ones_own_is_written_once() {
 }
 
 #[test]
+fn a_folder_of_work_is_one_labs_alone() {
+    let place = lab_place(&format!("{PLAN}{LAB}"));
+    fs::create_dir(place.path("work")).unwrap();
+    let other = fs::File::open(place.path("work")).unwrap();
+    other.lock().unwrap();
+    let ended = run(lab(&place, "first"));
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("choose another --work"), "{}", ended.stderr);
+    assert!(!place.path("bin/calls").exists());
+}
+
+#[test]
 fn a_lab_makes_publishes_starts_measures_in_turn_and_ends_everything() {
     let place = lab_place(&format!("{PLAN}{LAB}"));
     let ended = run(lab(&place, "first"));

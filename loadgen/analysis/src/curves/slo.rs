@@ -147,8 +147,13 @@ fn estimate_us(point: &Point, slo: &Slo, of: impl Fn(&Repeat) -> &[Histogram<u64
 
 /// Returns the interval of the share of requests that miss the objective, failed requests included, over the repeats.
 fn misses(point: &Point, slo: &Slo) -> Option<Interval> {
-    let share = |repeat: &Repeat| objective::misses(repeat, slo.objective) / repeat.scheduled.max(1) as f64;
-    mean_interval(&counted(&point.repeats).iter().map(share).collect::<Vec<f64>>())
+    let share = |repeat: &Repeat| Some(objective::misses(repeat, slo.objective)? / repeat.scheduled.max(1) as f64);
+    mean_interval(
+        &counted(&point.repeats)
+            .iter()
+            .map(share)
+            .collect::<Option<Vec<f64>>>()?,
+    )
 }
 
 fn interval(summary: &Summary, objective: Objective) -> Option<Interval> {

@@ -61,13 +61,16 @@ pub fn step(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat
     let failed = repeat.errors.values().sum::<u64>() as f64;
     let requests = repeat.scheduled as f64;
     let objectives = || question.objectives.iter().copied();
-    let slow = objectives().map(|objective| objective::misses(repeat, objective));
+    let slow: Option<Vec<f64>> = objectives().map(|one| objective::misses(repeat, one)).collect();
     let quantiles = objectives().filter_map(|objective| measured_us(objective, repeat));
     let mut shares = objectives().filter_map(Objective::quantile);
     let is_tail = shares.any(|quantile| quantile >= TAIL_FROM);
     let of_tail = repeat.tail_autocorrelation_time.filter(|_| is_tail);
     let dependence = of_tail.unwrap_or(repeat.autocorrelation_time);
-    let judged = judged(question, limits, point, repeat, &latency);
+    let judged = match slow {
+        Some(_) => judged(question, limits, point, repeat, &latency),
+        None => Err("no times of its replies' events".to_owned()),
+    };
     let served = repeat.served_inferences().filter(|served| *served > 0.0);
     let served = served.map(|served| served / counted(question, point, repeat));
     let used = |of: fn(&ServerDelta) -> f64| Some(of(repeat.server.as_ref()?) / served?);
@@ -75,7 +78,7 @@ pub fn step(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat
         rps: point.factors.offered_rps,
         purpose: repeat.purpose,
         requests,
-        slow: slow.collect(),
+        slow: slow.unwrap_or_else(|| vec![0.0; question.objectives.len()]),
         failed,
         dependence: dependence.max(1.0),
         saturated: judged == Ok(true),

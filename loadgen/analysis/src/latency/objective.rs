@@ -70,9 +70,11 @@ pub(crate) fn missed(repeat: &Repeat, limit_us: f64) -> u64 {
     (slow + repeat.failed()).min(repeat.scheduled)
 }
 
-/// Returns the number of requests that count as missing an objective, failed requests included.
-pub(crate) fn misses(repeat: &Repeat, objective: Objective) -> f64 {
-    match objective {
+/// Returns the number of requests that count as missing an objective, failed requests included; `None` if it limits streams, and none
+/// of the repeat's replies were timed.
+pub(crate) fn misses(repeat: &Repeat, objective: Objective) -> Option<f64> {
+    Some(match objective {
+        Objective::Stream { .. } if repeat.completed > 0 && repeat.histograms.streams.is_empty() => return None,
         Objective::Percentile { .. } | Objective::Goodput { .. } => missed(repeat, objective.limit_us()) as f64,
         Objective::Stream { .. } => {
             // The share of slow gaps counts once for each request, since the gaps of one reply depend on each other.
@@ -84,7 +86,7 @@ pub(crate) fn misses(repeat: &Repeat, objective: Objective) -> f64 {
             let slow = slow_share(objective, &table) * table.samples() as f64;
             (slow + repeat.failed() as f64).min(repeat.scheduled as f64)
         }
-    }
+    })
 }
 
 /// Returns good replies within a limit per second of the window, by scheduled start.
@@ -218,10 +220,13 @@ mod tests {
         let gaps: Vec<u64> = (0..1_000).map(|i| if i < 250 { 60 } else { 20 }).collect();
         let mut one = repeat(&[5_000; 8], 2, false);
         one.histograms.streams.insert(StreamFigure::Gap, vec![histogram(&gaps)]);
-        let gap = |limit_us| misses(&one, of_stream(StreamFigure::Gap, limit_us));
+        let ttft = of_stream(StreamFigure::Ttft, 1.0);
+        assert_eq!(misses(&repeat(&[5_000; 8], 2, false), ttft), None, "nothing was timed");
+        assert_eq!(misses(&repeat(&[], 2, false), ttft), Some(2.0));
+        let gap = |limit_us| misses(&one, of_stream(StreamFigure::Gap, limit_us)).unwrap();
         assert_eq!((gap(60.0), gap(50.0), gap(10.0)), (2.0, 4.0, 10.0));
         // Nothing is known of replies without events.
-        assert_eq!(misses(&one, of_stream(StreamFigure::Ttft, 1.0)), 2.0);
+        assert_eq!(misses(&one, ttft), Some(2.0));
         one.in_time = Some(3);
         assert_eq!((rate(&one, 1e9), share(&[one], 1e9)), (1.5, Some(0.3)));
     }

@@ -4,12 +4,12 @@
 use super::spec::{BodySource, CustomSpec, Drawn, StreamKind, StreamSpec, Success};
 use crate::inputs;
 use crate::payload::Body;
-use crate::recording::{Call, RecordingSpec, Row, rows, text_of};
+use crate::recording::{Call, RecordingSpec, Row, collected, rows, text_of};
 use crate::template::{Part, escape, parts};
 use bytes::Bytes;
 use csv::Trim;
 use hyper::Method;
-use hyper::header::HeaderValue;
+use hyper::header::{HeaderMap, HeaderValue};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use std::borrow::Cow;
@@ -87,7 +87,7 @@ impl Custom {
                 template: Some(template),
             } => filled(
                 template,
-                Some((&recording.file, recording.read()?)),
+                Some((&recording.file, recording.read()?.calls)),
                 is_json,
                 &spec.values,
             )?,
@@ -115,12 +115,12 @@ impl Custom {
     ///
     /// # Errors
     /// The first violation.
-    pub fn check_body(&self, body: &[u8]) -> Result<(), String> {
+    pub fn check_body(&self, headers: &HeaderMap, body: &[u8]) -> Result<(), String> {
         match self.stream.as_deref() {
             Some(StreamSpec {
                 kind: StreamKind::Sse, ..
             }) => self.success.check_stream(body, None, |_| {}).map(drop),
-            _ => self.success.check_body(body),
+            _ => self.success.check_body(headers, body),
         }
     }
 
@@ -263,27 +263,28 @@ fn filled(
     if template.has(ENTITY_ID) && template.has(ENTITY_IDS) {
         return Err("`target.body` has {entity_id} and {entity_ids}: one of them".to_owned());
     }
-    let columns = rows.first().map(|call| &call.values);
     if let Some(name) = drawn.keys().find(|name| !template.has(name)) {
         return Err(format!(
             "`target.values.{name}` has no place {{{name}}} in `target.body`"
         ));
     }
-    let is_known = |place: &&str| is_filled(place) || columns.is_some_and(|row| row.contains_key(*place));
-    if let Some(unknown) = template.places().find(|place| !is_known(place)) {
-        let known = match columns {
-            Some(row) => row.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
-            None => "no columns: there is no `target.rows_file`".to_owned(),
-        };
-        return Err(format!(
-            "`target.body` has the place {{{unknown}}}, which nothing fills: {{entity_id}}, {{entity_ids}}, a name of `target.values` or a column ({known}); \
-             {{{{{unknown}}}}} stands for the text itself"
-        ));
-    }
-    let named = |at: usize| match file {
-        Some(file) => format!("{}: row {}", file.display(), at + 1),
+    let named = |at: usize| match file.zip(rows.get(at)) {
+        Some((file, call)) => format!("{}: {}", file.display(), call.place()),
         None => "`target.body`".to_owned(),
     };
+    let columns = rows.first().map(|call| &call.values);
+    let taken: Vec<&str> = template.places().filter(|place| !is_filled(place)).collect();
+    check_taken(&taken, columns)?;
+    let recorded = drawn.values().flat_map(Drawn::recorded);
+    let taken: Vec<&str> = taken.into_iter().chain(recorded).collect();
+    for (at, call) in rows.iter().enumerate() {
+        if let Some(missing) = taken.iter().find(|name| !call.values.contains_key(**name)) {
+            let at = named(at);
+            return Err(format!(
+                "{at} has no `{missing}`, which `target.body` takes from every one"
+            ));
+        }
+    }
     if template.places().any(is_filled) {
         if is_json {
             let example = template.fill(|place| match columns {
@@ -317,13 +318,30 @@ fn filled(
     Ok(Content::Ready(bodies.into()))
 }
 
+/// Refuses places that nothing fills.
+fn check_taken(taken: &[&str], columns: Option<&Row>) -> Result<(), String> {
+    let is_known = |place: &&&str| columns.is_some_and(|row| row.contains_key(**place));
+    let Some(unknown) = taken.iter().find(|place| !is_known(place)) else {
+        return Ok(());
+    };
+    let known = match columns {
+        Some(row) => row.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
+        None => "no columns: there is no `target.rows_file`".to_owned(),
+    };
+    Err(format!(
+        "`target.body` has the place {{{unknown}}}, which nothing fills: {{entity_id}}, {{entity_ids}}, a name of `target.values` or a column ({known}); \
+         {{{{{unknown}}}}} stands for the text itself"
+    ))
+}
+
 /// Recorded requests with their own bodies.
 fn replayed(recording: &RecordingSpec) -> Result<Arc<[Body]>, String> {
-    let calls = recording.read()?;
-    if calls.iter().all(|call| call.line.is_none() && call.body.is_none()) {
+    let calls = recording.read()?.calls;
+    if let Some(bare) = calls.iter().find(|call| call.line.is_none() && call.body.is_none()) {
         return Err(format!(
-            "{}: has times, and neither paths nor bodies; write `target.body`, in which {{NAME}} is a recorded value",
-            recording.file.display()
+            "{}: {} has neither a path nor a body; write `target.body`, in which {{NAME}} is a recorded value",
+            recording.file.display(),
+            bare.place()
         ));
     }
     let body = |call: Call| Body {
@@ -337,12 +355,12 @@ fn rows_of(file: &Path) -> Result<Vec<Call>, String> {
     let says = |what: String| format!("{}: {what}", file.display());
     let text = text_of(file)?;
     let rows = rows(&text, Trim::None).map_err(says)?.map(|values| {
-        Ok(Call {
+        Ok(Some(Call {
             values: values?,
             ..Call::default()
-        })
+        }))
     });
-    let rows: Vec<Call> = rows.collect::<Result<_, _>>().map_err(says)?;
+    let rows = collected("row", rows).map_err(says)?;
     match rows.is_empty() {
         true => Err(says("has no row below its header".to_owned())),
         false => Ok(rows),
@@ -505,6 +523,44 @@ mod tests {
         let error = Custom::open(&spec(BodySource::Recorded(file))).unwrap_err();
         assert!(error.contains("line 2"), "{error}");
         assert!(Custom::open(&spec(BodySource::File("/no/such".into()))).is_err());
+    }
+
+    #[test]
+    fn every_recorded_request_has_what_its_body_takes() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("trace.jsonl");
+        let opened = |text: &str, template: Option<&str>, drawn: Option<Drawn>| {
+            std::fs::write(&file, text).unwrap();
+            let mut replaying = spec(BodySource::Replay {
+                recording: RecordingSpec {
+                    file: file.clone(),
+                    column: "timestamp".into(),
+                    unit: None,
+                },
+                template: template.map(str::to_owned),
+            });
+            replaying.values.extend(drawn.map(|drawn| ("p".to_owned(), drawn)));
+            Custom::open(&replaying)
+        };
+        let recorded = Drawn::Recorded {
+            words: "n".into(),
+            blocks: None,
+        };
+        let whole = "{\"timestamp\":0,\"n\":1}\n\n{\"timestamp\":2,\"n\":3}\n{\"timestamp\":1,\"n\":2}\n";
+        let (some, template) = (whole.replace("2,\"n\":3", "2"), Some("{\"n\":{n}}"));
+        let custom = opened(whole, template, None).unwrap();
+        assert_eq!(texts(&custom, 9, &[], 1), ["{\"n\":1}", "{\"n\":2}", "{\"n\":3}"]);
+        opened(whole, Some("{\"p\":\"{p}\"}"), Some(recorded.clone())).unwrap();
+        for (template, drawn) in [(template, None), (Some("{\"p\":\"{p}\"}"), Some(recorded))] {
+            let error = opened(&some, template, drawn).unwrap_err();
+            assert!(error.contains("trace.jsonl: line 3 has no `n`"), "{error}");
+        }
+        let bodies = whole.replace("\"n\"", "\"body\"");
+        opened(&bodies, None, None).unwrap();
+        let error = opened(&bodies.replace("2,\"body\":3", "2"), None, None).unwrap_err();
+        assert!(error.contains("line 3 has neither a path nor a body"), "{error}");
+        // A request without a body is one.
+        opened(&bodies.replace("2,\"body\":3", "2,\"path\":\"/\""), None, None).unwrap();
     }
 
     fn filled(text: &str, value: &str) -> String {

@@ -4,6 +4,7 @@ use super::events::{Event, Events, is_stream};
 use crate::inputs::Lengths;
 use crate::recording::RecordingSpec;
 use crate::reply::quoted;
+use hyper::header::HeaderMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -47,6 +48,17 @@ pub enum Drawn {
         /// Name of the recorded ids of its blocks of 512 words; equal ids have equal words.
         blocks: Option<String>,
     },
+}
+
+impl Drawn {
+    /// Names of the recorded values that it takes.
+    pub(super) fn recorded(&self) -> impl Iterator<Item = &str> {
+        let names = match self {
+            Self::Number(_) | Self::Words(_) => [None, None],
+            Self::Recorded { words, blocks } => [Some(words), blocks.as_ref()],
+        };
+        names.into_iter().flatten().map(String::as_str)
+    }
 }
 
 /// Replies that stream.
@@ -96,6 +108,17 @@ pub enum BodySource {
     },
 }
 
+impl BodySource {
+    /// File that bodies are made of.
+    pub const fn file_mut(&mut self) -> Option<&mut PathBuf> {
+        match self {
+            Self::Empty | Self::Text(_) => None,
+            Self::File(file) | Self::Recorded(file) | Self::Rows { rows: file, .. } => Some(file),
+            Self::Replay { recording, .. } => Some(&mut recording.file),
+        }
+    }
+}
+
 /// Entities `first_id .. first_id + count`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entities {
@@ -131,12 +154,12 @@ impl Default for Success {
 }
 
 impl Success {
-    /// Checks a body against the rule.
+    /// Checks a body against the rule, as a stream of events if the headers or the rule say that it is one.
     ///
     /// # Errors
     /// The first violation.
-    pub fn check_body(&self, body: &[u8]) -> Result<(), String> {
-        if self.last_event.is_some() || is_stream(body) {
+    pub fn check_body(&self, headers: &HeaderMap, body: &[u8]) -> Result<(), String> {
+        if self.last_event.is_some() || is_stream(headers) {
             return self.check_stream(body, None, |_| {}).map(drop);
         }
         let Some(pointer) = &self.pointer else { return Ok(()) };
@@ -229,6 +252,7 @@ fn is_equal(found: &serde_json::Value, wanted: &serde_json::Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hyper::header::{CONTENT_TYPE, HeaderValue};
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -240,19 +264,36 @@ mod tests {
         }
     }
 
+    fn plain() -> HeaderMap {
+        HeaderMap::new()
+    }
+
+    fn events() -> HeaderMap {
+        let kind = HeaderValue::from_static("Text/Event-Stream; charset=utf-8");
+        HeaderMap::from_iter([(CONTENT_TYPE, kind)])
+    }
+
+    #[test]
+    fn a_reply_is_a_stream_of_events_only_if_its_headers_say_so() {
+        let yaml = b"id: 7\ndata: ok\nevent: error\n";
+        assert_eq!(Success::default().check_body(&plain(), yaml), Ok(()));
+        let error = Success::default().check_body(&events(), yaml).unwrap_err();
+        assert!(error.contains("ends within an event"), "{error}");
+    }
+
     #[test]
     fn what_the_pointer_names_must_be_there() {
         let body = br#"{"predictions":[0.5],"ok":true,"n":1}"#;
-        assert_eq!(rule("/predictions/0", None).check_body(body), Ok(()));
-        assert_eq!(rule("/ok", Some(json!(true))).check_body(body), Ok(()));
-        assert_eq!(rule("/n", Some(json!(1.0))).check_body(body), Ok(()));
-        assert_eq!(Success::default().check_body(b"anything"), Ok(()));
+        assert_eq!(rule("/predictions/0", None).check_body(&plain(), body), Ok(()));
+        assert_eq!(rule("/ok", Some(json!(true))).check_body(&plain(), body), Ok(()));
+        assert_eq!(rule("/n", Some(json!(1.0))).check_body(&plain(), body), Ok(()));
+        assert_eq!(Success::default().check_body(&plain(), b"anything"), Ok(()));
         for (rule, body, says) in [
             (rule("/predictions/1", None), &body[..], "no `/predictions/1`"),
             (rule("/ok", Some(json!(false))), body, "`/ok` is true, not false"),
             (rule("/x", None), b"<html>", "no JSON"),
         ] {
-            let error = rule.check_body(body).unwrap_err();
+            let error = rule.check_body(&plain(), body).unwrap_err();
             assert!(error.contains(says), "{error}");
         }
     }
@@ -265,8 +306,8 @@ mod tests {
             ..Success::default()
         };
         let whole = b": hello\n\ndata: {\"choices\":[1]}\r\n\r\ndata: [DONE]\n\n";
-        assert_eq!(done.check_body(whole), Ok(()));
-        assert_eq!(Success::default().check_body(whole), Ok(()));
+        assert_eq!(done.check_body(&events(), whole), Ok(()));
+        assert_eq!(Success::default().check_body(&events(), whole), Ok(()));
         for (rule, body, says) in [
             (&done, &b"data: {\"choices\":[1]}\n\n"[..], "before `[DONE]`"),
             (&done, b"data: {\"choices\":[]}\n\ndata: [DONE]\n\n", "`/choices/0`"),
@@ -279,16 +320,19 @@ mod tests {
             (&Success::default(), b"event: error\ndata: full\n\n", "has an error"),
             (&Success::default(), b"data: a\n\ndata: {\"choi", "ends within an event"),
         ] {
-            let error = rule.check_body(body).unwrap_err();
+            let error = rule.check_body(&events(), body).unwrap_err();
             assert!(error.contains(says), "{error}");
         }
-        assert_eq!(Success::default().check_body(b"data: {\"error\": null}\n\n"), Ok(()));
+        assert_eq!(
+            Success::default().check_body(&events(), b"data: {\"error\": null}\n\n"),
+            Ok(())
+        );
     }
 
     proptest! {
         #[test]
         fn any_body_is_judged(body in prop::collection::vec(any::<u8>(), 0..200)) {
-            if let Err(text) = rule("/a", None).check_body(&body) {
+            if let Err(text) = rule("/a", None).check_body(&plain(), &body) {
                 prop_assert!(text.chars().count() < 3 * 120);
             }
         }

@@ -3,6 +3,7 @@
 
 use super::spec::{StreamKind, StreamSpec, Success};
 use crate::reply::TooLarge;
+use hyper::header::HeaderMap;
 use std::sync::Arc;
 use tierlab_analysis::record::StreamedReply;
 
@@ -50,7 +51,7 @@ impl Pieces {
     ///
     /// # Errors
     /// The first violation.
-    pub(crate) fn measure(&self, success: &Success, body: &[u8]) -> Result<StreamedReply, String> {
+    pub(crate) fn measure(&self, success: &Success, headers: &HeaderMap, body: &[u8]) -> Result<StreamedReply, String> {
         let mut reply = StreamedReply {
             first_byte_us: self.first_byte_us,
             bytes: body.len() as u64,
@@ -71,7 +72,7 @@ impl Pieces {
             }
             StreamKind::Chunked => {
                 self.arrived.iter().for_each(|(_, us)| event_at(*us));
-                success.check_body(body)?;
+                success.check_body(headers, body)?;
                 None
             }
         };
@@ -113,7 +114,7 @@ mod tests {
         // Bytes one by one, then in two pieces at every byte.
         let mut one_by_one = pieces(StreamKind::Sse);
         (1..=BODY.len()).for_each(|bytes| one_by_one.push(bytes, 100 + bytes as u64).unwrap());
-        let reply = one_by_one.measure(&done(), BODY.as_bytes()).unwrap();
+        let reply = one_by_one.measure(&done(), &HeaderMap::new(), BODY.as_bytes()).unwrap();
         assert_eq!((reply.first_byte_us, reply.first_event_us), (5, 100 + ends[0] as u64));
         assert_eq!(reply.gaps_us, [(ends[1] - ends[0]) as u32, (ends[2] - ends[1]) as u32]);
         assert_eq!((reply.tokens, reply.bytes), (Some(7), BODY.len() as u64));
@@ -121,7 +122,7 @@ mod tests {
             let mut two = pieces(StreamKind::Sse);
             two.push(cut, 10).unwrap();
             two.push(BODY.len(), 30).unwrap();
-            let reply = two.measure(&done(), BODY.as_bytes()).unwrap();
+            let reply = two.measure(&done(), &HeaderMap::new(), BODY.as_bytes()).unwrap();
             let times: Vec<u64> = ends.iter().map(|end| if *end <= cut { 10 } else { 30 }).collect();
             assert_eq!(reply.first_event_us, times[0]);
             assert_eq!(
@@ -143,7 +144,7 @@ mod tests {
         ] {
             let mut one = pieces(StreamKind::Sse);
             one.push(body.len(), 10).unwrap();
-            let error = one.measure(&done(), body.as_bytes()).unwrap_err();
+            let error = one.measure(&done(), &HeaderMap::new(), body.as_bytes()).unwrap_err();
             assert!(error.contains(says), "{body}: {error}");
         }
     }
@@ -154,9 +155,15 @@ mod tests {
         for (bytes, us) in [(1, 10), (2, 10), (3, 12), (9, 20)] {
             chunked.push(bytes, us).unwrap();
         }
-        let reply = chunked.measure(&Success::default(), b"{\"n\": 12}").unwrap();
+        let reply = chunked
+            .measure(&Success::default(), &HeaderMap::new(), b"{\"n\": 12}")
+            .unwrap();
         assert_eq!((reply.first_event_us, &reply.gaps_us[..]), (10, &[2, 8][..]));
-        assert!(pieces(StreamKind::Chunked).measure(&Success::default(), b"").is_err());
+        assert!(
+            pieces(StreamKind::Chunked)
+                .measure(&Success::default(), &HeaderMap::new(), b"")
+                .is_err()
+        );
         let mut many = pieces(StreamKind::Sse);
         (0..MOST).for_each(|bytes| many.push(bytes, bytes as u64).unwrap());
         assert!(many.push(MOST, MOST as u64).is_err());
@@ -164,7 +171,9 @@ mod tests {
         let mut one = pieces(StreamKind::Sse);
         let body = "data\n\n".repeat(MOST + 1);
         one.push(body.len(), 1).unwrap();
-        let error = one.measure(&Success::default(), body.as_bytes()).unwrap_err();
+        let error = one
+            .measure(&Success::default(), &HeaderMap::new(), body.as_bytes())
+            .unwrap_err();
         assert!(error.contains("more than 262144 events"), "{error}");
     }
 }

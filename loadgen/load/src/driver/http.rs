@@ -484,8 +484,8 @@ impl HttpReply {
                 return CheckedReply::failed(Failure::Status(self.status.as_u16()), timings);
             }
             let checked = match &self.pieces {
-                Some(pieces) => pieces.measure(success, &body).map(Some),
-                None => success.check_body(&body).map(|()| None),
+                Some(pieces) => pieces.measure(success, &self.headers, &body).map(Some),
+                None => success.check_body(&self.headers, &body).map(|()| None),
             };
             return match checked {
                 Ok(stream) => CheckedReply {

@@ -3,7 +3,7 @@
 //! A user is a task that takes tickets until the last (`user`). Every request's times are read here, on the step's
 //! clock, with the end at the last byte of the body. Knows nothing of percentiles.
 
-use crate::grpc::Connections;
+use crate::grpc::{Connections, WARM_LIMIT};
 use crate::interrupt::Interrupt;
 use crate::live::Watch;
 use crate::pacer::Observed;
@@ -73,7 +73,8 @@ pub async fn run_from<E: From<DriverError>>(
 /// Runs one user of an open loop.
 async fn serve(shared: Arc<Shared>) {
     let user = Arc::new(User::new(Arc::clone(&shared)));
-    user.warm().await;
+    // Connections that are not open by then are opened by their requests.
+    let _ = tokio::time::timeout(WARM_LIMIT, user.warm()).await;
     shared.open_loop.users.ready.add_permits(1);
     let mut samples = user.serve().await;
     shared

@@ -11,7 +11,7 @@ use super::http::{self, HttpConnection};
 use super::open_loop::{Examples, OpenLoop};
 use super::wire::SendTime;
 use super::{KeptRequest, Route, Step};
-use crate::grpc::{self, Connections};
+use crate::grpc::{self, Connections, HANDSHAKES};
 use crate::pacer::Clock;
 use crate::payload::Body;
 use crate::reply::{CHECKED_AT_ONCE_BYTES, CheckedReply, Expected, Limit, NoReply};
@@ -359,9 +359,6 @@ impl UserState {
         }
     }
 }
-
-/// Maximum concurrent handshakes: enough for a server's cores, and within its queue of new connections.
-const HANDSHAKES: usize = 64;
 
 /// State shared by the users of a step.
 pub(super) struct Shared {

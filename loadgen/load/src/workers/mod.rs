@@ -39,6 +39,8 @@ pub struct PlanText {
     pub file: PathBuf,
     /// Text of the plan: the file may change during the run.
     pub text: String,
+    /// True if the text has headers or other values that may be secret.
+    pub has_secrets: bool,
     /// Files with the contents of requests, sent to agents; like `file` then, absolute paths without `..`.
     pub files: Vec<PathBuf>,
 }
@@ -111,13 +113,10 @@ impl Workers {
         self.workers.len()
     }
 
-    /// True if they are agents.
-    #[must_use]
-    pub const fn are_agents(&self) -> bool {
-        self.agents.is_some()
-    }
-
     async fn set_up(&mut self) -> Result<(), WorkerError> {
+        for worker in &self.workers {
+            share::may_be_told(worker, self.plan.has_secrets)?;
+        }
         let heads: Vec<FileHead> = match &self.agents {
             None => Vec::new(),
             Some(_) => self
@@ -151,7 +150,7 @@ impl Workers {
     /// One of them failed, ended or timed out; the error names it.
     pub async fn run(&mut self, order: &StepOrder, schedule: &Schedule) -> Result<Sent, WorkerError> {
         for worker in &mut self.workers {
-            share::may_be_told(worker, order)?;
+            share::may_be_told(worker, !order.target.access.headers.is_empty())?;
             let said = match order.message() {
                 Ok(message) => worker.link.say(&message).await,
                 Err(error) => Err(error),

@@ -1,6 +1,6 @@
 //! Share of one load process in a step, from the run's view. In: a process. Out: the samples of its share, checked.
 
-use super::message::{self, Reply, StepOrder, ToRun};
+use super::message::{self, Reply, ToRun};
 use crate::pacer::Observed;
 use crate::schedule::Schedule;
 use std::collections::BTreeMap;
@@ -29,14 +29,14 @@ pub struct StepShare {
     pub examples: BTreeMap<Failure, String>,
 }
 
-/// Refuses to send an order with headers over a connection that is not private, because their values may be secret.
-pub(super) fn may_be_told(worker: &Worker, order: &StepOrder) -> Result<(), WorkerError> {
-    if worker.link.is_private || order.target.access.headers.is_empty() {
+/// Refuses to send headers and other values that may be secret over a connection that is not private.
+pub(super) fn may_be_told(worker: &Worker, has_secrets: bool) -> Result<(), WorkerError> {
+    if worker.link.is_private || !has_secrets {
         return Ok(());
     }
     Err(WorkerError::Failed(format!(
-        "{}: requests carry headers, whose values may be secret, and the way to the agent can be read by others: speak to agents \
-         over TLS (--agents-ca FILE), or leave the headers out; a token is read by each agent from its own variable or file",
+        "{}: the values of headers and of secret keys in the plan would be sent over a connection that others can read: speak to \
+         agents over TLS (--agents-ca FILE), or leave them out; a token is read by each agent from its own variable or file",
         worker.link.name
     )))
 }

@@ -23,7 +23,7 @@ use crate::error::RunError;
 use crate::plan::{LabPlan, Origin, Plan, Until, VariantPlan};
 use crate::runner::{Instrument, Runner, Senders, asked, new_run};
 use crate::selfcheck::prove::prove;
-use crate::store::folder::sha256;
+use crate::store::folder::{claim, sha256};
 use crate::store::resume::StoppedRun;
 use clap::Args;
 use context::{LabContext, Prepared, programs};
@@ -68,10 +68,11 @@ pub struct Options {
 /// # Errors
 /// See [`RunError`].
 pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunError> {
-    let mut plan = Plan::load(&options.plan)?.with_options(options.run.search_limit_s, options.run.keep_requests)?;
+    let mut plan = options.run.over(Plan::load(&options.plan)?)?;
     plan.selfcheck |= options.selfcheck;
     plan.until = options.until;
     let lab = lab_of(&plan, options)?;
+    let _work = claim(&lab.work, "--work")?;
     let agents = options.run.open_agents()?;
     let resumed = options.run.resumed(&plan)?;
     let mut context = LabContext {
@@ -110,7 +111,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
     // The claim is held to the end of the run.
     let (folder, _claim, earlier) = options.run.folder(&plan, resumed)?;
     let run = Run {
-        config_sha256: sha256(&configs.iter().map(PathBuf::as_path).collect::<Vec<_>>())?,
+        config_sha256: sha256(&configs)?,
         pricing,
         variants: take(&mut targets.variants),
         cold_starts,
@@ -208,12 +209,9 @@ pub(super) fn config_files(plan: &Plan, lab: &LabPlan) -> Result<Vec<PathBuf>, R
     if lab.variants.iter().any(is_started) {
         files.push(lab.server_config.clone());
     }
-    for variant in &lab.variants {
-        files.extend(variant.target.iter().flat_map(|target| target.files()));
-    }
     files.extend(lab.tiers.iter().map(|tier| lab.tier_file(&tier.name)));
     files.extend(plan.prices.iter().map(|(file, _)| file.clone()));
-    files.extend(plan.input_files.iter().filter(|path| !path.is_dir()).cloned());
+    files.extend(plan.request_files().map_err(RunError::io(&plan.file))?);
     let Some(missing) = files.iter().find(|file| !file.is_file()) else {
         return Ok(files);
     };

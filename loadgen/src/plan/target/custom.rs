@@ -83,7 +83,7 @@ pub(super) fn validate(raw: &RawTarget, place: &Place<'_>) -> Result<CustomSpec,
 }
 
 fn body(raw: &RawTarget, place: &Place<'_>) -> Result<BodySource, Fault> {
-    let file = |path: &PathBuf| place.base.path(path);
+    let file = |path: &PathBuf| place.base.request_file(path);
     let at = |key: &str| format!("{}.{key}", place.at);
     let text_of = |path: &PathBuf| {
         let path = file(path);

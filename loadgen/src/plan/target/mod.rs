@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tierlab_agents::tls::Identity;
 use tierlab_agents::token::TokenSource;
-use tierlab_load::custom::{BodySource, CustomSpec, StreamKind, Success};
-use tierlab_load::endpoint::{AccessSpec, Address, Header, TargetSpec};
+use tierlab_load::custom::{CustomSpec, StreamKind, Success};
+use tierlab_load::endpoint::{AccessSpec, Address, Header};
 use tierlab_load::keys::KeyDistribution;
 use tierlab_load::payload::Protocol;
 use tierlab_load::recording::RecordingSpec;
@@ -45,31 +45,6 @@ pub struct TargetPlan {
 }
 
 impl TargetPlan {
-    /// Target of a load process; `None` without an address.
-    #[must_use]
-    pub fn spec(&self) -> Option<TargetSpec> {
-        Some(TargetSpec {
-            others: Vec::new(),
-            url: self.url.clone()?,
-            grpc_url: self.grpc_url.clone(),
-            model_version: self.model_version.clone(),
-            access: self.access.clone(),
-            custom: self.custom.clone(),
-        })
-    }
-
-    /// Files that its requests are made of.
-    #[must_use]
-    pub fn files(&self) -> Vec<PathBuf> {
-        match self.custom.as_ref().map(|custom| &custom.body) {
-            Some(BodySource::File(file) | BodySource::Recorded(file) | BodySource::Rows { rows: file, .. }) => {
-                vec![file.clone()]
-            }
-            Some(BodySource::Replay { recording, .. }) => vec![recording.file.clone()],
-            _ => Vec::new(),
-        }
-    }
-
     /// The same target with the settings of `over`, such as flags of the command line, in place of its own.
     #[must_use]
     pub fn with(self, over: Self) -> Self {
@@ -254,6 +229,13 @@ pub(super) struct RawTarget {
     /// With `reply = "sse"`: JSON pointer to the number of tokens in an event, such as "/usage/completion_tokens"; the last one counts.
     tokens: Option<String>,
     success: Option<Success>,
+}
+
+impl RawTarget {
+    /// True for `kind = "http"`.
+    pub(super) fn is_http(&self) -> bool {
+        self.kind == RawKind::Http
+    }
 }
 
 /// `target.kind`.

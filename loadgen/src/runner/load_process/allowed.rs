@@ -1,9 +1,8 @@
-//! Variables and files of an agent's host that runs may name. In: the agent's options, a server as a run describes it. Out: a
+//! Variables and secret files of an agent's host that runs may name. In: the agent's options, a server as a run describes it. Out: a
 //! refusal that names the option to use. Must not read what it refuses.
 
 use std::path::{Path, PathBuf};
 use tierlab_agents::token::TokenSource;
-use tierlab_load::custom::BodySource;
 use tierlab_load::endpoint::TargetSpec;
 
 /// Secrets that the agent's owner lets runs use.
@@ -16,12 +15,11 @@ pub struct Allowed {
 }
 
 impl Allowed {
-    /// Checks every variable and file named in a server's description; bodies must lie in `sent`, the folder of the
-    /// run's own files.
+    /// Checks every variable, token, certificate and key named in a server's description.
     ///
     /// # Errors
     /// The first name that is not allowed.
-    pub fn check(&self, spec: &TargetSpec, sent: &Path) -> Result<(), String> {
+    pub fn check(&self, spec: &TargetSpec) -> Result<(), String> {
         match &spec.access.token {
             Some(TokenSource::Env(name)) if !self.variables.contains(name) => {
                 return Err(format!(
@@ -35,16 +33,7 @@ impl Allowed {
         for file in spec.access.ca.iter().chain(identity) {
             self.check_file(file)?;
         }
-        let body = spec.custom.as_ref().map(|custom| &custom.body);
-        if let Some(BodySource::File(file) | BodySource::Recorded(file) | BodySource::Rows { rows: file, .. }) = body
-            && !file.starts_with(sent)
-        {
-            return Err(format!(
-                "{}: request bodies come from the run, not from the agent's files; name the file in the plan's `[target]`",
-                file.display()
-            ));
-        }
-        spec.others.iter().try_for_each(|other| self.check(other, sent))
+        spec.others.iter().try_for_each(|other| self.check(other))
     }
 
     fn check_file(&self, file: &Path) -> Result<(), String> {
@@ -66,7 +55,6 @@ impl Allowed {
 mod tests {
     use super::*;
     use tierlab_agents::tls::Identity;
-    use tierlab_load::custom::{CustomSpec, Success};
 
     fn plain() -> TargetSpec {
         TargetSpec::plain("http://127.0.0.1:1", None)
@@ -90,14 +78,11 @@ mod tests {
             spec.access.token = Some(source);
             spec
         };
-        let sent = Path::new("/sent");
-        allowed.check(&plain(), sent).unwrap();
-        allowed.check(&token(TokenSource::Env("TOKEN".into())), sent).unwrap();
-        allowed
-            .check(&token(TokenSource::File(folder.join("token"))), sent)
-            .unwrap();
+        allowed.check(&plain()).unwrap();
+        allowed.check(&token(TokenSource::Env("TOKEN".into()))).unwrap();
+        allowed.check(&token(TokenSource::File(folder.join("token")))).unwrap();
         let refused = allowed
-            .check(&token(TokenSource::Env("AWS_SECRET_ACCESS_KEY".into())), sent)
+            .check(&token(TokenSource::Env("AWS_SECRET_ACCESS_KEY".into())))
             .unwrap_err();
         assert!(refused.contains("--allow-env AWS_SECRET_ACCESS_KEY"), "{refused}");
         for file in [
@@ -121,33 +106,10 @@ mod tests {
                 with_ca,
                 among_others,
             ] {
-                let refused = allowed.check(&spec, sent).unwrap_err();
+                let refused = allowed.check(&spec).unwrap_err();
                 assert!(refused.contains("--secrets-dir"), "{refused}");
-                assert!(Allowed::default().check(&spec, sent).is_err());
+                assert!(Allowed::default().check(&spec).is_err());
             }
         }
-    }
-
-    #[test]
-    fn bodies_come_from_the_run() {
-        let body = |file: &str| {
-            let mut spec = plain();
-            spec.custom = Some(CustomSpec {
-                method: "POST".into(),
-                path: "/".into(),
-                content_type: String::new(),
-                body: BodySource::Recorded(file.into()),
-                rows_per_request: 1,
-                entities: None,
-                values: std::collections::BTreeMap::new(),
-                success: Success::default(),
-                stream: None,
-            });
-            spec
-        };
-        let allowed = Allowed::default();
-        allowed.check(&body("/sent/a/b.jsonl"), Path::new("/sent")).unwrap();
-        let refused = allowed.check(&body("/etc/shadow"), Path::new("/sent")).unwrap_err();
-        assert!(refused.contains("come from the run"), "{refused}");
     }
 }

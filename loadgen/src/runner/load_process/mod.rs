@@ -113,9 +113,10 @@ async fn work(
         let target = match known.take() {
             Some((spec, target)) if spec == order.target => target,
             _ => {
-                let spec = relocated(&order.target, &plan, files);
+                let mut spec = order.target.clone();
                 if let (Files::Sent(allowed), Some(folder)) = (files, &folder) {
-                    allowed.check(&spec, folder.path()).map_err(RunError::Usage)?;
+                    sent_files::relocate(&mut spec, folder.path()).map_err(RunError::Usage)?;
+                    allowed.check(&spec).map_err(RunError::Usage)?;
                 }
                 ask(&plan, &spec).await?
             }
@@ -193,16 +194,6 @@ async fn plan_of(
     let file = sent_files::place(folder.path(), &setup.file).map_err(RunError::Usage)?;
     let plan = Plan::parse_sent(folder.path(), &file, &setup.plan)?;
     Ok((plan, Some(folder)))
-}
-
-/// Replaces the files of a plan's `[target]` bodies by the sent copies.
-fn relocated(spec: &TargetSpec, plan: &Plan, files: Files<'_>) -> TargetSpec {
-    let mut spec = spec.clone();
-    let own = plan.target.as_ref().and_then(|target| target.custom.as_ref());
-    if let (Files::Sent(_), Some(custom), Some(own)) = (files, &mut spec.custom, own) {
-        custom.body = own.body.clone();
-    }
-    spec
 }
 
 /// Reads the model's metadata from a server. The run knows its tier and cache.

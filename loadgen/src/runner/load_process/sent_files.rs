@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::{Component, Path, PathBuf};
 use tempfile::TempDir;
 use tierlab_agents::link::{LinkError, Orders};
+use tierlab_load::endpoint::TargetSpec;
 use tierlab_load::workers::message::{Job, Setup, ToWorker};
 
 /// Maximum files of one plan, and maximum bytes in them.
@@ -45,6 +46,17 @@ pub(super) async fn receive(orders: &mut Orders<Job>, setup: &Setup) -> Result<T
     Ok(folder)
 }
 
+/// Replaces the files of bodies by the sent copies, so that no file of this host can be sent.
+///
+/// # Errors
+/// A path that would leave the folder.
+pub(super) fn relocate(spec: &mut TargetSpec, folder: &Path) -> Result<(), String> {
+    if let Some(file) = spec.custom.as_mut().and_then(|custom| custom.body.file_mut()) {
+        *file = place(folder, file)?;
+    }
+    spec.others.iter_mut().try_for_each(|other| relocate(other, folder))
+}
+
 /// Path below `folder` for a path of the run's host.
 ///
 /// # Errors
@@ -64,6 +76,9 @@ pub(super) fn place(folder: &Path, path: &Path) -> Result<PathBuf, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
+    use tierlab_load::custom::{BodySource, CustomSpec, Success};
+    use tierlab_load::recording::RecordingSpec;
 
     #[test]
     fn no_path_leads_out_of_the_folder() {
@@ -74,6 +89,54 @@ mod tests {
         );
         for path in ["/home/../../etc/x", "../x", "./x"] {
             assert!(place(folder, Path::new(path)).is_err(), "{path}");
+        }
+    }
+
+    #[test]
+    fn bodies_come_from_the_run() {
+        let folder = Path::new("/tmp/agent");
+        let bodies = |file: &str| {
+            let (file, template) = (PathBuf::from(file), "{}".to_owned());
+            let recording = RecordingSpec {
+                file: file.clone(),
+                column: "timestamp".into(),
+                unit: None,
+            };
+            [
+                BodySource::File(file.clone()),
+                BodySource::Recorded(file.clone()),
+                BodySource::Rows {
+                    template,
+                    rows: file.clone(),
+                },
+                BodySource::Replay {
+                    recording,
+                    template: None,
+                },
+            ]
+        };
+        let relocated = |body: BodySource| {
+            let mut spec = TargetSpec::plain("http://127.0.0.1:1", None);
+            spec.custom = Some(CustomSpec {
+                method: "POST".into(),
+                path: "/".into(),
+                content_type: String::new(),
+                body,
+                rows_per_request: 1,
+                entities: None,
+                values: BTreeMap::new(),
+                success: Success::default(),
+                stream: None,
+            });
+            spec.others = vec![spec.clone()];
+            relocate(&mut spec, folder)?;
+            Ok::<_, String>([spec.others.remove(0), spec].map(|spec| spec.custom.unwrap().body))
+        };
+        for (body, own) in bodies("/etc/passwd").into_iter().zip(bodies("/tmp/agent/etc/passwd")) {
+            assert_eq!(relocated(body), Ok([own.clone(), own]));
+        }
+        for body in bodies("/tmp/agent/../../etc/passwd") {
+            assert!(relocated(body).is_err());
         }
     }
 }
