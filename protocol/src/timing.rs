@@ -13,7 +13,7 @@ use strum::{IntoStaticStr, VariantArray};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum Stage {
-    /// Bytes of the body to a typed request.
+    /// Bytes of the body, as received, to a typed request.
     Decode,
     /// Waiting for, and passing, admission.
     Admit,
@@ -27,7 +27,7 @@ pub enum Stage {
     Batch,
     /// ONNX Runtime.
     Infer,
-    /// Output tensors to bytes of the reply.
+    /// Output tensors to bytes of the reply. Over gRPC they are compressed after it.
     Encode,
 }
 

@@ -29,7 +29,7 @@ pub(crate) trait Exchange {
     /// Format of the reply, in addition to the request's settings for each output.
     type ReplyFormat: Copy;
 
-    /// Bytes to decode.
+    /// Bytes to decode; at most so many where the request is compressed.
     fn bytes(&self) -> usize;
 
     /// The time that the front's own headers leave to the request; none where they say nothing.

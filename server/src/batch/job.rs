@@ -36,7 +36,7 @@ pub(crate) struct Job {
     /// Its order in the queue: when it was queued, plus the delay of its priority.
     pub(crate) rank: Instant,
     pub(crate) deadline: Instant,
-    /// Its time in the queue ends here, at the latest at its deadline.
+    /// Its time in the queue ends here, at the latest at its deadline, if no run of its request has begun.
     pub(crate) start_by: Instant,
     pub(crate) scope: RequestScope,
     /// When a session began to run it; shared with its request, which says so if it gives up.
@@ -49,6 +49,15 @@ impl Job {
     /// True if no client waits for the answer.
     pub(crate) fn is_given_up(&self) -> bool {
         self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+
+    /// True if its time is over: the wait for the first run of its request, or the deadline.
+    pub(super) fn is_late(&self, now: Instant) -> bool {
+        let limit = match self.run_began.get() {
+            Some(_) => self.deadline,
+            None => self.start_by,
+        };
+        limit <= now
     }
 
     /// Refuses it. Where the client has gone away, nothing is sent.

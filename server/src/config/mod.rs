@@ -55,10 +55,14 @@ const ENV_PREFIX: &str = "TIERLAB_";
 /// True for a variable that Kubernetes sets for a Service `tierlab-NAME`: an address, and no key of the configuration.
 fn is_of_service(name: &str, value: &str) -> bool {
     let protocols = ["tcp", "udp", "sctp"];
-    let is_address = protocols.iter().any(|protocol| value.starts_with(&format!("{protocol}://")));
+    let is_address = protocols
+        .iter()
+        .any(|protocol| value.starts_with(&format!("{protocol}://")));
     let of_port = |(at, mark): (usize, &str)| {
         let rest = name[at + mark.len()..].trim_start_matches(|c: char| c.is_ascii_digit());
-        protocols.iter().any(|protocol| rest.starts_with(&format!("_{}", protocol.to_uppercase())))
+        protocols
+            .iter()
+            .any(|protocol| rest.starts_with(&format!("_{}", protocol.to_uppercase())))
     };
     name.ends_with("_SERVICE_HOST")
         || name.contains("_SERVICE_PORT")
