@@ -13,7 +13,7 @@ use strum::{IntoStaticStr, VariantArray};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum Stage {
-    /// Parsing the body into a typed request.
+    /// Converting the received bytes of the body, compressed or not, to a typed request.
     Decode,
     /// Waiting for admission, and admission itself.
     Admit,
@@ -27,7 +27,7 @@ pub enum Stage {
     Batch,
     /// Running ONNX Runtime.
     Infer,
-    /// Converting output tensors to the reply's bytes.
+    /// Converting output tensors to the reply's bytes. Over gRPC, compression follows it.
     Encode,
 }
 

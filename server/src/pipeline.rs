@@ -29,7 +29,7 @@ pub(crate) trait Exchange {
     /// Format of the reply, in addition to the request's settings for each output.
     type ReplyFormat: Copy;
 
-    /// Bytes to decode.
+    /// Bytes to decode; at most so many where the request is compressed.
     fn bytes(&self) -> usize;
 
     /// Remaining time of the request according to the front's own headers; `None` if they set none.

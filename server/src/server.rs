@@ -29,7 +29,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tierlab_protocol::metrics::VARIANT_LABEL;
 use tierlab_storage::wrappers::{CacheConfig, Limited, Role, StorageMetrics, compose};
@@ -132,20 +131,24 @@ pub async fn run(
         pipeline,
         registry,
         manager,
-        draining: AtomicBool::new(false),
+        draining: watch::Sender::new(false),
     });
     let addresses = listeners
         .addresses()
         .map_err(|e| ServerError::Load(format!("listener: {e}")))?;
 
     tokio::spawn(keep_a_timer_due());
-    let (leave, draining) = watch::channel(false);
     for address in [Some(addresses.http), addresses.grpc].into_iter().flatten() {
         warn_if_exposed(address, &config.connections);
     }
     let mut listener_config = config.connections.clone();
     listener_config.bounds = fit_files(listener_config.bounds, 1 + u64::from(addresses.grpc.is_some()));
-    let front = listeners.serve(Arc::clone(&state), listener_config, telemetry.clone(), draining);
+    let front = listeners.serve(
+        Arc::clone(&state),
+        listener_config,
+        telemetry.clone(),
+        state.draining.subscribe(),
+    );
     let front = tokio::spawn(front);
     tokio::pin!(shutdown);
     let loaded = tokio::select! {
@@ -159,9 +162,8 @@ pub async fn run(
     }
     ready(addresses);
     shutdown.await;
-    state.draining.store(true, Relaxed);
     tracing::info!("shutting down: no new connections, finishing admitted requests");
-    leave.send_replace(true);
+    state.draining.send_replace(true);
     let finished = finish(front, &state, config.raw.drain.timeout).await;
     if let Some(telemetry) = telemetry {
         telemetry.finish().await;

@@ -36,7 +36,7 @@ pub(crate) struct Job {
     /// Order in the queue: time of queueing plus the delay of its priority.
     pub(crate) rank: Instant,
     pub(crate) deadline: Instant,
-    /// Time by which its run must start, at the latest its deadline.
+    /// End of its time in the queue, at the latest its deadline, unless a run of its request has begun.
     pub(crate) start_by: Instant,
     pub(crate) scope: RequestScope,
     /// Time at which a session started its run; shared with its request, which reports it if it gives up.
@@ -49,6 +49,15 @@ impl Job {
     /// True if no client waits for the answer.
     pub(crate) fn is_given_up(&self) -> bool {
         self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+
+    /// True if its time is over: the wait for the first run of its request, or the deadline.
+    pub(super) fn is_late(&self, now: Instant) -> bool {
+        let limit = match self.run_began.get() {
+            Some(_) => self.deadline,
+            None => self.start_by,
+        };
+        limit <= now
     }
 
     /// Refuses the job. Sends nothing if the client has gone away.

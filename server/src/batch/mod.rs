@@ -10,7 +10,7 @@ pub(crate) mod runs;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use queue::{BatchQueue, QueueGauges, WakeUp};
+pub(crate) use queue::{BatchQueue, QueueGauges};
 
 /// Synchronisation types of the queue. `tests/interleavings.rs` replaces them with those of a scheduler that tries
 /// thread orders.

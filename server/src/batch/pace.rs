@@ -1,7 +1,7 @@
 //! Drain rate of a queue. A request that cannot be answered in time is refused on arrival and not after a wait: otherwise the
 //! queue works for late answers only.
 //!
-//! In: the sessions' runs, and the queued rows. Out: an estimate of the wait.
+//! In: the time of the sessions' runs, and the runs before a request. Out: an estimate of its wait.
 
 use crate::request::{Reason, Refusal};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -13,9 +13,8 @@ const WEIGHT: u64 = 8;
 /// The pace of one queue. An empty queue lets everything in, so that a bad guess mends itself.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// Moving average of a row's time in one session.
-    row_ns: AtomicU64,
-    queued: AtomicUsize,
+    /// Moving average of a run's time in one session.
+    run_ns: AtomicU64,
     sessions: AtomicUsize,
 }
 
@@ -24,28 +23,20 @@ impl Pace {
         self.sessions.fetch_add(1, Relaxed);
     }
 
-    pub(super) fn set_queued(&self, rows: usize) {
-        self.queued.store(rows, Relaxed);
-    }
-
-    pub(super) fn queued(&self) -> usize {
-        self.queued.load(Relaxed)
-    }
-
     /// Takes a run into the average. Two sessions may overwrite each other's: it is a guess.
-    pub(super) fn note(&self, rows: usize, time: Duration) {
-        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX) / rows.max(1) as u64;
-        let average = match self.row_ns.load(Relaxed) {
+    pub(super) fn note(&self, time: Duration) {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let average = match self.run_ns.load(Relaxed) {
             0 => ns,
             average => average - average / WEIGHT + ns / WEIGHT,
         };
-        self.row_ns.store(average, Relaxed);
+        self.run_ns.store(average, Relaxed);
     }
 
-    /// Refuses what would wait behind `queued` rows for longer than `limit`.
-    pub(super) fn check_wait(&self, queued: usize, limit: Duration) -> Result<(), Refusal> {
+    /// Refuses what would wait behind `runs` runs for longer than `limit`.
+    pub(super) fn check_wait(&self, runs: usize, limit: Duration) -> Result<(), Refusal> {
         let sessions = self.sessions.load(Relaxed).max(1) as u64;
-        let wait = Duration::from_nanos(self.row_ns.load(Relaxed).saturating_mul(queued as u64) / sessions);
+        let wait = Duration::from_nanos(self.run_ns.load(Relaxed).saturating_mul(runs as u64) / sessions);
         if wait <= limit {
             return Ok(());
         }
@@ -64,15 +55,15 @@ mod tests {
         let pace = Pace::default();
         let ms = Duration::from_millis;
         assert!(pace.check_wait(1_000_000, ms(1)).is_ok(), "nothing is known yet");
-        pace.note(10, ms(100));
-        assert!(pace.check_wait(100, ms(1000)).is_ok());
-        assert_eq!(pace.check_wait(101, ms(1000)).unwrap_err().reason, Reason::Full);
+        pace.note(ms(100));
+        assert!(pace.check_wait(10, ms(1000)).is_ok());
+        assert_eq!(pace.check_wait(11, ms(1000)).unwrap_err().reason, Reason::Full);
         pace.add_session();
         pace.add_session();
-        assert!(pace.check_wait(200, ms(1000)).is_ok());
+        assert!(pace.check_wait(20, ms(1000)).is_ok());
         assert!(pace.check_wait(0, Duration::ZERO).is_ok());
         for _ in 0..100 {
-            pace.note(1, ms(1));
+            pace.note(ms(1));
         }
         assert!(pace.check_wait(1000, ms(1000)).is_ok());
     }

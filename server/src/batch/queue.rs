@@ -68,11 +68,21 @@ pub(crate) struct QueueGauges {
 pub(super) struct QueueState {
     jobs: VecDeque<Job>,
     pub(super) rows: usize,
+    /// Jobs that the gauge and the clock of pending requests know of.
+    noted: usize,
     closed: bool,
     /// Sessions in a run.
     pub(super) running: usize,
     /// One for each group.
-    sleepers: Vec<IdleSessions>,
+    pub(super) sleepers: Vec<IdleSessions>,
+}
+
+impl QueueState {
+    /// Rows of the jobs that go before one of this rank.
+    fn rows_before(&self, rank: Instant) -> usize {
+        let behind = self.jobs.iter().rev().take_while(|job| job.rank >= rank);
+        self.rows - behind.map(|job| job.rows).sum::<usize>()
+    }
 }
 
 impl BatchQueue {
@@ -89,6 +99,7 @@ impl BatchQueue {
             state: Mutex::new(QueueState {
                 jobs: VecDeque::new(),
                 rows: 0,
+                noted: 0,
                 closed: false,
                 running: 0,
                 sleepers: vec![IdleSessions::default(); count],
@@ -104,49 +115,62 @@ impl BatchQueue {
         })
     }
 
-    /// Queues a job, or gives the reason why not. The job's reply channel is dropped with it. Where a session sleeps, the
-    /// call that wakes it comes back: others who are about to queue can do so before it is made.
-    pub(crate) fn push(self: &Arc<Self>, job: Job) -> Result<Option<WakeUp>, Refusal> {
+    /// Queues the pieces of a request, all of one rank, or refuses it. Where sessions sleep, the calls that wake them come
+    /// back: others who are about to queue can do so before they are made.
+    pub(crate) fn push(
+        self: &Arc<Self>,
+        pieces: impl IntoIterator<Item = Job, IntoIter: ExactSizeIterator>,
+    ) -> Result<Vec<WakeUp>, Refusal> {
+        let mut pieces = pieces.into_iter().peekable();
         let mut state = self.lock();
         if state.closed {
             return Err(Refusal::new(Reason::Draining, "the server is shutting down"));
         }
-        if state.jobs.len() >= self.capacity {
+        if state.jobs.len() + pieces.len() > self.capacity {
             let what = format!("the model's queue holds {} requests", self.capacity);
             return Err(Refusal::new(Reason::Full, what));
         }
         self.runs.check_stuck()?;
-        self.pace
-            .check_wait(state.rows, job.deadline.saturating_duration_since(job.enqueued))?;
-        let now = job.enqueued;
-        if state.jobs.is_empty() {
-            self.pending.set_queued(true, now);
+        if let Some(first) = pieces.peek() {
+            let limit = first.deadline.saturating_duration_since(first.enqueued);
+            self.check_runs_before(&state, first.rank, limit)?;
         }
-        state.rows += job.rows;
-        self.pace.set_queued(state.rows);
-        // Most jobs go to the end, where the search begins.
-        let before = state.jobs.iter().rposition(|other| other.rank <= job.rank);
-        state.jobs.insert(before.map_or(0, |at| at + 1), job);
-        self.depth.set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
+        let mut wake_ups = Vec::new();
+        for job in pieces {
+            state.rows += job.rows;
+            // Most jobs go to the end, where the search begins.
+            let before = state.jobs.iter().rposition(|other| other.rank <= job.rank);
+            state.jobs.insert(before.map_or(0, |at| at + 1), job);
+            let group = self.group_for_next(&state);
+            if state.sleepers[group].wake_up() {
+                let queue = Arc::clone(self);
+                wake_ups.push(WakeUp { queue, group });
+            }
+        }
+        self.note_queued(&mut state);
         let oldest = state.jobs.front().map(|job| job.enqueued);
-        let overdue = oldest.is_some_and(|oldest| now.saturating_duration_since(oldest) > WAKE_PATIENCE);
+        let overdue = oldest.is_some_and(|oldest| oldest.elapsed() > WAKE_PATIENCE);
         let group = self.group_for_next(&state);
-        let wake_up = state.sleepers[group].wake_up();
         let hurry = state.sleepers[group].any() && (overdue || state.rows >= self.rule.largest());
         drop(state);
         if hurry {
             self.wake[group].notify_one();
         }
-        Ok(wake_up.then(|| WakeUp {
-            queue: Arc::clone(self),
-            group,
-        }))
+        Ok(wake_ups)
     }
 
     /// The group that takes the next batch.
     fn group_for_next(&self, state: &QueueState) -> usize {
         let queued = state.rows.div_ceil(self.rule.largest().max(1)).min(state.jobs.len());
         self.groups.taking(state.running + queued)
+    }
+
+    /// Wakes a session for the jobs that another one leaves.
+    fn wake_next(&self, state: &mut QueueState) {
+        let group = self.group_for_next(state);
+        if !state.jobs.is_empty() && state.sleepers[group].wake_up() {
+            self.wake[group].notify_one();
+        }
     }
 
     /// Waits for the next batch; `None` once the queue is closed and empty. Turns the clock to waiting while there is
@@ -160,13 +184,10 @@ impl BatchQueue {
             if state.jobs.is_empty() && state.closed {
                 return None;
             }
-            let group = self.group_for_next(&state);
-            let another = group != slot.group && !state.closed;
+            let another = self.group_for_next(&state) != slot.group && !state.closed;
             let Some(first) = state.jobs.front().filter(|_| !another) else {
-                // The jobs that woke this group, or that it leaves, may be another group's by now.
-                if !state.jobs.is_empty() && state.sleepers[group].wake_up() {
-                    self.wake[group].notify_one();
-                }
+                // The jobs that woke this group may be another group's by now.
+                self.wake_next(&mut state);
                 session_was_idle = true;
                 state = self.sleep(slot, state, None);
                 continue;
@@ -182,11 +203,12 @@ impl BatchQueue {
                 Decision::Wait(time) => state = self.sleep(slot, state, Some(time)),
                 Decision::Close(rows) => {
                     let batch = close(&mut state, rows);
-                    self.note_left(&state);
+                    self.note_queued(&mut state);
                     if !batch.is_empty() {
                         clock.turn(true);
                         slot.running = true;
                         state.running += 1;
+                        self.wake_next(&mut state);
                         return Some(batch);
                     }
                 }
@@ -194,15 +216,20 @@ impl BatchQueue {
         }
     }
 
-    /// Refuses a request that would not be answered within `limit`, by what is queued now.
+    /// Refuses a request that would not be answered within `limit` if it came now with the highest priority.
     pub(crate) fn check_wait(&self, limit: Duration) -> Result<(), Refusal> {
         self.runs.check_stuck()?;
-        self.pace.check_wait(self.pace.queued(), limit)
+        self.check_runs_before(&self.lock(), Instant::now(), limit)
     }
 
-    /// Notes a run of so many rows: from it the time is guessed that a queue takes.
-    pub(crate) fn note_run(&self, rows: usize, time: Duration) {
-        self.pace.note(rows, time);
+    fn check_runs_before(&self, state: &QueueState, rank: Instant, limit: Duration) -> Result<(), Refusal> {
+        let runs = state.rows_before(rank).div_ceil(self.rule.largest().max(1));
+        self.pace.check_wait(runs, limit)
+    }
+
+    /// Notes the time of a run, for the estimate of a wait.
+    pub(crate) fn note_run(&self, time: Duration) {
+        self.pace.note(time);
     }
 
     /// One more session takes from the queue.
@@ -244,7 +271,7 @@ impl BatchQueue {
             let (given_up, waiting) = std::mem::take(&mut state.jobs).into_iter().partition(Job::is_given_up);
             state.jobs = waiting;
             state.rows = state.jobs.iter().map(|job| job.rows).sum();
-            self.note_left(&state);
+            self.note_queued(&mut state);
             given_up
         };
         drop(given_up);
@@ -255,7 +282,7 @@ impl BatchQueue {
             let mut state = self.lock();
             state.rows = 0;
             let jobs = state.jobs.drain(..).collect();
-            self.note_left(&state);
+            self.note_queued(&mut state);
             jobs
         };
         for job in jobs {
@@ -263,12 +290,13 @@ impl BatchQueue {
         }
     }
 
-    /// Notes that jobs have left the queue.
-    fn note_left(&self, state: &QueueState) {
-        self.pace.set_queued(state.rows);
-        self.depth.set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
-        if state.jobs.is_empty() {
-            self.pending.set_queued(false, Instant::now());
+    /// Tells the gauge and the clock of pending requests how many jobs are queued. Versions of a model share the gauge.
+    fn note_queued(&self, state: &mut QueueState) {
+        let queued = state.jobs.len();
+        let before = std::mem::replace(&mut state.noted, queued);
+        self.depth.add(queued as i64 - before as i64);
+        if (before == 0) != (queued == 0) {
+            self.pending.set_queued(queued > 0, Instant::now());
         }
     }
 
@@ -303,6 +331,12 @@ impl BatchQueue {
     }
 }
 
+impl Drop for BatchQueue {
+    fn drop(&mut self) {
+        self.depth.sub(self.lock().noted as i64);
+    }
+}
+
 /// Takes the first living job and, in their order, those that go with it and fit.
 fn close(state: &mut QueueState, max_rows: usize) -> Vec<Job> {
     let now = Instant::now();
@@ -310,7 +344,7 @@ fn close(state: &mut QueueState, max_rows: usize) -> Vec<Job> {
     let mut rows = 0;
     let mut at = 0;
     while let Some(job) = state.jobs.get(at) {
-        let dead = job.is_given_up() || job.start_by <= now;
+        let dead = job.is_given_up() || job.is_late(now);
         let fits = batch
             .first()
             .is_none_or(|first| rows + job.rows <= max_rows && first.goes_with(job));

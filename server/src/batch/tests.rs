@@ -8,7 +8,7 @@ use crate::request::{Part, Reason, Refusal};
 use crate::telemetry::SessionSeconds;
 use crate::telemetry::trace::context::RequestScope;
 use prometheus::{Counter, IntGauge};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
@@ -87,7 +87,7 @@ fn batches_hold_what_fits_and_goes_together_in_order() {
     let mut replies = Vec::new();
     for (rows, width) in [(3, 4), (2, 5), (4, 4), (6, 4), (1, 4)] {
         let (job, reply) = alive(rows, width);
-        queue.push(job).unwrap();
+        queue.push([job]).unwrap();
         replies.push(reply);
     }
     let take = || rows_of(&queue.take(&mut SessionSlot::default(), &clock, Duration::ZERO).unwrap());
@@ -102,11 +102,11 @@ fn a_full_queue_refuses_and_a_closed_one_empties() {
     let (queue, clock) = queue(1, 2);
     let (first, _first_reply) = alive(1, 1);
     let (second, _second_reply) = alive(1, 1);
-    queue.push(first).unwrap();
-    queue.push(second).unwrap();
-    assert_eq!(queue.push(alive(1, 1).0).err().unwrap().reason, Reason::Full);
+    queue.push([first]).unwrap();
+    queue.push([second]).unwrap();
+    assert_eq!(queue.push([alive(1, 1).0]).err().unwrap().reason, Reason::Full);
     queue.close();
-    assert_eq!(queue.push(alive(1, 1).0).err().unwrap().reason, Reason::Draining);
+    assert_eq!(queue.push([alive(1, 1).0]).err().unwrap().reason, Reason::Draining);
     assert_eq!(
         queue
             .take(&mut SessionSlot::default(), &clock, Duration::ZERO)
@@ -136,7 +136,7 @@ fn the_dead_cost_nothing() {
     let (late, mut late_reply) = job(2, 4, Duration::ZERO);
     let (living, _living_reply) = alive(5, 4);
     for job in [gone, late, living] {
-        queue.push(job).unwrap();
+        queue.push([job]).unwrap();
     }
     assert_eq!(
         rows_of(&queue.take(&mut SessionSlot::default(), &clock, Duration::ZERO).unwrap()),
@@ -153,6 +153,97 @@ fn the_dead_cost_nothing() {
 }
 
 #[test]
+fn a_request_waits_until_its_first_run_and_then_until_its_deadline() {
+    let (queue, clock) = queue(1, 100);
+    let take = || queue.take(&mut SessionSlot::default(), &clock, Duration::ZERO).unwrap();
+    let minute = Duration::from_secs(60);
+    let piece = |rows: usize, deadline: Duration, run_began: &Arc<OnceLock<Instant>>| {
+        let (mut job, reply) = job(rows, 1, deadline);
+        job.start_by = job.enqueued;
+        job.run_began = Arc::clone(run_began);
+        (job, reply)
+    };
+    let (began, waits) = (Arc::new(OnceLock::from(Instant::now())), Arc::default());
+    let (late, mut late_reply) = piece(1, Duration::ZERO, &began);
+    let (waiting, mut waiting_reply) = piece(2, minute, &waits);
+    let (running, _running_reply) = piece(3, minute, &began);
+    queue.push([late, waiting, running]).unwrap();
+    assert_eq!(rows_of(&take()), [3]);
+    for reply in [&mut late_reply, &mut waiting_reply] {
+        assert_eq!(reply.try_recv().unwrap().unwrap_err().reason, Reason::Deadline);
+    }
+}
+
+#[test]
+fn the_pieces_of_a_request_are_queued_together_or_not_at_all() {
+    let (queue, _) = queue(8, 4);
+    let pieces = |count: usize| {
+        let pieces: Vec<_> = (0..count).map(|_| alive(8, 1)).collect();
+        let (jobs, replies): (Vec<Job>, Vec<Replies>) = pieces.into_iter().unzip();
+        queue.push(jobs).map(|_| replies)
+    };
+    queue.note_run(Duration::from_secs(50));
+    // The second half would wait for longer than its deadline, behind the first.
+    let first = pieces(4).unwrap();
+    assert_eq!(queue.lock().rows, 32);
+    drop(first);
+    queue.interrupt_given_up();
+    let _first = pieces(1).unwrap();
+    assert_eq!(pieces(4).unwrap_err().reason, Reason::Full);
+    assert_eq!(queue.lock().rows, 8);
+    queue.note_run(Duration::from_secs(500));
+    assert_eq!(
+        pieces(1).unwrap_err().reason,
+        Reason::Full,
+        "a request behind others may be late"
+    );
+}
+
+#[test]
+fn the_estimated_wait_is_of_runs_and_of_requests_that_go_first() {
+    let (queue, _) = queue(64, 1000);
+    let within = |limit: u64, level: u32| {
+        let (mut job, reply) = job(1, 1, Duration::from_millis(limit));
+        job.rank += Duration::from_secs(3600) * level;
+        queue.push([job]).map(|_| reply)
+    };
+    queue.note_run(Duration::from_millis(5));
+    // One run of 64 rows answers them all.
+    let mut replies: Vec<_> = (0..64).map(|_| within(100, 0).unwrap()).collect();
+    replies.extend((0..640).map(|_| within(100_000, 1).unwrap()));
+    assert!(within(50, 1).is_err());
+    within(50, 0).unwrap();
+    queue.check_wait(Duration::from_millis(50)).unwrap();
+    assert!(queue.check_wait(Duration::from_millis(1)).is_err());
+}
+
+#[test]
+fn the_queues_of_two_versions_share_a_gauge() {
+    let gauges = gauges();
+    let queue = || {
+        let rule = Rule {
+            max_rows: 1,
+            preferred_rows: Vec::new(),
+            max_delay: Duration::ZERO,
+        };
+        BatchQueue::new(rule, Groups(vec![1]), 10, PendingRequests::new(), gauges.clone())
+    };
+    let (old, new) = (queue(), queue());
+    let mut replies = Vec::new();
+    for queue in [&old, &old, &new] {
+        let (job, reply) = alive(1, 1);
+        queue.push([job]).unwrap();
+        replies.push(reply);
+    }
+    assert_eq!(gauges.depth.get(), 3);
+    let clock = session_clock(&PendingRequests::new());
+    old.take(&mut SessionSlot::default(), &clock, Duration::ZERO).unwrap();
+    assert_eq!(gauges.depth.get(), 2);
+    drop(old);
+    assert_eq!(gauges.depth.get(), 1);
+}
+
+#[test]
 fn an_idle_session_wakes_for_the_first_request() {
     let (queue, clock) = queue(8, 100);
     let taker = {
@@ -164,7 +255,7 @@ fn an_idle_session_wakes_for_the_first_request() {
         })
     };
     let (job, _reply) = alive(1, 1);
-    queue.push(job).unwrap();
+    queue.push([job]).unwrap();
     assert_eq!(taker.join().unwrap(), Some(1));
 }
 
@@ -179,7 +270,7 @@ fn higher_levels_go_first_and_lower_ones_wait_no_longer_than_their_step() {
         let (mut job, reply) = alive(who, 1);
         job.enqueued = began + Duration::from_millis(40) * who as u32;
         job.rank = job.enqueued + step * level;
-        queue.push(job).unwrap();
+        queue.push([job]).unwrap();
         replies.push(reply);
     }
     let order: Vec<usize> = (0..7)
@@ -237,7 +328,7 @@ fn a_request_that_is_given_up_leaves_the_queue_while_every_session_is_busy() {
     let (queue, clock) = queue(1, 3);
     let pushed = |rows| {
         let (job, reply) = alive(rows, 1);
-        queue.push(job).map(|_| reply)
+        queue.push([job]).map(|_| reply)
     };
     let first = pushed(1).unwrap();
     let second = pushed(2).unwrap();
@@ -262,7 +353,7 @@ fn a_request_that_is_alone_goes_to_the_widest_session_and_others_to_the_rest() {
     let mut replies = Vec::new();
     let mut push = || {
         let (job, reply) = alive(1, 1);
-        drop(queue.push(job).unwrap());
+        drop(queue.push([job]).unwrap());
         replies.push(reply);
     };
     for _ in 0..50 {
@@ -290,6 +381,27 @@ fn a_request_that_is_alone_goes_to_the_widest_session_and_others_to_the_rest() {
 }
 
 #[test]
+fn a_request_of_another_shape_is_taken_by_another_group_while_the_first_runs() {
+    let (_, clock) = queue(1, 1);
+    let rule = Rule {
+        max_rows: 8,
+        preferred_rows: Vec::new(),
+        max_delay: Duration::ZERO,
+    };
+    let queue = BatchQueue::new(rule, Groups(vec![1, 1]), 100, PendingRequests::new(), gauges());
+    let [wide, narrow] = [0, 1].map(|group| worker(&queue, group, &clock));
+    while !(0..2).all(|group| queue.lock().sleepers[group].any()) {
+        std::thread::yield_now();
+    }
+    let ((first, _first_reply), (second, _second_reply)) = (alive(1, 1), alive(1, 2));
+    // The call for the first is made when both are queued: they seem to need one run.
+    let calls = [first, second].map(|job| queue.push([job]).unwrap());
+    drop(calls);
+    assert_eq!((wide.takes(), narrow.takes()), (1, 1));
+    queue.close();
+}
+
+#[test]
 fn no_request_is_left_lying_between_groups() {
     let (queue, workers) = groups_of_two();
     let mut replies = Vec::new();
@@ -306,7 +418,7 @@ fn no_request_is_left_lying_between_groups() {
                 replies.push(reply);
                 left += 1;
             }
-            drop(queue.push(job).unwrap());
+            drop(queue.push([job]).unwrap());
         }
         // Whatever runs is done, until nothing is left.
         let began = Instant::now();

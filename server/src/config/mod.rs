@@ -52,6 +52,24 @@ const MAX_POLL_MS: u64 = 86_400_000;
 /// The prefix of environment variables that set keys.
 const ENV_PREFIX: &str = "TIERLAB_";
 
+/// True for a variable that Kubernetes sets for a Service `tierlab-NAME`: an address, and no key of the configuration.
+fn is_of_service(name: &str, value: &str) -> bool {
+    let protocols = ["tcp", "udp", "sctp"];
+    let is_address = protocols
+        .iter()
+        .any(|protocol| value.starts_with(&format!("{protocol}://")));
+    let of_port = |(at, mark): (usize, &str)| {
+        let rest = name[at + mark.len()..].trim_start_matches(|c: char| c.is_ascii_digit());
+        protocols
+            .iter()
+            .any(|protocol| rest.starts_with(&format!("_{}", protocol.to_uppercase())))
+    };
+    name.ends_with("_SERVICE_HOST")
+        || name.contains("_SERVICE_PORT")
+        || (name.ends_with("_PORT") && is_address)
+        || name.match_indices("_PORT_").any(of_port)
+}
+
 /// File with a schema.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub(crate) enum Described {
@@ -172,7 +190,7 @@ impl Config {
                 library = Some(PathBuf::from(value));
             } else if name == TOKEN || name == ADMIN_TOKEN {
                 // No keys of the document: nothing that may be printed holds them.
-            } else if let Some(key) = name.strip_prefix(ENV_PREFIX) {
+            } else if let Some(key) = name.strip_prefix(ENV_PREFIX).filter(|_| !is_of_service(name, value)) {
                 let key = key.to_lowercase().replace("__", ".");
                 match lay(&format!("{key}={value}")) {
                     // An empty variable is as good as none, and takes out a key that there is.

@@ -185,6 +185,36 @@ fn errors_name_file_and_key() {
 }
 
 #[test]
+fn variables_of_kubernetes_services_set_no_keys() {
+    let folder = folder("");
+    let read = |name: &str, value: &str| {
+        Config::read(&Sources {
+            environment: vec![(name.into(), value.into())],
+            ..sources(&folder)
+        })
+    };
+    for service in ["SERVER_S3", "SERVER", "PORT_9"] {
+        for (variable, value) in [
+            ("SERVICE_HOST", "10.96.0.7"),
+            ("SERVICE_PORT", "8000"),
+            ("SERVICE_PORT_HTTP", "8000"),
+            ("PORT", "tcp://10.96.0.7:8000"),
+            ("PORT", "udp://10.96.0.7:8000"),
+            ("PORT_8000_TCP", "tcp://10.96.0.7:8000"),
+            ("PORT_8000_TCP_PROTO", "tcp"),
+            ("PORT_8000_TCP_PORT", "8000"),
+            ("PORT_8000_UDP_ADDR", "10.96.0.7"),
+        ] {
+            let name = format!("TIERLAB_{service}_{variable}");
+            read(&name, value).unwrap_or_else(|e| panic!("{name}: {e}"));
+        }
+    }
+    for (name, value) in [("TIERLAB_HTTP_PORT", "8000"), ("TIERLAB_PORT_TCP", "1")] {
+        assert!(read(name, value).is_err(), "{name}");
+    }
+}
+
+#[test]
 fn the_shipped_configuration_is_valid() {
     let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/server.toml");
     for tier in ["memory", "nvme", "nfs", "s3", "redis", "flight", "gds"] {

@@ -7,8 +7,8 @@ use crate::request::Refusal;
 use crate::telemetry::Metrics;
 use prometheus::Registry;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tierlab_protocol::grpc::messages::ServerMetadataResponse;
+use tokio::sync::watch;
 
 /// Extensions named in the server's metadata.
 const EXTENSIONS: [&str; 6] = [
@@ -40,17 +40,25 @@ pub(crate) struct ServerState {
     /// Models; used by every call that finds, lists, loads or unloads them.
     pub(crate) manager: Arc<ModelManager>,
     /// True once no new connections are accepted.
-    pub(crate) draining: AtomicBool,
+    pub(crate) draining: watch::Sender<bool>,
 }
 
 impl ServerState {
     pub(crate) fn phase(&self) -> Phase {
-        if self.draining.load(Relaxed) {
+        if *self.draining.borrow() {
             Phase::Draining
         } else if self.manager.started() {
             Phase::Ready
         } else {
             Phase::Loading
+        }
+    }
+
+    /// Ends when the server begins to drain.
+    pub(crate) fn drain_begins(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut draining = self.draining.subscribe();
+        async move {
+            let _ = draining.wait_for(|draining| *draining).await;
         }
     }
 

@@ -47,7 +47,7 @@ pub(crate) fn wire(server: &Server) -> Wire {
     tonic::client::Grpc::with_origin(client, url(server, "").parse().unwrap()).max_decoding_message_size(usize::MAX)
 }
 
-fn url(server: &Server, path: &str) -> String {
+pub(crate) fn url(server: &Server, path: &str) -> String {
     let address = server.grpc_address.as_ref().expect("gRPC is served");
     format!("http://{address}{path}")
 }
@@ -404,7 +404,7 @@ async fn replies_that_are_not_read_stay_on_the_account() {
     }
 }
 
-fn framed(message: &impl Message) -> Vec<u8> {
+pub(crate) fn framed(message: &impl Message) -> Vec<u8> {
     let bytes = message.encode_to_vec();
     let mut framed = vec![0];
     framed.extend((bytes.len() as u32).to_be_bytes());

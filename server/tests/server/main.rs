@@ -36,3 +36,4 @@ mod runs;
 mod safety;
 mod seen;
 mod storage;
+mod streams;

@@ -129,6 +129,22 @@ async fn a_full_queue_refuses_at_once_and_waiting_in_it_has_a_limit() {
 }
 
 #[tokio::test]
+async fn a_cut_request_whose_runs_outlast_the_queue_timeout_is_answered() {
+    let data = Data::generate(&[], 0);
+    data.add_model("turns", &turns(0.0));
+    // Each of its runs takes some tenths of a second.
+    let turns = 300_000.0_f32;
+    let batching = "max_request_rows = 12\nqueue_limit = 12\nqueue_timeout_us = 1000000";
+    data.configure("turns", &format!("max_batch_size = 1\n[batching]\n{batching}"));
+    let server = Server::start(&on_tier(&data, "memory"), &["admission.timeout_ms=60000"]);
+    let rows = [turns; 12].iter().flat_map(|turns| turns.to_le_bytes()).collect();
+    let reply = server
+        .infer("turns", vec![tensor("x", DataType::Fp32, &[12, 1], rows)])
+        .await;
+    assert_eq!(reply.floats(), [2.0 * turns; 12]);
+}
+
+#[tokio::test]
 async fn a_model_that_allows_no_timeout_passes_it_over() {
     let data = Data::generate(&[], 0);
     for (name, config) in [("allowed", ""), ("not", "allow_timeout_override = false")] {

@@ -28,8 +28,8 @@ pub struct BatchingConfig {
     /// Delay by which a request may arrive later and still run before one of the next lower level, in microseconds. It limits
     /// how long higher levels delay lower ones.
     pub priority_step_us: u64,
-    /// Maximum requests, and parts of cut requests, that wait for a session; further ones are refused with 503 at once.
-    /// 0 leaves the limit to `admission.max_in_flight`.
+    /// Maximum waiting requests, counting each part of a cut one: at least the parts of the largest; another is refused with
+    /// 503. 0 leaves the limit to `admission.max_in_flight`.
     pub queue_limit: u32,
     /// Maximum time that a request waits for a session, in microseconds; then it is refused with 504. 0 sets no limit
     /// besides the request's own.
@@ -86,15 +86,21 @@ impl BatchingConfig {
             0,
             MAX_PREFERRED_ROWS,
         )?;
+        let (limit, rows) = (self.queue_limit, self.max_request_rows);
+        let parts = rows.div_ceil(max_batch_size.max(1));
         let (levels, default_level) = (self.priority_levels, self.default_priority_level);
         check_range("batching.priority_levels", levels as usize, 0, MAX_PRIORITY_LEVELS)?;
         let what = if let Some(rows) = self.preferred_rows.iter().find(|rows| !is_row_count(rows)) {
             format!(
                 "`batching.preferred_rows` has {rows}, which is not between 1 and `max_batch_size` ({max_batch_size})"
             )
-        } else if (1..max_batch_size).contains(&self.max_request_rows) {
-            let rows = self.max_request_rows;
+        } else if (1..max_batch_size).contains(&rows) {
             format!("`batching.max_request_rows` ({rows}) is below `max_batch_size` ({max_batch_size})")
+        } else if (1..parts).contains(&limit) {
+            format!(
+                "`batching.queue_limit` ({limit}) is below the {parts} parts of a request with `batching.max_request_rows` \
+                 ({rows}): raise it, or lower `batching.max_request_rows`"
+            )
         } else if default_level > levels {
             format!(
                 "`batching.default_priority_level` ({default_level}) is above `batching.priority_levels` ({levels})"

@@ -89,6 +89,13 @@ fn nonsense_is_refused_by_key() {
     assert!(message("max_batch_size = 2\n[batching]\npreferred_rows = 3").contains("preferred_rows"));
     assert!(message("max_batch_size = 8\n[batching]\npreferred_rows = [4, 0]").contains("preferred_rows"));
     assert!(message("max_batch_size = 8\n[batching]\nmax_request_rows = 3").contains("max_request_rows"));
+    let parts = |limit: u32| format!("max_batch_size = 8\n[batching]\nmax_request_rows = 1020\nqueue_limit = {limit}");
+    assert!(
+        ["queue_limit", "128", "max_request_rows"]
+            .iter()
+            .all(|part| message(&parts(127)).contains(part))
+    );
+    ModelConfig::parse(&parts(128)).unwrap();
     assert!(message("[batching]\npriority_levels = 65").contains("priority_levels"));
     assert!(message("[batching]\ndefault_priority_level = 1").contains("default_priority_level"));
     assert!(message("[instances]\ninter_op_threads = 0").contains("instances.inter_op_threads"));

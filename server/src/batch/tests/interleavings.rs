@@ -65,7 +65,7 @@ fn client(queue: &Arc<BatchQueue>, requests: std::ops::RangeInclusive<usize>) ->
         for rows in requests {
             let (job, reply) = alive(rows, 1);
             replies.push(reply);
-            drop(queue.push(job).unwrap());
+            drop(queue.push([job]).unwrap());
         }
         replies
     })
@@ -123,7 +123,7 @@ fn a_queue_that_closes_at_any_moment_is_emptied_and_refuses_the_rest() {
         for rows in 1..=JOBS {
             let (job, reply) = alive(rows, 1);
             replies.push(reply);
-            match queue.push(job) {
+            match queue.push([job]) {
                 Ok(wake_up) => {
                     drop(wake_up);
                     accepted.push(rows);

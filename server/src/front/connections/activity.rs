@@ -5,6 +5,7 @@
 //! for how long; the signal to close it.
 
 use crate::request::Admission;
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -25,16 +26,17 @@ pub(super) struct Activity {
     began: Instant,
     /// Requests whose replies are not handed to the connection yet.
     open: AtomicUsize,
-    /// Those of them that ask for the server's health: they never keep a connection open.
-    probes: AtomicUsize,
-    /// Those that wait for the client: for more of a body, or for room to send more of a reply.
-    waiting: AtomicUsize,
+    /// Those of them that wait for the client, for more of a body or for room to send more of a reply, or that ask for the
+    /// server's health: they never keep a connection open.
+    at_rest: AtomicUsize,
     /// True while a write waits for the client.
     stalled: AtomicBool,
     /// When bytes were last sent or received, in milliseconds after the beginning.
     moved_ms: AtomicU64,
     /// Bytes of replies that the client has not taken.
     pub(super) held_bytes: AtomicUsize,
+    /// True once a body was left before its end.
+    pub(super) body_left: AtomicBool,
     evicted: AtomicBool,
     leave: Notify,
     admission: Arc<Admission>,
@@ -47,11 +49,11 @@ impl Activity {
         Arc::new(Self {
             began: Instant::now(),
             open: AtomicUsize::new(0),
-            probes: AtomicUsize::new(0),
-            waiting: AtomicUsize::new(0),
+            at_rest: AtomicUsize::new(0),
             stalled: AtomicBool::new(false),
             moved_ms: AtomicU64::new(0),
             held_bytes: AtomicUsize::new(0),
+            body_left: AtomicBool::new(false),
             evicted: AtomicBool::new(false),
             leave: Notify::new(),
             admission,
@@ -59,23 +61,16 @@ impl Activity {
         })
     }
 
-    /// Counts a request until the guard is dropped; `probe` says whether it asks for the server's health.
-    pub(super) fn open(self: &Arc<Self>, probe: bool) -> OpenRequest {
+    /// Counts a request until it is dropped; `probe` says whether it asks for the server's health.
+    pub(super) fn open(self: &Arc<Self>, probe: bool) -> Arc<OpenRequest> {
         self.open.fetch_add(1, Relaxed);
-        if probe {
-            self.probes.fetch_add(1, Relaxed);
-        }
-        OpenRequest {
+        let open = OpenRequest {
             activity: Arc::clone(self),
             probe,
-        }
-    }
-
-    /// Counts a request as one that waits for its client, until the guard is dropped.
-    pub(super) fn wait(self: &Arc<Self>) -> WaitingForClient {
-        self.waiting.fetch_add(1, Relaxed);
-        self.touch();
-        WaitingForClient(Arc::clone(self))
+            waits: Mutex::default(),
+        };
+        open.change(|_| {});
+        Arc::new(open)
     }
 
     /// Counts bytes of a reply until the guard is dropped.
@@ -102,14 +97,13 @@ impl Activity {
 
     /// True if a write, or a part of a body or reply, waits for the client.
     pub(super) fn waits_for_client(&self) -> bool {
-        self.stalled.load(Relaxed) || self.waiting.load(Relaxed) > 0
+        self.stalled.load(Relaxed) || self.at_rest.load(Relaxed) > 0
     }
 
     /// Since when the server has had nothing to do for this connection: it is idle, or every request under way waits for the
     /// client or asks for health. None while the server works for it.
     pub(super) fn idle_since(&self) -> Option<Instant> {
-        let at_rest = self.waiting.load(Relaxed) + self.probes.load(Relaxed);
-        (self.open.load(Relaxed) <= at_rest).then(|| self.moved())
+        (self.open.load(Relaxed) <= self.at_rest.load(Relaxed)).then(|| self.moved())
     }
 
     /// When bytes were last sent or received.
@@ -162,36 +156,89 @@ impl Activity {
 
 /// A request that is not answered yet.
 #[derive(Debug)]
-pub(super) struct OpenRequest {
-    activity: Arc<Activity>,
-    probe: bool,
+pub(in crate::front) struct OpenRequest {
+    pub(super) activity: Arc<Activity>,
+    /// True if it asks for the server's health.
+    pub(super) probe: bool,
+    waits: Mutex<Waits>,
+}
+
+/// What a request waits for, each counted.
+#[derive(Debug, Default)]
+struct Waits {
+    /// The next part of its body.
+    body: usize,
+    /// Room for the next part of its reply.
+    room: usize,
+    /// The answers to messages of its stream.
+    answers: usize,
+    /// True if the request is counted as one at rest.
+    at_rest: bool,
+}
+
+impl OpenRequest {
+    fn change(&self, change: impl FnOnce(&mut Waits)) {
+        let mut waits = self.waits.lock();
+        change(&mut waits);
+        let at_rest = self.probe || waits.room > 0 || (waits.body > 0 && waits.answers == 0);
+        match (std::mem::replace(&mut waits.at_rest, at_rest), at_rest) {
+            (false, true) => self.activity.at_rest.fetch_add(1, Relaxed),
+            (true, false) => self.activity.at_rest.fetch_sub(1, Relaxed),
+            _ => 0,
+        };
+    }
+
+    fn wait(self: &Arc<Self>, what: fn(&mut Waits) -> &mut usize) -> Waiting {
+        self.activity.touch();
+        self.change(|waits| *what(waits) += 1);
+        let open = Arc::clone(self);
+        Waiting { open, what }
+    }
+
+    /// Waits for the client to send more of the body.
+    pub(super) fn wait_for_body(self: &Arc<Self>) -> Waiting {
+        self.wait(|waits| &mut waits.body)
+    }
+
+    /// Waits for the client to take more of the reply.
+    pub(super) fn wait_for_room(self: &Arc<Self>) -> Waiting {
+        self.wait(|waits| &mut waits.room)
+    }
+
+    /// Waits for the server to answer a message of the request's stream, which may wait for its client's next message meanwhile.
+    pub(in crate::front) fn wait_for_answer(self: &Arc<Self>) -> Waiting {
+        self.wait(|waits| &mut waits.answers)
+    }
 }
 
 impl Drop for OpenRequest {
     fn drop(&mut self) {
         self.activity.touch();
-        if self.probe {
-            self.activity.probes.fetch_sub(1, Relaxed);
+        if self.waits.get_mut().at_rest {
+            self.activity.at_rest.fetch_sub(1, Relaxed);
         }
         self.activity.open.fetch_sub(1, Relaxed);
     }
 }
 
-/// A request that waits for its client.
+/// A request that waits, until it is dropped.
 #[derive(Debug)]
-pub(super) struct WaitingForClient(Arc<Activity>);
+pub(in crate::front) struct Waiting {
+    open: Arc<OpenRequest>,
+    what: fn(&mut Waits) -> &mut usize,
+}
 
-impl WaitingForClient {
+impl Waiting {
     /// Notes that the client has sent or read something.
     pub(super) fn touch(&self) {
-        self.0.touch();
+        self.open.activity.touch();
     }
 }
 
-impl Drop for WaitingForClient {
+impl Drop for Waiting {
     fn drop(&mut self) {
-        self.0.touch();
-        self.0.waiting.fetch_sub(1, Relaxed);
+        self.touch();
+        self.open.change(|waits| *(self.what)(waits) -= 1);
     }
 }
 

@@ -3,13 +3,14 @@
 //! In: a body as it arrives, or a reply's. Out: the same, with its connection knowing what waits for the client: a body
 //! whose next part has not come, and every byte of a reply that is not in the socket's buffer yet, whatever its size.
 
-use super::activity::{Activity, HeldBytes, OpenRequest, WaitingForClient};
+use super::activity::{Activity, HeldBytes, OpenRequest, Waiting};
 use crate::request::CountedBytes;
 use axum::body::{Body, HttpBody};
 use bytes::{Buf, Bytes};
 use hyper::body::{Frame, SizeHint};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 /// Approximate memory of a queued reply besides its body: stream, task and head.
@@ -19,16 +20,16 @@ const REPLY_BYTES: usize = 1 << 10;
 pub(super) struct RequestBody<B> {
     body: B,
     /// None once it has come to its end.
-    activity: Option<Arc<Activity>>,
-    waiting: Option<WaitingForClient>,
+    open: Option<Arc<OpenRequest>>,
+    waiting: Option<Waiting>,
 }
 
 impl<B: HttpBody<Data = Bytes> + Unpin> RequestBody<B> {
-    pub(super) fn new(body: B, activity: &Arc<Activity>) -> Self {
-        let activity = (!body.is_end_stream()).then(|| Arc::clone(activity));
+    pub(super) fn new(body: B, open: &Arc<OpenRequest>) -> Self {
+        let open = (!body.is_end_stream()).then(|| Arc::clone(open));
         Self {
             body,
-            activity,
+            open,
             waiting: None,
         }
     }
@@ -42,14 +43,14 @@ impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for RequestBody<B> {
         let frame = Pin::new(&mut self.body).poll_frame(cx);
         match &frame {
             Poll::Pending => {
-                if let (Some(activity), None) = (&self.activity, &self.waiting) {
-                    self.waiting = Some(activity.wait());
+                if let (Some(open), None) = (&self.open, &self.waiting) {
+                    self.waiting = Some(open.wait_for_body());
                 }
             }
             Poll::Ready(frame) => {
                 self.waiting = None;
                 if !matches!(frame, Some(Ok(_))) || self.body.is_end_stream() {
-                    self.activity = None;
+                    self.open = None;
                 }
             }
         }
@@ -65,11 +66,18 @@ impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for RequestBody<B> {
     }
 }
 
+impl<B> Drop for RequestBody<B> {
+    fn drop(&mut self) {
+        if let Some(open) = &self.open {
+            open.activity.body_left.store(true, Relaxed);
+        }
+    }
+}
+
 /// A reply's body; its request stays open until it is handed to the connection.
 pub(super) struct ReplyBody {
     pub(super) body: Body,
-    pub(super) activity: Arc<Activity>,
-    pub(super) _open: OpenRequest,
+    pub(super) open: Arc<OpenRequest>,
 }
 
 impl HttpBody for ReplyBody {
@@ -81,7 +89,7 @@ impl HttpBody for ReplyBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<ReplyPart>, axum::Error>>> {
         let frame = Pin::new(&mut self.body).poll_frame(cx);
-        frame.map_ok(|frame| frame.map_data(|data| ReplyPart::new(data, &self.activity)))
+        frame.map_ok(|frame| frame.map_data(|data| ReplyPart::new(data, &self.open.activity)))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -153,7 +161,6 @@ mod tests {
     use super::*;
     use crate::request::{Admission, Limits};
     use prometheus::IntGauge;
-    use std::sync::atomic::Ordering::Relaxed;
     use std::time::Duration;
 
     fn activity() -> (Arc<Admission>, Arc<Activity>) {
@@ -192,7 +199,7 @@ mod tests {
         let (mut client, body) = futures::channel::mpsc::channel(1);
         let body = Body::from_stream(body.map(Ok::<Bytes, std::io::Error>));
         let open = activity.open(false);
-        let mut received = RequestBody::new(body, &activity);
+        let mut received = RequestBody::new(body, &open);
         assert!(activity.idle_since().is_none());
         assert!(received.frame().now_or_never().is_none());
         assert!(activity.waits_for_client() && activity.idle_since().is_some());
@@ -202,9 +209,39 @@ mod tests {
         drop(client);
         assert!(received.frame().await.is_none());
         assert!(!activity.waits_for_client() && activity.idle_since().is_none());
-        drop(open);
+        drop((open, received));
         assert!(activity.idle_since().is_some());
     }
 
     use futures::StreamExt;
+
+    #[test]
+    fn a_stream_is_at_work_while_a_message_is_answered_and_its_client_takes_replies() {
+        let (_, activity) = activity();
+        let (stream, working) = (activity.open(false), activity.open(false));
+        let body = stream.wait_for_body();
+        let answers = [(); 2].map(|()| stream.wait_for_answer());
+        drop(working);
+        assert!(activity.idle_since().is_none());
+        let room = stream.wait_for_room();
+        assert!(activity.idle_since().is_some(), "its client does not take replies");
+        drop(room);
+        let [first, second] = answers;
+        drop(first);
+        assert!(activity.idle_since().is_none());
+        drop(second);
+        assert!(activity.idle_since().is_some(), "its client sends nothing");
+        drop(body);
+        assert!(activity.idle_since().is_none());
+    }
+
+    #[test]
+    fn a_request_that_waits_twice_hides_no_other() {
+        let (_, activity) = activity();
+        let (stream, working) = (activity.open(false), activity.open(false));
+        let _waits = (stream.wait_for_body(), stream.wait_for_room());
+        assert!(activity.idle_since().is_none());
+        drop(working);
+        assert!(activity.idle_since().is_some());
+    }
 }

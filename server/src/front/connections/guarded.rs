@@ -10,6 +10,7 @@ use super::activity::Activity;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -19,6 +20,10 @@ use tokio::time::{Sleep, sleep, timeout};
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Bytes read by a client that restart its write timeout.
 pub(super) const PROGRESS_BYTES: usize = 64 << 10;
+/// Bytes of an unwanted body that are read after the reply, and the time for it.
+const LINGER_BYTES: usize = 64 << 20;
+const LINGER_TIME: Duration = Duration::from_secs(1);
+
 /// Byte stream below a connection.
 pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
@@ -41,8 +46,11 @@ pub(super) struct GuardedStream<S> {
     reread: usize,
     /// Set while a write waits, until everything or enough is written.
     stall: Option<Stall>,
+    /// Since the server has shut down its side, where a body was left.
+    linger: Option<Stall>,
 }
 
+/// A wait for the client, and the bytes that have moved in it.
 struct Stall {
     limit: Pin<Box<Sleep>>,
     bytes: usize,
@@ -58,6 +66,7 @@ impl<S: Transport> GuardedStream<S> {
             opening_len: 0,
             reread: 0,
             stall: None,
+            linger: None,
         }
     }
 
@@ -115,6 +124,25 @@ impl<S: Transport> GuardedStream<S> {
         )))
     }
 
+    /// Reads what the client still sends of a body that nobody wants. To close before would reset the connection, and the client
+    /// would lose the reply (RFC 9112, 9.6).
+    fn linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let linger = self.linger.get_or_insert_with(|| Stall {
+            limit: Box::pin(sleep(LINGER_TIME)),
+            bytes: 0,
+        });
+        let mut piece = [0; 8 << 10];
+        while linger.bytes < LINGER_BYTES {
+            let mut read = ReadBuf::new(&mut piece);
+            match Pin::new(&mut self.stream).poll_read(cx, &mut read) {
+                Poll::Ready(Ok(())) if !read.filled().is_empty() => linger.bytes += read.filled().len(),
+                Poll::Ready(_) => break,
+                Poll::Pending => return linger.limit.as_mut().poll(cx),
+            }
+        }
+        Poll::Ready(())
+    }
+
     fn end_stall(&mut self) {
         if self.stall.take().is_some() {
             self.activity.set_stalled(false);
@@ -170,8 +198,16 @@ impl<S: Transport> AsyncWrite for GuardedStream<S> {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let done = Pin::new(&mut this.stream).poll_shutdown(cx);
-        if done.is_pending() { this.wait(cx) } else { done }
+        if this.linger.is_none() {
+            let done = Pin::new(&mut this.stream).poll_shutdown(cx);
+            if done.is_pending() {
+                return this.wait(cx);
+            }
+            if matches!(done, Poll::Ready(Err(_))) || !this.activity.body_left.load(Relaxed) {
+                return done;
+            }
+        }
+        this.linger(cx).map(Ok)
     }
 }
 

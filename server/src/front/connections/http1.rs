@@ -6,6 +6,7 @@ use super::guarded::{GuardedStream, Transport};
 use super::listen::Bounds;
 use super::shared::{FAREWELL, MAX_HEAD_BYTES, Server, answer, dismissal};
 use crate::front::Routes;
+use crate::front::access::is_open;
 use axum::body::Body;
 use http::Request;
 use hyper::server::conn::http1;
@@ -32,8 +33,9 @@ pub(super) async fn serve<S: Transport, R: Routes>(
     activity: &Arc<Activity>,
 ) {
     let service = hyper::service::service_fn(|request: Request<hyper::body::Incoming>| {
-        let request = request.map(|body| Body::new(RequestBody::new(body, activity)));
-        let answered = answer(Arc::clone(server), request, Arc::clone(activity));
+        let open = activity.open(is_open(request.uri().path()));
+        let request = request.map(|body| Body::new(RequestBody::new(body, &open)));
+        let answered = answer(Arc::clone(server), request, open);
         async move { Ok::<_, Infallible>(answered.await) }
     });
     let mut connection = pin!(server.http1.serve_connection(TokioIo::new(stream), service));

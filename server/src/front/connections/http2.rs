@@ -4,11 +4,12 @@
 //! protocol only as far as the client's windows let it, so that what waits is known stream by stream: one that makes no
 //! progress is reset, and its bytes are given back. hyper hands over whole replies, of which nothing is known any more.
 
-use super::activity::{Activity, Dismissal, WaitingForClient};
+use super::activity::{Activity, Dismissal, OpenRequest, Waiting};
 use super::bodies::{ReplyBody, ReplyPart, RequestBody};
 use super::guarded::{GuardedStream, PROGRESS_BYTES, Transport};
 use super::shared::{FAREWELL, MAX_HEAD_BYTES, Server, answer, dismissal};
 use crate::front::Routes;
+use crate::front::access::is_open;
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use futures::FutureExt;
@@ -75,6 +76,8 @@ pub(super) async fn serve<S: Transport, R: Routes>(
             let _ = poll_fn(|cx| connection.poll_closed(cx)).now_or_never();
         }
         Some(Dismissal::Finish) => {
+            // The goodbye is bytes to send: a connection that was silent for longer has its time for it.
+            activity.touch();
             connection.graceful_shutdown();
             tokio::select! {
                 () = finish(server, &mut connection, activity) => {}
@@ -161,13 +164,13 @@ fn begin<R: Routes>(
     activity: &Arc<Activity>,
 ) {
     let stream_body = |recv| StreamBody { recv, data_done: false };
-    let request = request.map(|recv| Body::new(RequestBody::new(stream_body(recv), activity)));
+    let open = activity.open(is_open(request.uri().path()));
+    let request = request.map(|recv| Body::new(RequestBody::new(stream_body(recv), &open)));
     let write_timeout = server.bounds.write_timeout;
     let head_only = request.method() == Method::HEAD;
-    let answered = answer(Arc::clone(server), request, Arc::clone(activity));
-    let activity = Arc::clone(activity);
+    let answered = answer(Arc::clone(server), request, Arc::clone(&open));
     tokio::spawn(async move {
-        if let Err(error) = exchange(answered, respond, activity, write_timeout, head_only).await {
+        if let Err(error) = exchange(answered, respond, open, write_timeout, head_only).await {
             tracing::debug!(%error, "a stream ended early");
         }
     });
@@ -178,7 +181,7 @@ fn begin<R: Routes>(
 async fn exchange(
     answered: impl Future<Output = Response<ReplyBody>>,
     mut respond: SendResponse<ReplyPart>,
-    activity: Arc<Activity>,
+    open: Arc<OpenRequest>,
     write_timeout: Duration,
     head_only: bool,
 ) -> Result<(), h2::Error> {
@@ -205,7 +208,7 @@ async fn exchange(
     }
     let mut sending = Sending {
         stream,
-        activity,
+        open,
         write_timeout,
         wait: None,
     };
@@ -231,7 +234,7 @@ async fn exchange(
 /// A reply that is being sent.
 struct Sending {
     stream: SendStream<ReplyPart>,
-    activity: Arc<Activity>,
+    open: Arc<OpenRequest>,
     write_timeout: Duration,
     /// Since a part had to wait, until it is handed over or enough was.
     wait: Option<Wait>,
@@ -240,7 +243,7 @@ struct Sending {
 struct Wait {
     limit: Pin<Box<Sleep>>,
     bytes: usize,
-    waiting: WaitingForClient,
+    waiting: Waiting,
 }
 
 impl Sending {
@@ -292,7 +295,7 @@ impl Sending {
         let wait = self.wait.get_or_insert_with(|| Wait {
             limit: Box::pin(sleep(self.write_timeout)),
             bytes: 0,
-            waiting: self.activity.wait(),
+            waiting: self.open.wait_for_room(),
         });
         let stream = &mut self.stream;
         let room = poll_fn(|cx| {

@@ -31,6 +31,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
+pub(in crate::front) use activity::{OpenRequest, Waiting};
 pub use listen::listen;
 pub(crate) use listen::{Bounds, fit_files};
 pub(crate) use tls::{Tls, TlsFiles};

@@ -264,7 +264,7 @@ mod tests {
         let register = register(4, 4, 0);
         let [busy, idle, stuck, probe] = [(); 4].map(|()| register.enter(HERE).unwrap());
         let _request = busy.activity.open(false);
-        let _stuck = (stuck.activity.open(false), stuck.activity.wait());
+        let _stuck = stuck.activity.open(false).wait_for_room();
         let _watch = probe.activity.open(true);
         for entry in [&probe, &stuck, &idle] {
             moved(entry);
@@ -331,7 +331,7 @@ mod tests {
             little.activity.hold(100),
             much.activity.hold(200),
         ];
-        let _waiting = [little.activity.wait(), much.activity.wait()];
+        let _waiting = [&little, &much].map(|entry| entry.activity.open(false).wait_for_room());
         assert!(
             !register.evict_fullest(Duration::from_secs(600)),
             "nobody has waited for long"

@@ -1,12 +1,12 @@
 //! State shared by the connections of a listener: the routes behind their checks, and how a request is answered.
 
-use super::activity::{Activity, Dismissal};
+use super::activity::{Activity, Dismissal, OpenRequest};
 use super::bodies::ReplyBody;
 use super::head;
 use super::listen::Bounds;
 use super::tls::Tls;
 use crate::front::Routes;
-use crate::front::access::{Access, is_open};
+use crate::front::access::Access;
 use crate::pipeline::Pipeline;
 use crate::request::{Account, Reason, Refusal};
 use crate::telemetry::Front;
@@ -65,14 +65,14 @@ impl<R: Routes> Server<R> {
     }
 
     /// Reason why a request is not answered by the routes, if any.
-    fn refusal(&self, request: &Request<Body>, activity: &Activity, probe: bool) -> Option<Refusal> {
+    fn refusal(&self, request: &Request<Body>, open: &OpenRequest) -> Option<Refusal> {
         if let Err(what) = head::check(request) {
             return Some(Refusal::bad(what));
         }
-        if probe {
+        if open.probe {
             return None;
         }
-        let what = if activity.for_health {
+        let what = if open.activity.for_health {
             format!("{} connections are open, the limit", self.bounds.max)
         } else if self.pipeline.admission.replies_are_full() {
             "unread replies hold all the memory available for replies".to_owned()
@@ -102,11 +102,13 @@ impl<R: Routes> Server<R> {
 /// times.
 pub(super) fn answer<R: Routes>(
     server: Arc<Server<R>>,
-    request: Request<Body>,
-    activity: Arc<Activity>,
+    mut request: Request<Body>,
+    open: Arc<OpenRequest>,
 ) -> Pin<Box<impl Future<Output = Response<ReplyBody>>>> {
-    let probe = is_open(request.uri().path());
-    let open = activity.open(probe);
+    if R::FRONT == Front::Grpc {
+        // Its streams say when they are at work.
+        request.extensions_mut().insert(Arc::clone(&open));
+    }
     Box::pin(async move {
         let counted = server.count(&request);
         let telemetry = server.telemetry.clone();
@@ -114,21 +116,17 @@ pub(super) fn answer<R: Routes>(
             telemetry,
             R::FRONT,
             request,
-            async |request: Request<Body>| match server.refusal(&request, &activity, probe) {
+            async |request: Request<Body>| match server.refusal(&request, &open) {
                 Some(refusal) => server.refuse(refusal, request.version()),
                 None => match counted {
                     // A probe is answered regardless of held memory.
-                    Err(refusal) if !probe => server.refuse(refusal, request.version()),
+                    Err(refusal) if !open.probe => server.refuse(refusal, request.version()),
                     _counted => server.access.answer(&server.routes, request).await,
                 },
             },
         );
         let reply = answered.await;
-        reply.map(|body| ReplyBody {
-            body,
-            activity,
-            _open: open,
-        })
+        reply.map(|body| ReplyBody { body, open })
     })
 }
 

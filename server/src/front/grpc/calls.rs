@@ -70,8 +70,8 @@ where
 /// Reads the single small message of a call. Returns it with its account.
 async fn small<Q: Message + Default>(incoming: IncomingMessages, state: &SharedState) -> Result<(Q, Account), Status> {
     let (message, mut account) = incoming.only().await?;
-    let counted = account.add(message.len().saturating_mul(SMALL_RATIO));
-    let message = counted.and_then(|()| {
+    let message = message.unpack(&mut account).and_then(|message| {
+        account.add(message.len().saturating_mul(SMALL_RATIO))?;
         let read = Q::decode(message.into_whole());
         read.map_err(|error| Refusal::bad(format!("malformed message: {error}")))
     });

@@ -84,6 +84,11 @@ impl FrameDecoder {
         Ok(None)
     }
 
+    /// True if bytes are there that belong to no message that was taken.
+    pub(super) fn has_rest(&self) -> bool {
+        self.chunk.has_remaining()
+    }
+
     /// True inside an incomplete message.
     pub(super) fn is_inside(&self) -> bool {
         self.prefix_len > 0

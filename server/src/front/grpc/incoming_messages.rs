@@ -1,15 +1,19 @@
 //! The messages of calls while they arrive: bounded in size, time and memory, like bodies over HTTP.
 //!
-//! In: frames. Out: whole messages, in the pieces in which they came and decompressed where they were compressed; or a
-//! status that ends the call, each refusal counted. The bytes stay on the account that is shared with the call until it is
-//! done. A stream may be silent between its messages, but a message that has begun has to arrive. tonic would gather each
+//! In: frames. Out: whole messages, in the pieces in which they came; or a status that ends the call, each refusal counted. The
+//! bytes stay on the account that is shared with the call until it is done. A stream may be silent between its messages, but a
+//! message that has begun has to arrive. When the server drains, a stream ends between two messages. tonic would gather each
 //! message in a buffer of its own first, from which the tensor is copied once more.
 
 use super::frames::{FrameDecoder, Framed, Limit};
+use crate::front::http::body::ended_early;
 use crate::front::http::coding::{Coding, inflate};
 use crate::front::state::SharedState;
 use crate::request::{Account, Reason, Refusal};
+use crate::telemetry::WaitPoint;
 use axum::body::{Body, HttpBody};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use futures::stream::{Stream, StreamExt};
 use http::HeaderMap;
 use parking_lot::Mutex;
@@ -43,17 +47,42 @@ pub(super) enum CallKind {
     Stream,
 }
 
+/// A message as it came.
+pub(super) struct ReceivedMessage {
+    framed: Framed,
+    /// The coding of the call's messages that say that they are compressed.
+    coding: Option<Coding>,
+    limit: Limit,
+}
+
+impl ReceivedMessage {
+    /// The message as it was before it was compressed; what it grows by goes to the account.
+    pub(super) fn unpack(self, account: &mut Account) -> Result<Data, Refusal> {
+        match (self.framed.compressed, self.coding) {
+            (false, _) => Ok(self.framed.data),
+            (true, None) => Err(Refusal::bad(
+                "a message is compressed, and `grpc-encoding` says nothing of it",
+            )),
+            (true, Some(coding)) => {
+                let inflate = || inflate(coding, &self.framed.data, self.limit.bytes, account);
+                tokio::task::block_in_place(inflate)
+            }
+        }
+    }
+}
+
 /// The messages of a body, within bounds.
 pub(super) struct IncomingMessages {
     body: Body,
     state: SharedState,
     pub(super) received_bytes: MessageAccount,
     kind: CallKind,
-    /// The coding of the messages that say that they are compressed.
     coding: Option<Coding>,
     /// Limit of one message, as received and when decompressed.
     limit: Limit,
     cutter: FrameDecoder,
+    /// Ends when the server begins to drain; none where the call ends by itself.
+    drain_begins: Option<BoxFuture<'static, ()>>,
     /// Set while a message is waited for.
     late: Option<Pin<Box<Sleep>>>,
     ended: bool,
@@ -66,6 +95,7 @@ impl IncomingMessages {
         Self {
             body,
             received_bytes: MessageAccount(Arc::new(Mutex::new(state.pipeline.admission.open_account()))),
+            drain_begins: (kind == CallKind::Stream).then(|| state.drain_begins().boxed()),
             state,
             kind,
             coding: match encoding {
@@ -85,7 +115,7 @@ impl IncomingMessages {
     }
 
     /// The message of a call that has one, and the account that it is on.
-    pub(super) async fn only(mut self) -> Result<(Data, Account), Status> {
+    pub(super) async fn only(mut self) -> Result<(ReceivedMessage, Account), Status> {
         let Some(message) = self.next().await else {
             return Err(self.refuse(Refusal::bad("the call has no message")));
         };
@@ -102,23 +132,40 @@ impl IncomingMessages {
         refusal.into()
     }
 
-    /// A message as it was before it was compressed.
-    fn unpack(&self, framed: Framed) -> Result<Data, Refusal> {
-        match (framed.compressed, self.coding) {
-            (false, _) => Ok(framed.data),
-            (true, None) => Err(Refusal::bad(
-                "a message is compressed, and `grpc-encoding` says nothing of it",
-            )),
-            (true, Some(coding)) => {
-                let mut account = self.received_bytes.0.lock();
-                let inflate = || inflate(coding, &framed.data, self.limit.bytes, &mut account);
-                tokio::task::block_in_place(inflate)
+    /// True between the messages of a stream.
+    fn may_be_silent(&self) -> bool {
+        self.kind == CallKind::Stream && !self.cutter.is_inside()
+    }
+
+    /// The status of a call that broke off: its client has gone away, or it was no proper body.
+    fn broken(&self, error: &axum::Error) -> Status {
+        let refusal = ended_early(error);
+        if refusal.reason == Reason::Cancelled {
+            if self.may_be_silent() {
+                return refusal.into();
             }
+            self.state.metrics().count_cancelled(WaitPoint::Body);
         }
+        self.refuse(refusal)
+    }
+
+    /// The end of a stream when the server drains. Messages that are here and not begun are refused.
+    fn end_early(&self) -> Result<Option<ReceivedMessage>, Status> {
+        if self.cutter.has_rest() {
+            let refusal = Refusal::new(Reason::Draining, "the server is shutting down");
+            return Err(self.refuse(refusal));
+        }
+        Ok(None)
     }
 
     /// The next message, or the end of the body.
-    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Data>, Status>> {
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<ReceivedMessage>, Status>> {
+        if self.may_be_silent()
+            && let Some(drain_begins) = &mut self.drain_begins
+            && drain_begins.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(self.end_early());
+        }
         // Compared with the clock before each turn: a client that never pauses does not escape its time limit.
         if self.late.is_some()
             && let Poll::Ready(refusal) = self.poll_late(cx)
@@ -129,7 +176,8 @@ impl IncomingMessages {
             let framed = self.cutter.next_message().map_err(|refusal| self.refuse(refusal))?;
             if let Some(framed) = framed {
                 self.late = None;
-                return Poll::Ready(self.unpack(framed).map(Some).map_err(|refusal| self.refuse(refusal)));
+                let (coding, limit) = (self.coding, self.limit);
+                return Poll::Ready(Ok(Some(ReceivedMessage { framed, coding, limit })));
             }
             let frame = match poll_proceed(cx) {
                 Poll::Ready(turn) => Pin::new(&mut self.body).poll_frame(cx).map(|frame| {
@@ -146,7 +194,7 @@ impl IncomingMessages {
                     self.cutter.push(chunk);
                 }
                 Poll::Ready(Some(Err(error))) => {
-                    return Poll::Ready(Err(Status::cancelled(format!("the call ended early: {error}"))));
+                    return Poll::Ready(Err(self.broken(&error)));
                 }
                 Poll::Ready(None) if self.cutter.is_inside() => {
                     return Poll::Ready(Err(self.refuse(Refusal::bad("the call ended inside a message"))));
@@ -161,7 +209,7 @@ impl IncomingMessages {
     }
 
     fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<Refusal> {
-        if self.kind == CallKind::Stream && !self.cutter.is_inside() {
+        if self.may_be_silent() {
             return Poll::Pending;
         }
         let limit = self.state.pipeline.admission.limits.timeout;
@@ -173,9 +221,9 @@ impl IncomingMessages {
 }
 
 impl Stream for IncomingMessages {
-    type Item = Result<Data, Status>;
+    type Item = Result<ReceivedMessage, Status>;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Data, Status>>> {
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if self.ended {
             return Poll::Ready(None);
         }

@@ -5,7 +5,8 @@
 
 use super::calls::{self, EncodedReply};
 use super::frames::Limit;
-use super::incoming_messages::{CallKind, IncomingMessages};
+use super::incoming_messages::{CallKind, IncomingMessages, ReceivedMessage};
+use crate::front::connections::{OpenRequest, Waiting};
 use crate::front::state::SharedState;
 use crate::models::served_models::Target;
 use crate::pipeline::{Exchange, Outcome};
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_protocol::grpc::messages::{InferParameter, ModelInferResponse, ModelStreamInferResponse, ParameterChoice};
 use tierlab_protocol::grpc::{ReceivedRequest, SERVER_TIMING};
-use tierlab_protocol::infer::{Data, InferReply, InferRequest, MemoryBudget};
+use tierlab_protocol::infer::{InferReply, InferRequest, MemoryBudget};
 use tierlab_protocol::tensor::DataType;
 use tierlab_protocol::timing::Stage;
 use tonic::Status;
@@ -179,13 +180,12 @@ struct CallAnswer {
 
 async fn answer(
     state: &SharedState,
-    message: Data,
+    message: ReceivedMessage,
     mut account: Account,
     deadline: Option<Instant>,
     kind: CallKind,
 ) -> CallAnswer {
     let mut watch = Stopwatch::start();
-    let bytes = message.len();
     let refused = |id: String, account: Account, refusal: Refusal| {
         state.metrics().count_refusal("", None, &refusal);
         CallAnswer {
@@ -195,6 +195,11 @@ async fn answer(
             timings: None,
         }
     };
+    let message = match message.unpack(&mut account) {
+        Ok(message) => message,
+        Err(refusal) => return refused(String::new(), account, refusal),
+    };
+    let bytes = message.len();
     let room = account.room(None);
     let received = offload_large(bytes, || ReceivedRequest::decode_within(&message, &room));
     let no_room = room.into_refusal();
@@ -262,16 +267,23 @@ fn unary_reply(answer: CallAnswer) -> Result<tonic::Response<EncodedReply>, Stat
 /// `ModelStreamInfer`.
 pub(super) async fn stream(Shared(state): Shared<SharedState>, request: Request) -> http::Response<tonic::body::Body> {
     let limit = limit(&state);
-    let answered = async |incoming: IncomingMessages| Ok(tonic::Response::new(replies(incoming)));
+    let open = request.extensions().get::<Arc<OpenRequest>>().cloned();
+    let answered = async move |incoming: IncomingMessages| Ok(tonic::Response::new(replies(incoming, open)));
     calls::answer(state, request, CallKind::Stream, limit, answered).await
 }
 
-fn replies(requests: IncomingMessages) -> BoxStream<'static, Result<EncodedReply, Status>> {
+fn replies(
+    requests: IncomingMessages,
+    open: Option<Arc<OpenRequest>>,
+) -> BoxStream<'static, Result<EncodedReply, Status>> {
     let (scope, state) = (RequestScope::current(), requests.state());
     let received_bytes = requests.received_bytes.clone();
-    let reply = move |message: Result<Data, Status>| {
+    let reply = move |message: Result<ReceivedMessage, Status>| {
         let (state, account) = (Arc::clone(&state), received_bytes.take());
-        let answered = scope.clone().run_async(streamed_answer(state, message, account));
+        let waiting = open.as_ref().map(OpenRequest::wait_for_answer);
+        let answered = scope
+            .clone()
+            .run_async(streamed_answer(state, message, account, waiting));
         // Its memory is given back when it is answered, also while the client takes none of the replies before it.
         answered.boxed()
     };
@@ -282,8 +294,9 @@ fn replies(requests: IncomingMessages) -> BoxStream<'static, Result<EncodedReply
 /// of each stream wait for that, and no account counts them.
 async fn streamed_answer(
     state: SharedState,
-    message: Result<Data, Status>,
+    message: Result<ReceivedMessage, Status>,
     account: Account,
+    _waiting: Option<Waiting>,
 ) -> Result<EncodedReply, Status> {
     let answer = Box::pin(answer(&state, message?, account, None, CallKind::Stream));
     Ok(streamed(answer.await))
@@ -307,10 +320,11 @@ mod tests {
     use crate::request::{Admission, Limits};
     use prometheus::IntGauge;
     use tierlab_protocol::grpc::messages::{InferTensor, ModelInferRequest};
+    use tierlab_protocol::infer::Data;
 
     #[test]
     fn a_message_of_a_stream_that_waits_for_its_turn_is_small() {
-        fn future_bytes<A, B, C, F>(_: fn(A, B, C) -> F) -> usize {
+        fn future_bytes<A, B, C, D, F>(_: fn(A, B, C, D) -> F) -> usize {
             size_of::<F>()
         }
         let bytes = future_bytes(streamed_answer);

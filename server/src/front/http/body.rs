@@ -1,5 +1,5 @@
-//! Bodies of infer requests and of their replies: received within bounds of size, time and memory, and decompressed within the
-//! same bound; written in pieces.
+//! Bodies of infer requests and of their replies: received within bounds of size, time and memory, decompressed within the
+//! same bound when they are decoded; written in pieces.
 //!
 //! In: headers and a stream of chunks, or outputs. Out: the body in the pieces in which it came, with the length of its JSON
 //! part, or a refusal; the reply's body.
@@ -43,13 +43,10 @@ pub(super) async fn receive(
         let own = limit < limits.timeout;
         Refusal::new(if own { Reason::Deadline } else { Reason::SlowBody }, what)
     };
-    let body = collected.await.map_err(slow)??;
-    let body = match coding {
-        Coding::Identity => body,
-        coding => tokio::task::block_in_place(|| inflate(coding, &body, limits.max_body_bytes, account))?,
-    };
     Ok(Incoming {
-        body,
+        body: collected.await.map_err(slow)??,
+        coding,
+        max_bytes: limits.max_body_bytes,
         json_len,
         timeout,
         accepted: Coding::accepted(headers),
@@ -126,7 +123,7 @@ fn number(headers: &HeaderMap, name: &HeaderName, what: &str) -> Result<Option<u
 }
 
 /// A body that did not come to its end: its client is gone, or it was no proper body.
-fn ended_early(error: &axum::Error) -> Refusal {
+pub(crate) fn ended_early(error: &axum::Error) -> Refusal {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
         let kind = error.downcast_ref().map(std::io::Error::kind);
@@ -142,12 +139,26 @@ fn ended_early(error: &axum::Error) -> Refusal {
 #[derive(Debug)]
 pub(super) struct Incoming {
     pub(super) body: Data,
+    /// Compression of the body.
+    coding: Coding,
+    /// Bytes of the body at most when it is decompressed.
+    max_bytes: usize,
     /// The length of the body's JSON part, where binary tensors follow.
     pub(super) json_len: Option<usize>,
     /// Time limit from the client's header.
     pub(super) timeout: Option<Duration>,
     /// Compression that the client accepts for the reply.
     pub(super) accepted: Coding,
+}
+
+impl Incoming {
+    /// Makes of the body what it was before it was compressed.
+    fn unpack(&mut self, account: &mut Account) -> Result<(), Refusal> {
+        if self.coding != Coding::Identity {
+            self.body = inflate(self.coding, &self.body, self.max_bytes, account)?;
+        }
+        Ok(())
+    }
 }
 
 /// A reply's body.
@@ -170,7 +181,10 @@ impl Exchange for Incoming {
     type ReplyFormat = Coding;
 
     fn bytes(&self) -> usize {
-        self.body.len()
+        match self.coding {
+            Coding::Identity => self.body.len(),
+            _ => self.max_bytes,
+        }
     }
 
     fn timeout(&self) -> Option<Duration> {
@@ -181,7 +195,8 @@ impl Exchange for Incoming {
         self.accepted
     }
 
-    fn decode(self, account: &mut Account) -> Result<InferRequest, Refusal> {
+    fn decode(mut self, account: &mut Account) -> Result<InferRequest, Refusal> {
+        self.unpack(account)?;
         let room = account.room(None);
         let decoded = InferRequest::decode_within(&self.body, self.json_len, &room);
         if let Some(refusal) = room.into_refusal() {
@@ -302,7 +317,20 @@ mod tests {
             })
             .collect();
         let admission = admission();
-        receive(&map, body, &admission.limits, &mut admission.open_account()).await
+        let mut account = admission.open_account();
+        let mut incoming = receive(&map, body, &admission.limits, &mut account).await?;
+        incoming.unpack(&mut account).map(|()| incoming)
+    }
+
+    /// To inflate a body is a stage of its request.
+    #[tokio::test]
+    async fn a_body_is_received_as_it_was_sent() {
+        let packed = gzip(&[7; 500]);
+        let headers = HeaderMap::from_iter([(http::header::CONTENT_ENCODING, HeaderValue::from_static("gzip"))]);
+        let admission = admission();
+        let mut account = admission.open_account();
+        let received = receive(&headers, Body::from(packed.clone()), &admission.limits, &mut account).await;
+        assert_eq!(received.unwrap().body, packed[..]);
     }
 
     fn chunks(chunks: &[&'static [u8]]) -> Body {

@@ -3,7 +3,7 @@
 //! In: HTTP requests. Out: replies; every error is `{"error": …}` with its status. Bodies are received here and passed
 //! to the pipeline; nothing here knows how a request is answered.
 
-mod body;
+pub(crate) mod body;
 pub(crate) mod coding;
 mod documents;
 mod infer;

@@ -86,11 +86,10 @@ impl Engine {
         let mut slot = SessionSlot::in_group(*group);
         queue.add_session(&slot, Arc::clone(&self.control.active));
         while let Some(jobs) = queue.take(&mut slot, clock, last_run) {
-            let rows = jobs.iter().map(|job| job.rows).sum();
             let began = Instant::now();
             self.answer(jobs, work);
             last_run = began.elapsed();
-            queue.note_run(rows, last_run);
+            queue.note_run(last_run);
         }
         clock.settle();
     }

@@ -288,9 +288,11 @@ impl Loader {
             stuck: metrics.stuck_sessions.clone(),
         };
         let groups = Groups(layout.iter().map(|group| group.sessions as usize).collect());
+        // The largest request that is let in has to fit, whatever the bound on requests in flight.
+        let parts = (config.batching.max_request_rows as usize).div_ceil(rule.max_rows);
         let capacity = match config.batching.queue_limit {
-            0 => self.queue_capacity,
-            limit => self.queue_capacity.min(limit as usize),
+            0 => self.queue_capacity.max(parts),
+            limit => limit as usize,
         };
         BatchQueue::new(rule, groups, capacity, Arc::clone(pending), gauges)
     }

@@ -4,7 +4,7 @@
 //! of the queue, and interrupts a run that no other client waits for.
 
 use crate::batch::job::{Answer, Job, JobOutput};
-use crate::batch::{BatchQueue, WakeUp, job};
+use crate::batch::{BatchQueue, job};
 use crate::models::serving::model::Model;
 use crate::request::{Part, Reason, Refusal};
 use crate::telemetry::trace::context::RequestScope;
@@ -107,41 +107,45 @@ impl Model {
     async fn run(&self, work: RunRequest) -> Result<JobOutput, Refusal> {
         let max_rows = self.config.max_batch_size as usize;
         let rows = if max_rows == 0 { 1 } else { work.rows };
+        let enqueued = Instant::now();
         if rows <= max_rows.max(1) {
-            let (queued, wake_up) = self.enqueue(RunRequest { rows, ..work })?;
-            if let Some(wake_up) = wake_up {
+            let (job, answer) = self.job(RunRequest { rows, ..work }, enqueued);
+            let wake_ups = self.queue.push([job])?;
+            if !wake_ups.is_empty() {
                 // Requests that this thread has already read are queued first, and share the run: on one core, waking
                 // the session now would have it run for this request alone. A separate task, because a connection's
                 // task is polled for many reasons, and any would end the wait; an idle thread takes it and calls at
                 // once.
                 tokio::spawn(async move {
                     tokio::task::yield_now().await;
-                    drop(wake_up);
+                    drop(wake_ups);
                 });
             }
-            return queued.done().await;
+            return self.queued(answer).done().await;
         }
-        let pieces = job::cut(&work.parts, &self.signature.inputs, rows, max_rows)
-            .into_iter()
-            .map(|(parts, rows)| {
-                let piece = RunRequest {
+        let pieces = job::cut(&work.parts, &self.signature.inputs, rows, max_rows);
+        let pieces = pieces.into_iter().map(|(parts, rows)| {
+            let run_began = Arc::clone(&work.run_began);
+            self.job(
+                RunRequest {
                     parts,
                     rows,
-                    deadline: work.deadline,
-                    priority: work.priority,
-                    run_began: Arc::clone(&work.run_began),
-                };
-                Ok(self.enqueue(piece)?.0)
-            })
-            .collect::<Result<Vec<_>, Refusal>>()?;
-        let pieces = futures::future::try_join_all(pieces.into_iter().map(QueuedRequest::done)).await?;
+                    run_began,
+                    ..work
+                },
+                enqueued,
+            )
+        });
+        let (jobs, answers): (Vec<Job>, Vec<_>) = pieces.unzip();
+        drop(self.queue.push(jobs)?);
+        let pieces = answers.into_iter().map(|answer| self.queued(answer).done());
+        let pieces = futures::future::try_join_all(pieces).await?;
         job::join(pieces).map_err(|what| Refusal::new(Reason::Inference, what))
     }
 
-    fn enqueue(&self, work: RunRequest) -> Result<(QueuedRequest<'_>, Option<WakeUp>), Refusal> {
+    fn job(&self, work: RunRequest, enqueued: Instant) -> (Job, oneshot::Receiver<Answer>) {
         let (reply, answer) = oneshot::channel();
-        let enqueued = Instant::now();
-        let wake_up = self.queue.push(Job {
+        let job = Job {
             parts: work.parts,
             rows: work.rows,
             enqueued,
@@ -154,13 +158,16 @@ impl Model {
             scope: RequestScope::current(),
             run_began: work.run_began,
             reply: Some(reply),
-        })?;
-        let queued = QueuedRequest {
+        };
+        (job, answer)
+    }
+
+    fn queued(&self, answer: oneshot::Receiver<Answer>) -> QueuedRequest<'_> {
+        QueuedRequest {
             answer,
             answered: false,
             queue: &self.queue,
-        };
-        Ok((queued, wake_up))
+        }
     }
 }
 
