@@ -260,7 +260,7 @@ impl Tier for DamagedCopy {
     }
 
     async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {
-        if ranges == [0..object.size] {
+        if matches!(ranges, [range] if *range == (0..object.size)) {
             self.forgotten.lock().unwrap().insert(object.path.clone());
         }
     }

@@ -243,7 +243,7 @@ fn unreadable_folders_stop_neither_a_listing_nor_a_start() {
     let set = roots[0].join(disk::FOLDER).join("0123456789abcdef0123456789abcdef.0");
     std::fs::write(&set, "").unwrap();
     age_parts(&roots);
-    std::fs::set_permissions(roots[0].join("lost+found"), Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(roots[0].join("lost+found"), Permissions::from_mode(0o0)).unwrap();
     std::fs::set_permissions(roots[0].join(disk::FOLDER), Permissions::from_mode(0o777)).unwrap();
     let root = [Arc::new(Root::open(&roots[0]).unwrap())];
     let as_user = |work: fn(&[Arc<Root>]) -> Result<usize, StorageError>| {
@@ -262,7 +262,7 @@ fn unreadable_folders_stop_neither_a_listing_nor_a_start() {
     assert!(!set.exists());
     std::fs::write(&set, "").unwrap();
     age_parts(&roots);
-    std::fs::set_permissions(roots[0].join("a"), Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(roots[0].join("a"), Permissions::from_mode(0o0)).unwrap();
     assert_eq!(as_user(sweep).unwrap_err().kind(), ErrorKind::Denied);
     assert!(set.exists());
 }
