@@ -333,7 +333,7 @@ async fn bodies_are_cut_into_messages_or_refused() {
             Some("gzip"),
             compressed.clone(),
             Code::InvalidArgument,
-            "no%20valid%20Gzip",
+            "not%20valid%20Gzip",
         ),
         // Refused by tonic, which looks at the header alone.
         (Some("br"), vec![], Code::Unimplemented, "br"),

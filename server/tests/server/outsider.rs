@@ -137,7 +137,7 @@ async fn long_names_come_back_as_short_refusals_over_grpc() {
     for (request, told) in [
         (asking("no_such_output"), "output `no_such_output`"),
         (asking(&"é".repeat(100_000)), "`outputs`: a name is longer"),
-        (typed, "no data type"),
+        (typed, "is not a data type"),
     ] {
         let refused = infer(&server, request).await.unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument, "{refused:.300}");

@@ -75,7 +75,7 @@ async fn a_stream_whose_message_is_answered_keeps_its_connection() {
     let idle = TcpStream::connect(server.grpc_address.as_ref().unwrap()).unwrap();
     infer(&server, raw("mlp", mlp_input(1))).await.unwrap();
     let reply = replies.message().await.unwrap().unwrap();
-    assert!(reply.error_message.ends_with("its run was under way"), "{reply:?}");
+    assert!(reply.error_message.ends_with("its run was in progress"), "{reply:?}");
     drop(idle);
 }
 

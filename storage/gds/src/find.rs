@@ -73,7 +73,7 @@ impl Search {
 
     /// Error for missing libraries: their names, every file that was tried, and advice.
     pub(super) fn missing(&self, device: u32, what: &str) -> DeviceError {
-        let mut text = format!("device memory cannot be used: {what}. Looked for:");
+        let mut text = format!("device memory cannot be used: {what}. Searched:");
         for line in self.looked_for.iter().cloned().chain(device_nodes(device)) {
             let _ = write!(text, "\n  {line}");
         }

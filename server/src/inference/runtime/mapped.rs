@@ -210,7 +210,7 @@ mod tests {
         fs::write(placed.file("w/a.bin").unwrap(), "weight").unwrap();
         let error = weights.place(5).unwrap_err();
         assert!(
-            error.contains("runtime.weights.max_bytes") && error.contains("beside 6"),
+            error.contains("runtime.weights.max_bytes") && error.contains("in addition to 6"),
             "{error}"
         );
         let room = Arc::clone(&placed.room);
