@@ -2,10 +2,8 @@
 //!
 //! - [`coverage`]: intervals, drifts, comparisons, searches and verdicts against a known truth
 //! - [`decisions`]: answers of labs whose best variant is known
-//! - [`agents`]: the common start of up to ten thousand agents
 //! - [`study`], [`table`], [`random`]: settings on every core, their rows in files, random numbers
 
-mod agents;
 mod coverage;
 mod decisions;
 mod random;
@@ -46,8 +44,6 @@ enum Study {
         #[arg(long, default_value_t = 20_261_122)]
         seed: u64,
     },
-    /// Simulates a step by up to ten thousand agents: messages, bytes, time to the start, skew, and which limit is exceeded first
-    SimulateAgents(agents::World),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -60,6 +56,5 @@ fn main() -> anyhow::Result<()> {
             seed,
         } => coverage::run(&out, table, trials as usize, seed),
         Study::SimulateLab { out, labs, seed } => decisions::run(&out, labs as usize, seed),
-        Study::SimulateAgents(world) => agents::run(&world),
     }
 }

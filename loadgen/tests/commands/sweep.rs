@@ -134,7 +134,7 @@ fn usage_is_complete() {
     assert_eq!(with(&["--version"]).code, Some(0));
     assert_eq!(with(&["sweep"]).code, Some(2));
     assert_eq!(with(&["fly"]).code, Some(2));
-    for study in ["coverage", "simulate-lab", "simulate-agents"] {
+    for study in ["coverage", "simulate-lab"] {
         let refused = with(&[study, "--help"]);
         assert_eq!(
             refused.code,

@@ -163,7 +163,7 @@ pub(in crate::front) struct OpenRequest {
     waits: Mutex<Waits>,
 }
 
-/// What a request waits for, each counted.
+/// Counts of the things that a request waits for.
 #[derive(Debug, Default)]
 struct Waits {
     /// The next part of its body.
