@@ -445,7 +445,7 @@ fn a_slow_link_is_uncertainty_and_too_much_of_it_makes_steps_invalid() {
     let summary = run.points[0].summary.as_ref().unwrap();
     assert!(summary.faults.contains(&Fault::Skew), "{:?}", summary.faults);
     assert!(
-        matches!(&summary.verdict, Verdict::Invalid(reasons) if reasons.iter().any(|why| why.contains("begun together"))),
+        matches!(&summary.verdict, Verdict::Invalid(reasons) if reasons.iter().any(|why| why.contains("started together"))),
         "{}",
         summary.verdict
     );
