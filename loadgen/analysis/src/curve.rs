@@ -106,7 +106,7 @@ pub fn grouped<K: PartialEq, T>(items: impl IntoIterator<Item = (K, T)>) -> Vec<
     groups
 }
 
-/// Returns different items, in the order in which they first appear.
+/// Returns distinct items, in the order in which they first appear.
 #[must_use]
 pub fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     let groups = grouped(items.into_iter().map(|item| (item, ())));

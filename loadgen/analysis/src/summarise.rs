@@ -179,7 +179,7 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
     }
 }
 
-/// Returns the figures of replies that stream.
+/// Returns the figures of streamed replies.
 fn streams(repeats: &[Repeat]) -> BTreeMap<StreamFigure, StreamSummary> {
     let of_figure = |figure: StreamFigure| {
         let blocks = repeats
@@ -195,15 +195,15 @@ fn streams(repeats: &[Repeat]) -> BTreeMap<StreamFigure, StreamSummary> {
     StreamFigure::ALL.into_iter().filter_map(of_figure).collect()
 }
 
-/// Returns the blocks of a ramp in which anything was sent, in the order of time.
+/// Returns the blocks of a ramp in which anything was sent, in chronological order.
 fn ramp_blocks(rates: &RampRates, factors: &Factors, repeats: &[Repeat]) -> Vec<RampBlock> {
     (0..RAMP_BLOCKS)
         .filter_map(|index| ramp_block(index, rates, factors, repeats))
         .collect()
 }
 
-/// Returns a block of a ramp; `None` if nothing was sent in it. Replies count over the seconds in which a repeat offered
-/// requests, of the repeats that did so to the block's end if there are any: after a stop the backlog is answered.
+/// Returns a block of a ramp; `None` if nothing was sent in it. Replies count over the seconds in which a repeat
+/// offered requests, and only in the repeats that offered them longest: after a stop the backlog is answered.
 fn ramp_block(index: usize, rates: &RampRates, factors: &Factors, repeats: &[Repeat]) -> Option<RampBlock> {
     let of = |blocks: &Vec<Histogram<u64>>| blocks.get(index).map_or(0, Histogram::len);
     let latencies = repeats

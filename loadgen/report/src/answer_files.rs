@@ -31,7 +31,7 @@ pub enum CaseResult {
     Passed,
     /// Failed, with its message.
     Failed(String),
-    /// Neither, with the missing evidence.
+    /// Skipped, with the missing evidence.
     Skipped(String),
 }
 

@@ -3,9 +3,9 @@
 //! In: two runs with their histograms. Out: a [`Comparison`], as text, Markdown or JSON, and its outcome. The figures and the
 //! decisions on them are those of `tierlab_analysis::curves::comparison`. Knows nothing of files or exit codes.
 //!
-//! Points are matched by all their factors. If both are valid every figure is compared, if the server held the load in neither,
-//! throughput and failures; and of every curve the highest rate. A load that is held in A and not in B is worse. Everything else
-//! that cannot be compared is undecided: a point of one run only, and one that the instrument or the machine spoiled.
+//! Points are matched by all their factors. If both are valid, every figure is compared; if the server held the load in
+//! neither, throughput and failures. The highest rate of every curve is compared too. A load that is held in A and not
+//! in B is worse. Points that are in one run only, or that the instrument or the machine spoiled, are undecided.
 
 use crate::content::best::{Best, best, found, ranked};
 use crate::content::table::{Cell, Table, figures, words};
@@ -40,20 +40,21 @@ pub enum Outcome {
 /// One figure of one point or curve in both runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Change {
-    /// The point's or the curve's name.
+    /// Name of the point or the curve.
     pub point: String,
-    /// `p50`, `p95`, `p99`, `mean`, `errors`, `good/s`, `$/10k`, `highest rate`.
+    /// Name: `p50`, `p95`, `p99`, `mean`, `errors`, `good/s`, `$/10k`, `highest rate`.
     #[serde(rename = "figure")]
     pub what: &'static str,
-    /// `us`, `share`, `per_second` or `usd`.
+    /// Unit: `us`, `share`, `per_second` or `usd`.
     pub unit: &'static str,
-    /// Value in A and in B; absent if either has none.
+    /// Value in A and in B; absent if either is missing.
     pub values: Option<(f64, f64)>,
-    /// B over A, of shares B less A, with the interval that decided; absent if the repeats cannot tell.
+    /// Ratio B / A, for shares the difference B − A, with the interval of the decision; absent if the repeats do not
+    /// determine it.
     pub difference: Option<Interval>,
-    /// The smallest change that nine of ten such comparisons find: as a share of A, or of all requests.
+    /// Smallest change that nine of ten such comparisons find: as a share of A, or of all requests.
     pub could_find: Option<f64>,
-    /// Threshold in microseconds, and the shares of the requests of A and of B that are slower; of percentiles only.
+    /// Threshold in microseconds, and the shares of the requests of A and of B that are slower; only for percentiles.
     pub slower_than: Option<(f64, f64, f64)>,
     /// Decision on the figure.
     pub decision: Decision,
@@ -68,15 +69,15 @@ pub struct Comparison {
     /// Names of A and B.
     #[serde(rename = "runs")]
     pub names: (String, String),
-    /// The share by which figures may differ and be equivalent.
+    /// Equivalence margin of figures, as a share.
     pub within: f64,
-    /// Every figure of every point that both runs can be compared by, and the highest rates.
+    /// Compared figures of all points, and the highest rates.
     #[serde(rename = "figures")]
     pub changes: Vec<Change>,
     /// Points whose load the server held in A and not in B, with B's verdict.
     #[serde(rename = "no_longer_held")]
     pub lost: Vec<String>,
-    /// Everything that cannot be compared, with the reason.
+    /// Points and rates that cannot be compared, with the reason.
     pub not_compared: Vec<String>,
     /// Remarks: other machines, other plans, the pairing of repeats.
     pub notes: Vec<String>,
@@ -85,7 +86,7 @@ pub struct Comparison {
     common: bool,
 }
 
-/// Compares B with A point by point. `within`: the share by which two figures may differ and be equivalent.
+/// Compares B with A point by point. `within` is the equivalence margin, as a share.
 #[must_use]
 pub fn comparison(a: &Run, b: &Run, within: f64) -> Comparison {
     let mut comparison = Comparison {
@@ -127,7 +128,7 @@ pub fn comparison(a: &Run, b: &Run, within: f64) -> Comparison {
     comparison
 }
 
-/// A point that both runs have.
+/// Point that both runs have.
 struct Pair<'a> {
     name: String,
     a: &'a Point,
@@ -135,14 +136,14 @@ struct Pair<'a> {
     compared: Compared,
 }
 
-/// Figures that a pair of points is compared by.
+/// Compared figures of a pair of points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Compared {
     /// Every figure: both are valid.
     All,
     /// Throughput and failures: the server held the load in neither.
     Throughput,
-    /// Failures alone: a run that fails more says so even if its points are not valid for it.
+    /// Failures only: more failures are a finding even if they make a point invalid.
     Errors,
 }
 
@@ -166,7 +167,7 @@ impl Load {
         match summary.verdict {
             Verdict::Valid => Self::Held,
             Verdict::Saturated(_) => Self::NotHeld,
-            // Failed requests are the server's, and with them the replies that are missing.
+            // Failed requests are the server's fault, and so are the missing replies.
             _ if summary.faults.contains(&Fault::Errors) && summary.faults.iter().all(of_failures) => Self::NotHeld,
             _ => Self::Unknown,
         }
@@ -178,7 +179,7 @@ fn verdict(point: &Point) -> String {
     summary.map_or_else(|| "not summarised".to_owned(), |summary| summary.verdict.to_string())
 }
 
-/// True if no rate of the curve meets the objective, and one of those measured is at most `rps`.
+/// True if no rate of the curve meets the objective, and a measured one is at most `rps`.
 fn misses_up_to(run: &Run, curve: &Curve<'_>, rps: f64) -> bool {
     let is_missed = match ranked(run, curve) {
         Some(ranked) => ranked.outcome == MeetsObjective::NotMet,
@@ -243,7 +244,8 @@ fn change(name: &str, figure: &Figure, decided: &Decided) -> Change {
 }
 
 impl Change {
-    /// B over A, or of shares B less A, as shown. A percentile decided by its slow requests shows those too.
+    /// Difference as shown: B / A, or B − A for shares. A percentile decided by its share of slow requests shows that
+    /// too.
     fn difference_text(&self) -> String {
         let Some(of) = self.difference else {
             return NONE.to_owned();
@@ -310,7 +312,7 @@ fn plan_notes(a: &Run, b: &Run) -> Vec<String> {
     if let Some((in_a, in_b)) = lines.find(|(in_a, in_b)| in_a != in_b) {
         notes.push(format!("the plans differ, first in `{in_a}` and `{in_b}`"));
     } else if a.plan_toml.lines().count() != b.plan_toml.lines().count() {
-        notes.push("the plans differ: one goes on where the other ends".to_owned());
+        notes.push("the plans differ: one continues after the end of the other".to_owned());
     }
     notes
 }
@@ -376,7 +378,7 @@ impl Comparison {
                 continue;
             }
             let [of_a, of_b] = objectives.each_ref().map(|one| objective_text(one.as_ref()));
-            let text = format!("highest rates: they are under different objectives, {of_a} and {of_b}");
+            let text = format!("highest rates: the objectives differ, {of_a} and {of_b}");
             if !self.not_compared.contains(&text) {
                 self.not_compared.push(text);
             }
@@ -493,7 +495,7 @@ impl Comparison {
         let mut text = format!("A: {}\nB: {}\n\n{table}\n\n", self.names.0, self.names.1);
         text += &match self.outcome() {
             Outcome::NothingInCommon => {
-                "Nothing to compare: the runs have no point in common that says something of both servers.".to_owned()
+                "Nothing to compare: the runs share no point that is evidence about both servers.".to_owned()
             }
             _ => format!(
                 "{} worse, {} better, {} equivalent (within {}), {} undecided; {} no longer held, {} not compared.\n{EXPLAINED}",
@@ -517,6 +519,6 @@ impl Comparison {
 }
 
 /// Explanation below every table.
-const EXPLAINED: &str = "Undecided: these runs cannot tell; more repeats narrow the interval. Could find: the smallest change that nine of ten \
-                         such comparisons find. Over all figures together each side is wrongly called in at most 5 % (Hommel within a \
-                         point, Holm over the points).";
+const EXPLAINED: &str = "Undecided: the interval is too wide; more repeats narrow it. Could find: the smallest change that nine of ten such \
+                         comparisons find. Over all figures together, each direction is called wrongly in at most 5 % of comparisons \
+                         (Hommel within a point, Holm over the points).";

@@ -10,7 +10,7 @@ use tierlab_analysis::record::{
     ColdStart, Driven, Factors, Grade, Interval, Percentile, Point, Run, SentRequests, StreamFigure, Summary, Verdict,
 };
 
-/// Percentiles of replies that stream.
+/// Percentiles of streamed replies.
 const STREAM_PERCENTILES: [Percentile; 3] = [Percentile::P50, Percentile::P95, Percentile::P99];
 /// Start of a formula, or whitespace that is skipped before one.
 const FORMULA: [char; 6] = ['=', '+', '-', '@', '\t', '\r'];
@@ -68,10 +68,10 @@ impl<'a> PointRow<'a> {
     }
 }
 
-/// Returns the text of `summary.csv`. Points without a summary are left out: nothing is known of them.
+/// Returns the text of `summary.csv`. Points without a summary are left out.
 ///
 /// # Errors
-/// None that a run can cause: the text is made in memory.
+/// Never fails for a run: the text is written to memory.
 pub fn summary_csv(run: &Run) -> Result<Vec<u8>, csv::Error> {
     let mut columns = Columns(Vec::new());
     add_factors(&mut columns, run);
@@ -187,7 +187,7 @@ fn add_driver<'a>(columns: &mut Columns<'a, PointRow<'a>>) {
     });
 }
 
-/// Adds figures that earlier versions did not have: columns are only ever added at the end.
+/// Adds figures that earlier versions did not have: new columns come last.
 fn add_later_figures<'a>(columns: &mut Columns<'a, PointRow<'a>>) {
     columns.interval("p90_us", |row| row.summary.p90_us);
     columns.interval("p999_us", |row| row.summary.p999_us);
@@ -205,7 +205,7 @@ fn add_later_figures<'a>(columns: &mut Columns<'a, PointRow<'a>>) {
     columns.number("goodput_share", |row| row.summary.goodput_share);
 }
 
-/// Adds figures of replies that stream: intervals of times, values of counts.
+/// Adds figures of streamed replies: intervals of times, values of counts.
 fn add_streams<'a>(columns: &mut Columns<'a, PointRow<'a>>) {
     for figure in StreamFigure::ALL {
         let of = move |row: &PointRow<'_>, percentile| {
@@ -229,7 +229,7 @@ fn add_streams<'a>(columns: &mut Columns<'a, PointRow<'a>>) {
 /// Returns the text of `cold_starts.csv`: one row per cold start. A stage that a server did not report is empty.
 ///
 /// # Errors
-/// None that a run can cause: the text is made in memory.
+/// Never fails for a run: the text is written to memory.
 pub fn cold_starts_csv(run: &Run) -> Result<Vec<u8>, csv::Error> {
     let optional = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
     let mut columns: Columns<'_, &ColdStart> = Columns(Vec::new());
@@ -261,7 +261,7 @@ fn text(text: &str) -> String {
     }
 }
 
-/// Six significant digits, without an exponent, so that every reader takes it and nothing pretends to more.
+/// Six significant digits, without an exponent, so that every reader accepts it and no digit is spurious.
 fn number(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return if value == 0.0 { "0" } else { NONE }.to_owned();

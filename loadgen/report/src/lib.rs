@@ -23,7 +23,7 @@ pub use markdown::markdown;
 pub use terminal::{answer_text, table};
 pub use terminal_brief::brief;
 
-/// Parts for reports of other programs: charts as data, sections, lists of sentences, tables as every renderer shows them.
+/// Parts for reports of other programs: charts as data, sections, lists of sentences, tables.
 pub mod parts {
     pub use crate::content::table::{Cell, Table};
     pub use crate::html::chart::{Axis, Chart, Figure, Line, Unit};

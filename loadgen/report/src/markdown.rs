@@ -8,11 +8,11 @@ use crate::content::answer::{AnswerText, NOT_DECIDED};
 use crate::content::table::{Column, Table};
 use tierlab_analysis::record::Run;
 
-/// Words of the text before its footer.
+/// Maximum words before the footer.
 const WORDS: usize = 730;
-/// Points that are listed one by one.
+/// Maximum number of points listed one by one.
 const POINTS: usize = 12;
-/// Digits of a commit that are shown.
+/// Shown digits of a commit.
 const COMMIT_DIGITS: usize = 12;
 
 /// Returns the text of `report.md`.
@@ -38,7 +38,7 @@ pub fn markdown(run: &Run) -> String {
         page.offer(&format!("\n{}.\n", plain(&side.intro)));
         page.list("", &side.notes);
     }
-    page.list("What to beware of", &report.cautions);
+    page.list("Cautions", &report.cautions);
     for group in &report.groups {
         page.list("", &group.mix_shares);
         page.list(&group.name, &group.sentences);
@@ -74,7 +74,7 @@ impl Page {
         fits
     }
 
-    /// Adds as many lines as fit, below a heading where there is one, and how many did not.
+    /// Adds as many lines as fit, below an optional heading, and the number of the others.
     fn list(&mut self, title: &str, lines: &[String]) {
         let heading = match title {
             "" => "\n".to_owned(),
@@ -136,7 +136,7 @@ fn row(cells: &[impl AsRef<str>]) -> String {
     format!("| {} |\n", cells.join(" | "))
 }
 
-/// Text that Markdown shows unchanged: others wrote the texts of a run.
+/// Text that Markdown shows unchanged: texts of a run are untrusted.
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! Everything that a terminal shows of a run on request (`--verbose`).
+//! Full report of a run for a terminal (`--verbose`).
 //!
 //! In: a summarised run. Out: text of at most 160 columns: the answer to a question, a table per mode, model and batch size, then
 //! the legend, a sentence per curve, and all remarks. Knows nothing of files.
@@ -48,7 +48,7 @@ pub fn table(run: &Run) -> String {
         text += &format!("\nPrices:\n{}", list("  ", &pricing.sources));
     }
     if !report.cautions.is_empty() {
-        text += &format!("\nBeware:\n{}", list("  ", &report.cautions));
+        text += &format!("\nCautions:\n{}", list("  ", &report.cautions));
     }
     shown(&text)
 }
@@ -132,8 +132,8 @@ pub fn text_table(of: &Table) -> Vec<String> {
     text.lines().map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// Text that a terminal shows unchanged: others wrote the texts of a run, which could move the cursor, set colours, or turn the
-/// direction of letters.
+/// Text that a terminal shows unchanged: texts of a run are untrusted, and could move the cursor, set colours, or
+/// reverse the direction of letters.
 pub(crate) fn shown(text: &str) -> String {
     let is_order = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let is_told = |c: char| c == '\n' || !(c.is_control() || is_order(c));

@@ -9,15 +9,15 @@ use crate::terminal::{shown, text_table, wrapped};
 use std::path::Path;
 use tierlab_analysis::record::Run;
 
-/// Limit of the text's length.
+/// Maximum lines of the text.
 const LINES: usize = 25;
-/// Limit of its width. Only a long folder name exceeds it.
+/// Maximum columns of the text. Only a long folder name exceeds it.
 const COLUMNS: usize = 100;
-/// Lines of the sentence at most.
+/// Maximum lines of the sentence.
 const SENTENCE_LINES: usize = 3;
-/// Remarks at most.
+/// Maximum number of remarks.
 const REMARKS: usize = 5;
-/// Fewest columns that a name is cut to.
+/// Minimum columns of a cut name.
 const NAME_COLUMNS: usize = 16;
 
 /// Returns a run in a few lines. `views` is the folder of its reports, if there are any.

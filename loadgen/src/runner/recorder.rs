@@ -197,7 +197,7 @@ fn histograms(window: &[Sample], streams: &[StreamSample], schedule: &Schedule) 
     }
 }
 
-/// Replies that streamed, of requests due in the window.
+/// Streamed replies to requests due in the window.
 fn in_window<'a>(streams: &'a [StreamSample], schedule: &Schedule) -> impl Iterator<Item = &'a StreamSample> {
     streams.iter().filter(|stream| schedule.in_window(stream.sample.due_us))
 }

@@ -365,10 +365,7 @@ fn an_agent_that_is_killed_ends_the_step_and_one_that_comes_back_goes_on() {
     let lost: Vec<&String> = repeats.iter().flat_map(|repeat| &repeat.lost_before).collect();
     assert!(!lost.is_empty() && lost[0].contains(&dies.address), "{lost:?}");
     let report = std::fs::read_to_string(place.path("results/r/report.md")).unwrap();
-    assert!(
-        report.contains("An agent was lost in the middle of 1 of 4 steps"),
-        "{report}"
-    );
+    assert!(report.contains("An agent was lost during 1 of 4 steps"), "{report}");
 }
 
 #[test]
@@ -448,7 +445,7 @@ fn a_slow_link_is_uncertainty_and_too_much_of_it_makes_steps_invalid() {
     let summary = run.points[0].summary.as_ref().unwrap();
     assert!(summary.faults.contains(&Fault::Skew), "{:?}", summary.faults);
     assert!(
-        matches!(&summary.verdict, Verdict::Invalid(reasons) if reasons.iter().any(|why| why.contains("begun together"))),
+        matches!(&summary.verdict, Verdict::Invalid(reasons) if reasons.iter().any(|why| why.contains("started together"))),
         "{}",
         summary.verdict
     );
@@ -459,7 +456,7 @@ fn a_slow_link_is_uncertainty_and_too_much_of_it_makes_steps_invalid() {
     }
     let report = std::fs::read_to_string(place.path("results/r/report.md")).unwrap();
     assert!(
-        report.contains("agents may not have begun together in 2 of 2 repeats"),
+        report.contains("agents may not have started together in 2 of 2 repeats"),
         "{report}"
     );
 }

@@ -234,7 +234,7 @@ fn the_parts_of_a_mix_share_the_hour_and_the_tier_by_what_replies_tell() {
         std::fs::read_to_string(place.path("results/r/report.md")).unwrap(),
         std::fs::read_to_string(place.path("results/r/report.html")).unwrap(),
     ] {
-        assert!(said.contains("The parts of a mix share what is paid"), "{said}");
+        assert!(said.contains("The parts of a mix share the costs"), "{said}");
     }
     let csv = std::fs::read_to_string(place.path("results/r/summary.csv")).unwrap();
     assert_eq!(csv.matches(",0.8,").count() + csv.matches(",0.2,").count(), 2, "{csv}");

@@ -66,7 +66,7 @@ fn without_one_a_sweep_says_how_to_get_it() {
     let place = Workdir::new(PLAN);
     let none = said(&endpoint, &place, &[]);
     assert!(none.carried["certificate"].is_null());
-    assert!(none.contains("There is no certificate of the self-check"));
+    assert!(none.contains("Missing certificate of the self-check"));
     assert!(none.contains("certificate.json is not there") && none.contains("tierlab-loadgen selfcheck"));
     assert!(!kept(&place).exists());
 }
@@ -143,7 +143,7 @@ fn a_self_check_is_kept_and_carried_and_refused_where_it_proves_nothing() {
         let refused = said(&endpoint, &place, &["--certificate", elsewhere.to_str().unwrap()]);
         assert_eq!(refused.carried["certificate"], changed);
         assert!(
-            refused.contains("is no proof for this run") && refused.contains(doubt),
+            refused.contains("is not valid for this run") && refused.contains(doubt),
             "{doubt}"
         );
         assert!(!refused.contains("The instrument is proven"));

@@ -166,8 +166,8 @@ fn closed_loops_and_journeys_have_a_price_by_the_rules_of_the_open_loop() {
             .all(|step| step.summary.as_ref().unwrap().usd_per_10k.is_none())
     );
     assert!(
-        ended.stdout.contains("$/10k is what 10,000 whole journeys cost")
-            && ended.stdout.contains("at the throughput that these users had"),
+        ended.stdout.contains("$/10k is the cost of 10,000 whole journeys")
+            && ended.stdout.contains("at the throughput of these users"),
         "{}",
         ended.stdout
     );

@@ -323,7 +323,7 @@ fn counters_of_replicas_are_added_and_one_that_restarted_counts_from_zero() {
     // 120 of the step, less the requests that the second had counted before its restart.
     let inferences = server["inferences"].as_f64().unwrap();
     assert!((80.0..=120.0).contains(&inferences), "{inferences}");
-    assert!(report(&place).contains("started anew"), "{}", report(&place));
+    assert!(report(&place).contains("servers restarted"), "{}", report(&place));
 
     // One address behind which they take turns: nothing is counted, and said.
     let place = Workdir::new(ONE_LOAD);

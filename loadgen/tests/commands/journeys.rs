@@ -69,7 +69,7 @@ fn a_journey_hands_values_on_and_its_steps_sum_to_it() {
         "{rows}"
     );
     assert!(
-        stdout.contains("recommend at 100/s, whole") && stdout.contains("goose carries it"),
+        stdout.contains("recommend at 100/s, whole") && stdout.contains("by goose's own clock"),
         "{stdout}"
     );
 }
@@ -110,7 +110,7 @@ fn steps_over_grpc_take_and_hand_on_the_same_values() {
             calls >= steps * requests / 3 && calls <= steps * (requests / 3 + 8),
             "{calls} calls of {requests} requests"
         );
-        assert!(!ended.stdout.contains("goose carries it"), "{}", ended.stdout);
+        assert!(!ended.stdout.contains("by goose's own clock"), "{}", ended.stdout);
     }
 }
 

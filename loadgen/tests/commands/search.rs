@@ -121,7 +121,7 @@ fn what_is_never_met_and_what_always_is_are_said_in_words() {
     assert!(
         ended
             .stdout
-            .contains("no rate with p50 < 1 ms: at 60/s, the lowest rate asked, p50 "),
+            .contains("no rate meets p50 < 1 ms: at 60/s, the lowest rate of the search, p50 "),
         "{}",
         ended.stdout
     );
@@ -134,7 +134,9 @@ fn what_is_never_met_and_what_always_is_are_said_in_words() {
     assert_eq!(slo(&result)["outcome"], "met-at-highest");
     assert_eq!(number(&slo(&result)["highest_rps"]["value"]), 300.0);
     assert!(
-        ended.stdout.contains("still holds at 300/s, the highest rate asked")
+        ended
+            .stdout
+            .contains("is still met at 300/s, the highest rate of the search")
             && ended.stdout.contains("`search.max_rate`"),
         "{}",
         ended.stdout

@@ -1,4 +1,4 @@
-//! Replies that stream, from a server with known times: each event in two TCP segments.
+//! Streamed replies, from a server with known times: each event in two TCP segments.
 
 use crate::program::{Ended, Workdir, run};
 use crate::scripted::HEAD;
@@ -142,7 +142,7 @@ fn events_are_timed_as_their_last_bytes_arrive() {
         assert_eq!(summary["streams"][figure]["mean"], f64::from(count), "{figure}");
     }
     assert!(summary["streams"]["bytes"]["mean"].as_f64().unwrap() > 100.0);
-    for shown in ["Replies that stream", "ttft p50", "gap p50", "tokens/s"] {
+    for shown in ["Streamed replies", "ttft p50", "gap p50", "tokens/s"] {
         assert!(ended.stdout.contains(shown), "{shown}: {}", ended.stdout);
     }
     let csv = std::fs::read_to_string(place.path("results/r/summary.csv")).unwrap();

@@ -56,7 +56,7 @@ fn more_servers_than_the_tier_bears_bring_nothing_and_the_table_says_so() {
     let text = table(&fleets("bucket", &[(1, "s3"), (2, "s3"), (4, "s3")]));
     assert!(text.contains("Fleets\n"), "{text}");
     assert!(
-        words(&text).contains("bucket: more than 1 bring nothing: 400 rps with 1, 400 rps with 4"),
+        words(&text).contains("bucket: more servers than 1 add nothing: 400 rps with 1, 400 rps with 4"),
         "{text}"
     );
     let row = text
@@ -73,7 +73,7 @@ fn what_the_plan_did_not_ask_is_not_said_of_a_fleet() {
     // nvme still keeps up at the plan's highest rate.
     let text = table(&fleets("disk", &[(1, "s3"), (2, "nvme")]));
     assert!(
-        text.contains("disk: the plan's rates end before the servers do"),
+        text.contains("disk: the plan's rates end below the servers' limit"),
         "{text}"
     );
     let text = table(&synthetic::run(3, 1.0));
@@ -113,13 +113,13 @@ fn fleets_that_start_together_are_set_against_a_single_server() {
     // Repeats take turns, and so their weather cancels.
     assert!(
         text.contains(
-            "bucket by restart: the last of 8 servers that start together replies after 3.00 [3.00–3.00] times as long as a single one, \
+            "bucket by restart: the last of 8 servers that start together takes 3.00 [3.00–3.00] times as long to reply as a single server, \
              and together they read 8.00 times the bytes"
         ),
         "{text}"
     );
     assert!(
-        text.contains("spread over 2 s, the last of 8 servers replies after 2.00 [2.00–2.00] times as long as when all start at once"),
+        text.contains("spread over 2 s, the last of 8 servers takes 2.00 [2.00–2.00] times as long to reply as when all start at once"),
         "{text}"
     );
     let page = markdown(&run);

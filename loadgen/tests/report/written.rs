@@ -104,7 +104,7 @@ fn the_table_fits_a_terminal_and_says_what_matters() {
         batch.contains(" at 20 rps is ") && batch.contains("tier wait"),
         "{batch}"
     );
-    assert!(batch.contains("tier wait with the device or its far side"), "{batch}");
+    assert!(batch.contains("tier wait in the device or the remote store"), "{batch}");
     let warm = sentence("• nvme warm 10 % realtime: ");
     assert!(
         warm.contains("of their rows came from the cache, 72 % of all"),
@@ -311,5 +311,5 @@ fn a_run_of_an_earlier_version_still_reads() {
     std::fs::write(&file, json.to_string()).unwrap();
     let read = folder::load(&dir).unwrap();
     assert!(read.certificates.is_empty());
-    assert!(table(&read).contains("There is no self-check with this run; `tierlab-loadgen selfcheck` makes one"));
+    assert!(table(&read).contains("This run has no self-check; `tierlab-loadgen selfcheck` makes one"));
 }

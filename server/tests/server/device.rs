@@ -69,7 +69,7 @@ async fn a_sweep_that_asked_for_gds_and_got_posix_is_invalid() {
             _ => assert_eq!(reads("posix") + reads("peer_to_peer"), 0.0, "{seen}"),
         }
         let verdict = point["summary"]["verdict"].to_string();
-        let named = verdict.contains("GPUDirect Storage was asked for") && verdict.contains("missing:");
+        let named = verdict.contains("GPUDirect Storage was requested") && verdict.contains("missing:");
         assert_eq!(named, refused, "{path}, way {way}: {verdict}");
         if refused {
             assert_eq!(point["summary"]["verdict"]["verdict"], "invalid");

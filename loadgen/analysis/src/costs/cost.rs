@@ -72,9 +72,9 @@ pub fn cost(factors: &Factors, repeats: &[Repeat], rate: &Interval, pricing: &Pr
     })
 }
 
-/// Good replies per second at the offered rate. A short Poisson schedule holds a few percent more or fewer requests than
-/// its rate. That difference is no property of the server, so this is the answered share of the schedule times the rate.
-/// A ramp that stopped did not offer its rate: its replies count over the time in which it offered any.
+/// Good replies per second at the offered rate. A short Poisson schedule holds a few percent more or fewer requests
+/// than its rate. That difference is not a property of the server, so this is the answered share of the schedule times
+/// the rate. A ramp that stopped did not offer its rate: its replies count over the time in which it offered any.
 pub(crate) fn answered_rps(factors: &Factors, repeat: &Repeat) -> f64 {
     let (answered, offered_s) = (repeat.achieved_rps * repeat.window_s, repeat.offered_s(factors));
     match &factors.driven {

@@ -116,7 +116,7 @@ fn line(tier: &str, points: &[&Point], pricing: &Pricing) -> Option<Line> {
     let on = pricing.on(cheapest);
     let mut states: Vec<State> = points.iter().map(|point| state(point, &on)).collect::<Option<_>>()?;
     states.sort_by(|a, b| a.hit_ratio.total_cmp(&b.hit_ratio));
-    // Without a miss the cost of one is unknown.
+    // Without misses the cost of a miss is unknown.
     if states.iter().any(|state| state.hit_ratio < 1.0) {
         states.retain(|state| state.hit_ratio < 1.0);
     }

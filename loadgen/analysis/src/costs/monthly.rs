@@ -57,8 +57,8 @@ pub fn monthly(terms: &CostTerms, use_per_inference: Use, question: &Question, h
     }
 }
 
-/// Returns the share of its highest rate to which an instance is filled. A percentile is measured at the rate that each
-/// instance gets, so that no share is taken of that.
+/// Returns the maximum utilisation of an instance. It is 1 if a percentile is minimised, which is measured at the rate
+/// of each instance.
 #[must_use]
 pub fn filled_to(question: &Question) -> f64 {
     match question.minimise {
@@ -67,7 +67,7 @@ pub fn filled_to(question: &Question) -> f64 {
     }
 }
 
-/// Returns the instances needed if one carries `highest_rps`; one without a demand.
+/// Returns the instances needed if one carries `highest_rps`; 1 without a demand.
 #[must_use]
 pub fn instances(question: &Question, highest_rps: f64) -> f64 {
     let least = f64::from(question.least_instances.max(1));
@@ -81,9 +81,9 @@ pub fn instances(question: &Question, highest_rps: f64) -> f64 {
 /// Prices and usage of a variant, as far as known.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Priced<'a> {
-    /// Prices of the variant; absent without any.
+    /// Prices of the variant; `None` if missing.
     pub terms: Option<&'a CostTerms>,
-    /// Tier usage per inference; absent if the server did not report it.
+    /// Tier usage per inference; `None` if the server did not report it.
     pub use_per_inference: Option<Use>,
 }
 

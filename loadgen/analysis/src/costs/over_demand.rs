@@ -17,7 +17,7 @@ pub fn over_demand(question: &Question, ranked: &Ranked, at_rps: &[f64]) -> Vec<
     in_steps(question, ranked, at_rps, STEPS)
 }
 
-/// Does the same with another maximum of steps.
+/// Implements [`over_demand`] with a given maximum number of steps.
 pub(super) fn in_steps(question: &Question, ranked: &Ranked, at_rps: &[f64], steps: f64) -> Vec<(f64, f64)> {
     let (Some(demand), Some(highest), Some(now)) = (question.demand, ranked.highest_rps, ranked.instances) else {
         return Vec::new();

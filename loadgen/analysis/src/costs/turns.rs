@@ -1,8 +1,8 @@
 //! Demands, and table sizes, at which another variant becomes cheaper.
 //!
 //! In: an answer's question and two of its variants, with the parts of their months. Out: the nearest demands, below
-//! and above the question's, at which the other costs less; the nearest sizes likewise. Both are assumed to carry per
-//! instance the measured rate. Knows nothing of latencies.
+//! and above the question's, at which the other costs less; the nearest sizes likewise. Each instance is assumed to
+//! carry its measured rate. Knows nothing of latencies.
 
 use super::over_demand::in_steps;
 use crate::record::{BySize, CostTerms, Question, Ranked};
@@ -16,9 +16,9 @@ const STEPS: f64 = 10_000.0;
 /// of the measured table.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Turns {
-    /// Range below the question's value; `None` if the other nowhere costs less there.
+    /// Range below the question's value; `None` if the other never costs less there.
     pub below: Option<Stretch>,
-    /// Range above the question's value; `None` if the other nowhere costs less there.
+    /// Range above the question's value; `None` if the other never costs less there.
     pub above: Option<Stretch>,
 }
 

@@ -2,10 +2,11 @@
 //!
 //! In: figures of pairs of points ([`super::per_repeat`]). Out: a decision for each. Pure. Knows nothing of wording.
 //!
-//! All tests of all points are one family (`levels`), and the interval beside a decision has the level of
-//! that decision. A percentile has two tests: its ratio, and the share of requests slower than a threshold that both
-//! runs share. If runs do not differ, each direction is wrongly called in at most 5 %: intervals leave out 10 %, which
-//! is also the level of the two one-sided tests of equivalence (D. J. Schuirmann, J. Pharmacokin. Biopharm. 15, 1987).
+//! All tests of all points are one family (`levels`), and the interval beside a decision has the level of that
+//! decision. A percentile has two tests: its ratio, and the share of requests slower than a threshold that both runs
+//! share. If runs do not differ, each direction is called wrongly in at most 5 % of comparisons: intervals leave out
+//! 10 %, which is also the level of the two one-sided tests of equivalence (D. J. Schuirmann, J. Pharmacokin. Biopharm.
+//! 15, 1987).
 
 use crate::record::Interval;
 use crate::statistics::sections::Estimate;
@@ -13,7 +14,7 @@ use crate::statistics::student::{beyond, t_two_sided};
 use serde::Serialize;
 use std::ops::RangeInclusive;
 
-/// Share that intervals leave out, both sides together, of one figure alone.
+/// Share that the interval of a single figure leaves out, both sides together.
 pub const OUTSIDE: f64 = 0.10;
 /// Default share within which two figures are equivalent.
 pub const WITHIN: f64 = 0.05;
@@ -23,18 +24,18 @@ const MISSED: f64 = 0.10;
 /// Scale on which a figure is compared, and the direction that is worse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
-    /// By its ratio; more is worse.
+    /// Ratio; more is worse.
     MoreIsWorse,
-    /// By its ratio; less is worse.
+    /// Ratio; less is worse.
     LessIsWorse,
-    /// By its difference as a share of all requests; more is worse.
+    /// Difference as a share of all requests; more is worse.
     Share,
 }
 
 /// One figure of a point in both runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
-    /// `p50`, `p95`, `p99`, `mean`, `errors`, `good/s` or `$/10k`.
+    /// Name: `p50`, `p95`, `p99`, `mean`, `errors`, `good/s` or `$/10k`.
     pub what: &'static str,
     /// Scale of the comparison.
     pub scale: Scale,
@@ -42,7 +43,7 @@ pub struct Figure {
     pub values: Option<(f64, f64)>,
     /// Logarithm of B over A, or B less A for a share; `None` if the repeats do not determine it.
     pub estimate: Option<Estimate>,
-    /// Share of slow requests; only percentiles have one.
+    /// Share of slow requests; only for percentiles.
     pub slow: Option<SlowShare>,
 }
 
@@ -86,7 +87,7 @@ pub enum Decision {
     Better,
     /// Certainly within the equivalence margin.
     Equivalent,
-    /// None of the others is certain.
+    /// None of the above is certain.
     Undecided,
 }
 

@@ -1,7 +1,7 @@
 //! Statistics of each repeat of two points, and their differences.
 //!
-//! In: two points. Out: their [`Figure`]s. Pure. Every statistic is one number per repeat, and repeats are independent
-//! whatever happens inside them, so no figure needs a count of independent requests. Knows nothing of decisions.
+//! In: two points. Out: their [`Figure`]s. Pure. Every statistic is one number per repeat, and repeats are independent,
+//! so no figure needs a count of independent requests. Knows nothing of decisions.
 
 use super::comparison::{Figure, Scale, SlowShare};
 use crate::costs::cost;
@@ -20,7 +20,7 @@ pub fn pairing(a: &Point, b: &Point) -> Pairing {
     Sides::new(&counted(&a.repeats), &counted(&b.repeats)).pairing
 }
 
-/// Percentiles of replies that stream, which are compared like latencies.
+/// Percentiles of streamed replies, which are compared like latencies.
 const STREAMS: [(StreamFigure, [(&str, f64); 2]); 2] = [
     (StreamFigure::Ttft, [("ttft p50", 0.5), ("ttft p99", 0.99)]),
     (StreamFigure::Gap, [("gap p50", 0.5), ("gap p99", 0.99)]),
@@ -149,7 +149,7 @@ impl<'a> Sides<'a> {
         })
     }
 
-    /// Compares percentiles of the blocks of each repeat; without estimates if a repeat has none.
+    /// Compares percentiles of the blocks of each repeat; without estimates if a repeat has no samples.
     fn percentiles<const N: usize>(
         &self,
         names: [(&'static str, f64); N],
@@ -209,7 +209,7 @@ impl<'a> Sides<'a> {
     }
 }
 
-/// Blocks of a figure of replies that stream; none if the repeat has none.
+/// Blocks of a figure of streamed replies; empty if the repeat has none.
 fn stream_blocks(repeat: &Repeat, of: StreamFigure) -> &[Histogram<u64>] {
     repeat.histograms.streams.get(&of).map_or(&[], Vec::as_slice)
 }

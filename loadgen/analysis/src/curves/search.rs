@@ -6,11 +6,11 @@
 //!
 //! Rates double until one misses the objective (or halve until one meets it), then the gap is bisected with as few
 //! repeats as the percentile needs. At the requested resolution both sides of the gap are measured with all repeats; if
-//! that overturns one of them, the bisection goes on from there. At last a few small steps outwards look for rates that
-//! certainly meet or certainly miss the objective: they are the ends of the interval.
+//! that overturns one of them, the bisection goes on from there. Finally, a few small steps outwards look for rates
+//! that certainly meet or miss the objective: the ends of the interval.
 //!
 //! A rate at which the instrument failed is no evidence. In the gap it is measured again, [`MAX_TRIES`] times in all;
-//! after that other rates in the gap are tried, and if those fail too, the gap stays as wide as it is.
+//! then other rates in the gap are tried, and if those fail too, the gap stays open.
 
 use super::slo::{RateEvidence, cut};
 use crate::record::MeetsObjective;
@@ -81,7 +81,7 @@ impl Search {
         }
     }
 
-    /// Returns that rate, or the next of its halves that is not given up.
+    /// Returns `from`, or the first of its halves (`from / 2`, `from / 4`, …) that is not given up.
     fn downwards_from(&self, from: f64, unknown: &[RateEvidence]) -> Option<RateProbe> {
         let mut rps = from;
         while is_given_up(unknown, rps) {
@@ -129,7 +129,7 @@ impl Search {
         })
     }
 
-    /// The next step down to a rate that certainly meets the objective, unless there is one already.
+    /// Returns the next step down to a rate that certainly meets the objective, unless there is one.
     fn downwards(&self, known: &[RateEvidence], from: f64, unknown: &[RateEvidence]) -> Option<RateProbe> {
         let certain = |rps: f64| known.iter().any(|one| one.is_met() && one.certain && one.rps >= rps);
         let step = |rps: f64| Some(rounded(rps / (1.0 + self.resolution))).filter(|&rps| rps >= self.lowest_rps);
@@ -191,7 +191,7 @@ impl Search {
     }
 }
 
-/// True if a rate without an answer has had all its tries.
+/// True if all tries at a rate failed.
 fn is_given_up(unknown: &[RateEvidence], rps: f64) -> bool {
     unknown.iter().any(|one| one.rps == rps && one.tries >= MAX_TRIES)
 }

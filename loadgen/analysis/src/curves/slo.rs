@@ -189,14 +189,15 @@ pub fn cut(evidence: &[RateEvidence]) -> usize {
     best
 }
 
-/// Probability of the curve outside a search's interval, at either end. It is half of a 95 % interval's: a search goes where its
-/// results point, and behind a queue 2.5 % covered 90 % of 1,000 true rates. `results/coverage/highest_rate.md` has the coverage now.
+/// Probability of the curve outside a search's interval, at either end. It is half of a 95 % interval's: a search goes
+/// where its results point, and behind a queue 2.5 % covered 90 % of 1,000 true rates. Current coverage:
+/// `results/coverage/highest_rate.md`.
 const SIDE: f64 = 0.0125;
 /// Confidence of the interval.
 const CONFIDENCE: f64 = 0.95;
 
-/// Returns the interval of a highest rate from the steps at all rates; 0 and the highest rate asked are open ends. A
-/// higher rate that certainly misses the objective bounds it.
+/// Returns the interval of a highest rate from the steps at all rates; 0 and the highest rate of the search are open
+/// ends. A higher rate that certainly misses the objective bounds it.
 fn highest(points: &[(&Point, RateEvidence)], best: RateEvidence, slo: &Slo, limits: &Limits) -> Interval {
     let first = points.first().map_or(best.rps, |(point, _)| point.factors.offered_rps);
     let question = question(slo, points.last().map_or(&best, |(_, last)| last).rps, points[0].0);

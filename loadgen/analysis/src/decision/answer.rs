@@ -39,8 +39,7 @@ pub fn answer(run: &Run) -> Option<Answer> {
         outcome: verdict.outcome,
         best: verdict.best.map(|best| candidates[best].variant.clone()),
         confidence: match (verdict.outcome, verdict.best) {
-            // An answer that is likely enough and still open has another reason for being open, and no reason is
-            // claimed.
+            // An answer that is likely enough and still open is open for another reason, so no probability is claimed.
             (AnswerOutcome::Undecided, Some(best)) if lab.chances[best] < question.confidence => lab.chances[best],
             (AnswerOutcome::Undecided, _) => 0.0,
             _ => question.confidence,
@@ -62,7 +61,7 @@ pub fn answer(run: &Run) -> Option<Answer> {
 }
 
 /// Orders the best first, then variants that meet the objective, undecided variants and variants that miss it; each
-/// group by score, and those that miss it by how far.
+/// group by score, except the last, which is ordered by the excess over the limit.
 pub(super) fn order(lab: &Lab<'_>, verdict: &LabVerdict) -> Vec<usize> {
     let mut indices: Vec<usize> = (0..lab.standings.len()).collect();
     let rank = |index: usize| {

@@ -1,9 +1,10 @@
 //! Probability of each candidate being the answer. In: each candidate's score distribution, or the logarithms of its steps' own
 //! percentiles at one rate. Out: the probability that no other candidate is better by more than the tie margin. Knows nothing of steps.
 //!
-//! Percentiles are compared by Student's interval from the variance within all variants together; look `k` has the share
-//! `6 / (π² k²)` of the error (a union bound over all looks). It is the simplest interval that holds at every look if logarithms of
-//! percentiles are about normal. It is wider than a confidence sequence by the method of mixtures by less than a quarter.
+//! Percentiles are compared by Student's interval from the variance within all variants together; interim analysis `k`
+//! spends the share `6 / (π² k²)` of the error (a union bound). It is the simplest interval that holds at every interim
+//! analysis if logarithms of percentiles are about normal. It is wider than a confidence sequence by the method of
+//! mixtures by less than a quarter.
 
 use super::curve::HighestRate;
 use crate::record::Interval;
@@ -117,8 +118,8 @@ pub(crate) fn by_percentile(logs: &[Vec<f64>], scores: &[&Scores], tie: f64) -> 
     (0..logs.len()).map(chance).collect()
 }
 
-/// Returns the interval of each variant's mean, as logarithms; `None` without steps. All hold together, at every look,
-/// with probability `1 - wrong`.
+/// Returns the interval of each variant's mean, as logarithms; `None` without steps. All hold together, at every
+/// interim analysis, with probability `1 - wrong`.
 pub(crate) fn intervals(logs: &[Vec<f64>], wrong: f64) -> Vec<Option<Interval>> {
     let squares: f64 = logs
         .iter()

@@ -4,10 +4,10 @@
 //! Knows nothing of other candidates, of costs and of the next measurement.
 //!
 //! The odds of a slow request rise exponentially with the rate, as those of a long stay in an M/M/1 queue do, above a
-//! floor that is slow at any rate (misses, for example). At the highest rate the odds are those of the limit; a
-//! candidate whose floor lies above the limit has no highest rate. The steepness of the rise, the floor and the spread
-//! of repeats are unknown: the model averages over all of them, weighted by the likelihood of the steps. So a step at
-//! one rate is evidence for other rates, as far as a curve goes through all steps.
+//! floor of requests that are slow at any rate (misses, for example). At the highest rate the odds are those of the
+//! limit; a candidate whose floor lies above the limit has no highest rate. The steepness of the rise, the floor and
+//! the spread of repeats are unknown: the model averages over all of them, weighted by the likelihood of the steps. So
+//! a step at one rate is evidence for other rates, as far as a curve goes through all steps.
 
 use super::likelihood::{FINE, Likelihood, SIDE, SIGMAS, THETAS};
 use super::places::Place;
@@ -34,7 +34,7 @@ const SIGMA_BY_SLOPE: [[f64; SIGMAS.len()]; SLOPES.len()] = [
 /// Probability of each `σ` for candidates without a highest rate.
 const SIGMA_NEVER: [f64; SIGMAS.len()] = [0.8, 0.12, 0.06, 0.02];
 /// Floors as shares of the limit with the index of their single slow requests, for candidates with a highest rate, and
-/// their probabilities. A floor is of misses, slow one by one, or of anything that comes in bursts at any rate.
+/// their probabilities. A floor consists of misses, which are slow one by one, or of bursts at any rate.
 const FLOORS: [(f64, usize); 5] = [(0.0, 0), (0.4, 0), (0.75, 0), (0.4, 1), (0.75, 2)];
 const FLOOR_PRIOR: [f64; FLOORS.len()] = [0.7, 0.075, 0.075, 0.075, 0.075];
 /// Floors in log odds above the limit, for candidates without a highest rate.

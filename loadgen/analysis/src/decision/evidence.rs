@@ -22,9 +22,9 @@ pub struct StepEvidence {
     pub usable: Result<(), String>,
     /// True if the server could not keep up.
     pub saturated: bool,
-    /// Requests to the tier per inference; absent if the server did not report them.
+    /// Requests to the tier per inference; `None` if the server did not report them.
     pub tier_requests_per_inference: Option<f64>,
-    /// Bytes from the tier per inference; absent if the server did not report them.
+    /// Bytes from the tier per inference; `None` if the server did not report them.
     pub tier_bytes_per_inference: Option<f64>,
     /// The step's own estimate of each objective's percentile, in microseconds; empty without requests.
     pub quantile_us: Vec<f64>,
@@ -32,12 +32,12 @@ pub struct StepEvidence {
     pub block: u32,
 }
 
-/// A variant with its steps.
+/// Variant with its steps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
     /// Name of the variant.
     pub variant: String,
-    /// Prices; absent without any.
+    /// Prices; `None` if missing.
     pub terms: Option<CostTerms>,
     /// Steps in the order of measurement.
     pub steps: Vec<StepEvidence>,
@@ -57,17 +57,17 @@ pub struct Time {
 pub enum Phase {
     /// One step of each candidate at a low rate.
     Scout,
-    /// The likeliest answer and its strongest rival.
+    /// Steps of the likeliest answer and its strongest rival.
     Decide,
     /// Fresh steps of the winner.
     Confirm,
     /// Fresh steps of the answer at the rate that each of its instances carries at the demand.
     AtDemand,
-    /// The answer is known; further steps show each variant at the demand and over its rates.
+    /// Further steps that show each variant at the demand and over its rates, once the answer is known.
     Pictures,
 }
 
-/// A step to be measured.
+/// Step to measure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Probe {
     /// Index of the candidate.
@@ -112,9 +112,9 @@ impl fmt::Display for StopReason {
         f.write_str(match self {
             Self::Decided => "decided",
             Self::NoneMeets => "no variant meets the objective",
-            Self::Contradicted => "fresh steps contradict what was chosen",
+            Self::Contradicted => "fresh steps contradict the choice",
             Self::Budget => "the time is used up",
-            Self::Stuck => "what is open could not be measured",
+            Self::Stuck => "the open question could not be measured",
         })
     }
 }

@@ -13,7 +13,7 @@ use crate::validity::verdict;
 const TAIL_FROM: f64 = 0.9;
 
 /// Returns the run's variants with their steps of the question's kind of request, in the order of measurement; empty
-/// without a question. A run without variants has one per tier.
+/// without a question. A run without variants has one candidate per tier.
 #[must_use]
 pub fn candidates(run: &Run) -> Vec<Candidate> {
     let Some(question) = &run.question else {
@@ -69,7 +69,7 @@ pub fn step(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat
     let dependence = of_tail.unwrap_or(repeat.autocorrelation_time);
     let judged = match slow {
         Some(_) => judged(question, limits, point, repeat, &latency),
-        None => Err("no times of its replies' events".to_owned()),
+        None => Err("missing times of streamed events".to_owned()),
     };
     let served = repeat.served_inferences().filter(|served| *served > 0.0);
     let served = served.map(|served| served / counted(question, point, repeat));
@@ -90,7 +90,7 @@ pub fn step(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat
     }
 }
 
-/// Returns the inferences that count for one inference of the question, which has its batch size of them in a request.
+/// Returns the inferences of a request of the point, divided by those of a request of the question.
 pub(super) fn counted(question: &Question, point: &Point, repeat: &Repeat) -> f64 {
     repeat.inferences_per_request(&point.factors) / f64::from(question.batch_size)
 }
@@ -112,7 +112,7 @@ fn judged(
         return Err(disturbed.clone());
     }
     if repeat.completed > 0 && latency.samples() == 0 {
-        return Err("no histogram".to_owned());
+        return Err("missing histogram".to_owned());
     }
     let lag = BlockTable::new([repeat.histograms.lag.as_slice()]);
     let at = |table: &BlockTable, quantile: f64| table.pooled_quantile(quantile).unwrap_or(0) as f64;
@@ -132,7 +132,7 @@ fn judged(
     };
     let (verdict, faults) = verdict::judge(&evidence, &limits);
     let has = |fault: Fault| faults.contains(&fault);
-    // Failures above the plan's limit are counted as misses; they are no growing queue.
+    // Failures above the plan's limit are counted as misses; they do not show a growing queue.
     if matches!(verdict, Verdict::Saturated(_)) && (has(Fault::Backlog) || has(Fault::Replies)) {
         return Ok(true);
     }

@@ -5,10 +5,10 @@
 //!
 //! Each repeat has a random effect that moves all of its requests: the log odds of being slow are normal about a
 //! centre, with a standard deviation of `σ`. `θ` is the log odds of the mean share over all possible repeats. It lies
-//! above the centre, because a few bad repeats make much of the mean. Given the odds of a repeat, slow requests come in
-//! bursts: at random, short or long, with geometric lengths. Their mean length is the dependence of all steps around the
-//! rate, because a step without a burst shows none. Single slow requests (misses of a cache, for example) come one by
-//! one and in every repeat alike; neither bursts nor the effect of a repeat move them. A small share of all steps is
+//! above the centre, because a few bad repeats dominate the mean. Given the odds of a repeat, slow requests come in
+//! bursts: at random, short or long, with geometric lengths. Their mean length is the dependence of all steps around
+//! the rate, because a step without a burst shows none. Single slow requests (misses of a cache, for example) come one
+//! by one and in every repeat alike; neither bursts nor the effect of a repeat move them. A small share of all steps is
 //! disturbed without being noticed. Such a step may show anything, so that no single step is certain evidence.
 
 use crate::statistics::bisect;
@@ -39,8 +39,8 @@ const CENTRE_HALVINGS: usize = 24;
 const LANES: usize = 4;
 /// Share of steps that were disturbed without being noticed.
 const DISTURBED: f64 = 0.02;
-/// Mean lengths of short and long bursts, relative to that of all; half of the slow requests are in either. So the counts
-/// of an M/M/1 queue are met from no slow request to forty: its bursts vary more than geometric ones (Aldous,
+/// Mean lengths of short and long bursts, relative to that of all; half of the slow requests are in each. This fits the
+/// counts of an M/M/1 queue from 0 to 40 slow requests, whose bursts vary more than geometric ones (Aldous,
 /// *Probability Approximations via the Poisson Clumping Heuristic*, 1989).
 const LENGTHS: [f64; 2] = [2.0 / 3.0, 2.0];
 /// Share of slow requests above which bursts cannot be told apart; requests then count by their dependence.
@@ -53,14 +53,14 @@ const MOST_MERGED: f64 = 4.0;
 const MOST_SURE: f64 = 8.0;
 /// Number of slow requests above which counts are scaled down.
 const MOST_COUNTED: f64 = 40.0;
-/// Maximum effective requests of a server that could not keep up, because all of its requests say the same.
+/// Maximum effective requests of a server that could not keep up, because all of its requests carry the same evidence.
 const SATURATED_COUNT: f64 = 50.0;
 
 /// Log likelihood of steps over the single slow requests, `σ` and `θ`, the log odds less the log odds of the limit.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Likelihood(Box<[[[f64; THETAS]; SIGMAS.len()]; SINGLES.len()]>);
 
-/// StepCounts of one step.
+/// Counts of one step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct StepCounts {
     /// Requests in the step.
@@ -108,7 +108,7 @@ impl StepCounts {
     /// Returns the probability of this many slow requests: some of them one by one at the share `single`, the others at
     /// the share `share` in random bursts (compound Poisson distribution, by Panjer's recursion).
     fn in_bursts(self, share: f64, single: f64, dependence: f64) -> f64 {
-        // StepCounts are scaled down if there are many.
+        // Large counts are scaled down.
         let coarse = (MOST_COUNTED / self.slow.max(1.0)).min(1.0);
         let length = dependence.max(self.slow / MOST_SURE);
         let (slow, requests) = ((self.slow * coarse).round() as usize, self.requests * coarse);
@@ -140,7 +140,7 @@ impl StepCounts {
 }
 
 impl Likelihood {
-    /// Returns the likelihood of no steps.
+    /// Returns the likelihood before any step.
     pub(crate) fn none() -> Self {
         Self(Box::new([[[0.0; THETAS]; SIGMAS.len()]; SINGLES.len()]))
     }

@@ -23,11 +23,11 @@
 //! block by block, the variant with the greatest probability and its likeliest rival (top two: Russo, *Simple Bayesian
 //! Algorithms for Best Arm Identification*, COLT 2016), each at the rate at which a step is expected to give most
 //! information about which of them is better (Lindley, *On a Measure of the Information Provided by an Experiment*,
-//! 1956). A variant that cannot win is not measured, nor a rate that changes nothing.
+//! 1956). Variants that cannot win and rates that change nothing are not measured.
 //!
 //! *Stopping.* The lab stops when one variant's probability exceeds the question's confidence plus four fifths of the
-//! rest, a margin for errors of the curve model. Probabilities follow from Bayes' rule and hold at every look, as far
-//! as real curves resemble the prior. Simulations show how far that holds for other queues. Then fresh steps of the
+//! rest, a margin for errors of the curve model. Probabilities follow from Bayes' rule and hold at every interim
+//! analysis, as far as real curves resemble the prior. Simulations test this for other queues. Then fresh steps of the
 //! winner, which did not choose it, must not contradict it.
 
 pub mod answer;

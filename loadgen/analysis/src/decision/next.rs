@@ -14,8 +14,8 @@ use crate::record::{MeetsObjective, Minimise, Purpose, Question};
 const CONTROL_EVERY: usize = 10;
 /// Steps of each variant at the demand's rate, enough for a p99 there if requests hardly depend on each other.
 const AT_DEMAND: u32 = 16;
-/// Ratio to the demand's rate up to which steps above it show the answer there, so that a number of instances that
-/// changes by one does not begin them anew.
+/// Ratio to the demand's rate up to which steps above it show the answer there, so that a change of the number of
+/// instances by one does not restart them.
 const NEAR_DEMAND: f64 = 1.1;
 /// Steps of each variant at its likely highest rate, to show whether it carries that rate.
 const TO_SETTLE: u32 = 14;
@@ -159,7 +159,7 @@ impl Plan<'_> {
     }
 
     /// Returns steps that narrow intervals, and with the rest of the time steps that show each variant. Highest rates
-    /// are narrowed over all rates, even where the number of instances does not change.
+    /// are narrowed over all rates, even if the number of instances does not change.
     fn pictured(&self) -> Option<Next> {
         let wide = widened(self.lab.question, self.lab.candidates);
         let is_rate = self.lab.question.minimise != Minimise::P99;
@@ -257,7 +257,7 @@ impl Plan<'_> {
         }
         let most = told.iter().map(|(told, _)| *told).fold(0.0, f64::max);
         told.retain(|(told, _)| *told > 0.0 && *told >= WORTH * most);
-        // The more steps there are, the less one changes, so several are measured between decisions.
+        // With many steps a single one changes little, so several are measured between decisions.
         let steps: usize = lab.candidates.iter().map(|candidate| candidate.steps.len()).sum();
         let times = 1 + (steps / STEPS_A_TIME).min(MOST_TIMES - 1);
         let once: Vec<Probe> = told.into_iter().map(|(_, probe)| probe).collect();
@@ -329,8 +329,8 @@ impl Plan<'_> {
         best.map(|(told, rps)| (told, self.explore(index, rps)))
     }
 
-    /// Returns rates at which the highest rate may lie, thinned where they are close, and none far above the rate
-    /// carried so far.
+    /// Returns rates at which the highest rate may lie, thinned if close together, and not far above the rate carried
+    /// so far.
     fn worth_asking(&self, index: usize) -> Vec<f64> {
         let lab = self.lab;
         let standing = &lab.standings[index];
@@ -559,7 +559,7 @@ pub fn at_rps(lab: &Lab<'_>, index: usize) -> Option<f64> {
     let standing = &lab.standings[index];
     let estimate = standing.estimate.filter(|rps| *rps > 0.0)?;
     Some(match &question.demand {
-        // The number of instances that the answer prints.
+        // Same number of instances as in the answer.
         Some(demand) => demand.peak_rps / instances(question, estimate),
         None if standing.lo > 0.0 => standing.lo,
         None => estimate,

@@ -8,12 +8,12 @@ use crate::statistics::mean;
 
 /// Share within which two rates are the same, because a schedule may round.
 pub(super) const SAME: f64 = 0.002;
-/// Failed attempts in a row after which a rate is left for a while.
+/// Consecutive failed attempts after which a rate is skipped for a while.
 pub(crate) const TRIES: u32 = 3;
 /// Evidence of other rates for each failed attempt after which a rate is tried again: a disturbance of the machine passes, and attempts at
 /// a rate that the instrument cannot offer stay few.
 const REST: u32 = 2;
-/// Failed requests below which any limit may be kept by coincidence.
+/// Failed requests below which any limit may be met by coincidence.
 const FAILED: f64 = 2.0;
 /// Lower end of the rates that are pooled for the dependence at a rate, as a share of it.
 const DEPENDENCE_FROM: f64 = 0.5;
@@ -23,7 +23,7 @@ const DEPENDENCE_TO: f64 = 1.1;
 const MOST_LOADED: f64 = 0.9;
 /// Requests beyond a percentile from which it is printed and counts, less a margin for rounding.
 const BEYOND: f64 = 10.0 - 1e-5;
-/// Maximum steps for a p99; a tail that takes more does not fit in a lab, and is not begun.
+/// Maximum steps for a p99; a tail that needs more does not fit in a lab and is not measured.
 const MOST_FOR_P99: u32 = 64;
 
 /// True if two rates are the same, up to the rounding of a schedule.

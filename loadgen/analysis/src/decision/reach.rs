@@ -12,7 +12,7 @@ use crate::record::{Minimise, Question};
 /// Highest rate of one instance under the objectives, in requests per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Reach {
-    /// Most likely rate; 0 if the lowest rate is likely missed, absent without a step.
+    /// Most likely rate; 0 if the lowest rate is likely missed, `None` without a step.
     pub estimate: Option<f64>,
     /// Highest rate that certainly meets the objectives; 0 without one.
     pub lo: f64,

@@ -1,4 +1,4 @@
-//! State of all candidates together: who is likely to be best, and whether that is certain enough.
+//! State of all candidates together: the likely best, and its certainty.
 //!
 //! In: a question and candidates. Out: the score distribution of each. Knows nothing of the next measurement.
 
@@ -31,12 +31,12 @@ pub(crate) struct Standing {
     pub(crate) lo: f64,
     /// Upper end of the highest rate's interval; infinite without one.
     pub(crate) hi: f64,
-    /// Likely highest rate, at most the highest measured rate; 0 if the lowest rate is likely missed, absent without a
+    /// Likely highest rate, at most the highest measured rate; 0 if the lowest rate is likely missed, `None` without a
     /// step.
     pub(crate) estimate: Option<f64>,
     /// Lowest rate at which all of its steps together miss an objective, independent of the curve model.
     pub(crate) missed: Option<f64>,
-    /// Tier usage per inference; absent if the server did not report it.
+    /// Tier usage per inference; `None` if the server did not report it.
     pub(crate) use_per_inference: Option<Use>,
     /// Lower end of the score's interval.
     pub(crate) lower: f64,
@@ -438,12 +438,12 @@ pub(crate) struct Confirmation {
     pub(crate) usable: u32,
     /// Unusable steps since the last usable one.
     pub(crate) in_vain: u32,
-    /// True if they contradict the steps that chose.
+    /// True if they contradict the steps that chose the answer.
     pub(crate) contradicted: bool,
 }
 
 impl Confirmation {
-    /// True if they are enough, and agree with the steps that chose.
+    /// True if they are enough, and agree with the steps that chose the answer.
     pub(crate) const fn confirms(&self) -> bool {
         !self.contradicted && self.usable >= CONFIRM
     }

@@ -15,7 +15,7 @@ pub(super) fn why(lab: &Lab<'_>, verdict: &LabVerdict, index: usize) -> String {
             lab.rates[0]
         };
         return format!(
-            "does not meet the objective at {}/s, the lowest rate that would serve",
+            "does not meet the objective at {}/s, the lowest rate that would suffice",
             number(rps)
         );
     }
@@ -40,7 +40,7 @@ fn kept(standing: &Standing) -> String {
         (true, true) => format!("meets the objective at {lo}/s, not at {hi}/s"),
         (true, false) => format!("meets the objective at {lo}/s"),
         (false, true) => format!("does not meet the objective at {hi}/s"),
-        (false, false) if usable(&standing.places).next().is_none() => "no step of it could be used".into(),
+        (false, false) if usable(&standing.places).next().is_none() => "no usable step".into(),
         (false, false) => "too few steps to be certain of any rate".into(),
     }
 }
@@ -51,9 +51,9 @@ fn comparison(lab: &Lab<'_>, verdict: &LabVerdict, index: usize, best: usize) ->
     if best == index {
         let is_decided = verdict.outcome == AnswerOutcome::Decided;
         return Some(match less(lab, best).filter(|_| is_decided) {
-            Some(other) => format!("within the tie of {}, and confirmed by fresh steps", name(other)),
+            Some(other) => format!("within the tie margin of {}, confirmed by fresh steps", name(other)),
             None if is_decided => format!("{} of those that meet the objective", least(lab.question.minimise)),
-            None => "the most likely one".to_owned(),
+            None => "the most likely variant".to_owned(),
         });
     }
     let (best, upper, lower) = (name(best), lab.standings[best].upper, lab.standings[index].lower);
@@ -61,7 +61,7 @@ fn comparison(lab: &Lab<'_>, verdict: &LabVerdict, index: usize, best: usize) ->
         return None;
     }
     if lower < upper {
-        return Some(format!("within the tie of {best}, or more"));
+        return Some(format!("within the tie margin of {best}, or more"));
     }
     // Two free variants cost the same.
     let more = match lower - upper {
@@ -147,15 +147,15 @@ fn about_best(lab: &Lab<'_>, verdict: &LabVerdict, best: usize, step_s: f64) -> 
     };
     let is_least = least(lab.question.minimise);
     if verdict.contradicted {
-        let what = "the steps that chose it say that it meets the objective, fresh ones that it does not";
+        let what = "the steps that chose it meet the objective, fresh steps miss it";
         ask(&[best], what.into(), None);
     } else if verdict.missing > 0 {
-        let what = "the steps that chose it are enough, but fresh ones have not confirmed it";
+        let what = "fresh steps have not confirmed it yet";
         ask(&[best], what.into(), Some(f64::from(verdict.missing)));
     }
     if let Some(rps) = lab.contradiction(best) {
         let what = format!(
-            "single steps say that it meets the objective at {}/s, all of them together that it does not",
+            "it is best only if it meets the objective at {}/s, but all steps there together miss it",
             number(rps)
         );
         ask(&[best], what, None);
@@ -198,8 +198,8 @@ fn further(chance: f64, enough: f64, steps: f64) -> Option<f64> {
 
 fn least(minimise: Minimise) -> &'static str {
     match minimise {
-        Minimise::UsdPerMonth => "cheapest by the month",
-        Minimise::UsdPer10k => "cheapest for an inference",
+        Minimise::UsdPerMonth => "cheapest per month",
+        Minimise::UsdPer10k => "cheapest per inference",
         Minimise::P99 => "fastest",
         Minimise::Instances => "one with the fewest instances",
     }

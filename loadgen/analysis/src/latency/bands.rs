@@ -29,7 +29,7 @@ pub const UNTOLD: &str = "untold";
 const SLOPE_BLOCKS: usize = 20;
 /// Minimum number of samples in a block.
 const SLOPE_BLOCK_SAMPLES: usize = 5;
-/// Slope without information: up to a second per second, as for a server that stands still under an open loop.
+/// Slope without information: up to a second per second, as for a stalled server under an open loop.
 const UNKNOWN_SLOPE: Interval = Interval {
     value: 0.0,
     lo: -1e6,

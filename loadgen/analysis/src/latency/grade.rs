@@ -1,4 +1,4 @@
-//! Grades of percentiles, which tell if the interval of a printed percentile holds.
+//! Grades of percentiles: trust in the interval of a printed percentile.
 //!
 //! In: the points of a run with their means. Out: the queueing share of each latency, and grades. Pure.
 //!

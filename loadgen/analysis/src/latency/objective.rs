@@ -17,7 +17,7 @@ pub fn limited(objective: Objective, repeat: &Repeat) -> &[Histogram<u64>] {
     }
 }
 
-/// Counts the good replies in time by every objective at once, each objective by its limit alone. A reply keeps to a limit
+/// Counts the good replies in time by every objective at once, each objective by its limit alone. A reply meets a limit
 /// on gaps if the mean of its own gaps does.
 #[must_use]
 pub fn in_time<'a>(objectives: &[Objective], replies: impl Iterator<Item = &'a StreamSample>) -> u64 {
@@ -59,8 +59,8 @@ fn slow_share(objective: Objective, table: &BlockTable) -> f64 {
 
 /// Returns the number of requests that missed a limit: slower good replies, and failed requests.
 ///
-/// Older results hold failed requests among the latencies, without telling which were slow: their counts are added, up
-/// to the number of requests.
+/// Older results hold failed requests among the latencies, without marking the slow ones: their counts are added, up to
+/// the number of requests.
 pub(crate) fn missed(repeat: &Repeat, limit_us: f64) -> u64 {
     // Limits are far below 2^63.
     let limit_us = limit_us as u64;

@@ -7,7 +7,7 @@ use crate::record::{Band, Interval, Repeat, Tail};
 use crate::statistics::sections::mean_interval;
 
 /// Ratio of the sum of parts to the latency above which the parts are inconsistent. Clocks of two machines and rounding
-/// differ by less.
+/// explain less.
 const EXCEEDS: f64 = 1.1;
 
 /// Returns the parts of the slowest band by falling share. The share is that of the merged band; its interval is

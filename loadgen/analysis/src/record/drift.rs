@@ -8,7 +8,7 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DriftOf {
-    /// The median.
+    /// Median latency.
     P50,
     /// Mean of the slowest 1 %, from the p99 upwards.
     SlowestPercent,
@@ -18,11 +18,11 @@ pub enum DriftOf {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DriftHow {
-    /// From begin to end of every repeat.
+    /// Drift from the start to the end of every repeat.
     Within,
-    /// From the first repeat to the last.
+    /// Drift from the first repeat to the last.
     Across,
-    /// At once, after the repeat with this number, from 1.
+    /// Jump after the repeat with this number, counted from 1.
     After(u32),
 }
 

@@ -62,8 +62,8 @@ impl RampRates {
         f64::midpoint(self.from, self.to) * self.over + self.to * (1.0 - self.over)
     }
 
-    /// Share of the window before a stop at a rate, with the requests until then as a share of the window's; these tell
-    /// it where the rate no longer changes.
+    /// Share of the window before a stop at `stopped_rps`. `passed` is the share of the window's requests before the
+    /// stop; it decides if the stop is in the constant part.
     #[must_use]
     pub fn share_until(&self, stopped_rps: f64, passed: f64) -> f64 {
         let Self { from, to, over } = *self;
@@ -249,7 +249,7 @@ pub struct JourneyFigures {
 }
 
 /// Times of goose's own clock for the same requests of the window: from its call to the reply's headers, without the
-/// body. For a journey the sum over its requests, without the time before and between them.
+/// body. For a journey, the sum over its requests, without the time before and between them.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GooseFigures {
     /// Requests counted by goose's own metrics, warm-up included, since goose had started all users; absent if its
@@ -277,7 +277,7 @@ pub struct MixShare {
     pub hour_by: HourBy,
 }
 
-/// Figure that divides the hour of a mix, ordered so that the greater of two holds for both.
+/// Figure that divides the hour of a mix, ordered so that the greater of two applies to both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum HourBy {
@@ -292,7 +292,7 @@ pub enum HourBy {
 pub struct AgentStart {
     /// Name and address of the agent.
     pub agent: String,
-    /// Lead of its clock over the run's in microseconds; corrected.
+    /// Lead of its clock over the run's in microseconds, already corrected.
     pub offset_us: f64,
     /// Uncertainty of that lead in microseconds: half of the shortest of several round trips.
     pub uncertainty_us: f64,

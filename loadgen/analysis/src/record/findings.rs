@@ -10,16 +10,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Service-level objective, and the range in which the highest rate that meets it was searched.
+/// Service-level objective, and the search range of the highest rate that meets it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Slo {
     /// Limit of the latency.
     pub objective: Objective,
     /// Failed share of the requests above which a rate misses the objective.
     pub error_share: f64,
-    /// Lowest rate asked, in requests per second.
+    /// Lowest rate of the search, in requests per second.
     pub lowest_rps: f64,
-    /// Highest rate asked, in requests per second.
+    /// Highest rate of the search, in requests per second.
     pub highest_rps: f64,
     /// Target distance between the highest rate that meets the objective and the next that misses it, as a share.
     pub resolution: f64,
@@ -29,8 +29,8 @@ pub struct Slo {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Objective {
-    // First, because `percentile` and `limit_us` alone are of the latency.
-    /// Upper limit of a percentile of replies that stream; shown as `ttft p99 < 300 ms`.
+    // First, because `percentile` and `limit_us` alone limit the latency.
+    /// Upper limit of a percentile of streamed replies; shown as `ttft p99 < 300 ms`.
     Stream {
         /// Limited time.
         figure: StreamFigure,
@@ -70,7 +70,7 @@ impl Objective {
         }
     }
 
-    /// Limited figure of replies that stream; `None` for the latency.
+    /// Limited figure of streamed replies; `None` for the latency.
     #[must_use]
     pub const fn stream(self) -> Option<StreamFigure> {
         match self {
@@ -158,7 +158,7 @@ impl fmt::Display for Objective {
 pub struct Finding {
     /// Factors that the points share; `offered_rps` is 0.
     pub factors: Factors,
-    /// Highest rate with the verdict `valid`; absent if there is none.
+    /// Highest rate with the verdict `valid`; absent without a valid point.
     pub highest_valid_rps: Option<f64>,
     /// Rate at which the p95 begins to turn upwards; absent if the valid points show no bend.
     pub knee_rps: Option<f64>,
@@ -173,7 +173,7 @@ pub struct SloFinding {
     pub outcome: SloOutcome,
     /// Highest measured rate that meets the objective: a point of the run, with its cost and its percentiles. `lo` and
     /// `hi` are the 95 % interval of the highest rate by all steps of the curve; an open end is 0 or the highest rate
-    /// asked. Absent if the objective was never met.
+    /// of the search. Absent if the objective was never met.
     pub highest_rps: Option<Interval>,
     /// Next measured rate above, which misses the objective; the lowest measured rate if the objective was never met.
     pub not_met: Option<NotMet>,
@@ -191,12 +191,12 @@ pub struct SloFinding {
 pub enum SloOutcome {
     /// A rate meets the objective, and a higher rate within the resolution misses it.
     Found,
-    /// Like `found`, but the two rates are further apart than the resolution: the search did not end, or there was
+    /// Like `found`, but the two rates are further apart than the resolution: the search stopped early, or the run had
     /// none.
     Coarse,
-    /// The highest rate asked meets the objective; the server's limit lies above.
+    /// The highest rate of the search meets the objective; the server's limit is higher.
     MetAtHighest,
-    /// Every measured rate meets the objective, but the highest rate asked was not measured.
+    /// Every measured rate meets the objective, but the highest rate of the search was not measured.
     MetAsFarAsMeasured,
     /// Even the lowest measured rate misses the objective.
     NeverMet,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Days for which a certificate is valid.
 pub const VALID_DAYS: u64 = 7;
 
-/// Result of a self-check: time, program, machine, and every line with its verdict.
+/// Result of a self-check: time, program, machine, and every check with its verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Certificate {
     /// Time of the self-check, UTC, RFC 3339.
@@ -15,7 +15,7 @@ pub struct Certificate {
     pub program: Program,
     /// Machine of the self-check.
     pub machine: Machine,
-    /// Lines of the self-check.
+    /// Checks of the self-check.
     pub checks: Vec<Check>,
 }
 
@@ -24,10 +24,10 @@ pub struct Certificate {
 pub struct Program {
     /// Version of the load generator.
     pub version: String,
-    /// Git commit of the program's checkout, with `-dirty` if the tree had changes; `unknown` outside a checkout. For
-    /// people: `sha256` identifies a build.
+    /// Git commit of the program's checkout, with `-dirty` if the tree had changes; `unknown` outside a checkout.
+    /// Informative: `sha256` identifies a build.
     pub git_commit: String,
-    /// Modification time of its executable, UTC, RFC 3339. For people.
+    /// Modification time of its executable, UTC, RFC 3339. Informative.
     pub written_at: String,
     /// SHA-256 of its executable; empty in results of earlier versions.
     #[serde(default)]
@@ -55,11 +55,11 @@ pub struct CarriedCertificate {
     /// Part of the run that it covers: the time of a resumption (`None`: the first part), or a host in runs merged by earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
-    /// Certificate; absent if none was found, with the searched place in `doubts`.
+    /// Certificate; absent if none was found, with the searched path in `doubts`.
     pub certificate: Option<Certificate>,
     /// Age at the start of the run, in seconds; absent if its date is invalid or in the future.
     pub age_s: Option<u64>,
-    /// Reasons for which it proves nothing about this run; empty for a valid one.
+    /// Reasons why it is not valid for this run; empty for a valid one.
     pub doubts: Vec<String>,
 }
 
@@ -71,7 +71,7 @@ impl CarriedCertificate {
     }
 }
 
-/// One line of a self-check.
+/// One check of a self-check.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Check {
     /// Name of the check.
@@ -95,10 +95,10 @@ pub struct MachineUse {
     pub foreign_cpu_share_max: f64,
     /// CPU share of the lab's own processes: load generator, servers, origins.
     pub own_cpu_share: f64,
-    /// Share that the hypervisor gave to others.
+    /// CPU share that the hypervisor gave to other machines.
     pub steal_share: f64,
-    /// Share of the step in which some task waited for a CPU, for memory, for storage (PSI `some`); `None` if the
-    /// kernel does not report it.
+    /// Share of the step in which some task waited for a CPU, memory or storage (PSI `some`); `None` if the kernel does
+    /// not report it.
     pub cpu_pressure: Option<f64>,
     /// See `cpu_pressure`.
     pub memory_pressure: Option<f64>,

@@ -42,10 +42,10 @@ fn open_end<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or(f64::INFINITY))
 }
 
-/// Samples beyond a percentile from which it is shown.
+/// Minimum number of samples beyond a printed percentile.
 const BEYOND: f64 = 10.0;
 
-/// Latency percentile that summaries have.
+/// Latency percentile of a summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Percentile {

@@ -37,7 +37,7 @@ pub struct Factors {
     pub tier: String,
     /// Name of the cache state: `cold`, `warm`, …
     pub cache: String,
-    /// Capacity of the cache as a share of the table; 0 is no cache.
+    /// Capacity of the cache as a share of the table; 0 without a cache.
     pub cache_share: f64,
     /// Model name.
     pub model: String,
@@ -114,13 +114,13 @@ pub struct Repeat {
     pub purpose: Purpose,
     /// Seed of its schedule and keys.
     pub seed: u64,
-    /// UTC, RFC 3339: start of the measured window.
+    /// Start of the measured window, UTC, RFC 3339.
     pub started_at: String,
     /// Length of the measured window (by schedule), in seconds.
     pub window_s: f64,
     /// Requests scheduled inside the window.
     pub scheduled: u64,
-    /// Requests answered well.
+    /// Requests with a good reply.
     pub completed: u64,
     /// Good replies in time by every objective of the plan at once, if one limits a stream: latency, time to the first byte
     /// or event, and the mean of the reply's own gaps.
@@ -136,7 +136,7 @@ pub struct Repeat {
     /// Fixed number of connections that requests may wait for; absent if each user had its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Pool>,
-    /// True if every user was busy at some ticket of the window.
+    /// True if every user was busy when some request of the window was due.
     pub in_flight_limit_hit: bool,
     /// Mean number in flight over the window, as the pacer counted it.
     pub mean_in_flight: f64,
@@ -154,7 +154,7 @@ pub struct Repeat {
     pub backlog_slope: Interval,
     /// Time of each part, per percentile band of latency.
     pub bands: Vec<Band>,
-    /// Counters of the server over the step, for a mix those of all its parts; absent if `/metrics` could not be read.
+    /// Counters of the server over the step, of all parts of a mix together; absent if `/metrics` could not be read.
     pub server: Option<ServerDelta>,
     /// Requests of the step; absent in older results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -174,7 +174,7 @@ pub struct Repeat {
     /// Start uncertainty of the agents that sent it; empty for one host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<AgentStart>,
-    /// Agents lost during earlier attempts, of which nothing was kept.
+    /// Agents lost during earlier attempts, whose data was discarded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost_before: Vec<String>,
     /// Parquet file with a row for each request, in their order, relative to the run's folder; absent unless they were kept.
@@ -235,7 +235,7 @@ pub fn failures<'a>(repeats: impl Iterator<Item = &'a Repeat>) -> Vec<(&'a str, 
     failures
 }
 
-/// Undisturbed repeats from which disturbed ones are dropped; fewer show next to nothing of the spread of repeats.
+/// Minimum number of undisturbed repeats to drop disturbed ones; fewer hardly show the spread of repeats.
 const ENOUGH: usize = 3;
 
 /// Returns the repeats for figures: without the disturbed ones, if at least three others or half of all remain; else
@@ -273,7 +273,7 @@ pub struct Histograms {
     pub lag: Vec<Histogram<u64>>,
     /// Ages of failed requests: scheduled send to the failure, or to the drain limit. Empty without failures.
     pub failed: Vec<Histogram<u64>>,
-    /// Figures of good replies that stream, counts included; empty if none does.
+    /// Figures of good streamed replies, counts included; empty without any.
     pub streams: BTreeMap<StreamFigure, Vec<Histogram<u64>>>,
 }
 

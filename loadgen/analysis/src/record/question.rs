@@ -28,7 +28,8 @@ pub struct Question {
     pub confidence: f64,
     /// Tie margin: share within which two variants are equally good.
     pub tie: f64,
-    /// Maximum utilisation of an instance, as a share of the highest rate that meets the objective; a p99 does not use it.
+    /// Maximum utilisation of an instance, as a share of the highest rate that meets the objective; ignored if a p99 is
+    /// minimised.
     pub utilisation: f64,
     /// Minimum number of instances.
     pub least_instances: u32,
@@ -105,7 +106,7 @@ pub struct Answer {
     pub spent_s: f64,
     /// Number of measured steps.
     pub steps: u32,
-    /// Number of disturbed steps among them.
+    /// Number of disturbed steps.
     pub disturbed_steps: u32,
     /// Change of the control point from the lab's first half to its second, as a share; absent without enough steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -175,7 +176,7 @@ pub struct Ranked {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_missing: Option<String>,
     /// Likely highest rate under the objective, between the highest that certainly meets it and the lowest that
-    /// certainly misses it. The latter is absent if every rate asked meets it.
+    /// certainly misses it. The latter is absent if every measured rate meets it.
     pub highest_rps: Option<f64>,
     /// Highest rate that certainly meets the objective.
     pub highest_rps_lo: Option<f64>,
@@ -241,7 +242,7 @@ pub struct Variant {
     pub layout: Option<String>,
     /// Name of the cache state.
     pub cache: String,
-    /// Capacity of the cache as a share of the table; 0 is no cache.
+    /// Capacity of the cache as a share of the table; 0 without a cache.
     pub cache_share: f64,
     /// Entry of the price list for its tier; absent if the instance's price covers it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -257,7 +258,7 @@ pub struct Variant {
     pub set: Vec<String>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 const fn is_one(servers: &u32) -> bool {
     *servers == 1
 }

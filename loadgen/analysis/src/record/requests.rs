@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Requests of a step, prepared before its clock started.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SentRequests {
-    /// Number of different requests; they are sent in turn if the step has more.
+    /// Number of different requests; they are repeated in turn if the step sends more.
     pub distinct: u64,
     /// Order of sending: `sequential`, `shuffled`, `zipf(1.10)`.
     pub order: String,
@@ -48,7 +48,7 @@ pub struct SentInput {
 pub struct ShapeShare {
     /// Dimensions; empty for a scalar.
     pub shape: Vec<u64>,
-    /// From 0 to 1.
+    /// Share of the different requests, from 0 to 1.
     pub share: f64,
 }
 
@@ -66,7 +66,7 @@ pub struct Spread {
 /// Check of the replies' values.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ValueCheck {
-    /// Share of the replies that were compared, from 0 to 1; the first of a step always is.
+    /// Share of the replies that were compared, from 0 to 1; the first reply of a step always is.
     pub share: f64,
     /// Tolerance of a value: the maximum deviation is `tolerance × (1 + |expected|)`.
     pub tolerance: f64,
@@ -75,7 +75,7 @@ pub struct ValueCheck {
 }
 
 impl Spread {
-    /// Statistics of some values; all 0 without any.
+    /// Returns the statistics of values; all 0 if empty.
     #[must_use]
     pub fn of(mut values: Vec<u64>) -> Self {
         values.sort_unstable();

@@ -11,7 +11,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// A whole run: one sweep or one lab.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Run {
-    /// Version of the shape of this document, now 1.
+    /// Version of this format, now 1.
     pub schema_version: u32,
     /// Name of the plan.
     pub name: String,
@@ -31,11 +31,11 @@ pub struct Run {
     pub protocol: String,
     /// SHA-256 of every config file used, by path.
     pub config_sha256: BTreeMap<String, String>,
-    /// Machine, software, origins.
+    /// Machine, software and origins.
     pub environment: Environment,
     /// Noise floor: the same load on a null endpoint.
     pub noise_floor: Option<Point>,
-    /// Lines of `selfcheck`, if it was run.
+    /// Checks of `selfcheck`, if it was run.
     pub selfcheck: Vec<Check>,
     /// Latest certificate of the self-check on the run's machine, one for each part of the run; empty in older results.
     #[serde(default)]
@@ -104,7 +104,7 @@ pub struct Environment {
     pub kernel: String,
     /// File system and mount options below the data, by path.
     pub filesystems: BTreeMap<String, String>,
-    /// GPUs with their driver; empty without one.
+    /// GPUs with their driver; empty without a GPU.
     pub gpus: Vec<String>,
     /// ONNX Runtime's version and providers, as the server reports them.
     pub onnxruntime: String,
@@ -117,6 +117,6 @@ pub struct Environment {
     /// Properties of the machine that slow a run, from `tierlab-storage-bench doctor`; empty if it was not run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub machine_warnings: Vec<String>,
-    /// Per tier: `embedded`, `emulated` or `real`, and the tier's own notes.
+    /// Origin of each tier: `embedded`, `emulated` or `real`, with the tier's own notes.
     pub origins: BTreeMap<String, String>,
 }

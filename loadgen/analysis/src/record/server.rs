@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 pub struct ServerDelta {
     /// Inferred rows.
     pub inferences: f64,
-    /// Requests of the feature tier.
+    /// Requests to the feature tier.
     pub tier_requests: f64,
     /// Bytes over the wire or from the device.
     pub tier_wire_bytes: f64,
@@ -18,7 +18,7 @@ pub struct ServerDelta {
     pub tier_retries: f64,
     /// Blocks found in the cache.
     pub cache_hits: f64,
-    /// Blocks not found.
+    /// Blocks not found in the cache.
     pub cache_misses: f64,
     /// Capacity of the cache in bytes; 0 without one.
     #[serde(default)]
@@ -42,7 +42,7 @@ pub struct ServerDelta {
     /// Servers behind it that were restarted during the step, and count from zero.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub restarts: u32,
-    /// Reason for which its counters do not describe the step, and are left out; absent otherwise.
+    /// Reason why its counters do not describe the step and are omitted; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doubt: Option<String>,
 }
@@ -113,7 +113,7 @@ impl DeviceReads {
         }
         let direct = self.peer_to_peer + self.nvidia_fs;
         let what = if !self.counted {
-            "no counter says which way its reads took".to_owned()
+            "no counter confirms the path of its reads".to_owned()
         } else if self.posix > 0.0 {
             format!(
                 "{:.0} of {:.0} reads went through POSIX",
@@ -126,7 +126,7 @@ impl DeviceReads {
             return None;
         };
         Some(format!(
-            "GPUDirect Storage was asked for and {what}; missing: {}",
+            "GPUDirect Storage was requested, but {what}; missing: {}",
             self.missing
         ))
     }

@@ -1,4 +1,4 @@
-//! Replies that stream: the times of one, and the figures of a point's.
+//! Streamed replies: times of each, and figures of a point.
 
 use super::{Interval, Percentile, Sample};
 use schemars::JsonSchema;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Good reply that streamed, with times on its sample's clock.
+/// Good streamed reply, with times on its sample's clock.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamSample {
     /// Request of the reply.
@@ -15,14 +15,14 @@ pub struct StreamSample {
     pub reply: StreamedReply,
 }
 
-/// Times and counts of one reply that streamed, in microseconds on the step's clock.
+/// Times and counts of one streamed reply, in microseconds on the step's clock.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamedReply {
     /// Arrival of the first byte of the reply, its head included.
     pub first_byte_us: u64,
     /// Arrival of the last byte of the first event.
     pub first_event_us: u64,
-    /// Times between the arrivals of consecutive events; one less than there are events.
+    /// Times between the arrivals of consecutive events; one fewer than events.
     pub gaps_us: Vec<u32>,
     /// Bytes of the body.
     pub bytes: u64,
@@ -39,7 +39,7 @@ impl StreamedReply {
     }
 }
 
-/// Figure of replies that stream.
+/// Figure of streamed replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StreamFigure {

@@ -65,10 +65,10 @@ pub struct Summary {
     /// Share of the scheduled requests with a good reply within the objective's latency limit; `None` without an objective.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goodput_share: Option<f64>,
-    /// Figures of replies that stream: microseconds, or counts a request; empty if none does.
+    /// Figures of streamed replies: microseconds, or counts per request; empty without any.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub streams: BTreeMap<StreamFigure, StreamSummary>,
-    /// Blocks of a ramp, in the order of time; empty for any other point.
+    /// Blocks of a ramp, in chronological order; empty for any other point.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ramp: Vec<RampBlock>,
     /// Rows per second.
@@ -95,10 +95,10 @@ pub struct Summary {
     /// Parts of the cost in dollars: compute, cache memory, tier capacity, storage requests, bytes; absent if nothing
     /// is charged.
     pub usd_parts: Vec<(String, f64)>,
-    /// Energy of one inference in joules, over all GPUs; `None` without one.
+    /// Energy of one inference in joules, over all GPUs; `None` without a GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joules_per_inference: Option<f64>,
-    /// Time of the GPUs by cause; `None` without one.
+    /// Time of the GPUs by cause; `None` without a GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_time: Option<IdleByCause>,
     /// Bands over all repeats.
@@ -203,7 +203,7 @@ pub enum Fault {
     Errors,
     /// Every user was busy.
     InFlight,
-    /// Sent late.
+    /// Requests were sent late.
     Late,
     /// Agents may not have started together.
     Skew,
@@ -228,17 +228,18 @@ pub struct Limits {
     /// Maximum failed share of the requests; more is saturation.
     pub error_share: f64,
     /// CPU share of all cores used by foreign processes, above which a step is disturbed: it is measured again, and
-    /// invalid if that does not help. 1 is no limit.
+    /// invalid if that does not help. 1 disables the limit.
     pub foreign_cpu_share: f64,
-    /// Share of all cores' time given to others by the hypervisor, above which a step is disturbed. 1 is no limit.
+    /// Share of all cores' time given to others by the hypervisor, above which a step is disturbed. 1 disables the
+    /// limit.
     pub steal_share: f64,
-    /// Foreign disk traffic above this many bytes per second disturbs a step. 1e12 is no limit.
+    /// Foreign disk traffic above this many bytes per second disturbs a step. 1e12 disables the limit.
     pub foreign_disk_bytes_per_s: f64,
-    /// Foreign network traffic above this many bytes per second disturbs a step. 1e12 is no limit.
+    /// Foreign network traffic above this many bytes per second disturbs a step. 1e12 disables the limit.
     pub foreign_network_bytes_per_s: f64,
-    /// Foreign I/O pressure above this share of the time disturbs a step. 1 is no limit.
+    /// Foreign I/O pressure above this share of the time disturbs a step. 1 disables the limit.
     pub foreign_io_pressure: f64,
-    /// Foreign memory pressure above this share of the time disturbs a step. 1 is no limit.
+    /// Foreign memory pressure above this share of the time disturbs a step. 1 disables the limit.
     pub foreign_memory_pressure: f64,
     /// Maximum uncertainty of an agent's common start in microseconds, from its clock and its reported lateness
     /// together; more makes a step invalid.
@@ -286,7 +287,7 @@ pub struct Band {
     pub count: u64,
     /// Mean latency, in microseconds.
     pub mean_us: f64,
-    /// Mean latency with its 95 % interval, in microseconds, over at least two repeats; absent in a single repeat.
+    /// Mean latency with its 95 % interval, in microseconds, over at least two repeats; absent for a single repeat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over_repeats_us: Option<Interval>,
     /// Mean microseconds by part, in the order of the request: `send_lag`, `network`, then the server's stages.
@@ -305,7 +306,7 @@ impl Band {
     }
 }
 
-/// The reads behind the requests of a band, as means per request that carried a server timing.
+/// Reads behind the requests of a band, as means per request that carried a server timing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Reads {
     /// Time that the tier's longest read waited for a slot or a connection, in microseconds. Reads overlap, so the

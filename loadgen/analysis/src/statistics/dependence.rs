@@ -11,12 +11,12 @@
 /// Maximum length of a piece of requests, and number of pieces: enough for a stable answer, and a bound on the work.
 const PIECE: usize = 8_192;
 const PIECES: usize = 8;
-/// Standard deviations, as independent requests show them by coincidence, below which a dependence counts as none.
+/// Standard deviations of independent requests up to which a dependence counts as coincidence.
 const CHANCE: f64 = 3.0;
 
 /// Share of the requests in the tail's autocorrelation time, if that is at least [`TAIL_REQUESTS`].
 const TAIL_SHARE: f64 = 0.05;
-/// Minimum number of slow requests that show if they come together.
+/// Minimum number of slow requests that can show bursts.
 const TAIL_REQUESTS: f64 = 16.0;
 
 /// Autocorrelation times of a step.

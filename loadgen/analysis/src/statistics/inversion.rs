@@ -13,11 +13,11 @@ use super::sections::OUTSIDE;
 use super::student::t_two_sided;
 use crate::record::{Gap, Interval, Percentile};
 
-/// Difference of shares below which it is rounding.
+/// Difference of shares below which it counts as rounding.
 const TINY: f64 = 1e-12;
 /// Minimum ratio of two neighbouring values that makes a gap.
 const GAP: f64 = 2.0;
-/// Minimum number of samples above a gap; a gap between the last few samples is not one of the distribution.
+/// Minimum number of samples above a gap; a gap between the last few samples is not a property of the distribution.
 const ABOVE: f64 = 12.0;
 /// Minimum part of the share above the percentile that lies above a gap.
 const SHARE_ABOVE: f64 = 0.25;
@@ -110,7 +110,7 @@ fn skew_corrected(values: &[f64]) -> f64 {
     count.sqrt() * corrected
 }
 
-/// Returns the widest gap between the two ends of an interval, if it is one of the distribution.
+/// Returns the widest gap between the two ends of an interval, if it is a property of the distribution.
 #[must_use]
 pub fn gap(table: &BlockTable, percentile: Percentile, lo: u64, hi: u64) -> Option<Gap> {
     let ratio = |from: u64, to: u64| to as f64 / from.max(1) as f64;

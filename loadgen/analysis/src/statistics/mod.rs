@@ -11,12 +11,12 @@ pub mod percentile;
 pub mod sections;
 pub mod student;
 
-/// Mean of some values; 0 without any.
+/// Returns the mean of values; 0 if empty.
 pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// Halves an interval some times, towards the place up to which `is_below` is true.
+/// Halves an interval `times` times, towards the point up to which `is_below` is true.
 #[must_use]
 pub fn bisect((mut low, mut high): (f64, f64), times: usize, is_below: impl Fn(f64) -> bool) -> (f64, f64) {
     for _ in 0..times {

@@ -25,7 +25,7 @@ pub fn beyond(t: f64, freedom: f64) -> f64 {
 }
 
 /// Returns the two-sided quantile of Student's t that leaves out `outside`. Fewer than one degree of freedom counts as
-/// one. By bisection of [`beyond`].
+/// one. Computed by bisection of [`beyond`].
 #[must_use]
 pub fn t_two_sided(outside: f64, freedom: f64) -> f64 {
     if freedom >= NORMAL_FROM {

@@ -1,7 +1,7 @@
 //! Replies that fall behind the schedule, the sign of a server that cannot keep up.
 //!
-//! In: evidence and limits. Out: the growth of the number in flight over the windows, and whether it is certain and
-//! large enough to matter. Pure. Knows nothing of latencies.
+//! In: evidence and limits. Out: the growth of the number in flight over the windows, and if it is certain and large
+//! enough to matter. Pure. Knows nothing of latencies.
 //!
 //! The number of requests that a schedule holds is known, so good requests scheduled in a window less good
 //! replies in it are exactly the growth of the queue. A healthy queue grows too, because a step begins with an empty
@@ -11,11 +11,11 @@ use super::rules::Evidence;
 use crate::record::{Limits, Repeat};
 use crate::statistics::student::t_two_sided;
 
-/// Repeats from which their own differences give the random error.
+/// Minimum number of repeats whose differences give the random error.
 const REPEATS_TELL: usize = 5;
 /// Random error in standard errors, if there are fewer repeats.
 const CHANCE: f64 = 4.0;
-/// Probability of a certain growth, either way, where there is none.
+/// Probability of a false growth, in either direction.
 const OUTSIDE: f64 = 0.01;
 /// Mean growth over a window, in requests, of a healthy queue that begins a step empty.
 const FILLS_BY: f64 = 5.0;
@@ -84,7 +84,7 @@ impl Growth {
         (self.requests - chance > self.healthy_beside).then(|| self.told())
     }
 
-    /// Describes more replies than requests: the windows began with a queue from before.
+    /// Describes more replies than requests: the windows began with an earlier queue.
     pub(super) fn ahead(&self) -> Option<String> {
         (-self.requests - self.chance > self.healthy_beside).then(|| self.told())
     }

@@ -46,8 +46,8 @@ pub fn sides(repeat: &Repeat) -> (f64, f64) {
     (repeat.mean_in_flight, by_stays)
 }
 
-/// Requests in flight from which the law is checked: counting at moments has an error of about half a request, a tenth
-/// of this.
+/// Requests in flight from which the law is checked: sampled counts have an error of about half a request, a tenth of
+/// this.
 pub const TELLS_FROM: f64 = 5.0;
 
 /// True if both sides agree within 10 %; `None` if fewer than [`TELLS_FROM`] are in flight by either side, since the law could

@@ -16,11 +16,11 @@ pub struct Evidence<'a> {
     pub offered_rps: f64,
     /// Requests in the percentiles.
     pub samples: u64,
-    /// Latency p50, in microseconds, whatever the number of samples.
+    /// Latency p50, in microseconds, for any number of samples.
     pub p50_us: f64,
-    /// Latency p99, in microseconds, whatever the number of samples.
+    /// Latency p99, in microseconds, for any number of samples.
     pub p99_us: f64,
-    /// Send lag p99, in microseconds, whatever the number of samples.
+    /// Send lag p99, in microseconds, for any number of samples.
     pub lag_p99_us: f64,
     /// Drifts of the latency, in words.
     pub drifts: Vec<String>,
@@ -54,7 +54,7 @@ pub(super) fn long_pauses(figures: &ClosedLoopFigures, limits: &Limits) -> Optio
     let limit = (limits.lag_share_of_p99 * cycle_us).max(limits.lag_us as f64);
     (figures.own_us() > limit).then(|| {
         format!(
-            "users paused {:.1} ms longer than they were to on average, limit {:.1} ms: the load generator set the throughput",
+            "users paused {:.1} ms longer than planned on average, limit {:.1} ms: the load generator limited the throughput",
             figures.own_us() / 1e3,
             limit / 1e3
         )
@@ -67,11 +67,11 @@ pub(super) fn not_reached(evidence: &Evidence<'_>, limits: &Limits) -> Option<St
     let reached = evidence.scheduled();
     let tolerance = (limits.error_share * nominal).max(CHANCE * nominal.sqrt() + 1.0);
     (nominal - reached > tolerance)
-        .then(|| format!("only {reached:.0} of {nominal:.0} journeys came to this step: those before it failed"))
+        .then(|| format!("only {reached:.0} of {nominal:.0} journeys reached this step: earlier steps failed"))
 }
 
-/// Checks that the bytes arrived by the requested path: a figure of another path is no figure of this one, saturated or
-/// not.
+/// Checks that the bytes arrived by the requested path: a figure of another path does not describe this one, even if
+/// saturated.
 pub(super) fn device_shortfall(evidence: &Evidence<'_>) -> Option<String> {
     evidence
         .steps
@@ -101,7 +101,7 @@ pub(super) fn start_skew(evidence: &Evidence<'_>, limits: &Limits) -> Option<Str
         .collect();
     let worst = over.iter().max_by(|a, b| a.skew_us().total_cmp(&b.skew_us()))?;
     Some(format!(
-        "agents may not have begun together in {} of {} repeats: {} began within {:.1} ms of the common start (limit {:.1} ms)",
+        "agents may not have started together in {} of {} repeats: {} started within {:.1} ms of the common start (limit {:.1} ms)",
         over.len(),
         evidence.steps.len(),
         worst.agent,
@@ -118,7 +118,7 @@ pub(super) fn schedule_error(evidence: &Evidence<'_>, limits: &Limits) -> Option
     let tolerance = (limits.rate_error_share * nominal).max(CHANCE * nominal.sqrt() + 1.0);
     let scheduled = evidence.scheduled();
     ((scheduled - nominal).abs() > tolerance)
-        .then(|| format!("the schedule held {scheduled:.0} requests where the rate asks for {nominal:.0}"))
+        .then(|| format!("the schedule has {scheduled:.0} requests, but the rate requires {nominal:.0}"))
 }
 
 /// Checks for a growing backlog: in more than half of the repeats the latency certainly rises (its interval lies above
@@ -173,8 +173,8 @@ pub(super) fn in_flight_limit(evidence: &Evidence<'_>) -> Option<String> {
 }
 
 /// Checks the send lag, so that the generator's own lateness is not reported as latency: it must not exceed both
-/// limits. Under an objective, a lag that is small beside its limit does not matter. A wait for one of a fixed number of connections
-/// is not the generator's: of the lag of such requests, what is left without it counts.
+/// limits. Under an objective, a lag that is small beside its limit does not matter. A wait for one of a fixed number
+/// of connections is not the generator's lag: only the rest of the lag counts.
 pub(super) fn send_lag(evidence: &Evidence<'_>, limits: &Limits) -> Option<String> {
     let of_latency = evidence.p99_us.max(limits.objective_us.unwrap_or(0.0));
     let limit = (limits.lag_share_of_p99 * of_latency).max(limits.lag_us as f64);

@@ -5,7 +5,7 @@
 //!
 //! Two figures are tested, on the scale of their logarithm: the median, and the mean of the slowest 1 %, which lies
 //! beyond the p99 and scatters less than the p99 itself. There are three tests of each. None assumes independent
-//! requests: a repeat is one observation, whatever happens inside it.
+//! requests: a repeat is one observation.
 //! - *Within*: the last third of every window against its first. The differences of the repeats have mean zero without
 //!   a drift (Student's t over the repeats).
 //! - *Trend*: the slope of the repeats' figures over their order (Student's t of a regression).
@@ -31,13 +31,13 @@ use crate::statistics::student::t_two_sided;
 pub const FALSE_ALARMS: f64 = 0.01;
 /// Number of tests: three for each of two figures.
 const TESTS: f64 = 6.0;
-/// Repeats from which their own differences give their spread.
+/// Minimum number of repeats whose differences give their spread.
 const REPEATS_TELL: usize = 5;
 /// Minimum requests of a piece of a window.
 const PIECE_REQUESTS: u64 = 24;
 /// Minimum requests of a piece with a slowest percent.
 const TAIL_PIECE_REQUESTS: u64 = 120;
-/// Share of a window's requests below the ones whose bursts are measured.
+/// Quantile of a window's requests above which bursts are measured.
 const BURSTS_FROM: f64 = 0.95;
 /// Pieces of a window for the test within it.
 const COURSE_PIECES: usize = 8;

@@ -24,7 +24,7 @@ pub fn judge(evidence: &Evidence<'_>, limits: &Limits) -> (Verdict, Vec<Fault>) 
     let backlog = backlog_growing(evidence, limits).filter(|_| growth.is_large());
     let limit_hit = in_flight_limit(evidence);
     let late = send_lag(evidence, limits);
-    // The wait for a fixed number of connections is no part of this lag.
+    // The wait for a fixed number of connections is not part of this lag.
     let has_pool = evidence.pools().next().is_some();
     let generator_late = late.is_some() && (limit_hit.is_none() || has_pool);
     let device = device_shortfall(evidence);
@@ -39,7 +39,7 @@ pub fn judge(evidence: &Evidence<'_>, limits: &Limits) -> (Verdict, Vec<Fault>) 
     let cannot_keep_up = (backlog.is_some() || behind.is_some()) && !generator_late;
     let saturated = sound && (cannot_keep_up || errors.is_some());
     let drift = drifting(evidence).filter(|_| !(sound && cannot_keep_up));
-    // A plan's own connections may all be busy, and their wait counts.
+    // A plan's own connections may all be busy, and the wait for them counts.
     let limit_hit = limit_hit.filter(|_| !has_pool || saturated);
     let found = [
         (Fault::Disturbed, disturbed),

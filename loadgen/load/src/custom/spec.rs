@@ -61,7 +61,7 @@ impl Drawn {
     }
 }
 
-/// Replies that stream.
+/// Streamed replies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamSpec {
     /// Form of the stream.

@@ -138,7 +138,7 @@ fn months(answer: &Answer) -> Vec<(String, Vec<(f64, f64)>)> {
     let of = |ranked: &Ranked| {
         let mut at_rps = AROUND.map(|times| times * demand.peak_rps).to_vec();
         if ranked.highest_is_bound {
-            // Above what its instances are known to carry, their number is open.
+            // Above the rate that its instances are known to carry, their number is unknown.
             let carried = ranked.highest_rps.zip(ranked.instances);
             let end = carried.map_or(0.0, |(rps, count)| filled_to(&answer.question) * rps * f64::from(count));
             at_rps.retain(|rps| *rps < end);
@@ -157,15 +157,15 @@ fn months(answer: &Answer) -> Vec<(String, Vec<(f64, f64)>)> {
 fn by_dollars(answer: &Answer) -> Option<(&Ranked, impl Iterator<Item = &Ranked>)> {
     let is_by_dollars = matches!(answer.question.minimise, Minimise::UsdPerMonth | Minimise::UsdPer10k);
     let (best, others) = answer.ranking.split_first()?;
-    // A variant that costs less here too is within the tie, as the ranking says.
+    // A variant that costs less here too is within the tie margin, as the ranking says.
     let costs_less = |other: &&Ranked| other.usd_per_month < best.usd_per_month;
     let others = others.iter().filter(|other| other.outcome == MeetsObjective::Met);
     let others = others.filter(move |other| !costs_less(other));
     (is_by_dollars && Some(&best.variant) == answer.best.as_ref()).then_some((best, others))
 }
 
-/// Demands at which the order of the months changes. Above the question's demand both highest rates must be known, not only
-/// bounded.
+/// Demands at which the order of the months changes. Above the question's demand, both highest rates must be known, not
+/// only bounded.
 fn elsewhere(answer: &Answer) -> Vec<String> {
     let Some((best, others)) = by_dollars(answer) else {
         return Vec::new();
@@ -209,13 +209,13 @@ fn other_sizes(run: &Run, answer: &Answer) -> Vec<String> {
     if let Some(largest) = by_size.largest_times {
         let (best, instance) = (&best.variant, &terms.instance);
         said.push(format!(
-            "{best} is for tables of at most {}: {instance} has no disk or memory for more",
+            "{best} holds tables of at most {}: {instance} lacks disk or memory for larger ones",
             size(by_size, largest)
         ));
     }
     if !said.is_empty() {
         said.push(
-            "Copies and caches keep their share of the table; what an instance carries is taken as measured, and a larger table can change it"
+            "Copies and caches keep their share of the table; instances are assumed to carry their measured rate, which a larger table can change"
                 .to_owned(),
         );
     }
@@ -233,10 +233,10 @@ fn turns_of_sizes(best: (&Ranked, &CostTerms), by_size: &BySize, other: (&Ranked
     below.into_iter().chain(turns.above).map(said).collect()
 }
 
-/// `4.2 GiB (41.5 times the measured)`
+/// `4.2 GiB (41.5 times the measured size)`
 fn size(by_size: &BySize, times: f64) -> String {
     let table = bytes((by_size.table_bytes as f64 * times) as u64);
-    format!("{table} ({} times the measured)", digits3(times))
+    format!("{table} ({} times the measured size)", digits3(times))
 }
 
 /// Title of the list of open questions.
@@ -264,33 +264,31 @@ const COLUMNS: [AnswerFigure; 7] = [
 fn confidence(answer: &Answer) -> String {
     let (reached, asked) = (percent(answer.confidence), percent(answer.question.confidence));
     if answer.outcome != AnswerOutcome::Undecided {
-        return format!(
-            "Confidence {reached}: how often an answer of this kind is right, by the rule that ended the measuring"
-        );
+        return format!("Confidence {reached}: probability that the answer is right, by the stopping rule");
     }
     let by_steps = match &answer.best {
         Some(best) if answer.confidence > 0.0 => format!(
             "{best} is the answer with a probability of {} %",
             digits3(100.0 * answer.confidence)
         ),
-        Some(best) => format!("{best} is likely enough, but see what is open"),
+        Some(best) => format!("{best} is likely enough, but a question is open"),
         None => "no variant is likely".to_owned(),
     };
-    format!("Not decided: by these steps {by_steps}; {asked} was asked for")
+    format!("Not decided: {by_steps}; {asked} is required")
 }
 
 fn how_sure(answer: &Answer) -> Vec<String> {
     let mut said = vec![confidence(answer)];
     if answer.best.is_some() {
         let confirmed = match answer.confirmed {
-            true => "Confirmed by fresh steps that had no part in choosing the best",
-            false => "Not confirmed by fresh steps: the figures of the best are of the steps that chose it",
+            true => "Confirmed by fresh steps, which did not choose the best",
+            false => "Not confirmed by fresh steps: the figures of the best come from the steps that chose it",
         };
         said.push(confirmed.to_owned());
     }
     let disturbed = match answer.disturbed_steps {
-        0 => "none of them disturbed by anything foreign".to_owned(),
-        count => format!("{count} of them disturbed by something foreign, which count for nothing"),
+        0 => "none disturbed by other activity".to_owned(),
+        count => format!("{count} disturbed by other activity and ignored"),
     };
     said.push(format!(
         "Measured for {} of at most {}: {} steps, {disturbed}",
@@ -300,7 +298,7 @@ fn how_sure(answer: &Answer) -> Vec<String> {
     ));
     said.extend(answer.control_drift.map(|drift| {
         let (sign, percent) = (if drift < 0.0 { "−" } else { "+" }, digits3(100.0 * drift.abs()));
-        format!("The control point moved by {sign}{percent} % from the first half of the measuring to the second")
+        format!("The control point moved by {sign}{percent} % from the first half of the steps to the second")
     }));
     said
 }

@@ -1,7 +1,7 @@
-//! The point of a curve that stands for it: the highest rate under the run's objective, or else the highest valid one.
+//! Representative point of a curve: the highest rate under the run's objective, or else the highest valid one.
 //!
-//! In: a run and a curve. Out: the point, the rate with its interval, and what kind of rate that is. Knows nothing of how
-//! it is shown.
+//! In: a run and a curve. Out: the point, the rate with its interval, and the kind of rate. Knows nothing of
+//! presentation.
 
 use crate::units::{dollars_interval, rate};
 use tierlab_analysis::curves::{Curve, is_valid, same_but_rate};
@@ -30,7 +30,8 @@ impl Best<'_> {
         format!("{}{} rps", if self.at_least { "≥ " } else { "" }, rate(self.rps()))
     }
 
-    /// Prefix of the cost of an inference: at a rate that only the plan set, the server's own highest would cost less.
+    /// Prefix of the cost of an inference: if only the plan limited the rate, the server's highest rate would cost
+    /// less.
     pub(crate) fn at_most(&self) -> &'static str {
         let is_below = self.point.factors.offered_rps < 0.99 * self.rps();
         if self.at_least || is_below { "at most " } else { "" }

@@ -13,8 +13,8 @@ use tierlab_analysis::curves::{Curve, common_rate};
 use tierlab_analysis::record::{HourBy, InstancePrice, Point, Pricing, Run};
 
 /// Assumption behind the prices of several instances.
-pub(crate) const SIDE_BY_SIDE: &str = "Every instance is taken to do what the measured machine did: the columns say what the \
-                                       hour costs, not what the instance could do.";
+pub(crate) const SIDE_BY_SIDE: &str =
+    "Every instance is assumed to be as fast as the measured machine: the columns compare hourly prices, not speed.";
 
 /// Costs of the curves of a group.
 pub(crate) struct Costs {
@@ -116,12 +116,12 @@ pub(crate) fn mix_shares(run: &Run, curves: &[Curve<'_>]) -> Vec<String> {
     }
     let Some(hour_by) = hour_by else { return said };
     let by = match hour_by {
-        HourBy::InferenceTime => "the time that their requests spent in inference",
-        HourBy::Inferences => "their inferences, since replies did not tell the time in inference",
+        HourBy::InferenceTime => "their inference time",
+        HourBy::Inferences => "their inferences, because replies did not report inference times",
     };
     let rule = format!(
-        "The parts of a mix share what is paid: the hour (instance, cache memory, tier capacity) by {by}, storage requests \
-         and bytes by the tier requests that their replies tell; together they pay the whole"
+        "The parts of a mix share the costs: the hour (instance, cache memory, tier capacity) by {by}, storage requests and bytes by the \
+         tier requests that their replies report; together they pay the total"
     );
     said.insert(0, rule);
     said
@@ -157,8 +157,8 @@ fn sentence(run: &Run, a: &Line, b: &Line, rps: f64) -> String {
             let (below, above) = (&below.tier, &above.tier);
             format!("cost the same at a hit ratio of {value}{interval}; below it {below} is cheaper, above it {above}")
         }
-        BreakEven::First => format!("never cross: {} is the cheaper at every hit ratio", a.tier),
-        BreakEven::Second => format!("never cross: {} is the cheaper at every hit ratio", b.tier),
+        BreakEven::First => format!("never cost the same: {} is cheaper at every hit ratio", a.tier),
+        BreakEven::Second => format!("never cost the same: {} is cheaper at every hit ratio", b.tier),
         BreakEven::Same => "cost the same at every hit ratio".to_owned(),
     };
     format!("At {} rps {first} and {second} {what}", rate(rps))

@@ -62,7 +62,7 @@ impl<'a> Group<'a> {
         let tail = percentiles::highest(&at_common);
         let fails =
             |curve: &Curve<'_>| best::ranked(run, curve).is_some_and(|ranked| ranked.outcome == MeetsObjective::NotMet);
-        // A variant that fails the objective is no measure of the others.
+        // A variant that fails the objective is not a reference for the others.
         let in_play = curves.iter().zip(&at_common).filter(|(curve, _)| !fails(curve));
         let fastest = fastest(in_play.filter_map(|(_, point)| *point), tail);
         let rows = curves.iter().zip(at_common);
@@ -188,7 +188,11 @@ fn against_fastest(row: &Row<'_>) -> Cell {
         return Cell::of(row.is_fastest.then(|| "fastest".to_owned()));
     };
     let [value, lo, hi] = [ratio.value, ratio.lo, ratio.hi].map(digits3);
-    let doubt = if is_told_apart(&ratio) { "" } else { ", not told apart" };
+    let doubt = if is_told_apart(&ratio) {
+        ""
+    } else {
+        ", not distinguishable"
+    };
     Cell {
         interval: format!("[{lo}–{hi}]{doubt}"),
         ..Cell::plain(&format!("{value} ×"))

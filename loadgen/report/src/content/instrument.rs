@@ -1,4 +1,4 @@
-//! The instrument: its noise floor, and the certificates of the self-check with their lines.
+//! The instrument: its noise floor, and the certificates of the self-check with their checks.
 //!
 //! In: a run. Out: plain text for every renderer. Judges no certificate.
 
@@ -8,11 +8,11 @@ use tierlab_analysis::record::{CarriedCertificate, Check, Run, VALID_DAYS};
 
 /// The instrument of a run.
 pub(crate) struct Instrument {
-    /// Sentences on certificates that prove nothing of the run.
+    /// Sentences on certificates that are not valid for the run.
     pub(crate) refused: Vec<String>,
     /// Sentences on all other certificates, or on their absence, then on the noise floor.
     pub(crate) sound: Vec<String>,
-    /// Lines of the run's own self-check, or else of the certificates that are proofs; `None` without any.
+    /// Checks of the run's own self-check, or else of the valid certificates; `None` without any.
     pub(crate) checks: Option<Table>,
 }
 
@@ -20,7 +20,7 @@ impl Instrument {
     /// The instrument of a run.
     pub(crate) fn of(run: &Run) -> Self {
         let none = (run.certificates.is_empty() && run.selfcheck.is_empty())
-            .then(|| format!("There is no self-check with this run; {}", how_to()));
+            .then(|| format!("This run has no self-check; {}", how_to()));
         let is_refused = |carried: &&CarriedCertificate| carried.certificate.is_some() && carried.proof().is_none();
         let (refused, others): (Vec<_>, Vec<_>) = run.certificates.iter().partition(is_refused);
         let floor = noise_floor(run).unwrap_or_else(|| "The noise floor was not measured in this run".to_owned());
@@ -77,10 +77,7 @@ fn sentence(carried: &CarriedCertificate) -> String {
         .map_or_else(String::new, |part| format!("{part}: "));
     let doubts = carried.doubts.join("; ");
     let Some(certificate) = &carried.certificate else {
-        return format!(
-            "{part}There is no certificate of the self-check ({doubts}); {}",
-            how_to()
-        );
+        return format!("{part}Missing certificate of the self-check ({doubts}); {}", how_to());
     };
     let age = carried
         .age_s
@@ -99,12 +96,12 @@ fn sentence(carried: &CarriedCertificate) -> String {
             certificate.checks.len()
         )
     } else {
-        format!("{part}The {what}, is no proof for this run: {doubts}; {}", how_to())
+        format!("{part}The {what}, is not valid for this run: {doubts}; {}", how_to())
     }
 }
 
 fn how_to() -> String {
-    format!("`tierlab-loadgen selfcheck` makes one, which the runs of {VALID_DAYS} days on its machine carry")
+    format!("`tierlab-loadgen selfcheck` makes one, valid on its machine for {VALID_DAYS} days")
 }
 
 fn age(seconds: u64) -> String {

@@ -1,4 +1,4 @@
-//! The percentile that stands for the tail: the highest that all shown points have; and the remedy if it is not the p99.
+//! Percentile that represents the tail: the highest that all shown points have; and the advice if it is not the p99.
 //!
 //! In: points. Out: a percentile, or a sentence. Knows nothing of markup.
 
@@ -35,8 +35,7 @@ pub(crate) fn wide(run: &Run) -> Option<String> {
     let widest = widths.iter().copied().fold(0.0, f64::max);
     (!widths.is_empty()).then(|| {
         format!(
-            "The p50 is known to no more than ±{:.0} % at {} of {} valid points because repeats differ from each other: more \
-             `repeats` make it better known, longer ones do not",
+            "The p50 is known only within ±{:.0} % at {} of {} valid points because repeats differ: raise `repeats`; longer ones do not help",
             100.0 * widest,
             widths.len(),
             valid.len()
@@ -59,7 +58,7 @@ pub(crate) fn missing_p99(run: &Run) -> Option<String> {
         false => most.to_string(),
     };
     Some(format!(
-        "No p99 at {} of {} valid points. It takes {} requests over all repeats, {times} times as many as there were. Raise \
+        "No p99 at {} of {} valid points. It needs {} requests over all repeats, {times} times as many as there were. Raise \
          `repeats` or `step_s` in the plan, or run the long lab (`make lab-full`)",
         without.len(),
         valid.len(),
@@ -75,8 +74,8 @@ pub(crate) fn rough_p99(run: &Run) -> Option<String> {
     let rough = grades.iter().filter(|grade| **grade == Grade::Rough).count();
     (rough > 0).then(|| {
         format!(
-            "{rough} of {} p99 are rough (~). The value stands, but no upper bound of it is known, because requests queue or \
-             fewer than 15 in 10 repeats lie beyond it. More or longer repeats make it solid",
+            "{rough} of {} p99 are rough (~). Their upper bound is unknown, because requests queue or fewer than 15 in 10 repeats lie \
+             beyond them. More or longer repeats make them solid",
             grades.len()
         )
     })

@@ -1,4 +1,4 @@
-//! Points in tables: the name of each, its figures, and the tier with what stands behind it.
+//! Points in tables: their names and figures, and the tier with its origin.
 
 use super::table::{Badge, Cell, Column, Table, figures};
 use super::words as text;
@@ -80,7 +80,7 @@ impl Origin {
     }
 }
 
-/// Place of a figure in tables of text, whose width is limited; a page shows every figure.
+/// Form of a figure in text tables, whose width is limited; a page shows every figure.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum InText {
     No,
@@ -118,7 +118,7 @@ const FIGURES: [PointFigure; 19] = {
     ]
 };
 
-/// The p99 of a figure of replies that stream.
+/// The p99 of a figure of streamed replies.
 fn stream_p99(summary: &Summary, figure: StreamFigure) -> Cell {
     let figure = summary.streams.get(&figure);
     Cell::latency(figure.and_then(|figure| figure.percentiles.get(&Percentile::P99).copied()))
@@ -134,7 +134,7 @@ fn goodput(summary: &Summary) -> Option<String> {
 fn in_flight((counted, by_law): (f64, f64)) -> Cell {
     let few = match laws::holds((counted, by_law)) {
         Some(_) => "",
-        None => " (too few for the law to be a check)",
+        None => " (too few to check the law)",
     };
     let [counted, by_law] = [counted, by_law].map(digits3);
     let tip = format!("counted {counted}, by Little's law {by_law}{few}");

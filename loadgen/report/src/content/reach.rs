@@ -7,9 +7,9 @@ use crate::units::rate;
 use tierlab_analysis::curves::{Curve, same_but_rate};
 use tierlab_analysis::record::{Finding, NotMet, Run, Slo, SloFinding, SloOutcome};
 
-/// Meaning of the interval of a highest rate.
-pub(crate) const REACH: &str = "Highest rate under the objective: [lo–hi] reaches from the highest rate that certainly meets it to \
-                                the lowest that certainly does not.";
+/// Explanation of the interval of a highest rate.
+pub(crate) const REACH: &str = "Highest rate under the objective: [lo–hi] is from the highest rate that certainly meets it to the lowest \
+                                that certainly misses it.";
 
 /// Returns the sentences of [`reach`] about the curves of a group.
 pub(crate) fn reaches(run: &Run, curves: &[Curve<'_>]) -> Vec<String> {
@@ -42,14 +42,14 @@ fn reach(run: &Run, finding: &Finding) -> Option<String> {
     };
     if let Some(first) = found.unknown.first() {
         let rates = per_s(&mut found.unknown.iter().map(|one| one.rps));
-        text += &format!("; nothing is known of the server at {rates} ({})", first.why);
+        text += &format!("; unknown at {rates} ({})", first.why);
     }
     if !found.contradicting_rps.is_empty() {
         let rates = per_s(&mut found.contradicting_rps.iter().copied());
-        text += &format!("; measured otherwise at {rates}");
+        text += &format!("; contradicted at {rates}");
     }
     if let Some(knee) = finding.knee_rps {
-        text += &format!("; p95 turns up at {}/s", rate(knee));
+        text += &format!("; knee of the p95 at {}/s", rate(knee));
     }
     Some(text)
 }
@@ -63,28 +63,30 @@ fn boundary(slo: &Slo, found: &SloFinding) -> String {
     };
     let Some(highest) = found.highest_rps else {
         let is_lowest = found.not_met.as_ref().is_some_and(|next| next.rps <= slo.lowest_rps);
-        let note = if is_lowest { ", the lowest rate asked," } else { "" };
+        let note = if is_lowest {
+            ", the lowest rate of the search,"
+        } else {
+            ""
+        };
         return match found.outcome {
-            SloOutcome::Unknown => format!("not known whether any rate has {objective}{}", next(";", "")),
-            _ => format!("no rate with {objective}{}", next(":", note)),
+            SloOutcome::Unknown => format!("unknown if any rate meets {objective}{}", next(";", "")),
+            _ => format!("no rate meets {objective}{}", next(":", note)),
         };
     };
     let [value, lo, hi] = [highest.value, highest.lo, highest.hi].map(rate);
     match found.outcome {
         SloOutcome::MetAtHighest => format!(
-            "{objective} still holds at {value}/s, the highest rate asked; what the server can do lies above (raise `search.max_rate`)"
+            "{objective} is still met at {value}/s, the highest rate of the search; the server's limit is higher (raise `search.max_rate`)"
         ),
-        SloOutcome::MetAsFarAsMeasured => format!("{objective} still holds at {value}/s, the highest rate measured"),
+        SloOutcome::MetAsFarAsMeasured => format!("{objective} is still met at {value}/s, the highest rate measured"),
         outcome => {
             let least = rate(highest.lo.max(slo.lowest_rps));
             let known = match highest.lo > 0.0 && highest.hi < slo.highest_rps {
                 true => format!("[{lo}–{hi}]"),
-                false => format!("(not known between {least} and {hi}/s)"),
+                false => format!("(unknown between {least} and {hi}/s)"),
             };
             let coarse = match outcome {
-                SloOutcome::Coarse => {
-                    "; the next rate that has an answer is far above, and between them nothing is known"
-                }
+                SloOutcome::Coarse => "; the next rate with an answer is far above, and rates between them are unknown",
                 _ => "",
             };
             let next = next(";", "");

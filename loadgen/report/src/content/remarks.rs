@@ -1,4 +1,4 @@
-//! Remarks on a run: everything that a reader has to know before using its numbers.
+//! Remarks on a run, to know before using its numbers.
 //!
 //! In: a summarised run. Out: the most important remarks in a line each, and all of them in sentences. Knows nothing of markup.
 
@@ -53,7 +53,7 @@ pub(crate) fn cautions(run: &Run, instrument: &Instrument) -> Vec<String> {
     cautions.extend(run.points.iter().flat_map(|point| point_cautions(run, point)));
     cautions.extend(stand_ins(run));
     let shared = run.environment.shared_cores.join(", ");
-    cautions.extend((!shared.is_empty()).then(|| format!("On the same cores ran: {shared}")));
+    cautions.extend((!shared.is_empty()).then(|| format!("On the same cores: {shared}")));
     cautions.extend(agents(&run.points, &run.limits));
     let warnings = run.environment.machine_warnings.iter();
     cautions.extend(warnings.map(|warning| format!("This machine: {warning}")));
@@ -66,14 +66,14 @@ pub(crate) fn cautions(run: &Run, instrument: &Instrument) -> Vec<String> {
 }
 
 fn interrupted(run: &Run) -> impl Iterator<Item = String> {
-    let said = "The run was stopped before its last point; what is here was finished";
+    let said = "The run was stopped before its last point; the points shown are complete";
     run.interrupted.then(|| said.to_owned()).into_iter()
 }
 
 fn search_stopped(run: &Run) -> Option<String> {
     let why = run.search_stopped.as_ref()?;
     Some(format!(
-        "The search for the highest rate stopped early: {why}. Rates that it had not measured are unknown"
+        "The search for the highest rate stopped early: {why}. Unmeasured rates are unknown"
     ))
 }
 
@@ -98,7 +98,7 @@ fn stops(run: &Run) -> impl Iterator<Item = String> {
     let waited = run.points.iter().filter(waits).count();
     let waited = (waited > 0).then(|| {
         format!(
-            "In {waited} of {} points requests waited for one of the plan's `connections`, and their waits are in the latency",
+            "In {waited} of {} points requests waited for one of the plan's `connections`, and the latency includes these waits",
             run.points.len()
         )
     });
@@ -113,7 +113,7 @@ fn resumptions(run: &Run) -> impl Iterator<Item = String> {
             .map(|difference| format!("; {difference}"))
             .collect();
         format!(
-            "Resumed at {} after {} finished steps, with the servers and caches of that time{differences}",
+            "Resumed at {} after {} finished steps, with the servers and caches as they were then{differences}",
             resumed.at, resumed.finished_steps
         )
     })
@@ -137,7 +137,7 @@ fn stand_ins(run: &Run) -> impl Iterator<Item = String> {
     })
 }
 
-/// Disturbed steps: their number, the most frequent cause, and the use that was made of them.
+/// Disturbed steps: their number, the most frequent cause, and their use.
 fn disturbed<'a>(points: &'a [Point], answer: Option<&Answer>) -> Option<String> {
     let of = |point: &'a Point| point.repeats.iter().map(move |repeat| (point, repeat));
     let steps = || points.iter().flat_map(of);
@@ -145,7 +145,7 @@ fn disturbed<'a>(points: &'a [Point], answer: Option<&Answer>) -> Option<String>
     let Some(by) = most_frequent(by.map(String::as_str)) else {
         let answer = answer.filter(|answer| answer.disturbed_steps > 0)?;
         return Some(format!(
-            "{} of {} steps disturbed by something foreign",
+            "{} of {} steps disturbed by other activity",
             answer.disturbed_steps, answer.steps
         ));
     };
@@ -161,13 +161,13 @@ fn disturbed<'a>(points: &'a [Point], answer: Option<&Answer>) -> Option<String>
     }
     let became = [
         (again, "measured again without a disturbance"),
-        (left_out, "left out, since enough others remained"),
+        (left_out, "left out, because enough others remained"),
         (counts, "still disturbed, so that their points are invalid"),
     ];
     let became = became.into_iter().filter(|(count, _)| *count > 0);
     let became: Vec<String> = became.map(|(count, what)| format!("{count} {what}")).collect();
     Some(format!(
-        "{} of {} steps disturbed: {by}. Of these {}. End the other activity, or raise the limit in the plan's [limits]: {DISTURBANCE_KEYS}",
+        "{} of {} steps disturbed: {by}. Of these {}. Stop the other activity, or raise the limit in the plan's [limits]: {DISTURBANCE_KEYS}",
         again + counts + left_out,
         steps().count(),
         became.join(", ")
@@ -183,8 +183,9 @@ fn unseen(points: &[Point]) -> Option<String> {
         .map(String::as_str)
         .collect();
     let kinds = Vec::from_iter(kinds).join(", ");
-    (!kinds.is_empty())
-        .then(|| format!("Foreign {kinds} cannot be told from the run's own here: no step counts as disturbed by it"))
+    (!kinds.is_empty()).then(|| {
+        format!("Foreign {kinds} cannot be separated from the run's own on this machine, so it disturbs no step")
+    })
 }
 
 fn point_cautions(run: &Run, point: &Point) -> Vec<String> {
@@ -208,8 +209,8 @@ fn point_cautions(run: &Run, point: &Point) -> Vec<String> {
         && let Some(by_law) = laws::differing_users(users, &counted(&point.repeats))
     {
         cautions.push(format!(
-            "{name}: {by_law:.2} users by the law users = rate × (response + pause), where there were {users}: requests were lost or \
-             users idle, so that the throughput is not that of {users}"
+            "{name}: {by_law:.2} users by the law users = rate × (response + pause) instead of {users}: requests were lost or users idle, \
+             so the throughput is not that of {users}"
         ));
     }
     cautions.extend(summary.gaps.iter().map(|gap| {
@@ -217,8 +218,8 @@ fn point_cautions(run: &Run, point: &Point) -> Vec<String> {
             format!(" (hit ratio {:.1} %)", 100.0 * hits)
         });
         format!(
-            "{name}: the {} lies on a gap of the distribution: {:.1} % of the requests take at most {}, the next {}{hits}. It \
-             belongs to either side, and its interval reaches over the gap",
+            "{name}: the {} lies on a gap of the distribution: {:.1} % of the requests take at most {}, the next {}{hits}. It may belong to \
+             either side; its interval spans the gap",
             gap.percentile,
             100.0 * gap.share,
             latency(gap.from_us),
@@ -227,8 +228,8 @@ fn point_cautions(run: &Run, point: &Point) -> Vec<String> {
     }));
     cautions.extend(summary.tail.as_ref().and_then(|tail| tail.exceeds).map(|times| {
         format!(
-            "{name}: the stages that the server tells sum to {} times the latency of the slowest requests: its Server-Timing \
-             is wrong, or another clock's; where their time went is not known",
+            "{name}: the stages that the server reports sum to {} times the latency of the slowest requests: its Server-Timing is wrong or \
+             uses another clock; their composition is unknown",
             digits3(times)
         )
     }));
@@ -246,13 +247,13 @@ fn resumed_between(run: &Run, point: &Point) -> String {
         let (before, after): (Vec<&Repeat>, Vec<&Repeat>) = repeats.iter().partition(|repeat| repeat.index < number);
         let last = before.into_iter().max_by_key(|repeat| repeat.index)?;
         let first = after.into_iter().min_by_key(|repeat| repeat.index)?;
-        // Times are written alike, so that they are in the order of their text.
+        // Times have one format, so that text order is chronological.
         let mut resumed = run.resumed.iter();
         resumed.find(|resumed| last.started_at < resumed.at && resumed.at <= first.started_at)
     });
     resumed.next().map_or_else(String::new, |resumed| {
         format!(
-            "; between the two the run was resumed ({}): the server or the machine is not what it was, measure anew",
+            "; the run was resumed between the two ({}): the server or the machine changed, measure again",
             resumed.at
         )
     })
@@ -265,7 +266,7 @@ fn counters(name: &str, point: &Point) -> Vec<String> {
     let mut cautions = Vec::new();
     if let Some(first) = doubts.first() {
         cautions.push(format!(
-            "{name}: what the server counted is left out in {} of {} steps: {first}",
+            "{name}: server counters omitted in {} of {} steps: {first}",
             doubts.len(),
             point.repeats.len()
         ));
@@ -273,7 +274,7 @@ fn counters(name: &str, point: &Point) -> Vec<String> {
     let restarts: u32 = servers().map(|server| server.restarts).sum();
     if restarts > 0 {
         cautions.push(format!(
-            "{name}: servers started anew {restarts} times during its steps; what they counted before that is not known"
+            "{name}: servers restarted {restarts} times during its steps; earlier counts are lost"
         ));
     }
     cautions
@@ -292,7 +293,7 @@ fn agents(points: &[Point], limits: &Limits) -> Vec<String> {
             String::new()
         };
         sentences.push(format!(
-            "Sent by {} agents, each its share of one schedule: at worst {} began within {} of the common start{late} (limit {})",
+            "Sent by {} agents, each with a share of one schedule: at worst {} started within {} of the common start{late} (limit {})",
             names.len(),
             worst.agent,
             latency(worst.skew_us()),
@@ -302,7 +303,7 @@ fn agents(points: &[Point], limits: &Limits) -> Vec<String> {
     let lost: Vec<&Repeat> = repeats().filter(|repeat| !repeat.lost_before.is_empty()).collect();
     if let Some(example) = lost.iter().find_map(|repeat| repeat.lost_before.first()) {
         sentences.push(format!(
-            "An agent was lost in the middle of {} of {} steps, as: {example}. What they had sent is not counted; they were made anew with \
+            "An agent was lost during {} of {} steps, for example: {example}. Its requests are ignored; the steps were measured again with \
              other arrivals",
             lost.len(),
             repeats().count()
@@ -318,10 +319,10 @@ fn undecided(answer: Option<&Answer>) -> impl Iterator<Item = String> {
 
 fn unconfirmed(answer: &Answer) -> Option<String> {
     (answer.best.is_some() && !answer.confirmed)
-        .then(|| "not confirmed by fresh steps: the best's figures are of the steps that chose it".to_owned())
+        .then(|| "not confirmed by fresh steps: the best's figures come from the steps that chose it".to_owned())
 }
 
-/// Variants that cost no more than the best within the tie.
+/// Variants that cost as much as the best, within the tie margin.
 fn ties(answer: &Answer) -> Option<String> {
     let is_by_month = answer.question.minimise == Minimise::UsdPerMonth;
     let best = answer.best().filter(|_| is_by_month)?;
@@ -331,7 +332,7 @@ fn ties(answer: &Answer) -> Option<String> {
     let others = answer.ranking.iter().filter(|ranked| ranked.variant != best.variant);
     let tied: Vec<&str> = others.filter(is_tied).map(|ranked| ranked.variant.as_str()).collect();
     let within = percent(answer.question.tie);
-    (!tied.is_empty()).then(|| format!("costs as much within {within}: {}", tied.join(", ")))
+    (!tied.is_empty()).then(|| format!("costs the same within {within}: {}", tied.join(", ")))
 }
 
 /// Points where the instrument or the machine failed; a saturated server is a result.
@@ -357,8 +358,8 @@ fn most_frequent<'a>(reasons: impl Iterator<Item = &'a str>) -> Option<&'a str> 
     most.map(|(_, reason)| reason)
 }
 
-/// Failed requests by reason, the most frequent first, with an example of it. Those that a saturated server still owed at a step's
-/// end are what saturation is, and those of a disturbed step count for nothing.
+/// Failed requests by reason, the most frequent first, with an example of it. Requests still open at a step's end are
+/// not counted for a saturated server, and requests of a disturbed step never.
 fn failed_requests(points: &[Point]) -> Option<String> {
     let repeats = || points.iter().flat_map(|point| &point.repeats);
     let owed = Failure::DrainLimit.to_string();
@@ -395,7 +396,7 @@ fn unproven(run: &Run, instrument: &Instrument) -> Option<String> {
         return Some(format!("{failed} of {all} self-checks of the instrument failed"));
     }
     (!instrument.refused.is_empty())
-        .then(|| "the instrument's certificate proves nothing of this run: run `tierlab-loadgen selfcheck`".to_owned())
+        .then(|| "the instrument's certificate is not valid for this run: run `tierlab-loadgen selfcheck`".to_owned())
 }
 
 fn unchecked_prices(run: &Run) -> Option<String> {
@@ -495,10 +496,10 @@ mod tests {
         let said = agents(&[point(vec![sent, anew])], &limits).join("\n");
         for part in [
             "2 agents",
-            "agent b:1 began within 1.50 ms",
+            "agent b:1 started within 1.50 ms",
             "it was 1.20 ms late",
             "limit 2.00 ms",
-            "1 of 2 steps, as: agent b:1 is lost",
+            "1 of 2 steps, for example: agent b:1 is lost",
         ] {
             assert!(said.contains(part), "{part}: {said}");
         }

@@ -1,4 +1,4 @@
-//! A run as its reader meets it: the result in a sentence, tables, groups of curves, remarks, and the evidence.
+//! Report on a run: the result in a sentence, tables, groups of curves, remarks, and the evidence.
 
 use super::answer::AnswerText;
 use super::group::{self, Group, Row};
@@ -24,21 +24,21 @@ pub(crate) struct Report<'a> {
     pub(crate) amount: String,
     /// Requests in words, one sentence per kind.
     pub(crate) requests: Vec<String>,
-    /// Number of points by verdict, without verdicts of no point.
+    /// Number of points by verdict; verdicts without points are left out.
     pub(crate) verdicts: Vec<(&'static str, usize)>,
     /// True if the latencies of any tier come from a distribution.
     pub(crate) is_emulated: bool,
     /// Groups of curves over the rate.
     pub(crate) groups: Vec<Group<'a>>,
-    /// Reason for points without a p99, with the remedy.
+    /// Reason for points without a p99, with the advice.
     pub(crate) missing_p99: Option<String>,
     /// Parts of any band of latency.
     pub(crate) parts: Vec<&'static str>,
-    /// Tables of everything that is no curve over a rate.
+    /// Tables of everything except curves over a rate.
     pub(crate) side_tables: Vec<Table>,
     /// Table of GPUs; `None` without any.
     pub(crate) gpus: Option<Table>,
-    /// Everything to know before using the numbers, in sentences without full stops.
+    /// Cautions before using the numbers, in sentences without full stops.
     pub(crate) cautions: Vec<String>,
     pub(crate) instrument: Instrument,
     /// Machine and software by name.
@@ -131,8 +131,8 @@ fn sentence(run: &Run, groups: &[Group<'_>]) -> String {
         let against = group.rows.iter().filter_map(|row| row.against_fastest.as_ref());
         let doubt = match against.filter(|ratio| !group::is_told_apart(ratio)).count() {
             0 => String::new(),
-            1 => ", not told apart from 1 other".to_owned(),
-            others => format!(", not told apart from {others} others"),
+            1 => ", not distinguishable from 1 other".to_owned(),
+            others => format!(", not distinguishable from {others} others"),
         };
         return format!(
             "{} has the lowest {} of {} at {}/s: {}{doubt}",
@@ -149,7 +149,7 @@ fn sentence(run: &Run, groups: &[Group<'_>]) -> String {
             let (who, best, tail) = (who(row), best.text(), tail_at(best.point));
             format!("{who}: {} {best}{tail}", group.best_title)
         }
-        None => format!("No rate of {} was valid", group.name),
+        None => format!("No valid rate of {}", group.name),
     }
 }
 

@@ -29,7 +29,7 @@ fn sentence(sent: &SentRequests) -> String {
     let inferences = inferences.trim_end_matches('0').trim_end_matches('.');
     let inputs: String = inputs.iter().map(|input| format!("{input}; ")).collect();
     let mut text = format!(
-        "{} different, {}, {} order; {inputs}rows: {}; {inferences} inference{} a request",
+        "{} different, {}, {} order; {inputs}rows: {}; {inferences} inference{} per request",
         thousands(sent.distinct),
         spread(sent.bytes),
         sent.order,
@@ -38,7 +38,7 @@ fn sentence(sent: &SentRequests) -> String {
     );
     if let Some(checked) = sent.checked {
         text += &format!(
-            "; values of {} of the replies compared (to {} absolute and relative), those of {} requests being known",
+            "; values of {} of the replies checked (tolerance {}, absolute and relative), for {} requests with known replies",
             percent(checked.share),
             checked.tolerance,
             thousands(checked.requests)

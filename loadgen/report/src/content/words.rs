@@ -28,7 +28,7 @@ pub(crate) fn part(name: &str) -> &str {
         bands::SEND_LAG => "send lag",
         bands::NETWORK => "network and HTTP",
         bands::UNATTRIBUTED => "failed, no timing",
-        bands::UNTOLD => "not told by the server",
+        bands::UNTOLD => "not reported by the server",
         "admit" => "admission",
         "cache" => "cache",
         "tier" => "tier wait",
@@ -113,7 +113,7 @@ pub(crate) fn arrivals(factors: &Factors) -> String {
     }
 }
 
-/// The cache state with its share of the table, where it has one: `warm 10 %`. A larger cache holds the whole table.
+/// The cache state with its share of the table, if it has one: `warm 10 %`. A larger cache counts as 100 %.
 pub(crate) fn cache(factors: &Factors) -> String {
     match factors.cache_share > 0.0 {
         true => format!("{} {}", factors.cache, percent(factors.cache_share.min(1.0))),
@@ -139,7 +139,7 @@ pub(crate) fn dominance(tail: &Tail) -> String {
     };
     if let Some(times) = tail.exceeds {
         let times = digits3(times);
-        return format!("not known: the parts that the server tells are {times} times the latency");
+        return format!("unknown: the parts that the server reports are {times} times the latency");
     }
     match &tail.parts[..] {
         [] => "nothing".to_owned(),
@@ -200,7 +200,7 @@ pub(crate) fn sentence(run: &Run, curve: &Curve<'_>) -> String {
     if run.slo.is_none()
         && let Some(knee) = curve.knee()
     {
-        text += &format!("; p95 turns up at {} rps", rate(knee));
+        text += &format!("; knee of the p95 at {} rps", rate(knee));
     }
     text
 }
@@ -280,7 +280,7 @@ fn tier_wait(tail: &Tail, band: &Band) -> Option<String> {
     } = band.reads;
     let (what, us) = [
         ("queueing for the tier", queue_us),
-        ("with the device or its far side", device_us),
+        ("in the device or the remote store", device_us),
         ("copying", copy_us),
     ]
     .into_iter()
@@ -343,8 +343,8 @@ pub(crate) fn tiers(run: &Run) -> Vec<&str> {
 /// Open question of a lab with the measuring that it needs, in a sentence.
 pub(crate) fn open(open: &OpenQuestion) -> String {
     let more = match open.more_s {
-        Some(more_s) => format!(" (about {} more would tell)", duration(more_s)),
-        None => " (how much more measuring it would take cannot be said)".to_owned(),
+        Some(more_s) => format!(" (about {} more needed)", duration(more_s)),
+        None => " (time needed unknown)".to_owned(),
     };
     // A text that names its variants needs no further names.
     let who = match open.variants.iter().all(|variant| open.what.contains(variant.as_str())) {

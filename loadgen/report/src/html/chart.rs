@@ -37,12 +37,12 @@ pub struct Chart {
     pub lines: Vec<Line>,
     /// Limits across the whole chart: a value of the vertical axis with its name.
     pub limits: Vec<(f64, String)>,
-    /// Place on the horizontal axis that the run is about, with its name.
+    /// Marked value on the horizontal axis, such as the demand, with its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub here: Option<(f64, String)>,
     /// Crossings of two lines.
     pub crosses: Vec<(f64, f64)>,
-    /// Places on the horizontal axis with a row in the table, and the distance within which a number belongs to a row.
+    /// Values on the horizontal axis with a row in the table, and the distance within which a point belongs to a row.
     #[serde(skip)]
     pub rows: (Vec<f64>, f64),
 }
@@ -50,7 +50,7 @@ pub struct Chart {
 /// Axis of a chart.
 #[derive(Default, Serialize)]
 pub struct Axis {
-    /// Counted figure.
+    /// Name of the figure.
     pub name: &'static str,
     /// Unit of its numbers.
     pub unit: Unit,
@@ -60,7 +60,7 @@ pub struct Axis {
     pub range: (f64, f64),
 }
 
-/// Unit of numbers, which decides their form.
+/// Unit of numbers, which decides their format.
 #[derive(Clone, Copy, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
@@ -113,9 +113,9 @@ impl Unit {
 pub struct Line {
     /// Index among the figure's series.
     pub series: usize,
-    /// Rising places.
+    /// Values on the horizontal axis, rising.
     pub x: Vec<f64>,
-    /// Value at each place.
+    /// Value on the vertical axis for each `x`.
     pub y: Vec<f64>,
     /// Lower ends of the intervals; empty without intervals.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -123,22 +123,22 @@ pub struct Line {
     /// Upper ends of the intervals; infinite without an upper end.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hi: Vec<f64>,
-    /// Fault of a value that is not to be used, in a word; empty for sound values.
+    /// Fault of an unusable value, in a word; empty for sound values.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub off: Vec<&'static str>,
     /// Highest rate under the objective, with the ends of its interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub highest: Option<(f64, f64, f64)>,
-    /// Place at which it turns upwards.
+    /// Horizontal value of the knee.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub knee: Option<f64>,
-    /// True for a marker at the beginning only.
+    /// True for a marker at the start only.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub plain: bool,
 }
 
 impl Line {
-    /// Line through values, with a marker at its beginning only.
+    /// Line through values, with a marker at its start only.
     pub(super) fn through(series: usize, values: impl IntoIterator<Item = (f64, f64)>) -> Self {
         let mut line = Self {
             series,
@@ -175,7 +175,7 @@ impl Line {
     }
 }
 
-/// Rounds to five significant digits: more cannot be seen, and every digit is a byte of the page.
+/// Rounds to five significant digits: more digits are invisible and make the page larger.
 pub(super) fn short(value: f64) -> f64 {
     format!("{value:.4e}").parse().unwrap_or(value)
 }
@@ -219,7 +219,7 @@ impl Figure {
         html! {
             figure.plot.leading[self.is_leading] {
                 script type="application/json" { (PreEscaped(json)) }
-                noscript { p.note { "The charts need a script; their figures stand in the tables." } }
+                noscript { p.note { "The charts need JavaScript; their figures are in the tables." } }
                 figcaption { (self.caption) }
                 details {
                     summary { "As tables" }
@@ -243,8 +243,8 @@ impl Figure {
     }
 }
 
-/// Look of a series in every chart: its name, and numbers of a colour, a dash and a marker of `page.css` and `page.js`, which begin
-/// anew at their ends.
+/// Look of a series in every chart: its name, and numbers of a colour, a dash and a marker of `page.css` and `page.js`,
+/// used cyclically.
 #[derive(Clone, Serialize)]
 pub(super) struct Look {
     pub(super) label: String,
@@ -266,7 +266,7 @@ impl<'a> Series<'a> {
         let caches = distinct(group.rows.iter().map(|row| &row.cache));
         let mut names: Vec<&str> = group.rows.iter().map(|row| row.tier.name.as_str()).collect();
         names.sort_unstable();
-        // Variants differ by name: neither a cache nor a dash tells them apart.
+        // Variants differ by name: they need neither a cache nor a dash.
         let are_variants = names.windows(2).all(|pair| pair[0] != pair[1]);
         let cache = |row: &Row<'_>| caches.iter().position(|known| **known == row.cache);
         let look = |row: &Row<'_>| Look {

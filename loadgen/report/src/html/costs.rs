@@ -77,8 +77,8 @@ fn figure(series: &[Series<'_>]) -> Markup {
             }
             div.costs { @for bar in &bars { (row(bar, most)) } }
             figcaption {
-                "Dollars per 10,000 inferences at each series' highest rate; the thin line is the 95 % interval. At most: even the \
-                 highest rate of the plan was held, and the server's own would cost less."
+                "Dollars per 10,000 inferences at each series' highest rate; the thin line is the 95 % interval. At most: the server held \
+                 even the plan's highest rate, and a higher one would cost less."
             }
         }
     }
@@ -129,7 +129,7 @@ fn over_hits(over: &OverHitRatio, sentences: &[String], series: &[Series<'_>]) -
         rows: ((0..=4).map(|quarter| f64::from(quarter) / 4.0).collect(), 0.011),
         ..Chart::default()
     };
-    // A line belongs to a tier, whatever the cache state.
+    // A line belongs to a tier in all cache states.
     let look = |one: &Series<'_>| Look {
         label: one.row.tier.printed.clone(),
         ..one.look.clone()
@@ -141,9 +141,9 @@ fn over_hits(over: &OverHitRatio, sentences: &[String], series: &[Series<'_>]) -
     }
 }
 
-const NOTE: &str = "Each tier on the cheapest instance that it can be had on; what a miss costs is counted in each measured cache \
-                    state, not assumed; the line passes through them. The cache's own memory is part of the instance. Circles: \
-                    where a tier costs the same as the winner.";
+const NOTE: &str = "Each tier is on the cheapest instance that supports it. The cost of a miss is measured in each cache state, and the \
+                    line passes through these states. The cache's memory is part of the instance. Circles: the tier costs the same as the \
+                    winner.";
 
 /// Pieces of a line.
 const STEPS: u32 = 100;

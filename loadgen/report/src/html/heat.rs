@@ -1,9 +1,9 @@
-//! Latency over time: a heat map per series, repeats side by side, each with as many columns as an eye tells apart.
+//! Latency over time: a heat map per series, repeats side by side, each with as many columns as are discernible.
 //!
 //! In: the series of a group and the rate to show. Out: a card per series. Knows nothing of other figures.
 //!
-//! One hue of rising strength, so that it reads in grey and by every eye; bands of latency are the same in all cards of a
-//! group.
+//! One hue of rising strength, readable in grey and by colour-blind readers; bands of latency are the same in all cards
+//! of a group.
 
 use super::chart::Series;
 use crate::content::words::trimmed;
@@ -81,7 +81,7 @@ fn axis(grid: &LatencyGrid) -> Markup {
     }
 }
 
-/// Rounds to a tenth of a pixel; less cannot be seen.
+/// Rounds to a tenth of a pixel.
 fn coordinate(at: f64) -> String {
     format!("{at:.1}")
 }

@@ -53,8 +53,9 @@ fn over_demand(answer: &AnswerText, series: &[Series<'_>]) -> Option<Chart> {
     })
 }
 
-const CAPTION: &str = "Point at a curve for its 95 % intervals. Hollow markers are saturated or invalid points, not to be used as \
-                       latencies of their rate, and rough percentiles, which have no upper bound. A ring, with its interval as a bar, is the highest rate that the server held; an arrow is \
+const CAPTION: &str = "Point at a curve for its 95 % intervals. Hollow markers are saturated or invalid points, which are not latencies of \
+                       their rate, and rough percentiles, which have no upper bound. A ring, with its interval as a bar, is the highest \
+                       rate that the server held; an arrow is \
                        the knee of the p95; a dashed line across is the objective.";
 
 /// Latency against offered rate: a chart for each percentile that any point has, on the same logarithmic axis.
@@ -166,8 +167,7 @@ fn lines(series: &[Series<'_>], percentile: Percentile) -> Vec<Line> {
 /// Shares with a row in the table.
 const SHARES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
 
-const SHARES_CAPTION: &str = "Each step to the right leaves out nine tenths of the requests that were left. A curve ends where too few \
-                       requests are left to tell.";
+const SHARES_CAPTION: &str = "Each step to the right leaves out nine tenths of the remaining requests. A curve ends where too few requests remain.";
 
 /// Distribution of the latency, drawn so that its tail can be read: shares of the requests on an axis of nines, latency on a
 /// logarithmic one. Each series at the rate that [`Series::shown_at`] chooses; nothing without a valid point.

@@ -1,7 +1,7 @@
-//! Markup that more than one part of a page has.
+//! Markup that several parts of a page share.
 //!
-//! In: text and tables. Out: HTML. Others wrote the texts of a run, such as names, plans and prices: `maud` makes all markup, and
-//! escapes its arguments.
+//! In: text and tables. Out: HTML. Texts of a run, such as names, plans and prices, are untrusted: `maud` makes all
+//! markup, and escapes its arguments.
 
 use crate::content::table::{Cell, Table};
 use maud::{Markup, html};
@@ -16,7 +16,7 @@ pub fn findings(lines: &[String]) -> Markup {
     }
 }
 
-/// A section that is closed until it is opened; nothing without a body.
+/// Returns a collapsed section; empty without a body.
 #[must_use]
 pub fn closed(id: &str, title: &str, body: &Markup) -> Markup {
     html! {
@@ -30,7 +30,7 @@ pub fn closed(id: &str, title: &str, body: &Markup) -> Markup {
     }
 }
 
-/// Content that scrolls sideways by itself where the screen is too narrow, by the keyboard too.
+/// Returns content that scrolls sideways on narrow screens, by the keyboard too.
 #[must_use]
 pub fn scroll(label: &str, body: &Markup) -> Markup {
     html! { div.scroll tabindex="0" role="group" aria-label=(label) { (body) } }

@@ -1,8 +1,8 @@
 //! `report.html`: one self-contained page over one run or several.
 //!
 //! In: summarised runs. Out: the page, with its style, its data, the chart library and a little script inside; it loads
-//! nothing, and says everything in tables without the script too. The first screen has the answer; everything else is in
-//! sections that are closed until they are opened. Must not compute statistics of its own.
+//! nothing, and says everything in tables without the script too. The first screen has the answer; everything else is
+//! in collapsed sections. Must not compute statistics of its own.
 
 pub(crate) mod chart;
 mod costs;
@@ -74,7 +74,7 @@ pub fn document(program: &str, title: &str, body: &Markup) -> String {
     page.into_string()
 }
 
-/// Section that is closed until it is opened: the end of its address, its title and its body.
+/// Collapsed section: the end of its address, its title and its body.
 type Part = (&'static str, &'static str, Markup);
 
 /// Page of a run: the first screen, the contents, and the sections.
@@ -197,7 +197,7 @@ fn with_intro(intro: &Markup, body: Markup) -> Markup {
     }
 }
 
-/// Explanation of the figures, with the remedy for a missing p99 above the table that lacks it.
+/// Explanation of the figures, with the advice for a missing p99.
 fn outcome(report: &Report<'_>) -> Markup {
     html! {
         p.soft {
@@ -216,11 +216,11 @@ const OVER_TIME: &str = "Each column is a piece of the measured window, each row
                          the more of the column's requests. A stall is a column that reaches up, a saturated server a \
                          slope, a cache that fills a slope downwards. At the same rates as above.";
 const PARTS: &str = "The mean latency of the fastest half of the requests (p0-50) to the slowest 1 % \
-                     (p99-100), cut into the server's own stages and what lies outside it. Every repeat is cut into bands by \
-                     itself; [lo–hi] is the 95 % interval of the mean over the repeats. At the rate that all have in common, or \
+                     (p99-100), split into the server's own stages and the time outside it. Every repeat is split into bands separately; \
+                     [lo–hi] is the 95 % interval of the mean over the repeats. At the rate that all have in common, or \
                      else the highest valid one.";
 const EVERY: &str = "n/a: fewer than 10 requests lie beyond it (p99: 1,000 requests, p99.9: 10,000). ~: rough, without an upper bound. Service: actual send to last byte. \
-                     Send lag: scheduled to actual send. In flight: counted by the load generator, and held against Little's law from five on.";
+                     Send lag: scheduled to actual send. In flight: counted by the load generator, and checked by Little's law from five on.";
 
 fn header(report: &Report<'_>) -> Markup {
     let run = report.run;
@@ -243,10 +243,10 @@ fn header(report: &Report<'_>) -> Markup {
     }
 }
 
-/// Everything that the figures rest on.
+/// Evidence behind the figures.
 fn evidence(report: &Report<'_>) -> Markup {
     html! {
-        h3 { "What to beware of" }
+        h3 { "Cautions" }
         @if report.cautions.is_empty() {
             p { "Every point is valid, and nothing shared the machine's cores with the server." }
         }
@@ -271,7 +271,7 @@ fn evidence(report: &Report<'_>) -> Markup {
 /// Prices with their sources.
 fn prices(report: &Report<'_>) -> Markup {
     let Some(pricing) = &report.run.pricing else {
-        return html! { p { "The plan named no prices." } };
+        return html! { p { "The plan has no prices." } };
     };
     html! {
         p {

@@ -18,7 +18,7 @@
   document.addEventListener("pointerdown", point);
   document.addEventListener("scroll", hide, { passive: true });
 
-  // Looks: numbers of a figure's series begin anew where these end. Markers are about their middle, in CSS pixels.
+  // Looks, used cyclically by the series of a figure. Markers are centred, in CSS pixels.
   const COLOURS = 9;
   const DASHES = [[], [6, 4], [2, 3]];
   const MARKERS = ["M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0z", "M-4.2 -4.2h8.4v8.4h-8.4z", "M0 -5.4l5.2 9h-10.4z", "M0 -5.4l5.4 5.4l-5.4 5.4l-5.4 -5.4z"];
@@ -44,7 +44,7 @@
   };
   const NINES = [0, -Math.log10(0.5), 1, 2, 3, 4];
 
-  // Round numbers of a logarithmic axis, as many as there is room for; of equal steps where it is too short for those of a decade.
+  // Round numbers of a logarithmic axis, as many as fit; in equal steps if the axis is too short for decades.
   const logTicks = (from, to, room) => {
     for (const steps of [[1, 1.5, 2, 3, 5, 7], [1, 2, 5], [1, 3], [1]]) {
       const ticks = [];
@@ -82,7 +82,7 @@
 
   const scale = (told, view, key) => ({ time: false, distr: told.log ? 3 : 1, range: () => view[key] });
 
-  // Intervals are drawn only of the line that is pointed at: those of all would hide the lines.
+  // Intervals are drawn only for the line under the pointer: all of them would hide the lines.
   const draw = (u, chart, line, look, isNear) => {
     const { ctx, bbox } = u, ratio = uPlot.pxRatio;
     const x = (value) => u.valToPos(value, "x", true);
@@ -192,7 +192,7 @@
     ctx.restore();
   };
 
-  // What every series says where the cursor is: its value there, or the nearest that it has.
+  // Value of every series at the cursor, or the nearest one.
   const readout = (u, chart, looks) => {
     const [xText, yText] = [TEXT[chart.x.unit], TEXT[chart.y.unit]];
     const here = u.data[0][u.cursor.idx];
@@ -238,7 +238,7 @@
       const at = new Map(line.x.map((x, index) => [x, line.y[index]]));
       return xs.map((x) => at.has(x) ? at.get(x) : null);
     });
-    // What of the axes is shown: all, or what was drawn out with the pointer.
+    // Visible range of the axes: all, or the range selected with the pointer.
     const view = { x: chart.x.range, y: chart.y.range };
     const zoom = (u, x, y) => {
       [view.x, view.y] = [x, y];
@@ -294,7 +294,7 @@
     const rest = () => { u.setCursor({ left: -10, top: -10 }); hide(); };
     u.over.tabIndex = 0;
     u.over.setAttribute("role", "application");
-    u.over.setAttribute("aria-label", `${chart.title}: arrow keys move the cursor, Escape shows all again; the figures stand in the table below`);
+    u.over.setAttribute("aria-label", `${chart.title}: arrow keys move the cursor, Escape shows all again; the figures are in the table below`);
     u.over.addEventListener("pointerleave", rest);
     u.over.addEventListener("blur", rest);
     u.over.addEventListener("pointermove", () => { keyed = false; });
@@ -351,11 +351,11 @@
       });
       legend.append(button);
     });
-    // In the next frame: a chart that changes its size while sizes are told is one more change, of which browsers complain.
+    // In the next frame, because browsers report an error if a chart resizes inside the callback.
     for (const one of own) new ResizeObserver(() => requestAnimationFrame(one.fit)).observe(one.u.root.parentElement);
   }
 
-  // Colours are read when a chart is drawn: a change of them draws all anew. Print has the light ones, and its own width.
+  // Colours are read when a chart is drawn, so a change redraws all charts. Print has light colours and its own width.
   const again = () => plots.forEach(({ u }) => u.redraw(false, true));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
   const print = (on) => {

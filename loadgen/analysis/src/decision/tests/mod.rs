@@ -426,7 +426,7 @@ fn of_the_tie_the_least_expensive_that_is_confirmed_is_named() {
     let lab = Lab::new(&question, &all);
     let verdict = LabVerdict::of(&lab);
     assert!(verdict.best == Some(0) && verdict.confirmed, "{verdict:?}");
-    assert!(why::why(&lab, &verdict, 0).starts_with("within the tie of second"));
+    assert!(why::why(&lab, &verdict, 0).starts_with("within the tie margin of second"));
     // By instances both are equally good, and dollars decide.
     let instances = Question {
         minimise: Minimise::Instances,

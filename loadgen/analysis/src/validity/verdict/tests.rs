@@ -88,7 +88,7 @@ fn agents_that_may_not_have_begun_together_make_a_point_invalid() {
     };
     assert_eq!(judge(skewed(2_000.0)), Verdict::Valid);
     let found = judge(skewed(2_001.0));
-    assert_invalid(&found, "in 1 of 3 repeats: agent b:1 began within 2.0 ms");
+    assert_invalid(&found, "in 1 of 3 repeats: agent b:1 started within 2.0 ms");
 }
 
 #[test]
@@ -306,7 +306,7 @@ fn a_schedule_that_does_not_hold_the_rate_is_invalid() {
     };
     assert_invalid(
         &scheduled(900),
-        "the schedule held 2700 requests where the rate asks for 3000",
+        "the schedule has 2700 requests, but the rate requires 3000",
     );
     assert_eq!(scheduled(950), Verdict::Valid, "chance explains 150 of 3,000");
 }
@@ -386,7 +386,7 @@ fn reads_by_another_way_than_was_asked_for_are_invalid_even_where_the_server_is_
     for slope in [Interval::default(), GROWING] {
         let verdict = fallen_short(slope);
         assert!(
-            matches!(&verdict, Verdict::Invalid(why) if why[0].starts_with("GPUDirect Storage was asked for")),
+            matches!(&verdict, Verdict::Invalid(why) if why[0].starts_with("GPUDirect Storage was requested")),
             "{verdict}"
         );
     }

@@ -9,12 +9,12 @@ use tierlab_analysis::record::{ColdStart, Interval, Run};
 use tierlab_analysis::statistics::sections::{OUTSIDE, Pairing, mean_interval, of_means};
 
 /// Meaning of the figures.
-const INTRO: &str = "ready: from the call of load, or from the start of the server's process; the stages are the server's own. in all: the \
-                     geometric mean and its 95 % interval";
+const INTRO: &str = "ready: from the load call, or from the start of the server's process; stages are as the server reports them. in all: \
+                     geometric mean with its 95 % interval";
 /// Meaning of the figures of fleets.
-const FLEETS: &str = "Of servers that start together times are from when the first was due to start, of the one that replied last but \
-                      for `earliest reply`, and bytes are what all of them read of the tier. `spread over`: the seconds within which \
-                      each starts at a moment of its own";
+const FLEETS: &str = "For servers that start together, times count from the due start of the first and are those of the last to reply, \
+                      except `earliest reply`; bytes are what all of them read from the tier. `spread over`: range of their random start \
+                      times, in seconds";
 
 /// Stages that any cold start reports, in the order of the servers' reports. Servers may report different stages.
 pub(crate) fn stages(starts: &[ColdStart]) -> Vec<&str> {
@@ -79,7 +79,7 @@ fn row(group: &StartGroup<'_>, stages: &[&str]) -> Vec<Cell> {
         let known: Vec<f64> = group.starts.iter().filter_map(|&start| of(start)).collect();
         match known.is_empty() {
             true => none(),
-            // Else a time of nothing may be printed as -0.0.
+            // Adding 0.0 avoids -0.0.
             false => format!("{:.1}", median(known) * 1e3 + 0.0),
         }
     };
@@ -129,15 +129,15 @@ fn together(run: &Run, group: &StartGroup<'_>, groups: &[StartGroup<'_>]) -> Opt
     let times = times_as_long(few, group)?;
     let read = match (bytes(few), bytes(group)) {
         (Some(few), Some(all)) if few > 0.0 => format!(", and together they read {:.2} times the bytes", all / few),
-        (Some(_), Some(_)) => ", and nothing of the tier is read".to_owned(),
+        (Some(_), Some(_)) => ", and nothing is read from the tier".to_owned(),
         _ => String::new(),
     };
     Some(format!(
-        "{base} by {}: the last of {} servers that start together replies after {times} times as long as {}{read}",
+        "{base} by {}: the last of {} servers that start together takes {times} times as long to reply as {}{read}",
         group.first.way,
         group.first.servers,
         match few.first.servers {
-            1 => "a single one".to_owned(),
+            1 => "a single server".to_owned(),
             few => format!("the last of {few}"),
         },
     ))
@@ -153,7 +153,7 @@ fn spread(group: &StartGroup<'_>, groups: &[StartGroup<'_>]) -> Option<String> {
         .find(|other| other.is_like(group) && other.first.tier == group.first.tier && other.first.jitter_s == 0.0)?;
     let times = times_as_long(at_once, group)?;
     Some(format!(
-        "{} by {}: spread over {} s, the last of {} servers replies after {times} times as long as when all start at once",
+        "{} by {}: spread over {} s, the last of {} servers takes {times} times as long to reply as when all start at once",
         group.first.tier, group.first.way, group.first.jitter_s, group.first.servers
     ))
 }

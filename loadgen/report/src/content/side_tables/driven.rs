@@ -9,26 +9,24 @@ use crate::units::{NONE, dollars_interval, latency, latency_interval, percent, r
 use tierlab_analysis::record::{Driven, Factors, GooseFigures, Point, Run, counted};
 use tierlab_analysis::validity::laws;
 
-/// Nature of a closed loop, and its blind spot.
-const CLOSED: &str = "A closed loop is driven by goose's own users in its own loop: each sends again when its reply has come and its think \
-                      time has passed. Its latency runs from the actual send, and its throughput is a result. What it cannot see: a \
-                      server that stalls stops the arrivals as well, so that the requests that would have come meanwhile, and would have \
-                      waited, are missing from its percentiles (coordinated omission). The open loop below each was offered the same \
-                      throughput whatever the server did, and counts that wait from the scheduled send. Choose rates and compare servers \
-                      by the open loop";
+/// Explanation of a closed loop, and its blind spot.
+const CLOSED: &str = "goose drives a closed loop with its own users: each sends again after its reply and its think time. Latency runs from \
+                      the actual send, and throughput is a result. A stalled server also stops the arrivals, so the requests that would \
+                      have waited are missing from the percentiles (coordinated omission). The open loop below each closed loop was offered \
+                      the same throughput, and counts that wait from the scheduled send. Choose rates and compare servers by the open loop";
 /// Timing of a journey.
-const JOURNEYS: &str = "Journeys begin at due times whatever the server does (open loop). A journey counts from its due time to the end of \
-                        its last step; its first step from the due time too, each later one from the end of the step before, so that \
-                        the steps' means sum to the whole's. Percentiles do not sum. A failed or wrong step ends its journey";
-/// Time of a journey that goose's own clock leaves out.
+const JOURNEYS: &str = "Journeys start at due times (open loop). A journey counts from its due time to the end of its last step; its first \
+                        step also counts from the due time, each later one from the end of the step before. So the steps' means sum to the \
+                        mean of the whole; percentiles do not. A failed or wrong step ends its journey";
+/// Parts of a journey that goose's own clock leaves out.
 const JOURNEY_LEFT_OUT: &str =
     "the wait before a user was free, the time between two requests, and the replies' bodies";
 /// Meaning of a closed loop's price.
-const CLOSED_PAID: &str = "$/10k is what 10,000 inferences cost at the throughput that these users had, and not the least that they can cost: \
-                           more users leave less of the server idle";
+const CLOSED_PAID: &str = "$/10k is the cost of 10,000 inferences at the throughput of these users, not the lowest possible: more users \
+                           leave less of the server idle";
 /// Meaning of a journey's price.
-const JOURNEYS_PAID: &str = "$/10k is what 10,000 whole journeys cost, all their requests paid; a step has no price of its own, since steps \
-                             share the server's hour and what its storage is asked for";
+const JOURNEYS_PAID: &str = "$/10k is the cost of 10,000 whole journeys with all their requests; a step has no price of its own, because \
+                             steps share the server's hour and the storage requests";
 
 /// Difference between the throughputs of a closed loop and of the open loop beside it from which it is mentioned.
 const APART: f64 = 0.05;
@@ -59,7 +57,7 @@ pub(super) fn closed_loops(run: &Run) -> Option<Table> {
         rows.push(match beside {
             Some(open) => row(run, open, &format!("open at {}/s", rate(open.factors.offered_rps))),
             None => {
-                let none = "open: not measured, for the closed loop had no throughput".to_owned();
+                let none = "open: not measured, because the closed loop had no throughput".to_owned();
                 let mut row = cells([String::new(), String::new(), none]);
                 row.resize(columns.len(), Cell::of(None));
                 row
@@ -100,7 +98,7 @@ fn side_by_side(closed: &Point, open: &Point) -> Option<String> {
     let apart = open.achieved_rps.value / closed.achieved_rps.value.max(1e-9);
     let told = match (apart - 1.0).abs() > APART {
         true => format!(
-            "; the open loop had {} of the closed loop's mean throughput, since that of its first repeat was another: repeats differ",
+            "; the open loop had {} of the closed loop's mean throughput, because its first repeat differed from the mean",
             percent(apart)
         ),
         false => String::new(),
@@ -120,7 +118,7 @@ fn law(point: &Point, users: u32) -> Option<String> {
     let fits = match laws::differing_users(users, &repeats) {
         None => String::new(),
         Some(_) => format!(
-            ", where there were {users}: requests were lost or users idle, so that the throughput is no closed loop's"
+            " instead of {users}: requests were lost or users idle, so the throughput is not that of a closed loop"
         ),
     };
     Some(format!(
@@ -140,8 +138,12 @@ fn goose(point: &Point, left_out: &str) -> Option<String> {
     let told: Vec<GooseFigures> = told.collect();
     let mean = |of: fn(&GooseFigures) -> f64| latency(told.iter().map(of).sum::<f64>() / told.len() as f64);
     (!told.is_empty()).then(|| {
-        let [p50, p95, p99] = [mean(|times| times.p50_us), mean(|times| times.p95_us), mean(|times| times.p99_us)];
-        format!("goose carries it, and its own clock says p50 {p50}, p95 {p95}, p99 {p99} of the same requests: it leaves out {left_out}")
+        let [p50, p95, p99] = [
+            mean(|times| times.p50_us),
+            mean(|times| times.p95_us),
+            mean(|times| times.p99_us),
+        ];
+        format!("by goose's own clock, the same requests have p50 {p50}, p95 {p95}, p99 {p99}, without {left_out}")
     })
 }
 

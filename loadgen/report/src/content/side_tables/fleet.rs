@@ -11,9 +11,9 @@ use tierlab_analysis::curves::Curve;
 use tierlab_analysis::record::{Percentile, Point, Run};
 
 /// Meaning of the figures.
-const INTRO: &str = "highest: the highest rate of all servers together, as the curve's own table has it. latency: of all requests, \
-                     at the same rate for every number of servers, the highest at which it is known for all of them; its p99, or where that is known \
-                     at no rate its p95 or p50. asked of the tier: its requests per second at the highest rate. All servers run on this machine and share its cores";
+const INTRO: &str = "highest: highest rate of all servers together, as in the curve's own table. latency: p99 of all requests at the \
+                     highest rate at which every number of servers has it, or else the p95 or p50. tier requests: per second, at the \
+                     highest rate. All servers run on this machine and share its cores";
 
 /// Ratio of rates up to which they count as equal.
 const NO_MORE: f64 = 1.1;
@@ -68,7 +68,7 @@ pub(super) fn table(run: &Run) -> Option<Table> {
         "highest",
         "of one server",
         "latency",
-        "asked of the tier",
+        "tier requests",
         "$/10k",
     ];
     Some(Table {
@@ -126,13 +126,13 @@ fn knee(name: &str, sizes: &[Size<'_>]) -> Option<String> {
     let known: Vec<(u32, f64, bool)> = sizes.iter().filter_map(known).collect();
     if known.len() < sizes.len() || known.len() < 2 {
         return Some(format!(
-            "{name}: the highest rate is not known for every number of servers, and so where more of them bring nothing is not either"
+            "{name}: the highest rate is unknown for some numbers of servers, so the number beyond which more add nothing is unknown too"
         ));
     }
     let (largest, highest, _) = *known.last()?;
     if known.iter().any(|(.., at_least)| *at_least) {
         return Some(format!(
-            "{name}: the plan's rates end before the servers do, and so where more of them bring nothing is not known"
+            "{name}: the plan's rates end below the servers' limit, so the number beyond which more add nothing is unknown"
         ));
     }
     let enough = known
@@ -141,10 +141,10 @@ fn knee(name: &str, sizes: &[Size<'_>]) -> Option<String> {
     let (servers, rps, _) = known[enough];
     let [rps, highest] = [rps, highest].map(rate);
     Some(match servers == largest {
-        true => format!("{name}: up to {largest} servers each more carries more, {highest} rps in the end"),
+        true => format!("{name}: every server up to {largest} adds throughput, {highest} rps with all of them"),
         false => format!(
-            "{name}: more than {servers} bring nothing: {rps} rps with {servers}, {highest} rps with {largest}; what they share is the limit, the tier or this \
-             machine's cores, and what is asked of the tier says which"
+            "{name}: more servers than {servers} add nothing: {rps} rps with {servers}, {highest} rps with {largest}; the limit is what \
+             they share, the tier or this machine's cores, as the tier requests show"
         ),
     })
 }

@@ -1,4 +1,4 @@
-//! Tables of everything that is no latency over a rate. In: a run. Out: its tables, each with sentences.
+//! Tables of everything except latencies over a rate. In: a run. Out: its tables, each with sentences.
 
 mod cold_starts;
 mod driven;
@@ -29,9 +29,9 @@ pub(crate) fn side_tables(run: &Run) -> Vec<Table> {
     .collect()
 }
 
-const INTRO: &str = "Busy: share of the step in which a kernel ran, by NVML. The rest is idle: while a session ran (copies over the bus, \
-                     launches, the host's part), while requests were queued, while they read their features, without requests. Energy \
-                     is of the whole machine's GPUs. Reads: by cuFile's own counters";
+const INTRO: &str = "Busy: share of the step with a running kernel (NVML). The rest is idle: a session ran (copies over the bus, launches, \
+                     host work), requests were queued, requests read their features, or there were no requests. Energy is that of all GPUs \
+                     of the machine. Reads: by cuFile's own counters";
 
 /// Returns utilisation and idle time by cause, energy, and the path of the reads, point by point.
 pub(crate) fn gpus(run: &Run) -> Option<Table> {

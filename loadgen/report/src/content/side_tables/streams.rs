@@ -1,13 +1,13 @@
-//! Replies that stream, point by point: times of their events, and counts a request.
+//! Streamed replies, point by point: times of their events, and counts a request.
 
 use crate::content::table::{Cell, Table, figures, words as text};
 use crate::content::words;
 use crate::units::{digits3, rate};
 use tierlab_analysis::record::{Percentile, Point, Run, StreamFigure};
 
-const INTRO: &str = "First byte and first event (ttft) count from the scheduled send, as the latency does. Gaps lie between two events of \
-                     one reply, and their percentiles are of all gaps. Times are read as bytes arrive, before anything is parsed. \
-                     Goodput counts replies that keep every objective at once, by the mean of their own gaps";
+const INTRO: &str = "First byte and first event (ttft) count from the scheduled send, as the latency does. Gaps are between two events of \
+                     one reply; percentiles are over all gaps. Times are taken as bytes arrive, before parsing. Goodput counts replies that \
+                     meet every objective at once, gaps by their mean in a reply";
 const TIMES: [(StreamFigure, &str); 3] = [
     (StreamFigure::FirstByte, "first byte"),
     (StreamFigure::Ttft, "ttft"),
@@ -29,7 +29,7 @@ pub(super) fn table(run: &Run) -> Option<Table> {
         intro: INTRO.to_owned(),
         ..Table::new(std::iter::once(text("point")).chain(columns), rows)
             .known()
-            .titled("Replies that stream")
+            .titled("Streamed replies")
     })
 }
 
