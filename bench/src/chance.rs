@@ -1,5 +1,5 @@
-//! Seeded random choices: numbers, blocks by Zipf's law, and the bytes of each access. In: a point, a seed. Out: for each caller the same
-//! accesses, whichever way of reading is used.
+//! Seeded random choices: numbers, blocks by Zipf's law, and the bytes of each access. In: a point, a seed. Out: each caller's
+//! accesses, the same for every way of reading.
 
 use crate::plan::{Access, Operation, Pattern, Point};
 use anyhow::Result;
@@ -15,7 +15,7 @@ pub(crate) struct Pick {
     pub(crate) write: bool,
 }
 
-/// Picker shared by all callers of a repeat.
+/// Source of accesses, shared by all callers of a repeat.
 #[derive(Debug)]
 pub(crate) struct Picker {
     pattern: Pattern,
@@ -25,7 +25,7 @@ pub(crate) struct Picker {
     stride: u64,
     write_share: f64,
     zipf: Option<Zipf>,
-    /// Index of the next access, for patterns with an order.
+    /// Index of the next access, for ordered patterns.
     next: AtomicU64,
 }
 
@@ -39,7 +39,7 @@ impl Picker {
         // Whole blocks only: a short block at the end would have another size.
         let blocks_per_file = file_bytes / block;
         if blocks_per_file == 0 {
-            let why = format!("larger than what it is read from: {block} of {file_bytes} bytes");
+            let why = format!("{block} bytes is more than the file's {file_bytes} bytes");
             return Err(ErrorKind::Invalid.error("--block", why).into());
         }
         let blocks = blocks_per_file * u64::from(point.objects());
@@ -124,7 +124,7 @@ const MOST_BLOCKS: u64 = 1 << 24;
 /// Prime above [`MOST_BLOCKS`]: multiplied by it, ranks map to distinct blocks.
 const SCATTER: u64 = 2_654_435_761;
 
-/// Zipf's law over some blocks: rank `r`, from 1, is read with weight `r^-exponent`.
+/// Zipf's law over blocks: rank `r`, from 1, is read with weight `r^-exponent`.
 #[derive(Debug)]
 pub(crate) struct Zipf {
     /// Cumulative weights by rank; the last is 1.
@@ -134,7 +134,7 @@ pub(crate) struct Zipf {
 impl Zipf {
     pub(crate) fn new(blocks: u64, exponent: f64) -> Result<Self, StorageError> {
         if blocks == 0 || blocks > MOST_BLOCKS {
-            let why = format!("zipf is for 1 to {MOST_BLOCKS} blocks, not {blocks}");
+            let why = format!("zipf supports 1 to {MOST_BLOCKS} blocks, not {blocks}");
             return Err(ErrorKind::Invalid.error("--pattern", why));
         }
         let mut sum = 0.0;

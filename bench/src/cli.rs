@@ -5,8 +5,8 @@ use crate::{calibrate, doctor, runner, single};
 use clap::{Parser, Subcommand};
 
 const AFTER_HELP: &str = "\
-Reads go through the same code as the server's. Without a command the flags are one point, whose load is closed-loop:
-`--depth` callers, each waiting for its own read, so the latencies are service times at that depth, not latencies at an
+Reads go through the same code as the server's. Without a command the flags describe one closed-loop
+point: `--depth` callers, each waiting for its own read. Latencies are service times at that depth, not latencies at an
 offered rate.
 
 Examples:
@@ -18,12 +18,12 @@ Examples:
   tierlab-storage-bench --tier configs/tiers/gds.toml --set path=bounce --into device --block 16MiB
   tierlab-storage-bench --tier configs/tiers/memory.toml --size 320MiB --pattern zipf --cache 16MiB --set cache.policy=lru
 
-Exit codes: 0 success, 2 bad usage or config, 1 anything else, a run that is invalid or was interrupted included.";
+Exit codes: 0 success, 2 bad usage or config, 1 any other error, an invalid run or an interrupt.";
 
 const AFTER_RUN: &str = "\
-Every point is measured by several short repeats, in an order drawn anew for each round of them, and shown with 95 %
-intervals. Data is made by a seeded generator, checked while it is read, and removed at the end. Ctrl-C keeps the
-repeats that are finished; `--resume` goes on with them.
+Every point is measured in several short repeats, in a new random order each round, and shown with 95 % intervals. Data
+comes from a seeded generator, is checked while it is read, and is removed at the end. Ctrl-C keeps the finished
+repeats; `--resume` continues after them.
 
 Examples:
   tierlab-storage-bench run configs/storage/local.toml --scratch /data
@@ -32,51 +32,52 @@ Examples:
   tierlab-storage-bench run configs/storage/local.toml --resume results/local-20261123-101500
   tierlab-storage-bench run bucket.toml --agents host-a:7070,host-b:7070 --agents-token-env AGENTS_TOKEN --no-peers
 
-Exit codes: 0 success, 2 bad usage or plan, 5 an agent was lost, 1 anything else, a point that failed or an interrupt
-included.";
+Exit codes: 0 success, 2 bad usage or plan, 5 an agent was lost, 1 any other error, a failed point or an interrupt.";
 
 const AFTER_AGENT: &str = "\
 Examples:
   tierlab-storage-bench agent --listen 0.0.0.0:7070 --token-env AGENTS_TOKEN --tiers tiers
   tierlab-storage-bench agent --listen 0.0.0.0:7070 --cert agent.pem --key agent.key --client-ca ca.pem --tiers tiers
 
-Exit codes: 0 interrupted, 2 bad usage, 1 anything else.";
+Exit codes: 0 interrupted, 2 bad usage, 1 any other error.";
 
 const AFTER_LAYOUTS: &str = "\
-The table is made of a seed: 13 floats and 26 integers a row. Each layout holds the same rows, every row that is read is held
-against them, and all is removed at the end. Rounds go through tiers and layouts in an order drawn anew.
+The table is generated from a seed, with 13 floats and 26 integers per row. Each layout holds the same rows. Every row
+that is read is checked, and everything written is removed at the end. Each round goes through tiers and layouts in a
+new random order.
 
 Examples:
   tierlab-storage-bench layouts configs/storage/layouts.toml --scratch /data
   tierlab-storage-bench layouts configs/storage/layouts.toml --rows 5000 --repeats 3 --out results/layouts
 
-Exit codes: 0 success, 2 bad usage or plan, 1 anything else, an interrupt included.";
+Exit codes: 0 success, 2 bad usage or plan, 1 any other error or an interrupt.";
 
 const AFTER_CACHING: &str = "\
-The table is made of a seed and lies on each tier as one object. Each repeat begins with nothing cached, goes through the same code as the
-server's, and holds every row against the table; all is removed at the end. Rounds go through tiers, laws and strategies in an order drawn anew.
-Hit ratios of LRU and of the best possible policy are computed of the same traces.
+The table is generated from a seed and stored on each tier as one object. Each repeat starts with empty caches, uses the
+server's code, and checks every row; everything written is removed at the end. Each round goes through tiers, laws and
+strategies in a new random order. Hit ratios of LRU and of the best possible policy are computed from the same traces.
 
 Examples:
   tierlab-storage-bench caching configs/storage/caching.toml --scratch /data
   tierlab-storage-bench caching configs/storage/caching.toml --lookups 2000 --repeats 3 --out results/caching
 
-Exit codes: 0 success, 2 bad usage or plan, 1 anything else, an interrupt included.";
+Exit codes: 0 success, 2 bad usage or plan, 1 any other error or an interrupt.";
 
 const AFTER_OFFLINE: &str = "\
-Tables and models are made of a seed, or brought. In each round four things are measured on each tier, layout and workload, in an order drawn
-anew: the loader without a model, the model without a loader, both, and both with one read at a time and nothing at the same time. All that was
-written is removed at the end. ONNX Runtime is found as by the server; ORT_DYLIB_PATH names another.
+Tables and models are generated from a seed, or given. Each round measures four cases per tier, layout and workload, in
+a new random order: the loader alone, the model alone, both together, and both with one read at a time and no overlap.
+Everything written is removed at the end. ONNX Runtime is found as by the server; ORT_DYLIB_PATH overrides it.
 
 Examples:
   tierlab-storage-bench offline configs/storage/offline.toml --scratch /data
   tierlab-storage-bench offline configs/storage/offline.toml --seconds 2 --repeats 3 --out results/offline
 
-Exit codes: 0 success, 2 bad usage or plan, 1 anything else, an interrupt included.";
+Exit codes: 0 success, 2 bad usage or plan, 1 any other error or an interrupt.";
 
 const AFTER_CALIBRATE: &str = "\
-Each size is read at each depth, again and again in turn, by a closed loop: as many callers as the depth, each waiting for its own
-read. The data is made by a seeded generator and removed at the end. With the flags as they are it takes about five minutes.
+A closed loop reads each size at each depth, in interleaved rounds: as many callers as the depth, each waiting for its
+own read. The data comes from a seeded generator and is removed at the end. With default flags it takes about five
+minutes.
 
 Examples:
   tierlab-storage-bench calibrate --tier configs/tiers/s3.toml --place 'eu-central-1, c7gn.xlarge' --out bucket.toml
@@ -84,18 +85,18 @@ Examples:
   tierlab-storage-bench calibrate --tier configs/tiers/s3.toml --place 'eu-central-1' --rounds 24 --every 1h --out day.toml
   tierlab-storage-bench --tier configs/tiers/memory.toml --set root= --set emulated.profile=bucket.toml --depth 8
 
-Exit codes: 0 success, 2 bad usage or config, 1 anything else, an interrupt included.";
+Exit codes: 0 success, 2 bad usage or config, 1 any other error or an interrupt.";
 
 const AFTER_DOCTOR: &str = "\
-Nothing is changed. Where the tier is a local folder or a mount, a file of 128 MiB is written to it, read for half a second in each of
-five ways, and removed; --no-measure leaves that out.
+The system is not changed. If the tier is a local folder or a mount, a file of 128 MiB is written to it, read for half a
+second in each of five ways, and removed; --no-measure skips this.
 
 Examples:
   tierlab-storage-bench doctor
   tierlab-storage-bench doctor --tier configs/tiers/nvme.toml --set root=/data
   tierlab-storage-bench doctor --tier configs/tiers/nfs.toml --no-measure --json
 
-Exit codes: 0 success, whatever it found, 2 bad usage or config, 1 anything else.";
+Exit codes: 0 success, with or without findings, 2 bad usage or config, 1 any other error.";
 
 /// Measure the read performance of a storage tier: one point by flags, or a plan of many
 #[derive(Debug, Parser)]
@@ -113,15 +114,15 @@ pub(crate) struct Cli {
     pub(crate) single: Option<single::SingleOptions>,
 }
 
-/// Commands beside the measurement of one point.
+/// Commands other than the measurement of one point.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Measure a plan: patterns, blocks, depths and ways of reading crossed, with a report
     #[command(after_help = AFTER_RUN)]
     Run(runner::RunOptions),
-    /// Measure the points of runs that other hosts conduct (`run --agents`), one run at a time
+    /// Measure points for runs on other hosts (`run --agents`), one run at a time
     ///
-    /// A run sends its plan and names tiers by their file names. The agent takes these files, with paths and
+    /// A run sends its plan and names tiers by their file names. The agent reads these files, with paths and
     /// credentials, from its own folder.
     #[command(after_help = AFTER_AGENT)]
     Agent(runner::agents::AgentFlags),
@@ -132,8 +133,8 @@ pub(crate) enum Command {
     /// policy
     #[command(after_help = AFTER_CACHING)]
     Caching(caching::CachingOptions),
-    /// Stream whole tables through a model: the loader alone, the model alone, and both together, with the part to
-    /// improve
+    /// Stream whole tables through a model: the loader alone, the model alone, and both together, with the
+    /// bottleneck
     #[command(after_help = AFTER_OFFLINE)]
     Offline(offline::OfflineOptions),
     /// Record a tier as a profile that `emulated.profile` replays anywhere

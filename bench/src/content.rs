@@ -11,16 +11,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tierlab_storage::content::content;
 use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, StorageError, Tier};
 
-/// Maximum objects written at the same time.
+/// Maximum number of objects written at the same time.
 const AT_A_TIME: usize = 16;
-/// Objects removed at a time.
+/// Maximum number of objects removed at the same time.
 const REMOVED_AT_A_TIME: usize = 64;
 /// Bytes of content generated at a time.
 const PIECE: u64 = 1 << 20;
 /// Checked bytes at the start of each access: enough to detect a misplaced read, cheap enough for every access.
 pub(crate) const CHECKED: usize = 8;
 
-/// Maximum tries of a call with transient errors, because the measured tier may fail now and then.
+/// Maximum tries of a call with transient errors, because the measured tier may fail occasionally.
 const TRIES: u32 = 8;
 /// First pause between two tries.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -38,7 +38,7 @@ pub(crate) fn name_of_run() -> String {
 pub(crate) struct Data {
     pub(crate) objects: Arc<Vec<Object>>,
     pub(crate) file_bytes: u64,
-    /// Seed of the content; `None` for objects that were there before, whose content is unknown.
+    /// Seed of the content; `None` for existing objects, whose content is unknown.
     pub(crate) seed: Option<u64>,
 }
 
@@ -46,7 +46,7 @@ impl Data {
     /// Writes `files` objects into a folder of this run.
     ///
     /// # Errors
-    /// The tier refuses.
+    /// The tier fails.
     pub(crate) async fn write(tier: &Arc<dyn Tier>, folder: &str, files: u32, size: u64, seed: u64) -> Result<Self> {
         let file_bytes = size / u64::from(files);
         let put = |number: u32| async move {
@@ -60,7 +60,7 @@ impl Data {
     /// Writes one object.
     ///
     /// # Errors
-    /// The tier refuses.
+    /// The tier fails.
     pub(crate) async fn write_one(tier: &Arc<dyn Tier>, path: &ObjectPath, size: u64, seed: u64) -> Result<Self> {
         let object = write(tier, path, seed, size).await?;
         Ok(Self::of(vec![object], size, Some(seed)))
@@ -74,7 +74,7 @@ impl Data {
         }
     }
 
-    /// Returns the expected bytes of a file; zeros where the content is unknown.
+    /// Returns the expected bytes of a file; zeros if the content is unknown.
     pub(crate) fn bytes(&self, file: u32, range: Range<u64>) -> Vec<u8> {
         match self.seed {
             Some(seed) => content(seed ^ u64::from(file), range),
@@ -90,10 +90,10 @@ impl Data {
         })
     }
 
-    /// Checks what was read of a file: that `len` bytes came, and the first of them, as far as the content is known.
+    /// Checks that a read returned `len` bytes, and that the first of them are right if the content is known.
     ///
     /// # Errors
-    /// Other bytes than were written.
+    /// Bytes differ from those written.
     pub(crate) fn check(&self, file: u32, range: &Range<u64>, bytes: &[u8], len: usize) -> Result<()> {
         let checked = bytes.len().min(CHECKED);
         let expected = || self.bytes(file, range.start..range.start + checked as u64);
@@ -127,7 +127,7 @@ async fn write(tier: &Arc<dyn Tier>, path: &ObjectPath, seed: u64, bytes: u64) -
     put(Body::File(file.path().to_owned())).await
 }
 
-/// Removes objects from a tier, as far as they are still there. Tries all of them, and returns the first error.
+/// Removes the objects that still exist on a tier. Tries all of them, and returns the first error.
 pub(crate) async fn remove(tier: &Arc<dyn Tier>, objects: impl IntoIterator<Item = Object>) -> Result<()> {
     let delete = |object: Object| async move {
         let deleted = patiently(async || tier.delete(&object.path).await).await;
@@ -140,7 +140,7 @@ pub(crate) async fn remove(tier: &Arc<dyn Tier>, objects: impl IntoIterator<Item
     let gone: Vec<_> = gone.collect().await;
     gone.into_iter()
         .collect::<Result<(), _>>()
-        .context("cannot remove what was written")
+        .context("cannot remove the written objects")
 }
 
 /// Retries a call while its error is transient.

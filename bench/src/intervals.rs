@@ -1,9 +1,9 @@
-//! Means over repeats with intervals of 95 %. In: a value of each repeat. Out: an interval, open at both ends for a single value.
+//! Means over repeats with 95 % intervals. In: a value of each repeat. Out: an interval, open at both ends for a single value.
 
 use tierlab_analysis::record::Interval;
 use tierlab_analysis::statistics::sections::mean_interval;
 
-/// Mean; 0 of no value.
+/// Mean; 0 without values.
 pub(crate) fn mean(values: impl IntoIterator<Item = f64>) -> Interval {
     let values: Vec<f64> = values.into_iter().collect();
     // The sum of no numbers is -0.
@@ -20,7 +20,7 @@ pub(crate) fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Interval 
     mean(values.into_iter().map(f64::ln)).map(f64::exp)
 }
 
-/// Value below which a share of the values lies; `None` of no value.
+/// Value below which a share of the values is; `None` without values.
 pub(crate) fn percentile(mut values: Vec<f64>, share: f64) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let at = (share * values.len() as f64).ceil() as usize;

@@ -1,5 +1,5 @@
-//! Machine during a measurement: CPU, the disk or NFS mount below a folder, and its description. In: the watched parts. Out: counters, from `/proc/diskstats` and `/proc/self/mountstats` among others, and their
-//! differences between two readings.
+//! Machine during a measurement: CPU, the disk or NFS mount below a folder, and its description. In: the watched parts. Out: counters
+//! from files such as `/proc/diskstats` and `/proc/self/mountstats`, and their differences between two readings.
 
 use nix::sys::resource::{UsageWho, getrusage};
 use procfs::process::{MountStat, NFSOperationStat, Process};
@@ -22,7 +22,7 @@ pub(crate) struct Environment {
     pub(crate) version: String,
     /// File systems below the scratch folders: type, device and options.
     pub(crate) filesystems: BTreeMap<PathBuf, String>,
-    /// Processes ready to run at the start, mean of a minute.
+    /// Processes ready to run at the start, mean of one minute.
     pub(crate) load_average: String,
 }
 
@@ -118,7 +118,7 @@ impl Look {
         let own_cpu_s = (self.own_cpu_s - earlier.own_cpu_s).max(0.0);
         let passed = self.cpu.zip(earlier.cpu).map(|(now, then)| now.since(then));
         let shares = passed.filter(|passed| passed.all > 0).map(|passed| {
-            // In ticks of the whole machine, of which a control group or an affinity may allow this process a part.
+            // Ticks of the whole machine; a control group or an affinity may allow this process only a part.
             let all = passed.all as f64;
             let foreign = (passed.busy as f64 - own_cpu_s * procfs::ticks_per_second() as f64) / all;
             (foreign.clamp(0.0, 1.0), passed.steal as f64 / all)
@@ -142,7 +142,7 @@ struct Disk {
     minor: u64,
 }
 
-/// Traffic of a disk or a mount since it began, or between two readings.
+/// Traffic of a disk or a mount since its start, or between two readings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Traffic {
@@ -177,7 +177,7 @@ impl Traffic {
 }
 
 impl Disk {
-    /// Returns the disk below a folder; `None` if it lies on no device: in memory, on an overlay, on a network.
+    /// Returns the disk below a folder; `None` for folders without a device: in memory, on an overlay, on a network.
     fn below(folder: &Path) -> Option<Self> {
         let device = std::fs::metadata(folder).ok()?.dev();
         let (major, minor) = (nix::sys::stat::major(device), nix::sys::stat::minor(device));

@@ -1,4 +1,4 @@
-//! `tierlab-storage-bench`: measures reads of a tier. Parses the command line, runs one of its commands, reports its end.
+//! `tierlab-storage-bench`: measures reads of a tier. Parses the command line, runs one of its commands, reports its result.
 
 mod calibrate;
 mod chance;
@@ -65,10 +65,7 @@ fn command(cli: &Cli) -> Result<()> {
         (Some(Command::Calibrate(options)), _) => calibrate::call(options),
         (Some(Command::Doctor(options)), _) => doctor::call(options),
         (None, Some(options)) => single::call(options),
-        (None, None) => Err(plan::bad_usage(
-            "--tier",
-            "is needed without a command; `--help` shows both ways",
-        )),
+        (None, None) => Err(plan::bad_usage("--tier", "is required without a command; see `--help`")),
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 /// Name of the tool in results.
 pub(crate) const FIO: &str = "fio";
-/// Grace time after which a hung tool counts as failed.
+/// Extra time after which a hung tool counts as failed.
 const GRACE: Duration = Duration::from_secs(30);
 
 /// Figures of fio in one repeat.
@@ -29,12 +29,12 @@ pub(crate) struct PeerFigures {
     pub(crate) command: String,
 }
 
-/// fio on this machine, if it is wanted and there.
+/// fio on this machine, if wanted and installed.
 #[derive(Default)]
 pub(crate) struct Fio(pub(crate) Option<PathBuf>);
 
 impl Fio {
-    /// Searches `.runtime/`, in which `scripts/setup` installs it, and the path.
+    /// Searches `.runtime/`, where `scripts/setup` installs fio, and `PATH`.
     pub(crate) fn look() -> Self {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let own = PathBuf::from(".runtime/fio/fio");
@@ -42,8 +42,8 @@ impl Fio {
         Self(all.find(|file| file.is_file()))
     }
 
-    /// Runs the job equivalent to a repeat of a point on its one local file, once `settle` has brought that to its state; `None` without
-    /// such a job.
+    /// Runs the job equivalent to a repeat of a point on its one local file, after `settle` has prepared the file; `None` without such a
+    /// job.
     ///
     /// # Errors
     /// fio fails, hangs, or prints output that cannot be parsed.
@@ -68,22 +68,22 @@ impl Fio {
     }
 }
 
-/// Standard output of a program that ends in time.
+/// Returns the standard output of a program, if it ends in time.
 fn output(program: &Path, arguments: &[String], limit: Duration) -> Result<String> {
-    let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
-    let program = program.canonicalize().context("the tool is gone")?;
+    let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
+    let program = program.canonicalize().context("the tool is missing")?;
     let mut command = Command::new(program);
     let command = command.args(arguments).current_dir(folder.path());
     let ended = command.stdin(Stdio::null()).kill_on_drop(true).output();
     let ended = runtime(1)?.block_on(async { timeout(limit, ended).await });
-    let output = ended.with_context(|| format!("not done after {} s", limit.as_secs()))?;
-    let output = output.context("cannot be started")?;
+    let output = ended.with_context(|| format!("timed out after {} s", limit.as_secs()))?;
+    let output = output.context("cannot start")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{}: {}", output.status, said.trim());
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Arguments of the job equivalent to a repeat; `None` if fio has none.
+/// Arguments of the job equivalent to a repeat; `None` if fio has no such job.
 fn arguments((point, repeat): (&Point, u32), access: &Access, file: &Path) -> Option<Vec<String>> {
     // fio has no whole objects to write, as a tier does. Its open loop counts from the issue instead of the due time.
     // Its jobs of blocking calls each read the file from the beginning.
@@ -124,7 +124,7 @@ fn arguments((point, repeat): (&Point, u32), access: &Access, file: &Path) -> Op
     }
     match (point.ends_with_data(), point.pattern) {
         (false, _) => words.push("--time_based".to_owned()),
-        // Once around: the blocks beside those read first are warm by read-ahead.
+        // Only the first round: read-ahead has warmed the neighbouring blocks.
         (true, Pattern::Strided) => words.push(format!("--io_size={}", access.size / u64::from(access.stride))),
         (true, _) => {}
     }
@@ -168,14 +168,14 @@ fn order_and_kind(point: &Point, access: &Access) -> Option<Vec<String>> {
     Some(std::iter::once(order).chain(writes).collect())
 }
 
-/// Returns its figures. Warnings may precede the JSON.
+/// Parses fio's figures. Warnings may precede the JSON.
 fn figures(output: &str) -> Result<PeerFigures> {
     let json = output.find('{').map_or("", |at| &output[at..]);
-    let report: Value = serde_json::from_str(json).context("no JSON")?;
+    let report: Value = serde_json::from_str(json).context("not JSON")?;
     let job = &report["jobs"][0];
     let both = &job["mixed"];
-    let number = |key: &str| both[key].as_f64().with_context(|| format!("no `{key}`"));
-    // Shares of the time that all threads ran, in per cent and milliseconds.
+    let number = |key: &str| both[key].as_f64().with_context(|| format!("missing `{key}`"));
+    // CPU shares in percent of the threads' total run time, which is in milliseconds.
     let busy_us = |key: &str| Some(job[key].as_f64()? * job["job_runtime"].as_f64()? * 10.0);
     let calls = both["total_ios"].as_f64().filter(|calls| *calls > 0.0);
     let percentile = |name: &str| both["lat_ns"]["percentile"][name].as_f64().map(|ns| ns / 1e3);

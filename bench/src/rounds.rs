@@ -1,5 +1,5 @@
-//! Rounds of a run. In: places to measure. Out: each of them once a round, in an order drawn anew from the seed, until an interrupt;
-//! and the progress on stderr: a bar with the time that is left, or lines without a terminal.
+//! Rounds of a run. In: targets to measure. Out: each target once a round, in a new random order from the seed, until an interrupt;
+//! and progress on stderr: a bar with the remaining time, or lines without a terminal.
 
 use crate::chance::Random;
 use crate::stop::Stop;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tierlab_instrument::progress::{bar, pace, remaining};
 use tierlab_instrument::units::wait;
 
-/// Every place once a round, each round in an order of its own, with the number of the round.
+/// Returns every target once a round, in a random order per round, with the number of the round.
 pub(crate) fn order<P>(seed: u64, rounds: u32, places: &[P]) -> Vec<(u32, &P)> {
     let mut all = Vec::new();
     for round in 0..rounds {
@@ -33,7 +33,7 @@ pub(crate) struct Rounds<'a> {
 }
 
 impl<'a> Rounds<'a> {
-    /// `count` rounds with so many `steps` in all, preparations included. A step is expected to take so long before one has ended.
+    /// Creates `count` rounds with `steps` steps in all, including preparations. `expected` is the time of a step until one has ended.
     pub(crate) fn new(count: u32, stop: &'a Stop, steps: usize, expected: Duration) -> Self {
         let todo = u32::try_from(steps).unwrap_or(u32::MAX);
         let bar = bar(todo);
@@ -51,10 +51,10 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// Prepares each place before anything is measured: writing beside a measurement would disturb it.
+    /// Prepares each target before any measurement, because writes would disturb it.
     ///
     /// # Errors
-    /// Errors of `prepare`, with the place.
+    /// Errors of `prepare`, with the target.
     pub(crate) fn prepare<P: Display>(
         &mut self,
         places: &[P],
@@ -64,10 +64,10 @@ impl<'a> Rounds<'a> {
         each.try_for_each(|place| self.step(&format!("preparing {place}"), place, || prepare(place)))
     }
 
-    /// Measures places in their [`order`].
+    /// Measures targets in their [`order`].
     ///
     /// # Errors
-    /// Errors of `measure`, with the place.
+    /// Errors of `measure`, with the target.
     pub(crate) fn measure<P: Display>(
         &mut self,
         order: &[(u32, &P)],
@@ -79,7 +79,7 @@ impl<'a> Rounds<'a> {
         })
     }
 
-    /// Takes a step, unless it is interrupted.
+    /// Runs a step, unless interrupted.
     fn step(&mut self, what: &str, place: &impl Display, act: impl FnOnce() -> Result<()>) -> Result<()> {
         if self.stop.is_asked() {
             return Ok(());
@@ -89,7 +89,7 @@ impl<'a> Rounds<'a> {
         }
         act().with_context(|| place.to_string())?;
         self.done += 1;
-        // Without a terminal a line now and then.
+        // Without a terminal, an occasional line.
         match &self.bar {
             Some(bar) => bar.inc(1),
             None if self.done.is_multiple_of((self.todo / 10).max(1)) => {

@@ -30,7 +30,7 @@ use tokio::runtime::Runtime;
 /// Content seed of objects written here.
 const CONTENT_SEED: u64 = 7;
 
-/// Measures and prints.
+/// Measures one point and prints its report.
 ///
 /// # Errors
 /// Invalid flags or tier configuration, a failed read, an interrupt, or a run that is invalid.
@@ -57,7 +57,7 @@ fn run(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
     };
     if options.into == Into::Device && tier.device().is_none() {
         let what = format!(
-            "tier `{}` does not read into device memory: take one of kind `gds`, without a cache",
+            "tier `{}` does not read into device memory: use a tier of kind `gds`, without a cache",
             config.kind()
         );
         return Err(bad_usage("--into", &what));
@@ -70,7 +70,7 @@ fn run(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
         Ok(_) if !stop.is_asked() && !options.idle.is_zero() => Some(idle_cpu_share(options.idle)?),
         _ => None,
     };
-    // Data is removed from the tier after a failed measurement too.
+    // Data is also removed from the tier after a failed measurement.
     if data.seed.is_some() {
         runtime.block_on(remove(&tier, data.objects.iter().cloned()))?;
     }
@@ -78,7 +78,7 @@ fn run(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
     let mut report = SingleReport::new(&tier.info(), &data, options, &measured);
     report.interrupted = stop.is_asked();
     report.tier_reads = tier_reads;
-    // Only if cache and workload have blocks of one size, so that ranks mean the same to both.
+    // Known only if cache and workload use the same block size, and so the same ranks.
     let kept = cache.filter(|cache| cache.block_bytes == options.block_bytes);
     if let (Some(cache), Some(zipf)) = (kept, options.zipf(data.file_bytes)?) {
         report.best_hit_ratio = Some(zipf.best_hit_ratio(cache.most_blocks()));
@@ -91,7 +91,7 @@ fn run(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
         print!("{}", report.text()?);
     }
     if report.interrupted {
-        anyhow::bail!("interrupted: the figures are of {:.1} s", measured.window.as_secs_f64());
+        anyhow::bail!("interrupted: the figures cover {:.1} s", measured.window.as_secs_f64());
     }
     match report.invalid {
         Some(why) => anyhow::bail!("the run is invalid: {why}"),
@@ -99,12 +99,12 @@ fn run(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
     }
 }
 
-/// The object to read: one of the tier, or one written for the measurement.
+/// Returns the object to read: an existing one, or one written for the measurement.
 async fn prepare(tier: &Arc<dyn Tier>, options: &SingleOptions) -> Result<Data> {
     let Some(path) = &options.object else {
         let path = ObjectPath::new(&format!("storage-bench/{}.bin", name_of_run()))?;
         let data = Data::write_one(tier, &path, options.size, CONTENT_SEED).await?;
-        // A file of this machine was written through the page cache.
+        // A local file was written through the page cache.
         let file = Path::new(&tier.info().location).join(path.as_str());
         if file.is_file() {
             drop_cache(&[file])?;
@@ -112,8 +112,8 @@ async fn prepare(tier: &Arc<dyn Tier>, options: &SingleOptions) -> Result<Data> 
         return Ok(data);
     };
     let object = tier.stat(&ObjectPath::new(path)?).await;
-    let object = object.context("cannot measure this object")?;
-    ensure!(object.size > 0, "{path} is empty: there is nothing to measure");
+    let object = object.context("cannot inspect this object")?;
+    ensure!(object.size > 0, "{path} is empty: choose another object");
     let size = object.size;
     Ok(Data::of(vec![object], size, None))
 }
@@ -155,14 +155,14 @@ fn measure(
         data: data.clone(),
         into: options.into,
         ranges: options.ranges_per_call,
-        // Beside those of the course, from which the first range of each call is drawn.
+        // A separate stream: the first range of each call is drawn from the course's.
         random: course.random(options.depth + number),
     };
     let callers = (0..options.depth).map(caller);
     let driven = tasks(runtime, &course, callers, &Watched::default())?;
     ensure!(
         driven.tally.sums.calls > 0,
-        "no call finished in {:.1} s: measure for longer",
+        "no call finished in {:.1} s: raise --seconds",
         driven.window.as_secs_f64()
     );
     Ok(driven)
@@ -203,7 +203,7 @@ impl Caller for ObjectCaller {
 }
 
 impl ObjectCaller {
-    /// Checks bytes on the device, during the warm-up only: looking at them is a copy.
+    /// Checks bytes on the device, only during the warm-up, because a check copies them.
     fn check_device(&self, ranges: &[Range<u64>], landed: &Landed, begun: Instant) -> Result<()> {
         if begun >= self.course.measure_from {
             return Ok(());
@@ -217,13 +217,13 @@ impl ObjectCaller {
     }
 }
 
-/// Waits, and returns the CPU time of the whole process meanwhile, as a share of one core.
+/// Waits, and returns the CPU time of the whole process during the wait, as a share of one core.
 fn idle_cpu_share(span: Duration) -> Result<f64> {
     std::thread::sleep(SETTLING);
     let (before, begun) = (cpu_ns()?, Instant::now());
     std::thread::sleep(span);
     let elapsed = begun.elapsed();
-    // Threads that ended meanwhile were idle threads of the runtime.
+    // Threads that ended during the wait were idle threads of the runtime.
     let used = |(thread, ns): (&i32, &u64)| ns - before.get(thread).unwrap_or(&0);
     let used: u64 = cpu_ns()?.iter().map(used).sum();
     Ok(used as f64 / elapsed.as_nanos() as f64)
@@ -232,7 +232,7 @@ fn idle_cpu_share(span: Duration) -> Result<f64> {
 /// Returns the CPU time of each thread so far, in nanoseconds.
 fn cpu_ns() -> Result<HashMap<i32, u64>> {
     let tasks = Process::myself().and_then(|own| own.tasks())?;
-    // A thread may end meanwhile.
+    // A thread may end at any time.
     let used = |task: Task| Some((task.tid, task.schedstat().ok()?.sum_exec_runtime));
     Ok(tasks.flatten().filter_map(used).collect())
 }
@@ -339,13 +339,13 @@ impl SingleOptions {
         Ok(())
     }
 
-    /// Zipf's law over the blocks of an object, for that pattern.
+    /// Zipf's law over the blocks of an object, for the `zipf` pattern.
     fn zipf(&self, object_bytes: u64) -> Result<Option<Zipf>, StorageError> {
         let law = || Zipf::new((object_bytes / self.block_bytes).max(1), self.exponent);
         (self.pattern == Pattern::Zipf).then(law).transpose()
     }
 
-    /// Returns the cache in front of a tier whose configuration has `own`.
+    /// Returns the cache in front of a tier; `own` is the configured one.
     fn cache_config(&self, own: Option<CacheConfig>) -> Option<CacheConfig> {
         let own = own.unwrap_or(CacheConfig::off());
         let config = CacheConfig {
@@ -380,7 +380,7 @@ pub(crate) struct SingleReport<'a> {
     mean_us: f64,
     max_us: f64,
     via: String,
-    /// Reason for which the requested way of reading was not measured.
+    /// Reason why the requested way of reading was not measured.
     pub(crate) invalid: Option<String>,
     requests_per_call: f64,
     retries: u64,
@@ -442,7 +442,7 @@ impl<'a> SingleReport<'a> {
         }
     }
 
-    /// A line for each value that is known, by the names of the JSON.
+    /// Returns a line for each known value, with the names of the JSON.
     ///
     /// # Errors
     /// The report cannot be serialised.

@@ -1,5 +1,5 @@
 //! A tier of a run, opened on a runtime of its own, with its data. In: a tier's configuration. Out: repeats of points, or the open tier
-//! for others to measure. Everything that is written lies in one folder, and is removed at the end.
+//! for other measurements. Everything written is in one folder, and is removed at the end.
 
 use crate::content::{Data, name_of_run, patiently, remove};
 use crate::drive::{Course, Driven, tasks, threads};
@@ -15,7 +15,7 @@ use std::time::Instant;
 use tierlab_storage::{ErrorKind, ObjectPath, Tier, TierConfig, TierInfo};
 use tokio::runtime::Runtime;
 
-/// Waits for the begin of a repeat.
+/// Waits for the start of a repeat.
 pub(crate) type Begin<'a> = &'a mut dyn FnMut() -> Result<Instant>;
 
 /// Tiers of a run by name.
@@ -27,7 +27,7 @@ pub(crate) struct Opened {
     pub(crate) runtime: Runtime,
 }
 
-/// Key of an opened tier: threads, and direct reads if it has a choice.
+/// Key of an opened tier: threads, and direct reads if configurable.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Manner {
     threads: u16,
@@ -38,11 +38,11 @@ struct Manner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Set {
     files: u32,
-    /// `Read` for data that is only read, `Write` for blocks written in place: a tier takes such data for another version of the object,
-    /// and refuses to read it. Otherwise the operation for which the objects are there.
+    /// `Read` for data that is only read; `Write` for blocks written in place, which a tier refuses to read because it sees another
+    /// version of the object. Otherwise the operation that uses the objects.
     operation: Operation,
-    /// Bytes of the blocks that were written in place, as a read of another size finds other bytes than it checks for; those of an object
-    /// of other operations; 0 for data that is only read.
+    /// Size of blocks written in place, since a read of another size would find unexpected bytes; size of an object for other operations;
+    /// 0 for data that is only read.
     block: u64,
 }
 
@@ -66,7 +66,7 @@ impl Set {
         }
     }
 
-    /// Bytes of all files, where those that are read in parts have `size`.
+    /// Bytes of all files: `size` if they are read in parts.
     fn bytes(self, size: u64) -> u64 {
         match self.operation.takes_objects() {
             true => u64::from(self.files) * self.block,
@@ -82,12 +82,12 @@ pub(crate) struct Station {
     root: Option<tempfile::TempDir>,
     /// Folder of its objects.
     pub(crate) folder: String,
-    /// Manner in which it is always open.
+    /// Key of the tier that always stays open.
     base: Manner,
     opened: BTreeMap<Manner, Opened>,
     data: BTreeMap<Set, Data>,
     watched: Watched,
-    /// Notes of the tier about itself.
+    /// Notes of the tier.
     pub(crate) notes: Vec<String>,
 }
 
@@ -120,13 +120,13 @@ impl Station {
         self.root.as_ref().map(tempfile::TempDir::path)
     }
 
-    /// Bytes that the points of this tier write to its local folder, copies for other tools among them; 0 for other tiers.
+    /// Bytes that the points write to this tier's local folder, including copies for other tools; 0 for other tiers.
     pub(crate) fn local_bytes<'a>(&self, points: impl Iterator<Item = &'a Point> + Clone, size: u64) -> u64 {
         if self.root.is_none() {
             return 0;
         }
         let sets: BTreeSet<Set> = points.clone().map(Set::of).collect();
-        // A checkpoint lies beside the one before until it is whole.
+        // A checkpoint is stored in addition to the previous one until it is complete.
         let copies = sets.iter().map(|set| match set.operation {
             Operation::Write | Operation::Checkpoint => 2 * set.bytes(size),
             _ => set.bytes(size),
@@ -137,12 +137,12 @@ impl Station {
         copies.sum::<u64>() + written.max().unwrap_or(0)
     }
 
-    /// The tier as it was opened first.
+    /// The tier opened first.
     pub(crate) fn opened(&self) -> &Opened {
         &self.opened[&self.base]
     }
 
-    /// Returns the local file for other tools at a point with one file. Where they write it is not the point's own, whose bytes are
+    /// Returns the local file for other tools at a point with one file. Tools that write get a copy, because the point's own bytes are
     /// checked.
     pub(crate) fn peer_file(&self, point: &Point) -> Option<PathBuf> {
         match self.files(point).as_slice() {
@@ -160,7 +160,7 @@ impl Station {
         objects.map(|object| root.join(object.path.as_str())).collect()
     }
 
-    /// Writes the data that a point reads, if it is missing, and that which it removes.
+    /// Writes the data that a point reads, if missing, and the data that it removes.
     pub(crate) fn prepare(&mut self, point: &Point, access: &Access) -> Result<()> {
         let set = Set::of(point);
         if self.data.contains_key(&set) && point.operation != Operation::Delete {
@@ -192,12 +192,12 @@ impl Station {
     /// Measures one repeat, with the page cache as the point requires it. Its data must have been prepared.
     ///
     /// # Errors
-    /// A call fails, or bytes arrived by another way than the tier was configured for.
+    /// A call fails, or bytes arrived by a way other than the configured one.
     pub(crate) fn measure(&mut self, point: &Point, access: &Access, repeat: u32, stop: &Stop) -> Result<Driven> {
         self.measure_from(point, access, repeat, stop, None)
     }
 
-    /// Measures one repeat from a begin that is asked for once all is prepared; without one, at once.
+    /// Measures one repeat. After preparation, `begin` gives the start; without it, the repeat starts at once.
     ///
     /// # Errors
     /// See [`Self::measure`], and the errors of `begin`.
@@ -223,7 +223,11 @@ impl Station {
         stop: &Stop,
         begin: Option<Begin<'_>>,
     ) -> Result<Driven> {
-        let data = self.data.get(&Set::of(point)).context("the data is not there")?.clone();
+        let data = self
+            .data
+            .get(&Set::of(point))
+            .context("the data was not prepared")?
+            .clone();
         let course = |data: &Data| -> Result<Course> {
             let course = Course::new(point, access, data.file_bytes, repeat, stop)?;
             match begin {
@@ -251,17 +255,17 @@ impl Station {
         let watched = self.watched.clone();
         let opened = self.open(manner)?;
         let caller = |number| ThroughTier::new(opened.tier.clone(), data.clone(), point, number);
-        // Before the clock: they make their content.
+        // Created before the clock starts, because callers generate their content.
         let callers = (0..point.depth).map(caller).collect::<Result<Vec<_>>>()?;
         let course = Arc::new(course(&data)?);
         tasks(&opened.runtime, &course, callers, &watched)
     }
 
-    /// Checks that the bytes arrived as the tier was configured.
+    /// Checks that the bytes arrived by the configured way.
     fn check_way(&self, driven: &Driven) -> Result<()> {
         let mut opened = self.opened.values();
         match opened.find_map(|opened| opened.tier.shortfall(driven.tally.via)) {
-            Some(why) if driven.tally.sums.calls > 0 => bail!("the way that was asked for was not taken: {why}"),
+            Some(why) if driven.tally.sums.calls > 0 => bail!("the requested way was not used: {why}"),
             _ => Ok(()),
         }
     }
@@ -283,12 +287,12 @@ impl Station {
                 Ok(written) => written,
                 // Nothing was written.
                 Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
-                // A bucket that may not be listed: the objects that points read are known.
+                // Without permission to list a bucket: the objects that points read are known.
                 Err(_) if !self.data.is_empty() => {
                     let data = self.data.values();
                     data.flat_map(|data| data.objects.iter().cloned()).collect()
                 }
-                Err(error) => return Err(error).context("cannot list what was written, to remove it"),
+                Err(error) => return Err(error).context("cannot list the written objects to remove them"),
             };
             remove(tier, written).await
         })
@@ -298,7 +302,7 @@ impl Station {
 /// Brings the page cache to the state that a point requires of its files.
 fn settle(point: &Point, files: &[PathBuf]) -> Result<()> {
     match point.cache {
-        // Bypassed too: the first direct reads would have to write or drop cached pages.
+        // Also if bypassed: the first direct reads would have to write or drop cached pages.
         CacheState::Cold | CacheState::Bypassed => drop_cache(files),
         CacheState::Warm => warm(files),
         CacheState::AsIs => Ok(()),
@@ -306,7 +310,7 @@ fn settle(point: &Point, files: &[PathBuf]) -> Result<()> {
 }
 
 impl Opened {
-    /// Opens a tier. A tier with its objects in this process is shared by all runtimes.
+    /// Opens a tier. All runtimes share a tier that holds its objects in this process.
     fn new(config: &TierConfig, manner: Manner, before: Option<&Self>) -> Result<Self> {
         let mut config = config.clone();
         if let (TierConfig::Nvme(nvme), Some(direct)) = (&mut config, manner.direct) {
@@ -323,7 +327,7 @@ impl Opened {
     }
 }
 
-/// A runtime on `threads` threads; 0 is one per core.
+/// Creates a runtime with `threads` threads; 0 is one per core.
 ///
 /// # Errors
 /// The threads cannot be started.
@@ -337,7 +341,7 @@ pub(crate) fn runtime(threads: u16) -> Result<Runtime> {
     built.context("cannot start the runtime")
 }
 
-/// Makes a folder of the run the root of a tier of local files. `None` for other tiers.
+/// Sets a folder of the run as root of a tier of local files. `None` for other tiers.
 fn local_root(name: &str, config: &mut TierConfig, scratch: Option<&Path>) -> Result<Option<tempfile::TempDir>> {
     match config {
         TierConfig::Nvme(nvme) if nvme.roots.is_empty() => {
@@ -349,12 +353,12 @@ fn local_root(name: &str, config: &mut TierConfig, scratch: Option<&Path>) -> Re
     }
 }
 
-/// Notes of a tier about itself, and whether its origin only stands in on this machine.
+/// Notes of a tier, with a note if its origin is embedded on this machine.
 fn notes_of(info: &TierInfo) -> Vec<String> {
     let here = ["127.0.0.1", "localhost", "[::1]"];
     let is_address = !info.location.starts_with('/');
     let is_here = is_address && here.iter().any(|here| info.location.contains(here));
-    let embedded = "embedded origin: it runs on this machine, and no network lies between";
+    let embedded = "embedded origin: it runs on this machine, without a network";
     std::iter::once(format!("{} {}", info.kind, info.location))
         .chain(info.wrappers.iter().map(|wrapper| format!("behind {wrapper}")))
         .chain(info.notes.clone())
@@ -362,15 +366,15 @@ fn notes_of(info: &TierInfo) -> Vec<String> {
         .collect()
 }
 
-/// A folder of the run, removed when dropped.
+/// Creates a folder of the run, removed when dropped.
 ///
 /// # Errors
-/// The folder cannot be made.
+/// The folder cannot be created.
 pub(crate) fn folder_in(scratch: Option<&Path>, name: &str) -> Result<tempfile::TempDir> {
     let parent = scratch.map_or_else(std::env::temp_dir, Path::to_owned);
     let why = || {
         format!(
-            "cannot make a folder in {}: it must exist and be writable; choose another with --scratch",
+            "cannot create a folder in {}: it must exist and be writable; choose another with --scratch",
             parent.display()
         )
     };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Interval at which tasks look for the signal.
+/// Interval at which tasks check for the signal.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Flag set by a request to stop.
@@ -19,20 +19,20 @@ impl Stop {
         let flag = stop.0.clone();
         ctrlc::set_handler(move || {
             if flag.swap(true, Ordering::Relaxed) {
-                eprintln!("interrupted twice: what was written to measure stays behind");
+                eprintln!("interrupted twice: the measurement's data is not removed");
                 std::process::exit(1);
             }
         })
-        .context("cannot take Ctrl-C")?;
+        .context("cannot handle Ctrl-C")?;
         Ok(stop)
     }
 
-    /// Asks for the end, as a signal does.
+    /// Requests a stop, like a signal.
     pub(crate) fn ask(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Returns once the end is asked for.
+    /// Returns once a stop is requested.
     pub(crate) async fn asked(&self) {
         while !self.is_asked() {
             tokio::time::sleep(LOOK_AGAIN).await;

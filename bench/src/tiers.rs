@@ -1,4 +1,4 @@
-//! The tiers of a run: opened, measured and cleared again. In: a plan's tiers. Out: what was measured, and facts about the run.
+//! The tiers of a run: opened, measured and cleared again. In: a plan's tiers. Out: measurements, and facts about the run.
 
 use crate::machine::Environment;
 use crate::plan::Common;
@@ -9,11 +9,11 @@ use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Opens the plan's tiers on `threads` threads each (0: one per core), measures on them, and removes everything written, also after an
-/// error.
+/// Opens the plan's tiers on `threads` threads each (0: one per core), measures on them, and removes everything written, also after
+/// an error.
 ///
 /// # Errors
-/// A tier does not open, `measure` fails, or something cannot be removed.
+/// A tier does not open, `measure` fails, or data cannot be removed.
 pub(crate) fn on_tiers<T>(
     common: &Common,
     stop: &Stop,
@@ -36,11 +36,10 @@ pub(crate) fn on_tiers<T>(
     Ok((measured, ran))
 }
 
-/// Folder of results: `out`, else one named after the run and the time. Creates it, so that a folder that cannot be made is an error
-/// before anything is measured.
+/// Creates the results folder: `out`, else one named after the run and the time. An error here is reported before any measurement.
 ///
 /// # Errors
-/// The folder cannot be made.
+/// The folder cannot be created.
 pub(crate) fn results_folder(out: Option<&Path>, name: &str) -> Result<PathBuf> {
     let folder = out.map_or_else(
         || {

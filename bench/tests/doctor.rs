@@ -74,7 +74,7 @@ fn without_a_tier_it_is_text_and_mistakes_are_named() {
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(
-        text.contains("io_uring: ") && text.contains("would slow a run"),
+        text.contains("io_uring: ") && text.contains("of slow runs found"),
         "{text}"
     );
     let output = doctor(&["--tier", "/no/such/tier.toml"]);

@@ -285,7 +285,7 @@ fn a_run_is_resumed_with_its_tiers_on_its_disk_alone() {
     let refused = |output: Output| {
         let said = told(&output);
         assert!(
-            !output.status.success() && said.contains("another plan, other tiers"),
+            !output.status.success() && said.contains("plan, tiers or scratch disk differ"),
             "{said}"
         );
     };

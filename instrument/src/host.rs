@@ -1,5 +1,5 @@
-//! The machine that measures: CPU, memory, kernel, and the file systems below folders. In: `/proc`. Out: facts, `unknown` where one cannot
-//! be found out.
+//! The machine that measures: CPU, memory, kernel, and the file systems below folders. In: `/proc`. Out: facts, `unknown` if not
+//! available.
 
 use serde::Serialize;
 use std::fs;
@@ -37,7 +37,7 @@ impl Host {
     }
 }
 
-/// All that are online: a control group or an affinity may allow this process fewer.
+/// All online cores: a control group or an affinity may allow this process fewer.
 fn cores(cpuinfo: &str) -> u32 {
     cpuinfo.lines().filter(|line| line.starts_with("processor")).count() as u32
 }
@@ -50,7 +50,7 @@ fn cpu_model(cpuinfo: &str) -> Option<String> {
     Some(model.trim().to_owned())
 }
 
-/// Total memory in bytes, of the text of `/proc/meminfo`.
+/// Total memory in bytes, from the text of `/proc/meminfo`.
 #[must_use]
 pub fn memory_bytes(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

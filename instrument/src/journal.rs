@@ -1,8 +1,8 @@
-//! A journal of lines of JSON: the finished entries of a run that has not ended.
+//! Journal of JSON lines: the finished entries of an unfinished run.
 //!
-//! In: entries as they are finished. Out: the same entries after a kill. Each line is written whole and synced. A last line without
-//! its line end was cut by a kill and is dropped, so that a kill loses the entry being written and nothing else. A damaged line
-//! before the last is an error, and the file stays as it is. Knows nothing of what an entry holds.
+//! In: finished entries. Out: the same entries after a kill. Each line is written whole and synced. A last line without its line end
+//! was cut by a kill and is dropped, so that a kill loses only the entry being written. A damaged line before the last is an
+//! error, and the file is not changed. Independent of an entry's content.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// File name of a journal in the folder of its run.
 pub const FILE: &str = "journal.jsonl";
 
-/// A journal that cannot be read or written, or a damaged line before its last.
+/// The journal cannot be read or written, or a line before the last is damaged.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {what}", path.display())]
 pub struct JournalError {
@@ -76,7 +76,7 @@ impl Journal {
     }
 }
 
-/// Entries in the journal of a folder; none without a journal.
+/// Returns the entries in the journal of a folder; empty without a journal.
 ///
 /// # Errors
 /// Same as [`Journal::open`].
@@ -84,7 +84,7 @@ pub fn read<T: DeserializeOwned>(folder: &Path) -> Result<Vec<T>, JournalError> 
     read_whole(&folder.join(FILE)).map(|(entries, _)| entries)
 }
 
-/// Entries, and the number of bytes that their lines take.
+/// Entries, and the number of bytes of their lines.
 fn read_whole<T: DeserializeOwned>(path: &Path) -> Result<(Vec<T>, u64), JournalError> {
     let text = match std::fs::read(path) {
         Ok(text) => text,

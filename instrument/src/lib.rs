@@ -1,12 +1,12 @@
-//! Parts of an instrument that the load generator and the storage bench share.
+//! Parts shared by the load generator and the storage bench.
 //!
 //! - [`host`]: the machine that measures
-//! - [`journal`]: the finished entries of a run, which outlive a kill
-//! - [`machine`]: the machine beside a measurement
-//! - [`page_cache`]: files dropped from it
+//! - [`journal`]: finished entries of a run, which survive a kill
+//! - [`machine`]: the machine during a measurement
+//! - [`page_cache`]: drops files from the page cache
 //! - [`prices`]: the prices of a run, from a price file
 //! - [`progress`]: a bar, and the remaining time of a run
-//! - [`units`]: numbers as people write and read them
+//! - [`units`]: formatting and parsing of numbers
 
 pub mod host;
 pub mod journal;

@@ -1,15 +1,15 @@
-//! Files dropped from the page cache. In: a file or a folder on this machine. Out: nothing. A remote origin keeps its own cache.
+//! Drops files from the page cache. In: a file or a folder on this machine. Out: nothing. A remote origin's cache is not affected.
 
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-/// Drops a file and returns its length. Writes it out first, because only clean pages are dropped by `POSIX_FADV_DONTNEED`. Pages that
-/// another process has mapped stay.
+/// Drops a file and returns its length. Writes it out first, because `POSIX_FADV_DONTNEED` only drops clean pages. Pages mapped by
+/// another process stay.
 ///
 /// # Errors
-/// The file cannot be opened or written out, or the file system takes no such advice.
+/// The file cannot be opened or written out, or the file system does not support dropping.
 pub fn drop_file(path: &Path) -> io::Result<u64> {
     let file = File::open(path)?;
     file.sync_data()?;

@@ -1,14 +1,14 @@
-//! Progress of a run on stderr: a bar on a terminal, and how long the run still takes.
+//! Progress of a run on stderr: a bar on a terminal, and the remaining time.
 //!
-//! In: counts of steps, and times. Out: a bar, and durations. Knows nothing of what a step is.
+//! In: counts of steps, and times. Out: a bar, and durations. Independent of steps.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::Duration;
 
-/// More than the live view draws: the last figures before a pause are not left out.
+/// Redraws per second: more than the live view's, so that the last figures before a pause are shown.
 const MOST_DRAWS_HZ: u8 = 8;
 
-/// A bar over so many steps; `None` without a terminal, or with one that can do nothing.
+/// Creates a bar over `steps` steps; `None` without a capable terminal.
 #[must_use]
 pub fn bar(steps: u32) -> Option<ProgressBar> {
     let target = ProgressDrawTarget::stderr_with_hz(MOST_DRAWS_HZ);
@@ -22,14 +22,14 @@ pub fn bar(steps: u32) -> Option<ProgressBar> {
     Some(bar)
 }
 
-/// Length of a step, as those so far took or, before there is one, as expected; and how many are left.
+/// Returns the mean length of finished steps, or before the first one the expected length; and the number of steps left.
 #[must_use]
 pub fn pace(done: u32, steps: u32, elapsed: Duration, expected_step: Duration) -> (Duration, u32) {
     let step = elapsed.checked_div(done).unwrap_or(expected_step);
     (step, steps.saturating_sub(done))
 }
 
-/// Time that `left` steps will take, `in_step` after the first of them began.
+/// Returns the time that `left` steps will take, `in_step` after the start of the first one.
 #[must_use]
 pub fn remaining(step: Duration, left: u32, in_step: Duration) -> Duration {
     let first = if left > 0 {

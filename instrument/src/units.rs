@@ -1,6 +1,6 @@
-//! Numbers as people write and read them: three significant digits and the unit that suits them.
+//! Numbers for people: three significant digits and a suitable unit.
 //!
-//! In: microseconds, rates, bytes, dollars, shares. Out: text, and numbers from text. Knows nothing of their origin.
+//! In: microseconds, rates, bytes, dollars, shares. Out: text, and numbers from text. Independent of their origin.
 
 use std::time::Duration;
 use tierlab_analysis::record::Interval;
@@ -17,7 +17,7 @@ fn unit(us: f64) -> (f64, &'static str) {
     largest.find(|(size, _)| us.abs() >= 0.9995 * size).unwrap_or(UNITS[0])
 }
 
-/// A number with three significant digits and no exponent.
+/// Formats a number with three significant digits and no exponent.
 #[must_use]
 pub fn digits3(value: f64) -> String {
     if value == 0.0 {
@@ -26,7 +26,7 @@ pub fn digits3(value: f64) -> String {
     if !value.is_finite() {
         return NONE.to_owned();
     }
-    // The exponent of the number as rounded, so that 9.996 becomes 10.0 and not 10.00.
+    // Exponent of the rounded number, so that 9.996 becomes 10.0 and not 10.00.
     let rounded = format!("{value:.2e}");
     let (_, exponent) = rounded.split_once('e').unwrap_or_default();
     let exponent: i32 = exponent.parse().unwrap_or(0);
@@ -101,7 +101,7 @@ pub fn spread(interval: &Interval) -> String {
     format!("{} ±{}", digits3(interval.value), percent(half))
 }
 
-/// A share as percent: `92 %`, and with a digit more below ten and above 99: `0.3 %`, `99.7 %`. A share below 1 is not
+/// Formats a share as percent: `92 %`, with another digit below 10 and above 99: `0.3 %`, `99.7 %`. A share below 1 is not
 /// rounded to 100 %.
 #[must_use]
 pub fn percent(share: f64) -> String {
@@ -111,7 +111,7 @@ pub fn percent(share: f64) -> String {
     format!("{} %", percent_digits(share))
 }
 
-/// Percent that are missing from 100 below which a sum of floating-point numbers is a whole.
+/// Maximum percent missing from 100 at which a sum of floating-point numbers counts as 100.
 const MISSED_PERCENT: f64 = 1e-6;
 
 /// A share as percent, without the unit.
@@ -125,7 +125,7 @@ pub fn percent_digits(share: f64) -> String {
     } else if percent > 0.0 && percent < 0.05 {
         "<0.1".to_owned()
     } else if percent > -0.05 && percent < 0.05 {
-        // Else what sums to -0.0, or to a hair below nothing, has a sign.
+        // Otherwise a sum of -0.0, or slightly below 0, would have a sign.
         "0".to_owned()
     } else if percent >= 9.95 {
         format!("{percent:.0}")
@@ -134,7 +134,7 @@ pub fn percent_digits(share: f64) -> String {
     }
 }
 
-/// Bytes: `4 KiB` for a whole number of a unit, `1.50 GiB` else.
+/// Formats bytes: `4 KiB` for a whole number of a unit, else `1.50 GiB`.
 #[must_use]
 pub fn bytes(bytes: u64) -> String {
     let mut value = bytes as f64;
@@ -155,7 +155,7 @@ pub fn bytes(bytes: u64) -> String {
 /// Bytes from text: `4096`, `4KiB`, `1.5GiB`, `10MB`.
 ///
 /// # Errors
-/// A unit that is none of bytes, or a number of bytes that is not whole.
+/// The unit is unknown, or the number of bytes is not whole.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let unit_at = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -170,24 +170,22 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         "MB" => 1e6,
         "GB" => 1e9,
         _ => {
-            return Err(format!(
-                "`{unit}` is no unit of bytes: use B, KiB, MiB, GiB, kB, MB or GB"
-            ));
+            return Err(format!("unknown unit `{unit}`: use B, KiB, MiB, GiB, kB, MB or GB"));
         }
     };
     let number: f64 = number
         .parse()
-        .map_err(|_| format!("`{number}` is no number of bytes"))?;
+        .map_err(|_| format!("invalid number of bytes: `{number}`"))?;
     let bytes = number * factor;
-    // Whole bytes, and exact as a float.
+    // Whole, and exact as a float.
     if bytes.fract() == 0.0 && bytes <= 2f64.powi(53) {
         Ok(bytes as u64)
     } else {
-        Err("no whole number of bytes".into())
+        Err("not a whole number of bytes".into())
     }
 }
 
-/// A length of time that is planned by: `45 s`, `12 min`, `1.5 h`.
+/// Formats a planned duration: `45 s`, `12 min`, `1.5 h`.
 #[must_use]
 pub fn duration(seconds: f64) -> String {
     match seconds + 0.0 {
@@ -198,7 +196,7 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// A length of time to wait for: `3m20s`.
+/// Formats a waiting time: `3m20s`.
 #[must_use]
 pub fn wait(time: Duration) -> String {
     let seconds = time.as_secs_f64().ceil() as u64;

@@ -1,5 +1,5 @@
-//! The rounds. In: a tier, sizes and depths. Out: latencies of each, of all rounds together and of each round. In every round each size is
-//! read at each depth once, in an order drawn anew, so that changes over time affect all alike.
+//! Measurement rounds. In: a tier, sizes and depths. Out: latencies of each size and depth, per round and over all rounds. Each round
+//! reads each size at each depth once, in a new random order, so that changes over time affect all alike.
 
 use super::options::CalibrateOptions;
 use crate::drive::{Driven, Tally};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tierlab_analysis::record::Limits;
 use tierlab_instrument::units::bytes;
 
-/// Time of a step beside its window.
+/// Time of a step outside its window.
 const BESIDE: Duration = Duration::from_millis(100);
 /// Time between checks for an interrupt in a pause.
 const WAKE: Duration = Duration::from_millis(100);
@@ -22,9 +22,9 @@ const WAKE: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub(super) struct Calibrated {
     pub(super) cells: Vec<Cell>,
-    /// Sentence on disturbed steps; empty without any.
+    /// Sentence about disturbed steps; empty if there are none.
     pub(super) disturbed: String,
-    /// Start of each round in seconds, from the first.
+    /// Start of each round, in seconds after the first.
     pub(super) rounds_at_s: Vec<f64>,
 }
 
@@ -53,7 +53,7 @@ impl Cell {
         self.tally.sums.calls
     }
 
-    /// Adds the steps of its rounds. Leaves the disturbed out if half of them are not, and returns their number.
+    /// Adds the steps of its rounds, without the disturbed ones if at least half are quiet. Returns the number left out.
     fn add_all(&mut self, steps: &[Step]) -> usize {
         let quiet = steps.iter().filter(|step| step.disturbed.is_none()).count();
         let keeps_all = 2 * quiet < steps.len();
@@ -90,7 +90,7 @@ impl Calibrated {
                 bail!("{}: {failed} of {} failed: {words}", what(), failed + cell.calls());
             }
             if cell.calls() == 0 {
-                bail!("{}: none ended in {:.1} s; give more --seconds", what(), cell.window_s);
+                bail!("{}: none ended in {:.1} s; raise --seconds", what(), cell.window_s);
             }
         }
         Ok(())
@@ -147,7 +147,7 @@ pub(super) fn rounds(
     Ok(measured)
 }
 
-/// Sentence on disturbed steps, of which so many are left out.
+/// Sentence about disturbed steps, `left_out` of which are excluded.
 fn disturbed<'a>(steps: impl Iterator<Item = &'a Step> + Clone, left_out: usize) -> String {
     let all = steps.clone().count();
     let mut disturbed = steps.filter_map(|step| step.disturbed.as_ref()).peekable();
@@ -156,7 +156,7 @@ fn disturbed<'a>(steps: impl Iterator<Item = &'a Step> + Clone, left_out: usize)
     };
     let count = disturbed.count();
     let counts = match left_out < count {
-        true => "; the figures hold some of them: record again on a quiet machine",
+        true => "; the figures include some of them: record again on a quiet machine",
         false => "",
     };
     format!("disturbed: {count} of {all} steps, {left_out} of them left out, such as: {first}{counts}")

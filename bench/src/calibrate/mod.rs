@@ -50,7 +50,7 @@ pub(crate) fn call(options: &CalibrateOptions) -> Result<()> {
     write(&profile, &options.out)?;
     print!("{}", print::text(&profile, &options.out));
     if stop.is_asked() {
-        bail!("interrupted: the profile is of {} rounds", measured.rounds_at_s.len());
+        bail!("interrupted: the profile covers {} rounds", measured.rounds_at_s.len());
     }
     Ok(())
 }
@@ -105,7 +105,7 @@ fn write(profile: &Recorded, out: &Path) -> Result<()> {
     let cannot = || format!("cannot write {}", out.display());
     let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty());
     let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new("."))).with_context(cannot)?;
-    let head = "# A tier as it was measured, by `tierlab-storage-bench calibrate`. Replay it over another tier with\n\
+    let head = "# Profile of a tier, recorded by `tierlab-storage-bench calibrate`. Replay it over another tier with\n\
                 # `[emulated]` and `profile = \"THIS FILE\"` in that tier's TOML.\n";
     file.write_all(head.as_bytes()).with_context(cannot)?;
     file.write_all(text.as_bytes()).with_context(cannot)?;

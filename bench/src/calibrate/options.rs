@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tierlab_instrument::units::parse_bytes;
 
-/// Most sizes and most depths of a profile.
+/// Maximum number of sizes, and of depths, in a profile.
 const MOST_LEVELS: usize = 32;
 /// Maximum pause between rounds.
 const LONGEST_PAUSE: Duration = Duration::from_secs(86_400);
@@ -67,8 +67,8 @@ impl CalibrateOptions {
         let is_toml = self.out.extension().is_some_and(|ending| ending == "toml");
         let in_data = !blocks.contains(&0) && blocks.iter().all(|block| *block <= self.size);
         let (levels, toml) = (
-            format!("{MOST_LEVELS} of each at most"),
-            "must end in .toml: so `emulated.profile` knows a file from a name",
+            format!("at most {MOST_LEVELS} of each"),
+            "must end in .toml, so that `emulated.profile` can tell a file from a name",
         );
         let checks = [
             (
@@ -88,12 +88,12 @@ impl CalibrateOptions {
         }
     }
 
-    /// Sizes of reads, each once.
+    /// Distinct read sizes.
     pub(super) fn blocks(&self) -> BTreeSet<u64> {
         self.blocks.iter().copied().collect()
     }
 
-    /// Reads in flight, each number once.
+    /// Distinct numbers of reads in flight.
     pub(super) fn depths(&self) -> BTreeSet<u32> {
         self.depths.iter().copied().collect()
     }

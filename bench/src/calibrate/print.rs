@@ -55,8 +55,8 @@ fn sentences(profile: &Recorded) -> Vec<String> {
         said.push(format!("one read: {} MB/s after its first byte", mb(bytes)));
     }
     let seen = |is_limit: bool| match is_limit {
-        true => "a limit: more depth brought no more",
-        false => "no limit was seen",
+        true => "a limit: more depth did not raise it",
+        false => "no limit reached",
     };
     said.push(format!(
         "all reads: {} MB/s ({}), {} reads/s ({})",
@@ -75,14 +75,12 @@ fn sentences(profile: &Recorded) -> Vec<String> {
     let (least, most) = (medians().fold(f64::INFINITY, f64::min), medians().fold(0.0, f64::max));
     if most > least * DRIFTS {
         said.push(format!(
-            "it drifted: the medians of its rounds lie from {least:.2} to {most:.2} times that of all; a replay draws from all of them"
+            "drift: medians of rounds range from {least:.2} to {most:.2} times the overall median; a replay draws from all rounds"
         ));
     }
     if !profile.points.iter().all(has_p99) {
         let needed = samples_needed(0.99);
-        said.push(format!(
-            "n/a: fewer than {needed} reads; give more --rounds or --seconds before the tail is believed"
-        ));
+        said.push(format!("n/a: fewer than {needed} reads; raise --rounds or --seconds"));
     }
     said
 }
@@ -129,9 +127,9 @@ mod tests {
             "300 µs",
             "4.00 ms",
             "n/a",
-            "it drifted",
+            "drift: ",
             "emulated.profile=p.toml",
-            "no limit was seen",
+            "no limit reached",
         ] {
             assert!(text.contains(wanted), "no `{wanted}` in\n{text}");
         }

@@ -9,9 +9,8 @@ const MUCH_AHEAD_KB: u64 = 512;
 /// Read-ahead in KiB below which a sequential read is split into many small reads.
 const LITTLE_AHEAD_KB: u64 = 64;
 
-/// Effect of much read-ahead; that of little is on reads in order.
-pub(super) const FETCHES_MORE: &str =
-    "reads through the page cache and memory maps may fetch far more than they ask for";
+/// Effect of a large read-ahead; a small one affects sequential reads.
+pub(super) const FETCHES_MORE: &str = "reads through the page cache and memory maps may fetch far more than requested";
 
 /// Checks the file system of a folder, and its device.
 pub(super) fn below(tree: &Tree, mount: &Mount) -> Vec<Finding> {
@@ -41,14 +40,14 @@ fn filesystem(mount: &Mount) -> Finding {
     let found = format!("{} on {}, {}", mount.kind, mount.source, mount.options);
     match mount.kind.as_str() {
         "tmpfs" | "ramfs" => Finding::warning("file system", found)
-            .effect("it lies in memory: nothing of a disk is measured, and O_DIRECT is refused or means nothing")
-            .change("a folder on the disk that is meant"),
+            .effect("data is in memory: no disk is measured, and O_DIRECT is refused or has no effect")
+            .change("choose a folder on the disk to measure"),
         "overlay" => Finding::warning("file system", found)
-            .effect("a container's layers lie between the folder and its disk")
-            .change("a volume: a folder of the host mounted into the container"),
+            .effect("container layers are between the folder and its disk")
+            .change("use a volume: mount a folder of the host into the container"),
         kind if kind.starts_with("fuse") => Finding::warning("file system", found)
             .effect("every call goes through another process")
-            .change("the tier of the storage behind it (s3, nfs), or a mount of the kernel"),
+            .change("use the tier of the storage behind it (s3, nfs), or a kernel mount"),
         _ => Finding::fine("file system", found),
     }
 }
@@ -58,22 +57,22 @@ fn access_times(mount: &Mount) -> Vec<Finding> {
     if !mount.has("noatime") && !mount.has("relatime") && !mount.kind.starts_with("nfs") {
         found.push(
             Finding::warning("access times", "strictatime: neither noatime nor relatime")
-                .effect("every read of a file writes when it was read")
-                .change("mount -o remount,noatime"),
+                .effect("every read of a file writes its access time")
+                .change("run `mount -o remount,noatime`"),
         );
     }
     if mount.has("discard") {
         found.push(
-            Finding::warning("discard", "at once, with every delete")
-                .effect("deletes wait for the device, and reads beside them too")
-                .change("mount -o remount,nodiscard, and fstrim.timer in its place"),
+            Finding::warning("discard", "on every delete")
+                .effect("deletes, and reads at the same time, wait for the device")
+                .change("run `mount -o remount,nodiscard`, and enable fstrim.timer instead"),
         );
     }
     if mount.has("sync") {
         found.push(
             Finding::warning("synchronous mount", "sync")
                 .effect("every write waits for the device")
-                .change("mount -o remount,async"),
+                .change("run `mount -o remount,async`"),
         );
     }
     found
@@ -84,13 +83,13 @@ fn scheduler(tree: &Tree, disk: &str, queue: &str) -> Option<Finding> {
     let about = format!("I/O scheduler of {disk}");
     let chosen = bracketed(&text).unwrap_or(&text);
     if tree.number(format!("{queue}/rotational")) == Some(1) {
-        let found = format!("{chosen}, a device that says that it spins");
+        let found = format!("{chosen}, a device that reports itself as rotational");
         return Some(Finding::fine(about, found));
     }
     let is_fast = chosen == "none" || (chosen == "mq-deadline" && !disk.starts_with("nvme"));
     let finding = Finding::warning(about, chosen)
-        .effect("it takes CPU and locks for each request, which a flash device has no use for")
-        .change(format!("echo none > /sys/block/{disk}/queue/scheduler"));
+        .effect("it costs CPU and locks per request, without benefit on a flash device")
+        .change(format!("run `echo none > /sys/block/{disk}/queue/scheduler`"));
     Some(finding.fine_if(is_fast))
 }
 
@@ -98,11 +97,12 @@ fn read_ahead(tree: &Tree, disk: &str, queue: &str) -> Option<Finding> {
     let kb = tree.number(format!("{queue}/read_ahead_kb"))?;
     let about = format!("read-ahead of {disk}");
     let found = format!("{kb} KiB");
-    let change = |to: u64| format!("echo {to} > /sys/block/{disk}/queue/read_ahead_kb; direct reads do not have any");
+    let change =
+        |to: u64| format!("run `echo {to} > /sys/block/{disk}/queue/read_ahead_kb`; direct reads have no read-ahead");
     Some(match kb {
         MUCH_AHEAD_KB.. => Finding::warning(about, found).effect(FETCHES_MORE).change(change(128)),
         ..LITTLE_AHEAD_KB => Finding::warning(about, found)
-            .effect("files that are read in order through the page cache wait for each small piece")
+            .effect("sequential reads through the page cache wait for each small piece")
             .change(change(128)),
         _ => Finding::fine(about, found),
     })
@@ -112,18 +112,17 @@ fn read_ahead(tree: &Tree, disk: &str, queue: &str) -> Option<Finding> {
 fn layers(tree: &Tree, disk: &str) -> Option<Finding> {
     let uuid = tree.text(format!("sys/class/block/{disk}/dm/uuid")).unwrap_or_default();
     if uuid.starts_with("CRYPT-") {
-        let change =
-            "cryptsetup refresh --perf-no_read_workqueue, a device that encrypts by itself, or a folder without";
+        let change = "run `cryptsetup refresh --perf-no_read_workqueue`, or use a self-encrypting device or an unencrypted folder";
         return Some(
             Finding::warning(format!("encryption of {disk}"), "dm-crypt")
-                .effect("each byte is decrypted by a core, by default on another thread")
+                .effect("a CPU core decrypts each byte, by default on another thread")
                 .change(change),
         );
     }
     disk.starts_with("loop").then(|| {
-        Finding::warning(format!("loop device {disk}"), "a file stands for the disk")
+        Finding::warning(format!("loop device {disk}"), "the disk is a file")
             .effect("every read goes through a second file system and its page cache")
-            .change("a folder on the disk itself")
+            .change("choose a folder on the disk itself")
     })
 }
 
@@ -146,19 +145,17 @@ pub(super) fn link(tree: &Tree, about: &str, folder: &str, slows_when_idle: bool
     let speeds = number("current_link_speed").zip(number("max_link_speed"));
     let widths = number("current_link_width").zip(number("max_link_width"));
     let (Some((speed, most_speed)), Some((width, most_width))) = (speeds, widths) else {
-        return Finding::unknown(about, "not to be seen: a virtual device, or one of another bus");
+        return Finding::unknown(about, "not visible: a virtual device, or one on another bus");
     };
-    let found = format!("{speed} GT/s x{width}, of {most_speed} GT/s x{most_width}");
+    let found = format!("{speed} GT/s x{width}, maximum {most_speed} GT/s x{most_width}");
     let share = if slows_when_idle {
         width / most_width
     } else {
         speed * width / (most_speed * most_width)
     };
     Finding::warning(about, found)
-        .effect(format!("at most {:.0} % of what the device could move", share * 100.0))
-        .change(
-            "another slot, riser or BIOS setting; a link that trained lower after errors comes back with a power cycle",
-        )
+        .effect(format!("at most {:.0} % of the device's bandwidth", share * 100.0))
+        .change("change the slot, riser or BIOS setting; power-cycle a link that lowered its speed after errors")
         .fine_if(share >= 1.0)
 }
 

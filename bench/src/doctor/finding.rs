@@ -28,10 +28,10 @@ pub(super) struct Finding {
     /// Effect on a run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) effect: Option<String>,
-    /// Factor by which it slows what it affects, if known; infinite, in JSON null, if nothing works.
+    /// Slowdown factor of the affected reads, if known; infinite (null in JSON) if nothing works.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) times: Option<f64>,
-    /// Size of the effect, if measured here.
+    /// Measured size of the effect, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) measured: Option<String>,
     /// Change to make.
@@ -60,7 +60,7 @@ impl Finding {
         Self::new(Level::Unknown, about, found)
     }
 
-    /// A warning; it also needs an effect and a change.
+    /// Creates a warning; it also needs an effect and a change.
     pub(super) fn warning(about: impl Into<String>, found: impl Into<String>) -> Self {
         Self::new(Level::Warning, about, found)
     }
@@ -80,7 +80,7 @@ impl Finding {
         self
     }
 
-    /// The finding, or a fine one without effect and change if it is.
+    /// Returns the finding, or a fine one without effect and change if `is_fine`.
     pub(super) fn fine_if(self, is_fine: bool) -> Self {
         match is_fine {
             true => Self {
@@ -91,7 +91,7 @@ impl Finding {
         }
     }
 
-    /// Order of a list: warnings, the worst first, then what is not known, then the rest.
+    /// Sort key: warnings, the worst first, then unknown findings, then the rest.
     pub(super) fn order(&self, other: &Self) -> Ordering {
         let factor = |finding: &Self| finding.times.unwrap_or(1.0);
         let worse = factor(other).total_cmp(&factor(self));
@@ -115,9 +115,9 @@ pub(super) fn text(machine: &Environment, tier: Option<&str>, findings: &[Findin
     }
     let warnings = findings.iter().filter(|finding| finding.level == Level::Warning);
     let _ = match warnings.count() {
-        0 => writeln!(out, "nothing was found that would slow a run"),
-        1 => writeln!(out, "one thing would slow a run"),
-        count => writeln!(out, "{count} things would slow a run"),
+        0 => writeln!(out, "no causes of slow runs found"),
+        1 => writeln!(out, "1 cause of slow runs found"),
+        count => writeln!(out, "{count} causes of slow runs found"),
     };
     for finding in findings {
         one(&mut out, finding);
@@ -135,7 +135,7 @@ fn one(out: &mut String, finding: &Finding) {
     if let Some(effect) = &finding.effect {
         let _ = writeln!(out, "{:9}effect:   {effect}", "");
         let how = finding.measured.as_deref().unwrap_or("not measured");
-        let _ = writeln!(out, "{:9}by how much: {how}", "");
+        let _ = writeln!(out, "{:9}size:     {how}", "");
     } else if let Some(measured) = &finding.measured {
         let _ = writeln!(out, "{:9}measured: {measured}", "");
     }

@@ -1,5 +1,5 @@
-//! NVIDIA devices, and requirements for reads into their memory. In: the system's files. Out: findings; none without a
-//! device, if no device is wanted.
+//! NVIDIA devices, and requirements for reads into their memory. In: the system's files. Out: findings; empty without a
+//! device, unless the tier needs one.
 
 use super::disk::link;
 use super::finding::Finding;
@@ -25,7 +25,7 @@ pub(super) fn findings(tree: &Tree, wanted: bool) -> Vec<Finding> {
     if gpus.is_empty() {
         let none = Finding::warning("GPU", "no NVIDIA device on the PCI bus")
             .effect("a `gds` tier does not open")
-            .change("a machine or a container with one (`--gpus all`)");
+            .change("use a machine or a container with one (`--gpus all`)");
         return wanted.then_some(none).into_iter().collect();
     }
     let link = |name: &String| link(tree, &format!("GPU {name}"), &format!("{DEVICES}/{name}"), true);
@@ -51,7 +51,7 @@ fn nvidia_fs(tree: &Tree) -> Finding {
         Some(version) => Finding::fine("nvidia-fs", version),
         None => Finding::warning("nvidia-fs", "not loaded")
             .effect("cuFile copies through host memory, unless kernel and driver do peer-to-peer DMA by themselves")
-            .change("modprobe nvidia-fs (package nvidia-fs-dkms)"),
+            .change("run `modprobe nvidia-fs` (package nvidia-fs-dkms)"),
     }
 }
 
@@ -59,11 +59,11 @@ fn cufile(tree: &Tree) -> Finding {
     let Some(library) = CUFILE.iter().find(|path| tree.has(path)) else {
         return Finding::unknown(
             "cuFile",
-            "not where its packages put it; a `gds` tier looks along the loader's path and `libraries` too",
+            "not in its packages' folders; a `gds` tier also searches the loader's path and `libraries`",
         );
     };
     let settings = tree.text("etc/cufile.json").unwrap_or_default();
-    // The file may hold comments, so a JSON parser would reject it.
+    // The file may contain comments, which a JSON parser rejects.
     let refuses = settings.lines().any(|line| {
         let line: String = line.split_whitespace().collect();
         line.starts_with("\"allow_compat_mode\":false")
@@ -79,7 +79,7 @@ fn iommu(tree: &Tree) -> Option<Finding> {
         .find(|word| ["intel_iommu=on", "amd_iommu=on"].contains(word));
     on.filter(|_| !line.contains("iommu=pt")).map(|word| {
         Finding::warning("IOMMU", word)
-            .effect("transfers from disk to device go by the root complex, or not at all")
-            .change("iommu=off or iommu=pt on the kernel's command line")
+            .effect("transfers from disk to device go through the root complex, or fail")
+            .change("set iommu=off or iommu=pt on the kernel's command line")
     })
 }

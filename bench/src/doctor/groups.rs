@@ -17,7 +17,7 @@ pub(super) fn findings(tree: &Tree, cores: usize) -> Vec<Finding> {
     let found = [cpu(tree, &groups, cores), memory(tree, &groups), io(tree, &groups)];
     let mut found: Vec<Finding> = found.into_iter().flatten().collect();
     if found.is_empty() {
-        found.push(Finding::fine("control group", "no limit of CPU, memory or I/O"));
+        found.push(Finding::fine("control group", "no limit on CPU, memory or I/O"));
     }
     found
 }
@@ -48,7 +48,7 @@ fn texts(tree: &Tree, groups: &str, controller: &str, file: &str) -> Vec<String>
     }
 }
 
-/// Texts of a file in both versions of control groups: of the one hierarchy, then of a controller's own.
+/// Texts of a file in both versions of control groups: version 2's single hierarchy, then version 1's of the controller.
 fn both(tree: &Tree, groups: &str, file: &str, (controller, own): (&str, &str)) -> Vec<String> {
     let mut found = texts(tree, groups, "", file);
     found.extend(texts(tree, groups, controller, own));
@@ -70,8 +70,8 @@ fn cpu(tree: &Tree, groups: &str, cores: usize) -> Option<Finding> {
     let share = two.chain(one).reduce(f64::min)?;
     (share < cores as f64).then(|| {
         Finding::warning("CPU of the control group", format!("{share:.2} of {cores} cores"))
-            .effect("who has used its share waits for the next tenth of a second: the tail shows it")
-            .change("take the CPU limit of the container or service off (a request or weight stays fair without it)")
+            .effect("a process that has used its share waits for the next tenth of a second, which shows in the tail")
+            .change("remove the CPU limit of the container or service (a request or weight keeps it fair)")
             .measured(
                 throttled(tree, groups)
                     .unwrap_or_else(|| format!("{:.0} % of the machine", 100.0 * share / cores as f64)),
@@ -80,7 +80,7 @@ fn cpu(tree: &Tree, groups: &str, cores: usize) -> Option<Finding> {
     })
 }
 
-/// Periods in which the group ran out of its share, of the group nearest to the process that counts them.
+/// Periods in which the group used up its share, from the group nearest to the process that counts them.
 fn throttled(tree: &Tree, groups: &str) -> Option<String> {
     both(tree, groups, "cpu.stat", ("cpu", "cpu.stat"))
         .iter()
@@ -90,7 +90,7 @@ fn throttled(tree: &Tree, groups: &str) -> Option<String> {
                     .find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
             };
             Some(format!(
-                "made to wait in {} of {} periods so far",
+                "throttled in {} of {} periods so far",
                 value("nr_throttled ")?,
                 value("nr_periods ")?
             ))
@@ -109,8 +109,8 @@ fn memory(tree: &Tree, groups: &str) -> Option<Finding> {
             "memory of the control group",
             format!("{} of {}", bytes(least), bytes(all)),
         )
-        .effect("the page cache counts against it: warm reads are cold again sooner than the machine's memory says")
-        .change("raise the memory limit of the container or service, or read past the page cache")
+        .effect("it includes the page cache: warm reads become cold earlier than the machine's memory suggests")
+        .change("raise the memory limit of the container or service, or bypass the page cache")
         .measured(format!(
             "{} in use, page cache included",
             used.as_deref().unwrap_or("an unknown amount")
@@ -135,7 +135,7 @@ fn io(tree: &Tree, groups: &str) -> Option<Finding> {
     (!limits.is_empty()).then(|| {
         Finding::warning("I/O of the control group", limits.join("; "))
             .effect("no tier on that device is faster than this")
-            .change("take io.max or blkio.throttle of the group (IOReadBandwidthMax, IOReadIOPSMax of the service) off")
-            .measured("the limit itself; direct reads below have the rate under it")
+            .change("remove io.max or blkio.throttle of the group (IOReadBandwidthMax, IOReadIOPSMax of the service)")
+            .measured("the limit itself; the direct reads below show the rate under it")
     })
 }

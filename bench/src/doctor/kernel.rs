@@ -21,7 +21,7 @@ pub(super) fn findings(tree: &Tree, pinned_bytes: u64, ring: &io::Result<()>) ->
     found
 }
 
-/// Number of CPUs that are online, 1 if unknown. Not the process's own: a limit of the control group would hide itself.
+/// Number of online CPUs; 1 if unknown. The process's own number would hide a limit of the control group.
 pub(super) fn online(tree: &Tree) -> usize {
     let text = tree.text("sys/devices/system/cpu/online").unwrap_or_default();
     in_list(&text).unwrap_or(1)
@@ -44,8 +44,8 @@ fn affinity(tree: &Tree, cores: usize) -> Option<Finding> {
         .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
     let allowed = in_list(list)?;
     let finding = Finding::warning("CPU affinity", format!("{allowed} of {cores} CPUs, {}", list.trim()))
-        .effect("what is measured and what measures share them while others may be idle")
-        .change("start it without taskset, or with a larger cpuset of the container")
+        .effect("the measured and the measuring processes share them while others may be idle")
+        .change("run without taskset, or enlarge the container's cpuset")
         .measured(format!("{:.0} % of the CPUs", 100.0 * allowed as f64 / cores as f64))
         .times(cores as f64 / allowed.max(1) as f64);
     Some(finding.fine_if(allowed >= cores))
@@ -54,18 +54,18 @@ fn affinity(tree: &Tree, cores: usize) -> Option<Finding> {
 fn io_uring(tree: &Tree, ring: &io::Result<()>) -> Finding {
     let about = "io_uring";
     let Err(error) = ring else {
-        return Finding::fine(about, "a ring was set up");
+        return Finding::fine(about, "available");
     };
     let why = match tree.text("proc/sys/kernel/io_uring_disabled").as_deref() {
         Some("1") => ": only for members of kernel.io_uring_group and privileged processes",
         Some("2") => ": disabled for all",
-        _ if error.kind() == io::ErrorKind::PermissionDenied => ", though the kernel allows it: a seccomp filter",
+        _ if error.kind() == io::ErrorKind::PermissionDenied => ", although the kernel allows it: a seccomp filter",
         _ => "",
     };
     Finding::warning(about, format!("refused, {error}{why}"))
-        .effect("the nvme tier does not open; without it local files are read by blocking calls")
+        .effect("the nvme tier does not open; local files can only be read by blocking calls")
         .change(
-            "sysctl kernel.io_uring_disabled=0; in a container a seccomp profile that permits io_uring_setup, io_uring_enter and \
+            "run `sysctl kernel.io_uring_disabled=0`; in a container use a seccomp profile that permits io_uring_setup, io_uring_enter and \
              io_uring_register",
         )
         .times(f64::INFINITY)
@@ -100,18 +100,18 @@ fn limits(tree: &Tree, pinned_bytes: u64) -> Vec<Finding> {
         found.push(if locked < pinned_bytes {
             Finding::warning(
                 about,
-                format!("{is}, and the tier registers {}", units::bytes(pinned_bytes)),
+                format!("{is}, but the tier registers {}", units::bytes(pinned_bytes)),
             )
-            .effect("reads go into memory that the kernel maps for each of them")
-            .change("ulimit -l unlimited, LimitMEMLOCK=infinity of the service, or a smaller registered_buffers_bytes")
+            .effect("the kernel maps the memory of each read")
+            .change("run `ulimit -l unlimited`, set LimitMEMLOCK=infinity of the service, or lower `registered_buffers_bytes`")
         } else {
             Finding::fine(about, is)
         });
     }
     if let Some(files) = limit(&text, "Max open files") {
         let finding = Finding::warning("open files (RLIMIT_NOFILE)", amount(files, |files| files.to_string()))
-            .effect("a run with many connections or files ends in errors")
-            .change("ulimit -n 65536, or LimitNOFILE=65536 of the service");
+            .effect("a run with many connections or files fails")
+            .change("run `ulimit -n 65536`, or set LimitNOFILE=65536 of the service");
         found.push(finding.fine_if(files >= ENOUGH_FILES));
     }
     found
@@ -125,26 +125,26 @@ fn governor(tree: &Tree) -> Finding {
     governors.sort();
     governors.dedup();
     match governors.as_slice() {
-        [] => Finding::unknown(about, "not to be seen: a virtual machine's host decides"),
+        [] => Finding::unknown(about, "not visible: a virtual machine's host decides"),
         [only] if only == "performance" => Finding::fine(about, "performance"),
         others => Finding::warning(about, others.join(", "))
-            .effect("the clock follows the load, so that the same run differs and light loads are slow")
-            .change("cpupower frequency-set -g performance"),
+            .effect("the clock follows the load: equal runs differ, and light loads are slow")
+            .change("run `cpupower frequency-set -g performance`"),
     }
 }
 
 fn huge_pages(tree: &Tree) -> Finding {
     let about = "transparent huge pages";
     let Some(text) = tree.text("sys/kernel/mm/transparent_hugepage/enabled") else {
-        return Finding::unknown(about, "this kernel has none");
+        return Finding::unknown(about, "not supported by this kernel");
     };
     let events = tree.text("proc/vmstat").unwrap_or_default();
     let stalls = events.lines().find_map(|line| line.strip_prefix("compact_stall "));
     let stalls = stalls.unwrap_or("an unknown number of");
     match bracketed(&text) {
         Some("always") => Finding::warning(about, "always")
-            .effect("memory is compacted while requests wait for it, which shows in the tail")
-            .change("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled")
+            .effect("requests wait for memory compaction, which shows in the tail")
+            .change("run `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`")
             .measured(format!("{stalls} waits for compaction since the start of the machine")),
         Some(word) => Finding::fine(about, word),
         None => Finding::unknown(about, text),
@@ -155,24 +155,24 @@ fn numa(tree: &Tree) -> Finding {
     let names = tree.names("sys/devices/system/node");
     let number = |name: &String| name.strip_prefix("node")?.parse::<u32>().ok();
     match names.iter().filter_map(number).count() {
-        0 => Finding::unknown("NUMA", "not to be seen"),
+        0 => Finding::unknown("NUMA", "not visible"),
         1 => Finding::fine("NUMA", "one node"),
         nodes => Finding::warning("NUMA", format!("{nodes} nodes"))
             .effect(
-                "threads and memory away from the device's node make each read longer, and differently from run to run",
+                "reads take longer, and vary between runs, if threads or memory are on another node than the device",
             )
-            .change("numactl --cpunodebind=N --membind=N, N being numa_node of the device"),
+            .change("run with `numactl --cpunodebind=N --membind=N`, where N is the device's numa_node"),
     }
 }
 
 fn load(tree: &Tree, cores: usize) -> Option<Finding> {
     let text = tree.text("proc/loadavg")?;
     let load: f64 = text.split(' ').next()?.parse().ok()?;
-    let found = format!("{load:.2} processes ready to run on {cores} cores, mean of a minute");
+    let found = format!("{load:.2} processes ready to run on {cores} cores, mean of one minute");
     let finding = Finding::warning("other work", found)
-        .effect("it shares the cores with what is measured")
-        .change("end it, or wait: `uptime` tells when it is over")
-        .measured(format!("{:.1} for each core", load / cores as f64))
+        .effect("it shares the cores with the measurement")
+        .change("stop it, or wait until `uptime` shows a low load")
+        .measured(format!("{:.1} per core", load / cores as f64))
         .times((load / cores as f64).max(1.0));
     Some(finding.fine_if(load <= QUIET * cores as f64))
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tierlab_instrument::units::{bytes, digits3, latency};
 use tierlab_storage::TierConfig;
 
-/// Bytes of the file: more than half a second of reads brings into the page cache.
+/// Bytes of the file: more than reads can bring into the page cache in half a second.
 const FILE_BYTES: u64 = 128 << 20;
 /// Bytes written to a tier without a local folder.
 const REMOTE_BYTES: u64 = 8 << 20;
@@ -21,7 +21,7 @@ const WINDOW: Duration = Duration::from_millis(500);
 const WARMUP: Duration = Duration::from_millis(50);
 const SMALL: u64 = 4096;
 const LARGE: u64 = 1 << 20;
-/// Share of a cold read's bytes that the kernel must fetch from storage; with less it came from memory.
+/// Minimum share of a cold read's bytes fetched from storage; with less, the data was in memory.
 const FETCHED: f64 = 0.95;
 /// Ratio of times from which a way is reported as slower, given half a second of measuring.
 const SLOWER: f64 = 1.25;
@@ -35,16 +35,16 @@ pub(super) struct Shown {
     pub(super) fetched_share: Option<f64>,
 }
 
-/// Results of all ways, as far as they are available.
+/// Results of all available ways.
 #[derive(Debug)]
 pub(super) struct Ways {
-    /// 4 KiB at random: `pread` with `O_DIRECT`, and through a page cache without the file.
+    /// Reads of 4 KiB at random: `pread` with `O_DIRECT`, and buffered with a cold page cache.
     pub(super) small_direct: Result<Shown>,
     pub(super) small_buffered: Result<Shown>,
-    /// 1 MiB in order.
+    /// Sequential reads of 1 MiB.
     pub(super) large_direct: Result<Shown>,
     pub(super) large_buffered: Result<Shown>,
-    /// 4 KiB at random by io_uring with `O_DIRECT`.
+    /// Reads of 4 KiB at random by io_uring with `O_DIRECT`.
     pub(super) small_ring: Result<Shown>,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Ways {
 /// # Errors
 /// The folder is not writable, or io_uring is refused.
 pub(super) fn ways(folder: &Path, stop: &Stop) -> Result<Ways> {
-    let root = folder.to_str().context("the path is no UTF-8")?;
+    let root = folder.to_str().context("the path is not UTF-8")?;
     let toml =
         toml::Table::from_iter([("kind", "nvme"), ("root", root)].map(|(key, value)| (key.to_owned(), value.into())));
     let config = TierConfig::parse("tier", &toml.to_string())?;
@@ -82,7 +82,7 @@ fn point(pattern: Pattern, block_bytes: u64, way: Way) -> Point {
     }
 }
 
-/// Measures reads of so many bytes of data.
+/// Measures reads from `bytes` bytes of data.
 fn one(station: &mut Station, point: &Point, bytes: u64, stop: &Stop) -> Result<Shown> {
     let access = Access::reads(bytes, WINDOW, WARMUP);
     station.prepare(point, &access)?;
@@ -102,8 +102,8 @@ fn shown(driven: &Driven) -> Result<Shown> {
     })
 }
 
-/// Adds what reads through the page cache showed, in both directions, to the finding about the read-ahead of their device. Slow reads that
-/// fetch no more than they ask for are not slow by much read-ahead.
+/// Adds the figures of buffered reads to the finding about the read-ahead of their device. A large read-ahead is not the cause if slow
+/// reads fetch no more than requested.
 pub(super) fn read_ahead(found: &mut [Finding], ways: &Ways) {
     let random = both(&ways.small_direct, &ways.small_buffered);
     let in_order = both(&ways.large_direct, &ways.large_buffered);
@@ -127,7 +127,7 @@ pub(super) fn read_ahead(found: &mut [Finding], ways: &Ways) {
         _ => slower[1],
     };
     let measured = format!(
-        "4 KiB at random {:.2} times as long as past the page cache and {} fetched for each, 1 MiB in order {:.2} times as long",
+        "buffered reads: 4 KiB at random take {:.2} times as long as direct ones and fetch {} each, 1 MiB in order {:.2} times as long",
         slower[0],
         bytes((fetched[0] * SMALL as f64) as u64),
         slower[1]
@@ -139,7 +139,7 @@ pub(super) fn read_ahead(found: &mut [Finding], ways: &Ways) {
     };
 }
 
-/// Reads of a tier that has no local folder, through it.
+/// Measures reads through a tier without a local folder.
 pub(super) fn through(config: &TierConfig, stop: &Stop) -> Finding {
     let about = "reads through the tier";
     let reads = || {
@@ -175,7 +175,11 @@ pub(super) fn findings(ways: &Ways, direct: Option<bool>) -> Vec<Finding> {
             latency(ring.p50_us),
             latency(pread.p50_us)
         );
-        Finding::fine("io_uring, 4 KiB at random, one at a time", "beside pread, both direct").measured(figures)
+        Finding::fine(
+            "io_uring, 4 KiB at random, one at a time",
+            "compared with pread, both direct",
+        )
+        .measured(figures)
     }));
     found
 }
@@ -195,12 +199,12 @@ fn direct_reads(ways: &Ways) -> Finding {
             )
         )),
         Err(error) => Finding::warning("O_DIRECT", format!("refused: {error:#}"))
-            .effect("what is measured is the page cache, or goes through it")
-            .change("a folder on a file system with a disk (ext4, xfs)"),
+            .effect("reads go through the page cache")
+            .change("choose a folder on a file system with a disk (ext4, xfs)"),
     }
 }
 
-/// Reads through the page cache beside direct ones, which take `1 / slower` of the time; nothing can be said if they were not cold.
+/// Compares buffered reads with direct ones, which take `1 / slower` of the time. Unknown if the buffered reads were not cold.
 fn through_cache(
     about: &str,
     through: &Shown,
@@ -210,7 +214,7 @@ fn through_cache(
 ) -> Finding {
     if let Some(share) = through.fetched_share.filter(|share| *share < FETCHED) {
         let found = format!(
-            "not cold: {:.0} % of what was read was fetched from storage",
+            "not cold: only {:.0} % of the bytes were fetched from storage",
             100.0 * share
         );
         return Finding::unknown(about, found);
@@ -227,16 +231,16 @@ fn through_cache(
 
 fn small(past: &Shown, through: &Shown, direct: Option<bool>) -> Finding {
     let fetched = through.fetched_share.map_or_else(String::new, |share| {
-        format!(", {} fetched for each asked for", bytes((share * SMALL as f64) as u64))
+        format!(" ({} fetched each)", bytes((share * SMALL as f64) as u64))
     });
     let figures = format!(
-        "{} through it{fetched}, {} past it",
+        "{} buffered{fetched}, {} direct",
         latency(through.p50_us),
         latency(past.p50_us)
     );
     let change = match direct {
-        Some(false) => "direct = true in the tier's TOML, where the data does not fit into memory",
-        _ => "nothing for a tier with direct = true; for others a smaller read-ahead",
+        Some(false) => "set direct = true in the tier's TOML if the data does not fit into memory",
+        _ => "lower the read-ahead, unless the tier has direct = true",
     };
     let effect = "random reads of data that is not in the cache are slower";
     let about = "page cache, 4 KiB at random, cold";
@@ -246,14 +250,14 @@ fn small(past: &Shown, through: &Shown, direct: Option<bool>) -> Finding {
 
 fn large(past: &Shown, through: &Shown) -> Finding {
     let figures = format!(
-        "{} MB/s through it, {} MB/s past it, one at a time",
+        "{} MB/s buffered, {} MB/s direct, one at a time",
         digits3(through.mb_per_s),
         digits3(past.mb_per_s)
     );
-    let effect = "files that are read in order through the page cache take longer";
+    let effect = "sequential reads through the page cache take longer";
     let about = "page cache, 1 MiB in order, cold";
     let slower = past.mb_per_s / through.mb_per_s;
-    let change = "direct reads with several in flight";
+    let change = "use direct reads with several in flight";
     through_cache(about, through, slower, figures, (effect, change))
 }
 

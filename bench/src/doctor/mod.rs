@@ -60,7 +60,7 @@ struct DoctorReport {
     findings: Vec<Finding>,
 }
 
-/// Subject of the checks beside the machine itself.
+/// Parts of a tier to check in addition to the machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Subject {
     /// Local folders and mounts that the tier reads from.
@@ -107,7 +107,7 @@ impl Subject {
 /// Runs the checks and prints the findings.
 ///
 /// # Errors
-/// Invalid flags or tier configuration. Findings are no errors.
+/// Invalid flags or tier configuration. Findings are not errors.
 pub(crate) fn call(options: &DoctorOptions) -> Result<()> {
     let file = options.tier.as_deref();
     let config = file.map(|file| tier_config(file, &options.set)).transpose()?;
@@ -141,7 +141,7 @@ pub(crate) fn call(options: &DoctorOptions) -> Result<()> {
     Ok(())
 }
 
-/// Checks the system's files, and measures folders as far as `measure` does.
+/// Checks the system's files, and measures each folder with `measure`.
 fn look(
     tree: &Tree,
     subject: &Subject,
@@ -151,12 +151,12 @@ fn look(
     let mut found = kernel::findings(tree, subject.pinned_bytes, ring);
     let mounts = tree.text("proc/self/mountinfo").unwrap_or_default();
     for folder in &subject.folders {
-        // A missing folder lies on the file system of its parent.
+        // A missing folder is on the file system of its parent.
         let place = folder.canonicalize().unwrap_or_else(|_| folder.clone());
         let mut own = match holding(&mounts, &place) {
             None => vec![Finding::unknown(
                 "file system",
-                format!("no mount is known that holds {}", folder.display()),
+                format!("unknown mount of {}", folder.display()),
             )],
             Some(mount) if mount.kind.starts_with("nfs") => nfs::findings(tree, &mount),
             Some(mount) => disk::below(tree, &mount),
@@ -174,7 +174,7 @@ fn look(
         }
         found.extend(own);
     }
-    // After the measurements: a limit shows in them.
+    // Checked after the measurements, because limits affect them.
     found.extend(groups::findings(tree, kernel::online(tree)));
     found.extend(disk::nvme(tree));
     found.extend(gpu::findings(tree, subject.wants_gpu));
@@ -195,9 +195,9 @@ fn opens(config: &TierConfig) -> Result<Finding> {
                 .measured(format!("in {took}"))
         }
         Err(error) => Finding::warning("the tier does not open", error.to_string())
-            .effect("nothing of it can be measured")
+            .effect("the tier cannot be measured")
             .times(f64::INFINITY)
-            .change("what the error says; docs/reference/server-config.md has each kind's keys"),
+            .change("fix the reported error; docs/reference/server-config.md lists each kind's keys"),
     })
 }
 

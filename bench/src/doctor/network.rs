@@ -1,4 +1,4 @@
-//! Network below a tier, tried by connections to its address. In: a URL and the system's files. Out: findings.
+//! Network below a tier, measured by connections to its address. In: a URL and the system's files. Out: findings.
 
 use super::finding::Finding;
 use super::tree::Tree;
@@ -8,17 +8,17 @@ use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::{Duration, Instant};
 use tierlab_instrument::units::{bytes, digits3, latency};
 
-/// Connections whose median time is the round trip.
+/// Number of connections; their median time is the round trip.
 const CONNECTIONS: usize = 5;
 const LIMIT: Duration = Duration::from_secs(3);
-/// Round trip from which the other side is not in this zone.
+/// Minimum round trip to a server outside this zone.
 const FAR: Duration = Duration::from_millis(2);
-/// MTU of Ethernet; below it lies a tunnel.
+/// MTU of Ethernet; a lower one is a tunnel's.
 const ETHERNET_MTU: i32 = 1500;
 /// Rate that one connection should reach, in bytes per second: 10 Gbit/s.
 const WANTED_RATE: f64 = 1.25e9;
 
-/// Round trips, in order, and the path's MTU as the kernel knows it.
+/// Sorted round trips, and the path's MTU according to the kernel.
 struct Path {
     round_trips: Vec<Duration>,
     mtu: Option<i32>,
@@ -30,8 +30,8 @@ pub(super) fn findings(tree: &Tree, url: &str) -> Vec<Finding> {
     match path(&address) {
         Err(error) => vec![
             Finding::warning("network", format!("{address} does not answer: {error}"))
-                .effect("nothing of the tier can be read")
-                .change("the address in the tier's TOML, DNS, routes and firewalls between"),
+                .effect("the tier cannot be read")
+                .change("check the address in the tier's TOML, DNS, routes and firewalls"),
         ],
         Ok(path) => of(tree, &address, &path),
     }
@@ -40,7 +40,7 @@ pub(super) fn findings(tree: &Tree, url: &str) -> Vec<Finding> {
 /// Host and port of a URL; the port is its scheme's if it names none.
 fn address(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
-    // A password may hold any character. An export of NFS may hold an `@`, its URL has no password.
+    // A password may contain any character. An NFS export may contain an `@`, but its URL has no password.
     let place = match scheme {
         "nfs" => rest,
         _ => rest.rsplit('@').next().unwrap_or_default(),
@@ -52,7 +52,7 @@ fn address(url: &str) -> String {
         "http" | "grpc" => 80,
         _ => 443,
     };
-    // An IPv6 address has its colons in brackets.
+    // An IPv6 address with its colons is in brackets.
     match host.rsplit_once(':') {
         Some((_, after)) if !after.contains(']') => host.to_owned(),
         _ => format!("{host}:{port}"),
@@ -82,8 +82,8 @@ fn of(tree: &Tree, address: &str, path: &Path) -> Vec<Finding> {
     let longest = path.round_trips.last().copied().unwrap_or(round_trip);
     let mut found = vec![
         Finding::warning("round trip", format!("{} to {address}", time(round_trip)))
-            .effect("each read waits for it at least once, and sequential reads for one after another")
-            .change("a server in the zone of the storage, more reads in flight, or a cache")
+            .effect("each read waits for at least one round trip, and sequential reads for one after another")
+            .change("run in the zone of the storage, raise the reads in flight, or add a cache")
             .measured(format!(
                 "median of {CONNECTIONS} connections, the longest {}",
                 time(longest)
@@ -93,8 +93,8 @@ fn of(tree: &Tree, address: &str, path: &Path) -> Vec<Finding> {
     found.push(match path.mtu {
         None => Finding::unknown("MTU", "not reported by the kernel"),
         Some(mtu) => Finding::warning("MTU", mtu.to_string())
-            .effect("a tunnel lies between: more packets for the same bytes, and CPU for each")
-            .change("a network without a tunnel, or a larger MTU below it")
+            .effect("a tunnel on the path: more packets for the same bytes, and CPU for each")
+            .change("use a network without a tunnel, or raise the MTU below it")
             .measured(format!("{} packets for 1 MiB", (1 << 20) / (mtu - 40).max(1) + 1))
             .fine_if(mtu >= ETHERNET_MTU),
     });
@@ -111,14 +111,14 @@ fn buffers(tree: &Tree, round_trip: Duration) -> Finding {
     };
     let window = match tree.number("proc/sys/net/ipv4/tcp_window_scaling") {
         Some(0) => most.min(64 << 10),
-        // The kernel keeps about half of a buffer for its own.
+        // The kernel uses about half of a buffer itself.
         _ => most / 2,
     };
     let rate = window as f64 / round_trip.as_secs_f64().max(1e-6);
     Finding::warning(about, format!("up to {}", bytes(most)))
-        .effect("one connection moves no more than a window each round trip; parallel reads are slowed less")
-        .change("sysctl net.ipv4.tcp_rmem='4096 131072 67108864' net.ipv4.tcp_window_scaling=1")
-        .measured(format!("at most {} MB/s for a connection", digits3(rate / 1e6)))
+        .effect("a connection moves at most one window per round trip; parallel reads are slowed less")
+        .change("run `sysctl net.ipv4.tcp_rmem='4096 131072 67108864' net.ipv4.tcp_window_scaling=1`")
+        .measured(format!("at most {} MB/s per connection", digits3(rate / 1e6)))
         .times(WANTED_RATE / rate)
         .fine_if(rate >= WANTED_RATE)
 }

@@ -17,13 +17,13 @@ pub(super) fn findings(tree: &Tree, mount: &Mount) -> Vec<Finding> {
         found.push(
             Finding::warning("transport of the mount", "UDP")
                 .effect("a lost packet costs a timeout, and long READs are made of many")
-                .change("mount with proto=tcp, or rdma where both sides have it"),
+                .change("mount with proto=tcp, or with proto=rdma if client and server support it"),
         );
     }
     if !mount.has("noatime") && !mount.has("relatime") {
         found.push(Finding::unknown(
             "access times",
-            "kept by the server, which this side does not see",
+            "decided by the server; not visible here",
         ));
     }
     found
@@ -48,7 +48,7 @@ fn connections(mount: &Mount) -> Finding {
         return Finding::fine("nconnect", count.to_string());
     }
     Finding::warning("nconnect", "1: one TCP connection for all reads")
-        .effect("one connection's rate and one core's network work bound the mount")
+        .effect("one connection's rate and one core's network work limit the mount")
         .change("mount with nconnect=8 (Linux 5.3), after all other mounts of the server are gone")
 }
 
@@ -57,8 +57,8 @@ fn attributes(mount: &Mount) -> Finding {
     // The kernel shows `actimeo=0` as its four parts, or as noac.
     if mount.has("noac") || zero("actimeo") || (zero("acregmin") && zero("acregmax")) {
         return Finding::warning("attribute cache (actimeo)", "off")
-            .effect("every open asks the server for the file's attributes, and waits")
-            .change("mount without noac and actimeo=0; data that never changes does well with actimeo=600");
+            .effect("every open waits for the file's attributes from the server")
+            .change("mount without noac and actimeo=0; use actimeo=600 for data that never changes");
     }
     let kept = mount.option("actimeo").or_else(|| mount.option("acregmax"));
     let kept = kept.unwrap_or("60");
@@ -68,7 +68,10 @@ fn attributes(mount: &Mount) -> Finding {
 fn read_ahead(tree: &Tree, mount: &Mount) -> Option<Finding> {
     let kb = tree.number(format!("sys/class/bdi/{}/read_ahead_kb", mount.device))?;
     let finding = Finding::warning("read-ahead of the mount", format!("{kb} KiB"))
-        .effect("one file that is read in order has at most so much in flight, whatever the network could")
-        .change(format!("echo 15360 > /sys/class/bdi/{}/read_ahead_kb", mount.device));
+        .effect("a sequentially read file has at most this much in flight, even on a faster network")
+        .change(format!(
+            "run `echo 15360 > /sys/class/bdi/{}/read_ahead_kb`",
+            mount.device
+        ));
     Some(finding.fine_if(kb >= WANTED_AHEAD_KB))
 }

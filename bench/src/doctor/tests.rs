@@ -127,7 +127,7 @@ fn each_thing_that_slows_a_run_is_told_alone_and_with_a_remedy() {
         (
             "proc/self/limits",
             "Max locked memory         65536   65536   bytes",
-            "locked memory (RLIMIT_MEMLOCK): 64 KiB, and the tier registers 4 MiB",
+            "locked memory (RLIMIT_MEMLOCK): 64 KiB, but the tier registers 4 MiB",
         ),
         (
             "proc/self/limits",
@@ -189,7 +189,7 @@ fn each_thing_that_slows_a_run_is_told_alone_and_with_a_remedy() {
         (
             "sys/class/nvme/nvme0/device/current_link_width",
             "1",
-            "PCIe link of nvme0: 16 GT/s x1, of 16 GT/s x4",
+            "PCIe link of nvme0: 16 GT/s x1, maximum 16 GT/s x4",
         ),
         (
             "proc/self/mountinfo",
@@ -199,7 +199,7 @@ fn each_thing_that_slows_a_run_is_told_alone_and_with_a_remedy() {
         (
             "proc/self/mountinfo",
             &mountinfo("rw,relatime - ext4 /dev/nvme0n1p1 rw,discard", nfs),
-            "discard: at once",
+            "discard: on every delete",
         ),
         (
             "proc/self/mountinfo",
@@ -390,10 +390,10 @@ fn what_was_not_measured_says_so() {
         Finding::fine("e", "f"),
     ];
     let text = finding::text(&Environment::default(), Some("nvme"), &findings);
-    assert!(text.contains("2 things would slow a run"), "{text}");
+    assert!(text.contains("2 causes of slow runs found"), "{text}");
     assert!(
-        text.contains("by how much: not measured") && text.contains("by how much: 3 us"),
+        text.contains("size:     not measured") && text.contains("size:     3 us"),
         "{text}"
     );
-    assert!(finding::text(&Environment::default(), None, &findings[2..]).contains("nothing was found"));
+    assert!(finding::text(&Environment::default(), None, &findings[2..]).contains("no causes of slow runs found"));
 }

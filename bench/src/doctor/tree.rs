@@ -1,12 +1,11 @@
-//! Files of the system, below a folder that stands for `/`: the real one, or one of a test. In: paths without their first slash. Out:
-//! text.
+//! System files below a root: `/`, or a folder of a test. In: paths without their first slash. Out: text.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-/// Most bytes of a file; those of the kernel are far shorter.
+/// Maximum size of a file; the kernel's are far smaller.
 const MOST: u64 = 1 << 20;
-/// Most entries of a folder.
+/// Maximum entries of a folder.
 const MOST_ENTRIES: usize = 4096;
 
 /// Root of the files.
@@ -18,7 +17,7 @@ impl Tree {
         Self(root.into())
     }
 
-    /// Text of a file without blanks at its ends; `None` if it cannot be read.
+    /// Text of a file, trimmed; `None` if it cannot be read.
     pub(super) fn text(&self, path: impl AsRef<Path>) -> Option<String> {
         let mut text = String::new();
         let file = std::fs::File::open(self.0.join(path)).ok()?;
@@ -31,7 +30,7 @@ impl Tree {
         self.text(path)?.parse().ok()
     }
 
-    /// Names in a folder, in order; empty if it cannot be read.
+    /// Sorted names in a folder; empty if it cannot be read.
     pub(super) fn names(&self, path: impl AsRef<Path>) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.0.join(path)) else {
             return Vec::new();
@@ -53,7 +52,7 @@ impl Tree {
     }
 }
 
-/// The chosen word of a list as the kernel shows it: `none [mq-deadline]`.
+/// Selected word of a kernel list, such as `mq-deadline` in `none [mq-deadline]`.
 pub(super) fn bracketed(text: &str) -> Option<&str> {
     let mut words = text.split_whitespace();
     words.find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))

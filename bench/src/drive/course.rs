@@ -1,4 +1,4 @@
-//! State shared by the callers of a repeat: its begin and end, the next call, the calls that count. Knows nothing of how a call is made.
+//! State shared by the callers of a repeat: start and end, the next call, the counted calls. Independent of how calls are made.
 
 use super::tally::{Faults, Second, Tally, record};
 use crate::chance::{Pick, Picker, Random};
@@ -21,22 +21,22 @@ const LEAST_DRAIN: Duration = Duration::from_secs(2);
 /// Longest repeat that ends with its calls.
 const LONGEST: Duration = Duration::from_hours(24);
 
-/// Seconds of a window that are counted apart, which bounds their memory: two hours.
+/// Maximum seconds of a window with figures of their own, which bounds memory: two hours.
 const MOST_SECONDS: usize = 7200;
 
 /// One repeat of a point.
 #[derive(Debug)]
 pub(crate) struct Course {
     picker: Picker,
-    /// Due times of an open loop, from the begin.
+    /// Due times of an open loop, from the start.
     due: Option<Vec<Duration>>,
     /// Index of the next call.
     next: AtomicUsize,
-    /// Most calls: a cold repeat that reads in order ends with its data, whose pages are warm from then on.
+    /// Maximum calls: a cold sequential repeat ends with its data, whose pages are warm afterwards.
     most: Option<usize>,
     /// True once a caller found no data left.
     ran_out: AtomicBool,
-    /// If true, the repeat ends once all that was written is durable.
+    /// If true, the repeat ends once all writes are durable.
     pub(super) ends_with_sync: bool,
     seed: u64,
     pub(super) begin: Instant,
@@ -49,7 +49,7 @@ pub(crate) struct Course {
     seconds: Mutex<Vec<Second>>,
 }
 
-/// A call that was made.
+/// Finished call.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) begun: Instant,
@@ -58,9 +58,9 @@ pub(crate) struct Call {
     pub(crate) cost: ReadCost,
 }
 
-/// A caller of a tier, which is a task.
+/// Caller of a tier, run as a task.
 pub(crate) trait Caller: Send + 'static {
-    /// Makes a call. Checks its bytes after the time of its end.
+    /// Makes a call. Checks its bytes after its end time is taken.
     fn call(&mut self, pick: Pick) -> impl Future<Output = Result<Call>> + Send;
 }
 
@@ -124,7 +124,7 @@ impl Course {
         })
     }
 
-    /// Moves the repeat to a begin on which several agents agreed.
+    /// Moves the repeat to a start agreed by several agents.
     pub(crate) fn beginning(mut self, begin: Instant) -> Self {
         for moment in [&mut self.measure_from, &mut self.until, &mut self.drained] {
             *moment = begin + (*moment - self.begin);
@@ -138,7 +138,7 @@ impl Course {
         Random::new(self.seed, u64::from(caller) + 1)
     }
 
-    /// Position of a further access of a call.
+    /// Returns the position of a further access of a call.
     pub(crate) fn pick(&self, random: &mut Random) -> Pick {
         self.picker.pick(random)
     }
@@ -178,12 +178,12 @@ impl Course {
         self.failed.load(Ordering::Relaxed) || self.stop.is_asked() || self.ran_out()
     }
 
-    /// True once the data of a repeat that ends with it has come to its end.
+    /// True once the data of a repeat that ends with its data is used up.
     pub(super) fn ran_out(&self) -> bool {
         self.ran_out.load(Ordering::Relaxed)
     }
 
-    /// Adds the second that a caller is in to those of all callers, once a second for each of them.
+    /// Adds a caller's current second to the seconds of all callers, once a second per caller.
     fn hand_in(&self, tally: &mut Tally, next: usize) {
         let (number, second) = std::mem::replace(&mut tally.second, (next, Second::default()));
         if number < MOST_SECONDS && !second.latency_ns.is_empty() {
@@ -234,7 +234,7 @@ impl Course {
         Some(Turn { pick, due, at: now })
     }
 
-    /// Counts this call of an open loop, and all calls not yet begun, as unfinished.
+    /// Counts this call of an open loop, and all calls not yet started, as unfinished.
     fn give_up(&self, first: Instant, tally: &mut Tally) {
         let due = self.due().unwrap_or_default();
         let rest = self.next.swap(due.len(), Ordering::Relaxed).min(due.len());
@@ -245,7 +245,7 @@ impl Course {
         }
     }
 
-    /// Counts a call in the rates of the window if it ends in it. Latencies of an open loop are those of the calls due in it.
+    /// Counts a call in the window's rates if it ends in the window. Latencies of an open loop are those of calls due in the window.
     pub(super) fn count(&self, turn: Turn, call: &Call, tally: &mut Tally) {
         let Turn { pick, due, .. } = turn;
         tally.last_end = Some(call.ended);
@@ -277,7 +277,7 @@ impl Course {
 /// # Errors
 /// More calls than a repeat may have.
 fn due_times(rate: u32, arrivals: Arrivals, share: Share, seed: u64, end: Duration) -> anyhow::Result<Vec<Duration>> {
-    // The sum of independent Poisson processes is one; equal gaps of several agents are set beside each other.
+    // The sum of independent Poisson processes is a Poisson process; equal gaps of several agents are interleaved.
     let gap = f64::from(share.of) / f64::from(rate);
     let expected = end.as_secs_f64() / gap;
     anyhow::ensure!(

@@ -1,5 +1,5 @@
-//! A repeat of a point: callers in a closed loop, or at due times that were fixed beforehand. In: callers. Out: their results, and the use of
-//! the machine meanwhile.
+//! A repeat of a point: callers in a closed loop, or at due times fixed in advance. In: callers. Out: their results, and the use of the
+//! machine during the repeat.
 
 mod course;
 mod tally;
@@ -20,15 +20,15 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct Driven {
     pub(crate) tally: Tally,
-    /// Calls by the second of the window in which they ended; a second that the window cut short is left out.
+    /// Calls by the second of the window in which they ended, without an incomplete last second.
     pub(crate) seconds: Vec<Second>,
-    /// Length of the window that calls are counted in.
+    /// Length of the window in which calls are counted.
     pub(crate) window: Duration,
     /// The machine during the window.
     pub(crate) machine: MachineUse,
 }
 
-/// Time between checks of who waits.
+/// Time between two checks of a waiting thread.
 const WAKE: Duration = Duration::from_millis(5);
 
 /// Watches callers until their repeat is over. `join` waits for them, and returns their results.
@@ -37,7 +37,7 @@ fn watch(course: &Course, watched: &Watched, join: impl FnOnce() -> Result<Tally
     wait(course.measure_from);
     let first = watched.look();
     wait(course.until);
-    // Calls that end after the window do not count in its rates, nor does their load on the machine.
+    // Calls that end after the window count neither in its rates nor in the load on the machine.
     let ran_out = course.ran_out();
     let at_end = (!ran_out && !course.ends_with_sync).then(|| watched.look());
     let tally = join()?;

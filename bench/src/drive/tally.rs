@@ -13,17 +13,17 @@ const LONGEST_NS: u64 = 600_000_000_000;
 /// Results of calls.
 #[derive(Debug, Clone)]
 pub(crate) struct Tally {
-    /// In nanoseconds: from the start of a call, or in an open loop from its due time.
+    /// Latency in nanoseconds, from the start of a call, or in an open loop from its due time.
     pub(crate) latency_ns: Histogram<u64>,
-    /// In nanoseconds: from the due time of a call to its start. Empty in a closed loop.
+    /// Send lag in nanoseconds, from the due time of a call to its start. Empty in a closed loop.
     pub(crate) late_ns: Histogram<u64>,
     pub(crate) sums: Sums,
     pub(crate) via: ViaSet,
-    /// Errors of calls of the window by kind, if a course tolerates them.
+    /// Errors of the window's calls by kind, if errors are tolerated.
     pub(crate) faults: BTreeMap<&'static str, Faults>,
     /// End of the last call.
     pub(super) last_end: Option<Instant>,
-    /// Number of the second of the window that the caller is in, and its calls so far.
+    /// Caller's current second of the window, by number, and its calls so far.
     pub(super) second: (usize, Second),
 }
 
@@ -71,11 +71,11 @@ pub(crate) struct Sums {
     pub(crate) ended_bytes: u64,
     pub(crate) writes: u64,
     pub(crate) asked_bytes: u64,
-    /// Bytes moved as the tier reports them; 0 for calls of the kernel.
+    /// Bytes moved, as reported by the tier; 0 for kernel calls.
     pub(crate) wire_bytes: u64,
     pub(crate) requests: u64,
     pub(crate) retries: u64,
-    /// Calls of an open loop that were not done at the limit of its drain. Their age is in the latencies.
+    /// Calls of an open loop unfinished at the end of its drain. Their age counts in the latencies.
     pub(crate) unfinished: u64,
     #[serde(skip)]
     pub(crate) cache_hits: u64,
@@ -93,7 +93,7 @@ pub(crate) struct Sums {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Faults {
     pub(crate) calls: u64,
-    /// Time from the start of each call to its error, summed.
+    /// Sum of the times from the start of each call to its error.
     pub(crate) took: Duration,
     /// Text of the first error.
     pub(crate) words: String,
@@ -124,7 +124,7 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Adds a call of so many nanoseconds.
+    /// Adds a call that took `ns` nanoseconds.
     pub(crate) fn call(&mut self, ns: u128, bytes: usize, is_write: bool, cost: &ReadCost) {
         record(&mut self.latency_ns, ns);
         self.via = self.via.union(cost.via);

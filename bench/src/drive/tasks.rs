@@ -1,5 +1,5 @@
 //! Callers that are tasks of a runtime, for tiers. In: a course, and one caller for each call in flight. Out: their results.
-//! The due times of an open loop are kept by a thread of its own: the runtime's timer is a millisecond late.
+//! A thread of its own keeps the due times of an open loop, because the runtime's timer is a millisecond late.
 
 use super::course::Caller;
 use super::{Course, Driven, Tally, watch};
@@ -76,7 +76,7 @@ async fn call(course: Arc<Course>, mut caller: impl Caller, number: u32, tickets
             Ok(call) => course.count(turn, &call, &mut tally),
             Err(error) => course.fault(error, turn.at, &mut tally)?,
         }
-        // A tier in memory never waits: this gives other callers their turn.
+        // A tier in memory never waits: yields to other callers.
         tokio::task::consume_budget().await;
     }
 }

@@ -7,9 +7,9 @@ use anyhow::{Context, Result};
 use std::time::Instant;
 use tierlab_storage::ReadCost;
 
-/// A caller that blocks.
+/// Blocking caller.
 pub(crate) trait Blocking: Send {
-    /// Gets ready for an access, before its time begins.
+    /// Prepares an access, before its time starts.
     fn prepare(&mut self, pick: Pick);
 
     /// Makes an access, and returns the time of its end. Checks the bytes after that time.

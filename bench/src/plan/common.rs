@@ -18,14 +18,14 @@ pub(crate) struct Flags {
     /// The plan's TOML
     #[arg(value_name = "PLAN")]
     pub(crate) plan: PathBuf,
-    /// Folder on the disk that local tiers measure, over the plan's `scratch`; a folder of the run is made in it and removed at
-    /// the end [default: the system's temporary folder]
+    /// Folder on the disk that local tiers measure, instead of the plan's `scratch`; the run creates a folder in it and removes it
+    /// at the end [default: the system's temporary folder]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) scratch: Option<PathBuf>,
     /// Folder of the results [default: results/NAME-DATE]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) out: Option<PathBuf>,
-    /// Repeats of each measurement, over the plan's
+    /// Repeats of each measurement, instead of the plan's
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repeats: Option<u32>,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Flags {
 #[derive(Debug, Clone)]
 pub(crate) struct Common {
     pub(crate) name: String,
-    /// Text of the plan, kept beside the results.
+    /// Text of the plan, stored with the results.
     pub(crate) text: String,
     pub(crate) seed: u64,
     pub(crate) repeats: u32,
@@ -44,7 +44,7 @@ pub(crate) struct Common {
 
 /// A plan's file.
 pub(crate) struct Source {
-    /// Path of the file, as errors name it.
+    /// Path of the file, for errors.
     pub(crate) file: String,
     /// Folder of the file, to which paths in the plan are relative.
     pub(crate) folder: PathBuf,
@@ -55,9 +55,9 @@ pub(crate) struct Source {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawTier {
-    /// Its TOML, relative to the plan's folder.
+    /// TOML file, relative to the plan's folder.
     file: PathBuf,
-    /// Keys set over that TOML, as `KEY=VALUE`.
+    /// Keys that override that TOML, as `KEY=VALUE`.
     #[serde(default)]
     set: Vec<String>,
     /// Entry of `[storage]` in the price file that states the price of reads.
@@ -91,12 +91,12 @@ impl<'de> Deserialize<'de> for Size {
 }
 
 impl RawTier {
-    /// Keeps the name of its file alone.
+    /// Keeps only the file's name.
     pub(crate) fn forget_folder(&mut self) {
         self.file = self.file.file_name().map_or_else(PathBuf::new, PathBuf::from);
     }
 
-    /// True if keys are set over its TOML.
+    /// True if keys override its TOML.
     pub(crate) fn is_changed(&self) -> bool {
         !self.set.is_empty()
     }
@@ -129,7 +129,7 @@ impl Source {
         Ok((source, raw))
     }
 
-    /// Error of usage in this plan.
+    /// Usage error in this plan.
     pub(crate) fn wrong(&self, why: impl Into<String>) -> anyhow::Error {
         bad_usage(&self.file, &why.into())
     }
@@ -196,7 +196,7 @@ impl Source {
 /// Tiers and price entries, each by the tier's name.
 pub(crate) type PricedTiers = (BTreeMap<String, TierConfig>, BTreeMap<String, String>);
 
-/// Error of usage, which ends the program with code 2.
+/// Usage error, which ends the program with code 2.
 pub(crate) fn bad_usage(what: &str, why: &str) -> anyhow::Error {
     ErrorKind::Invalid.error(what, why).into()
 }
@@ -208,7 +208,7 @@ pub(crate) fn tier_config(file: &Path, set: &[String]) -> Result<TierConfig> {
     Ok(TierConfig::parse_with(&name, &text, set)?)
 }
 
-/// Checks that a name can be one of a folder.
+/// Checks that a name can name a folder.
 pub(crate) fn check_name(key: &str, name: &str) -> Result<(), String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     match !name.is_empty() && name.chars().all(is_plain) {
@@ -217,7 +217,7 @@ pub(crate) fn check_name(key: &str, name: &str) -> Result<(), String> {
     }
 }
 
-/// Checks that each key is from 1 to its most.
+/// Checks that each key is from 1 to its maximum.
 pub(crate) fn check_counts(counts: &[(&str, u64, u64)]) -> Result<(), String> {
     counts
         .iter()

@@ -1,5 +1,5 @@
-//! Factors to points. In: a plan's tables, and the kind of each tier. Out: every point once, or a point that cannot be measured and why.
-//! Pure.
+//! Factors to points. In: a plan's tables, and the kind of each tier. Out: every point once, or the reason why a point cannot be
+//! measured. Pure.
 
 use super::point::{CacheState, Operation, Pattern, Point, Way, WriteSync, word};
 use super::raw::RawCross;
@@ -8,24 +8,24 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Kind of a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TierPlace {
-    /// Files of one local folder, read directly or not.
+    /// Files of one local folder.
     Local {
         /// True if reads bypass the page cache.
         direct: bool,
     },
     /// Any other tier.
     Elsewhere,
-    /// Tier without writes, of this kind.
+    /// Read-only tier of this kind.
     ReadOnly(&'static str),
 }
 
-/// Most points: more come from a mistake in the plan.
+/// Maximum number of points: more are a mistake in the plan.
 const MOST_POINTS: usize = 5000;
-/// Most objects of a point.
+/// Maximum objects of a point.
 const MOST_FILES: u32 = 1_000_000;
 
-/// Every combination. Combinations that are the same for their way or tier (an unused page cache, threads of a way without a runtime) become
-/// one.
+/// Returns every combination. Combinations that differ only in factors without effect (an unused page cache, threads of a way without a
+/// runtime) are merged.
 ///
 /// # Errors
 /// The factor and the value, and why they cannot be measured.
@@ -41,7 +41,7 @@ pub(crate) fn points(
             check(&point, size)?;
             points.insert(point);
             if points.len() > MOST_POINTS {
-                return Err(format!("cross: more than {MOST_POINTS} points: take some values away"));
+                return Err(format!("cross: more than {MOST_POINTS} points: remove some values"));
             }
         }
     }
@@ -70,7 +70,7 @@ fn combinations(table: &RawCross) -> Vec<Point> {
     all
 }
 
-/// Replaces each point by one for each value.
+/// Replaces each point by one per value.
 fn vary<V>(all: &mut Vec<Point>, values: &[V], set: impl Fn(&mut Point, &V)) {
     for mut point in std::mem::take(all) {
         for value in values {
@@ -85,7 +85,7 @@ fn settle(mut point: Point, places: &BTreeMap<String, TierPlace>) -> Result<Poin
     let Some(place) = places.get(&point.tier) else {
         let known: Vec<&str> = places.keys().map(String::as_str).collect();
         return Err(format!(
-            "cross.tier: no tier `{}`: there are {}",
+            "cross.tier: unknown tier `{}`: use one of {}",
             point.tier,
             known.join(", ")
         ));
@@ -94,7 +94,7 @@ fn settle(mut point: Point, places: &BTreeMap<String, TierPlace>) -> Result<Poin
     match (place, point.way) {
         (TierPlace::ReadOnly(kind), _) => {
             return Err(format!(
-                "cross.tier: `{}` is a `{kind}` tier, which is read only, and this plan writes what it measures: measure an object of \
+                "cross.tier: `{}` is a `{kind}` tier, which is read only, and this plan writes its data: measure an object of \
                  it by flags, with --object",
                 point.tier
             ));
@@ -104,18 +104,18 @@ fn settle(mut point: Point, places: &BTreeMap<String, TierPlace>) -> Result<Poin
         (TierPlace::Elsewhere, other) if other != Way::Tier => {
             let tier = &point.tier;
             return Err(format!(
-                "cross.way: `{way}` reads local files, and `{tier}` is no `nvme` tier with one root: use `tier`"
+                "cross.way: `{way}` reads local files, and `{tier}` is not an `nvme` tier with one root: use `tier`"
             ));
         }
         (_, peer) if peer.is_peer() && point.operation.takes_objects() => {
             return Err(format!(
-                "cross.operation: `{way}` has no `{operation}`, which is an operation of tiers: use the way `tier`"
+                "cross.operation: `{way}` does not support `{operation}`, an operation of tiers: use the way `tier`"
             ));
         }
         _ => {}
     }
     if !matches!(point.cache, CacheState::Cold | CacheState::Warm) {
-        return Err("cross.cache: `cold` or `warm`".to_owned());
+        return Err("cross.cache: must be `cold` or `warm`".to_owned());
     }
     point.cache = match (place, point.way.is_direct()) {
         (TierPlace::Elsewhere | TierPlace::ReadOnly(_), _) => CacheState::AsIs,
@@ -156,11 +156,11 @@ fn check(point: &Point, size: u64) -> Result<(), String> {
         (block_bytes == 0, "cross.block: must be at least one byte"),
         (
             point.rate > 0 && ends,
-            "cross.rate: must be 0 where objects come to an end",
+            "cross.rate: must be 0 for operations that use up their objects",
         ),
         (
             file_bytes == 0 && !takes_objects,
-            "cross.files: more than the bytes of `size`, so that files would be empty",
+            "cross.files: more than the bytes of `size`, so files would be empty",
         ),
         (
             block_bytes > file_bytes && !takes_objects,
@@ -168,11 +168,11 @@ fn check(point: &Point, size: u64) -> Result<(), String> {
         ),
         (
             point.way == Way::Mmap && writes,
-            "cross.operation: `mmap` reads; write by `pread`",
+            "cross.operation: `mmap` is read only; write with `pread`",
         ),
         (
             point.way == Way::PreadDirect && !is_aligned,
-            "cross.block: `pread-direct` reads multiples of 4 KiB, of files that are",
+            "cross.block: `pread-direct` requires blocks and files that are multiples of 4 KiB",
         ),
     ];
     match faults.into_iter().find(|(is_wrong, _)| *is_wrong) {
@@ -256,7 +256,7 @@ mod tests {
             ),
             (
                 "tier = [\"disk\"]\nblock = [1]\nway = [\"pread\"]\noperation = [\"list\"]",
-                "`pread` has no `list`",
+                "`pread` does not support `list`",
             ),
             (
                 "tier = [\"disk\"]\nblock = [1]\noperation = [\"delete\"]\nrate = [10]",

@@ -1,5 +1,5 @@
-//! A plan of `run`: points to measure. In: a file, and flags over it. Out: points, tiers and times, all checked.
-//! `common`: parts that the plans of the other commands have too.
+//! A plan of `run`: points to measure. In: a file, and flags over it. Out: checked points, tiers and times.
+//! `common`: parts shared with the plans of other commands.
 
 mod common;
 mod cross;
@@ -26,15 +26,15 @@ use tierlab_storage::TierConfig;
 /// A plan, checked.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// With those of the tiers that have points.
+    /// Common settings, with only the tiers that have points.
     pub(crate) common: Common,
     pub(crate) points: BTreeSet<Point>,
-    /// Tiers whose keys the plan sets.
+    /// Tiers with keys set by the plan.
     set: BTreeSet<String>,
-    /// Most CPU of others in an undisturbed repeat.
+    /// Maximum CPU use of others in an undisturbed repeat.
     pub(crate) limits: Limits,
     pub(crate) peers: bool,
-    /// Time of writes before the first repeat of a point that writes.
+    /// Duration of writes before the first repeat of a point that writes.
     pub(crate) precondition: Duration,
     pub(crate) access: Access,
 }
@@ -53,15 +53,15 @@ pub(crate) struct Access {
     pub(crate) stride: u32,
     pub(crate) write_share: f64,
     pub(crate) arrivals: Arrivals,
-    /// Share of the offered rate.
+    /// This agent's share of the offered rate.
     #[serde(skip)]
     pub(crate) share: Share,
-    /// If true, transient errors are counted and do not end a repeat.
+    /// If true, transient errors are counted instead of ending a repeat.
     #[serde(skip)]
     pub(crate) tolerates_faults: bool,
 }
 
-/// One of several agents that measure together.
+/// Share of one of several agents that measure together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Share {
     /// Number of the agent, from 0.
@@ -78,7 +78,7 @@ impl Default for Share {
 }
 
 impl Access {
-    /// Random reads of so many bytes of data, by closed loops.
+    /// Random reads of `size` bytes of data, by closed loops.
     pub(crate) fn reads(size: u64, window: Duration, warmup: Duration) -> Self {
         Self {
             seed: 1,
@@ -91,7 +91,7 @@ impl Access {
         }
     }
 
-    /// Seed of a repeat, which has its own positions and arrivals.
+    /// Seed of a repeat's positions and arrivals.
     pub(crate) fn seed_of(&self, repeat: u32) -> u64 {
         self.seed.wrapping_add(u64::from(repeat).wrapping_mul(0x9E37_79B9))
     }
@@ -107,8 +107,8 @@ impl Plan {
         Self::of(source, raw, flags, seconds)
     }
 
-    /// Reads the text of a run's plan for an agent. Its tiers are those of the same file names in the agent's own `folder`, and its
-    /// scratch folder is the agent's: no path of the run is used.
+    /// Reads the text of a run's plan for an agent. Tiers are the files of the same names in the agent's own `folder`, and the scratch
+    /// folder is the agent's: no path of the run is used.
     ///
     /// # Errors
     /// The file and the key, and its allowed values.
@@ -119,14 +119,14 @@ impl Plan {
         raw.scratch = None;
         let own = || {
             format!(
-                "--tiers {} has the plan's tiers as this agent reaches them",
+                "--tiers {} must contain the plan's tiers, as this agent reaches them",
                 folder.display()
             )
         };
         let mut plan = Self::of(source, raw, flags, seconds).with_context(own)?;
         plan.check_agents()?;
         plan.access.share = share;
-        // Agents that read or offer the same at the same moments would be one caller.
+        // Agents with equal positions and arrivals would act as one caller.
         plan.access.seed = plan.access.seed.wrapping_add(u64::from(share.number) << 32);
         Ok(plan)
     }
@@ -138,9 +138,9 @@ impl Plan {
     pub(crate) fn check_agents(&self) -> Result<()> {
         for (name, config) in &self.common.tiers {
             let why = match config.kind() {
-                "memory" => "each agent would measure its own memory, which no tier shares: leave the tier out",
+                "memory" => "each agent would measure its own memory: leave the tier out",
                 _ if self.set.contains(name) => {
-                    "agents take the tier from their own --tiers folder as it is: write the keys into its file there"
+                    "agents use the tier from their own --tiers folder unchanged: write the keys into the file there"
                 }
                 _ => continue,
             };
@@ -207,7 +207,7 @@ fn access(raw: &RawPlan) -> Result<Access, String> {
     })
 }
 
-/// Local files are those of an nvme tier with one root and nothing around it.
+/// Only an nvme tier with one root and no wrappers has local files.
 fn place(config: &TierConfig) -> TierPlace {
     match config {
         _ if config.kind() == "flight" => TierPlace::ReadOnly(config.kind()),

@@ -5,27 +5,27 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use tierlab_instrument::units::bytes;
 
-/// Ways of getting bytes.
+/// Ways of reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Way {
-    /// The tier as it is configured.
+    /// The configured tier.
     #[default]
     Tier,
     /// The io_uring tier with `O_DIRECT`.
     Direct,
-    /// The io_uring tier through the page cache.
+    /// The io_uring tier, buffered.
     Buffered,
-    /// `pread` through the page cache, a thread for each call in flight.
+    /// Buffered `pread`, with a thread for each call in flight.
     Pread,
-    /// `pread` with `O_DIRECT`, likewise.
+    /// `pread` with `O_DIRECT`, with a thread for each call in flight.
     PreadDirect,
-    /// Copies out of a memory map, likewise.
+    /// Copies from a memory map, with a thread for each call in flight.
     Mmap,
 }
 
 impl Way {
-    /// True for the bench's own code beside the tiers.
+    /// True for the bench's own code, outside the tiers.
     pub(crate) const fn is_peer(self) -> bool {
         matches!(self, Self::Pread | Self::PreadDirect | Self::Mmap)
     }
@@ -45,10 +45,10 @@ pub(crate) enum Pattern {
     /// Random positions, at multiples of the block
     #[default]
     Random,
-    /// Every `stride`-th block, then those beside them.
+    /// Every `stride`-th block, then the blocks after those, and so on.
     #[value(skip)]
     Strided,
-    /// Some blocks far more often than others, by Zipf's law with the given exponent
+    /// Zipf's law with the given exponent: some blocks are accessed far more often than others
     Zipf,
 }
 
@@ -58,52 +58,52 @@ pub(crate) enum Pattern {
 pub(crate) enum Operation {
     #[default]
     Read,
-    /// Writes: whole objects of a block through a tier, blocks in place by `pread`'s sister `pwrite`.
+    /// Writes: whole objects of one block through a tier, blocks in place by `pwrite`.
     Write,
-    /// Both, `write_share` of them writes.
+    /// Reads and writes, of which `write_share` are writes.
     Mixed,
     /// Look-ups of random objects.
     Stat,
     /// Listings of all objects.
     List,
-    /// Removals of one object after another, until none is left.
+    /// Removals of all objects, one after another.
     Delete,
-    /// Durable writes of large objects: each caller writes one.
+    /// Durable writes of large objects, one per caller.
     Checkpoint,
-    /// Whole reads of such objects: each caller looks one up, reads it and computes its checksum.
+    /// Whole reads of checkpoints: each caller looks one up, reads it and computes its checksum.
     Restore,
 }
 
 impl Operation {
-    /// True for calls on whole objects, `files` of them with `block` bytes each.
+    /// True for calls on whole objects: `files` objects of `block` bytes.
     pub(crate) const fn takes_objects(self) -> bool {
         !matches!(self, Self::Read | Self::Write | Self::Mixed)
     }
 
-    /// True if each caller makes one call, and the repeat lasts until the last of them has ended.
+    /// True if each caller makes one call, and the repeat lasts until the last call ends.
     pub(crate) const fn is_once(self) -> bool {
         matches!(self, Self::Checkpoint | Self::Restore)
     }
 
-    /// True if its calls read data, so that the state of the page cache matters.
+    /// True if calls read data, so that the state of the page cache matters.
     pub(crate) const fn reads(self) -> bool {
         matches!(self, Self::Read | Self::Restore)
     }
 
-    /// True if its calls move bytes of objects.
+    /// True if calls move bytes of objects.
     pub(crate) const fn moves_bytes(self) -> bool {
         !matches!(self, Self::Stat | Self::List | Self::Delete)
     }
 }
 
-/// Time at which blocks written in place are made durable.
+/// Time at which blocks written in place become durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum WriteSync {
-    /// Never: in the page cache, or in the device's own.
+    /// Never: data may stay in the page cache, or in the device's cache.
     #[default]
     None,
-    /// With each write, by `O_DSYNC`.
+    /// After each write, by `O_DSYNC`.
     Each,
     /// After the last write, by `fsync`, which counts in the time of the repeat.
     End,
@@ -113,39 +113,39 @@ pub(crate) enum WriteSync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum CacheState {
-    /// Nothing of the data: dropped by `posix_fadvise` before each repeat.
+    /// No data: dropped by `posix_fadvise` before each repeat.
     #[default]
     Cold,
-    /// The data, as far as it fits: read once before each repeat.
+    /// As much of the data as fits: read once before each repeat.
     Warm,
-    /// Not used: `O_DIRECT`.
+    /// Unused: `O_DIRECT`.
     Bypassed,
-    /// Not known: the tier is remote or in memory.
+    /// Unknown: the tier is remote or in memory.
     AsIs,
 }
 
-/// A point. Its order is that in which reports show it.
+/// A point, ordered as in reports.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Point {
     pub(crate) tier: String,
     pub(crate) operation: Operation,
     pub(crate) pattern: Pattern,
-    /// Objects that the data is cut into.
+    /// Number of objects into which the data is split.
     pub(crate) files: u32,
     pub(crate) way: Way,
     pub(crate) cache: CacheState,
     #[serde(default)]
     pub(crate) sync: WriteSync,
-    /// Threads of the runtime, 0 for one per core; the peers have one for each call in flight.
+    /// Threads of the runtime, 0 for one per core; peers use one thread per call in flight.
     pub(crate) threads: u16,
     /// Calls offered per second; 0 is a closed loop.
     pub(crate) rate: u32,
     pub(crate) block_bytes: u64,
-    /// Calls in flight; in an open loop at most so many.
+    /// Calls in flight; in an open loop the maximum.
     pub(crate) depth: u32,
 }
 
-/// The word of a value as its TOML has it.
+/// Name of a value in TOML.
 pub(crate) fn word<T: Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(text)) => text,
@@ -178,7 +178,7 @@ impl Point {
         }
     }
 
-    /// Number of objects: one for each caller where each makes one call.
+    /// Number of objects; one per caller if each caller makes one call.
     pub(crate) fn objects(&self) -> u32 {
         match self.operation.is_once() {
             true => self.depth,
@@ -191,19 +191,19 @@ impl Point {
         self.way.is_peer() && self.operation != Operation::Read
     }
 
-    /// True for accesses that end with the data: reads in order of cold data, whose pages are warm from then on, and
-    /// operations for which an object is there once.
+    /// True for accesses that end with the data: sequential reads of cold data, whose pages are warm afterwards, and
+    /// operations that use up their objects.
     pub(crate) fn ends_with_data(&self) -> bool {
         let in_order = matches!(self.pattern, Pattern::Sequential | Pattern::Strided);
         in_order && (self.cache == CacheState::Cold || self.operation.takes_objects())
     }
 
-    /// True if calls before the window would change what is measured in it.
+    /// True if calls before the window would change the measurement.
     pub(crate) fn skips_warmup(&self) -> bool {
         self.ends_with_data() || self.sync == WriteSync::End
     }
 
-    /// State of the page cache, durability of writes and number of threads, as far as they are chosen: `, cold, 2 threads`.
+    /// State of the page cache, durability of writes and number of threads, if chosen: `, cold, 2 threads`.
     pub(crate) fn manner_text(&self) -> String {
         let cache = match self.cache {
             CacheState::Cold => ", cold",
@@ -224,7 +224,7 @@ impl Point {
         format!("{cache}{sync}{threads}")
     }
 
-    /// Everything but block and depth, in words: the same for all points of a table.
+    /// Everything except block and depth, in words: the same for all points of a table.
     pub(crate) fn family_text(&self) -> String {
         let (way, access, manner) = (word(&self.way), self.access_text(), self.manner_text());
         let text = format!("{} by {way}: {access}{manner}", self.tier);

@@ -1,4 +1,4 @@
-//! The plan of `run` as its TOML has it. In: text. Out: values of the right kinds, not yet checked against each other. Reads no file.
+//! The plan of `run` as TOML. In: text. Out: values of the right types, not yet checked against each other. Reads no file.
 
 use super::common::{RawTier, Size, hundredths, mib, number, numbers, only};
 use super::point::{CacheState, Operation, Pattern, Way, WriteSync};
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawPlan {
-    /// Name of the run, with which folders of results begin.
+    /// Name of the run, used as prefix of result folders.
     pub(crate) name: String,
     /// Seed of every random choice: content, positions, arrivals, order.
     #[serde(default = "number::<_, 1>")]
@@ -21,10 +21,10 @@ pub(crate) struct RawPlan {
     /// Seconds of each repeat.
     #[serde(default = "hundredths::<100>")]
     pub(crate) seconds: f64,
-    /// Seconds before each repeat that do not count.
+    /// Uncounted seconds before each repeat.
     #[serde(default = "hundredths::<25>")]
     pub(crate) warmup_seconds: f64,
-    /// Seconds for which a point that writes does so before its first repeat.
+    /// Seconds of writes before the first repeat of a point that writes.
     #[serde(default)]
     pub(crate) precondition_seconds: f64,
     /// Bytes of all files of the data.
@@ -45,21 +45,21 @@ pub(crate) struct RawPlan {
     /// Gaps between the calls of an open loop.
     #[serde(default)]
     pub(crate) arrivals: Arrivals,
-    /// Most CPU of other processes in an undisturbed repeat, as a share of all cores.
+    /// Maximum CPU use of other processes in an undisturbed repeat, as a share of all cores.
     #[serde(default = "hundredths::<10>")]
     pub(crate) foreign_cpu_share: f64,
-    /// Most time that the hypervisor gives to others in an undisturbed repeat, as a share of all cores.
+    /// Maximum CPU steal time in an undisturbed repeat, as a share of all cores.
     #[serde(default = "hundredths::<5>")]
     pub(crate) steal_share: f64,
-    /// Most that an agent may begin beside the others in an undisturbed repeat, in microseconds.
+    /// Maximum skew of the agents' starts in an undisturbed repeat, in microseconds.
     #[serde(default = "number::<_, 2000>")]
     pub(crate) start_skew_us: u64,
-    /// If true, installed peers are measured beside the points that they can do.
+    /// If true, installed peers are also measured at the points they support.
     #[serde(default = "yes")]
     pub(crate) peers: bool,
     /// The tiers, by name.
     pub(crate) tiers: BTreeMap<String, RawTier>,
-    /// Tables of crossed factors, each a set of points.
+    /// Tables of crossed factors; each gives a set of points.
     pub(crate) cross: Vec<RawCross>,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct RawCross {
     /// Reads, writes, or both; or operations on whole objects.
     #[serde(default = "only")]
     pub(crate) operation: Vec<Operation>,
-    /// Bytes of an access; of operations on whole objects, those of each.
+    /// Bytes of an access; for operations on whole objects, bytes of each object.
     pub(crate) block: Vec<Size>,
     /// Calls in flight.
     #[serde(default = "numbers::<_, 1>")]
@@ -89,10 +89,10 @@ pub(crate) struct RawCross {
     /// Content of the page cache: `cold` or `warm`.
     #[serde(default = "only")]
     pub(crate) cache: Vec<CacheState>,
-    /// Durability of blocks written by `pread` and `pread-direct`; a tier's own writes have that of the tier.
+    /// Durability of blocks written by `pread` and `pread-direct`; a tier's own writes follow the tier.
     #[serde(default = "only")]
     pub(crate) sync: Vec<WriteSync>,
-    /// Files that the data is cut into, or objects.
+    /// Number of files or objects into which the data is split.
     #[serde(default = "numbers::<_, 1>")]
     pub(crate) files: Vec<u32>,
     /// Calls offered per second; 0 is a closed loop.
@@ -104,7 +104,7 @@ pub(crate) struct RawCross {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Arrivals {
-    /// Exponential gaps: callers that know nothing of each other.
+    /// Exponential gaps: independent callers.
     #[default]
     Poisson,
     /// Equal gaps.

@@ -1,4 +1,4 @@
-//! CSV files of a run. In: rows as `run.json` holds them. Out: text with the same names, empty where a value is not known.
+//! CSV files of a run. In: rows of `run.json`. Out: text with the same names, empty for unknown values.
 
 use anyhow::{Context, Result};
 use serde::de::{MapAccess, Visitor};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use std::fmt;
 
-/// Entries of an object in their order, which a map of `serde_json` does not keep.
+/// Ordered entries of an object; a map of `serde_json` loses the order.
 struct Entries(Vec<(String, CsvCell)>);
 
 #[derive(Deserialize)]
@@ -40,7 +40,7 @@ impl<'de> Deserialize<'de> for Entries {
 }
 
 impl CsvCell {
-    /// Adds the columns of a value. Those of an object have its name before theirs, except for the `value` of an interval.
+    /// Adds the columns of a value. An object's name is the prefix of its columns, except for the `value` of an interval.
     fn columns(self, name: &str, row: &mut Vec<(String, String)>) {
         match self {
             Self::Object(Entries(entries)) => {
@@ -69,10 +69,10 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// Names and values of a row; a value that is not known is empty.
+/// Names and values of a row; unknown values are empty.
 ///
 /// # Errors
-/// The row is no object.
+/// The row is not an object.
 pub(crate) fn columns(row: &impl Serialize) -> Result<Vec<(String, String)>> {
     let mut cells = Vec::new();
     let object: Entries = serde_json::from_str(&serde_json::to_string(row)?)?;
@@ -80,10 +80,10 @@ pub(crate) fn columns(row: &impl Serialize) -> Result<Vec<(String, String)>> {
     Ok(cells)
 }
 
-/// The text of a file with the columns of all rows. A row that lacks a column has an empty cell.
+/// Returns the text of a file with the columns of all rows. A column missing in a row is an empty cell.
 ///
 /// # Errors
-/// A row is no object.
+/// A row is not an object.
 pub(crate) fn csv(rows: impl IntoIterator<Item = impl Serialize>) -> Result<String> {
     let mut header: Vec<String> = Vec::new();
     let mut table = Vec::new();
@@ -106,7 +106,7 @@ pub(crate) fn csv(rows: impl IntoIterator<Item = impl Serialize>) -> Result<Stri
                 .map(|column| cell(column).map_or("", |(_, text)| text.as_str())),
         )?;
     }
-    let bytes = writer.into_inner().context("the CSV text cannot be made")?;
+    let bytes = writer.into_inner().context("cannot create the CSV text")?;
     Ok(String::from_utf8(bytes)?)
 }
 

@@ -1,4 +1,4 @@
-//! Files of a run for people and for other tools. In: a page, and what `run.json` keeps. Out: files, and tables in the terminal.
+//! Files of a run for people and for other tools. In: a page, and the content of `run.json`. Out: files, and tables in the terminal.
 
 mod csv;
 mod page;
@@ -11,19 +11,19 @@ use serde::Serialize;
 use std::path::Path;
 use tierlab_report::parts::{Axis, Chart, Line, Unit};
 
-/// A run as `run.json` keeps it.
+/// Content of `run.json`.
 #[derive(Serialize)]
 struct Kept<'a, S, F> {
     #[serde(flatten)]
     ran: &'a Ran,
-    /// Settings after defaults and flags.
+    /// Settings with defaults and flags applied.
     settings: &'a S,
     #[serde(flatten)]
     figures: &'a F,
 }
 
-/// Writes the files of a run, prints its tables and the folder of its results. `csv` is a file's name and its text. `advice` is
-/// shown if the run was interrupted.
+/// Writes the files of a run, and prints its tables and its results folder. `csv` is a file's name and its text. `advice` is shown
+/// if the run was interrupted.
 ///
 /// # Errors
 /// A file cannot be written, or the run was interrupted.
@@ -55,7 +55,7 @@ pub(crate) fn finish(
         folder.display()
     );
     if page.ran.interrupted {
-        bail!("interrupted: the report holds the repeats measured before{advice}");
+        bail!("interrupted: the report covers the finished repeats{advice}");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A run of a plan of points. In: options. Out: a folder of results. Each finished repeat is kept at once.
+//! A run of a plan of points. In: options. Out: a folder of results. Each finished repeat is saved at once.
 
 pub(crate) mod agents;
 mod record;
@@ -27,7 +27,7 @@ use tierlab_agents::options::AgentsOptions;
 use tierlab_instrument::host::{Host, filesystem};
 use tierlab_instrument::units::bytes;
 
-/// Time of a repeat beside its window: dropping or warming the page cache, starting callers.
+/// Time of a repeat outside its window: dropping or warming the page cache, starting callers.
 const BESIDE: Duration = Duration::from_millis(100);
 
 /// Flags of `run`.
@@ -38,10 +38,10 @@ pub(crate) struct RunOptions {
     /// Resume a run that was interrupted
     #[arg(long, value_name = "FOLDER", conflicts_with = "out")]
     pub(crate) resume: Option<PathBuf>,
-    /// Seconds of each repeat, over the plan's
+    /// Seconds of each repeat, instead of the plan's
     #[arg(long)]
     pub(crate) seconds: Option<f64>,
-    /// Measure no fio beside it, even where it is installed
+    /// Do not measure fio, even if it is installed
     #[arg(long)]
     pub(crate) no_peers: bool,
     #[command(flatten)]
@@ -51,7 +51,7 @@ pub(crate) struct RunOptions {
 /// Runs a plan.
 ///
 /// # Errors
-/// The plan is wrong, a tier does not open, a point failed, or an interrupt.
+/// The plan is invalid, a tier does not open, a point failed, or an interrupt.
 pub(crate) fn run(options: &RunOptions) -> Result<()> {
     let mut plan = Plan::read(&options.flags, options.seconds)?;
     let wants_fio = plan.peers && !options.no_peers;
@@ -82,7 +82,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
             let measured = rounds(&plan, &mut journal, &stop, |point, repeat| {
                 fleet.measure(&plan, point, repeat, &stop)
             });
-            measured.with_context(|| format!("the run has ended; start its agents again, and {advice}"))?;
+            measured.with_context(|| format!("the run ended early; restart its agents, and {advice}"))?;
             let ran = Ran::of(&plan.common, &stop, Environment::here(&[]), fleet.tiers());
             let hosts = fleet.hosts.clone();
             fleet.close()?;
@@ -109,7 +109,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
     }
 }
 
-/// Line of the kept plan that names what a resumed run must share beside the plan itself: its tiers, and the disk below local ones.
+/// Line of the saved plan with the tiers, and the disk below local ones, that a resumed run must also share.
 fn mark(plan: &Plan, is_by_agents: bool) -> String {
     let common = &plan.common;
     let tiers = crc32c::crc32c(format!("{:?}", common.tiers).as_bytes());
@@ -123,7 +123,7 @@ fn mark(plan: &Plan, is_by_agents: bool) -> String {
 /// Connects to the agents of a run; `None` without them.
 ///
 /// # Errors
-/// Flags or a plan that agents cannot run, or an agent that is not reached or refuses.
+/// Flags or a plan that agents cannot run, or an agent that is unreachable or refuses.
 fn fleet(plan: &mut Plan, options: &RunOptions) -> Result<Option<Fleet>> {
     let agents = options.agents.open(agents::PROGRAM);
     let Some(agents) = agents.map_err(|why| bad_usage("--agents", &why))? else {
@@ -134,24 +134,24 @@ fn fleet(plan: &mut Plan, options: &RunOptions) -> Result<Option<Fleet>> {
         (
             plan.peers && !options.no_peers,
             "peers",
-            "fio is measured by one host alone: set `peers = false`, or pass --no-peers",
+            "fio is only measured on a single host: set `peers = false`, or pass --no-peers",
         ),
         (
             options.flags.scratch.is_some(),
             "--scratch",
-            "local tiers lie in the --scratch of each agent: leave it out",
+            "local tiers use the --scratch of each agent: remove this flag",
         ),
     ];
     if let Some((_, what, why)) = refused.into_iter().find(|(is_there, ..)| *is_there) {
         return Err(bad_usage(what, why));
     }
-    // A run is resumed with as many agents.
+    // A resumed run needs the same number of agents.
     plan.common.text += &format!("# --agents: {}\n", agents.addresses.len());
     Fleet::open(&agents, plan, &options.flags, options.seconds).map(Some)
 }
 
-/// Refuses a run whose checkpoints do not fit into memory, or whose data does not fit into its scratch folder, before anything is
-/// written. All local tiers lie in that folder.
+/// Refuses a run whose checkpoints do not fit into memory, or whose data does not fit into its scratch folder, before writing. All
+/// local tiers are in that folder.
 fn check_space(plan: &Plan, stations: &Stations) -> Result<()> {
     let points = plan.points.iter();
     let checkpoints = points.filter(|point| point.operation == Operation::Checkpoint);
@@ -159,7 +159,7 @@ fn check_space(plan: &Plan, stations: &Stations) -> Result<()> {
     let (held, memory) = (held.max().unwrap_or(0), Host::here().memory_bytes);
     ensure!(
         memory == 0 || held <= memory,
-        "cross.block: the writers of a checkpoint hold {} in memory, and this machine has {}: take a smaller `block` or `depth`",
+        "cross.block: the writers of a checkpoint hold {} in memory, and this machine has {}: lower `block` or `depth`",
         bytes(held),
         bytes(memory)
     );
@@ -171,11 +171,11 @@ fn check_space(plan: &Plan, stations: &Stations) -> Result<()> {
     let Some(root) = stations.values().find_map(Station::root).filter(|_| needed > 0) else {
         return Ok(());
     };
-    let disk = nix::sys::statvfs::statvfs(root).with_context(|| format!("cannot look at {}", root.display()))?;
+    let disk = nix::sys::statvfs::statvfs(root).with_context(|| format!("cannot inspect {}", root.display()))?;
     let free = disk.blocks_available() * disk.fragment_size();
     ensure!(
         needed <= free,
-        "the plan writes {} and {} are free below {}: choose another --scratch, a smaller `size` or fewer `files` and `block`s",
+        "the plan writes {} but only {} are free below {}: choose another --scratch, or lower `size`, `files` or `block`",
         bytes(needed),
         bytes(free),
         root.display()
@@ -186,17 +186,17 @@ fn check_space(plan: &Plan, stations: &Stations) -> Result<()> {
 /// Figures of `run.json`.
 #[derive(Serialize)]
 struct Figures {
-    /// Missing parts of the comparison with fio, and how to get them.
+    /// Missing parts of the comparison with fio, with advice.
     peer_notes: Vec<String>,
     points: Vec<Summary>,
-    /// Figures of each second of each repeat, in order, of repeats of at least two seconds.
+    /// Figures of each second of each repeat, in order, for repeats of at least two seconds.
     seconds: Vec<PointSeconds>,
     /// Agents, and their shares of each repeat.
     #[serde(skip_serializing_if = "Option::is_none")]
     agents: Option<AgentFigures>,
 }
 
-/// Seconds of a point, repeat by repeat.
+/// Figures of each second of a point, by repeat.
 #[derive(Debug, Serialize)]
 struct PointSeconds {
     point: Point,
@@ -221,7 +221,7 @@ impl PointSeconds {
     }
 }
 
-/// Measures every repeat that the journal does not hold.
+/// Measures every repeat missing in the journal.
 fn rounds(
     plan: &Plan,
     journal: &mut Journal,
@@ -243,7 +243,7 @@ fn rounds(
     })
 }
 
-/// One repeat with fio beside it.
+/// Measures one repeat, with fio.
 fn one(plan: &Plan, station: &mut Station, fio: &Fio, (point, repeat): (&Point, u32), stop: &Stop) -> Entry {
     let mut entry = Entry::new(point, repeat);
     match measured(plan, station, fio, &mut entry, stop) {
@@ -253,7 +253,7 @@ fn one(plan: &Plan, station: &mut Station, fio: &Fio, (point, repeat): (&Point, 
     entry
 }
 
-/// Measures a repeat. The bench and fio take turns in beginning.
+/// Measures a repeat. The bench and fio alternate in going first.
 fn measured(plan: &Plan, station: &mut Station, fio: &Fio, entry: &mut Entry, stop: &Stop) -> Result<MeasuredRepeat> {
     prepared(plan, station, &entry.point, entry.repeat, stop)?;
     if entry.repeat % 2 == 1 {
@@ -266,7 +266,7 @@ fn measured(plan: &Plan, station: &mut Station, fio: &Fio, entry: &mut Entry, st
     MeasuredRepeat::of(&driven?, &plan.limits)
 }
 
-/// Writes the data of a repeat, and before the first one as the point does.
+/// Writes the data of a repeat, and preconditions before the first one.
 fn prepared(plan: &Plan, station: &mut Station, point: &Point, repeat: u32, stop: &Stop) -> Result<()> {
     station.prepare(point, &plan.access)?;
     match repeat {
@@ -275,7 +275,7 @@ fn prepared(plan: &Plan, station: &mut Station, point: &Point, repeat: u32, stop
     }
 }
 
-/// Writes as a point does for the plan's time, so that a flash drive has no clean blocks left when it is measured.
+/// Writes like the point for the plan's preconditioning time, so that a measured flash drive has no clean blocks left.
 fn precondition(plan: &Plan, station: &mut Station, point: &Point, stop: &Stop) -> Result<()> {
     if plan.precondition.is_zero() || !matches!(point.operation, Operation::Write | Operation::Mixed) {
         return Ok(());

@@ -1,5 +1,4 @@
-//! Finished repeats of a run, an entry of `journal.jsonl` for each, in a folder with the plan that they are of: a file that outlives an
-//! interrupt.
+//! Finished repeats of a run: an entry of `journal.jsonl` each, in a folder with their plan. The file survives an interrupt.
 
 use crate::drive::{Driven, Second, Sums};
 use crate::machine::MachineUse;
@@ -27,7 +26,7 @@ pub(crate) struct Entry {
     /// Error of a failed repeat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) failed: Option<String>,
-    /// Figures of other tools beside it, by name.
+    /// Figures of other tools, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) peers: BTreeMap<String, PeerFigures>,
     /// Errors of other tools.
@@ -38,18 +37,18 @@ pub(crate) struct Entry {
 /// Figures of a repeat.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct MeasuredRepeat {
-    /// Latencies of all calls in nanoseconds: HdrHistogram's V2 encoding in base64.
+    /// Latencies of all calls in nanoseconds, in HdrHistogram's V2 encoding as base64.
     pub(crate) latency_hdr: String,
-    /// Delay of calls of an open loop behind their due times, p99 in microseconds.
+    /// Send lag of an open loop, p99 in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) late_p99_us: Option<f64>,
     pub(crate) window_s: f64,
-    /// Figures of each second, of windows of at least two.
+    /// Figures of each second, for windows of at least two seconds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) seconds: Vec<SecondFigures>,
     #[serde(flatten)]
     pub(crate) sums: Sums,
-    /// Path of the bytes, as the tier reports it.
+    /// Path of the bytes, as reported by the tier.
     pub(crate) via: String,
     pub(crate) machine: MachineUse,
     /// Cause of a disturbance.
@@ -90,7 +89,7 @@ pub(crate) struct AgentShare {
 }
 
 impl Entry {
-    /// A repeat without figures.
+    /// Creates a repeat without figures.
     pub(super) fn new(point: &Point, repeat: u32) -> Self {
         Self {
             point: point.clone(),
@@ -101,7 +100,7 @@ impl Entry {
 }
 
 impl MeasuredRepeat {
-    /// Figures of a repeat, with the limits on the use of the CPUs by others.
+    /// Creates the figures of a repeat, given the limits on CPU use by others.
     pub(crate) fn of(driven: &Driven, limits: &Limits) -> Result<Self> {
         let tally = &driven.tally;
         let late = &tally.late_ns;
@@ -122,16 +121,16 @@ impl MeasuredRepeat {
     }
 
     pub(crate) fn latencies(&self) -> Result<Histogram<u64>> {
-        let bytes = STANDARD.decode(&self.latency_hdr).context("no base64")?;
+        let bytes = STANDARD.decode(&self.latency_hdr).context("not base64")?;
         let read = Deserializer::new().deserialize(&mut bytes.as_slice());
-        read.map_err(|e| anyhow::anyhow!("no histogram: {e}"))
+        read.map_err(|e| anyhow::anyhow!("not a histogram: {e}"))
     }
 }
 
 pub(super) fn encode(histogram: &Histogram<u64>) -> Result<String> {
     let mut bytes = Vec::new();
     let written = V2Serializer::new().serialize(histogram, &mut bytes);
-    written.map_err(|e| anyhow::anyhow!("a histogram cannot be written: {e}"))?;
+    written.map_err(|e| anyhow::anyhow!("cannot encode a histogram: {e}"))?;
     Ok(STANDARD.encode(bytes))
 }
 
@@ -144,13 +143,13 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Begins a journal in a folder, creating the folder if absent.
+    /// Starts a journal in a folder, creating the folder if absent.
     pub(super) fn begin(folder: &Path, plan: &str) -> Result<Self> {
         let why = || format!("cannot write results to {}: choose another --out", folder.display());
         std::fs::create_dir_all(folder).with_context(why)?;
         ensure!(
             !folder.join(FILE).exists(),
-            "{} holds a run: resume it with --resume, or choose another --out",
+            "{} contains a run: resume it with --resume, or choose another --out",
             folder.display()
         );
         std::fs::write(folder.join(PLAN), plan).with_context(why)?;
@@ -159,12 +158,12 @@ impl Journal {
 
     /// Resumes a journal of the same plan, tiers and scratch disk.
     pub(super) fn resume(folder: &Path, plan: &str) -> Result<Self> {
-        let why = || format!("{} holds no run to resume", folder.display());
+        let why = || format!("no run to resume in {}", folder.display());
         let kept = std::fs::read_to_string(folder.join(PLAN)).with_context(why)?;
         std::fs::metadata(folder.join(FILE)).with_context(why)?;
         ensure!(
             kept == plan,
-            "{}: the run has another plan, other tiers or another scratch disk; give those of the run, or leave out --resume",
+            "{}: plan, tiers or scratch disk differ from the run's: restore them, or omit --resume",
             folder.join(PLAN).display()
         );
         Self::open(folder)

@@ -1,5 +1,5 @@
 //! Report of a run of points: a table for each family of points; curves of latency against depth, against the achieved
-//! rate, and against the offered rate; a table beside fio, cautions, facts.
+//! rate, and against the offered rate; a comparison with fio, cautions, facts.
 
 use crate::plan::{Access, Point, word};
 use crate::report::{Block, Page, Part, Ran, curves, under};
@@ -18,9 +18,9 @@ const HEADER: [&str; 14] = [
     "fetched", "verdict",
 ];
 const NOTE: &str = "calls/s, MB/s: means over the repeats ± half of their 95 % interval. of best: share of the best MB/s that any point \
-                    reached on the tier in this run. Latencies: of all repeats; n/a: fewer than 10 calls lie beyond it. CPU: of the \
-                    bench's own process, for each GB read or written, and for each call. moved: bytes that the tier moved for each byte asked. fetched: \
-                    bytes that the kernel fetched from storage for each byte asked.";
+                    reached on the tier in this run. Latencies: of all repeats; n/a: fewer than 10 calls beyond the percentile. CPU: of the \
+                    bench's own process, per GB read or written, and per call. moved: bytes moved by the tier per requested byte. fetched: \
+                    bytes that the kernel fetched from storage per requested byte.";
 
 const BESIDE_FIO: [&str; 8] = [
     "point",
@@ -32,13 +32,13 @@ const BESIDE_FIO: [&str; 8] = [
     "CPU us",
     "fio's CPU us",
 ];
-const BESIDE_FIO_NOTE: &str = "rate of fio's: mean ratio of the repeats, each beside fio's run of the same job, with its 95 % interval. CPU: of \
-                               either process, for each call.";
+const BESIDE_FIO_NOTE: &str = "rate of fio's: mean ratio over the repeats, each paired with fio's run of the same job, with its 95 % interval. CPU: of \
+each process, per call.";
 
 /// Content of the report.
 pub(super) fn page<'a>(ran: &'a Ran, access: &Access, figures: &Figures) -> Page<'a> {
     let points = &figures.points;
-    // Points are in order, block and depth last.
+    // Points are sorted, with block and depth last.
     let families = points.chunk_by(|a, b| a.point.family_text() == b.point.family_text());
     let curves = html! { @for (name, figure) in curves_of(points) { (under(&name, &figure)) } };
     let seconds = html! { @for (name, figure) in seconds(&figures.seconds) { (under(&name, &figure)) } };
@@ -77,7 +77,7 @@ fn class(verdict: &'static str) -> &'static str {
     }
 }
 
-/// Table of points that differ in block and depth alone.
+/// Table of points that differ only in block and depth.
 fn block(here: &[Summary]) -> Block {
     let name = here[0].point.family_text();
     Block {
@@ -121,13 +121,13 @@ const PERCENTILES: [(&str, Of); 2] = [("p50", |summary| summary.p50_us), ("p99",
 
 const CLOSED: &str = "Closed loops: callers wait for their own reads. Whiskers are 95 % intervals over the repeats; hollow markers are \
                       points that are not valid.";
-const OPEN: &str = "Open loops: latency counts from when a call was due. Hollow markers are rates that the tier did not hold, or points \
+const OPEN: &str = "Open loops: latency counts from when a call was due. Hollow markers are rates that the tier did not sustain, or points \
                     that are not valid.";
 
-const SECONDS: &str = "One repeat after another, without the pauses between them: a rate that falls or a latency that rises within repeats is a \
-                       drive or an account that runs out of credit, or a cache that fills.";
+const SECONDS: &str = "One repeat after another, without the pauses between them: a rate that falls or a latency that rises within repeats means a \
+drive or an account that runs out of credit, or a cache that fills.";
 
-/// Returns the curves of each second with their headings.
+/// Returns the curves over seconds with their headings.
 fn seconds(points: &[PointSeconds]) -> Vec<(String, Markup)> {
     let name = |of: &PointSeconds| heading(&of.point);
     let figure = |here: &[PointSeconds]| {
@@ -218,7 +218,7 @@ fn closed(points: &[&Summary]) -> Markup {
     let mut charts = percentiles("depth", axis, &all, depth);
     let (reached, iops): (_, Coordinate) = (("calls per second", Unit::Rate), |summary| summary.iops.value);
     let (_, p50) = PERCENTILES[0];
-    charts.extend(chart("p50 against what was reached", reached, &all, iops, p50));
+    charts.extend(chart("p50 against achieved rate", reached, &all, iops, p50));
     Figure::of_names(all.into_keys(), charts, CLOSED).html()
 }
 
@@ -265,7 +265,7 @@ fn chart(title: &str, axis: (&'static str, Unit), all: &Series<'_>, x: Coordinat
     curves(title.to_owned(), axis, y, lines)
 }
 
-/// Table of the points that fio measured too; none without one.
+/// Table of the points that fio also measured; empty without any.
 fn beside_fio(points: &[Summary]) -> Vec<Block> {
     let measured = points
         .iter()
@@ -295,7 +295,7 @@ fn row_beside(summary: &Summary, fio: &Peer) -> Vec<Cell> {
     figures.into_iter().map(Cell::from).collect()
 }
 
-/// Value with the ends of its interval; without them after one repeat.
+/// Value with the ends of its interval, which are missing after one repeat.
 fn with_ends(of: Interval) -> String {
     let [value, lo, hi] = [of.value, of.lo, of.hi].map(digits3);
     match of.hi.is_finite() {
@@ -304,7 +304,7 @@ fn with_ends(of: Interval) -> String {
     }
 }
 
-/// Sentence for each checkpoint and each restore.
+/// Returns a sentence for each checkpoint and each restore.
 fn checkpoints(points: &[Summary]) -> Vec<String> {
     let sentence = |summary: &Summary| {
         let took = summary.took_s.filter(|_| summary.calls > 0)?;
@@ -316,7 +316,7 @@ fn checkpoints(points: &[Summary]) -> Vec<String> {
     points.iter().filter_map(sentence).collect()
 }
 
-/// Commands of the other tools, one a line.
+/// Commands of the other tools, one per line.
 fn commands(points: &[Summary]) -> String {
     let peers = points.iter().flat_map(|point| point.peers.values());
     let all: BTreeSet<&str> = peers.map(|peer| peer.command.as_str()).collect();
@@ -333,9 +333,9 @@ fn cautions(ran: &Ran, figures: &Figures) -> Vec<String> {
         let point = &summary.point;
         match &summary.verdict {
             Verdict::Failed(why) => all.push(format!("{point} failed: {why}")),
-            Verdict::Unknown(why) => all.push(format!("{point} says nothing of the tier: {why}")),
+            Verdict::Unknown(why) => all.push(format!("{point} is no evidence about the tier: {why}")),
             Verdict::Saturated => all.push(format!(
-                "{point}: the tier did not keep up ({} of {} calls/s, {} not done in time)",
+                "{point}: the tier did not keep up ({} of {} calls/s, {} unfinished)",
                 digits3(summary.iops.value),
                 point.rate,
                 summary.unfinished

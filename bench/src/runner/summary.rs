@@ -14,11 +14,11 @@ use tierlab_analysis::statistics::percentile::BlockTable;
 use tierlab_analysis::validity::stationarity::drifts;
 use tierlab_instrument::units::latency;
 
-/// Share of the due calls that must end in an open loop's window; with less, the queue grows and the point is
+/// Minimum share of due calls that end in an open loop's window; with less, the queue grows and the point is
 /// saturated.
 const HELD: f64 = 0.95;
 
-/// Share of a cold repeat's bytes that the kernel must fetch from storage.
+/// Minimum share of a cold repeat's bytes fetched from storage.
 const FETCHED: f64 = 0.95;
 
 /// Verdict on a point.
@@ -29,14 +29,14 @@ pub(crate) enum Verdict {
     Valid,
     /// The tier could not keep up with the offered rate.
     Saturated,
-    /// The instrument or the machine failed: no evidence about the tier.
+    /// The instrument or the machine failed: the point is no evidence about the tier.
     Unknown(String),
     /// Accesses failed.
     Failed(String),
 }
 
 impl Verdict {
-    /// The word of reports; their sentences say the reason.
+    /// Name in reports, without the reason.
     pub(crate) const fn word(&self) -> &'static str {
         match self {
             Self::Valid => "valid",
@@ -55,12 +55,12 @@ pub(crate) struct Summary {
     #[serde(flatten)]
     pub(crate) verdict: Verdict,
     pub(crate) repeats: usize,
-    /// Disturbed repeats among them that are left out.
+    /// Number of disturbed repeats that are left out.
     pub(crate) left_out: usize,
     pub(crate) calls: u64,
     pub(crate) iops: Interval,
     pub(crate) mb_per_s: Interval,
-    /// Seconds from the first call to the end of the last, of a checkpoint and its restore.
+    /// Seconds from the first call to the end of the last, for a checkpoint and its restore.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) took_s: Option<Interval>,
     /// Latency percentile; `None` with fewer than 10 calls beyond it.
@@ -84,7 +84,7 @@ pub(crate) struct Summary {
     /// Counters of the disk over the repeats, with the traffic of all processes.
     pub(crate) disk: Option<Traffic>,
     pub(crate) nfs: Option<Traffic>,
-    /// Share of the best MB/s of the tier's points, its peers' included.
+    /// Share of the best MB/s of the tier's points and their peers.
     pub(crate) share_of_best_mb: f64,
     pub(crate) peers: BTreeMap<String, Peer>,
     /// Drifts of the latency, in words.
@@ -93,7 +93,7 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    /// The word of its verdict; `drifts` for a valid point whose latencies moved.
+    /// Name of the verdict; `drifts` for a valid point with drifting latencies.
     pub(crate) fn verdict_word(&self) -> &'static str {
         match self.verdict {
             Verdict::Valid if !self.drift.is_empty() => "drifts",
@@ -214,7 +214,7 @@ fn measurement(entry: &Entry) -> Option<Measurement<'_>> {
         disturbed: measured.disturbed.clone(),
         ..Repeat::empty()
     };
-    // In nanoseconds: the analysis accepts any unit, and a read from a memory map takes less than a microsecond.
+    // Nanoseconds: the analysis accepts any unit, and a read from a memory map takes less than a microsecond.
     repeat.histograms.latency = vec![measured.latencies().ok()?];
     Some(Measurement {
         measured,
@@ -228,7 +228,7 @@ fn verdict(point: &Point, entries: &[&Entry], kept: &[&Measurement<'_>]) -> Verd
         return Verdict::Failed(why);
     }
     if kept.iter().all(|one| one.measured.sums.calls == 0) {
-        return Verdict::Unknown("no call ended within a repeat: measure for longer".to_owned());
+        return Verdict::Unknown("no call ended within a repeat: raise `seconds`".to_owned());
     }
     if let Some(why) = kept.iter().find_map(|one| one.measured.disturbed.clone()) {
         return Verdict::Unknown(why);
@@ -237,8 +237,8 @@ fn verdict(point: &Point, entries: &[&Entry], kept: &[&Measurement<'_>]) -> Verd
     let least = kept.iter().filter_map(share).fold(1.0, f64::min);
     if point.cache == CacheState::Cold && point.operation.reads() && least < FETCHED {
         return Verdict::Unknown(format!(
-            "not cold: in a repeat {:.0} % of what was read was fetched from storage, the rest came from memory; take a larger `size` or \
-             fewer `seconds`, on a disk",
+            "not cold: in a repeat only {:.0} % of the bytes were fetched from storage, the rest came from memory; raise `size` or \
+            lower `seconds`, and use a disk",
             least * 100.0
         ));
     }
@@ -278,7 +278,7 @@ fn peers(kept: &[&Measurement<'_>]) -> BTreeMap<String, Peer> {
     tools.into_iter().map(|tool| (tool.clone(), peer(tool))).collect()
 }
 
-/// Describes a drift in nanoseconds, which the analysis takes for microseconds.
+/// Describes a drift in nanoseconds, which the analysis treats as microseconds.
 fn drift_text(drift: &Drift) -> String {
     let when = match drift.how {
         DriftHow::Within => "within every repeat".to_owned(),

@@ -1,8 +1,8 @@
-//! Experiments on a feature table that lies on tiers. In: a plan. Out: a folder of results.
+//! Experiments on a feature table stored on tiers. In: a plan. Out: a folder of results.
 //!
 //! - `layouts/`: the table in several layouts, looked up and scanned
-//! - `caching/`: caches over it
-//! - `offline/`: all of it streamed through a model
+//! - `caching/`: caches over the table
+//! - `offline/`: the whole table streamed through a model
 //! - `rows_file`: a table in memory; `places`: tables laid out on the tiers; `price`
 
 pub(crate) mod caching;

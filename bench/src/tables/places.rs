@@ -1,4 +1,4 @@
-//! Tables laid out on the tiers of a run. In: tables in the rows format, layouts. Out: the tables in their layouts, opened.
+//! Tables laid out on the tiers of a run. In: tables in the rows format, layouts. Out: the opened tables.
 
 use crate::plan::Common;
 use crate::rounds::{Rounds, order};
@@ -19,7 +19,7 @@ use tierlab_storage::{Body, ObjectPath, TierConfig};
 pub(super) struct Place {
     pub(super) tier: String,
     pub(super) layout: Layout,
-    /// Name of the table; empty for the only one of a run.
+    /// Name of the table; empty if a run has only one.
     #[serde(rename = "workload", skip_serializing_if = "String::is_empty")]
     pub(super) table: String,
 }
@@ -34,8 +34,8 @@ impl fmt::Display for Place {
     }
 }
 
-/// Lays every table out in every layout, in shards of about so many bytes, on every tier; then measures each of these places once a
-/// round. `files` are the tables in the rows format, by name. A measurement is expected to take so long.
+/// Lays every table out in every layout, in shards of about `shard_bytes` bytes, on every tier; then measures each combination once a
+/// round. `files` are the tables in the rows format, by name; `expected` is the expected time of a measurement.
 ///
 /// # Errors
 /// Errors of a tier, and of `measure`.
@@ -66,7 +66,7 @@ pub(super) fn measure_places(
     Ok(laid_out)
 }
 
-/// Every table in every layout on every tier.
+/// Returns every table in every layout on every tier.
 fn places(stations: &Stations, layouts: &[Layout], files: &BTreeMap<String, Bytes>) -> Vec<Place> {
     let mut places = Vec::new();
     for tier in stations.keys() {
@@ -81,13 +81,13 @@ fn places(stations: &Stations, layouts: &[Layout], files: &BTreeMap<String, Byte
     places
 }
 
-/// A table that was laid out.
+/// Laid-out table.
 pub(super) struct LaidOut {
     pub(super) table: Arc<Table>,
     pub(super) stored: Stored,
 }
 
-/// Size of a table that was laid out, and cost of opening it and reading every index or footer.
+/// Size of a laid-out table, and cost of opening it and reading every index or footer.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct Stored {
     pub(super) objects: u64,

@@ -1,4 +1,4 @@
-//! Costs of experiments. In: the project's price file, requests, bytes and rates. Out: dollars that a cache saves, and dollars for a million
+//! Costs of experiments. In: the project's price file, requests, bytes and rates. Out: dollars saved by a cache, and dollars per million
 //! samples. A GB is 2^30 bytes and a month 730 hours, as in the price file.
 
 use crate::plan::{Size, Source, check_within};
@@ -12,11 +12,11 @@ use tierlab_instrument::prices::{BYTES_PER_GB, HOURS_PER_MONTH, ReadPrices};
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawCachingPrice {
-    /// The price file, relative to the plan's folder.
+    /// Price file, relative to the plan's folder.
     file: PathBuf,
-    /// Look-ups per second, all day.
+    /// Look-ups per second, around the clock.
     lookups_per_s: f64,
-    /// Size of the table that the measured one stands for, at the same shares of it.
+    /// Size of the table represented by the measured one, with the same cache shares.
     table: Size,
 }
 
@@ -45,13 +45,13 @@ impl CachingPrices {
         })
     }
 
-    /// Dollars a month for a GB of memory; `None` if the file has no price of it.
+    /// Returns dollars a month for a GB of memory; `None` if the file has no such price.
     pub(super) fn usd_per_gb_month_of_memory(&self) -> Option<f64> {
         self.reads.usd_per_gib_hour.map(|usd| usd * HOURS_PER_MONTH)
     }
 
-    /// Dollars a month that a cache of `share` of the table saves for each of its GB, before the price of its memory. `requests` and `bytes` are
-    /// those of the origin for a look-up, without the cache and with it.
+    /// Returns dollars a month saved per GB of a cache of `share` of the table, before the price of its memory. `requests` and `bytes` are
+    /// the origin's per look-up, without the cache and with it.
     pub(super) fn saved(&self, tier: &str, share: f64, requests: (f64, f64), bytes: (f64, f64)) -> Option<f64> {
         let price = self.reads.tiers.get(tier)?;
         let lookups = self.lookups_per_s * 3600.0 * HOURS_PER_MONTH;
@@ -64,7 +64,7 @@ impl CachingPrices {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawOfflinePrice {
-    /// The price file, relative to the plan's folder.
+    /// Price file, relative to the plan's folder.
     file: PathBuf,
     /// Instance that loads and infers.
     instance: String,
@@ -90,7 +90,7 @@ impl OfflinePrices {
         })
     }
 
-    /// Dollars for a million samples: the machine for as long as they take, and the tier's requests and bytes.
+    /// Returns dollars for a million samples: the machine's price for their time, and the tier's requests and bytes.
     pub(super) fn per_million(&self, tier: &str, per_s: f64, requests: f64, bytes: f64) -> Option<f64> {
         let tier = self.reads.tiers.get(tier).copied().unwrap_or_default();
         let hours = 1e6 / per_s / 3600.0;

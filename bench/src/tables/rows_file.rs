@@ -1,4 +1,4 @@
-//! A table as a file of the rows format, in memory. In: a kind and a seed, or a path. Out: the file's bytes, and its rows.
+//! A table as a file in the rows format, in memory. In: a kind and a seed, or a path. Out: the file's bytes, and its rows.
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
@@ -6,7 +6,7 @@ use std::path::Path;
 use tierlab_formats::table::{TableHeader, header_len};
 use tierlab_models::tables::RowSource;
 
-/// A file of the rows format.
+/// File in the rows format.
 pub(super) struct RowsFile {
     pub(super) header: TableHeader,
     pub(super) bytes: Bytes,
@@ -43,7 +43,7 @@ impl RowsFile {
         let read = || -> Result<Self> {
             let file = std::fs::read(path)?;
             let length = usize::try_from(header_len(&file)?)?;
-            let head = file.get(..length).context("the table is cut off in its header")?;
+            let head = file.get(..length).context("the table is truncated in its header")?;
             Ok(Self {
                 header: TableHeader::decode(head, file.len() as u64)?,
                 bytes: file.into(),

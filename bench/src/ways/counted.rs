@@ -14,7 +14,7 @@ pub(crate) struct Counts {
     pub(crate) calls: AtomicU64,
     /// Requests of the tier to its device or server.
     requests: AtomicU64,
-    /// Bytes received, over-read included.
+    /// Bytes received, including over-read.
     wire_bytes: AtomicU64,
 }
 
@@ -58,7 +58,7 @@ impl Tier for Counted {
 
     async fn read(&self, object: &Object, range: Range<u64>) -> Result<Read, StorageError> {
         self.counts.calls.fetch_add(1, Ordering::Relaxed);
-        // Not through `read_many`: a tier may read a single large range in a better way.
+        // Without `read_many`: a tier may have a better way for a single large range.
         let read = self.tier.read(object, range).await?;
         self.counts.add(&read.cost);
         Ok(read)

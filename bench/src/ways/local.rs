@@ -1,4 +1,4 @@
-//! Usual calls for a local file, as a comparison with the tiers: `pread`, with and without `O_DIRECT`, and memory maps.
+//! Common calls for a local file, to compare with the tiers: `pread`, with and without `O_DIRECT`, and memory maps.
 //! In: a pick. Out: the bytes, checked. Each caller is a thread with its own buffer.
 
 use super::map::Map;
@@ -24,9 +24,9 @@ pub(crate) struct LocalCaller {
     manner: Manner,
     files: Arc<Vec<PathBuf>>,
     data: Data,
-    /// A single file stays open; of many, each is opened for each access, as loaders do.
+    /// A single file stays open; with many, each access opens its file, like a loader.
     open: Option<OpenFile>,
-    /// Memory of its reads and writes. Seeded before the first write: making content takes longer than writing it.
+    /// Memory of reads and writes. Filled before the first write: generating content takes longer than writing it.
     buffer: Vec<u8>,
 }
 
@@ -79,7 +79,7 @@ impl LocalCaller {
 impl Blocking for LocalCaller {
     fn prepare(&mut self, pick: Pick) {
         if pick.write {
-            // The bytes that a read of this block is checked by.
+            // Expected bytes of a read of this block.
             let checked = pick.len.min(CHECKED);
             let content = self.data.bytes(pick.file, pick.offset..pick.offset + checked as u64);
             let part = self.part(checked);
@@ -122,7 +122,7 @@ impl OpenFile {
             let direct = if direct == 0 {
                 ""
             } else {
-                " with O_DIRECT; a file system in memory has none: take another --scratch"
+                " with O_DIRECT; file systems in memory do not support it: choose another --scratch"
             };
             format!("cannot open {}{direct}", path.display())
         })?;
@@ -151,7 +151,7 @@ pub(crate) fn drop_cache(files: &[PathBuf]) -> Result<()> {
     each(files, "drop from the page cache", |path| drop_file(path).map(drop))
 }
 
-/// Reads files once, so that the page cache holds as much of them as fits.
+/// Reads files once, so that the page cache contains as much of them as fits.
 pub(crate) fn warm(files: &[PathBuf]) -> Result<()> {
     each(files, "read", |path| {
         io::copy(&mut File::open(path)?, &mut io::sink()).map(drop)

@@ -42,10 +42,10 @@ impl Map {
             .ok()
             .filter(|from| from.checked_add(into.len()).is_some_and(|to| to <= self.len));
         let from = from.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
-        // SAFETY: inside of the map, by the check above; the bench alone has the file, of a folder of its own, and does not
-        // shorten it while it is mapped. `into` is the caller's, so that the two cannot overlap.
+        // SAFETY: inside the map, by the check above; the file is in the bench's own folder, and is not shortened while it is
+        // mapped. `into` is the caller's, so the two cannot overlap.
         unsafe { std::ptr::copy_nonoverlapping(self.start.as_ptr().add(from), into.as_mut_ptr(), into.len()) };
-        // Only the beginning of the copy is checked: without this the compiler might drop the rest.
+        // Only the start of the copy is checked: without this the compiler might drop the rest.
         std::hint::black_box(into);
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! Calls through a tier. In: a pick. Out: the call, what came back checked, and its cost. A write is a whole object: tiers write nothing
-//! else.
+//! Calls through a tier. In: a pick. Out: the call with its cost, its result checked. A write is a whole object, because tiers write
+//! nothing else.
 
 use super::local::range;
 use crate::chance::Pick;
@@ -16,7 +16,7 @@ use tierlab_storage::{Body, Object, ObjectPath, ReadCost, StorageError, Tier};
 
 /// Objects of a caller, written in turn.
 pub(crate) const OWN_OBJECTS: u64 = 4;
-/// Bytes that a restore reads at a time, while it computes the checksum of those before.
+/// Bytes that a restore reads at a time, while it computes the checksum of the previous ones.
 const RESTORED_BYTES: u64 = 64 << 20;
 
 /// One caller.
@@ -28,9 +28,9 @@ pub(crate) struct ThroughTier {
     operation: Operation,
     caller: u32,
     written: u64,
-    /// Content of its writes, made before the first of them.
+    /// Content of writes, generated before the first one.
     content: Bytes,
-    /// CRC-32C of what it restores.
+    /// CRC-32C of the restored object.
     sum: u32,
 }
 
@@ -88,7 +88,7 @@ impl ThroughTier {
         let path = &self.object(pick.file).path;
         let (found, call) = timed("a look-up failed", 0, self.tier.stat(path)).await?;
         let (found, wanted) = (found.size, self.data.file_bytes);
-        ensure!(found == wanted, "{path}: has {found} bytes and not {wanted}");
+        ensure!(found == wanted, "{path}: has {found} bytes, not {wanted}");
         Ok(call)
     }
 
@@ -98,7 +98,7 @@ impl ThroughTier {
         let (found, wanted) = (found.len(), self.data.objects.len());
         ensure!(
             found == wanted,
-            "{}: {found} objects are listed and not {wanted}",
+            "{}: {found} objects are listed, not {wanted}",
             self.folder
         );
         Ok(call)
@@ -115,7 +115,7 @@ impl ThroughTier {
         Ok(timed("a write failed", self.content.len(), put).await?.1)
     }
 
-    /// Looks the object up, as its last checkpoint is a version of its own, and reads it as a server loads a model.
+    /// Looks the object up, because each checkpoint is a new version, and reads it as a server loads a model.
     async fn restore(&self) -> Result<Call> {
         let path = &self.object(self.caller).path;
         let read = async {
@@ -134,7 +134,7 @@ impl ThroughTier {
         let ((found, sum, cost), mut call) = timed("a restore failed", bytes as usize, read).await?;
         ensure!(
             (found, sum) == (bytes, self.sum),
-            "{path}: its {found} bytes with checksum {sum:08x} are not the {bytes} with {:08x} that were written",
+            "{path}: read {found} bytes with checksum {sum:08x}, but {bytes} bytes with {:08x} were written",
             self.sum
         );
         call.cost = cost;
@@ -142,7 +142,7 @@ impl ThroughTier {
     }
 }
 
-/// Makes a call that moves so many bytes, with its time as cost.
+/// Makes a call that moves `bytes` bytes, with its time as cost.
 async fn timed<T>(
     failed: &'static str,
     bytes: usize,
@@ -229,7 +229,7 @@ mod tests {
         }
         // The removed object is missing from the next listing, and cannot be looked up.
         for (operation, wanted) in [
-            (Operation::List, "1 objects are listed and not 2"),
+            (Operation::List, "1 objects are listed, not 2"),
             (Operation::Stat, "look-up"),
         ] {
             let error = caller(&tier, &data, operation).call(PICK).await.unwrap_err();

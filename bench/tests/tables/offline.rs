@@ -96,7 +96,7 @@ fn accelerators_are_fed_without_a_model() {
     }
     let text = output_file(place.path(), "report.md");
     assert!(
-        text.contains("MLPerf Storage asks for 5 times") && text.contains("accelerators"),
+        text.contains("MLPerf Storage requires 5 times") && text.contains("accelerators"),
         "{text}"
     );
 }
@@ -131,7 +131,7 @@ fn what_makes_no_sense_is_refused_by_name() {
         ),
         (
             "[workloads.a]\ngenerate = \"ctr\"\nbatch_rows = 1\n",
-            "`generate` and `rows`, or `model` and `table`",
+            "set either `generate` and `rows`, or `model` and `table`",
         ),
         (
             "[workloads.a]\nsample_bytes = \"1KiB\"\nrows = 5\nbatch_rows = 1\n",

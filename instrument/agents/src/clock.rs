@@ -1,17 +1,17 @@
 //! Clocks of several machines: their offsets, with uncertainties, and the common start.
 //!
-//! In: round trips. Out: an offset and its uncertainty; the number of processes asked at once, and the lead of the start message. The other side reads its clock between the question and the
-//! answer, so its reading belongs to some moment of the trip: the middle, plus or minus half of it (as in NTP, RFC
-//! 5905, section 8). The shortest of several trips is the most accurate.
+//! In: round trips. Out: an offset and its uncertainty; the number of processes asked at once, and the lead of the start message. The peer
+//! reads its clock at an unknown moment of the trip: the middle, plus or minus half of the trip (as in NTP, RFC 5905, section 8).
+//! The shortest of several trips is the most accurate.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Round trips to each process, of which the shortest is the most accurate.
+/// Round trips to each process; the shortest is the most accurate.
 pub const TRIPS: usize = 16;
-/// Number of processes asked for their time at once: with more, answers wait for each other in this process, and look
+/// Number of processes asked for their time at once: with more, answers queue in this process, and look
 /// like slow trips.
 pub const ASKED_AT_ONCE: usize = 8;
-/// Additional lead of the start message, for a process to read it.
+/// Additional lead of the start message, in which a process reads it.
 const LEAD: Duration = Duration::from_millis(50);
 /// Upper bound of the time for sending one start message.
 const TELLING: Duration = Duration::from_micros(100);
@@ -51,7 +51,7 @@ impl WallClock {
         self.began_ns.saturating_add(nanos(self.began.elapsed()))
     }
 
-    /// Returns the monotonic instant of a time; at the earliest that of the clock's creation.
+    /// Returns the monotonic instant of a time, not before the clock's creation.
     #[must_use]
     pub fn instant(&self, ns: i64) -> Instant {
         let ahead = ns.saturating_sub(self.began_ns);
@@ -97,7 +97,7 @@ pub struct Offset {
     pub uncertainty_ns: u64,
 }
 
-/// Combined result of trips; `None` without any.
+/// Returns the combined result of trips; `None` without trips.
 #[must_use]
 pub fn offset(trips: &[Trip]) -> Option<Offset> {
     let best = trips.iter().min_by_key(|trip| trip.took_ns())?;

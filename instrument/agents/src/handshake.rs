@@ -1,9 +1,9 @@
 //! Authentication between a run and an agent. In: a connection, and a token if there is one. Out: proof that both sides know
 //! it, or a refusal.
 //!
-//! Each side sends a nonce and receives an HMAC-SHA-256 (RFC 2104) of both nonces under the token. The name of the side is part
-//! of it, so that no answer serves for the other side or a second time. The token itself is never sent. Later messages are not
-//! protected by it: that takes TLS.
+//! Each side sends a nonce and receives an HMAC-SHA-256 (RFC 2104) of both nonces under the token. The HMAC includes
+//! the role, so that an answer works neither for the other role nor twice. The token itself is never sent. Later messages are
+//! not protected: that takes TLS.
 
 use crate::link::{Link, LinkError};
 use crate::message::{MOST_TO_RUN, MOST_TO_WORKER, Nonce, PROTOCOL, Proof, ToRun, ToWorker, printable};
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// Time limit of the handshake.
 pub const LIMIT: Duration = Duration::from_secs(10);
-/// Minimum length of a token: shorter tokens can be found by brute force, from one recorded handshake.
+/// Minimum length of a token: brute force finds shorter ones from one recorded handshake.
 const SHORTEST_TOKEN: usize = 16;
 
 /// Shared secret. Never printed.
@@ -35,7 +35,7 @@ impl Token {
     pub fn new(text: &str) -> Result<Self, String> {
         if text.len() < SHORTEST_TOKEN {
             return Err(format!(
-                "the agents' token is shorter than {SHORTEST_TOKEN} characters; make one with `openssl rand -hex 32`"
+                "the agents' token is shorter than {SHORTEST_TOKEN} characters; create one with `openssl rand -hex 32`"
             ));
         }
         Ok(Self(text.as_bytes().to_vec()))
@@ -57,7 +57,7 @@ impl Token {
     }
 
     fn is_proven(&self, side: &str, agent: &Nonce, run: &Nonce, proof: Option<Proof>) -> bool {
-        // In constant time.
+        // Takes constant time.
         proof.is_some_and(|proof| self.mac(side, agent, run).verify_slice(&proof).is_ok())
     }
 }
@@ -65,7 +65,7 @@ impl Token {
 /// Performs the side of an agent of `program`. Returns the name of the run, once `admit` has accepted it, and the link to it.
 ///
 /// # Errors
-/// Another token or build, an invalid message, or `admit`'s reason; the other side has been notified.
+/// Token or build differs, a message is invalid, or `admit` refused; the run has been notified.
 pub async fn receive(
     mut link: Link,
     token: Option<&Token>,
@@ -91,10 +91,11 @@ pub async fn receive(
     };
     let known = match token {
         Some(token) if !token.is_proven("run", &own, &nonce, proof) => Err(
-            "the token is not the agent's: give the same to both (--agents-token-env, --agents-token-file)".to_owned(),
+            "the token differs from the agent's: pass the agent's token (--agents-token-env, --agents-token-file)"
+                .to_owned(),
         ),
         _ if protocol != PROTOCOL => Err(format!(
-            "the agent speaks version {PROTOCOL} of the protocol and the run version {protocol}: install the same build"
+            "the agent uses protocol version {PROTOCOL}, the run version {protocol}: install the same build"
         )),
         _ => admit(&run),
     };
@@ -110,7 +111,7 @@ pub async fn receive(
 /// Performs the side of a run of `program`. Returns the link to the agent.
 ///
 /// # Errors
-/// An agent that refuses, is of another kind, or does not know the token.
+/// The agent refuses, belongs to another program, or does not know the token.
 pub async fn introduce(mut link: Link, token: Option<&Token>, program: &str, run: &str) -> Result<Link, LinkError> {
     let ToRun::Challenge {
         protocol,
@@ -123,7 +124,7 @@ pub async fn introduce(mut link: Link, token: Option<&Token>, program: &str, run
     };
     if protocol != PROTOCOL {
         return Err(LinkError::Says(format!(
-            "it speaks version {protocol} of the protocol and this run version {PROTOCOL}: install the same build"
+            "it uses protocol version {protocol}, this run version {PROTOCOL}: install the same build"
         )));
     }
     if theirs != program {
@@ -150,7 +151,7 @@ pub async fn introduce(mut link: Link, token: Option<&Token>, program: &str, run
     };
     match token {
         Some(token) if !token.is_proven("agent", &nonce, &own, proof) => Err(LinkError::Says(
-            "it does not know the token: it is not the agent that it should be".to_owned(),
+            "it does not know the token: check the agent's address and token".to_owned(),
         )),
         _ => Ok(link.admitted(MOST_TO_RUN)),
     }
@@ -198,8 +199,8 @@ mod tests {
         let (received, introduced) = handshake(Some(&right), Some(&right));
         assert_eq!((received, introduced), (Ok("r1".to_owned()), Ok(())));
         let (received, introduced) = handshake(Some(&right), Some(&wrong));
-        assert!(received.unwrap_err().contains("not the agent's"));
-        assert!(introduced.unwrap_err().contains("not the agent's"));
+        assert!(received.unwrap_err().contains("differs from the agent's"));
+        assert!(introduced.unwrap_err().contains("differs from the agent's"));
         let (_, introduced) = handshake(Some(&right), None);
         assert!(introduced.unwrap_err().contains("requires a token"));
         // An agent that accepts everyone does not share the token.

@@ -1,13 +1,13 @@
-//! One protocol for instruments that measure from several processes: a run gives orders to agents on other hosts, or to processes of its
-//! own, which start together and answer with results.
+//! Protocol for instruments that measure from several processes: a run gives orders to agents on other hosts, or to processes of its
+//! own, which start together and reply with results.
 //!
-//! In: addresses and credentials, or a listener. Out: links over which each instrument sends messages of its own, clocks
-//! compared, and a common start. Knows nothing of what is measured.
+//! In: addresses and credentials, or a listener. Out: links for the messages of each instrument, compared clocks, and a
+//! common start. Independent of the measurement.
 //!
 //! - [`options`]: flags of a run and of an agent; [`tls`], [`token`]: their credentials
-//! - [`message`]: messages and their bytes; [`link`]: a way to the other side
+//! - [`message`]: messages and their bytes; [`link`]: a connection to the peer
 //! - [`handshake`]: permission to give orders; [`listen`]: admission of runs to an agent
-//! - [`clock`]: how far another clock is from this one, and the common start
+//! - [`clock`]: offset of another clock, and the common start
 //! - [`worker`]: one process from the run's view; [`remote`]: the connections to agents; [`session`]: a run from an agent's view
 
 pub mod clock;
@@ -22,5 +22,5 @@ pub mod tls;
 pub mod token;
 pub mod worker;
 
-/// Maximum processes or agents of one run.
+/// Maximum number of processes or agents in one run.
 pub const MOST: u32 = 64;

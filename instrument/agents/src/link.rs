@@ -1,5 +1,5 @@
-//! Link to the other side of the protocol: a process's pipes, or a connection. In: messages. Out: messages, each within
-//! a time limit and a length. Knows nothing of their meaning.
+//! Link to the peer: a process's pipes, or a connection. In: messages. Out: messages, each within a time limit and a
+//! length. Independent of their meaning.
 
 pub use crate::message::LinkError;
 use crate::message::{self, ToRun, ToWorker};
@@ -15,11 +15,11 @@ use tokio::sync::mpsc::{self, Receiver};
 use tokio::time::timeout;
 use tokio_util::codec::{FramedRead, FramedWrite, LengthDelimitedCodec};
 
-/// Time limit for writing a message; beyond it the other side does not read.
+/// Time limit for writing a message, after which the peer counts as not reading.
 pub const WRITE_LIMIT: Duration = Duration::from_secs(30);
-/// Maximum bytes of a message of a peer that is not admitted yet.
+/// Maximum size of a message from a peer before admission.
 const MOST_OF_STRANGERS: usize = 4 << 10;
-/// Maximum bytes of a reason that is sent, far below a message's limit.
+/// Maximum size of a sent reason, far below a message's limit.
 const MOST_WORDS: usize = 4_000;
 /// Maximum number of unread messages.
 const WAITING: usize = 16;
@@ -39,8 +39,8 @@ impl Input {
         }
     }
 
-    /// Reads orders beside the work, so that the end of the link is noticed in the middle of a step. The returned future
-    /// reads until the link ends, and returns its error.
+    /// Reads orders during work, so that the end of the link is noticed within a step. The returned future reads until the
+    /// link ends, and returns its error.
     pub fn orders<J: DeserializeOwned>(mut self) -> (Orders<J>, impl Future<Output = LinkError>) {
         let (sender, receiver) = mpsc::channel(WAITING);
         let reading = async move {
@@ -66,7 +66,7 @@ impl Output {
     /// Sends a message.
     ///
     /// # Errors
-    /// The other side does not read it.
+    /// The peer does not read it.
     pub async fn say(&mut self, message: &impl Serialize) -> Result<(), LinkError> {
         let bytes = message::encode(message)?;
         let most = self.0.encoder().max_frame_length();
@@ -80,10 +80,10 @@ impl Output {
         }
     }
 
-    /// Reports why a run is refused or a step cannot be run.
+    /// Reports the reason why a run is refused or a step cannot run.
     ///
     /// # Errors
-    /// The other side does not read it.
+    /// The peer does not read it.
     pub async fn fail(&mut self, mut why: String) -> Result<(), LinkError> {
         why.truncate(why.floor_char_boundary(MOST_WORDS));
         self.say(&ToRun::<()>::Failed(why)).await
@@ -106,7 +106,7 @@ impl<J> Orders<J> {
 
 /// Both halves.
 pub struct Link {
-    /// Name of the peer in messages.
+    /// Peer's name, for messages.
     pub name: String,
     /// True if nobody else can read the connection.
     pub is_private: bool,
@@ -121,7 +121,7 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
-    /// Link over a stream, to a peer that is not admitted yet.
+    /// Creates a link over a stream, to a peer before admission.
     pub fn new(name: String, is_private: bool, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
         let (reader, writer) = tokio::io::split(stream);
         let codec = |most| LengthDelimitedCodec::builder().max_frame_length(most).new_codec();
@@ -143,7 +143,7 @@ impl Link {
     /// Sends a message: see [`Output::say`].
     ///
     /// # Errors
-    /// The other side does not read it.
+    /// The peer does not read it.
     pub async fn say(&mut self, message: &impl Serialize) -> Result<(), LinkError> {
         self.output.say(message).await
     }
@@ -151,7 +151,7 @@ impl Link {
     /// Waits for a message of a run.
     ///
     /// # Errors
-    /// Another message, or none in time.
+    /// Unexpected message, or no message in time.
     pub async fn order<J: DeserializeOwned>(&mut self, limit: Duration) -> Result<ToWorker<J>, LinkError> {
         let heard = timeout(limit, self.input.hear()).await;
         heard.map_err(|_| LinkError::Silent(limit))?
@@ -160,7 +160,7 @@ impl Link {
     /// Waits for a message of a process.
     ///
     /// # Errors
-    /// Another message, none in time, or the process's reason for not sending it, made printable.
+    /// Unexpected message, no message in time, or the process's reason for not sending it, made printable.
     pub async fn answer<R: DeserializeOwned>(&mut self, limit: Duration) -> Result<ToRun<R>, LinkError> {
         let heard = timeout(limit, self.input.hear()).await;
         match heard.map_err(|_| LinkError::Silent(limit))?? {

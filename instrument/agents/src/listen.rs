@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-/// Maximum unauthenticated connections. A further one replaces the oldest of the address with the most.
+/// Maximum number of unauthenticated connections. A further one replaces the oldest of the address with the most.
 const STRANGERS: usize = 16;
 
 /// Credentials required from a caller.
@@ -31,14 +31,14 @@ impl Door {
     /// Refuses to listen without authentication. Loopback is no exception, because every user of the host reaches it.
     ///
     /// # Errors
-    /// There is neither a token nor mutual TLS.
+    /// Token and mutual TLS are both missing.
     pub fn check(&self) -> Result<(), String> {
         if self.token.is_some() || self.wants_certificate {
             return Ok(());
         }
         Err(
-            "an agent works for whoever may give it orders: add a token (--token-env NAME or --token-file \
-             FILE; `openssl rand -hex 32` makes one), or mutual TLS (--cert, --key and --client-ca)"
+            "an agent requires authentication: add a token (--token-env NAME or --token-file \
+            FILE; create one with `openssl rand -hex 32`), or mutual TLS (--cert, --key and --client-ca)"
                 .to_owned(),
         )
     }
@@ -62,7 +62,7 @@ impl Served {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Admits a run if the agent is free, or the same run after it lost its connection.
+    /// Admits a run if the agent is free, or if the same run reconnects.
     fn admit(&self, run: &str) -> Result<(), String> {
         let mut state = self.state();
         match &*state {
@@ -116,7 +116,7 @@ struct Stranger {
 }
 
 impl Strangers {
-    /// Makes room for one more: the address with the most connections loses its oldest.
+    /// Makes room for one more: drops the oldest connection of the address with the most.
     fn make_room(&mut self) {
         self.0.retain(|one| !one.task.is_finished());
         if self.0.len() < STRANGERS {
@@ -130,7 +130,7 @@ impl Strangers {
     }
 }
 
-/// Accepts connections forever; authenticated ones come out of `runs`.
+/// Accepts connections forever; authenticated ones are sent to `runs`.
 pub async fn listen(listener: TcpListener, door: Door, served: Served, runs: mpsc::Sender<(String, Link)>) {
     let mut strangers = Strangers::default();
     loop {
@@ -148,8 +148,8 @@ pub async fn listen(listener: TcpListener, door: Door, served: Served, runs: mps
                     // If the receiver is gone, the agent is about to end.
                     tokio::spawn(async move { runs.send(run).await });
                 }
-                Ok(Err(error)) => eprintln!("{peer}: not let in: {}", printable(&error.to_string())),
-                Err(_) => eprintln!("{peer}: not let in: it took too long to say who it is"),
+                Ok(Err(error)) => eprintln!("{peer}: rejected: {}", printable(&error.to_string())),
+                Err(_) => eprintln!("{peer}: rejected: authentication timed out"),
             }
         });
         strangers.0.push(Stranger {

@@ -1,38 +1,38 @@
-//! Messages between a run and its processes, over pipes on this host and over TCP to others. First comes a job with
-//! what the instrument's runs need; then for each step a job, answered by [`ToRun::Ready`] once all is prepared, some pings,
-//! a start, and replies. [`ToRun::Failed`] may replace any answer. Over TCP the handshake comes first. A message is one frame
-//! in postcard's format, where numbers are short. Jobs and replies are each instrument's own.
+//! Messages between a run and its processes, over pipes on this host and over TCP to others. First comes a job
+//! that sets up the run; then for each step a job, answered by [`ToRun::Ready`] once it is prepared, some pings, a start, and
+//! replies. [`ToRun::Failed`] may replace any answer. Over TCP the handshake comes first. A message is one frame
+//! in postcard's format, with variable-length integers. Each instrument defines its jobs and replies.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::time::Duration;
 
-/// Error of the other side.
+/// Error of a link.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// End of the stream.
+    /// The stream ended.
     #[error("the connection ended")]
     Ended,
-    /// Broken stream.
+    /// The stream failed.
     #[error("the connection broke: {0}")]
     Io(io::Error),
     /// Length above the limit of received messages.
-    #[error("a message of more than {0} bytes, which no program of this build sends there")]
+    #[error("message larger than {0} bytes: both sides must be of one build")]
     TooLong(usize),
     /// Length above the limit of sent messages.
-    #[error("a message of {bytes} bytes, where {most} is the most: shorten the plan")]
+    #[error("message of {bytes} bytes, limit {most}: shorten the plan")]
     PlanTooLong {
         /// Length of the message.
         bytes: usize,
         /// Maximum length.
         most: usize,
     },
-    /// Bytes that are no message.
-    #[error("a message that cannot be read: {0}; both sides must be of one build")]
+    /// Bytes that are not a message.
+    #[error("invalid message: {0}; both sides must be of one build")]
     Unreadable(String),
-    /// A message in the place of this one.
-    #[error("another message where `{0}` was expected")]
+    /// Another message instead of this one.
+    #[error("unexpected message instead of `{0}`")]
     Unexpected(&'static str),
     /// No message within the time.
     #[error("no answer for {} s", .0.as_secs())]
@@ -43,38 +43,38 @@ pub enum LinkError {
 }
 
 impl LinkError {
-    /// True if the peer has gone, rather than sent something wrong.
+    /// True if the peer is gone; false if it sent an invalid message.
     #[must_use]
     pub const fn is_gone(&self) -> bool {
         self.is_closed() || matches!(self, Self::Silent(_))
     }
 
-    /// True if nothing more can come over the link.
+    /// True if the link cannot deliver more messages.
     #[must_use]
     pub const fn is_closed(&self) -> bool {
         matches!(self, Self::Ended | Self::Io(_))
     }
 }
 
-/// Version of these messages, raised with every change: the two sides must be of one build.
+/// Version of these messages, raised with every change: both sides must be of one build.
 pub const PROTOCOL: u32 = 6;
-/// Maximum bytes of a message to a load process.
+/// Maximum size of a message to a load process.
 pub const MOST_TO_WORKER: usize = 4 << 20;
-/// Maximum bytes of a message to a run.
+/// Maximum size of a message to a run.
 pub const MOST_TO_RUN: usize = 1 << 20;
 /// A number used once.
 pub type Nonce = [u8; 16];
-/// Proof of a token, which itself is never sent.
+/// Proof of a token; the token is never sent.
 pub type Proof = [u8; 32];
 
-/// Message of a run, with jobs of its instrument.
+/// Message from a run, with jobs of its instrument.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToWorker<J> {
     /// Response to the challenge.
     Hello {
         /// See [`PROTOCOL`].
         protocol: u32,
-        /// Name of the run; a new connection of it replaces its own lost one.
+        /// Name of the run; its new connection replaces its lost one.
         run: String,
         /// Number used once by the run.
         nonce: Nonce,
@@ -83,13 +83,13 @@ pub enum ToWorker<J> {
     },
     /// Request for the time.
     Ping,
-    /// Start of the step's clock, in nanoseconds since 1970 on the receiver's clock.
+    /// Start time of the step, in nanoseconds since 1970 on the receiver's clock.
     Start(i64),
     /// Job of the instrument.
     Job(J),
 }
 
-/// Message of a process, with replies of its instrument.
+/// Message from a process, with replies of its instrument.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToRun<R> {
     /// First message of an agent.
@@ -109,13 +109,13 @@ pub enum ToRun<R> {
     Ready,
     /// Nanoseconds since 1970 on the sender's clock.
     Pong(i64),
-    /// Reason for which a run is refused or a step cannot be run.
+    /// Reason why a run is refused or a step cannot run.
     Failed(String),
     /// Reply of the instrument.
     Reply(R),
 }
 
-/// Replaces control characters by their escapes, because a peer's words are shown in terminals.
+/// Escapes control characters, because a peer's text is shown in terminals.
 #[must_use]
 pub fn printable(text: &str) -> String {
     let escaped = |c: char| {
@@ -131,19 +131,19 @@ pub fn printable(text: &str) -> String {
 /// Encodes a message.
 ///
 /// # Errors
-/// A path that is no Unicode text.
+/// A path is not Unicode.
 pub fn encode(message: &impl Serialize) -> Result<Vec<u8>, LinkError> {
     postcard::to_extend(message, Vec::new()).map_err(|error| LinkError::Unreadable(error.to_string()))
 }
 
-/// Decodes a message, which takes all the bytes.
+/// Decodes a message from all of the bytes.
 ///
 /// # Errors
-/// Bytes that are no such message.
+/// The bytes are not such a message.
 pub fn decode<M: DeserializeOwned>(bytes: &[u8]) -> Result<M, LinkError> {
     match postcard::take_from_bytes(bytes) {
         Ok((message, [])) => Ok(message),
-        Ok(_) => Err(LinkError::Unreadable("bytes behind its end".to_owned())),
+        Ok(_) => Err(LinkError::Unreadable("extra bytes at its end".to_owned())),
         Err(error) => Err(LinkError::Unreadable(error.to_string())),
     }
 }

@@ -1,4 +1,4 @@
-//! Flags of an agent, and of a run with agents. In: a command line. Out: an open door, or agents with their credentials.
+//! Flags of an agent, and of a run with agents. In: a command line. Out: a listener, or agents with their credentials.
 
 use crate::MOST;
 use crate::clock::WallClock;
@@ -45,10 +45,10 @@ pub struct AgentOptions {
 /// Error of an agent that cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// Credentials that are missing or cannot be read.
+    /// Credentials are missing or unreadable.
     #[error("{0}")]
     Usage(String),
-    /// Address that cannot be listened on.
+    /// The address cannot be listened on.
     #[error("--listen {at}: {source}")]
     Listen {
         /// Address of `--listen`.
@@ -68,7 +68,7 @@ impl AgentOptions {
     /// Listens for runs of `program`, and prints the address on stdout.
     ///
     /// # Errors
-    /// An address that is taken or must not be open, a token or a certificate that cannot be read.
+    /// An address in use or without authentication, or an unreadable token or certificate.
     pub async fn listen(&self, program: &'static str) -> Result<(TcpListener, Door), AgentError> {
         let door = self.door(program).map_err(AgentError::Usage)?;
         let failed = |source| AgentError::Listen {
@@ -76,7 +76,7 @@ impl AgentOptions {
             source,
         };
         let listener = TcpListener::bind(self.listen).await.map_err(failed)?;
-        // Accepted connections inherit it, so the session of a run whose host vanishes ends.
+        // Accepted connections inherit it, so that sessions of vanished hosts end.
         keep_alive(&listener).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         writeln!(io::stdout(), "{}", json!({ "listen": address.to_string() })).map_err(failed)?;
@@ -101,7 +101,7 @@ impl AgentOptions {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Agents")]
 pub struct AgentsOptions {
-    /// Agents that run every step together in place of this host: HOST:PORT of each, separated by commas
+    /// Agents that run every step together instead of this host: HOST:PORT of each, separated by commas
     #[arg(long, value_name = "ADDRESSES", value_delimiter = ',')]
     agents: Vec<String>,
     /// Environment variable with the agents' token
@@ -140,7 +140,7 @@ impl AgentsOptions {
     /// Returns agents of `program` with their credentials; `None` without agents.
     ///
     /// # Errors
-    /// A duplicate address or one without a port, a token or a certificate that cannot be read.
+    /// A duplicate address or one without a port, or an unreadable token or certificate.
     pub fn open(&self, program: &'static str) -> Result<Option<Agents>, String> {
         if self.agents.is_empty() {
             return Ok(None);
@@ -148,10 +148,10 @@ impl AgentsOptions {
         for (index, address) in self.agents.iter().enumerate() {
             let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
             if port.is_none() {
-                return Err(format!("--agents: `{address}` is no HOST:PORT"));
+                return Err(format!("--agents: invalid address `{address}`: use HOST:PORT"));
             }
             if self.agents[..index].contains(address) {
-                return Err(format!("--agents: {address} stands there twice"));
+                return Err(format!("--agents: duplicate address {address}"));
             }
         }
         if self.agents.len() > MOST as usize {

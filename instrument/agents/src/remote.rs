@@ -1,4 +1,4 @@
-//! Agents on other hosts, from the run's view. In: addresses and credentials. Out: links to all of them. Knows nothing of steps.
+//! Agents on other hosts, from the run's view. In: addresses and credentials. Out: links to all of them. Independent of steps.
 
 use crate::handshake::{self, Token};
 use crate::link::{Link, LinkError};
@@ -20,7 +20,7 @@ const AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// Agents of a run.
 #[derive(Debug, Clone)]
 pub struct Agents {
-    /// Program of the run and of its agents.
+    /// Program of the run and its agents.
     pub program: &'static str,
     /// Addresses as `HOST:PORT`.
     pub addresses: Vec<String>,
@@ -28,7 +28,7 @@ pub struct Agents {
     pub token: Option<Token>,
     /// TLS settings, if agents are reached over TLS.
     pub tls: Option<Arc<ClientConfig>>,
-    /// Time to wait at the start for agents that are not up.
+    /// Time to wait at the start for unreachable agents.
     pub start_wait: Duration,
     /// Time to wait for a lost agent.
     pub wait: Duration,
@@ -37,10 +37,10 @@ pub struct Agents {
 }
 
 impl Agents {
-    /// Connects to all agents, and retries unreachable ones until `limit` has passed.
+    /// Connects to all agents, and retries unreachable ones until `limit`.
     ///
     /// # Errors
-    /// An agent that is not reached by then, or refuses.
+    /// An agent is unreachable until then, or refuses.
     pub async fn connect(&self, limit: Duration) -> Result<Vec<Worker>, WorkerError> {
         let until = Instant::now() + limit;
         let links = self.addresses.iter().map(|address| self.connect_one(address, until));
@@ -53,7 +53,7 @@ impl Agents {
                 Ok(link) => return Ok(Worker { link, process: None }),
                 Err(error) if error.is_gone() && Instant::now() < until => tokio::time::sleep(AGAIN_AFTER).await,
                 Err(error) if error.is_gone() => {
-                    return Err(WorkerError::Lost(format!("agent {address} is not reached: {error}")));
+                    return Err(WorkerError::Lost(format!("agent {address} is unreachable: {error}")));
                 }
                 Err(error) => return Err(WorkerError::Failed(format!("agent {address}: {error}"))),
             }
@@ -76,7 +76,7 @@ impl Agents {
                 let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
                 let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
                 let server = ServerName::try_from(host)
-                    .map_err(|_| LinkError::Says("its address has no name that a certificate can have".to_owned()))?;
+                    .map_err(|_| LinkError::Says("its address has no valid name for a certificate".to_owned()))?;
                 let stream = tokio::time::timeout(
                     CONNECT_LIMIT,
                     TlsConnector::from(Arc::clone(tls)).connect(server, stream),
@@ -91,7 +91,7 @@ impl Agents {
     }
 }
 
-/// Probes the other host after 20 s of silence, four times in 20 s, so that one that vanishes is noticed.
+/// Probes the other host after 20 s of silence, four times in 20 s, to detect a vanished host.
 pub(crate) fn keep_alive(socket: &impl AsFd) -> std::io::Result<()> {
     let asked = TcpKeepalive::new()
         .with_time(Duration::from_secs(20))
@@ -103,7 +103,9 @@ pub(crate) fn keep_alive(socket: &impl AsFd) -> std::io::Result<()> {
 /// Converts a TLS error: a refused certificate is permanent, so a retry does not help.
 fn tls_error(error: std::io::Error) -> LinkError {
     if error.kind() == std::io::ErrorKind::InvalidData {
-        return LinkError::Says(format!("TLS: {error} (--agents-ca, --agents-cert and --agents-key)"));
+        return LinkError::Says(format!(
+            "TLS: {error}; check --agents-ca, --agents-cert and --agents-key"
+        ));
     }
     LinkError::Io(error)
 }

@@ -1,5 +1,5 @@
-//! Runs from an agent's view. In: a listener, and the work of a run. Out: one run after another served, each step begun with those of the
-//! other agents.
+//! Runs from an agent's view. In: a listener, and the work of a run. Out: runs served one after another, each step started together
+//! with the other agents.
 
 use crate::clock::WallClock;
 use crate::link::{Link, LinkError, Orders, Output};
@@ -13,16 +13,16 @@ use tokio::sync::mpsc;
 /// Start of a step.
 #[derive(Debug, Clone, Copy)]
 pub struct Start {
-    /// Ordered time, on this process's clock. It may have passed.
+    /// Ordered start time, on this process's clock. It may be in the past.
     pub at: Instant,
-    /// Delay of the order behind that time.
+    /// Delay of the order after that time.
     pub late: Duration,
 }
 
 /// Reports that a step is prepared, and answers requests for the time until the start order comes.
 ///
 /// # Errors
-/// Another order, or none within `limit`.
+/// An unexpected order, or none within `limit`.
 pub async fn ready<J>(
     orders: &mut Orders<J>,
     output: &mut Output,
@@ -68,7 +68,7 @@ pub async fn serve<E: Display>(
         // A run whose last connection ended since it was accepted is still the current run.
         served.set(Some(&run));
         let name = link.name.clone();
-        eprintln!("{name}: begins");
+        eprintln!("{name}: started");
         tokio::select! {
             ended = Box::pin(work(link, clock)) => {
                 served.set(None);

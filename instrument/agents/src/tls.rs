@@ -1,5 +1,4 @@
-//! TLS of clients, and of a run and its agents. In: PEM files. Out: configurations, with the system's roots by default. Files are
-//! read once.
+//! TLS of clients, and of a run and its agents. In: PEM files, read once. Out: configurations, by default with the system's roots.
 
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -20,10 +19,10 @@ pub struct Identity {
     pub key: PathBuf,
 }
 
-/// Creates an agent's side: its own certificate, and with `client_ca` only runs with a certificate of that CA.
+/// Creates an agent's settings: its own certificate, and if `client_ca` is given, only runs with a certificate of that CA.
 ///
 /// # Errors
-/// A file that cannot be read or holds nothing of its kind.
+/// A file is unreadable or lacks the expected content.
 pub fn server_config(own: &Identity, client_ca: Option<&Path>) -> Result<ServerConfig, String> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -43,10 +42,10 @@ pub fn server_config(own: &Identity, client_ca: Option<&Path>) -> Result<ServerC
     config.map_err(|error| at(&own.cert, "certificate", &error))
 }
 
-/// Creates the settings of a client that trusts `ca`, or else the system's roots.
+/// Creates the settings of a client that trusts `ca` (default: the system's roots).
 ///
 /// # Errors
-/// A file that cannot be read or holds nothing of its kind.
+/// A file is unreadable or lacks the expected content.
 pub fn client_config(ca: Option<&Path>, own: Option<&Identity>) -> Result<ClientConfig, String> {
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
@@ -63,7 +62,7 @@ pub fn client_config(ca: Option<&Path>, own: Option<&Identity>) -> Result<Client
 /// Reads a certificate with its intermediates, and its key.
 ///
 /// # Errors
-/// A file that cannot be read or holds nothing of its kind.
+/// A file is unreadable or lacks the expected content.
 fn read_identity(own: &Identity) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
     let key = PrivateKeyDer::from_pem_file(&own.key).map_err(|error| at(&own.key, "key", &error))?;
     Ok((certificates(&own.cert)?, key))
@@ -81,8 +80,7 @@ fn roots(ca: Option<&Path>) -> Result<RootCertStore, String> {
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
         return Err(
-            "this system has no certificates of its own to trust; name those of the server's CA by --ca FILE (`target.ca`)"
-                .to_owned(),
+            "this system has no trusted certificates: pass the server's CA with --ca FILE (`target.ca`)".to_owned(),
         );
     }
     Ok(roots)
@@ -92,7 +90,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let certificates = read.map_err(|error| at(path, "certificates", &error))?;
     if certificates.is_empty() {
-        return Err(format!("{}: holds no certificate in PEM", path.display()));
+        return Err(format!("{}: no PEM certificate", path.display()));
     }
     Ok(certificates)
 }

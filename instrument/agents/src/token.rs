@@ -1,10 +1,10 @@
-//! Tokens, by the variable or the file that holds them. Only the names are ever sent, written or printed.
+//! Tokens, by the variable or the file that contains them. Only the names are sent, written or printed.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Maximum length of a token in bytes: servers accept some KiB of headers in all.
+/// Maximum length of a token in bytes: servers accept only a few KiB of headers.
 const MOST_TOKEN_BYTES: u64 = 16 << 10;
 
 /// Source of a token.
@@ -21,17 +21,16 @@ impl TokenSource {
     /// Returns the token: the first line of its source.
     ///
     /// # Errors
-    /// A variable or a file that is missing or holds none. No value is in the message.
+    /// The variable or file is missing or empty. The message contains no value.
     pub fn read(&self) -> Result<String, String> {
         let text = match self {
-            Self::Env(name) => std::env::var(name).map_err(|_| {
-                format!("{self} is not set, and should hold the token (--token-env, `target.token_env`)")
-            })?,
+            Self::Env(name) => std::env::var(name)
+                .map_err(|_| format!("{self} is not set: set it to the token (--token-env, `target.token_env`)"))?,
             Self::File(path) => token_file(path)?,
         };
         let token = text.lines().next().unwrap_or_default().trim();
         if token.is_empty() {
-            return Err(format!("{self} is empty, and should hold the token"));
+            return Err(format!("{self} is empty: store the token in it"));
         }
         Ok(token.to_owned())
     }
@@ -53,7 +52,7 @@ fn token_file(path: &Path) -> Result<String, String> {
     let file = std::fs::File::open(path).map_err(at)?;
     file.take(MOST_TOKEN_BYTES + 1).read_to_string(&mut text).map_err(at)?;
     if text.len() as u64 > MOST_TOKEN_BYTES {
-        return Err(format!("{}: longer than any token", path.display()));
+        return Err(format!("{}: too long for a token", path.display()));
     }
     Ok(text)
 }

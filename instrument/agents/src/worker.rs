@@ -1,5 +1,5 @@
 //! One process from the run's view, on any host, and the common start of several. In: a link, or a number on this host. Out: the
-//! process's time, and its end in words.
+//! process's clock, and a description of its end.
 
 use crate::clock::{self, ASKED_AT_ONCE, Offset, TRIPS, Trip, WallClock};
 use crate::link::{Link, LinkError};
@@ -14,16 +14,16 @@ use tokio::process::{Child, Command};
 
 /// Time limit for the answer to a ping.
 const TRIP_LIMIT: Duration = Duration::from_secs(10);
-/// Time to wait for the last output of a process that ended.
+/// Time to wait for the last output of an ended process.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Failure of a process.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
-    /// One ended, timed out, refused, or sent an unexpected message; the text names it.
+    /// A process ended, timed out, refused, or sent an unexpected message; the text names it.
     #[error("{0}")]
     Failed(String),
-    /// The connection to an agent is lost; the text names it.
+    /// The connection to an agent is lost; the text names the agent.
     #[error("{0}")]
     Lost(String),
     /// A process could not be started, or a file could not be sent.
@@ -63,7 +63,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts process `number` of `of` on this host, one of this executable, with a link over its pipes.
+    /// Starts this executable as process `number` of `of` on this host, with a link over its pipes.
     ///
     /// # Errors
     /// The executable is not found or does not start.
@@ -90,10 +90,10 @@ impl Worker {
         })
     }
 
-    /// Adds the process's name and end to an error of its link.
+    /// Returns an error of the link with the process's name and end.
     ///
     /// # Errors
-    /// The given one, with the process's name and end.
+    /// The given error, with the process's name and end.
     pub async fn check<T>(&mut self, heard: Result<T, LinkError>) -> Result<T, WorkerError> {
         let error = match heard {
             Ok(message) => return Ok(message),
@@ -110,7 +110,7 @@ impl Worker {
             Some(process) if error.is_closed() => {
                 let how = how_it_ended(process).await;
                 WorkerError::Failed(format!(
-                    "{name} ended {how} while it was needed; the step under way is lost, finished ones are kept (resume with --resume)"
+                    "{name} ended {how}; the current step is lost, finished ones are saved: resume with --resume"
                 ))
             }
             None if error.is_gone() => WorkerError::Lost(format!("{name} is lost: {error}")),
@@ -153,16 +153,16 @@ impl Worker {
 pub struct CommonStart {
     /// Start, on this process's clock.
     pub at: Instant,
-    /// Time from the last word about it to the start.
+    /// Time from the last start message to the start.
     pub lead: Duration,
     /// Estimates of the processes' clocks.
     pub known: Vec<Known>,
 }
 
-/// Waits until every process has prepared its step, compares their clocks, and tells each the start on its own.
+/// Waits until every process has prepared its step, compares their clocks, and sends each the start on its own clock.
 ///
 /// # Errors
-/// One of them failed, ended or timed out; the error names it.
+/// A process failed, ended or timed out; the error names it.
 pub async fn start_together<R: DeserializeOwned>(
     workers: &mut [Worker],
     clock: &WallClock,
@@ -199,7 +199,7 @@ pub async fn start_together<R: DeserializeOwned>(
     })
 }
 
-/// Description of how a needed process ended.
+/// Describes the end of a process.
 async fn how_it_ended(process: &mut Child) -> String {
     use std::os::unix::process::ExitStatusExt;
     match tokio::time::timeout(Duration::from_secs(5), process.wait()).await {

@@ -8,10 +8,10 @@ use std::ops::Range;
 use std::time::Instant;
 use tierlab_analysis::record::MachineUse;
 
-/// A look that took everything.
+/// Look with all counters.
 type Thorough<'a> = (&'a Look, &'a More);
 
-/// Use of the machine in a window, by the looks around it; `None` with fewer than two looks.
+/// Returns the use of the machine in a window, from the looks around it; `None` with fewer than two looks.
 pub(super) fn machine_use(looks: &[Look], window: &Range<Instant>) -> Option<MachineUse> {
     let around = around(looks, |look| look.at, window)?;
     let thorough = looks.iter().filter_map(|look| Some((look, look.more.as_ref()?)));
@@ -60,7 +60,7 @@ pub(super) fn machine_use(looks: &[Look], window: &Range<Instant>) -> Option<Mac
     Some(machine)
 }
 
-/// Foreign load that cannot be told from the lab's own, or that the kernel does not show.
+/// Foreign load that cannot be separated from the lab's own, or that the kernel does not show.
 fn unseen(machine: &MachineUse) -> Vec<String> {
     let kinds = [
         ("disk traffic", machine.foreign_disk_bytes_per_s),
@@ -74,8 +74,8 @@ fn unseen(machine: &MachineUse) -> Vec<String> {
 
 /// Foreign disk traffic in bytes per second below which I/O pressure is the lab's own.
 ///
-/// The kernel counts a process that waits at its idle io_uring as waiting for I/O, so servers of the `nvme` tier show a
-/// pressure near 100 % beside an idle disk, and a log line of a daemon would be all of the foreign traffic.
+/// The kernel counts a process at an idle io_uring as waiting for I/O. Servers of the `nvme` tier thus show a pressure
+/// near 100 % with an idle disk, of which a daemon's log line would be all of the foreign traffic.
 const PRESSING: f64 = 1e6;
 
 /// Disk traffic of others.
@@ -87,7 +87,7 @@ struct ForeignDisk {
 }
 
 impl ForeignDisk {
-    /// Returns the share of the I/O pressure that others cause: their share of the traffic, if they have any to speak of.
+    /// Returns the share of the I/O pressure caused by others: their share of the traffic, if it is significant.
     fn share_of_pressure(self, seconds: f64) -> f64 {
         let bytes = self.bytes as f64;
         if bytes < PRESSING * seconds {
@@ -102,14 +102,14 @@ fn foreign_disk(began: &More, ended: &More) -> Option<ForeignDisk> {
     let written = |of: fn(&More) -> Option<Moved>| Some(of(ended)?.written.saturating_sub(of(began)?.written));
     let own_read = read(|more| more.own_moved)?;
     let own_written = written(|more| more.own_moved)?;
-    // The kernel may write now what was written to it at any time before.
+    // The kernel may write earlier writes of any age now.
     let owed = ended.own_moved?.written;
     let bytes = read(|more| more.disk)?.saturating_sub(own_read) + written(|more| more.disk)?.saturating_sub(owed);
     let all = bytes + own_read + own_written;
     Some(ForeignDisk { bytes, all })
 }
 
-/// Items from the last one at or before the window's beginning to the first one at or after its end; at least two.
+/// Returns the items from the last one at or before the window's start to the first one at or after its end; at least two.
 fn around<'a, T>(all: &'a [T], at: impl Fn(&T) -> Instant, window: &Range<Instant>) -> Option<&'a [T]> {
     let first = all.iter().rposition(|one| at(one) <= window.start).unwrap_or(0);
     let last = all.iter().position(|one| at(one) >= window.end);
@@ -132,8 +132,8 @@ fn kernel_share(first: Thorough<'_>, last: Thorough<'_>) -> f64 {
     kernel / ticks(first.0, last.0, |look| look.cpu.all).max(1.0)
 }
 
-/// Busy share of the CPUs without the lab's own processes and kernel threads. The kernel samples the one at its ticks and
-/// adds up the other, so that the difference of almost nothing may come out below zero.
+/// Busy share of the CPUs without the lab's own processes and kernel threads. The kernel samples busy time at its ticks but
+/// sums up process time, so the difference may be slightly negative.
 fn foreign_share(first: &Look, last: &Look, kernel: f64) -> f64 {
     (share(first, last, |look| look.cpu.busy) - share(first, last, |look| look.own) - kernel).max(0.0)
 }

@@ -1,15 +1,15 @@
 //! Disturbances of a step by the machine.
 //!
-//! In: [`MachineUse`] and the plan's limits. Out: foreign load above a limit, in words. Pure. The runner decides what becomes of a
-//! disturbed step.
+//! In: [`MachineUse`] and the plan's limits. Out: foreign load above a limit, in words. Pure. The runner handles
+//! disturbed steps.
 
 use tierlab_analysis::record::{Limits, MachineUse};
 
-/// Minimum looks for a judgement: about a second. The kernel counts CPU time in hundredths of a second, so a share of fewer is noise.
+/// Minimum looks for a verdict: about a second. The kernel counts CPU time in hundredths of a second, so shares of fewer looks are noise.
 pub(super) const LEAST_LOOKS: u32 = 11;
 
-/// Foreign load that disturbed a step; `None` without any, or if the step was too short to tell. Without `server_is_known` foreign
-/// load may be the server's, and is ignored. Load that the kernel does not count disturbs nothing.
+/// Returns the foreign load that disturbed a step; `None` without any, or if the step was too short to tell. Without `server_is_known`,
+/// foreign load may be the server's, and is ignored. Load that the kernel does not count is also ignored.
 #[must_use]
 pub fn disturbance(machine: &MachineUse, limits: &Limits, server_is_known: bool) -> Option<String> {
     if machine.samples < LEAST_LOOKS {
@@ -37,7 +37,7 @@ pub fn disturbance(machine: &MachineUse, limits: &Limits, server_is_known: bool)
     (!found.is_empty()).then(|| found.join(", "))
 }
 
-/// CPU time of foreign processes, and time that the hypervisor gave to others, above their limits, in words. A limit of 1 is none.
+/// Describes foreign CPU time and steal time above their limits. A limit of 1 is disabled.
 #[must_use]
 pub fn cpu_disturbances(foreign_share: Option<f64>, steal_share: Option<f64>, limits: &Limits) -> Vec<String> {
     let over = |share: Option<f64>, limit: f64, what: &str, whose: &str| {
@@ -55,7 +55,7 @@ pub fn cpu_disturbances(foreign_share: Option<f64>, steal_share: Option<f64>, li
     foreign.into_iter().chain(stolen).collect()
 }
 
-/// Two different numbers with their unit, in as few decimals as tell them apart.
+/// Formats two different numbers with their unit, with the fewest decimals that show a difference.
 fn apart(value: f64, limit: f64, unit: &str) -> (String, String) {
     let said = |decimals: i32| {
         let scale = 10_f64.powi(decimals);

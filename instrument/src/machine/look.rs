@@ -1,6 +1,6 @@
 //! One look at the counters of the kernel.
 //!
-//! In: `/proc`. Out: its counters. Knows nothing of their meaning.
+//! In: `/proc`. Out: its counters. Independent of their meaning.
 
 use super::processes::{Moved, Processes};
 use super::sockets::reach_other_machines;
@@ -8,22 +8,22 @@ use procfs::{CpuInfo, CpuPressure, Current, CurrentSI, IoPressure, KernelStats, 
 use std::path::Path;
 use std::time::Instant;
 
-/// Bytes of a sector in `/proc/diskstats`, whatever the disk has (Documentation/admin-guide/iostats.rst).
+/// Bytes of a sector in `/proc/diskstats`, for any disk (Documentation/admin-guide/iostats.rst).
 pub const SECTOR_BYTES: u64 = 512;
 
 /// CPU time of all cores so far, in the kernel's ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct CpuTicks {
-    /// Time in programs and for them, without interrupts and waiting for a disk.
+    /// User and system time, without interrupts and I/O wait.
     pub busy: u64,
-    /// Given to others by the hypervisor.
+    /// Steal time: given to others by the hypervisor.
     pub steal: u64,
     /// Sum of all times.
     pub all: u64,
 }
 
 impl CpuTicks {
-    /// Ticks until now; `None` where the kernel shows none.
+    /// Reads the ticks so far; `None` if the kernel shows none.
     #[must_use]
     pub fn now() -> Option<Self> {
         KernelStats::current().ok().map(|kernel| Self::of(&kernel))
@@ -41,7 +41,7 @@ impl CpuTicks {
         }
     }
 
-    /// Ticks since earlier ones.
+    /// Returns the ticks since earlier ones.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self {
@@ -60,7 +60,7 @@ pub(super) struct Look {
     /// CPU of the lab's own processes, in ticks.
     pub(super) own: u64,
     pub(super) context_switches: u64,
-    /// Counters that only a thorough look reads.
+    /// Counters read only by a thorough look.
     pub(super) more: Option<More>,
 }
 
@@ -69,18 +69,18 @@ pub(super) struct Look {
 pub(super) struct More {
     /// CPU of kernel threads, in ticks.
     pub(super) kernel: u64,
-    /// Microseconds in which some task waited for a CPU, for memory, for storage.
+    /// Microseconds in which some task waited, for: CPU, memory, storage.
     pub(super) waited_us: [Option<u64>; 3],
     pub(super) cpu_mhz: Option<f64>,
-    /// Traffic of the machine's disks; `None` where the kernel shows none.
+    /// Traffic of the machine's disks; `None` if the kernel shows none.
     pub(super) disk: Option<Moved>,
-    /// Traffic of the lab's own processes to and from storage; `None` where it cannot be read.
+    /// Traffic of the lab's own processes to and from storage; `None` if unreadable.
     pub(super) own_moved: Option<Moved>,
-    /// Traffic of the network interfaces, in bytes; `None` where the kernel does not show them.
+    /// Traffic of the network interfaces, in bytes; `None` if the kernel shows none.
     pub(super) network_bytes: Option<u64>,
     /// If true, some of the network traffic is the lab's own.
     pub(super) has_own_network: bool,
-    /// Share of the used memory that is the lab's own.
+    /// Share of the used memory that belongs to the lab's own processes.
     pub(super) own_memory_share: f64,
 }
 
@@ -98,7 +98,7 @@ impl Look {
         })
     }
 
-    /// Reads everything, new processes included.
+    /// Reads everything, including new processes.
     pub(super) fn thorough(processes: &mut Processes) -> Option<Self> {
         processes.scan();
         let quick = Self::quick(processes)?;
@@ -122,7 +122,7 @@ impl Look {
     }
 }
 
-/// Mean over the cores; `None` if the kernel does not say, as on ARM.
+/// Mean over the cores; `None` if the kernel does not report it, as on ARM.
 fn cpu_mhz() -> Option<f64> {
     let info = CpuInfo::current().ok()?;
     let each: Vec<f64> = (0..info.num_cores())
@@ -131,7 +131,7 @@ fn cpu_mhz() -> Option<f64> {
     (!each.is_empty()).then(|| each.iter().sum::<f64>() / each.len() as f64)
 }
 
-/// Traffic of the machine's disks. That of partitions and mapped devices is part of it.
+/// Traffic of the machine's disks, which includes that of partitions and mapped devices.
 fn disk() -> Option<Moved> {
     let all = procfs::diskstats().ok()?;
     let of_hardware = all
@@ -146,7 +146,7 @@ fn disk() -> Option<Moved> {
     })
 }
 
-/// Bytes of the machine's network cards, since bridges repeat them; in a container, which has none, those of all interfaces but loopback.
+/// Bytes of the machine's network cards, since bridges repeat them; in a container without cards, bytes of all interfaces except loopback.
 fn network_bytes() -> Option<u64> {
     let all = procfs::net::dev_status().ok()?;
     let is_card = |name: &str| Path::new("/sys/class/net").join(name).join("device").exists();

@@ -1,11 +1,11 @@
-//! The machine that a measurement runs on, watched while it runs.
+//! The measuring machine, watched during a measurement.
 //!
-//! In: the server's address. Out: the use of the machine in a step's window, and foreign disturbances in words. Knows nothing of
-//! requests, nor of what becomes of a disturbed step.
+//! In: the server's address. Out: the use of the machine in a step's window, and foreign disturbances in words. Independent of requests
+//! and of the handling of disturbed steps.
 //!
-//! - [`watch`]: the thread that looks; `look`: one look at the counters of the kernel; `processes`: own, foreign and kernel CPU time and
-//!   storage traffic; `sockets`: connections to other machines, and processes of a server that others started here
-//! - [`quiet`]: waits until nothing foreign disturbs it
+//! - [`watch`]: the watching thread; `look`: one look at the kernel's counters; `processes`: own, foreign and kernel CPU time and
+//!   storage traffic; `sockets`: connections to other machines, and processes of a server started by others
+//! - [`quiet`]: waits until no foreign load disturbs the machine
 //! - `between`: differences between two looks; [`mod@disturbance`]: limits on them
 
 mod between;

@@ -1,28 +1,28 @@
 //! CPU time and storage traffic of the lab's own processes, of kernel threads, and of all others.
 //!
-//! In: `/proc`, and the processes that the lab's own descend from. Out: sums of CPU time in ticks, and of bytes. A process that is once
-//! known as the lab's own stays so, its parent dead or not. Kernel threads are nobody's: most of what they do they do for
-//! the lab's own reads and sends.
+//! In: `/proc`, and the roots of the lab's own processes. Out: sums of CPU time in ticks, and of bytes. A process once known as the
+//! lab's own stays so, even if its parent ends. Kernel threads are neither own nor foreign: they mostly work for the lab's own
+//! reads and sends.
 
 use procfs::process::{FDTarget, Process, StatFlags};
 use procfs::{Current, Meminfo, ProcError};
 use std::collections::{HashMap, HashSet};
 
-/// The processes of this machine, as far as they are known.
+/// Known processes of this machine.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     roots: Vec<i32>,
     own: HashMap<i32, Own>,
-    /// Their ticks at the last scan.
+    /// Ticks of kernel threads at the last scan.
     kernel: HashMap<i32, u64>,
     others: HashSet<i32>,
     scanned: bool,
-    /// CPU of the lab's own since the first scan, without the use of ended processes after the last count.
+    /// CPU of the lab's own processes since the first scan, without the use of ended processes after the last count.
     pub(super) own_ticks: u64,
     /// CPU of kernel threads from the first scan to the last.
     pub(super) kernel_ticks: u64,
     moved: Moved,
-    /// Memory of the lab's own at the last scan, in bytes.
+    /// Memory of the lab's own processes at the last scan, in bytes.
     pub(super) own_resident_bytes: u64,
     is_hidden: bool,
 }
@@ -34,7 +34,7 @@ pub(super) struct Moved {
     pub(super) written: u64,
 }
 
-/// One of the lab's own. Its handle means this process for ever, whoever is given its number later.
+/// One of the lab's own processes. Its handle stays valid for this process, even if its number is reused.
 #[derive(Debug)]
 struct Own {
     process: Process,
@@ -42,7 +42,7 @@ struct Own {
     moved: Moved,
 }
 
-/// A process that was not known before.
+/// New process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Seen {
     pid: i32,
@@ -52,7 +52,7 @@ struct Seen {
 }
 
 impl Processes {
-    /// Those that descend from `roots`, the roots included, are the lab's own.
+    /// Creates the list. `roots` and their descendants are the lab's own processes.
     pub(super) fn below(roots: Vec<i32>) -> Self {
         Self {
             roots,
@@ -60,13 +60,13 @@ impl Processes {
         }
     }
 
-    /// Storage traffic of the lab's own from the first scan to the last, with what they wrote before and the kernel had not yet
-    /// written to a disk. `None` where this user may not read the counters of one.
+    /// Returns the storage traffic of the lab's own processes from the first scan to the last, including earlier writes that the kernel had
+    /// not yet written to a disk. `None` if this user may not read the counters of one.
     pub(super) fn own_moved(&self) -> Option<Moved> {
         (!self.is_hidden).then_some(self.moved)
     }
 
-    /// Inodes of the sockets of the lab's own; `None` where this user may not see those of one.
+    /// Returns the inodes of the lab's own sockets; `None` if this user may not see those of one process.
     pub(super) fn own_sockets(&self) -> Option<HashSet<u64>> {
         let mut inodes = HashSet::new();
         for own in self.own.values() {
@@ -82,7 +82,7 @@ impl Processes {
         Some(inodes)
     }
 
-    /// Counts the lab's own that are known.
+    /// Counts the known processes of the lab.
     pub(super) fn count(&mut self) {
         for own in self.own.values_mut() {
             if let Some(ticks) = own.process.stat().ok().map(|stat| stat.utime + stat.stime) {
@@ -92,8 +92,8 @@ impl Processes {
         }
     }
 
-    /// Takes up new processes and forgets those that ended. What runs at the first scan is counted from then on, what
-    /// comes later from its beginning. Only new processes and kernel threads are read: a machine has hundreds of others.
+    /// Adds new processes and removes ended ones. Processes running at the first scan count from then on, later ones from
+    /// their start. Only new processes and kernel threads are read: a machine has hundreds of others.
     pub(super) fn scan(&mut self) {
         let there = numbers();
         self.own.retain(|pid, _| there.contains(pid));
@@ -160,7 +160,7 @@ impl Processes {
     }
 }
 
-/// The numbers of all processes.
+/// Returns the numbers of all processes.
 fn numbers() -> HashSet<i32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
@@ -178,10 +178,10 @@ fn see(pid: i32) -> Option<Seen> {
     })
 }
 
-/// Those of the new processes that are roots or descend from one.
+/// Returns the new processes that are roots or descend from one.
 fn descendants(new: &[Seen], is_root: impl Fn(i32) -> bool) -> HashSet<i32> {
     let mut own = HashSet::new();
-    // Numbers wrap around, so that a child may have a lower one than its parent.
+    // Numbers wrap around, so a child may have a lower number than its parent.
     loop {
         let before = own.len();
         for seen in new {

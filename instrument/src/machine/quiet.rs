@@ -1,17 +1,17 @@
-//! Waits until nothing foreign disturbs the machine.
+//! Waits until no foreign load disturbs the machine.
 //!
-//! In: the disturbance of the last step; the server's addresses and the plan's limits. Out: the longest wait of the next step, and true if the
-//! machine became quiet in that time. Knows nothing of steps themselves.
+//! In: the disturbance of the last step; the server's addresses and the plan's limits. Out: the maximum wait before the next step, and
+//! true if the machine became quiet in that time. Independent of steps.
 
 use super::disturbance::{LEAST_LOOKS, disturbance};
 use super::watch::MachineWatch;
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_analysis::record::Limits;
 
-/// Time of one check: long enough for CPU time in hundredths of a second.
+/// Duration of one check: long enough for CPU time counted in hundredths of a second.
 const LOOK: Duration = Duration::from_millis(1_300);
 
-/// Returns true if something foreign disturbs the machine now, by the limits of steps. Takes 1.3 s. A machine that cannot be watched
+/// Returns true if foreign load disturbs the machine now, by the limits of steps. Takes 1.3 s. A machine that cannot be watched
 /// counts as quiet, as in steps.
 pub async fn is_disturbed(servers: Vec<String>, limits: &Limits) -> bool {
     let Some(watch) = MachineWatch::begin(servers, LOOK) else {
@@ -22,11 +22,11 @@ pub async fn is_disturbed(servers: Vec<String>, limits: &Limits) -> bool {
     let Some(watched) = watch.end(began, LOOK) else {
         return false;
     };
-    // With fewer looks than were due the watch itself had to wait for a CPU.
+    // With fewer looks than due, the watch itself had to wait for a CPU.
     watched.machine.samples < LEAST_LOOKS || disturbance(&watched.machine, limits, watched.server_is_known).is_some()
 }
 
-/// Repeats a check until it is false, and returns the time that took; `None` if it stayed true for `longest`.
+/// Repeats a check until it is false, and returns the time taken; `None` if it stayed true for `longest`.
 pub async fn wait<F: Future<Output = bool>>(
     longest: Duration,
     mut is_disturbed: impl FnMut() -> F,
@@ -39,18 +39,18 @@ pub async fn wait<F: Future<Output = bool>>(
     tokio::time::timeout(longest, asking).await.ok()
 }
 
-/// Longest wait of a step of the plan's own loads, in multiples of its length, and at most [`LONGEST`].
+/// Maximum wait before a step of the plan's own loads, in multiples of its length, but at most [`LONGEST`].
 const STEPS: u32 = 10;
 const LONGEST: Duration = Duration::from_mins(1);
 
-/// State of a run's waiting for a quiet machine.
+/// State of a run that waits for a quiet machine.
 #[derive(Debug, Default)]
 pub struct Patience {
     /// Disturbance of the last step.
     by: Option<String>,
-    /// True after a wait in vain without a quiet step since: a disturbance of that length is no accident.
+    /// True after a failed wait without a quiet step since: a disturbance that long is not temporary.
     in_vain: bool,
-    /// End of a question's time.
+    /// End of a question's budget.
     pub ends: Option<Instant>,
     /// Total waiting time.
     pub waited: Duration,
@@ -63,7 +63,7 @@ impl Patience {
         self.in_vain &= self.by.is_some();
     }
 
-    /// Longest wait of the next step, with the disturbance to wait for. A question, which has a budget, waits for half of the rest each time.
+    /// Returns the maximum wait before the next step, with the disturbance. A question waits for up to half of its remaining budget.
     #[must_use]
     pub fn wants(&self, step: Duration, now: Instant) -> Option<(Duration, &str)> {
         let by = self.by.as_deref()?;
@@ -75,7 +75,7 @@ impl Patience {
         Some((longest, by))
     }
 
-    /// Records a wait, and its success.
+    /// Records a wait and its outcome.
     pub fn note_wait(&mut self, long: Duration, is_quiet: bool) {
         self.waited += long;
         self.in_vain = !is_quiet;

@@ -1,7 +1,7 @@
-//! TCP sockets of this machine, by the kernel's tables.
+//! TCP sockets of this machine, from the kernel's tables.
 //!
-//! In: a server's addresses; the lab's own processes. Out: the processes that listen at an address, whoever started them; whether the
-//! lab's own are connected to another machine. Knows nothing of what is measured.
+//! In: a server's addresses; the lab's own processes. Out: the processes that listen at an address; true if the lab's own processes
+//! are connected to another machine. Independent of the measurement.
 
 use super::processes::Processes;
 use procfs::net::{TcpNetEntry, TcpState};
@@ -9,14 +9,14 @@ use procfs::process::{FDTarget, Process, all_processes};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use url::Url;
 
-/// Programs that listen for others, by their names in the kernel: it is unknown where they forward connections to.
+/// Programs that listen for others, by kernel name: their forwarding targets are unknown.
 const PASS_ON: [&str; 4] = ["docker-proxy", "rootlessport", "slirp4netns", "pasta"];
 
-/// The kernel's own mounts have connections that no process holds.
+/// Port of NFS: the kernel's mounts have connections without a process.
 const NFS_PORT: u16 = 2_049;
 
-/// Processes of this machine that serve some addresses; empty if all are served by other machines, or name none. `None` if this user
-/// may not inspect a server that is here.
+/// Returns the processes of this machine that serve some addresses; empty if other machines serve all of them. `None` if this user may
+/// not inspect a local server.
 pub(super) fn servers_at(urls: &[String]) -> Option<Vec<i32>> {
     let mut here = Vec::new();
     for url in urls {
@@ -27,7 +27,7 @@ pub(super) fn servers_at(urls: &[String]) -> Option<Vec<i32>> {
     Some(here)
 }
 
-/// Like [`servers_at`], of one address.
+/// Returns the result of [`servers_at`] for one address.
 fn server_at(url: &str) -> Option<Vec<i32>> {
     let address = |url: Url| {
         let host = url.host_str()?.trim_matches(['[', ']']).to_owned();
@@ -46,7 +46,7 @@ fn server_at(url: &str) -> Option<Vec<i32>> {
     (!is_hidden).then(|| found.iter().map(Process::pid).collect())
 }
 
-/// Only an address of the machine itself can be bound.
+/// True for addresses of this machine: only those can be bound.
 fn is_of_this_machine(ip: IpAddr) -> bool {
     ip.is_loopback() || UdpSocket::bind(SocketAddr::new(ip, 0)).is_ok()
 }
@@ -55,7 +55,7 @@ fn passes_on(process: &Process) -> bool {
     process.stat().is_ok_and(|stat| PASS_ON.contains(&stat.comm.as_str()))
 }
 
-/// The processes with a socket that listens on a port.
+/// Returns the processes with a socket that listens on a port.
 fn listeners(port: u16) -> Vec<Process> {
     let is_listening = |entry: &TcpNetEntry| entry.state == TcpState::Listen && entry.local_address.port() == port;
     let sockets: Vec<u64> = entries().filter(is_listening).map(|entry| entry.inode).collect();
@@ -71,7 +71,7 @@ fn listeners(port: u16) -> Vec<Process> {
 }
 
 /// True if one of the lab's own processes, or an NFS mount of the kernel, has a connection to another machine, or if this user may
-/// not see so. The kernel does not count bytes by process: what such connections carry cannot be told from the traffic of others.
+/// not inspect them. The kernel does not count bytes by process, so own traffic cannot be separated from foreign traffic.
 pub(super) fn reach_other_machines(processes: &Processes) -> bool {
     let connected = entries().filter(|entry| entry.state != TcpState::Listen);
     let mut remote = connected
@@ -92,7 +92,7 @@ fn is_remote(own: IpAddr, peer: IpAddr) -> bool {
     !peer.is_loopback() && peer != own
 }
 
-/// All TCP sockets of this network namespace.
+/// Returns all TCP sockets of this network namespace.
 fn entries() -> impl Iterator<Item = TcpNetEntry> {
     let tables = [procfs::net::tcp(), procfs::net::tcp6()];
     tables.into_iter().flatten().flatten()

@@ -1,8 +1,8 @@
-//! Thread that watches the machine beside a step.
+//! Thread that watches the machine during a step.
 //!
-//! In: the server's address, and the longest time of a step. Out: the use of the machine in the step's window. The thread
-//! looks every 100 ms, at most a few dozen small files of `/proc`, and once a second at everything else; between looks it sleeps. It
-//! writes nothing and computes nothing before the step is over.
+//! In: the server's address, and the maximum time of a step. Out: the use of the machine in the step's window. The thread
+//! reads up to a few dozen small files of `/proc` every 100 ms, and everything else once a second; between looks it sleeps. It
+//! writes and computes nothing before the step is over.
 
 use super::between::machine_use;
 use super::look::Look;
@@ -15,15 +15,15 @@ use tierlab_analysis::record::MachineUse;
 
 /// Time between two looks.
 const EVERY: Duration = Duration::from_millis(100);
-/// Looks from one thorough look to the next.
+/// Number of looks from one thorough look to the next.
 const THOROUGH: u32 = 10;
-/// Looks that a step keeps: more than an hour of them. In a longer step they are further apart.
+/// Maximum looks of a step: more than an hour. In a longer step they are further apart.
 const MOST_LOOKS: u32 = 50_000;
 
-/// A watch over the machine. Ends when dropped.
+/// Watch over the machine. Ends when dropped.
 #[derive(Debug)]
 pub struct MachineWatch {
-    // In this order: the thread is told to end before it is waited for.
+    // Dropped in this order: the stop signal before the thread is joined.
     stop: Sender<()>,
     thread: JoinHandle<SeenLooks>,
     began: (SystemTime, Instant),
@@ -35,18 +35,18 @@ struct SeenLooks {
     server_is_known: bool,
 }
 
-/// Use of the machine beside a step.
+/// Use of the machine during a step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Watched {
     /// Use of the machine.
     pub machine: MachineUse,
-    /// True if the server is elsewhere or its processes are known; else its CPU cannot be told from foreign CPU.
+    /// True if the server is on another machine or its processes are known; else its CPU cannot be separated from foreign CPU.
     pub server_is_known: bool,
 }
 
 impl MachineWatch {
-    /// Starts to watch; `None` if the system has no thread to spare. `servers` are the addresses of the server and its replicas, whose
-    /// processes are the lab's own, whoever started them; `longest` is the longest time of the step.
+    /// Starts to watch; `None` if no thread can be started. `servers` are the addresses of the server and its replicas, whose processes
+    /// always count as the lab's own; `longest` is the maximum time of the step.
     #[must_use]
     pub fn begin(servers: Vec<String>, longest: Duration) -> Option<Self> {
         let (stop, told) = mpsc::channel();
@@ -78,7 +78,7 @@ impl MachineWatch {
         Some(Self { stop, thread, began })
     }
 
-    /// Stops, and returns the use of the machine in a window; `None` if nothing was seen.
+    /// Stops, and returns the use of the machine in a window; `None` without data.
     #[must_use]
     pub fn end(self, window_began: SystemTime, window: Duration) -> Option<Watched> {
         drop(self.stop);

@@ -1,6 +1,6 @@
-//! Format of `prices.toml`: entries, each with the place and date of its price.
+//! Format of `prices.toml`: entries, each with the region and date of its price.
 //!
-//! In: TOML. Out: its checked entries, each also as a line of text. Knows nothing of plans.
+//! In: TOML. Out: its checked entries, each also as a line of text. Independent of plans.
 
 use super::storage::Storage;
 use serde::de::{DeserializeOwned, Error as _};
@@ -12,7 +12,7 @@ use tierlab_analysis::record::InstancePrice;
 /// Value in `[tiers]` for a tier without costs beyond the instance.
 pub const INCLUDED: &str = "included";
 
-/// Reason why prices cannot be had, with the file, the key and what to do.
+/// Error of prices, with the file, the key and advice.
 #[derive(Debug, thiserror::Error)]
 pub enum PricingError {
     /// The file cannot be read or parsed, or a price is wrong or missing.
@@ -26,7 +26,7 @@ pub enum PricingError {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PriceFile {
-    /// Path of the file, as errors name it.
+    /// Path of the file, for errors.
     #[serde(skip)]
     path: PathBuf,
     pub(super) instances: BTreeMap<String, Priced<Instance>>,
@@ -75,14 +75,14 @@ pub(super) struct Staging {
     pub(super) usd_per_gb_month: f64,
 }
 
-/// Entry with its provenance, both in one table of the file.
+/// Entry with its provenance, in one table of the file.
 #[derive(Debug)]
 pub(super) struct Priced<T> {
     pub(super) price: T,
     pub(super) provenance: Provenance,
 }
 
-/// Place and date of a price.
+/// Region and date of a price.
 #[derive(Debug, Deserialize)]
 pub(super) struct Provenance {
     provider: String,
@@ -123,15 +123,13 @@ impl PriceFile {
         path.clone_into(&mut file.path);
         let whole = toml::from_str(&text).unwrap_or_default();
         if let Some((key, value)) = negative("", &toml::Value::Table(whole)) {
-            return Err(file.invalid(&format!(
-                "{key} is {value}: a price must be a finite number, zero or above"
-            )));
+            return Err(file.invalid(&format!("{key} is {value}: a price must be finite and at least 0")));
         }
         let mut entries = file.storage.iter();
         match entries.find_map(|(name, entry)| Some((name, entry.price.unpriced()?))) {
             None => Ok(file),
             Some((name, (key, missing))) => Err(file.invalid(&format!(
-                "storage.{name}.{key} is more than what is included, and there is no {missing}"
+                "storage.{name}.{key} is more than the included amount, but {missing} is missing"
             ))),
         }
     }
@@ -153,9 +151,7 @@ impl PriceFile {
     pub(super) fn instance(&self, name: &str) -> Result<&Priced<Instance>, PricingError> {
         self.instances.get(name).ok_or_else(|| {
             let known = names(&self.instances);
-            self.invalid(&format!(
-                "no [instances.\"{name}\"]; it has {known}. Add it, or choose one of these"
-            ))
+            self.invalid(&format!("no [instances.\"{name}\"]: add it, or choose one of {known}"))
         })
     }
 
@@ -169,7 +165,7 @@ impl PriceFile {
         keys.find(|(_, is_there)| !is_there).map(|(key, _)| key)
     }
 
-    /// True if a tier lies on a local disk.
+    /// True if a tier is on a local disk.
     pub(super) fn needs_disk(&self, tier: &str) -> bool {
         self.needs
             .get(tier)
@@ -183,8 +179,8 @@ impl PriceFile {
         instances.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Returns the entry of `[storage]` that a user named `label` pays: `price` if it names one, else that of its tier. `None` if the
-    /// instance's price includes it.
+    /// Returns the entry of `[storage]` for a user named `label`: `price` if given, else the tier's. `None` if the instance's price
+    /// includes it.
     pub(super) fn storage_price<'a>(
         &'a self,
         label: &str,
@@ -198,8 +194,8 @@ impl PriceFile {
                 let named = self.tiers.get(tier).ok_or_else(|| {
                     let known = names(&self.storage);
                     self.invalid(&format!(
-                        "[tiers] does not say what tier `{tier}` costs. Add `{tier} = \"{INCLUDED}\"` if the instance's price covers \
-                         it, or name one of [storage]: {known}"
+                        "[tiers] has no price of tier `{tier}`: add `{tier} = \"{INCLUDED}\"` if the instance's price covers \
+                        it, or an entry of [storage]: {known}"
                     ))
                 })?;
                 (named.as_str(), format!("tiers.{tier} names"))
@@ -211,7 +207,7 @@ impl PriceFile {
         }
     }
 
-    /// Returns an entry of `[storage]` by its name; `user` is the part of an error that says who names it.
+    /// Returns an entry of `[storage]` by its name; `user` is the part of an error with the source of the name.
     pub(super) fn storage_entry(&self, user: &str, name: &str) -> Result<&Storage, PricingError> {
         self.storage.get(name).map(|entry| &entry.price).ok_or_else(|| {
             let known = names(&self.storage);
@@ -222,7 +218,7 @@ impl PriceFile {
     }
 }
 
-/// First number of the file that is no price, with its key.
+/// Returns the first invalid price of the file, with its key.
 fn negative(at: &str, value: &toml::Value) -> Option<(String, f64)> {
     let number = match value {
         toml::Value::Table(table) => {
@@ -241,7 +237,7 @@ fn negative(at: &str, value: &toml::Value) -> Option<(String, f64)> {
 }
 
 impl<T> Priced<T> {
-    /// Describes a price in words, with its place, date and source.
+    /// Describes a price in words, with its region, date and source.
     pub(super) fn line(&self, name: &str, price: &str) -> String {
         let from = &self.provenance;
         let note = if from.checked {
@@ -257,7 +253,7 @@ impl<T> Priced<T> {
 impl PriceFile {
     pub(super) fn memory_line(&self) -> Option<String> {
         let memory = self.memory.as_ref()?;
-        let price = format!("${} per GiB and hour", memory.price.usd_per_gib_hour);
+        let price = format!("${} per GiB-hour", memory.price.usd_per_gib_hour);
         Some(memory.line("memory of a cache", &price))
     }
 

@@ -1,9 +1,9 @@
 //! From `prices.toml` to the prices of one run.
 //!
-//! In: the file, and the instance and the tiers of a plan, or the variants of a lab. Out: [`Pricing`], or an error that says
-//! which key is missing or wrong. Knows nothing of measurements.
+//! In: the file, and the instance and the tiers of a plan, or the variants of a lab. Out: [`Pricing`], or an error that names
+//! the missing or invalid key. Independent of measurements.
 //!
-//! - `file`: the file as it is written; `storage`: charges of a service, and a month of them
+//! - `file`: the file's format; `storage`: charges of a service, and their monthly sum
 //! - [`add_variants`]: costs of each variant of a lab
 //! - [`reads`]: prices of reads alone
 
@@ -57,7 +57,7 @@ fn load_file(file: &PriceFile, instance: &str, tiers: &[String]) -> Result<Prici
 }
 
 /// Reads the prices of one instance type and of an existing server. `price`, an entry of `[storage]` or `included`, is
-/// the price of its storage; without `price` and tier, only its instance is paid.
+/// the price of its storage; without `price` and tier, only its instance costs.
 ///
 /// # Errors
 /// Those of [`load`].
@@ -89,7 +89,7 @@ fn add_tier(pricing: &mut Pricing, file: &PriceFile, tier: &str, storage: Option
     add_source(pricing, file.storage_line(tier, storage));
 }
 
-/// Adds the dollars per hour, request and byte of a tier or variant, as far as there are any.
+/// Adds the dollars per hour, request and byte of a tier or variant, if any.
 fn add_prices(pricing: &mut Pricing, name: &str, [per_hour, per_request, per_byte]: [f64; 3]) {
     for (prices, usd) in [
         (&mut pricing.usd_per_hour_by_tier, per_hour),
@@ -171,7 +171,7 @@ mod tests {
         assert!(pricing.usd_per_request.is_empty() && pricing.usd_per_byte.is_empty() && pricing.sources.len() == 1);
         let error = load_text(FILE, "tape").unwrap_err().to_string();
         assert!(
-            error.contains("what tier `tape` costs") && error.contains("blobs"),
+            error.contains("no price of tier `tape`") && error.contains("blobs"),
             "{error}"
         );
         let error = load_text(FILE, "nfs").unwrap_err().to_string();
@@ -190,7 +190,7 @@ mod tests {
             "{error}"
         );
         let error = load_text(&FILE.replace("[instances.box]", "[instances.other]"), "s3").unwrap_err();
-        assert!(error.to_string().contains("it has other"), "{error}");
+        assert!(error.to_string().contains("choose one of other"), "{error}");
         assert!(matches!(
             load(Path::new("/no/such"), "box", &[]),
             Err(PricingError::Invalid(_))
@@ -206,7 +206,7 @@ mod tests {
         let pricing = load_text(&text, "nvme").unwrap();
         assert_eq!(pricing.instances_by_tier["nvme"], [""; 0]);
         assert_eq!(pricing.usd_per_gib_hour, 0.004);
-        assert!(pricing.sources[1].contains("per GiB and hour, P r, as of 2026-03 (from memory, not checked)"));
+        assert!(pricing.sources[1].contains("per GiB-hour, P r, as of 2026-03 (from memory, not checked)"));
         assert_eq!(load_text(&text, "s3").unwrap().instances_by_tier["s3"], ["box"]);
         let with_disk = text.replace("usd_per_hour = 1.5", "usd_per_hour = 1.5\nlocal_disk = true");
         assert_eq!(

@@ -12,20 +12,20 @@ use std::path::Path;
 pub struct ReadPrice {
     /// Dollars per request.
     pub usd_per_request: f64,
-    /// Dollars per byte read, across zones included.
+    /// Dollars per byte read, including transfer across zones.
     pub usd_per_byte: f64,
 }
 
 /// Prices of a run.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct ReadPrices {
-    /// Prices of the tiers that name an entry.
+    /// Prices of the tiers with an entry.
     pub tiers: BTreeMap<String, ReadPrice>,
-    /// Dollars per hour of a GiB of memory; `None` if the file has no price of it.
+    /// Dollars per GiB-hour of memory; `None` if the file has no such price.
     pub usd_per_gib_hour: Option<f64>,
     /// Dollars per hour of the instance; `None` if no instance was named.
     pub usd_per_hour: Option<f64>,
-    /// Region, date and source of each price: of the tiers, then of memory or the instance.
+    /// Region, date and source of each price: tiers, then memory or the instance.
     pub sources: Vec<String>,
 }
 

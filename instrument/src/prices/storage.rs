@@ -1,17 +1,17 @@
 //! Charges of a storage service, and its cost per month.
 //!
-//! In: an entry of `[storage]`, and the stored bytes. Out: dollars by cause. Pure. Knows nothing of files or readers.
+//! In: an entry of `[storage]`, and the stored bytes. Out: dollars by cause. Pure. Independent of files and readers.
 
 use serde::Deserialize;
 
-/// Bytes of the gigabyte that storage services charge by: 2^30.
+/// Bytes of a billed gigabyte: 2^30.
 pub const BYTES_PER_GB: f64 = 1_073_741_824.0;
 /// Hours of a provider's month (AWS: 730 hours, 365 days × 24 hours ÷ 12).
 pub const HOURS_PER_MONTH: f64 = 730.0;
 
-/// Maximum number of nodes that a curve over sizes counts one by one; beyond it follows their mean.
+/// Maximum nodes counted one by one in a curve over sizes; beyond it the curve follows their mean.
 const MAX_STEPS: u32 = 64;
-/// Share of a size by which a curve's points lie before and behind a step.
+/// Distance of a curve's points before and after a step, as a share of the size.
 const STEP_WIDTH: f64 = 1e-9;
 
 /// Entry of `[storage]`. Missing keys cost nothing.
@@ -19,16 +19,16 @@ const STEP_WIDTH: f64 = 1e-9;
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Storage {
     pub(super) usd_per_1000_get_requests: f64,
-    // A run only reads: this price is checked, and not used.
+    // Checked but unused, because a run only reads.
     pub(super) usd_per_1000_put_requests: f64,
     pub(super) usd_per_gb_read: f64,
     /// Surcharge if the server is in another zone than the storage.
     pub(super) usd_per_gb_cross_zone: f64,
     pub(super) usd_per_hour: f64,
     pub(super) usd_per_month: f64,
-    /// Price of each of as many servers as hold what is stored.
+    /// Hourly price of each server that holds the stored data.
     pub(super) usd_per_node_hour: f64,
-    /// Stored GB per server; without it there is one.
+    /// Stored GB per server; without it there is one server.
     pub(super) node_gb: f64,
     pub(super) usd_per_gb_month: f64,
     /// Minimum billed size.
@@ -41,9 +41,9 @@ pub(super) struct Storage {
     pub(super) mbps_per_stored_gb: f64,
     /// Provisioned operations per second.
     pub(super) iops: f64,
-    /// Required MB/s: provisioned if it has a price, else enough is stored to include it.
+    /// Required MB/s: provisioned if it has a price, else included by storing enough.
     pub(super) mbps: f64,
-    /// Volume of a single instance: each instance pays its month.
+    /// If true, each instance pays for its own volume.
     pub(super) per_instance: bool,
 }
 
@@ -63,8 +63,8 @@ impl Storage {
         }
     }
 
-    /// Returns the billed GB for stored GB: at least the minimum size, and enough for the required throughput if that
-    /// comes only with stored bytes.
+    /// Returns the billed GB for stored GB: at least the minimum size, and enough for the required throughput if only
+    /// stored bytes include it.
     fn billed_gb(&self, stored_gb: f64) -> f64 {
         let padded = match self.usd_per_provisioned_mbps_month == 0.0 {
             true => self.gb_with_mbps(),
@@ -73,7 +73,7 @@ impl Storage {
         stored_gb.max(self.minimum_gb).max(padded)
     }
 
-    /// Returns the stored GB with which the required throughput comes; 0 if it does not come with stored bytes.
+    /// Returns the stored GB that include the required throughput; 0 if stored bytes include none.
     fn gb_with_mbps(&self) -> f64 {
         match self.mbps_per_stored_gb > 0.0 {
             true => (self.mbps - self.included_mbps).max(0.0) / self.mbps_per_stored_gb,
@@ -110,7 +110,7 @@ impl Storage {
         .collect()
     }
 
-    /// Returns the hourly cost of the servers that hold so many bytes.
+    /// Returns the hourly cost of the servers that hold `stored_bytes`.
     pub(super) fn hourly(&self, stored_bytes: u64) -> f64 {
         self.hourly_of_gb(stored_bytes as f64 / BYTES_PER_GB)
     }
@@ -123,8 +123,8 @@ impl Storage {
         self.usd_per_hour + nodes * self.usd_per_node_hour
     }
 
-    /// Returns the monthly cost over the size of a table of `table_bytes`, as multiples of it, with `other_bytes`
-    /// stored beside it. In dollars, linear between two points and after the last.
+    /// Returns the monthly cost in dollars over the table's size, in multiples of `table_bytes`, with `other_bytes` also
+    /// stored. Linear between two points and after the last.
     pub(super) fn month_by_size(&self, table_bytes: u64, other_bytes: u64) -> Vec<(f64, f64)> {
         let table_gb = table_bytes as f64 / BYTES_PER_GB;
         let times = |gb: f64| (gb - other_bytes as f64 / BYTES_PER_GB) / table_gb;

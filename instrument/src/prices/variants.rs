@@ -1,7 +1,7 @@
 //! Costs of each variant of a lab.
 //!
-//! In: the price file, the variants, and the stored bytes. Out: the terms of each, and the source of every price. Knows
-//! nothing of rates: `tierlab-analysis` computes a month at a demand.
+//! In: the price file, the variants, and the stored bytes. Out: the terms of each, and the source of every price. Independent of
+//! rates: `tierlab-analysis` computes a month at a demand.
 
 use super::add_source;
 use super::file::{Instance, PriceFile, Priced, PricingError};
@@ -84,14 +84,13 @@ impl<'a> Found<'a> {
             model_bytes: data.model_bytes,
         };
         if let Some(need) = file.lacks(&instance.price, &variant.tier, storage.is_some()) {
-            let what = format!("tier {} needs {need}, which {instance_name} has not", variant.tier);
+            let what = format!("tier {} needs {need}, which {instance_name} lacks", variant.tier);
             return Err(file.impossible(&variant.name, &what));
         }
         let memory_gib = instance.price.memory_gib;
         let cache_gib = variant.cache_bytes as f64 / BYTES_PER_GB;
         if memory_gib > 0.0 && cache_gib > memory_gib {
-            let what =
-                format!("its cache of {cache_gib:.1} GiB does not fit into the {memory_gib} GiB of {instance_name}");
+            let what = format!("its cache of {cache_gib:.1} GiB exceeds the {memory_gib} GiB of {instance_name}");
             return Err(file.impossible(&variant.name, &what));
         }
         Ok(found)
@@ -101,21 +100,21 @@ impl<'a> Found<'a> {
         self.table_bytes + self.model_bytes
     }
 
-    /// True if the table lies on the instance's own disk, whose size is known.
+    /// True if the table is on the instance's own disk, whose size is known.
     fn is_on_own_disk(&self) -> bool {
         let is_unpaid = self.file.needs_disk(&self.variant.tier) && self.storage.is_none();
         is_unpaid && self.instance.price.local_disk_gb > 0.0
     }
 
-    /// Price of the disk for the copy, for a GB and month, if there is a copy and the instance has no disk of its own.
+    /// Price per GB-month of the disk for the copy, if there is a copy and the instance has no disk of its own.
     fn copy_price(&self) -> Result<Option<f64>, PricingError> {
         if self.variant.staged_bytes == 0 || self.instance.price.local_disk {
             return Ok(None);
         }
         let staging = self.file.staging.as_ref().ok_or_else(|| {
             self.file.invalid(&format!(
-                "variant `{}` keeps a copy on a disk, which {} has not, and [staging] does not say what one costs; add it with \
-                 `usd_per_gb_month`, or choose an instance with `local_disk = true`",
+                "variant `{}` keeps a copy on a disk, but {} has none and [staging] is missing: add it with \
+                `usd_per_gb_month`, or choose an instance with `local_disk = true`",
                 self.variant.name, self.instance_name
             ))
         })?;
@@ -130,9 +129,7 @@ impl<'a> Found<'a> {
         if disk_gb == 0.0 || kept_gb <= disk_gb {
             return Ok(());
         }
-        let what = format!(
-            "{kept_gb:.1} GB that it keeps on the instance's disk do not fit into the {disk_gb} GB of {instance}"
-        );
+        let what = format!("its {kept_gb:.1} GB on the instance's disk exceed the {disk_gb} GB of {instance}");
         Err(self.file.impossible(&self.variant.name, &what))
     }
 
@@ -161,7 +158,7 @@ impl<'a> Found<'a> {
     }
 
     /// Returns the terms that depend on the table's size; `None` without a table. A copy and a cache keep their share of
-    /// it.
+    /// the table.
     fn by_size(&self, copy_price: Option<f64>) -> Option<BySize> {
         let table_bytes = Some(self.table_bytes).filter(|bytes| *bytes > 0)?;
         let price = self.storage.map(|(_, price)| price);
@@ -191,7 +188,7 @@ impl<'a> Found<'a> {
         }
         let by_disk = (instance.local_disk_gb * 1e9 - models) / on_disk;
         let by_memory = instance.memory_gib * BYTES_PER_GB / variant.cache_bytes as f64;
-        // Unknown or unused capacities are no bound.
+        // Unknown or unused capacities set no bound.
         let bounds = [(instance.local_disk_gb, by_disk), (instance.memory_gib, by_memory)].into_iter();
         let known = bounds.filter(|(size, times)| *size > 0.0 && times.is_finite());
         known.map(|(_, times)| times).reduce(f64::min)
@@ -211,8 +208,8 @@ impl<'a> Found<'a> {
     }
 }
 
-/// Returns the bytes of a copy that keeps its share of a table `times` as large; a copy with room beyond the table
-/// grows when that room is used up.
+/// Returns the bytes of a copy that keeps its share of a table `times` as large; a copy with spare room grows when that
+/// room is used up.
 #[must_use]
 pub fn grown(staged_bytes: u64, table_bytes: f64, times: f64) -> f64 {
     let staged = staged_bytes as f64;

@@ -1,4 +1,4 @@
-//! `report.html`. Its tables say everything without a script too.
+//! `report.html`. Its tables are complete without scripts.
 
 use super::{Bars, Block, Page, Part};
 use maud::{Markup, PreEscaped, html};
@@ -28,7 +28,7 @@ impl Page<'_> {
         document("tierlab-storage-bench", &ran.name, &body)
     }
 
-    /// Index of the tables that start open: the first ones of a page without charts.
+    /// Tables that start open: the first ones of a page without charts.
     fn open_tables(&self) -> Option<usize> {
         if self.parts.iter().any(|part| matches!(part, Part::Charts(..))) {
             return None;

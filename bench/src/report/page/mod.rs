@@ -1,5 +1,4 @@
-//! Report of a run: content once, and three renderers. In: figures as text. Out: text for a terminal, Markdown, one page of HTML that
-//! loads nothing.
+//! Report of a run: one content, three renderers. In: figures as text. Out: text for a terminal, Markdown, a self-contained HTML page.
 
 mod html;
 mod text;
@@ -14,21 +13,21 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_report::parts::Table;
 
-/// Facts of every run, kept in `run.json`.
+/// Facts of every run, in `run.json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Ran {
     pub(crate) schema_version: u32,
     pub(crate) name: String,
     pub(crate) interrupted: bool,
     pub(crate) environment: Environment,
-    /// Notes of each tier about itself: location, wrappers, whether it is emulated.
+    /// Notes of each tier: location, wrappers, emulation.
     pub(crate) tiers: BTreeMap<String, Vec<String>>,
     pub(crate) repeats: u32,
     pub(crate) plan: String,
 }
 
 impl Ran {
-    /// Facts of a run that has ended, with the notes of its tiers.
+    /// Creates the facts of a finished run, with the notes of its tiers.
     pub(crate) fn of(
         common: &Common,
         stop: &Stop,
@@ -50,7 +49,7 @@ impl Ran {
 /// Content of a report.
 pub(crate) struct Page<'a> {
     pub(crate) ran: &'a Ran,
-    /// Facts shown beside the machine and the tiers.
+    /// Facts shown in addition to the machine and the tiers.
     pub(crate) facts: Vec<String>,
     /// Badges in the header of the HTML page: a CSS class and a text.
     pub(crate) badges: Vec<(&'static str, String)>,
@@ -58,11 +57,11 @@ pub(crate) struct Page<'a> {
     pub(crate) parts: Vec<Part>,
 }
 
-/// Part of a report, with its title. An empty one is left out.
+/// Part of a report, with its title. Empty parts are left out.
 pub(crate) enum Part {
-    /// Sentences, one a line.
+    /// Sentences, one per line.
     List(&'static str, Vec<String>),
-    /// Charts, in HTML alone: each of their figures is also in a table.
+    /// Charts, only in HTML: each of their figures is also in a table.
     Charts(&'static str, Markup),
     /// Tables, and an explanation of their columns.
     Tables(&'static str, Vec<Block>, &'static str),
@@ -72,17 +71,17 @@ pub(crate) enum Part {
 
 /// A table with its charts.
 pub(crate) struct Block {
-    /// Charts above the table, in HTML alone.
+    /// Charts above the table, only in HTML.
     pub(crate) bars: Vec<Bars>,
-    /// Without a title if it is the only one of a part.
+    /// Table, without a title if it is the only one of a part.
     pub(crate) table: Table,
 }
 
-/// Column of a table: its heading, and the text of a row.
+/// Column of a table: its heading, and the cell text of a row.
 pub(crate) type Column<R> = (&'static str, fn(&R) -> String);
 
 impl Block {
-    /// A table without charts. The columns after the first `words` hold figures.
+    /// Creates a table without charts. The columns after the first `words` hold figures.
     pub(crate) fn of<R>(title: &str, columns: &[Column<R>], words: usize, rows: &[R]) -> Self {
         let header: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
         let cells = |row: &R| -> Vec<String> { columns.iter().map(|(_, text)| text(row)).collect() };

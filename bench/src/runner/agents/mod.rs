@@ -1,5 +1,5 @@
-//! Agents of a run, from its view: each prepares and measures every repeat of every point, and all begin at one moment. In: a plan and
-//! addresses. Out: repeats, as if one host had made all calls. `serve`: an agent; `pool`: its results with those of the others.
+//! Agents of a run, from the run's view: each prepares and measures every repeat of every point, and all start together. In: a plan and
+//! addresses. Out: repeats, as if one host had made all calls. `serve`: an agent; `pool`: combined results of all agents.
 
 mod pool;
 mod serve;
@@ -24,20 +24,20 @@ use tierlab_agents::worker::{Worker, WorkerError, start_together};
 use tierlab_analysis::record::AgentStart;
 use tokio::runtime::Runtime;
 
-/// Name by which runs and agents of this program know each other.
+/// Program name in the handshake of runs and agents.
 pub(super) const PROGRAM: &str = "tierlab-storage-bench";
-/// Maximum wait for an agent that writes its data or makes its calls, which may take as long as the tier needs. The connection of a host
-/// that vanishes ends within a minute.
+/// Maximum wait for an agent that writes its data or makes its calls, which may take long on a slow tier. The connection of a vanished
+/// host ends within a minute.
 const LIMIT: Duration = Duration::from_hours(24);
 
-/// Job of an agent. It answers each in JSON.
+/// Job of an agent, answered in JSON.
 #[derive(Debug, Serialize, Deserialize)]
 enum Job {
-    /// Opens the tiers of a plan: an [`AgentHost`].
+    /// Opens the tiers of a plan. Answer: an [`AgentHost`].
     Setup(Setup),
-    /// Measures a point's repeat, once all agents have prepared it: a [`Told`].
+    /// Measures a point's repeat, once all agents have prepared it. Answer: a [`Told`].
     Measure(Point, u32),
-    /// Removes everything written: nothing.
+    /// Removes everything written. Answer: null.
     End,
 }
 
@@ -47,12 +47,12 @@ struct Setup {
     /// Name of the plan's file, for errors.
     file: String,
     text: String,
-    /// Seconds of a repeat, over the plan's.
+    /// Seconds of a repeat, instead of the plan's.
     seconds: Option<f64>,
     share: Share,
 }
 
-/// Host of an agent, as `run.json` keeps it.
+/// Host of an agent, in `run.json`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct AgentHost {
     /// Address in the run's `--agents`.
@@ -60,16 +60,16 @@ pub(super) struct AgentHost {
     pub(super) agent: String,
     /// Machine and build.
     environment: serde_json::Value,
-    /// Notes of each tier about itself, as the agent reaches it.
+    /// Notes of each tier, as the agent reaches it.
     pub(super) tiers: BTreeMap<String, Vec<String>>,
 }
 
 /// Result of an agent's repeat.
 #[derive(Debug, Serialize, Deserialize)]
 struct Told {
-    /// Delay of its begin, in microseconds.
+    /// Delay of the start, in microseconds.
     late_us: f64,
-    /// Figures, or why there are none.
+    /// Figures, or the reason for their absence.
     measured: Result<MeasuredRepeat, String>,
 }
 
@@ -85,7 +85,7 @@ impl Fleet {
     /// Connects to agents, which open the plan's tiers.
     ///
     /// # Errors
-    /// One is not reached, refuses, or cannot run the plan.
+    /// An agent is unreachable, refuses, or cannot run the plan.
     pub(super) fn open(agents: &Agents, plan: &Plan, flags: &Flags, seconds: Option<f64>) -> Result<Self> {
         let runtime = runtime(1)?;
         let opened = runtime.block_on(async {
@@ -116,7 +116,7 @@ impl Fleet {
             let hosts = futures::future::try_join_all(hosts).await?;
             Ok((workers, hosts))
         });
-        // None was lost in the middle of a run, of which something could be resumed.
+        // No run had started, so there is nothing to resume.
         let (workers, hosts) = opened.map_err(|error: WorkerError| anyhow::Error::msg(error.to_string()))?;
         Ok(Self {
             runtime,
@@ -126,7 +126,7 @@ impl Fleet {
         })
     }
 
-    /// Notes of each tier about itself, each note of any agent once.
+    /// Distinct notes of each tier, from all agents.
     pub(super) fn tiers(&self) -> BTreeMap<String, Vec<String>> {
         let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (tier, notes) in self.hosts.iter().flat_map(|host| &host.tiers) {
@@ -137,10 +137,10 @@ impl Fleet {
         all
     }
 
-    /// Measures one repeat by all agents. An interrupt ends their part, and the entry is none of the run.
+    /// Measures one repeat by all agents. After an interrupt the entry is not part of the run.
     ///
     /// # Errors
-    /// An agent is lost, or sends something wrong.
+    /// An agent is lost, or sends an invalid reply.
     pub(super) fn measure(&mut self, plan: &Plan, point: &Point, repeat: u32, stop: &Stop) -> Result<Entry> {
         let mut entry = Entry::new(point, repeat);
         let (workers, clock) = (&mut self.workers, &self.clock);
@@ -151,7 +151,7 @@ impl Fleet {
             }
         })?;
         let Some(told) = told else {
-            // They stop, and remove what they wrote, with their connections.
+            // Agents stop and remove their data when their connections end.
             self.workers.clear();
             return Ok(entry);
         };
@@ -175,10 +175,10 @@ impl Fleet {
         Ok(entry)
     }
 
-    /// Ends the run at all agents, once they have removed what they wrote.
+    /// Ends the run at all agents, after they have removed their data.
     ///
     /// # Errors
-    /// Something cannot be removed.
+    /// Data cannot be removed.
     pub(super) fn close(mut self) -> Result<()> {
         let workers = self.workers.iter_mut();
         let ended = workers.map(async |worker| {
@@ -186,7 +186,7 @@ impl Fleet {
             reply::<()>(worker).await
         });
         let ended = self.runtime.block_on(futures::future::try_join_all(ended));
-        ended.map(drop).context("an agent cannot remove what it wrote")
+        ended.map(drop).context("an agent cannot remove its data")
     }
 }
 
@@ -204,7 +204,7 @@ async fn reply<T: DeserializeOwned>(worker: &mut Worker) -> Result<T, WorkerErro
     worker.check(heard).await
 }
 
-/// Measures one repeat, and returns what each agent tells of it.
+/// Measures one repeat, and returns each agent's result.
 async fn measure(
     workers: &mut [Worker],
     clock: &WallClock,
@@ -265,8 +265,8 @@ impl AgentFigures {
         let starts = self.repeats.iter().flat_map(|repeat| &repeat.shares);
         let skew_us = starts.map(|share| share.start.skew_us()).fold(0.0, f64::max);
         format!(
-            "{} agents ({}), which began within {:.2} ms of the common start: calls/s and MB/s are sums, latencies of all calls; each agent \
-             has the depth, the data and the files of a point, and its part of an offered rate",
+            "{} agents ({}), started within {:.2} ms of the common start: calls/s and MB/s are sums, latencies are of all calls; each agent \
+             uses the full depth, data and files of a point, and its share of an offered rate",
             agents.len(),
             agents.join(", "),
             skew_us / 1e3

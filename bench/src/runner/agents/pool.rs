@@ -1,4 +1,4 @@
-//! Repeats of several agents as one. In: their figures. Out: sums over the common window, and latencies of all calls. Pure.
+//! Repeats of several agents, combined into one. In: their figures. Out: sums over the common window, and latencies of all calls. Pure.
 
 use crate::machine::{MachineUse, Traffic};
 use crate::runner::record::{AgentShare, MeasuredRepeat, SecondFigures, encode};
@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use std::collections::BTreeSet;
 use tierlab_analysis::record::{AgentStart, Limits};
 
-/// Puts the figures of agents together.
+/// Combines the figures of agents.
 ///
 /// # Errors
 /// An agent's latencies cannot be read.
@@ -22,7 +22,7 @@ pub(super) fn pooled(shares: &[(AgentStart, MeasuredRepeat)], limits: &Limits) -
     let mut pooled = MeasuredRepeat {
         latency_hdr: encode(&latencies)?,
         late_p99_us: all().filter_map(|one| one.late_p99_us).reduce(f64::max),
-        // They began together: where data or calls come to their end, the last agent ends the repeat.
+        // Agents start together: if data or calls run out, the last agent ends the repeat.
         window_s: all().map(|one| one.window_s).fold(0.0, f64::max),
         seconds: seconds(shares),
         sums: Default::default(),
@@ -52,7 +52,7 @@ pub(super) fn pooled(shares: &[(AgentStart, MeasuredRepeat)], limits: &Limits) -
         if start.skew_us() > limits.start_skew_us as f64 {
             let (skew, most) = (start.skew_us() / 1e3, limits.start_skew_us as f64 / 1e3);
             disturbed.push(format!(
-                "{}: began up to {skew:.1} ms beside the others, more than {most} ms",
+                "{}: start skew of up to {skew:.1} ms, more than {most} ms",
                 start.agent
             ));
         }
@@ -65,7 +65,7 @@ pub(super) fn pooled(shares: &[(AgentStart, MeasuredRepeat)], limits: &Limits) -
     Ok(pooled)
 }
 
-/// Sums of each second. A p99 of all agents is not known of theirs.
+/// Sums of each second, without a p99: it does not follow from the agents' p99s.
 fn seconds(shares: &[(AgentStart, MeasuredRepeat)]) -> Vec<SecondFigures> {
     let longest = shares.iter().map(|(_, one)| one.seconds.len()).max().unwrap_or(0);
     let second = |number: usize| {

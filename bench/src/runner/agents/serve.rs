@@ -1,5 +1,5 @@
-//! The `agent` command: measures the points of runs that other hosts conduct, one run at a time, until interrupted. Tiers are files of
-//! its owner's folder alone, so that no run reaches a path, a secret or an endpoint that the owner did not name.
+//! The `agent` command: measures points for runs on other hosts, one run at a time, until interrupted. Tiers are only files in the
+//! owner's folder, so that no run reaches a path, a secret or an endpoint that the owner did not name.
 
 use super::{AgentHost, Job, LIMIT, PROGRAM, Setup, Told};
 use crate::machine::Environment;
@@ -26,7 +26,7 @@ use tokio::runtime::Handle;
 pub(crate) struct AgentFlags {
     #[command(flatten)]
     agent: AgentOptions,
-    /// Folder of the tiers that runs may measure: TOML files by the names that the plans have
+    /// Folder of the tiers that runs may measure: TOML files with the names used in plans
     #[arg(long, value_name = "FOLDER")]
     tiers: PathBuf,
     /// Folder on the disk that local tiers measure [default: the system's temporary folder]
@@ -37,7 +37,7 @@ pub(crate) struct AgentFlags {
 /// Serves runs until interrupted.
 ///
 /// # Errors
-/// An address that is taken or must not be open, a token or a certificate that cannot be read.
+/// An address in use or without authentication, or an unreadable token or certificate.
 pub(crate) fn call(flags: &AgentFlags) -> Result<()> {
     let runtime = runtime(1)?;
     let stop = Stop::on_signal()?;
@@ -46,7 +46,7 @@ pub(crate) fn call(flags: &AgentFlags) -> Result<()> {
             AgentError::Usage(why) => bad_usage("agent", &why),
             AgentError::Listen { .. } => error.into(),
         })?;
-        // Tiers have runtimes of their own, which only a thread that may block can hold.
+        // Tiers have runtimes of their own, which must be dropped on a thread that may block.
         let work = async |link: Link, clock: &WallClock| {
             let (flags, clock, handle) = (flags.clone(), *clock, Handle::current());
             tokio::task::spawn_blocking(move || serve(link, clock, &flags, &handle)).await?
@@ -56,7 +56,7 @@ pub(crate) fn call(flags: &AgentFlags) -> Result<()> {
     })
 }
 
-/// Asks for the end when dropped: with the link, or with this program.
+/// Requests the stop on drop: with the link, or with this program.
 struct AskOnDrop(Stop);
 
 impl Drop for AskOnDrop {
@@ -65,13 +65,13 @@ impl Drop for AskOnDrop {
     }
 }
 
-/// Serves a run until its end or that of its link.
+/// Serves a run until the run or its link ends.
 fn serve(link: Link, clock: WallClock, flags: &AgentFlags, handle: &Handle) -> Result<()> {
     let (input, output) = link.halves();
     let (orders, reading) = input.orders();
     let stop = Stop::default();
     let ask = AskOnDrop(stop.clone());
-    // Notices the end of the link in the middle of a repeat.
+    // Detects the end of the link during a repeat.
     handle.spawn(async move {
         let _ask = ask;
         reading.await
@@ -135,12 +135,12 @@ impl Session<'_> {
         self.reply(&())
     }
 
-    /// Measures a repeat, and tells the run of it. A point that fails here is waited for as any other.
+    /// Measures a repeat, and reports it to the run. A failed point is reported like any other.
     fn measure(&mut self, plan: &Plan, stations: &mut Stations, point: &Point, repeat: u32) -> Result<()> {
         let station = stations.get_mut(&point.tier).filter(|_| plan.points.contains(point));
         let station = station.with_context(|| {
             format!(
-                "{point}: not a point of the plan with this agent's own `{}`",
+                "{point}: not a point of the plan with this agent's tier `{}`",
                 point.tier
             )
         })?;

@@ -1,5 +1,5 @@
-//! One tier with the table on it, looked up through one strategy after another. In: a tier's config. Out: repeats, each of which began with
-//! empty caches, and every row of which was compared with the table.
+//! One tier with the table, looked up through one strategy after another. In: a tier's config. Out: repeats; each starts with empty
+//! caches, and every row is compared with the table.
 
 use super::plan::Settings;
 use super::play::{Playback, Played, Table};
@@ -18,7 +18,7 @@ use tierlab_storage::wrappers::staged::capacity_for;
 use tierlab_storage::wrappers::{Role, Staged, StagedConfig, StorageMetrics, compose};
 use tierlab_storage::{Body, Object, ObjectPath, Tier, TierConfig};
 
-/// Marks along a trace: few enough that the look-ups between two marks give a hit ratio.
+/// Number of marks along a trace: few enough that the look-ups between two marks give a hit ratio.
 const MARKS: usize = 20;
 
 /// Returns the capacity of a folder that holds this share of the table's blocks, at least two, with room for their
@@ -28,7 +28,7 @@ fn staged_capacity(share: f64, table_bytes: u64, block_bytes: u64) -> u64 {
     capacity_for(blocks.max(2), block_bytes)
 }
 
-/// A tier by name; a law by its number in the plan; look-ups in flight; a strategy by its number.
+/// Tier name, law's index in the plan, look-ups in flight, strategy's index.
 pub(super) type CachePlace = (String, usize, usize, usize);
 
 /// Table on a tier.
@@ -56,12 +56,12 @@ pub(super) struct ComputedHits {
 pub(super) struct CachingRepeat {
     pub(super) played: Played,
     pub(super) lookups: u64,
-    /// Look-ups of the trace for which there was no time.
+    /// Look-ups of the trace skipped for lack of time.
     pub(super) left_out: u64,
     pub(super) origin_requests: u64,
     pub(super) origin_bytes: u64,
     pub(super) asked_bytes: u64,
-    /// For a cache in memory only: over a staged copy, whose own misses count too, they are not defined.
+    /// Computed hits for a cache in memory only: they are undefined over a staged copy, whose own misses also count.
     pub(super) computed: Option<ComputedHits>,
 }
 
@@ -92,7 +92,7 @@ impl<'a> Placed<'a> {
         })
     }
 
-    /// Plays a trace through a strategy that begins empty.
+    /// Plays a trace through a strategy that starts empty.
     pub(super) fn measure(&self, &(_, _, depth, strategy): &CachePlace, rows: &Arc<Vec<u32>>) -> Result<CachingRepeat> {
         let strategy = self.settings.strategies[strategy];
         let stage_folder = self.stages.path().join("stage");
@@ -135,7 +135,7 @@ impl<'a> Placed<'a> {
         Ok(measured)
     }
 
-    /// Wraps the tier as a server with this strategy does: `cache(metered(staged(origin)))`.
+    /// Wraps the tier like a server with this strategy: `cache(metered(staged(origin)))`.
     async fn wrapped(&self, strategy: Strategy, folder: &Path, metrics: &StorageMetrics) -> Result<Arc<dyn Tier>> {
         let table_bytes = self.table.bytes.len() as u64;
         let block_bytes = self.settings.plan.staged_block_bytes.0;
@@ -169,7 +169,7 @@ fn computed(ram: Ram, table: &Table, rows: &Arc<Vec<u32>>, stop: &Stop) -> Resul
     })
 }
 
-/// Returns the units of the table that the rows of a trace fall on.
+/// Returns the units of the table that contain the rows of a trace.
 pub(super) fn units(ram: &Ram, table: &Table, rows: &[u32]) -> Vec<u32> {
     let rows_of = match ram.unit {
         Unit::Row => 1,
@@ -178,10 +178,10 @@ pub(super) fn units(ram: &Ram, table: &Table, rows: &[u32]) -> Vec<u32> {
     rows.iter().map(|row| row / rows_of).collect()
 }
 
-/// Returns the hit ratio of the real cache, its own code included, over a tier in memory: only the policy decides it.
+/// Returns the hit ratio of the real cache's code over a tier in memory, which only depends on the policy.
 ///
 /// # Errors
-/// A size that the cache refuses.
+/// The cache refuses the size.
 pub(super) fn through_the_cache(ram: Ram, table: &Table, rows: &Arc<Vec<u32>>, stop: &Stop) -> Result<u64> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

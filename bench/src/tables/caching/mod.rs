@@ -1,6 +1,5 @@
-//! Comparison of caches for look-ups: none, one in memory, a copy on local disk, and one over the other, on several tiers; and how far the
-//! real policy is from the best possible. In: a plan. Out: a folder of results. Everything is measured once in each round, over the same
-//! trace.
+//! Comparison of caches for look-ups: none, in memory, a copy on local disk, and both, on several tiers; and the gap between the real
+//! policy and the best possible one. In: a plan. Out: a folder of results. Each round measures everything once, over the same trace.
 
 mod measure;
 mod page;
@@ -33,13 +32,13 @@ use std::time::Duration;
 use strategy::Ram;
 use tierlab_storage::wrappers::cache::Policy;
 
-/// Time of a step on emulated cloud storage, where most of the time goes.
+/// Time of a step on emulated cloud storage, which takes most of the time.
 const EXPECTED: Duration = Duration::from_secs(3);
 
 /// Runs a plan.
 ///
 /// # Errors
-/// The plan is wrong, a tier fails, a row differs from the table's, or an interrupt.
+/// The plan is invalid, a tier fails, a row differs from the table's, or an interrupt.
 pub(crate) fn run(options: &CachingOptions) -> Result<()> {
     let settings = Settings::read(options)?;
     let Settings { common, plan, .. } = &settings;
@@ -74,7 +73,7 @@ enum CsvRow<'a> {
     Computed(&'a Computed),
 }
 
-/// Hit ratios of one size in one round.
+/// Hit ratios of one cache size in one round.
 struct Ratios {
     entries: u64,
     distinct: u64,
@@ -86,11 +85,11 @@ struct Ratios {
 #[derive(Default)]
 struct MeasuredCaches {
     repeats: BTreeMap<CachePlace, Vec<CachingRepeat>>,
-    /// By law, unit and size, as the plan lists them.
+    /// Hit ratios by law, unit and size, in the plan's order.
     ratios: BTreeMap<(usize, usize, usize), Vec<Ratios>>,
 }
 
-/// A step of a round, with its name for people.
+/// A step of a round, with its display name.
 struct Step {
     name: String,
     task: Task,
@@ -98,7 +97,7 @@ struct Step {
 
 enum Task {
     Measure(CachePlace),
-    /// Hit ratios of a law and a unit, by their numbers in the plan.
+    /// Hit ratios of a law and a unit, by their indices in the plan.
     Compute(usize, usize),
 }
 
@@ -146,7 +145,7 @@ fn rounds(settings: &Settings, table: &Table, stations: &Stations, stop: &Stop) 
             Task::Measure(place) => {
                 let first = Arc::new(traces.1[place.1][..plan.lookups as usize].to_vec());
                 let one = placed[&place.0].measure(place, &first)?;
-                // A repeat that an interrupt cut short says nothing.
+                // An interrupted repeat is dropped.
                 if !stop.is_asked() {
                     measured.repeats.entry(place.clone()).or_default().push(one);
                 }
@@ -163,7 +162,7 @@ fn rounds(settings: &Settings, table: &Table, stations: &Stations, stop: &Stop) 
     Ok(measured)
 }
 
-/// Cache in memory that the ratios of a size and a unit are computed for.
+/// Cache in memory of a size and a unit, for which the ratios are computed.
 fn computed_ram(settings: &Settings, share: f64, unit: usize) -> Ram {
     Ram {
         share,

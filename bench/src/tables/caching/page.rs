@@ -1,4 +1,4 @@
-//! The report of a comparison of caches: curves, then tables of what was measured, then of what was computed.
+//! Report of a comparison of caches: curves, then tables of measured and of computed figures.
 
 use super::CachingFigures;
 use super::plan::CachingPlan;
@@ -11,20 +11,20 @@ use tierlab_analysis::record::Interval;
 use tierlab_instrument::units::{NONE, bytes, digits3, latency};
 use tierlab_report::parts::{Axis, Chart, Figure, Line, Unit};
 
-const NOTE: &str = "hits: look-ups that asked nothing of the origin, ± half of the 95 % interval over the repeats, which begin with nothing \
-                               cached; one that joins the fetch of another is a hit, though it waits for it. computed: hits of the same policy over the \
-                               same look-ups, one after another; with many in flight, what is being fetched serves as further entries, and hits are \
-                               more. best: what Belady's MIN, which knows the \
-                               future, would hit over the same look-ups in the same memory. p50, p99: of a look-up, service time at this depth, and the \
-                               factor that its 95 % interval reaches up and down; n/a: too few. requests, bytes/byte: of the origin, for a look-up, and for a \
-                               byte that was asked for. warm: look-ups and time until it hits within 5 % as often as in the last quarter; -: it never \
-                               hits. RAM sizes are memory, about 500 bytes of bookkeeping for each entry included.";
-const COMPUTED_NOTE: &str = "The same traces, longer, one look-up after another. LRU: by stack distances (Mattson et al. 1970). TinyLFU: the server's \
-                                        own cache over a tier in memory; it sees an entry before it decides to keep it, which is worth a hit now and then. MIN: \
-                                        the best possible (Belady 1966). of MIN: TinyLFU's hits over MIN's. Memory as a share of the table's bytes, bookkeeping \
-                                        included, so that more than 100 % is needed to hold all of it.";
+const NOTE: &str = "hits: look-ups without a request to the origin, ± half of the 95 % interval over the repeats, which start with empty \
+caches; a look-up that joins another's fetch is a hit, although it waits. computed: hits of the same policy over the \
+same look-ups, one after another; with many in flight, running fetches act as further entries, and hits are \
+more. best: hits of Belady's MIN, which knows the \
+future, over the same look-ups in the same memory. p50, p99: service time of a look-up at this depth, and the \
+                               factor to either end of its 95 % interval; n/a: too few. requests, bytes/byte: requests to the origin per look-up, and its bytes per \
+                               requested byte. warm: look-ups and time until the hit ratio is within 5 % of the last quarter's; -: no \
+                               hits. RAM sizes are memory, including about 500 bytes of bookkeeping per entry.";
+const COMPUTED_NOTE: &str = "The same traces, extended, one look-up after another. LRU: by stack distances (Mattson et al. 1970). TinyLFU: the server's \
+                                        own cache over a tier in memory; it sees an entry before it decides to keep it, which adds an occasional hit. MIN: \
+                                        the best possible (Belady 1966). of MIN: TinyLFU's hits over MIN's. Memory as a share of the table's bytes, including \
+                                        bookkeeping, so that more than 100 % is needed to hold the whole table.";
 
-/// The last column is of priced tiers alone.
+/// Columns; the last one is for priced tiers only.
 const MEASURED: [Column<CachingStatement>; 11] = [
     ("strategy", |one| one.name.clone()),
     ("hits", |one| percent(&one.hit_ratio)),
@@ -59,7 +59,7 @@ const POLICIES: [(&str, RatioOf); 3] = [
     ("LRU", |one| one.lru),
 ];
 
-const CAPTION: &str = "Memory is a share of the table's bytes, bookkeeping included. Whiskers are 95 % intervals over the rounds, each with a trace of its own.";
+const CAPTION: &str = "Memory is a share of the table's bytes, including bookkeeping. Whiskers are 95 % intervals over the rounds, each with a trace of its own.";
 
 /// Content of the report.
 pub(super) fn page<'a>(ran: &'a Ran, plan: &CachingPlan, figures: &CachingFigures) -> Page<'a> {
@@ -84,7 +84,7 @@ fn facts(ran: &Ran, plan: &CachingPlan, figures: &CachingFigures) -> Vec<String>
     )];
     facts.extend(figures.prices.iter().map(|prices| {
         format!(
-            "saved at {} look-ups a second on a table of {}, if hit ratios at the same shares are the same; {}",
+            "savings at {} look-ups a second on a table of {}, if hit ratios at equal shares are equal; {}",
             digits3(prices.lookups_per_s),
             bytes(prices.table_bytes),
             prices.reads.sources.join("; ")
@@ -94,7 +94,7 @@ fn facts(ran: &Ran, plan: &CachingPlan, figures: &CachingFigures) -> Vec<String>
 }
 
 fn percent(of: &Interval) -> String {
-    // The longer half: the other may be cut at 0 or 1.
+    // Longer half of the interval: the other may be cut at 0 or 1.
     let half = (of.hi - of.value).max(of.value - of.lo) * 100.0;
     match half >= 0.05 {
         true => format!("{:.1} % ±{half:.1}", of.value * 100.0),

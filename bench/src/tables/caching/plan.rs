@@ -15,11 +15,11 @@ use std::path::PathBuf;
 use tierlab_storage::TierConfig;
 use tierlab_storage::wrappers::cache::Policy;
 
-/// Most bytes of the table, which is also kept in memory to compare every row with.
+/// Maximum bytes of the table, which is also in memory to check every row.
 const MOST_TABLE_BYTES: u64 = 1 << 30;
-/// Most steps of a run. More would take days, and come from a mistake in the plan.
+/// Maximum steps of a run. More would take days, and are a mistake in the plan.
 const MOST_STEPS: u64 = 100_000;
-/// Most look-ups of a trace: a value is kept for each, of every round.
+/// Maximum look-ups of a trace: each one of every round takes memory.
 const MOST_LOOKUPS: u64 = 10_000_000;
 
 /// Flags of `caching`.
@@ -27,7 +27,7 @@ const MOST_LOOKUPS: u64 = 10_000_000;
 pub(crate) struct CachingOptions {
     #[command(flatten)]
     pub(super) flags: Flags,
-    /// Look-ups of a repeat, over the plan's
+    /// Look-ups of a repeat, instead of the plan's
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     lookups: Option<u32>,
 }
@@ -36,12 +36,12 @@ pub(crate) struct CachingOptions {
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CachingPlan {
-    /// Name of the run, with which folders of results begin.
+    /// Name of the run, used as prefix of result folders.
     name: String,
     /// Seed of every random choice: the table, traces, order.
     #[serde(default = "number::<_, 1>")]
     seed: u64,
-    /// Rounds, in each of which everything is measured once, with a trace of its own.
+    /// Rounds, each of which measures everything once, with a trace of its own.
     #[serde(default = "number::<_, 5>")]
     repeats: u32,
     /// Rows of the table.
@@ -50,42 +50,42 @@ pub(super) struct CachingPlan {
     /// Bytes of a row: a power of two.
     #[serde(default = "number::<_, 512>")]
     pub(super) row_bytes: Size,
-    /// Look-ups measured in a repeat, beginning with empty caches.
+    /// Look-ups measured in a repeat, starting with empty caches.
     #[serde(default = "number::<_, 5000>")]
     pub(super) lookups: u32,
-    /// Look-ups of the same traces that hit ratios are computed over; at least `lookups`.
+    /// Look-ups of the same traces for computed hit ratios; at least `lookups`.
     #[serde(default = "number::<_, 20000>")]
     pub(super) trace_lookups: u32,
     /// Look-ups in flight; each value of a list is measured.
     #[serde(default = "depth")]
     depth: Several<usize>,
-    /// Seconds after which a repeat ends with the look-ups that it has.
+    /// Seconds after which a repeat ends, even with look-ups left.
     #[serde(default = "hundredths::<2000>")]
     pub(super) seconds: f64,
     /// Laws of the rows' popularity.
     pub(super) laws: Vec<Law>,
-    /// Ways of caching that are measured (default: all).
+    /// Caching strategies to measure (default: all).
     #[serde(default = "all")]
     strategies: Vec<Kind>,
     /// Measured sizes of a cache in memory, as shares of the table's bytes.
     #[serde(default = "tenth")]
     measured_shares: Vec<f64>,
-    /// Sizes that hit ratios are computed for.
+    /// Cache sizes for computed hit ratios, as shares of the table's bytes.
     #[serde(default = "shares")]
     pub(super) shares: Vec<f64>,
     /// Eviction policies of a cache in memory.
     #[serde(default = "policies")]
     policies: Vec<Policy>,
-    /// Entries of a cache in memory: `row`, or bytes of a block.
+    /// Entry of a cache in memory: `row`, or bytes of a block.
     #[serde(default = "units")]
     units: Vec<String>,
-    /// Most of the table that a staged copy holds, as a share.
+    /// Capacity of a staged copy, as a share of the table.
     #[serde(default = "hundredths::<100>")]
     staged_share: f64,
     /// Bytes of the blocks of a staged copy.
     #[serde(default = "number::<_, 65536>")]
     pub(super) staged_block_bytes: Size,
-    /// Folder on the disk that local tiers measure and staged copies lie on.
+    /// Folder on the disk for local tiers and staged copies.
     #[serde(default)]
     scratch: Option<PathBuf>,
     /// Prices of requests and memory.
@@ -128,7 +128,7 @@ impl Settings {
                 && wrapped.wrappers.staged.is_some()
             {
                 return Err(wrong(format!(
-                    "tiers.{tier}: its TOML has a table [staged]: remove it, `strategies` says what is staged"
+                    "tiers.{tier}: its TOML has a table [staged]: remove it, since `strategies` sets staging"
                 )));
             }
         }
@@ -173,7 +173,7 @@ impl CachingPlan {
         check_power("staged_block_bytes", self.staged_block_bytes.0, 64 << 10, 64 << 20)?;
         check_within("rows × row_bytes", self.table_bytes(), 1, MOST_TABLE_BYTES)?;
         if self.trace_lookups < self.lookups {
-            return Err(format!("trace_lookups: at least `lookups`, {}", self.lookups));
+            return Err(format!("trace_lookups: must be at least `lookups`, {}", self.lookups));
         }
         check_within("seconds", self.seconds, 0.01, 3600.0)?;
         for (key, shares) in [
@@ -199,7 +199,7 @@ impl CachingPlan {
         Ok(units)
     }
 
-    /// Checks the smallest cache of a unit, which the cache itself would refuse in the middle of a run.
+    /// Checks the smallest cache of a unit, which the cache itself would only refuse during a run.
     fn check_smallest(&self, unit: Unit) -> Result<(), String> {
         for (key, shares) in [("shares", &self.shares), ("measured_shares", &self.measured_shares)] {
             let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
@@ -211,8 +211,8 @@ impl CachingPlan {
             let config = ram.config(self.table_bytes(), self.row_bytes.0);
             if config.most_blocks() == 0 {
                 return Err(format!(
-                    "{key}: {least} of the table is {} bytes, too few for one entry of {unit} with its bookkeeping; take larger shares \
-                     or more rows",
+                    "{key}: {least} of the table is {} bytes, too few for one entry of {unit} with its bookkeeping; raise the shares \
+                    or `rows`",
                     config.capacity_bytes
                 ));
             }
@@ -220,7 +220,7 @@ impl CachingPlan {
         Ok(())
     }
 
-    /// Every strategy that is measured. Over a staged copy these are the first policy and the first unit only.
+    /// Returns every strategy to measure. Over a staged copy, only with the first policy and the first unit.
     fn strategies(&self, units: &[Unit]) -> Result<Vec<Strategy>, String> {
         if self.price.is_some() && !self.strategies.contains(&Kind::None) {
             return Err("price: savings are relative to the strategy `none`; add it to `strategies`".to_owned());
@@ -257,13 +257,13 @@ impl CachingPlan {
         let steps = rounds * (measured + computed);
         if steps > MOST_STEPS {
             return Err(format!(
-                "{steps} steps, at most {MOST_STEPS}: take fewer repeats, laws, tiers, sizes or units"
+                "{steps} steps, maximum {MOST_STEPS}: use fewer repeats, laws, tiers, sizes or units"
             ));
         }
         let kept = rounds * measured * u64::from(self.lookups);
         match kept > 50 * MOST_LOOKUPS {
             true => Err(format!(
-                "lookups: {kept} latencies of all repeats together would be kept, at most {}; take fewer",
+                "lookups: {kept} latencies in all repeats together, maximum {}; lower `lookups`",
                 50 * MOST_LOOKUPS
             )),
             false => Ok(()),
@@ -274,7 +274,9 @@ impl CachingPlan {
 fn check_power(key: &str, value: u64, least: u64, most: u64) -> Result<(), String> {
     match value.is_power_of_two() && (least..=most).contains(&value) {
         true => Ok(()),
-        false => Err(format!("{key}: a power of two from {least} to {most}, not {value}")),
+        false => Err(format!(
+            "{key}: must be a power of two from {least} to {most}, not {value}"
+        )),
     }
 }
 
@@ -283,7 +285,7 @@ fn unit_of(text: &str, row_bytes: u64) -> Result<Unit, String> {
         return Ok(Unit::Row);
     }
     let bytes = tierlab_instrument::units::parse_bytes(text)
-        .map_err(|why| format!("units: `row`, or bytes of a block as `4KiB`: {why}"))?;
+        .map_err(|why| format!("units: must be `row`, or bytes of a block such as `4KiB`: {why}"))?;
     check_power("units: `row`, or bytes of a block", bytes, row_bytes, 1 << 20)?;
     Ok(Unit::Block(bytes))
 }

@@ -1,4 +1,4 @@
-//! Look-ups of a trace. In: a tier, the table's place on it, rows in order. Out: the time of each look-up, and the
+//! Look-ups of a trace. In: a tier, the table's object on it, rows in order. Out: the time of each look-up, and the
 //! misses over time. Callers take the next row after each look-up: a closed loop, whose latencies are service times.
 
 use crate::chance::Random;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tierlab_storage::{Object, Tier};
 
-/// The table that is looked up in: rows of one size in one object, made of a seed.
+/// Table for look-ups: rows of one size in one object, generated from a seed.
 #[derive(Debug, Clone)]
 pub(super) struct Table {
     pub(super) bytes: Bytes,
@@ -44,10 +44,10 @@ impl Table {
     }
 }
 
-/// State at one moment.
+/// State of a playback at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Mark {
-    /// Look-ups begun; calls to the origin are counted when they begin too.
+    /// Look-ups started; calls to the origin also count at their start.
     pub(super) lookups: u64,
     pub(super) elapsed_s: f64,
     /// Calls that reached the origin.
@@ -69,12 +69,12 @@ pub(super) struct Playback {
     pub(super) object: Object,
     pub(super) table: Table,
     pub(super) rows: Arc<Vec<u32>>,
-    /// Counts the calls that reach the origin. Each look-up lies within one entry of any cache, so a call there is a miss. A look-up that
-    /// joins another's fetch is no miss, though it waits.
+    /// Counter of calls that reach the origin. Each look-up is within one entry of any cache, so such a call is a miss. A look-up that
+    /// joins another's fetch is not a miss, although it waits.
     pub(super) origin: Arc<Counts>,
     /// Number of callers.
     pub(super) depth: usize,
-    /// Time after which no look-up begins.
+    /// Time after which no look-up starts.
     pub(super) longest: Duration,
     /// Look-ups from one mark to the next.
     pub(super) mark_every: usize,
@@ -87,7 +87,7 @@ struct RunningPlayback {
     began: Instant,
     next: AtomicUsize,
     ended: AtomicUsize,
-    /// Calls of the origin before this trace.
+    /// Calls to the origin before this trace.
     calls_before: u64,
     failed: AtomicBool,
     marks: Mutex<Vec<Mark>>,
@@ -114,7 +114,7 @@ impl RunningPlayback {
             let read = read.inspect_err(|_| self.failed.store(true, Ordering::Relaxed))?;
             if read.bytes != of.table.row(row) {
                 self.failed.store(true, Ordering::Relaxed);
-                anyhow::bail!("row {row}: other bytes than were written");
+                anyhow::bail!("row {row}: bytes differ from those written");
             }
             latencies.push(took.as_secs_f64() * 1e6);
             let ended = self.ended.fetch_add(1, Ordering::Relaxed) + 1;
@@ -134,7 +134,7 @@ impl Playback {
     /// Plays the trace.
     ///
     /// # Errors
-    /// A read that fails, wrong bytes, or no look-up at all in the time.
+    /// A read fails, bytes are wrong, or no look-up ended in time.
     pub(super) async fn play(self) -> Result<Played> {
         let course = Arc::new(RunningPlayback {
             began: Instant::now(),
@@ -161,7 +161,7 @@ impl Playback {
         }
         ensure!(
             !latencies_us.is_empty() || course.of.stop.is_asked(),
-            "not one look-up ended in {:.0} s",
+            "no look-up ended in {:.0} s",
             course.of.longest.as_secs_f64()
         );
         let mut marks = course.marks.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -175,13 +175,13 @@ impl Playback {
     }
 }
 
-/// Distance from the final hit ratio at which the cache is warm, as a share of it.
+/// Distance from the final hit ratio within which the cache is warm, as a share of that ratio.
 const NEAR: f64 = 0.05;
-/// Final hit ratio below which hits are coincidence, and there is no warm-up.
+/// Final hit ratio below which hits are coincidence, without a warm-up.
 const LEAST: f64 = 0.01;
 
-/// Returns the look-ups and seconds up to the first mark whose two latest sections hit within 5 % as often as the last quarter of all;
-/// `None` if it never hits, or with too few look-ups.
+/// Returns the look-ups and seconds up to the first mark whose two latest sections have a hit ratio within 5 % of the last quarter's;
+/// `None` without hits, or with too few look-ups.
 pub(super) fn warm_up(marks: &[Mark]) -> Option<(u64, f64)> {
     let ratio = |from: &Mark, to: &Mark| {
         let lookups = to.lookups.saturating_sub(from.lookups).max(1) as f64;

@@ -1,22 +1,22 @@
-//! Hits that caches of any size would have, computed from a trace. In: keys in the order of their accesses. Out: hits. Pure: no tier, no
-//! clock, no random number. Every key takes one entry, and a cache begins empty.
+//! Hits of caches of any size, computed from a trace. In: keys in the order of their accesses. Out: hits. Pure: no tier, no clock, no
+//! random number. Every key takes one entry, and a cache starts empty.
 
 use std::collections::BTreeSet;
 
 /// Stack distances of a trace, which give the hits of a least recently used cache of every size in one pass (Mattson, Gecsei, Slutz and
 /// Traiger, *Evaluation techniques for storage hierarchies*, IBM Systems Journal 9(2), 1970). A cache of `n` entries hits exactly those
-/// accesses since whose key's last one fewer than `n` other keys were asked for. Counted with a tree of sums over positions (Fenwick 1994):
+/// accesses with fewer than `n` other keys since the last access of the same key. Counted with a tree of sums over positions (Fenwick 1994):
 /// `O(length × log length)`.
 #[derive(Debug)]
 pub(super) struct StackDistances {
-    /// At `d`: accesses with `d` or fewer other keys since the last access of their own.
+    /// Accesses with `d` or fewer other keys since the last access of the same key, at index `d`.
     cumulative: Vec<u64>,
     /// Number of different keys.
     pub(super) distinct: u64,
 }
 
 impl StackDistances {
-    /// Distances of a trace of at most 2^32 - 1 accesses. Memory grows with its length and its largest key.
+    /// Computes the distances of a trace of at most 2^32 - 1 accesses. Memory grows with its length and its largest key.
     pub(super) fn of(keys: &[u32]) -> Self {
         let most = keys.iter().max().map_or(0, |&most| most as usize + 1);
         // Positions from 1; 0 is a key without an access so far.
@@ -90,17 +90,17 @@ impl MarkSums {
 /// Time after the end of a trace.
 const NEVER: u32 = u32::MAX;
 
-/// Hits of MIN with so many entries, over a trace of at most 2^32 - 2 accesses: `O(length × log entries)`. MIN is the best that any policy
-/// can do (L. A. Belady, *A study of replacement algorithms for a virtual-storage computer*, IBM Systems Journal 5(2), 1966). It knows the
-/// future and evicts the entry that is asked for latest. A newcomer that is asked for later than all that is held is not kept: the real cache
-/// may refuse newcomers too, and no policy, with or without that right, hits more often.
+/// Returns the hits of MIN with `entries` entries, over a trace of at most 2^32 - 2 accesses: `O(length × log entries)`. MIN is optimal
+/// (L. A. Belady, *A study of replacement algorithms for a virtual-storage computer*, IBM Systems Journal 5(2), 1966). It knows the
+/// future and evicts the entry with the latest next access. A new entry with the latest next access is not admitted: the real cache may
+/// also refuse admission, and no policy, with or without admission control, hits more often.
 pub(super) fn min_hits(keys: &[u32], entries: u64) -> u64 {
     let next = next_uses(keys);
-    // Entries by the time of their next access; no two keys are asked for at the same time.
+    // Entries by the time of their next access; no two keys are accessed at the same time.
     let mut held: BTreeSet<u32> = BTreeSet::new();
     let mut hits = 0;
     for (at, &next) in (0_u32..).zip(&next) {
-        // An entry that is asked for now has the earliest next access.
+        // An entry accessed now has the earliest next access.
         let hit = held.first() == Some(&at);
         if hit {
             held.pop_first();
@@ -117,7 +117,7 @@ pub(super) fn min_hits(keys: &[u32], entries: u64) -> u64 {
     hits
 }
 
-/// Next access of the same key, for each access.
+/// Returns the next access of the same key, for each access.
 fn next_uses(keys: &[u32]) -> Vec<u32> {
     let most = keys.iter().max().map_or(0, |&most| most as usize + 1);
     let mut seen = vec![NEVER; most];

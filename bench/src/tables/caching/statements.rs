@@ -22,7 +22,7 @@ pub(super) struct CachingStatement {
     pub(super) name: String,
     pub(super) repeats: usize,
     pub(super) lookups: u64,
-    /// Look-ups for which there was no time.
+    /// Look-ups skipped for lack of time.
     pub(super) left_out: u64,
     pub(super) hit_ratio: Interval,
     /// Hit ratio of the policy over the same look-ups in order: LRU by stack distances, TinyLFU by the server's cache.
@@ -50,7 +50,7 @@ pub(super) struct Computed {
     pub(super) ram: Ram,
     pub(super) unit: String,
     pub(super) entries: u64,
-    /// Distinct keys of the traces, each of which misses at least once; mean over the rounds.
+    /// Distinct keys of the traces (mean over the rounds), each of which misses at least once.
     pub(super) distinct: f64,
     pub(super) lru: Interval,
     /// Hit ratio of the server's own cache, over a tier in memory.
@@ -58,7 +58,7 @@ pub(super) struct Computed {
     pub(super) min: Interval,
 }
 
-/// Returns everything that was measured: by tier, by law, by strategy.
+/// Returns all measured figures: by tier, by law, by strategy.
 pub(super) fn statements(
     repeats: &BTreeMap<CachePlace, Vec<CachingRepeat>>,
     settings: &Settings,
@@ -69,7 +69,7 @@ pub(super) fn statements(
         let (tier, law, depth, at) = place;
         let strategy = strategies[*at];
         let baseline = none.and_then(|none| repeats.get(&(tier.clone(), *law, *depth, none)));
-        // Over a staged copy most savings are the copy's, and its disk has another price.
+        // Over a staged copy, most savings come from the copy, whose disk has another price.
         let ram = strategy.ram().filter(|_| strategy.staged().is_none());
         let saved = ram.zip(baseline).and_then(|(ram, baseline)| {
             let requests = (of(baseline, requests).value, of(own, requests).value);
@@ -127,7 +127,7 @@ fn of(repeats: &[CachingRepeat], value: impl Fn(&CachingRepeat) -> f64) -> Inter
     mean(repeats.iter().map(value))
 }
 
-/// Limits an interval to 1, which Student's t does not know of.
+/// Limits an interval to 1, which Student's t may exceed.
 pub(super) fn at_most_one(of: Interval) -> Interval {
     Interval {
         hi: of.hi.min(1.0),
@@ -135,7 +135,7 @@ pub(super) fn at_most_one(of: Interval) -> Interval {
     }
 }
 
-/// Returns the mean of values that are never below 0.
+/// Returns the mean of non-negative values.
 pub(super) fn mean(values: impl IntoIterator<Item = f64>) -> Interval {
     let of = intervals::mean(values);
     Interval {
@@ -151,7 +151,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 }
 
 /// Returns the geometric mean of the repeats' percentiles with its interval, because repeats differ by factors. `None`
-/// if all of them together have too few look-ups for the percentile.
+/// if all repeats together have too few look-ups for the percentile.
 fn quantile(repeats: &[CachingRepeat], quantile: f64) -> Option<Interval> {
     let samples: u64 = repeats.iter().map(|repeat| repeat.lookups).sum();
     let of_one =
@@ -171,14 +171,14 @@ pub(super) fn findings(
     gaps.filter_map(largest_gap).chain(of_places).collect()
 }
 
-/// The size at which the real cache is furthest from the best, of one law and unit.
+/// Returns the finding for the size at which the real cache is furthest from the best, for one law and unit.
 fn largest_gap(computed: &[Computed]) -> Option<String> {
     let gap = |one: &Computed| one.min.value - one.tiny_lfu.value;
     let worst = computed.iter().max_by(|a, b| gap(a).total_cmp(&gap(b)))?;
     let percent = |of: Interval| format!("{:.1} %", of.value * 100.0);
     (worst.min.value > 0.0).then(|| {
         format!(
-            "{}, {}: the server's policy is furthest from the best possible at {} of the table: it hits {}, MIN {}, LRU {}",
+            "{}, {}: the server's policy is furthest from the best possible at {} of the table: its hit ratio is {}, MIN's {}, LRU's {}",
             worst.law,
             worst.unit,
             share_text(worst.ram.share),
@@ -189,7 +189,7 @@ fn largest_gap(computed: &[Computed]) -> Option<String> {
     })
 }
 
-/// Tier, law and depth of a statement, as people read them.
+/// Tier, law and depth of a statement, for display.
 pub(super) fn place(one: &CachingStatement) -> String {
     format!("{}, {}, {} at a time", one.tier, one.law, one.depth)
 }
@@ -202,13 +202,13 @@ fn of_place(here: &[CachingStatement], prices: Option<&CachingPrices>) -> Vec<St
     if let Some(((saved, best), prices)) = saving.max_by(|a, b| a.0.total_cmp(&b.0)).zip(prices) {
         let memory = prices.usd_per_gb_month_of_memory().map_or_else(String::new, |memory| {
             let verdict = match saved > memory {
-                true => "it pays",
-                false => "requests and bytes alone do not pay it",
+                true => "it pays off",
+                false => "savings in requests and bytes alone do not pay for it",
             };
             format!(", whose memory costs {}: {verdict}", usd(memory))
         });
         out.push(format!(
-            "{place}: of the caches in memory {} saves most, {} a month for each GB{memory}",
+            "{place}: of the caches in memory, {} saves most: {} a month per GB{memory}",
             best.name,
             usd(saved)
         ));
@@ -218,14 +218,14 @@ fn of_place(here: &[CachingStatement], prices: Option<&CachingPrices>) -> Vec<St
     let most = caches.max_by(|a, b| over_read(a).total_cmp(&over_read(b)));
     out.extend(most.filter(|one| over_read(one) > 1.1).map(|one| {
         format!(
-            "{place}: {} reads {:.2} bytes of the origin for each that was asked for",
+            "{place}: {} reads {:.2} bytes of the origin per requested byte",
             one.name,
             over_read(&one)
         )
     }));
     out.extend(here.iter().filter(|one| one.left_out > 0).map(|one| {
         format!(
-            "{place}, {}: repeats ended after `seconds`, {} look-ups were left out",
+            "{place}, {}: repeats ended after `seconds`; {} look-ups were skipped",
             one.name, one.left_out
         )
     }));

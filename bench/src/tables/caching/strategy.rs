@@ -27,7 +27,7 @@ impl fmt::Display for Unit {
 /// Cache in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Ram {
-    /// Size as a share of the table's bytes, bookkeeping included.
+    /// Size as a share of the table's bytes, including bookkeeping.
     pub(super) share: f64,
     pub(super) policy: Policy,
     pub(super) unit: Unit,

@@ -1,4 +1,4 @@
-//! Rows of look-ups in their order. In: a law, a seed. Out: rows, the same everywhere for the same seed.
+//! Ordered rows of look-ups. In: a law, a seed. Out: rows, the same on every machine for the same seed.
 
 use crate::chance::{Random, Zipf};
 use anyhow::Result;
@@ -11,14 +11,14 @@ use std::fmt;
 pub(super) enum Law {
     /// Rank `r` is accessed with a constant weight `r^-exponent`; 0 is uniform.
     Zipf { exponent: f64 },
-    /// One row after another, and again from the first.
+    /// One row after another, restarting after the last.
     Scan {},
-    /// Zipf's law, with ranks assigned to other rows after every `every` look-ups.
+    /// Zipf's law, with ranks reassigned to other rows after every `every` look-ups.
     Shifting { exponent: f64, every: u32 },
 }
 
 impl Law {
-    /// Exponent, and look-ups after which ranks are assigned anew.
+    /// Exponent, and look-ups after which ranks are reassigned.
     const fn terms(&self) -> (f64, u32) {
         match *self {
             Self::Scan {} => (0.0, u32::MAX),
@@ -31,10 +31,10 @@ impl Law {
     pub(super) fn check(&self) -> Result<(), String> {
         let (exponent, every) = self.terms();
         if !(0.0..=10.0).contains(&exponent) {
-            return Err(format!("laws.exponent: from 0 (uniform) to 10, not {exponent}"));
+            return Err(format!("laws.exponent: must be from 0 (uniform) to 10, not {exponent}"));
         }
         match every {
-            0 => Err("laws.every: at least 1 look-up until the popular rows change".to_owned()),
+            0 => Err("laws.every: must be at least 1".to_owned()),
             _ => Ok(()),
         }
     }
@@ -54,7 +54,7 @@ impl Law {
         let (exponent, every) = self.terms();
         let zipf = Zipf::new(rows64, exponent)?;
         let row = |at: u32| {
-            // Current place of the most popular row; the others follow it.
+            // Current index of the most popular row; the others follow it.
             let moved = Random::new(seed, 0x5417 + u64::from(at / every)).next() % rows64;
             ((zipf.block(random.share()) + moved) % rows64) as u32
         };

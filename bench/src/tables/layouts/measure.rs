@@ -1,5 +1,4 @@
-//! One table on a tier, looked up and scanned. In: the table as it was laid out. Out: repeats, every row of which was compared with the
-//! one laid out.
+//! One table on a tier, looked up and scanned. In: the laid-out table. Out: repeats; every row is compared with the one laid out.
 
 use super::plan::LayoutsPlan;
 use crate::chance::Random;
@@ -13,7 +12,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use std::time::{Duration, Instant};
 use tierlab_layouts::{Cost, Rows, Table};
 
-/// Rows of a piece of a scan.
+/// Rows per piece of a scan.
 const PIECE_ROWS: u64 = 1024;
 
 /// Cost of one kind of access in a repeat.
@@ -49,7 +48,7 @@ impl AccessCost {
     }
 }
 
-/// Looks up and scans. Compares every row with the source's.
+/// Looks up and scans. Compares every row with the source.
 pub(super) fn measure(
     station: &Station,
     laid_out: &LaidOut,
@@ -58,7 +57,7 @@ pub(super) fn measure(
     round: u32,
 ) -> Result<LayoutRepeat> {
     let table = &laid_out.table;
-    // The same entities for every layout.
+    // Every layout gets the same entities.
     let mut random = Random::new(common.seed ^ 0x1a7e, u64::from(round));
     let mut draw = |count: u32| -> Vec<i64> {
         let id = |_| (random.share() * plan.rows as f64) as i64;

@@ -1,5 +1,5 @@
 //! Comparison of layouts: one table in several layouts on several tiers, looked up and scanned. In: a plan. Out: a folder of results.
-//! Every layout is measured once in each round.
+//! Each round measures every layout once.
 
 mod measure;
 mod page;
@@ -21,13 +21,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tierlab_models::tables::TableKind;
 
-/// Time of a step on emulated cloud storage, where most of the time goes.
+/// Time of a step on emulated cloud storage, which takes most of the time.
 const EXPECTED: Duration = Duration::from_secs(5);
 
 /// Runs a plan.
 ///
 /// # Errors
-/// The plan is wrong, a tier fails, a row differs from the one laid out, or an interrupt.
+/// The plan is invalid, a tier fails, a row differs from the one laid out, or an interrupt.
 pub(crate) fn run(options: &LayoutsOptions) -> Result<()> {
     let (common, plan) = LayoutsPlan::read(options)?;
     let stop = Stop::on_signal()?;

@@ -22,11 +22,11 @@ const COLUMNS: [Column<LayoutStatement>; 14] = [
     ("decode/row", |one| latency(one.scan.decode_us_per_sample)),
     ("CPU/row", |one| latency(one.scan.cpu_us_per_sample)),
 ];
-const NOTE: &str = "stored: all objects, indexes among them. open: until every index or footer was read, which lies in memory from then on. one: \
-                    a single entity, in a call of its own, one after another, and its requests; batch: likewise, a call for all of its entities. scan: rows \
-                    in order, ± half of the 95 % interval over the repeats, with what each row takes: bytes that the tier moved, time from these bytes to a \
-                    checked row, and CPU of the whole process. of files: rows a second over those of a file for each entity in the same repeat. n/a: too few \
-                    calls.";
+const NOTE: &str = "stored: all objects, including indexes. open: time to read every index or footer into memory. one: \
+calls for a single entity, one after another, and their requests; batch: the same, with one call per batch. scan: rows \
+in order, ± half of the 95 % interval over the repeats, and the costs per row: bytes moved by the tier, time from these bytes to a \
+checked row, and CPU of the whole process. of files: rows per second relative to a file per entity in the same repeat. n/a: too few \
+calls.";
 
 fn time(us: Option<f64>) -> String {
     us.map_or_else(|| NONE.to_owned(), latency)

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tierlab_layouts::Layout;
 
-/// Most rows: a layout has a file for each of them.
+/// Maximum rows: one layout has a file per row.
 const MAX_ROWS: u64 = 1 << 30;
 
 /// Flags of `layouts`.
@@ -18,7 +18,7 @@ const MAX_ROWS: u64 = 1 << 30;
 pub(crate) struct LayoutsOptions {
     #[command(flatten)]
     pub(super) flags: Flags,
-    /// Rows of the table, over the plan's
+    /// Rows of the table, instead of the plan's
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
     rows: Option<u64>,
 }
@@ -27,12 +27,12 @@ pub(crate) struct LayoutsOptions {
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LayoutsPlan {
-    /// Name of the run, with which folders of results begin.
+    /// Name of the run, used as prefix of result folders.
     name: String,
     /// Seed of every random choice: values, entities, order.
     #[serde(default = "number::<_, 1>")]
     seed: u64,
-    /// Rounds, in each of which everything is measured once.
+    /// Rounds, each of which measures everything once.
     #[serde(default = "number::<_, 5>")]
     repeats: u32,
     /// Rows of the table, of 13 floats and 26 integers each.
@@ -56,7 +56,7 @@ pub(super) struct LayoutsPlan {
     /// Rows scanned in a repeat, in order.
     #[serde(default = "number::<_, 5000>")]
     pub(super) scan_rows: u64,
-    /// Pieces of a scan that are read at the same time.
+    /// Pieces of a scan read at the same time.
     #[serde(default = "number::<_, 4>")]
     pub(super) scan_depth: usize,
     /// Folder on the disk that local tiers measure.

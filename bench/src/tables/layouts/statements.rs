@@ -95,7 +95,7 @@ fn access(own: &[LayoutRepeat], files: Option<&[LayoutRepeat]>, of: AccessOf) ->
     }
 }
 
-/// Times of rates, so that less is better.
+/// Converts rates to times, so that less is better.
 fn reciprocal(rate: &Interval) -> Interval {
     let of = |rate: f64| 1.0 / rate.max(f64::MIN_POSITIVE);
     Interval {
@@ -105,7 +105,7 @@ fn reciprocal(rate: &Interval) -> Interval {
     }
 }
 
-/// Names the layouts that take least: one, or all whose intervals meet that of the least. One repeat has no intervals.
+/// Names the fastest layouts: the best one, and all whose intervals overlap the best's. A single repeat has no intervals.
 fn fastest(
     here: &[LayoutStatement],
     access: &str,
@@ -114,7 +114,7 @@ fn fastest(
 ) -> String {
     let tier = &here[0].place.tier;
     if here.iter().any(|one| one.repeats < 2) {
-        return format!("{tier}: layouts are not compared for {access}: there is one repeat; measure more rounds");
+        return format!("{tier}: layouts are not compared for {access}: there is only one repeat; raise `repeats`");
     }
     let mut order: Vec<(Layout, Interval)> = here.iter().map(|one| (one.place.layout, of(one))).collect();
     order.sort_by(|a, b| a.1.value.total_cmp(&b.1.value));
@@ -126,7 +126,7 @@ fn fastest(
     let names = each.collect::<Vec<_>>().join(", ");
     match order.len() {
         1 => format!("{tier}: {access} is read fastest from {names}"),
-        _ => format!("{tier}: {access} is read fastest from one of these, which cannot be told apart: {names}"),
+        _ => format!("{tier}: {access} is read fastest from one of these, without a significant difference: {names}"),
     }
 }
 
@@ -191,12 +191,12 @@ mod tests {
         assert_eq!(said, "disk: one entity is read fastest from arrow-lz4 (125 µs a call)");
         let said = fastest_of([(tar, 130.0, 9.0), (rows, 200.0, 4.0), (arrow, 125.0, 4.0)], 3);
         assert!(
-            said.contains("cannot be told apart: arrow-lz4 (125 µs a call), tar (130 µs a call)"),
+            said.contains("without a significant difference: arrow-lz4 (125 µs a call), tar (130 µs a call)"),
             "{said}"
         );
         let said = fastest_of([(tar, 306.0, 0.0), (rows, 200.0, 0.0), (arrow, 125.0, 0.0)], 1);
         assert!(
-            said.contains("not compared for one entity: there is one repeat"),
+            said.contains("not compared for one entity: there is only one repeat"),
             "{said}"
         );
     }

@@ -1,4 +1,4 @@
-//! Loader of a table: reads and decodes pieces ahead, draws rows from a shuffle buffer, and assembles batches. In: a
+//! Loader of a table: reads ahead and decodes pieces, draws rows from a shuffle buffer, and assembles batches. In: a
 //! table on a tier. Out: batches, and their cost.
 //!
 //! ```text
@@ -22,13 +22,13 @@ use tokio::sync::mpsc::{Receiver, channel};
 /// Figures of a loader.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Loaded {
-    /// Rows that were read.
+    /// Rows read.
     pub(super) rows: u64,
-    /// Pieces that they came in.
+    /// Pieces read.
     pub(super) reads: u64,
     pub(super) requests: u64,
     pub(super) wire_bytes: u64,
-    /// Time to read all pieces, summed, decoding included.
+    /// Sum of the pieces' read times, including decoding.
     pub(super) reading_s: f64,
     /// Time from bytes of the tier to checked rows.
     pub(super) decoding_s: f64,
@@ -39,7 +39,7 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    /// Adds a piece with its time.
+    /// Adds a piece with its read time.
     pub(super) fn add(&mut self, rows: &Rows, took: Duration) {
         self.rows += rows.rows.len() as u64;
         self.reads += 1;
@@ -62,7 +62,7 @@ pub(super) struct RowSource {
 
 type Piece = Result<(Rows, Duration), StorageError>;
 
-/// Returns the ids of all pieces of the table repeatedly, each time in another order.
+/// Returns the ids of all pieces of the table repeatedly, in a new order each time.
 pub(super) fn pieces(ids: &Range<i64>, rows: u64, seed: u64) -> impl Iterator<Item = Vec<i64>> + use<> {
     let (ids, step) = (ids.clone(), rows.max(1).cast_signed());
     (0_u64..).flat_map(move |epoch| {
@@ -81,7 +81,7 @@ impl RowSource {
         (self.piece_bytes / u64::from(self.workload.table.header.stride)).max(1)
     }
 
-    /// Reads ahead until a stop, and then ends all of its reads. Pieces arrive in the order of their reads only if rows
+    /// Reads ahead until stopped, and then ends all reads. Pieces arrive in the order of their reads only if rows
     /// are not shuffled; otherwise no piece waits for a slower one.
     fn read_ahead(&self, runtime: &Runtime, stop: &Arc<AtomicBool>) -> Receiver<Piece> {
         let depth = self.depth;
@@ -104,7 +104,7 @@ impl RowSource {
                 true => reads.buffered(depth).left_stream(),
                 false => reads.buffer_unordered(depth).right_stream(),
             };
-            // A task that panicked ends the pieces.
+            // A panicked task ends the pieces.
             while let Some(Ok(piece)) = reads.next().await {
                 let _ = send.send(piece).await;
             }
@@ -112,7 +112,7 @@ impl RowSource {
         receive
     }
 
-    /// Makes batches until a stop.
+    /// Assembles batches until stopped.
     ///
     /// # Errors
     /// An error of the tier, or a damaged table.
@@ -124,7 +124,7 @@ impl RowSource {
         let mut taken = true;
         loop {
             let waiting = Instant::now();
-            // Continues to the end after a stop, so that all reads have ended and none disturbs the next measurement.
+            // Drains the pieces after a stop, so that no read disturbs the next measurement.
             let Some(piece) = pieces.blocking_recv() else {
                 return Ok(loaded);
             };
@@ -151,7 +151,7 @@ impl RowSource {
     }
 }
 
-/// Rows in the buffer, side by side: a row is copied in, so that it does not hold the memory of its whole piece.
+/// Adjacent rows of the buffer. Rows are copied, so that they do not hold the memory of their whole pieces.
 struct Shuffle {
     held: Vec<u8>,
     most: usize,

@@ -1,5 +1,5 @@
 //! Four measurements of one workload on one tier. In: a table and sessions. Out: for each, rows per second and the
-//! division of time.
+//! breakdown of time.
 
 use super::loader::{Loaded, RowSource, pieces};
 use super::plan::{Accelerator, OfflinePlan};
@@ -18,11 +18,11 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
-/// Bytes of the batches for the model alone: more than the processor's caches hold, like those that a loader makes.
+/// Bytes of the batches for the model alone: more than the processor's caches hold, like a loader's batches.
 const MADE_BYTES: u64 = 128 << 20;
-/// Fewest batches of a window. It is extended until they have ended,
+/// Minimum batches of a window, which is extended until they have ended.
 const LEAST_BATCHES: usize = 8;
-/// to at most this multiple of its length.
+/// Maximum length of an extended window, in windows.
 const LONGEST_WINDOWS: u32 = 20;
 /// Time between checks for an interrupt.
 const LOOK: Duration = Duration::from_millis(50);
@@ -31,18 +31,18 @@ const LOOK: Duration = Duration::from_millis(50);
 #[derive(Debug, Clone, Default)]
 pub(super) struct StreamFigures {
     pub(super) rows: u64,
-    /// Time from the end of the first batch in the window to that of the last.
+    /// Time from the end of the window's first batch to the end of its last.
     pub(super) elapsed_s: f64,
-    /// Time in which the sessions ran the model, summed,
+    /// Time in which the sessions ran the model, summed over all sessions.
     pub(super) running_s: f64,
     /// Time in which sessions waited for a batch, summed over all sessions.
     pub(super) waiting_s: f64,
-    /// Machine over the window.
+    /// Machine during the window.
     pub(super) machine: MachineUse,
     pub(super) window_s: f64,
     /// Peak memory of the process.
     pub(super) peak_bytes: u64,
-    /// Work of the loader, warm-up included.
+    /// Work of the loader, including warm-up.
     pub(super) loaded: Loaded,
 }
 
@@ -52,7 +52,7 @@ impl StreamFigures {
         self.rows as f64 / self.elapsed_s.max(1e-9)
     }
 
-    /// Share of all cores that others used.
+    /// Share of all cores used by others.
     pub(super) fn taken_share(&self) -> f64 {
         let machine = &self.machine;
         machine.foreign_cpu_share.unwrap_or(0.0) + machine.steal_share.unwrap_or(0.0)
@@ -66,7 +66,7 @@ pub(super) struct OfflineRepeat {
     pub(super) inference: StreamFigures,
     pub(super) both: StreamFigures,
     pub(super) naive: StreamFigures,
-    /// Loader and so many accelerators.
+    /// Loader with `count` accelerators.
     pub(super) fed: BTreeMap<u32, StreamFigures>,
 }
 
@@ -103,7 +103,7 @@ pub(super) struct Case<'a> {
     pub(super) interrupt: &'a Stop,
 }
 
-/// Accelerators that compute for a fixed time, whatever the batch.
+/// Accelerators that compute for a fixed time per batch.
 fn accelerators(of: &Accelerator, count: u32) -> Vec<Consumer<'static>> {
     let one = |_| -> Consumer<'static> {
         let compute = of.compute();
@@ -138,7 +138,7 @@ impl Case<'_> {
         })
     }
 
-    /// The sessions, or an accelerator in their place.
+    /// Returns the sessions, or accelerators instead.
     fn runners<'s>(&'s self, sessions: &'s mut [Session]) -> Vec<Consumer<'s>> {
         let workload = &self.source.workload;
         if let Some(accelerator) = &workload.accelerator {
@@ -221,7 +221,7 @@ impl Case<'_> {
     }
 
     /// Feeds each consumer on a thread of its own for the time of a measurement, then sets `stop`, which ends the feeds. Ends early if a
-    /// consumer does, or once `is_over`.
+    /// consumer ends, or once `is_over`.
     fn feed<B: Borrow<Batch>>(
         &self,
         feeds: Vec<(impl FnMut() -> Option<B> + Send, Consumer<'_>)>,
@@ -246,7 +246,7 @@ impl Case<'_> {
         })
     }
 
-    /// Waits for the warm-up and the window, longer if few batches end, or until the measurement is over or interrupted.
+    /// Waits for the warm-up and the window, which is extended if few batches end, or until the measurement is over or interrupted.
     fn wait(&self, ended: &AtomicUsize, is_over: impl Fn() -> bool) -> Window {
         let is_over = || self.interrupt.is_asked() || is_over();
         let sleep = |time: Duration| sleep_until(Instant::now() + time, LOOK, is_over);
@@ -295,17 +295,17 @@ fn take<B: Borrow<Batch>>(
     }
 }
 
-/// Computes the figures of the batches that ended in the window. The first of them starts the clock, so that batches
-/// under way at either end do not count.
+/// Computes the figures of the batches that ended in the window. The first end starts the clock, so that partial batches at
+/// either end do not count.
 fn figures(mut done: Vec<Done>, window: Window, loaded: Loaded) -> Result<StreamFigures> {
     done.retain(|one| (window.began..=window.ended).contains(&one.at));
     done.sort_unstable_by_key(|one| one.at);
     let (Some(first), Some(last)) = (done.first(), done.last()) else {
-        bail!("no batch ended within the window: give it more `seconds`");
+        bail!("no batch ended within the window: raise `seconds`");
     };
     if done.len() < 3 {
         bail!(
-            "{} batches ended within the window: give it more `seconds`, or smaller batches",
+            "{} batches ended within the window: raise `seconds`, or lower `batch_rows`",
             done.len()
         );
     }

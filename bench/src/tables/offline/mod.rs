@@ -1,5 +1,5 @@
 //! Tables streamed through a model, without requests: the loader alone, the model alone, both together, and both with one read at a time.
-//! In: a plan. Out: a folder of results, which names the slower part and what to change. Everything is measured once in each round.
+//! In: a plan. Out: a folder of results, with the slower part and advice. Each round measures everything once.
 
 mod loader;
 mod measure;
@@ -32,12 +32,12 @@ use tierlab_instrument::units::bytes;
 use tierlab_models::import::load_onnxruntime;
 use workload::Workload;
 
-/// Measurements of a repeat, beside those of several accelerators.
+/// Measurements of a repeat, without those of several accelerators.
 const MEASUREMENTS: u32 = 4;
-/// Least data of MLPerf Storage, in memories of the machine.
+/// Minimum data of MLPerf Storage, as a multiple of the machine's memory.
 const MEMORY_TIMES: u64 = 5;
 
-/// A place, read by one loader.
+/// A table's location, read by one loader.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 struct OfflineCase {
     #[serde(flatten)]
@@ -70,7 +70,7 @@ struct Prepared {
 /// Runs a plan.
 ///
 /// # Errors
-/// The plan is wrong, ONNX Runtime is missing, a table does not fill its model, a tier fails, or an interrupt.
+/// The plan is invalid, ONNX Runtime is missing, a table lacks inputs of its model, a tier fails, or an interrupt.
 pub(crate) fn run(options: &OfflineOptions) -> Result<()> {
     let (common, plan, prices) = OfflinePlan::read(options)?;
     let needs_model = plan.workloads.values().any(|raw| raw.accelerator.is_none());
@@ -116,7 +116,7 @@ pub(crate) fn run(options: &OfflineOptions) -> Result<()> {
 struct OfflineFigures {
     statements: Vec<OfflineStatement>,
     prices: Option<OfflinePrices>,
-    /// Places that could not be measured, and why.
+    /// Cases that could not be measured, with reasons.
     failed: Vec<String>,
 }
 
@@ -156,8 +156,8 @@ fn facts(
         let data = workload.table.bytes.len() as u64;
         (workload.accelerator.is_some() && data < MEMORY_TIMES * memory).then(|| {
             format!(
-                "{name}: {} of data on a machine with {} of memory, where MLPerf Storage asks for {MEMORY_TIMES} times as much as memory: \
-                 what passes the page cache or a server's memory is not known to be the storage",
+                "{name}: {} of data on a machine with {} of memory; MLPerf Storage requires {MEMORY_TIMES} times the memory: \
+                reads may come from the page cache or a server's memory instead of storage",
                 bytes(data),
                 bytes(memory)
             )
@@ -196,7 +196,7 @@ fn rounds(
         |round, place, laid_out| {
             let Prepared { workload, sessions } =
                 workloads.get_mut(&place.table).context("a workload without sessions")?;
-            // Each round begins with another loader, so that none always follows the same one.
+            // Each round starts with another loader, so that none always follows the same one.
             let (before, first) = loaders.split_at(round as usize % loaders.len());
             for &(depth, workers, ref runtime) in first.iter().chain(before) {
                 let case = OfflineCase {
@@ -220,7 +220,7 @@ fn rounds(
                     },
                 };
                 match one.measure(sessions) {
-                    // A repeat that an interrupt cut short is dropped.
+                    // An interrupted repeat is dropped.
                     _ if stop.is_asked() => {}
                     Ok(one) => measured.repeats.entry(case).or_default().push(one),
                     // The other cases are still measured.

@@ -24,11 +24,11 @@ const COLUMNS: [Column<OfflineStatement>; 15] = [
         one.usd_per_million.map_or_else(|| NONE.to_owned(), usd_text)
     }),
 ];
-const NOTE: &str = "loader: rows read, decoded, shuffled and put together as batches that nobody takes; model: the same batches from memory; both: the \
-                    batches of the loader through the model; one by one: one read, its batch through the model, then the next read. ± is half of the 95 % \
-                    interval over the repeats. of the slower: both over the slower of loader and model. idle: share of the sessions' time that they waited \
-                    for a batch in both, and what for: while the thread that makes batches waits for a piece, its time is split as the pieces' own between \
-                    reading and decoding. CPU: of the whole process, in both. $: the instance for as long as it takes, and what the tier charges.";
+const NOTE: &str = "loader: rows read, decoded, shuffled and assembled into discarded batches; model: the same batches from memory; both: the \
+loader's batches through the model; one by one: one read, its batch through the model, then the next read. ± is half of the 95 % \
+                    interval over the repeats. of the slower: both over the slower of loader and model. idle: share of the sessions' time spent waiting \
+                    for a batch in both, and its causes: time in which the batching thread waits for a piece is split like the pieces' time between \
+                    reading and decoding. CPU: of the whole process, in both. $: the instance's price for that time, and the tier's charges.";
 
 fn percent(share: f64) -> String {
     format!("{:.0} %", 100.0 * share)
@@ -48,7 +48,7 @@ const FED: [Column<Fed>; 4] = [
     ("rows/s", |fed| spread(&fed.rows_per_s)),
 ];
 
-/// Percent with a digit after the point; `n/a` for an open end.
+/// Percent with one decimal; `n/a` for an open end.
 fn tenths(share: f64) -> String {
     match share.is_finite() {
         true => format!("{:.1} %", 100.0 * share),
@@ -56,10 +56,10 @@ fn tenths(share: f64) -> String {
     }
 }
 
-const FED_NOTE: &str = "utilisation: rows that arrived over those that so many accelerators take which never wait. Accelerators are emulated: each \
-                        takes a batch of the loader and sleeps for `compute_ms_per_batch`, as DLIO does.";
+const FED_NOTE: &str = "utilisation: rows that arrived over the rows that the accelerators would take without waiting. Accelerators are emulated: each \
+takes a batch of the loader and sleeps for `compute_ms_per_batch`, like DLIO.";
 
-/// Dollars with two digits at least that are not zero: a million samples can cost far less than a cent.
+/// Dollars with at least two significant digits: a million samples can cost far less than a cent.
 fn usd_text(usd: f64) -> String {
     let digits = match usd > 0.0 {
         true => (1.0 - usd.log10().floor()).clamp(2.0, 9.0) as usize,
@@ -68,7 +68,7 @@ fn usd_text(usd: f64) -> String {
     format!("{usd:.digits$}")
 }
 
-/// A table of all places.
+/// A table of all cases.
 pub(super) fn page<'a>(ran: &'a Ran, facts: Vec<String>, figures: &OfflineFigures) -> Page<'a> {
     let finding = |one: &OfflineStatement| format!("{}: {}", one.case, one.diagnosis.join("; "));
     let statements = &figures.statements;
@@ -76,7 +76,7 @@ pub(super) fn page<'a>(ran: &'a Ran, facts: Vec<String>, figures: &OfflineFigure
         bars: statements.iter().map(bars).collect(),
         ..Block::of("", &COLUMNS, 3, statements)
     };
-    // A table of the accelerators that each place fed.
+    // A table of the accelerators that each case fed.
     let fed = statements.iter().filter(|one| !one.accelerators.is_empty());
     let fed = fed.map(|one| Block::of(&one.case.to_string(), &FED, 0, &one.accelerators));
     let findings = statements.iter().map(finding).chain(figures.failed.clone());
@@ -92,7 +92,7 @@ pub(super) fn page<'a>(ran: &'a Ran, facts: Vec<String>, figures: &OfflineFigure
     }
 }
 
-/// The four rates of a place.
+/// The four rates of a case.
 fn bars(one: &OfflineStatement) -> Bars {
     let rates = [
         ("loader", one.loader_per_s),

@@ -18,10 +18,10 @@ use tierlab_layouts::Layout;
 pub(crate) struct OfflineOptions {
     #[command(flatten)]
     pub(super) flags: Flags,
-    /// Seconds of each measurement, over the plan's
+    /// Seconds of each measurement, instead of the plan's
     #[arg(long)]
     seconds: Option<f64>,
-    /// ONNX Runtime's library, or the folder that it lies in
+    /// ONNX Runtime's library, or its folder
     #[arg(long, value_name = "PATH", env = "ORT_DYLIB_PATH")]
     pub(super) onnxruntime: Option<PathBuf>,
 }
@@ -30,18 +30,18 @@ pub(crate) struct OfflineOptions {
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct OfflinePlan {
-    /// Name of the run, with which folders of results begin.
+    /// Name of the run, used as prefix of result folders.
     name: String,
     /// Seed of every random choice: weights, rows, order.
     #[serde(default = "number::<_, 1>")]
     seed: u64,
-    /// Rounds, in each of which everything is measured once.
+    /// Rounds, each of which measures everything once.
     #[serde(default = "number::<_, 5>")]
     repeats: u32,
     /// Seconds of each measurement.
     #[serde(default = "hundredths::<400>")]
     seconds: f64,
-    /// Seconds before each measurement.
+    /// Warm-up seconds before each measurement.
     #[serde(default = "hundredths::<100>")]
     warmup_seconds: f64,
     /// Approximate size of a shard.
@@ -53,7 +53,7 @@ pub(super) struct OfflinePlan {
     /// Threads that run the model, each in a session of its own.
     #[serde(default = "number::<_, 1>")]
     pub(super) sessions: usize,
-    /// ONNX Runtime's threads of each session.
+    /// ONNX Runtime's threads per session.
     #[serde(default = "number::<_, 1>")]
     pub(super) session_threads: usize,
     #[serde(default)]
@@ -80,7 +80,7 @@ pub(super) struct Loader {
     workers: Several<u16>,
     /// Approximate size of a piece.
     pub(super) piece_bytes: Size,
-    /// Bytes of batches made before a session asks for them. Too few lose what a tier delivers in bursts.
+    /// Bytes of batches assembled ahead of the sessions. With too few, the tier's bursts are lost.
     pub(super) ready_bytes: Size,
 }
 
@@ -99,27 +99,27 @@ impl Default for Loader {
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawWorkload {
-    /// Model that is generated with its table: `ctr` or `vision`.
+    /// Model to generate with its table: `ctr` or `vision`.
     #[serde(default)]
     pub(super) generate: Option<String>,
-    /// Bytes of a sample of a table that is generated for accelerators, without a model.
+    /// Bytes of a sample in a table generated for accelerators, without a model.
     #[serde(default)]
     pub(super) sample_bytes: Option<Size>,
     /// Rows of the generated table.
     #[serde(default)]
     pub(super) rows: Option<u64>,
-    /// Accelerators that are emulated in place of the model.
+    /// Accelerators emulated instead of the model.
     #[serde(default)]
     pub(super) accelerator: Option<Accelerator>,
-    /// Folder of a model in a repository, with its config and versions.
+    /// Folder of the model in a repository, with its config and versions.
     #[serde(default)]
     pub(super) model: Option<PathBuf>,
-    /// Its table, a file of the rows format.
+    /// Model's table, a file in the rows format.
     #[serde(default)]
     pub(super) table: Option<PathBuf>,
-    /// Rows of a run of the model.
+    /// Rows per run of the model.
     pub(super) batch_rows: usize,
-    /// Rows among which the next one is drawn; 0 keeps their order.
+    /// Rows of the shuffle buffer from which the next row is drawn; 0 keeps the order.
     #[serde(default)]
     pub(super) shuffle_rows: usize,
 }
@@ -128,15 +128,15 @@ pub(super) struct RawWorkload {
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Accelerator {
-    /// Milliseconds of one of them for a batch of `batch_rows`.
+    /// Milliseconds of one accelerator for a batch of `batch_rows`.
     compute_ms_per_batch: f64,
-    /// Numbers of accelerators that are measured.
+    /// Numbers of accelerators to measure.
     #[serde(default = "counts")]
     pub(super) count: Vec<u32>,
 }
 
 impl Accelerator {
-    /// Time of one of them for a batch.
+    /// Time of one accelerator for a batch.
     pub(super) fn compute(&self) -> Duration {
         Duration::from_secs_f64(self.compute_ms_per_batch / 1e3)
     }
@@ -172,12 +172,12 @@ impl OfflinePlan {
         Duration::from_secs_f64(self.seconds)
     }
 
-    /// Time before each measurement.
+    /// Warm-up time before each measurement.
     pub(super) fn warmup(&self) -> Duration {
         Duration::from_secs_f64(self.warmup_seconds)
     }
 
-    /// Every depth of the loader with every number of workers.
+    /// Returns every depth of the loader with every number of workers.
     pub(super) fn loaders(&self) -> Vec<(usize, u16)> {
         let (depths, workers) = (self.loader.depth.values(), self.loader.workers.values());
         let with_each = |&depth: &usize| workers.iter().map(move |&workers| (depth, workers));

@@ -1,8 +1,8 @@
-//! Queue of batches made before a session needs them. In: batches of one loader. Out: the same, in order, to the
+//! Queue of batches assembled ahead of the sessions. In: batches of one loader. Out: the same, in order, to the
 //! sessions.
 //!
-//! A loader that filled the queue sleeps until half of it is taken. If every free place woke the loader, the taker
-//! would pay for the wake-up each time. On a virtual machine that is tens of microseconds: up to a twentieth of a small
+//! A loader that filled the queue sleeps until half of it is taken. If every free slot woke the loader, the taker
+//! would pay for a wake-up each time. On a virtual machine that is tens of microseconds: up to a twentieth of a small
 //! batch's run.
 
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// Batches in the queue, and waiting threads.
 struct State<T> {
     ready: VecDeque<T>,
-    /// True if it was full, and has not been half emptied since.
+    /// True from the time the queue is full until it is half empty.
     is_full: bool,
     has_ended: bool,
     /// Number of waiting takers.

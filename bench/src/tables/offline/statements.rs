@@ -1,5 +1,5 @@
 //! Statements from repeats. In: the figures of each repeat. Out: rates with 95 % intervals over the repeats, the
-//! division of time, and advice with its limit. Pure.
+//! breakdown of time, and advice with its limit. Pure.
 
 use super::OfflineCase;
 use super::measure::{OfflineRepeat, StreamFigures};
@@ -13,13 +13,13 @@ use tierlab_instrument::units::{digits3, latency, spread};
 /// Ratio above which two rates count as equal.
 const ALIKE: f64 = 0.9;
 
-/// Share of the cores used by others from which it is reported.
+/// Minimum share of the cores used by others that is reported.
 const TAKEN: f64 = 0.1;
 
-/// Slowdown of reads from which they wait for each other at the tier.
+/// Minimum slowdown of concurrent reads at which they queue at the tier.
 const QUEUES: f64 = 1.5;
 
-/// Cores below which a loader is not short of them.
+/// CPU use of a loader, in cores, below which it is not limited by CPU.
 const IDLE: f64 = 0.7;
 
 /// Figures of one workload in one layout on one tier.
@@ -45,8 +45,8 @@ pub(super) struct OfflineStatement {
     pub(super) idle_batching_share: f64,
     /// Share of the sessions' time spent waiting with one read at a time.
     pub(super) naive_idle_share: f64,
-    /// Time of one of several reads at once over that of a read by itself, and of as many bytes if it is larger: more than 1 where the tier
-    /// is at its limit.
+    /// Ratio of a concurrent read's time to a single read's, scaled if the single read is larger: more than 1 if the tier is at its
+    /// limit.
     pub(super) read_slowdown: f64,
     pub(super) requests_per_row: f64,
     pub(super) bytes_per_row: f64,
@@ -57,12 +57,12 @@ pub(super) struct OfflineStatement {
     /// Peak memory of the process, in both together.
     pub(super) peak_bytes: u64,
     pub(super) usd_per_million: Option<f64>,
-    /// Highest share of all cores used by other processes and the hypervisor in one of the measurements, which affects
+    /// Highest share of all cores used by other processes and the hypervisor in any of the measurements, which affects
     /// every figure.
     pub(super) taken_share: f64,
-    /// The same in both together, as a mean over the repeats.
+    /// Share of all cores used by others in both together, as a mean over the repeats.
     pub(super) both_taken_share: f64,
-    /// Numbers of accelerators that the loader fed.
+    /// Figures for each number of accelerators that the loader fed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) accelerators: Vec<Fed>,
     /// Highest of these numbers whose utilisation is at least 90 %, interval included.
@@ -71,16 +71,16 @@ pub(super) struct OfflineStatement {
     pub(super) diagnosis: Vec<String>,
 }
 
-/// Accelerators that were fed together.
+/// Accelerators fed together.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Fed {
     pub(super) count: u32,
-    /// Share of the rows that they would take if they never waited.
+    /// Arrived rows as a share of the rows that accelerators would take without waiting.
     pub(super) utilisation: Interval,
     pub(super) rows_per_s: Interval,
 }
 
-/// Utilisation that MLPerf Storage asks of an accelerator.
+/// Minimum utilisation of an accelerator in MLPerf Storage.
 const BUSY: f64 = 0.9;
 
 /// Figures of each number of accelerators, each of which takes `demand` rows per second.
@@ -97,7 +97,7 @@ fn fed(own: &[OfflineRepeat], demand: f64) -> Vec<Fed> {
     counts.map(of).collect()
 }
 
-/// Returns everything that was measured, by name. `cores` is the number that the process may use.
+/// Returns all measured figures, by name. `cores` is the number that the process may use.
 pub(super) fn statements(
     repeats: &BTreeMap<OfflineCase, Vec<OfflineRepeat>>,
     demands: &BTreeMap<String, f64>,
@@ -121,10 +121,10 @@ fn share(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 
-/// Time of one of several reads at once over that of a read by itself, and of as many bytes if it is larger.
+/// Ratio of a concurrent read's time to a single read's, scaled if the single read is larger.
 fn read_slowdown(own: &[OfflineRepeat]) -> f64 {
     let all = |of: &dyn Fn(&OfflineRepeat) -> f64| own.iter().map(of).sum::<f64>();
-    // Time and bytes of a read, without its decoding.
+    // Time and bytes of a read, without decoding.
     let read = |of: Of| {
         let reads = all(&|one| of(one).loaded.reads as f64).max(1.0);
         let time = all(&|one| of(one).loaded.reading_s - of(one).loaded.decoding_s);
@@ -207,13 +207,15 @@ impl OfflineStatement {
         let most = (self.loader_per_s.value / (BUSY * demand)).floor();
         let highest = fed.iter().map(|fed| fed.count).max();
         let what = match best {
-            None if self.repeats < 2 => "no number of accelerators at 90 % that one repeat can show".to_owned(),
-            None => "none of the measured numbers of accelerators at 90 %".to_owned(),
+            None if self.repeats < 2 => {
+                "an unknown number of accelerators at 90 %, because there is only one repeat".to_owned()
+            }
+            None => "none of the tested numbers of accelerators at 90 %".to_owned(),
             Some(fed) => {
                 let [value, lo, hi] =
                     [fed.utilisation.value, fed.utilisation.lo, fed.utilisation.hi].map(|u| 100.0 * u);
                 let tried = match highest == Some(fed.count) {
-                    true => ", the most that were tried",
+                    true => ", the highest number tested",
                     false => "",
                 };
                 let count = fed.count;
@@ -221,7 +223,7 @@ impl OfflineStatement {
             }
         };
         self.diagnosis = vec![format!(
-            "it feeds {what}; the rate of the loader alone would do for {most}"
+            "it feeds {what}; the loader's own rate would suffice for {most}"
         )];
         self.accelerators_at_90 = best.map(|fed| fed.count);
         self.accelerators = fed;
@@ -234,33 +236,33 @@ fn diagnosis(one: &OfflineStatement, cores: usize) -> Vec<String> {
     let slower = one.loader_per_s.value.min(one.inference_per_s.value);
     if one.both_per_s.value < ALIKE * slower {
         out.push(format!(
-            "together they do {:.0} % of the slower one alone: {}",
+            "together they reach {:.0} % of the slower one alone: {}",
             100.0 * one.both_per_s.value / slower,
             together(one, cores, slower)
         ));
     }
     out.push(format!(
-        "reading ahead makes {:.2} times as much of it as one read at a time, where sessions wait {:.0} % of their time",
+        "read-ahead gives {:.2} times the rate of one read at a time, in which sessions wait {:.0} % of their time",
         one.of_naive.value,
         100.0 * one.naive_idle_share
     ));
     if one.taken_share > TAKEN {
         out.push(format!(
-            "others took up to {:.0} % of the cores meanwhile: measure again on a machine that does nothing else",
+            "other processes used up to {:.0} % of the cores: measure again on an idle machine",
             100.0 * one.taken_share
         ));
     }
     out
 }
 
-/// The part whose rate is lower, if the intervals of the two rates are apart, with the advice.
+/// Returns the part with the lower rate, if the intervals of the two rates do not overlap, with advice.
 fn slower_part(one: &OfflineStatement) -> String {
     let (loader, inference, both) = (one.loader_per_s, one.inference_per_s, one.both_per_s.value);
     let rate = digits3;
     let is_limit = |of: Interval, other: Interval| of.value < ALIKE * other.value && of.hi < other.lo;
     if is_limit(loader, inference) {
         return format!(
-            "the loader is the limit: alone it brings {} rows a second, and the model takes {}; {}. At most {} times as much is to be had",
+            "the loader is the bottleneck: alone it delivers {} rows a second, and the model takes {}; {}. The gain is at most {} times",
             rate(loader.value),
             rate(inference.value),
             loader_advice(one),
@@ -269,8 +271,8 @@ fn slower_part(one: &OfflineStatement) -> String {
     }
     if is_limit(inference, loader) {
         return format!(
-            "the model is the limit: alone it takes {} rows a second, and the loader brings {}; a faster tier or layout gains nothing, more sessions, \
-             threads or an accelerator do, up to {} times as much",
+            "the model is the bottleneck: alone it takes {} rows a second, and the loader delivers {}; add sessions, threads or an \
+            accelerator, for a gain of up to {} times; a faster tier or layout has no effect",
             rate(inference.value),
             rate(loader.value),
             rate(loader.value / both)
@@ -278,9 +280,9 @@ fn slower_part(one: &OfflineStatement) -> String {
     }
     let are_alike = loader.value.min(inference.value) >= ALIKE * loader.value.max(inference.value);
     let (what, advice) = match (one.repeats, are_alike) {
-        (0 | 1, _) => ("are not compared by one repeat", "measure more rounds"),
-        (_, true) => ("are alike", "to go faster both must"),
-        (_, false) => ("cannot be told apart", "measure more rounds"),
+        (0 | 1, _) => ("are not compared (only one repeat)", "raise `repeats`"),
+        (_, true) => ("are equally fast", "speed up both"),
+        (_, false) => ("do not differ significantly", "raise `repeats`"),
     };
     let (loader, inference) = (spread(&loader), spread(&inference));
     format!("loader and model {what}, {loader} and {inference} rows a second: {advice}")
@@ -291,41 +293,41 @@ fn loader_advice(one: &OfflineStatement) -> String {
     // A read that waits for a busy worker looks like one that waits for the tier.
     let is_idle = one.loader_cpu_us * one.loader_per_s.value < 1e6 * IDLE;
     if !is_reading {
-        "decoding and batching are what it waits for: more `loader.workers` where there are cores, or a layout that is read as it lies (rows)"
+        "it waits for decoding and batching: raise `loader.workers` if cores are free, or use a layout without decoding (rows)"
             .to_owned()
     } else if is_idle && one.read_slowdown > QUEUES {
         format!(
-            "the tier brings no more: reads ahead take {} times as long as one by one. Read fewer bytes (a layout with compression, fewer columns), then \
-             fewer requests, or stage it nearer",
+            "the tier is at its limit: concurrent reads take {} times as long as single ones. Read fewer bytes (a layout with compression, fewer columns), \
+            then use fewer requests, or stage the table nearer",
             digits3(one.read_slowdown)
         )
     } else {
-        "the tier is what it waits for: read more at a time (`loader.depth`, `piece_bytes`), choose a layout with fewer requests, stage it nearer"
+        "it waits for the tier: raise `loader.depth` or `piece_bytes`, choose a layout with fewer requests, or stage the table nearer"
             .to_owned()
     }
 }
 
-/// Why loader and model together do less than the slower of them.
+/// Returns the reason why loader and model together are slower than the slower of them.
 fn together(one: &OfflineStatement, cores: usize, slower: f64) -> String {
     let together_us = one.loader_cpu_us + one.inference_cpu_us;
     let own_cores = cores as f64 * (1.0 - one.both_taken_share).max(0.0);
     let most = own_cores * 1e6 / together_us.max(1e-9);
     let taken = match one.both_taken_share > TAKEN {
-        true => format!(", of which others took {:.0} %", 100.0 * one.both_taken_share),
+        true => format!(", of which others used {:.0} %", 100.0 * one.both_taken_share),
         false => String::new(),
     };
     if one.both_per_s.value > ALIKE * most.min(slower) {
         format!(
-            "they share {cores} cores{taken}: a row takes {} of CPU to load and {} to infer, so that no more than {} rows a second fit; more cores, or \
-             less work for each row",
+            "they share {cores} cores{taken}: a row takes {} of CPU to load and {} to infer, so at most {} rows a second fit; add cores, or reduce \
+            the work per row",
             latency(one.loader_cpu_us),
             latency(one.inference_cpu_us),
             digits3(most)
         )
     } else if taken.is_empty() {
-        "the cores are not what is short: give the loader more `ready_bytes` or `depth`".to_owned()
+        "the cores are not the bottleneck: raise the loader's `ready_bytes` or `depth`".to_owned()
     } else {
-        format!("they share {cores} cores{taken}: the cause cannot be told")
+        format!("they share {cores} cores{taken}: the cause is unknown")
     }
 }
 
@@ -391,7 +393,7 @@ mod tests {
             "{:?}",
             statement.diagnosis
         );
-        assert!(!statement.diagnosis[0].contains("most that were tried"));
+        assert!(!statement.diagnosis[0].contains("highest number tested"));
     }
 
     fn of_repeats(repeats: &[OfflineRepeat], cores: usize) -> OfflineStatement {
@@ -419,7 +421,7 @@ mod tests {
         one.naive.loaded.decoding_s = 0.0;
         let said = of_repeats(&vec![one; 3], 8).diagnosis.remove(0);
         assert!(
-            said.contains("5.00 times as long as one by one. Read fewer bytes"),
+            said.contains("5.00 times as long as single ones. Read fewer bytes"),
             "{said}"
         );
     }
@@ -429,13 +431,13 @@ mod tests {
         let rounds = [(1000.0, 900.0), (3000.0, 4500.0), (2000.0, 5000.0)];
         let rounds = rounds.map(|(loader, inference)| repeat(loader, inference, 800.0, [10.0, 10.0]));
         let said = of_repeats(&rounds, 8).diagnosis.remove(0);
-        assert!(said.contains("cannot be told apart"), "{said}");
+        assert!(said.contains("do not differ significantly"), "{said}");
         for one in [
             repeat(1000.0, 4000.0, 980.0, [10.0; 2]),
             repeat(1000.0, 1010.0, 990.0, [10.0; 2]),
         ] {
             let said = of_repeats(&[one], 8).diagnosis.remove(0);
-            assert!(said.contains("not compared by one repeat"), "{said}");
+            assert!(said.contains("not compared (only one repeat)"), "{said}");
         }
     }
 
@@ -444,25 +446,25 @@ mod tests {
         let mut one = repeat(2000.0, 2000.0, 1000.0, [50.0, 50.0]);
         one.both.machine.foreign_cpu_share = Some(0.7);
         let said = of_repeats(&vec![one; 3], 4).diagnosis.remove(1);
-        assert!(said.contains("others took 70 %: the cause cannot be told"), "{said}");
+        assert!(said.contains("others used 70 %: the cause is unknown"), "{said}");
     }
 
     #[test]
     fn the_slower_part_is_named_with_how_far_mending_goes() {
         let one = of(1000.0, 4000.0, 980.0, [10.0, 10.0], 8);
         assert!(
-            one.diagnosis[0].contains("the loader is the limit") && one.diagnosis[0].contains("4.08 times"),
+            one.diagnosis[0].contains("the loader is the bottleneck") && one.diagnosis[0].contains("4.08 times"),
             "{:?}",
             one.diagnosis
         );
         assert!(
-            one.diagnosis[0].contains("the tier is what it waits for"),
+            one.diagnosis[0].contains("it waits for the tier"),
             "{:?}",
             one.diagnosis
         );
         let one = of(9000.0, 1000.0, 990.0, [10.0, 10.0], 8);
         assert!(
-            one.diagnosis[0].contains("the model is the limit") && one.diagnosis[0].contains("9.09 times"),
+            one.diagnosis[0].contains("the model is the bottleneck") && one.diagnosis[0].contains("9.09 times"),
             "{:?}",
             one.diagnosis
         );
@@ -472,7 +474,7 @@ mod tests {
             one.diagnosis
         );
         let one = of(1000.0, 1010.0, 990.0, [10.0, 10.0], 8);
-        assert!(one.diagnosis[0].contains("alike"), "{:?}", one.diagnosis);
+        assert!(one.diagnosis[0].contains("equally fast"), "{:?}", one.diagnosis);
     }
 
     #[test]
@@ -485,7 +487,7 @@ mod tests {
             one.diagnosis
         );
         let one = of(2000.0, 2000.0, 1000.0, [50.0, 50.0], 4);
-        assert!(one.diagnosis[1].contains("not what is short"), "{:?}", one.diagnosis);
+        assert!(one.diagnosis[1].contains("not the bottleneck"), "{:?}", one.diagnosis);
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub(super) struct Workload {
     pub(super) table: RowsFile,
     pub(super) batch_rows: usize,
     pub(super) shuffle_rows: usize,
-    /// Emulated in place of the model.
+    /// Accelerators emulated instead of the model.
     pub(super) accelerator: Option<Accelerator>,
     graph: Graph,
     filled: Vec<Filled>,
@@ -33,9 +33,9 @@ pub(super) struct Workload {
 
 enum Graph {
     Made(Vec<u8>),
-    /// File with its weights beside it.
+    /// File, with its weights in the same folder.
     File(PathBuf),
-    /// Accelerators alone.
+    /// Accelerators without a model.
     None,
 }
 
@@ -63,7 +63,11 @@ impl Workload {
             }
             (Some(kind), ..) => made(kind, rows, seed, &wrong)?,
             (None, _, Some(model), Some(table)) => brought(model, table, &wrong)?,
-            _ => return Err(wrong("`generate` and `rows`, or `model` and `table`".to_owned())),
+            _ => {
+                return Err(wrong(
+                    "set either `generate` and `rows`, or `model` and `table`".to_owned(),
+                ));
+            }
         };
         let filled = match config {
             Some(config) => filled(&config, &table, raw, &wrong)?,
@@ -103,13 +107,10 @@ impl Workload {
             Graph::File(path) => builder.commit_from_file(path),
             Graph::None => bail!("samples without a model"),
         };
-        let session = session.map_err(|e| anyhow!("ONNX Runtime does not take the graph: {e}"))?;
+        let session = session.map_err(|e| anyhow!("ONNX Runtime rejects the graph: {e}"))?;
         for input in session.inputs() {
             if !self.filled.iter().any(|filled| filled.input == input.name()) {
-                bail!(
-                    "the model's input `{}` is filled by no column of the table",
-                    input.name()
-                );
+                bail!("no column of the table fills the model's input `{}`", input.name());
             }
         }
         Ok(session)
@@ -155,9 +156,7 @@ impl Workload {
             Ok((Cow::Borrowed(filled.input.as_str()), value))
         });
         let values: Vec<(Cow<'_, str>, SessionInputValue<'_>)> = values.collect::<Result<_>>()?;
-        let outputs = session
-            .run(values)
-            .map_err(|e| anyhow!("the model does not run: {e}"))?;
+        let outputs = session.run(values).map_err(|e| anyhow!("the model failed: {e}"))?;
         drop(outputs);
         Ok(())
     }
@@ -183,7 +182,7 @@ impl RowSource for Samples {
 
     fn fill(&self, id: i64, row: &mut [u8]) {
         let mut random = Random::new(self.seed, id.cast_unsigned());
-        // Bytes behind the column stay 0: layouts of columns cannot keep them.
+        // Bytes after the column stay 0: column layouts cannot store them.
         let sample = self.schema.columns.first().and_then(|column| column.of_row_mut(row));
         for word in sample.unwrap_or_default().as_chunks_mut::<8>().0 {
             *word = random.next().to_le_bytes();
@@ -197,7 +196,7 @@ fn filled(config: &ModelConfig, table: &RowsFile, raw: &RawWorkload, wrong: Wron
     if raw.batch_rows > most && raw.accelerator.is_none() {
         let rows = raw.batch_rows;
         return Err(wrong(format!(
-            "batch_rows: {rows} rows, and the model's config allows {most} in a run"
+            "batch_rows: {rows} rows, but the model's config allows {most} per run"
         )));
     }
     let columns = &table.header.schema.columns;
@@ -206,7 +205,7 @@ fn filled(config: &ModelConfig, table: &RowsFile, raw: &RawWorkload, wrong: Wron
         let column = columns.iter().find(|of| of.name == name).cloned().ok_or_else(|| {
             let names: Vec<&str> = columns.iter().map(|of| of.name.as_str()).collect();
             wrong(format!(
-                "input `{input}` is to be filled by column `{name}`; the table has {}",
+                "input `{input}` needs column `{name}`; the table has {}",
                 names.join(", ")
             ))
         })?;
@@ -226,14 +225,14 @@ fn filled(config: &ModelConfig, table: &RowsFile, raw: &RawWorkload, wrong: Wron
 /// Error of a workload in the plan.
 type Wrong<'a> = &'a dyn Fn(String) -> anyhow::Error;
 
-/// Graph, config of its model if there is one, and table.
+/// Graph, config of its model if any, and table.
 type Parts = (Graph, Option<ModelConfig>, RowsFile);
 
 fn made(kind: &str, rows: u64, seed: u64, wrong: Wrong<'_>) -> Result<Parts> {
     let (model, table) = match kind {
         "ctr" => (ModelKind::Ctr, TableKind::Ctr),
         "vision" => (ModelKind::Vision, TableKind::Vision),
-        _ => return Err(wrong(format!("generate: `ctr` or `vision`, not `{kind}`"))),
+        _ => return Err(wrong(format!("generate: must be `ctr` or `vision`, not `{kind}`"))),
     };
     let request = Request {
         kind: model,
