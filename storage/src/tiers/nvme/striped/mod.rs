@@ -101,7 +101,7 @@ impl StripedTier {
             return Ok(striped);
         }
         let detail = format!(
-            "version was {} at the look-up and is {} now",
+            "version was {} at the look-up, is {} now",
             object.version, striped.object.version
         );
         Err(ErrorKind::Changed.error(&object.path, detail))
