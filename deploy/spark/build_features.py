@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Make the rows of a feature table with Spark: Parquet parts, sorted by key, that `tierlab-models import-table` reads.
+"""Builds the rows of a feature table with Spark, as Parquet parts sorted by key for `tierlab-models import-table`.
 
   spark-submit build_features.py --from s3a://lake/events/ --format parquet --key user_id --to s3a://lake/features/users/ \\
       --feature "clicks=sum(click)" --feature "spend=sum(price)" --vector dense=clicks,spend --parts 64
 
-One row a key: with --feature, rows of a key are aggregated by SQL expressions; without, a key that stands twice keeps its latest row by
---latest COLUMN, or stops the job. --vector gathers columns into one list of floats, in this order. Rows without a key are left out, and
-counted. Parts hold ranges of keys that do not overlap, so that each can be imported by itself:
+Writes one row per key. With --feature, SQL expressions aggregate the rows of a key; without it, a duplicate key keeps its latest row by
+--latest COLUMN, or stops the job. --vector joins columns to one list of floats, in this order. Rows without a key are dropped and
+counted. Parts have disjoint ranges of keys, so that each can be imported separately:
 
   tierlab-models import-table s3://lake/features/users/ --key user_id --name users --out /shared/features --part 1/4
 
-On GPUs, RAPIDS runs the same job: --rapids PATH of its jar sets the plugin, and nothing else changes.
-Needs Spark 3.5 or later. Prints one line of JSON: rows, keys left out, parts. Exits with 1 where the job cannot be done.
+On GPUs, RAPIDS runs the same job: set --rapids to the path of its jar.
+Requires Spark 3.5 or later. Prints one line of JSON: rows, dropped rows, parts. Exits with 1 if the job fails.
 """
 import argparse
 import json
@@ -33,19 +33,19 @@ def options():
     parser.add_argument("--from", dest="source", required=True, nargs="+", metavar="PATH", help="files or folders")
     parser.add_argument("--format", default="parquet", choices=["parquet", "csv", "json", "orc"])
     parser.add_argument("--key", required=True, metavar="COLUMN")
-    parser.add_argument("--to", required=True, metavar="FOLDER", help="must not be there yet")
-    parser.add_argument("--where", metavar="SQL", help="rows that count")
-    parser.add_argument("--feature", action="append", default=[], type=named, metavar="NAME=SQL", help="an aggregate over a key's rows")
-    parser.add_argument("--latest", metavar="COLUMN", help="without --feature: of a key's rows, the one with the largest value here")
+    parser.add_argument("--to", required=True, metavar="FOLDER", help="must not exist")
+    parser.add_argument("--where", metavar="SQL", help="condition of rows to use")
+    parser.add_argument("--feature", action="append", default=[], type=named, metavar="NAME=SQL", help="aggregate over the rows of a key")
+    parser.add_argument("--latest", metavar="COLUMN", help="without --feature: keeps the row with the largest value in this column")
     parser.add_argument("--vector", action="append", default=[], type=named, metavar="NAME=COLUMN,...")
-    parser.add_argument("--integers", action="append", default=[], type=named, metavar="NAME=COLUMN,...", help="as --vector, of INT64")
+    parser.add_argument("--integers", action="append", default=[], type=named, metavar="NAME=COLUMN,...", help="like --vector, for INT64")
     parser.add_argument("--parts", type=int, default=16)
     parser.add_argument("--rapids", metavar="JAR", help="run on GPUs with the RAPIDS plugin in this jar")
     given = parser.parse_args()
     if given.parts < 1:
-        parser.error("--parts: at least 1")
+        parser.error("--parts must be at least 1")
     if given.feature and given.latest:
-        parser.error("--latest does not go with --feature, which aggregates all rows of a key")
+        parser.error("--latest is not allowed with --feature, which aggregates all rows of a key")
     return given
 
 
@@ -89,12 +89,12 @@ def main():
         rows = rows.option("header", True).option("inferSchema", True)
     rows = rows.load(given.source)
     if given.key not in rows.columns:
-        sys.exit(f"build_features: --key: no column `{given.key}`; there is {', '.join(rows.columns)}")
+        sys.exit(f"build_features: --key: unknown column `{given.key}`; columns are {', '.join(rows.columns)}")
     if given.where:
         rows = rows.where(given.where)
     without_key = rows.where(functions.col(given.key).isNull()).count()
     rows = gathered(one_row_a_key(rows.where(functions.col(given.key).isNotNull()), given), given)
-    # Ranges, not hashes: each part is a stretch of the keys, and so is what one importer reads.
+    # Ranges instead of hashes: each part is a contiguous range of keys, for one importer.
     parts = rows.repartitionByRange(given.parts, given.key).sortWithinPartitions(given.key)
     parts.write.mode("errorifexists").option("compression", "zstd").parquet(given.to)
     written = spark.read.parquet(given.to)

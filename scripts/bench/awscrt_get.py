@@ -1,9 +1,9 @@
-"""The AWS CRT's side of scripts/bench/s3: reads one object into memory for each line of standard input.
+"""AWS CRT client for scripts/bench/s3: reads one object into memory for each line of standard input.
 
     awscrt_get.py HOST:PORT PATH FILE PART_BYTES CONCURRENCY
 
-Prints the seconds of each read as a line of JSON. FILE holds the bytes that the object has; they are compared after the
-clock is stopped.
+Prints the seconds of each read as a line of JSON. FILE has the object's expected bytes, which are compared after the
+time is taken.
 """
 
 import json

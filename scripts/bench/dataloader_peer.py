@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tar shards through PyTorch's DataLoader with webdataset, or Parquet and Arrow files through pyarrow, and ONNX Runtime: the loader
-alone, the model alone, both.
+"""Peer of scripts/bench/offline: measures PyTorch's DataLoader with webdataset on tar shards, or pyarrow on Parquet and Arrow files, with
+ONNX Runtime: the loader alone, the model alone, and both.
 
   dataloader_peer.py JOB.json      one line of JSON for each number of workers
 
@@ -17,7 +17,7 @@ import time
 import numpy
 import onnxruntime
 
-# Rows of the record batches that are read at once; a row group of Parquet has as many.
+# Rows per read of record batches; a Parquet row group has as many.
 PIECE_ROWS = 16_384
 
 
@@ -41,7 +41,7 @@ def pieces(job):
 
 
 def ahead(job, workers):
-    """Tables without end, in another order each time, read by so many threads."""
+    """Endless tables, in another order each time, read by `workers` threads."""
     made, waiting = pieces(job), collections.deque()
     with concurrent.futures.ThreadPoolExecutor(max(1, workers)) as pool:
         while True:
@@ -102,7 +102,7 @@ def session(job):
 
 
 def rate(job, batches, consume):
-    """Rows a second of what ends between the end of the first batch after the warm-up and that of the last."""
+    """Rows per second between the end of the first batch after the warm-up and the end of the last batch."""
     warm = time.perf_counter() + job["warmup_seconds"]
     began, rows, last = None, 0, None
     for batch in batches:

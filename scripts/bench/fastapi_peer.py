@@ -1,4 +1,5 @@
-"""The peer that most people write first: FastAPI, uvicorn and onnxruntime. Prints its port and serves until it is ended.
+"""Peer with FastAPI, uvicorn and onnxruntime, as most people would write it first. Prints its port and serves until it
+is ended.
 
 usage: fastapi_peer.py MODEL
 """

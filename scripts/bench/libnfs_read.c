@@ -1,7 +1,7 @@
 /* The peer of the NFS benchmark: libnfs's asynchronous client, reading one file over one connection in a closed loop.
  *
  * In: server, export, file, pattern (random or sequential), block bytes, depth, warm-up and window in seconds.
- * Out: one line of JSON. The data is looked at where libnfs leaves it; it is not copied out, which favours libnfs.
+ * Out: one line of JSON. The data is read in libnfs's buffer without a copy, which favours libnfs.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-"""What scripts/bench/loadgen found, held against its targets and put into words. In: the turns of every tool. Out: text."""
+"""Report of scripts/bench/loadgen: compares results with targets. In: the turns of every tool. Out: text."""
 import statistics
 
 from loadgen_tools import LOAD_CORE, OURS, PERCENTILES, SERVER_CORE

@@ -1,7 +1,7 @@
-"""How scripts/bench/loadgen runs each load generator, and where its peers are.
+"""Load generators of scripts/bench/loadgen: the commands that run them, and the paths of the peers.
 
-In: a server, its script, a rate and a time. Out: what the tool says of the latency, and, where it tells, of its send lag and
-its CPU time. Knows nothing of rounds and targets.
+In: a server, its script, a rate and a time. Out: the tool's latencies and, if it reports them, its send lag and CPU time.
+Knows nothing of rounds and targets.
 """
 import json
 import pathlib

@@ -2,9 +2,9 @@
 
   python mlperf_loadgen_peer.py --port P --rate R --seconds S [--warmup S]
 
-LoadGen makes the schedule, issues queries and times them; what it drives is one thread with an epoll loop over
-non-blocking sockets and requests made in advance, so that little time is lost between its call and the send. Prints as
-JSON what its summary says of the latency, and what its trace says of the time between schedule and issue.
+LoadGen makes the schedule, issues queries and times them. It drives one thread with an epoll loop over non-blocking
+sockets and prepared requests, so that little time passes between its call and the send. Prints as JSON the latencies of
+its summary, and the time between schedule and issue of its trace.
 """
 import argparse
 import collections
@@ -137,6 +137,6 @@ if __name__ == "__main__":
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--rate", type=float, required=True)
     parser.add_argument("--seconds", type=float, required=True)
-    parser.add_argument("--warmup", type=float, default=0.0, help="seconds of which no send lag counts")
+    parser.add_argument("--warmup", type=float, default=0.0, help="seconds whose send lag is not counted")
     given = parser.parse_args()
     print(json.dumps(run(given.port, given.rate, given.seconds, given.warmup)))

@@ -1,4 +1,5 @@
-"""A server on one core, the load on another, and what both cost: shared by scripts/bench/server and scripts/bench/versions."""
+"""Runs a server on one core and the load on another, and measures their costs. Shared by scripts/bench/server and
+scripts/bench/versions."""
 import contextlib
 import datetime
 import http.client

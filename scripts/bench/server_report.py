@@ -1,4 +1,4 @@
-"""What scripts/bench/server found, held against its targets and put into words. In: the turns of every server. Out: text."""
+"""Report of scripts/bench/server: compares results with targets. In: the turns of every server. Out: text."""
 import statistics
 
 MANY_ROWS = 32

@@ -1,9 +1,9 @@
-# What blocks of the documentation need: each is a function `need_NAME`, called by a line `needs: NAME ARGUMENTS` before the
-# block. Sourced by the shell in which scripts/check-docs runs a page.
+# Fixtures of documentation blocks: functions `need_NAME`, called by a line `needs: NAME ARGUMENTS` before the block. Sourced
+# by the shell in which scripts/check-docs runs a page.
 
 port() { local pair; for pair in $CHECK_DOCS_PORTS; do [ "${pair%%=*}" != "$1" ] || echo "${pair#*=}"; done; }
 
-# A file of a user's: a model under this name.
+# A user's file: a model under this name.
 need_model() {
   "$CHECK_DOCS_BIN/tierlab-models" generate --model mlp --repository .brought > .brought.log
   cp .brought/mlp/1/model.onnx "$1"
@@ -17,7 +17,7 @@ need_data() {
   "$CHECK_DOCS_BIN/tierlab-models" publish --to configs/tiers/nvme.toml
 }
 
-# A server where the page says it is, with these arguments, in the place of one that runs there.
+# A server at the page's address, with these arguments, instead of a running one.
 need_server() {
   need_stop
   "$CHECK_DOCS_BIN/tierlab-server" --tier nvme --listen "127.0.0.1:$(port 8000)" --grpc-listen "127.0.0.1:$(port 8001)" "$@" > .server.log 2>&1 &
@@ -25,7 +25,7 @@ need_server() {
   curl -s "http://127.0.0.1:$(port 8000)/v2/health/ready" > .ready.log || { cat .server.log; return 1; }
 }
 
-# Embedded S3, NFS and Flight where the shipped files say they are, with the data on them.
+# Embedded S3, NFS and Flight at the addresses of the shipped files, with data.
 need_origins() {
   mkdir -p data/s3 data/nfs data/flight
   "$CHECK_DOCS_BIN/tierlab-origin" --s3-root data/s3 --s3-listen "127.0.0.1:$(port 9000)" --nfs-root data/nfs --nfs-listen "127.0.0.1:$(port 11111)" \
@@ -58,10 +58,10 @@ need_before() {
   tierlab-loadgen sweep "$1" --url "http://127.0.0.1:$(port 8000)" --name before
 }
 
-# Nothing where the page's next server will listen.
+# Frees the address of the page's next server.
 need_stop() { [ -z "${server_pid:-}" ] || { kill "$server_pid"; wait "$server_pid" || true; server_pid=; }; }
 
-# The same for servers that the page itself started, in the place of the reader who would stop them.
+# Stops servers that the page started, as a reader would.
 need_pause() { local job; for job in $(jobs -p); do kill "$job" 2> .kill.log || true; wait "$job" || true; done; server_pid=; }
 
 # A model of a user's own, imported under this name and published to local NVMe.

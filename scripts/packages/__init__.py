@@ -1,1 +1,1 @@
-"""Parts of scripts/package: what each format looks like. Each takes a tree that is laid out already and writes one file."""
+"""Formats of scripts/package. Each takes a prepared tree and writes one file."""

@@ -36,7 +36,7 @@ def programs(bins: Path, tree: Path, debug: Path) -> None:
     for name in PROGRAMS:
         source = bins / name
         if not source.is_file():
-            raise SystemExit(f"package: {source} is not there: run `make build` first, or name the folder with --bin")
+            raise SystemExit(f"package: {source} is missing: run `make build`, or set --bin")
         strip(source, tree / "bin" / name, debug / f"{name}.debug")
 
 

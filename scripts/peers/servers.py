@@ -1,4 +1,4 @@
-"""Other people's servers and the processes of a check: shared by scripts/check-peers and scripts/bench/perf-analyzer."""
+"""Third-party servers and the processes of a check. Shared by scripts/check-peers and scripts/bench/perf-analyzer."""
 import contextlib
 import http.client
 import json

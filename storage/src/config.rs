@@ -28,7 +28,7 @@ pub enum TierConfig {
     Nfs(NfsConfig),
     /// A bucket of S3, Google Cloud Storage or Azure Blob Storage.
     Object(BucketConfig),
-    /// A key-value store that speaks Redis' protocol.
+    /// Key-value store with the Redis protocol.
     Redis(RedisConfig),
     /// An Arrow Flight server.
     Flight(FlightConfig),

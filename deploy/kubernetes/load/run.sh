@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# One pod of a sweep from several: index 0 conducts and the others send, each its share of one schedule. When index 0 has ended, the job has.
+# One pod of a sweep from several pods: index 0 conducts, the others send shares of one schedule. The job ends with index 0.
 #
 #   TIERLAB_URL             the server
-#   TIERLAB_HOSTS           how many pods there are, the one that conducts among them
-#   JOB_COMPLETION_INDEX    which one this is, as Kubernetes says
-#   AGENTS_TOKEN            what all of them know, and nobody else
-#   TIERLAB_AGENTS          the pods that send, as HOST:PORT,... (NAME-INDEX.SERVICE:7070 of the job NAME, which gives both one name)
-#   TIERLAB_RESULTS_TIER    a tier's config: where the results are put, below results/ (they stay in the pod otherwise)
+#   TIERLAB_HOSTS           number of pods, including the conductor
+#   JOB_COMPLETION_INDEX    index of this pod, set by Kubernetes
+#   AGENTS_TOKEN            token shared by all pods
+#   TIERLAB_AGENTS          agents, as HOST:PORT,... (default: NAME-INDEX.NAME:7070 of the job NAME)
+#   TIERLAB_RESULTS_TIER    tier's config: results are uploaded below its results/ (default: they stay in the pod)
 set -euo pipefail
-index=${JOB_COMPLETION_INDEX:?the index of this pod is not known}
-hosts=${TIERLAB_HOSTS:?how many pods there are is not known}
-: "${TIERLAB_URL:?no server}" "${AGENTS_TOKEN:?the secret of the pods is not known}"
-[ "$hosts" -ge 2 ] || { echo "run.sh: TIERLAB_HOSTS is $hosts: one pod conducts and at least one sends" >&2; exit 2; }
+index=${JOB_COMPLETION_INDEX:?set it to the index of this pod}
+hosts=${TIERLAB_HOSTS:?set it to the number of pods}
+: "${TIERLAB_URL:?set it to the URL of the server}" "${AGENTS_TOKEN:?set it to the token of all pods}"
+[ "$hosts" -ge 2 ] || { echo "run.sh: TIERLAB_HOSTS is $hosts; use at least 2, a conductor and an agent" >&2; exit 2; }
 [ "$index" = 0 ] || exec tierlab-loadgen agent --listen "${TIERLAB_LISTEN:-0.0.0.0:7070}" --token-env AGENTS_TOKEN
 
 job=${TIERLAB_JOB:-tierlab-load}

@@ -9,7 +9,7 @@
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Groups(pub(crate) Vec<usize>);
 
-/// Group of a session, and whether it is in a run.
+/// Group of a session, and the state of its run.
 #[derive(Debug, Default)]
 pub(crate) struct SessionSlot {
     pub(super) group: usize,

@@ -1,19 +1,19 @@
-//! Drain rate of a queue. A request that cannot be answered in time is refused on arrival and not after a wait: otherwise the
-//! queue works for late answers only.
+//! Drain rate of a queue. A request that cannot be answered in time is refused on arrival instead of after a wait:
+//! otherwise an overloaded queue would produce only late answers.
 //!
-//! In: the time of the sessions' runs, and the runs before a request. Out: an estimate of its wait.
+//! In: the durations of runs, and the number of runs ahead of a request. Out: an estimate of its wait.
 
 use crate::request::{Reason, Refusal};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-/// The weight of a run in the average is one in this many.
+/// Divisor of a run's weight in the moving average.
 const WEIGHT: u64 = 8;
 
-/// The pace of one queue. An empty queue lets everything in, so that a bad guess mends itself.
+/// Pace of one queue. An empty queue admits every request, so that a bad estimate corrects itself.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// Moving average of a run's time in one session.
+    /// Moving average of the duration of a session's run.
     run_ns: AtomicU64,
     sessions: AtomicUsize,
 }
@@ -23,7 +23,7 @@ impl Pace {
         self.sessions.fetch_add(1, Relaxed);
     }
 
-    /// Takes a run into the average. Two sessions may overwrite each other's: it is a guess.
+    /// Adds a run to the average. Concurrent updates may overwrite each other, because the average is an estimate only.
     pub(super) fn note(&self, time: Duration) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let average = match self.run_ns.load(Relaxed) {
@@ -33,7 +33,7 @@ impl Pace {
         self.run_ns.store(average, Relaxed);
     }
 
-    /// Refuses what would wait behind `runs` runs for longer than `limit`.
+    /// Refuses a request that would wait behind `runs` runs for longer than `limit`.
     pub(super) fn check_wait(&self, runs: usize, limit: Duration) -> Result<(), Refusal> {
         let sessions = self.sessions.load(Relaxed).max(1) as u64;
         let wait = Duration::from_nanos(self.run_ns.load(Relaxed).saturating_mul(runs as u64) / sessions);
@@ -41,7 +41,8 @@ impl Pace {
             return Ok(());
         }
         let (wait, limit) = (wait.as_millis(), limit.as_millis());
-        let what = format!("the model's queue takes about {wait} ms, the request has {limit} ms");
+        let what =
+            format!("the model's queue has a wait of about {wait} ms, more than the request's limit of {limit} ms");
         Err(Refusal::new(Reason::Full, what))
     }
 }

@@ -1,10 +1,9 @@
-//! The batch queue of one model: a bounded room between requests and the threads that own its sessions.
+//! The bounded batch queue of one model, between requests and the threads that own its sessions.
 //!
-//! In: jobs, each with its reply channel. Out: batches, closed by [`rule`](super::rule), of jobs that can be concatenated: rows behind
-//! rows, without padding. Jobs go by their rank, which is when they came plus what their priority costs them: a lower
-//! level waits a bounded time longer, and is never starved. Jobs whose client went away or whose time has passed are
-//! dropped here, before any work is done for them; a run that nobody waits for any more is ended. Knows nothing of ONNX
-//! Runtime.
+//! In: jobs, each with its reply channel. Out: batches, closed by [`rule`](super::rule), of jobs whose rows can be
+//! concatenated without padding. Jobs are ordered by rank: arrival time plus the delay of their priority. A low
+//! priority adds a bounded wait and never starves. Jobs whose client went away or whose deadline passed are dropped
+//! before any work is done for them; a run whose clients have all gone is interrupted. Knows nothing of ONNX Runtime.
 
 use super::clock::{PendingRequests, SessionClock};
 use super::groups::{Groups, IdleSessions, SessionSlot};
@@ -24,10 +23,11 @@ use tokio::runtime::Handle;
 /// Maximum wait of the first of several jobs until a session is woken, while others are queued.
 const WAKE_PATIENCE: Duration = Duration::from_micros(500);
 
-/// Time after an interrupt until a run's session counts as stuck: most graphs reach their next operator within milliseconds.
+/// Time after an interrupt until a run's session counts as stuck: most graphs reach their next operator within
+/// milliseconds.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Wakes a sleeping session when it is dropped, also where its holder is cancelled.
+/// Wakes a sleeping session when dropped, even if its holder is cancelled.
 #[must_use]
 pub(crate) struct WakeUp {
     queue: Arc<BatchQueue>,
@@ -40,16 +40,15 @@ impl Drop for WakeUp {
     }
 }
 
-/// The queue.
 pub(crate) struct BatchQueue {
     state: Mutex<QueueState>,
     groups: Groups,
-    /// One for each group.
+    /// One per session group.
     wake: Vec<Condvar>,
     rule: Rule,
     capacity: usize,
     pending: Arc<PendingRequests>,
-    /// Requests that wait.
+    /// Number of queued requests.
     pub(super) depth: IntGauge,
     pace: Pace,
     /// Current runs of the sessions.
@@ -59,26 +58,26 @@ pub(crate) struct BatchQueue {
 /// Gauges of a queue.
 #[derive(Debug, Clone)]
 pub(crate) struct QueueGauges {
-    /// Requests that wait.
+    /// Number of queued requests.
     pub(crate) depth: IntGauge,
-    /// Sessions that are stuck.
+    /// Number of stuck sessions.
     pub(crate) stuck: IntGauge,
 }
 
 pub(super) struct QueueState {
     jobs: VecDeque<Job>,
     pub(super) rows: usize,
-    /// Jobs that the gauge and the clock of pending requests know of.
+    /// Number of jobs last reported to the gauge and to the clock of pending requests.
     noted: usize,
     closed: bool,
-    /// Sessions in a run.
+    /// Number of sessions in a run.
     pub(super) running: usize,
-    /// One for each group.
+    /// One entry per session group.
     pub(super) sleepers: Vec<IdleSessions>,
 }
 
 impl QueueState {
-    /// Rows of the jobs that go before one of this rank.
+    /// Number of rows queued ahead of a job with this rank.
     fn rows_before(&self, rank: Instant) -> usize {
         let behind = self.jobs.iter().rev().take_while(|job| job.rank >= rank);
         self.rows - behind.map(|job| job.rows).sum::<usize>()
@@ -86,7 +85,7 @@ impl QueueState {
 }
 
 impl BatchQueue {
-    /// A queue of at most `capacity` requests, for sessions of these groups.
+    /// Creates a queue of at most `capacity` requests, for sessions of these groups.
     pub(crate) fn new(
         rule: Rule,
         groups: Groups,
@@ -115,8 +114,8 @@ impl BatchQueue {
         })
     }
 
-    /// Queues the pieces of a request, all of one rank, or refuses it. Where sessions sleep, the calls that wake them come
-    /// back: others who are about to queue can do so before they are made.
+    /// Queues the pieces of a request, all of one rank, or refuses it. Returns the wake-ups of sleeping sessions, so
+    /// that other requests can still be queued before the sessions wake.
     pub(crate) fn push(
         self: &Arc<Self>,
         pieces: impl IntoIterator<Item = Job, IntoIter: ExactSizeIterator>,
@@ -127,7 +126,7 @@ impl BatchQueue {
             return Err(Refusal::new(Reason::Draining, "the server is shutting down"));
         }
         if state.jobs.len() + pieces.len() > self.capacity {
-            let what = format!("the model's queue holds {} requests", self.capacity);
+            let what = format!("the model's queue is full: {} requests", self.capacity);
             return Err(Refusal::new(Reason::Full, what));
         }
         self.runs.check_stuck()?;
@@ -138,7 +137,7 @@ impl BatchQueue {
         let mut wake_ups = Vec::new();
         for job in pieces {
             state.rows += job.rows;
-            // Most jobs go to the end, where the search begins.
+            // Searched from the end, because most jobs go there.
             let before = state.jobs.iter().rposition(|other| other.rank <= job.rank);
             state.jobs.insert(before.map_or(0, |at| at + 1), job);
             let group = self.group_for_next(&state);
@@ -159,13 +158,13 @@ impl BatchQueue {
         Ok(wake_ups)
     }
 
-    /// The group that takes the next batch.
+    /// Returns the group that takes the next batch.
     fn group_for_next(&self, state: &QueueState) -> usize {
         let queued = state.rows.div_ceil(self.rule.largest().max(1)).min(state.jobs.len());
         self.groups.taking(state.running + queued)
     }
 
-    /// Wakes a session for the jobs that another one leaves.
+    /// Wakes a session for the jobs left in the queue.
     fn wake_next(&self, state: &mut QueueState) {
         let group = self.group_for_next(state);
         if !state.jobs.is_empty() && state.sleepers[group].wake_up() {
@@ -173,8 +172,8 @@ impl BatchQueue {
         }
     }
 
-    /// Waits for the next batch; `None` once the queue is closed and empty. Turns the clock to waiting while there is
-    /// nothing to do and to computing with the batch.
+    /// Waits for the next batch; `None` once the queue is closed and empty. Sets the clock to waiting while idle, and
+    /// to computing when it returns a batch.
     pub(crate) fn take(&self, slot: &mut SessionSlot, clock: &SessionClock, last_run: Duration) -> Option<Vec<Job>> {
         let mut session_was_idle = false;
         let mut state = self.lock();
@@ -186,7 +185,7 @@ impl BatchQueue {
             }
             let another = self.group_for_next(&state) != slot.group && !state.closed;
             let Some(first) = state.jobs.front().filter(|_| !another) else {
-                // The jobs that woke this group may be another group's by now.
+                // Another group may have become responsible for the jobs that woke this group.
                 self.wake_next(&mut state);
                 session_was_idle = true;
                 state = self.sleep(slot, state, None);
@@ -216,7 +215,7 @@ impl BatchQueue {
         }
     }
 
-    /// Refuses a request that would not be answered within `limit` if it came now with the highest priority.
+    /// Refuses a request that could not be answered within `limit` even with the highest priority.
     pub(crate) fn check_wait(&self, limit: Duration) -> Result<(), Refusal> {
         self.runs.check_stuck()?;
         self.check_runs_before(&self.lock(), Instant::now(), limit)
@@ -227,12 +226,12 @@ impl BatchQueue {
         self.pace.check_wait(runs, limit)
     }
 
-    /// Notes the time of a run, for the estimate of a wait.
+    /// Records the duration of a run, for wait estimates.
     pub(crate) fn note_run(&self, time: Duration) {
         self.pace.note(time);
     }
 
-    /// One more session takes from the queue.
+    /// Adds a session that takes from the queue.
     pub(crate) fn add_session(&self, slot: &SessionSlot, run: Arc<ActiveRun>) {
         self.runs.add(run);
         if self.groups.is_last(slot.group) {
@@ -240,12 +239,12 @@ impl BatchQueue {
         }
     }
 
-    /// A request has given up: drops what is queued for it, and interrupts the runs for which nobody waits any more. Where
-    /// that leaves every session stuck, what is queued is refused.
+    /// Handles a request that has given up: drops its queued jobs, and interrupts runs without waiting clients. If
+    /// every session is then stuck, refuses all queued jobs.
     pub(crate) fn interrupt_given_up(self: &Arc<Self>) {
         self.drop_given_up();
         for (run, number) in self.runs.interrupt_given_up() {
-            // Without a runtime the process is ending.
+            // No runtime: the process is ending.
             if let Ok(runtime) = Handle::try_current() {
                 let watch = watch(Arc::downgrade(self), run, number);
                 runtime.spawn(RequestScope::current().run_async(watch));
@@ -253,15 +252,16 @@ impl BatchQueue {
         }
     }
 
-    /// Ends every run and refuses what is queued: for a model whose time is over. Gives the runs that were under way.
+    /// Interrupts every run and refuses all queued jobs, for a model being unloaded. Returns the runs still in
+    /// progress.
     pub(crate) fn stop_runs(&self, why: &Refusal) -> Vec<LingeringRun> {
         self.close();
         self.refuse_queued(why);
         self.runs.stop(why)
     }
 
-    /// Drops the jobs whose clients have gone away: nobody is charged for their tensors any more, and they would keep others
-    /// out for as long as every session is in a run.
+    /// Drops the jobs whose clients have gone away: no account counts their tensors any more, and while every session
+    /// is in a run they would take the place of other requests.
     fn drop_given_up(&self) {
         let given_up: VecDeque<Job> = {
             let mut state = self.lock();
@@ -290,7 +290,8 @@ impl BatchQueue {
         }
     }
 
-    /// Tells the gauge and the clock of pending requests how many jobs are queued. Versions of a model share the gauge.
+    /// Reports the number of queued jobs to the gauge and to the clock of pending requests. Versions of a model share
+    /// the gauge.
     fn note_queued(&self, state: &mut QueueState) {
         let queued = state.jobs.len();
         let before = std::mem::replace(&mut state.noted, queued);
@@ -300,13 +301,13 @@ impl BatchQueue {
         }
     }
 
-    /// Refuses new jobs; what is queued is still taken.
+    /// Refuses new jobs; queued jobs are still taken.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.wake.iter().for_each(Condvar::notify_all);
     }
 
-    /// Waits until its group is called, for so long at most.
+    /// Waits until the session's group is woken, or for the given time.
     fn sleep<'a>(
         &self,
         slot: &SessionSlot,
@@ -337,7 +338,7 @@ impl Drop for BatchQueue {
     }
 }
 
-/// Takes the first living job and, in their order, those that go with it and fit.
+/// Takes the first job that is still wanted, and the jobs after it that can share its batch.
 fn close(state: &mut QueueState, max_rows: usize) -> Vec<Job> {
     let now = Instant::now();
     let mut batch: Vec<Job> = Vec::new();
@@ -358,7 +359,7 @@ fn close(state: &mut QueueState, max_rows: usize) -> Vec<Job> {
             rows += job.rows;
             batch.push(job);
         } else {
-            job.refuse(Refusal::new(Reason::Deadline, "its time was over in the model's queue"));
+            job.refuse(Refusal::new(Reason::Deadline, "deadline passed in the model's queue"));
         }
         if rows >= max_rows {
             break;
@@ -367,7 +368,7 @@ fn close(state: &mut QueueState, max_rows: usize) -> Vec<Job> {
     batch
 }
 
-/// Sees an interrupted run to its end.
+/// Watches an interrupted run until it ends.
 async fn watch(queue: Weak<BatchQueue>, run: Arc<ActiveRun>, number: u64) {
     if tokio::time::timeout(GRACE, run.over(number)).await.is_ok() {
         return;
@@ -378,7 +379,7 @@ async fn watch(queue: Weak<BatchQueue>, run: Arc<ActiveRun>, number: u64) {
     let run_name = lingering.to_string();
     tracing::error!(
         run = run_name,
-        "a run was ended and does not end: its session is stuck until it does"
+        "an interrupted run does not end: its session is stuck until it does"
     );
     queue.runs.set_stuck(true);
     if let Err(refusal) = queue.runs.check_stuck() {
@@ -386,5 +387,5 @@ async fn watch(queue: Weak<BatchQueue>, run: Arc<ActiveRun>, number: u64) {
     }
     run.over(number).await;
     queue.runs.set_stuck(false);
-    tracing::warn!(run = run_name, "the run has ended: its session goes on");
+    tracing::warn!(run = run_name, "the interrupted run has ended: its session continues");
 }

@@ -33,26 +33,26 @@ use tierlab_storage::config::{WrappedConfig, overlay, takes_out};
 use tierlab_storage::wrappers::CacheConfig;
 use tierlab_storage::{StorageError, TierConfig};
 
-/// The address of HTTP where none is configured.
+/// Default address of the HTTP front.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8000);
-/// Threads of the async runtime at most.
+/// Maximum threads of the async runtime.
 const MAX_WORKER_THREADS: u64 = 1024;
-/// Open connections at most.
+/// Maximum open connections.
 const MAX_CONNECTIONS: u64 = 1 << 20;
-/// Requests in flight at most.
+/// Maximum requests in flight.
 const MAX_IN_FLIGHT: u64 = 1 << 20;
-/// Bytes that requests hold together at most, where the configuration does not say.
+/// Maximum default of `admission.max_buffered_bytes`.
 const MAX_FITTED_BYTES: usize = 1 << 30;
-/// The part of the process's memory that they may be: models, runs and allocators need the rest.
+/// Divisor of the process's memory in the same default: models, runs and allocators need the rest.
 const BUFFERED_SHARE: u64 = 8;
-/// The longest pause between two looks at a feature table, in seconds.
+/// Maximum interval between two checks of a feature table, in seconds.
 const MAX_REVALIDATE_S: u64 = 86_400;
-/// The longest pause between two looks at the model tier, in milliseconds.
+/// Maximum interval between two checks of the model tier, in milliseconds.
 const MAX_POLL_MS: u64 = 86_400_000;
-/// The prefix of environment variables that set keys.
+/// Prefix of environment variables that set keys.
 const ENV_PREFIX: &str = "TIERLAB_";
 
-/// True for a variable that Kubernetes sets for a Service `tierlab-NAME`: an address, and no key of the configuration.
+/// True for a variable that Kubernetes sets for a Service `tierlab-NAME`: it holds an address and is not a key.
 fn is_of_service(name: &str, value: &str) -> bool {
     let protocols = ["tcp", "udp", "sctp"];
     let is_address = protocols
@@ -70,7 +70,7 @@ fn is_of_service(name: &str, value: &str) -> bool {
         || name.match_indices("_PORT_").any(of_port)
 }
 
-/// File with a schema.
+/// Configuration file that has a schema.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub(crate) enum Described {
     /// The server's configuration
@@ -117,13 +117,13 @@ pub struct Sources {
     /// does the same.
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// The process's environment.
+    /// Environment variables of the process.
     #[arg(skip)]
     pub environment: Vec<(String, String)>,
 }
 
 impl fmt::Debug for Sources {
-    /// The environment by its names only: there may be tokens in it.
+    /// Prints only the names of environment variables: their values may be tokens.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.environment.iter().map(|(name, _)| name.as_str()).collect();
         f.debug_struct("Sources")
@@ -141,30 +141,30 @@ pub struct Config {
     pub(crate) management: ManagementSettings,
     pub(crate) model_tier: TierConfig,
     pub(crate) feature_tier: TierConfig,
-    /// Over the feature tier.
+    /// Cache of the feature tier.
     pub(crate) cache: CacheConfig,
     /// Layout of feature tables on their tier.
     pub(crate) layout: TableLayout,
-    /// Memory that feature rows are read into.
+    /// Destination memory of feature rows.
     pub(crate) destination: RowDestination,
     pub(crate) connections: ListenerConfig,
-    /// `ORT_DYLIB_PATH`.
+    /// Path of the ONNX Runtime library, from `ORT_DYLIB_PATH`.
     pub(crate) library: Option<PathBuf>,
-    /// The checked document, for everything that is taken as it stands.
+    /// Validated document, for values that are used unchanged.
     pub(crate) raw: Raw,
 }
 
 impl Config {
-    /// Reads and validates everything.
+    /// Reads and validates the configuration.
     ///
-    /// # Errors
-    /// A file that cannot be read or parsed, an unknown key, a value out of range, or a tier that is not configured.
+    /// # Errors Fails if a file cannot be read or parsed, on an unknown key, a value out of range, or a tier that is
+    /// not configured.
     pub fn read(sources: &Sources) -> Result<Self, ConfigError> {
         let mut document = read_table(&sources.config)?;
         let mut tiers = read_tiers(&sources.config)?;
         if let Some(inside) = document.remove("tiers") {
             let toml::Value::Table(inside) = inside else {
-                return fail(format!("{}: `tiers` is no table", sources.config.display()));
+                return fail(format!("{}: `tiers` must be a table", sources.config.display()));
             };
             tiers.extend(inside);
         }
@@ -189,11 +189,11 @@ impl Config {
             if name == "ORT_DYLIB_PATH" && !value.is_empty() {
                 library = Some(PathBuf::from(value));
             } else if name == TOKEN || name == ADMIN_TOKEN {
-                // No keys of the document: nothing that may be printed holds them.
+                // Tokens are kept out of the document, which may be printed.
             } else if let Some(key) = name.strip_prefix(ENV_PREFIX).filter(|_| !is_of_service(name, value)) {
                 let key = key.to_lowercase().replace("__", ".");
                 match lay(&format!("{key}={value}")) {
-                    // An empty variable is as good as none, and takes out a key that there is.
+                    // An empty variable removes a key, and is ignored if the key is not set.
                     Err(_) if value.trim().is_empty() => {}
                     laid => laid.map_err(|e| ConfigError(format!("{name}: {e}")))?,
                 }
@@ -228,7 +228,7 @@ impl Config {
         let file = sources.config.display();
         let address = |key: &str, flag: &Option<String>, value: &Option<String>| {
             let parse = |value: &String| {
-                let unlike = |_| ConfigError(format!("`{key}` = `{value}` is no address such as {LISTEN}"));
+                let unlike = |_| ConfigError(format!("invalid address: `{key}` = `{value}`; use one like {LISTEN}"));
                 value.parse::<SocketAddr>().map_err(unlike)
             };
             flag.as_ref().or(value.as_ref()).map(parse).transpose()
@@ -277,11 +277,11 @@ fn chosen_tiers<'a>(
         let wanted = [own_flag, &sources.tier, own_key, &raw.tier];
         let names = tiers.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         let Some(name) = wanted.into_iter().flatten().next() else {
-            return fail(format!("no tier chosen: give --tier or {flag}, one of {names}"));
+            return fail(format!("no tier chosen: pass --tier or {flag} with one of {names}"));
         };
         let unknown = || {
             let file = sources.config.display();
-            let what = format!("no tier `{name}`: {file} and the tiers/ beside it have {names}");
+            let what = format!("unknown tier: `{name}`; {file} and the tiers/ beside it have {names}");
             ConfigError(what)
         };
         tiers.get_key_value(name).ok_or_else(unknown)
@@ -289,7 +289,7 @@ fn chosen_tiers<'a>(
     let models = pick("--model-tier", &sources.model_tier, &raw.model_tier)?;
     if models.1.kind() == "flight" {
         return fail(format!(
-            "model tier `{}` is a Flight server, which has feature tables only: choose another one with --model-tier",
+            "model tier `{}` is a Flight server, which serves only feature tables: choose another tier with --model-tier",
             models.0
         ));
     }
@@ -299,7 +299,7 @@ fn chosen_tiers<'a>(
     ])
 }
 
-/// Refuses zeros where something must be, and numbers that no machine can serve.
+/// Refuses zeros for keys that must be positive, and numbers that no machine can serve.
 fn check_numbers(raw: &Raw, file: &impl fmt::Display) -> Result<(), ConfigError> {
     let ms = |time: Duration| time.as_millis() as u64;
     let (admission, connections, runtime) = (&raw.admission, &raw.connections, &raw.runtime);
@@ -327,7 +327,7 @@ fn check_numbers(raw: &Raw, file: &impl fmt::Display) -> Result<(), ConfigError>
             return fail(format!("{file}: `{key}` must be at least {least}"));
         }
         if value > most {
-            return fail(format!("{file}: `{key}` is {value}, the most is {most}"));
+            return fail(format!("{file}: `{key}` is {value}; the limit is {most}"));
         }
     }
     Ok(())
@@ -337,21 +337,20 @@ fn models_of(models: Vec<String>, file: &impl fmt::Display) -> Result<Vec<String
     match models.iter().find(|name| *name != ALL_MODELS && !is_plain_name(name)) {
         None => Ok(models),
         Some(name) => fail(format!(
-            "{file}: `models` holds `{name}`, no plain name (letters, digits, `.`, `_`, `-`)"
+            "{file}: invalid name in `models`: `{name}`; use letters, digits, `.`, `_` and `-`"
         )),
     }
 }
 
-/// Reports values that no model config can have at once. Conflicts with a model's own config are reported when that is read.
+/// Refuses values that are invalid in any model config. Conflicts with a model's own config are reported when that
+/// config is read.
 fn model_configs_of(
     raw: BTreeMap<String, toml::Table>,
     file: &impl std::fmt::Display,
 ) -> Result<BTreeMap<String, toml::Table>, ConfigError> {
     for (name, keys) in &raw {
         if !is_plain_name(name) {
-            return fail(format!(
-                "{file}: `model_config` holds `{name}`, which no model can be called"
-            ));
+            return fail(format!("{file}: invalid model name in `model_config`: `{name}`"));
         }
         if let Err(error) = toml::Value::Table(keys.clone()).try_into::<ModelConfig>() {
             return fail(format!("{file}: `model_config.{name}`: {error}"));
@@ -364,14 +363,14 @@ fn destination_of(raw: &RawFeatures, cache: &CacheConfig, sources: &Sources) -> 
     let file = sources.config.display();
     match raw.rows {
         RawRows::Host if raw.prove_every != 1 => fail(format!(
-            "{file}: `features.prove_every` is {}, and on the host every row is proven: it goes with `features.rows = \
+            "{file}: `features.prove_every` is {}, but every row on the host is proven; set 1, or `features.rows = \
              \"device\"`",
             raw.prove_every
         )),
         RawRows::Host => Ok(RowDestination::Host),
         RawRows::Device if cache.capacity_bytes > 0 => fail(format!(
-            "{file}: `features.rows = \"device\"` needs `cache.capacity_bytes = 0`: what never comes to the host cannot be \
-             kept there"
+            "{file}: `features.rows = \"device\"` requires `cache.capacity_bytes = 0`: rows on the device cannot be \
+             cached on the host"
         )),
         RawRows::Device => Ok(RowDestination::Device {
             prove_every: raw.prove_every,
@@ -385,8 +384,8 @@ const TEMPORARY_FOLDER: &str = "/var/tmp";
 fn fit_weights(mapped: &mut MappedConfig, sources: &Sources) -> Result<(), ConfigError> {
     if mapped.from_bytes > NEVER_FROM_MEMORY_BYTES {
         return fail(format!(
-            "{}: `runtime.weights.map_from_bytes` may be {NEVER_FROM_MEMORY_BYTES} at most: ONNX Runtime takes no such \
-             tensor from memory",
+            "{}: `runtime.weights.map_from_bytes` exceeds {NEVER_FROM_MEMORY_BYTES}: ONNX Runtime cannot take larger \
+             tensors from memory",
             sources.config.display()
         ));
     }
@@ -398,7 +397,7 @@ fn fit_weights(mapped: &mut MappedConfig, sources: &Sources) -> Result<(), Confi
     Ok(())
 }
 
-/// Fits the bytes that requests may hold together to the memory that there is, where the configuration does not say.
+/// Sets the default of `admission.max_buffered_bytes` from the available memory.
 fn fit_limits(limits: &mut Limits) {
     if limits.max_buffered_bytes == 0 {
         let share = memory::of_this_process().0 / BUFFERED_SHARE;

@@ -121,7 +121,7 @@ async fn a_full_queue_refuses_at_once_and_waiting_in_it_has_a_limit() {
     );
     assert_eq!(refused.status, 503, "{}", refused.text());
     assert!(
-        refused.error().contains("the model's queue holds 1 requests"),
+        refused.error().contains("the model's queue is full: 1 requests"),
         "{}",
         refused.text()
     );
@@ -205,7 +205,7 @@ async fn behind_an_operator_that_cannot_be_ended_requests_are_refused_at_once() 
     let refused = refused.expect("no request was refused while the session was stuck");
     assert!(refused.error().contains("stuck"), "{}", refused.text());
     assert!(refused.error().contains("session 0, run 2"), "{}", refused.text());
-    for said in ["its session is stuck", "its session goes on"] {
+    for said in ["its session is stuck", "its session continues"] {
         server.logged(&[said]);
     }
     assert_eq!(server.metric("tierlab_stuck_sessions{model=\"compares\"}").await, 0.0);

@@ -1,7 +1,7 @@
 //! Tables of a layout presented in the rows format. In: a tier, and a layout. Out: a tier on which the file `NAME.rows`
 //! has the rows of the folder `NAME.LAYOUT` beside it; all other objects are unchanged.
 //!
-//! So a reader of ranges of rows can read any layout: the header is made of the manifest, and a range of rows is a
+//! Readers of row ranges can thus read any layout: the header comes from the manifest, and a range of rows is a
 //! look-up. The version of such a file is the version of its manifest.
 
 use crate::layout::Layout;
@@ -29,7 +29,7 @@ pub struct LaidOut {
     open: Mutex<VecDeque<Arc<Open>>>,
 }
 
-/// A table, and the file that it is taken for.
+/// A table, and the file that represents it.
 struct Open {
     file: Object,
     manifest: Object,
@@ -64,7 +64,7 @@ impl LaidOut {
         }
         let manifest = Manifest::read(&*self.inner, &object).await?;
         if manifest.layout != self.layout {
-            let what = format!("it holds the layout {}, not {}", manifest.layout, self.layout);
+            let what = format!("layout is {}, not {}", manifest.layout, self.layout);
             return Err(ErrorKind::Corrupt.error(path, what));
         }
         let version = format!("{} {}", manifest.version, object.version);
@@ -104,7 +104,7 @@ impl LaidOut {
         if open.file == *file {
             return Ok(open);
         }
-        let what = "the table was laid out again since it was looked up";
+        let what = "table was laid out again after the look-up";
         Err(ErrorKind::Changed.error(&file.path, what))
     }
 
@@ -113,15 +113,14 @@ impl LaidOut {
             return error;
         }
         let layout = self.layout;
-        let what = format!(
-            "no manifest of the layout {layout} ({error}): `tierlab-models lay-out --layout {layout}` writes it"
-        );
+        let what =
+            format!("missing manifest of layout {layout} ({error}); run `tierlab-models lay-out --layout {layout}`");
         ErrorKind::NotFound.error(file, what)
     }
 
     fn refuse(&self, file: &ObjectPath) -> StorageError {
         let what = format!(
-            "tables lie in the layout {} here, and are not written as files",
+            "tables have the layout {} here and cannot be written as files",
             self.layout
         );
         ErrorKind::Unsupported.error(file, what)
@@ -136,7 +135,7 @@ pub fn folder_of(table: &str, layout: Layout) -> Result<ObjectPath, StorageError
     ObjectPath::new(&format!("{table}.{layout}"))
 }
 
-/// The path of a table's file without its ending.
+/// Path of a table's file without its extension.
 fn table_name(file: &ObjectPath) -> Option<&str> {
     file.as_str().strip_suffix(EXTENSION)?.strip_suffix('.')
 }
@@ -171,7 +170,7 @@ impl Open {
         let object = tier.stat(&self.index).await?;
         let (found, meant) = (object.size, self.table.manifest().key_index_bytes);
         if found != meant {
-            let what = format!("{found} bytes, its manifest says {meant}: lay the table out again");
+            let what = format!("{found} bytes instead of the {meant} in its manifest; lay the table out again");
             return Err(ErrorKind::Corrupt.error(&self.index, what));
         }
         let of_object = wanted.iter().map(|(_, range)| range.start - start..range.end - start);
@@ -195,7 +194,7 @@ impl Open {
         }
     }
 
-    /// The damage may be in a copy around the tier: damaged bytes are read once more, from the tier itself.
+    /// Looks up rows. Reads damaged bytes once more from the tier itself, since the damage may be in a wrapper's copy.
     async fn look_up(&self, ids: &[i64]) -> Result<(Vec<Bytes>, ReadCost), StorageError> {
         if ids.is_empty() {
             return Ok((Vec::new(), ReadCost::default()));

@@ -1,5 +1,5 @@
-//! A laid-out table: look-ups and scans, their costs, and its shards with the positions of their rows, which are read once
-//! and cached within a bound.
+//! A laid-out table: look-ups and scans, their costs, and its shards. The positions of a shard's rows are read once and
+//! cached within a bound.
 
 use crate::layout::{Coding, Framing, Layout};
 use crate::manifest::{Manifest, key};
@@ -15,18 +15,18 @@ use tierlab_formats::shards::index::{self, MAX_INDEX_BYTES, ShardIndex};
 use tierlab_formats::table::TableHeader;
 use tierlab_storage::{ErrorKind, Object, ObjectPath, ReadCost, StorageError, Tier};
 
-/// Shards or files that are read at the same time.
+/// Maximum shards or files read concurrently.
 const AT_ONCE: usize = 16;
-/// Bytes of samples that a scan reads at once.
+/// Maximum bytes of samples per read of a scan.
 const SCAN_BYTES: u64 = 8 << 20;
 
 /// Cost of rows.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cost {
-    /// Cost of reads, including those of indexes. A file for each entity is looked up before it is read, one more request, except by
-    /// tiers whose reply tells the size.
+    /// Cost of reads, including those of indexes. A file per entity costs one more request for its look-up, except on
+    /// tiers whose reply includes the size.
     pub read: ReadCost,
-    /// From the bytes of the tier to rows, checksums included: the sum.
+    /// Total time of decoding the tier's bytes to rows, including checksums.
     pub decode: Duration,
 }
 
@@ -38,7 +38,7 @@ impl Cost {
     }
 }
 
-/// Rows, as the rows format has them.
+/// Rows in the rows format.
 #[derive(Debug, Clone, Default)]
 pub struct Rows {
     /// Row of each requested entity, in request order. Rows that were read together share their memory.
@@ -55,8 +55,7 @@ impl Rows {
     }
 }
 
-/// A table in a layout. Its rows are those of the manifest that it was opened with, or the read fails: never those of
-/// another version.
+/// A table in a layout. Reads return rows of the version in its manifest, or fail.
 pub struct Table {
     tier: Arc<dyn Tier>,
     folder: ObjectPath,
@@ -76,7 +75,7 @@ impl Table {
         Self::of(tier, folder, manifest)
     }
 
-    /// The table of a manifest that was read from this folder.
+    /// Creates the table of a manifest from this folder.
     pub(crate) fn of(tier: Arc<dyn Tier>, folder: ObjectPath, manifest: Manifest) -> Result<Self, StorageError> {
         let header = manifest.header().map_err(|e| corrupt(&folder, e))?;
         let shards = Mutex::default();
@@ -94,7 +93,8 @@ impl Table {
         &self.manifest
     }
 
-    /// Drops cached shards of these entities, here and around the tier: the next look-up reads from the tier itself.
+    /// Drops cached shards of these entities, here and in wrappers of the tier: the next look-up reads from the tier
+    /// itself.
     pub(crate) async fn forget(&self, ids: &[i64]) {
         let mut paths = BTreeSet::new();
         for &id in ids {
@@ -172,7 +172,7 @@ impl Table {
 
     fn missing(&self, id: i64) -> StorageError {
         let ids = self.header.ids();
-        let what = format!("no entity {id}: the table holds {} to {}", ids.start, ids.end - 1);
+        let what = format!("unknown entity {id}: table has {} to {}", ids.start, ids.end - 1);
         ErrorKind::NotFound.error(&self.folder, what)
     }
 
@@ -194,7 +194,7 @@ impl Table {
         Ok(rows)
     }
 
-    /// The number in its shard of an entity's row.
+    /// Index of an entity's row in its shard.
     const fn number_in(&self, shard: u64, id: i64) -> u64 {
         id.wrapping_sub(self.manifest.first_id).cast_unsigned() - shard * self.manifest.rows_per_shard
     }
@@ -217,7 +217,7 @@ impl Table {
         Ok(Rows::decoded(rows, read, began))
     }
 
-    /// Rows out of pages or batches: each is read once, however many of its rows are asked for.
+    /// Reads rows from pages or batches, each only once.
     async fn columnar(&self, shard: &Shard, number: u64, ids: &[i64]) -> Result<Rows, StorageError> {
         let mut once = ids.to_vec();
         once.sort_unstable();
@@ -267,7 +267,7 @@ impl Table {
         for &id in ids {
             let key = key(id);
             let found = index.position(&key, next);
-            let at = found.ok_or_else(|| corrupt(path, format!("its index has no sample of entity {id}")))?;
+            let at = found.ok_or_else(|| corrupt(path, format!("index lacks sample of entity {id}")))?;
             samples.push((key, &index.samples()[at]));
             next = at + 1;
         }
@@ -281,7 +281,7 @@ impl Table {
             .map(|((&id, (key, sample)), bytes)| {
                 let offset = sample.range.start;
                 if crc32c::crc32c(bytes) != sample.crc {
-                    let what = format!("sample of entity {id}, offset {offset}: its checksum does not fit its index's");
+                    let what = format!("sample of entity {id}, offset {offset}: checksum differs from the index");
                     return Err(corrupt(path, what));
                 }
                 let row = sample::row(framing, &self.header, (id, key), bytes, offset);
@@ -327,7 +327,7 @@ impl Table {
         let beside = index_path(path)?;
         let side = self.tier.stat(&beside).await?;
         if side.size > MAX_INDEX_BYTES {
-            let what = format!("{} bytes, an index has {MAX_INDEX_BYTES} at most", side.size);
+            let what = format!("index of {} bytes exceeds {MAX_INDEX_BYTES}", side.size);
             return Err(corrupt(&beside, what));
         }
         let mut read = self.tier.read(&side, 0..side.size).await?;
@@ -337,12 +337,12 @@ impl Table {
         let crcs = &self.manifest.index_crcs;
         let wanted = usize::try_from(number).ok().and_then(|number| crcs.get(number));
         if Some(&crc32c::crc32c(&read.bytes)) != wanted {
-            let what = "it is not the index that the manifest means: lay the table out again";
+            let what = "index does not match the manifest; lay the table out again";
             return Err(corrupt(&beside, what));
         }
         if index.shard_bytes() != object.size {
             let what = format!(
-                "{} bytes, its index says {}: truncated or replaced; lay the table out again",
+                "{} bytes instead of the {} in its index: truncated or replaced; lay the table out again",
                 object.size,
                 index.shard_bytes()
             );
@@ -373,7 +373,7 @@ pub struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Reads the next rows, of one shard and about 8 MiB at most; `None` behind the last.
+    /// Reads the next rows: at most about 8 MiB of one shard; `None` after the last.
     ///
     /// # Errors
     /// Same as [`Table::look_up`].
@@ -390,12 +390,12 @@ impl Scan<'_> {
     }
 }
 
-/// Bytes of indexes and footers that a table holds; the least recently used go first, and are read again when they are wanted.
+/// Maximum bytes of indexes and footers cached per table; the least recently used are evicted first.
 const MAX_HELD_BYTES: usize = 512 << 20;
 /// Overhead of a sample's key, in bytes.
 const KEY_BYTES: usize = 16;
 
-/// A shard as it was looked up.
+/// Shard as looked up.
 pub(crate) struct Shard {
     pub(crate) object: Object,
     pub(crate) places: Places,
@@ -403,12 +403,12 @@ pub(crate) struct Shard {
 
 /// Source of the positions of a shard's rows.
 pub(crate) enum Places {
-    /// Their numbers.
+    /// Computed from the row's index.
     Stride,
     Index(Framing, ShardIndex),
-    /// The footer of a Parquet file, with its page index.
+    /// Footer of a Parquet file, with its page index.
     Pages(parquet::ParquetFooter),
-    /// The footer of an Arrow IPC file.
+    /// Footer of an Arrow IPC file.
     Batches(arrow::ArrowFooter),
 }
 
@@ -426,12 +426,12 @@ impl Places {
     }
 }
 
-/// Shards by their numbers.
+/// Cached shards by number.
 #[derive(Default)]
 pub(crate) struct Held {
     shards: HashMap<u64, (Arc<Shard>, u64)>,
     bytes: usize,
-    /// Counts uses.
+    /// Number of uses so far.
     now: u64,
 }
 

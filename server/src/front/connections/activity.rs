@@ -1,8 +1,8 @@
-//! Activity of a connection in any protocol: requests in progress, requests that wait for their client, unread replies, and the
-//! time of the last byte sent or received.
+//! Activity of a connection in any protocol: requests in progress, requests that wait for their client, unread replies,
+//! and the time of the last byte sent or received.
 //!
-//! In: start and end of requests, waits of bodies and replies. Out: whether a connection is idle or waits for its client, and
-//! for how long; the signal to close it.
+//! In: start and end of requests, waits of bodies and replies. Out: the time for which a connection has been idle or
+//! waiting for its client; the signal to close it.
 
 use crate::request::Admission;
 use parking_lot::Mutex;
@@ -11,36 +11,36 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// Why a connection has to end before its client ends it.
+/// Reason to close a connection before its client does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dismissal {
-    /// The server drains, or the client has sent nothing for long: what is under way is finished.
+    /// The server drains, or the client has been silent for too long. Requests in progress are finished.
     Finish,
-    /// Its room or its memory is needed, and nothing is under way that does not wait for the client.
+    /// Its slot or its memory is needed, and every request in progress waits for the client.
     Evicted,
 }
 
-/// One connection.
+/// State of a connection.
 #[derive(Debug)]
 pub(super) struct Activity {
     began: Instant,
-    /// Requests whose replies are not handed to the connection yet.
+    /// Requests whose replies have not been handed to the connection.
     open: AtomicUsize,
-    /// Those of them that wait for the client, for more of a body or for room to send more of a reply, or that ask for the
-    /// server's health: they never keep a connection open.
+    /// Open requests that never keep a connection open: health requests, and requests that wait for the client to send
+    /// more of a body or read more of a reply.
     at_rest: AtomicUsize,
     /// True while a write waits for the client.
     stalled: AtomicBool,
-    /// When bytes were last sent or received, in milliseconds after the beginning.
+    /// Time of the last byte sent or received, in milliseconds since the connection was accepted.
     moved_ms: AtomicU64,
-    /// Bytes of replies that the client has not taken.
+    /// Bytes of replies that the client has not read.
     pub(super) held_bytes: AtomicUsize,
-    /// True once a body was left before its end.
+    /// True once a body was abandoned before its end.
     pub(super) body_left: AtomicBool,
     evicted: AtomicBool,
     leave: Notify,
     admission: Arc<Admission>,
-    /// Let in when as many as may be were open: it may only ask for health.
+    /// True if accepted above the maximum number of connections: only health requests are answered.
     pub(super) for_health: bool,
 }
 
@@ -61,7 +61,7 @@ impl Activity {
         })
     }
 
-    /// Counts a request until it is dropped; `probe` says whether it asks for the server's health.
+    /// Counts a request until it is dropped; `probe` is true for a health request.
     pub(super) fn open(self: &Arc<Self>, probe: bool) -> Arc<OpenRequest> {
         self.open.fetch_add(1, Relaxed);
         let open = OpenRequest {
@@ -83,13 +83,13 @@ impl Activity {
         }
     }
 
-    /// Says whether a write waits for the client.
+    /// Records the start or end of a write's wait for the client.
     pub(super) fn set_stalled(&self, stalled: bool) {
         self.stalled.store(stalled, Relaxed);
         self.touch();
     }
 
-    /// Notes that bytes were sent or received.
+    /// Records that bytes were sent or received.
     pub(super) fn touch(&self) {
         let ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.moved_ms.store(ms, Relaxed);
@@ -100,21 +100,21 @@ impl Activity {
         self.stalled.load(Relaxed) || self.at_rest.load(Relaxed) > 0
     }
 
-    /// Since when the server has had nothing to do for this connection: it is idle, or every request under way waits for the
-    /// client or asks for health. None while the server works for it.
+    /// Time since which the server has had nothing to do for this connection: it is idle, or every request in progress
+    /// waits for the client or is a health request. `None` while the server works for it.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         (self.open.load(Relaxed) <= self.at_rest.load(Relaxed)).then(|| self.moved())
     }
 
-    /// When bytes were last sent or received.
+    /// Time of the last byte sent or received.
     pub(super) fn moved(&self) -> Instant {
         self.began + Duration::from_millis(self.moved_ms.load(Relaxed))
     }
 
-    /// Ends once there was no request and no waiting write for this long.
+    /// Completes once there has been no request and no waiting write for `time`.
     pub(super) async fn silent_for(&self, time: Duration) {
         loop {
-            // While a request is under way, checked again after `time`: it cannot be silent for long enough before.
+            // While a request is in progress, checked again after `time`: the silence cannot be long enough before.
             let left = match self.silence() {
                 Some(silence) if silence >= time => return,
                 Some(silence) => time - silence,
@@ -132,7 +132,7 @@ impl Activity {
         self.leave.notify_one();
     }
 
-    /// Ends when the connection is asked to end.
+    /// Completes when the connection is asked to end.
     pub(super) async fn dismissed(&self) -> Dismissal {
         self.leave.notified().await;
         if self.evicted.load(Relaxed) {
@@ -142,7 +142,7 @@ impl Activity {
         }
     }
 
-    /// Ends when the connection is evicted.
+    /// Completes when the connection is evicted.
     pub(super) async fn evicted(&self) {
         while self.dismissed().await != Dismissal::Evicted {}
     }
@@ -154,25 +154,25 @@ impl Activity {
     }
 }
 
-/// A request that is not answered yet.
+/// An unanswered request.
 #[derive(Debug)]
 pub(in crate::front) struct OpenRequest {
     pub(super) activity: Arc<Activity>,
-    /// True if it asks for the server's health.
+    /// True for a health request.
     pub(super) probe: bool,
     waits: Mutex<Waits>,
 }
 
-/// Counts of the things that a request waits for.
+/// Number of waits of a request, by kind.
 #[derive(Debug, Default)]
 struct Waits {
-    /// The next part of its body.
+    /// Waits for the next part of its body.
     body: usize,
-    /// Room for the next part of its reply.
+    /// Waits for room for the next part of its reply.
     room: usize,
-    /// The answers to messages of its stream.
+    /// Waits for answers to messages of its stream.
     answers: usize,
-    /// True if the request is counted as one at rest.
+    /// True if the request is counted in `Activity::at_rest`.
     at_rest: bool,
 }
 
@@ -200,12 +200,13 @@ impl OpenRequest {
         self.wait(|waits| &mut waits.body)
     }
 
-    /// Waits for the client to take more of the reply.
+    /// Waits for the client to read more of the reply.
     pub(super) fn wait_for_room(self: &Arc<Self>) -> Waiting {
         self.wait(|waits| &mut waits.room)
     }
 
-    /// Waits for the server to answer a message of the request's stream, which may wait for its client's next message meanwhile.
+    /// Waits for the server to answer a message of the request's stream, which may meanwhile wait for the client's next
+    /// message.
     pub(in crate::front) fn wait_for_answer(self: &Arc<Self>) -> Waiting {
         self.wait(|waits| &mut waits.answers)
     }
@@ -221,7 +222,7 @@ impl Drop for OpenRequest {
     }
 }
 
-/// A request that waits, until it is dropped.
+/// Guard of a wait, which ends when it is dropped.
 #[derive(Debug)]
 pub(in crate::front) struct Waiting {
     open: Arc<OpenRequest>,
@@ -229,7 +230,7 @@ pub(in crate::front) struct Waiting {
 }
 
 impl Waiting {
-    /// Notes that the client has sent or read something.
+    /// Records that the client has sent or read something.
     pub(super) fn touch(&self) {
         self.open.activity.touch();
     }
@@ -242,7 +243,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Bytes of a reply that its client has not taken.
+/// Guard of reply bytes that the client has not read.
 #[derive(Debug)]
 pub(super) struct HeldBytes {
     activity: Arc<Activity>,

@@ -1,7 +1,8 @@
-//! Bodies on their way between a connection and the routes.
+//! Request and reply bodies between a connection and the routes.
 //!
-//! In: a body as it arrives, or a reply's. Out: the same, with its connection knowing what waits for the client: a body
-//! whose next part has not come, and every byte of a reply that is not in the socket's buffer yet, whatever its size.
+//! In: the body of a request or of a reply. Out: the same body, with its waits for the client recorded in the
+//! connection's activity: a missing next part of a request, and every reply byte that is not in the socket's buffer
+//! yet.
 
 use super::activity::{Activity, HeldBytes, OpenRequest, Waiting};
 use crate::request::CountedBytes;
@@ -16,10 +17,10 @@ use std::task::{Context, Poll};
 /// Approximate memory of a queued reply besides its body: stream, task and head.
 const REPLY_BYTES: usize = 1 << 10;
 
-/// A request's body.
+/// Body of a request.
 pub(super) struct RequestBody<B> {
     body: B,
-    /// None once it has come to its end.
+    /// `None` after the end of the body.
     open: Option<Arc<OpenRequest>>,
     waiting: Option<Waiting>,
 }
@@ -74,7 +75,7 @@ impl<B> Drop for RequestBody<B> {
     }
 }
 
-/// A reply's body; its request stays open until it is handed to the connection.
+/// Body of a reply. Its request stays open until the body has been handed to the connection.
 pub(super) struct ReplyBody {
     pub(super) body: Body,
     pub(super) open: Arc<OpenRequest>,
@@ -101,11 +102,11 @@ impl HttpBody for ReplyBody {
     }
 }
 
-/// A part of a reply that waits for its client: counted until all of it is in the socket's buffer.
+/// Part of a reply, counted until all of it is in the socket's buffer.
 #[derive(Debug)]
 pub(super) struct ReplyPart {
     bytes: Bytes,
-    /// None where the bytes carry the count themselves, or are none.
+    /// `None` if the bytes themselves carry the count, or if there are no bytes.
     holding: Option<HeldBytes>,
 }
 
@@ -129,7 +130,7 @@ impl ReplyPart {
         self.bytes.len()
     }
 
-    /// Takes the first `at` bytes away. The memory of all pieces is one: it stays counted until the last of them is gone.
+    /// Splits off the first `at` bytes. All pieces share memory, which stays counted until the last of them is dropped.
     pub(super) fn split_to(&mut self, at: usize) -> Self {
         if let Some(holding) = self.holding.take() {
             let bytes = std::mem::take(&mut self.bytes);

@@ -1,5 +1,4 @@
-//! Stream with limits on its client: it has to send something soon after it connected, and to read what is written to
-//! it.
+//! Stream with limits on its client, which must send bytes soon after it connects and must read what is written.
 //!
 //! In: a stream. Out: its protocol, then the same stream. Fails with `TimedOut` if a client reads so slowly that 64 KiB
 //! take longer than the write timeout. The protocols limit the time between requests and of request heads. A client
@@ -18,9 +17,9 @@ use tokio::time::{Sleep, sleep, timeout};
 
 /// HTTP/2 connection preface.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Bytes read by a client that restart its write timeout.
+/// Number of bytes that a client must read to restart its write timeout.
 pub(super) const PROGRESS_BYTES: usize = 64 << 10;
-/// Bytes of an unwanted body that are read after the reply, and the time for it.
+/// Maximum bytes of an unwanted body that are read after the reply, and the time limit of reading them.
 const LINGER_BYTES: usize = 64 << 20;
 const LINGER_TIME: Duration = Duration::from_secs(1);
 
@@ -44,13 +43,13 @@ pub(super) struct GuardedStream<S> {
     opening: [u8; PREFACE.len()],
     opening_len: usize,
     reread: usize,
-    /// Set while a write waits, until everything or enough is written.
+    /// Set while a write waits, until all of it or [`PROGRESS_BYTES`] are written.
     stall: Option<Stall>,
-    /// Since the server has shut down its side, where a body was left.
+    /// Set once the server has shut down its side, if a body was abandoned.
     linger: Option<Stall>,
 }
 
-/// A wait for the client, and the bytes that have moved in it.
+/// A wait for the client, and the number of bytes moved since its start.
 struct Stall {
     limit: Pin<Box<Sleep>>,
     bytes: usize,
@@ -124,8 +123,8 @@ impl<S: Transport> GuardedStream<S> {
         )))
     }
 
-    /// Reads what the client still sends of a body that nobody wants. To close before would reset the connection, and the client
-    /// would lose the reply (RFC 9112, 9.6).
+    /// Reads the rest of an unwanted body. Closing earlier would reset the connection, and the client would lose the
+    /// reply (RFC 9112, 9.6).
     fn linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let linger = self.linger.get_or_insert_with(|| Stall {
             limit: Box::pin(sleep(LINGER_TIME)),
@@ -185,7 +184,7 @@ impl<S: Transport> AsyncWrite for GuardedStream<S> {
         self.stream.is_write_vectored()
     }
 
-    /// The protocols flush once all they have is written.
+    /// The protocols flush after they have written everything.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let flushed = Pin::new(&mut this.stream).poll_flush(cx);

@@ -52,7 +52,7 @@ pub(super) async fn serve<S: Transport, R: Routes>(
     dismissed.abort();
     match ended {
         Err(Ok(())) | Ok(Ok(Dismissal::Evicted) | Err(_)) => {}
-        Err(Err(error)) => tracing::debug!(%error, "a connection ended early"),
+        Err(Err(error)) => tracing::debug!(%error, "connection ended early"),
         Ok(Ok(Dismissal::Finish)) => {
             connection.as_mut().graceful_shutdown();
             tokio::select! {

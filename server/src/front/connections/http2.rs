@@ -1,8 +1,8 @@
-//! HTTP/2 on one connection: streams in, replies out, each as fast as its client lets it.
+//! HTTP/2 on one connection, with replies paced by the client's flow control.
 //!
-//! In: a stream that begins with HTTP/2's preface, and what answers requests. Out: replies. A reply is handed to the
-//! protocol only as far as the client's windows let it, so that what waits is known stream by stream: one that makes no
-//! progress is reset, and its bytes are given back. hyper hands over whole replies, of which nothing is known any more.
+//! In: a stream that begins with the HTTP/2 preface, and the routes. Out: replies. A reply is handed to the protocol
+//! only as far as the client's windows allow, so that waiting bytes are known per stream: a stream without progress is
+//! reset, and its bytes are released. hyper would hand over whole replies, whose progress is then unknown.
 
 use super::activity::{Activity, Dismissal, OpenRequest, Waiting};
 use super::bodies::{ReplyBody, ReplyPart, RequestBody};
@@ -28,17 +28,17 @@ use std::time::{Duration, SystemTime};
 use tokio::task::JoinHandle;
 use tokio::time::{Sleep, sleep, timeout};
 
-/// Streams of one connection at most.
+/// Maximum streams of a connection.
 const MAX_STREAMS: u32 = 256;
 /// Flow-control window of a stream and of a connection.
 const WINDOW_BYTES: u32 = 1 << 20;
 /// Maximum bytes buffered for one stream before the socket takes them.
 const SEND_BUFFER_BYTES: usize = 400 << 10;
-/// Streams that were reset here and are remembered, for frames that come late.
+/// Maximum locally reset streams that are remembered, for frames that arrive late.
 const MAX_LOCAL_RESETS: usize = 1024;
-/// Maximum time for the answer to a ping.
+/// Time limit of the answer to a ping.
 const PONG_TIME: Duration = Duration::from_secs(20);
-/// Asked of a window at a time, so that streams share it.
+/// Maximum bytes reserved of a window at a time, so that streams share it.
 const PIECE_BYTES: usize = PROGRESS_BYTES;
 
 /// Serves one connection to its end.
@@ -62,8 +62,8 @@ pub(super) async fn serve<S: Transport, R: Routes>(
     };
     let mut connection = match handshake {
         Ok(Ok(connection)) => connection,
-        Ok(Err(error)) => return tracing::debug!(%error, "no HTTP/2"),
-        Err(_) => return tracing::debug!("the beginning of HTTP/2 took too long"),
+        Ok(Err(error)) => return tracing::debug!(%error, "HTTP/2 handshake failed"),
+        Err(_) => return tracing::debug!("HTTP/2 handshake took too long"),
     };
     let mut end = watch(server, connection.ping_pong(), activity);
     let ended = take_streams(server, &mut connection, activity, &mut end).await;
@@ -72,11 +72,11 @@ pub(super) async fn serve<S: Transport, R: Routes>(
         None => {}
         Some(Dismissal::Evicted) => {
             connection.abrupt_shutdown(Reason::NO_ERROR);
-            // The goodbye is sent where that needs no waiting: the room is needed now.
+            // The goodbye is sent only if that needs no waiting: the slot is needed now.
             let _ = poll_fn(|cx| connection.poll_closed(cx)).now_or_never();
         }
         Some(Dismissal::Finish) => {
-            // The goodbye is bytes to send: a connection that was silent for longer has its time for it.
+            // A connection that has long been silent still gets time to send the goodbye.
             activity.touch();
             connection.graceful_shutdown();
             tokio::select! {
@@ -88,8 +88,8 @@ pub(super) async fn serve<S: Transport, R: Routes>(
     }
 }
 
-/// Waits until the connection has to end; none where its client does not answer pings. A task of its own: a connection is polled
-/// several times for each request, and then looks at one flag.
+/// Waits until the connection has to end; `None` if its client does not answer pings. A separate task, because a
+/// connection is polled several times for each request, and then only reads a flag.
 fn watch<R: Routes>(
     server: &Arc<Server<R>>,
     pings: Option<PingPong>,
@@ -104,7 +104,7 @@ fn watch<R: Routes>(
     })
 }
 
-/// Pings the client now and then; ends when it does not answer.
+/// Pings the client after each `pause`; completes when the client does not answer.
 async fn stop_answering(pings: Option<PingPong>, pause: Duration) {
     let Some(mut pings) = pings else {
         return std::future::pending().await;
@@ -123,7 +123,7 @@ async fn stop_answering(pings: Option<PingPong>, pause: Duration) {
 
 type Http2Connection<S> = Connection<GuardedStream<S>, ReplyPart>;
 
-/// Takes streams until the client ends the connection or is gone (none), or something here does.
+/// Accepts streams until the client ends the connection or is gone (`None`), or the server ends it.
 async fn take_streams<S: Transport, R: Routes>(
     server: &Arc<Server<R>>,
     connection: &mut Http2Connection<S>,
@@ -136,7 +136,7 @@ async fn take_streams<S: Transport, R: Routes>(
             accepted = connection.accept() => match accepted {
                 Some(Ok((request, respond))) => begin(server, request, respond, activity),
                 Some(Err(error)) => {
-                    tracing::debug!(%error, "a connection ended early");
+                    tracing::debug!(%error, "connection ended early");
                     return None;
                 }
                 None => return None,
@@ -146,7 +146,7 @@ async fn take_streams<S: Transport, R: Routes>(
     }
 }
 
-/// Takes the streams that the client opened before it was told to stop; ends with the last of them.
+/// Accepts the streams that the client opened before it received the goodbye; completes with the last of them.
 async fn finish<S: Transport, R: Routes>(
     server: &Arc<Server<R>>,
     connection: &mut Http2Connection<S>,
@@ -171,13 +171,12 @@ fn begin<R: Routes>(
     let answered = answer(Arc::clone(server), request, Arc::clone(&open));
     tokio::spawn(async move {
         if let Err(error) = exchange(answered, respond, open, write_timeout, head_only).await {
-            tracing::debug!(%error, "a stream ended early");
+            tracing::debug!(%error, "stream ended early");
         }
     });
 }
 
-/// Answers one stream, with the head of the reply alone where nothing else was asked for. Where the client resets it, the
-/// work for it is dropped.
+/// Answers one stream, without a body for a HEAD request. If the client resets the stream, its work is dropped.
 async fn exchange(
     answered: impl Future<Output = Response<ReplyBody>>,
     mut respond: SendResponse<ReplyPart>,
@@ -231,12 +230,12 @@ async fn exchange(
     sending.stream.send_data(ReplyPart::nothing(), true)
 }
 
-/// A reply that is being sent.
+/// A reply being sent.
 struct Sending {
     stream: SendStream<ReplyPart>,
     open: Arc<OpenRequest>,
     write_timeout: Duration,
-    /// Since a part had to wait, until it is handed over or enough was.
+    /// Set while a part waits, until it or [`PROGRESS_BYTES`] are handed over.
     wait: Option<Wait>,
 }
 
@@ -247,7 +246,7 @@ struct Wait {
 }
 
 impl Sending {
-    /// The next frame of a body.
+    /// Returns the next frame of a body.
     async fn next_frame(&mut self, body: &mut ReplyBody) -> Result<Option<Frame<ReplyPart>>, h2::Error> {
         let frame = poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
             Poll::Ready(frame) => Poll::Ready(Ok(frame)),
@@ -266,7 +265,7 @@ impl Sending {
         }
     }
 
-    /// Hands data to the protocol as its windows let it.
+    /// Hands data to the protocol as its windows allow.
     async fn send(&mut self, mut data: ReplyPart, end: bool) -> Result<(), h2::Error> {
         while data.len() > 0 {
             self.stream.reserve_capacity(data.len().min(PIECE_BYTES));
@@ -290,7 +289,7 @@ impl Sending {
         self.stream.send_data(data, end)
     }
 
-    /// Waits until the client has room for more. Where it takes too long, the stream is reset.
+    /// Waits until the client has room for more. If that takes too long, resets the stream.
     async fn room(&mut self) -> Result<usize, h2::Error> {
         let wait = self.wait.get_or_insert_with(|| Wait {
             limit: Box::pin(sleep(self.write_timeout)),
@@ -312,7 +311,7 @@ impl Sending {
         match room.await? {
             Some(room) => Ok(room),
             None => {
-                tracing::debug!("a stream's client does not take its reply");
+                tracing::debug!("client does not read the reply of a stream");
                 self.stream.send_reset(Reason::CANCEL);
                 Err(Reason::CANCEL.into())
             }
@@ -320,16 +319,17 @@ impl Sending {
     }
 }
 
-/// A request's body.
+/// Body of a request.
 struct StreamBody {
     recv: RecvStream,
     data_done: bool,
 }
 
-/// A client that reset its stream, or whose connection broke, is gone; its request was not wrong.
+/// Converts an error of a body. A reset stream or a broken connection means that the client is gone, not that its
+/// request is invalid.
 fn ended(error: h2::Error) -> Option<io::Error> {
     match error.reason() {
-        // The reply came before the end of the body: the rest is not needed.
+        // The reply was sent before the end of the body, whose rest is not needed.
         Some(Reason::NO_ERROR) => None,
         Some(Reason::CANCEL | Reason::REFUSED_STREAM) => Some(io::Error::new(io::ErrorKind::ConnectionReset, error)),
         _ if error.is_io() => Some(io::Error::new(io::ErrorKind::ConnectionReset, error)),
@@ -363,7 +363,7 @@ impl HttpBody for StreamBody {
     }
 }
 
-/// The time for the header `date`, written once a second.
+/// Value of the header `date`, formatted once a second.
 fn date() -> HeaderValue {
     thread_local! {
         static LAST: RefCell<(u64, HeaderValue)> = const { RefCell::new((u64::MAX, HeaderValue::from_static(""))) };

@@ -12,8 +12,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket};
 
-/// Maximum connections that were told to end and have not yet. Above it, new ones are accepted only once one of them is
-/// closed.
+/// Maximum connections that are closing. Above it, a new connection is accepted only once one of them is closed.
 pub(super) const MAX_LEAVING: usize = 16;
 /// Files reserved for everything but connections: tiers, models, the log. Fewer if the limit is low.
 const OTHER_FILES: u64 = 256;

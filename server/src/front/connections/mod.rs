@@ -41,7 +41,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Maximum time that replies may wait for their client while other requests lack memory, and the interval of this check.
 const FULL_PATIENCE: Duration = Duration::from_secs(1);
 const FULL_PAUSE: Duration = Duration::from_millis(100);
-/// Interval in which the same trouble is logged at most once.
+/// Minimum interval between log lines about the same problem.
 const LOG_PAUSE: Duration = Duration::from_secs(10);
 
 /// Settings of a listener.
@@ -166,8 +166,8 @@ async fn serve_connection<R: Routes>(server: &Arc<Server<R>>, stream: TcpStream,
     };
     match handshake {
         Ok(Ok(stream)) => serve_stream(server, stream, activity).await,
-        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-        Err(_) => tracing::debug!("a TLS handshake took too long"),
+        Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+        Err(_) => tracing::debug!("TLS handshake took too long"),
     }
 }
 
@@ -181,6 +181,6 @@ async fn serve_stream<S: Transport, R: Routes>(server: &Arc<Server<R>>, stream: 
     match protocol {
         Ok(Protocol::Http1) => http1::serve(server, stream, activity).await,
         Ok(Protocol::Http2) => http2::serve(server, stream, activity).await,
-        Err(error) => tracing::debug!(%error, "a connection ended early"),
+        Err(error) => tracing::debug!(%error, "connection ended early"),
     }
 }

@@ -1,8 +1,9 @@
-//! The open connections of a listener, and which of them is closed when there are too many.
+//! Open connections of a listener, and the choice of connections to close when there are too many.
 //!
-//! In: new connections, each with its client's address. Out: whether one may stay. When there are as many as may be, when
-//! one address has its share, or when files or memory run out, the connection that has been idle longest is closed; one
-//! that waits for its client counts as idle. A few more connections are let in to ask for the server's health.
+//! In: new connections, each with its client's address. Out: admission or refusal. At the maximum number of
+//! connections, at the maximum of one address, or when files or memory run out, the connection that has been idle
+//! longest is closed; one that waits for its client counts as idle. A few additional connections are accepted for
+//! health requests.
 
 use super::activity::{Activity, Dismissal};
 use super::listen::{Bounds, MAX_LEAVING};
@@ -15,7 +16,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// Whom a connection is from: an IPv4 address, or the network of an IPv6 address, of which one client has 2^64.
+/// Client of a connection: an IPv4 address, or the /64 network of an IPv6 address, because one client has 2^64 of them.
 type Client = IpAddr;
 
 fn client(address: IpAddr) -> Client {
@@ -25,13 +26,13 @@ fn client(address: IpAddr) -> Client {
     }
 }
 
-/// Every open connection.
+/// Register of all open connections.
 #[derive(Debug)]
 pub(super) struct Register {
     bounds: Bounds,
     admission: Arc<Admission>,
     connections: Mutex<OpenConnections>,
-    /// Told when a connection is gone.
+    /// Notified when a connection is gone.
     left: Notify,
 }
 
@@ -39,10 +40,10 @@ pub(super) struct Register {
 struct OpenConnections {
     next: u64,
     open: BTreeMap<u64, OpenConnection>,
-    /// Without those that are kept for health.
+    /// Excludes connections that are accepted for health requests only.
     by_client: HashMap<Client, usize>,
     for_health: usize,
-    /// Told to end, and not gone yet.
+    /// Connections that are closing.
     leaving: usize,
 }
 
@@ -62,7 +63,7 @@ impl Register {
         })
     }
 
-    /// Counts a connection until the entry is dropped; none where as many as may be are open and all are busy.
+    /// Counts a connection until the entry is dropped; `None` if the maximum is reached and all connections are busy.
     pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Entry> {
         let client = client(address);
         let mut connections = self.connections.lock();
@@ -103,12 +104,12 @@ impl Register {
             .for_each(|connection| connection.activity.dismiss(Dismissal::Finish));
     }
 
-    /// Closes the connection that has been idle longest; false where all are busy.
+    /// Closes the connection that has been idle longest; returns false if all are busy.
     pub(super) fn evict_longest_idle(&self) -> bool {
         self.connections.lock().evict_longest_idle(|_| true)
     }
 
-    /// Closes the connection that has left most bytes of replies unread, for `patience` at least; false where there is none.
+    /// Closes the connection with the most reply bytes unread for at least `patience`; returns false if there is none.
     pub(super) fn evict_fullest(&self, patience: Duration) -> bool {
         let mut connections = self.connections.lock();
         let now = Instant::now();
@@ -128,17 +129,17 @@ impl Register {
         }
     }
 
-    /// Ends when a connection is gone, or after `time`.
+    /// Completes when a connection is gone, or after `time`.
     pub(super) async fn wait_for_leave(&self, time: Duration) {
         let _ = tokio::time::timeout(time, self.left.notified()).await;
     }
 
-    /// True if so many connections are closing that the next one has to wait.
+    /// True if [`MAX_LEAVING`] connections are closing, so that the next one has to wait.
     pub(super) fn too_many_leaving(&self) -> bool {
         self.connections.lock().leaving >= MAX_LEAVING
     }
 
-    /// Ends with the last connection.
+    /// Completes when the last connection is gone.
     pub(super) async fn empty(&self) {
         loop {
             let left = self.left.notified();
@@ -154,7 +155,7 @@ impl Register {
 }
 
 impl OpenConnections {
-    /// Evicts the connection that has been idle longest, of those that `may` be.
+    /// Evicts the connection that has been idle longest among those for which `may` returns true.
     fn evict_longest_idle(&mut self, may: impl Fn(&OpenConnection) -> bool) -> bool {
         let idle = self.open.iter().filter(|(_, connection)| may(connection));
         let idle = idle.filter_map(|(id, connection)| Some((connection.activity.idle_since()?, *id)));
@@ -195,7 +196,7 @@ impl OpenConnections {
     }
 }
 
-/// A connection that is counted in the register.
+/// A counted connection.
 #[derive(Debug)]
 pub(super) struct Entry {
     id: u64,
@@ -206,12 +207,12 @@ pub(super) struct Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         let mut connections = self.register.connections.lock();
-        // One that was evicted is not counted any more.
+        // An evicted connection is no longer counted.
         if connections.remove(self.id).is_none() {
             connections.leaving -= 1;
         }
         drop(connections);
-        // Two tasks may wait for this: the one that accepts connections, and the end of the drain.
+        // Two tasks may wait for this: the accept loop and the end of the drain.
         self.register.left.notify_waiters();
         self.register.left.notify_one();
     }

@@ -25,7 +25,7 @@ use tonic::Status;
 /// Maximum bytes of a request's head; hyper's smallest allowed buffer is 8 KiB.
 pub(super) const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// Bytes of a head that are not counted; the heads of usual clients are smaller.
+/// Size up to which a head is not counted; most clients send smaller heads.
 const FREE_HEAD_BYTES: usize = 4 << 10;
 /// Approximate memory of an open HTTP/2 stream with a body: task, table entry and frame buffer.
 const STREAM_BYTES: usize = 24 << 10;
@@ -45,8 +45,8 @@ pub(super) struct Server<R> {
 }
 
 impl<R: Routes> Server<R> {
-    /// Counts a large head, and a stream with a body, as long as the request is in progress: an HTTP/2 connection has
-    /// hundreds of them, and their clients may take their time.
+    /// Counts a large head, and a stream with a body, while the request is in progress: an HTTP/2 connection may have
+    /// hundreds of slow streams.
     fn count(&self, request: &Request<Body>) -> Result<Option<Account>, Refusal> {
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
         let headers = request.headers().iter();
@@ -73,7 +73,7 @@ impl<R: Routes> Server<R> {
             return None;
         }
         let what = if open.activity.for_health {
-            format!("{} connections are open, the limit", self.bounds.max)
+            format!("too many connections: {} are open", self.bounds.max)
         } else if self.pipeline.admission.replies_are_full() {
             "unread replies hold all the memory available for replies".to_owned()
         } else {
@@ -88,7 +88,7 @@ impl<R: Routes> Server<R> {
             return Status::from(refusal).into_http();
         }
         let mut response = refusal.into_response();
-        // The body is not read: what follows would be taken for a request.
+        // The body is not read, and its bytes would be taken for a request.
         if version < Version::HTTP_2 {
             response
                 .headers_mut()
@@ -98,15 +98,15 @@ impl<R: Routes> Server<R> {
     }
 }
 
-/// Answers a request of a connection. The future is boxed at once: it has some kilobytes, and hyper moves it three
-/// times.
+/// Answers a request of a connection. The future is boxed at once, because it has several kilobytes and hyper moves it
+/// three times.
 pub(super) fn answer<R: Routes>(
     server: Arc<Server<R>>,
     mut request: Request<Body>,
     open: Arc<OpenRequest>,
 ) -> Pin<Box<impl Future<Output = Response<ReplyBody>>>> {
     if R::FRONT == Front::Grpc {
-        // Its streams say when they are at work.
+        // Streams report their waits to it.
         request.extensions_mut().insert(Arc::clone(&open));
     }
     Box::pin(async move {
@@ -130,7 +130,7 @@ pub(super) fn answer<R: Routes>(
     })
 }
 
-/// Ends when a connection has to end: it was told to, or has been silent for `patience`.
+/// Completes when a connection has to end: on request, or after a silence of `patience`.
 pub(super) async fn dismissal(activity: &Activity, patience: Duration) -> Dismissal {
     tokio::select! {
         dismissal = activity.dismissed() => dismissal,

@@ -1,9 +1,10 @@
-//! The messages of calls while they arrive: bounded in size, time and memory, like bodies over HTTP.
+//! Incoming messages of calls, bounded in size, time and memory, like bodies over HTTP.
 //!
-//! In: frames. Out: whole messages, in the pieces in which they came; or a status that ends the call, each refusal counted. The
-//! bytes stay on the account that is shared with the call until it is done. A stream may be silent between its messages, but a
-//! message that has begun has to arrive. When the server drains, a stream ends between two messages. tonic would gather each
-//! message in a buffer of its own first, from which the tensor is copied once more.
+//! In: frames. Out: whole messages, in the pieces in which they arrived; or a status that ends the call. Refusals are
+//! counted. The bytes stay on the account that is shared with the call until the call ends. A stream may be silent
+//! between its messages, but a message that has started must arrive in time. When the server drains, a stream ends
+//! between two messages. tonic is bypassed because it would copy each message to its own buffer before the tensor is
+//! copied out.
 
 use super::frames::{FrameDecoder, Framed, Limit};
 use crate::front::http::body::ended_early;
@@ -25,12 +26,12 @@ use tokio::task::coop::poll_proceed;
 use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
-/// The account of what has arrived and is not taken into the pipeline yet.
+/// Account of bytes that have arrived but are not in the pipeline yet.
 #[derive(Clone)]
 pub(super) struct MessageAccount(Arc<Mutex<Account>>);
 
 impl MessageAccount {
-    /// Takes over what has been counted so far; later bytes go on a new account.
+    /// Takes the bytes counted so far; later bytes go to a new account.
     pub(super) fn take(&self) -> Account {
         let mut account = self.0.lock();
         let empty = account.split(0);
@@ -38,30 +39,30 @@ impl MessageAccount {
     }
 }
 
-/// Kind of call. It decides when the client may be silent.
+/// Kind of call, which decides when the client may be silent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallKind {
-    /// One message, which has to come at once.
+    /// One message, which must arrive at once.
     Unary,
-    /// Any number of them, whenever the client likes.
+    /// Any number of messages, with any pauses between them.
     Stream,
 }
 
-/// A message as it came.
+/// Message as received.
 pub(super) struct ReceivedMessage {
     framed: Framed,
-    /// The coding of the call's messages that say that they are compressed.
+    /// Coding of the call's compressed messages.
     coding: Option<Coding>,
     limit: Limit,
 }
 
 impl ReceivedMessage {
-    /// The message as it was before it was compressed; what it grows by goes to the account.
+    /// Decompresses the message and adds its growth to the account.
     pub(super) fn unpack(self, account: &mut Account) -> Result<Data, Refusal> {
         match (self.framed.compressed, self.coding) {
             (false, _) => Ok(self.framed.data),
             (true, None) => Err(Refusal::bad(
-                "a message is compressed, and `grpc-encoding` says nothing of it",
+                "message is compressed, but `grpc-encoding` names no compression",
             )),
             (true, Some(coding)) => {
                 let inflate = || inflate(coding, &self.framed.data, self.limit.bytes, account);
@@ -71,7 +72,7 @@ impl ReceivedMessage {
     }
 }
 
-/// The messages of a body, within bounds.
+/// Messages of a body, within bounds.
 pub(super) struct IncomingMessages {
     body: Body,
     state: SharedState,
@@ -81,15 +82,15 @@ pub(super) struct IncomingMessages {
     /// Limit of one message, as received and when decompressed.
     limit: Limit,
     cutter: FrameDecoder,
-    /// Ends when the server begins to drain; none where the call ends by itself.
+    /// Completes when the server begins to drain; `None` if the call ends by itself.
     drain_begins: Option<BoxFuture<'static, ()>>,
-    /// Set while a message is waited for.
+    /// Timeout of the message being received.
     late: Option<Pin<Box<Sleep>>>,
     ended: bool,
 }
 
 impl IncomingMessages {
-    /// The messages of `body`; `headers` are the call's.
+    /// Creates the receiver of a call's body, from the call's headers.
     pub(super) fn new(body: Body, headers: &HeaderMap, state: SharedState, kind: CallKind, limit: Limit) -> Self {
         let encoding = headers.get("grpc-encoding").map(http::HeaderValue::as_bytes);
         Self {
@@ -114,16 +115,16 @@ impl IncomingMessages {
         Arc::clone(&self.state)
     }
 
-    /// The message of a call that has one, and the account that it is on.
+    /// Receives the single message of a call, with its account.
     pub(super) async fn only(mut self) -> Result<(ReceivedMessage, Account), Status> {
         let Some(message) = self.next().await else {
-            return Err(self.refuse(Refusal::bad("the call has no message")));
+            return Err(self.refuse(Refusal::bad("call has no message")));
         };
         let message = message?;
         match self.next().await {
             None => Ok((message, self.received_bytes.take())),
             Some(Err(status)) => Err(status),
-            Some(Ok(_)) => Err(self.refuse(Refusal::bad("the call has a second message, and it takes one"))),
+            Some(Ok(_)) => Err(self.refuse(Refusal::bad("call has a second message; send one"))),
         }
     }
 
@@ -137,7 +138,7 @@ impl IncomingMessages {
         self.kind == CallKind::Stream && !self.cutter.is_inside()
     }
 
-    /// The status of a call that broke off: its client has gone away, or it was no proper body.
+    /// Status of a broken call: its client has gone away, or its body is invalid.
     fn broken(&self, error: &axum::Error) -> Status {
         let refusal = ended_early(error);
         if refusal.reason == Reason::Cancelled {
@@ -149,7 +150,7 @@ impl IncomingMessages {
         self.refuse(refusal)
     }
 
-    /// The end of a stream when the server drains. Messages that are here and not begun are refused.
+    /// Ends a stream when the server drains. Received messages whose processing has not started are refused.
     fn end_early(&self) -> Result<Option<ReceivedMessage>, Status> {
         if self.cutter.has_rest() {
             let refusal = Refusal::new(Reason::Draining, "the server is shutting down");
@@ -158,7 +159,7 @@ impl IncomingMessages {
         Ok(None)
     }
 
-    /// The next message, or the end of the body.
+    /// Polls for the next message, or the end of the body.
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<ReceivedMessage>, Status>> {
         if self.may_be_silent()
             && let Some(drain_begins) = &mut self.drain_begins
@@ -166,7 +167,7 @@ impl IncomingMessages {
         {
             return Poll::Ready(self.end_early());
         }
-        // Compared with the clock before each turn: a client that never pauses does not escape its time limit.
+        // Checked before each iteration, so that a client that never pauses cannot escape its time limit.
         if self.late.is_some()
             && let Poll::Ready(refusal) = self.poll_late(cx)
         {
@@ -197,7 +198,7 @@ impl IncomingMessages {
                     return Poll::Ready(Err(self.broken(&error)));
                 }
                 Poll::Ready(None) if self.cutter.is_inside() => {
-                    return Poll::Ready(Err(self.refuse(Refusal::bad("the call ended inside a message"))));
+                    return Poll::Ready(Err(self.refuse(Refusal::bad("call ended inside a message"))));
                 }
                 Poll::Ready(None) => return Poll::Ready(Ok(None)),
                 Poll::Pending => {
@@ -215,7 +216,7 @@ impl IncomingMessages {
         let limit = self.state.pipeline.admission.limits.timeout;
         let late = self.late.get_or_insert_with(|| Box::pin(sleep(limit)));
         ready!(late.as_mut().poll(cx));
-        let what = format!("the message did not arrive within {} ms", limit.as_millis());
+        let what = format!("message did not arrive within {} ms", limit.as_millis());
         Poll::Ready(Refusal::new(Reason::SlowBody, what))
     }
 }
@@ -228,7 +229,7 @@ impl Stream for IncomingMessages {
             return Poll::Ready(None);
         }
         let message = ready!(self.poll_message(cx)).transpose();
-        // After an error nobody knows where the next message begins.
+        // After an error the start of the next message is unknown.
         self.ended = !matches!(message, Some(Ok(_)));
         Poll::Ready(message)
     }

@@ -1,7 +1,7 @@
 //! Infer calls, one by one and as a stream: a message in, the pipeline, a message out.
 //!
-//! In: the bytes of a `ModelInferRequest`. Out: those of a `ModelInferResponse` with `server-timing` in the metadata, or
-//! a status. A stream answers each request once, in order, several at a time.
+//! In: the bytes of a `ModelInferRequest`. Out: the bytes of a `ModelInferResponse` with `server-timing` in the
+//! metadata, or a status. A stream processes several requests concurrently and answers each once, in order.
 
 use super::calls::{self, EncodedReply};
 use super::frames::Limit;
@@ -28,20 +28,20 @@ use tierlab_protocol::timing::Stage;
 use tonic::Status;
 use tonic::metadata::MetadataValue;
 
-/// Requests of one stream that are worked on at the same time.
+/// Maximum requests of one stream in progress.
 const STREAM_WINDOW: usize = 32;
 
 /// A request on its way into the pipeline.
 struct InferCall {
     received: ReceivedRequest,
     bytes: usize,
-    /// When the client gives up.
+    /// Time at which the client gives up.
     deadline: Option<Instant>,
     kind: CallKind,
 }
 
 impl Exchange for InferCall {
-    /// The message on the wire.
+    /// Encoded message.
     type Reply = Bytes;
     type ReplyFormat = CallKind;
 
@@ -63,7 +63,7 @@ impl Exchange for InferCall {
         gather_texts(&mut self.received, account)?;
         let request = InferRequest::try_from(self.received)?;
         if !is_raw {
-            // Nothing of the message is left in the tensors.
+            // The tensors hold no memory of the compressed message.
             account.set(request.inputs.iter().map(|input| input.data.len()).sum());
         }
         Ok(request)
@@ -72,7 +72,7 @@ impl Exchange for InferCall {
     fn encode(reply: InferReply, _: &[bool], kind: CallKind, room: &AccountRoom<'_>) -> Option<Bytes> {
         let bytes = reply.outputs.iter().map(|output| output.data.len());
         let bytes = bytes.fold(0, usize::saturating_add);
-        // Once here and once in the frame that tonic makes of it; and once more where the data has to be brought together.
+        // One copy here, one in tonic's frame, and one more if the data has to be made contiguous.
         let copies = 2 + usize::from(reply.outputs.iter().any(|output| !output.data.is_whole()));
         let fixed = FIXED_REPLY_BYTES * (1 + reply.outputs.len());
         let taken = room.take(bytes.saturating_add(fixed).saturating_mul(copies));
@@ -80,7 +80,7 @@ impl Exchange for InferCall {
     }
 }
 
-/// Brings raw texts together that came in pieces: their elements are read one by one, more than once.
+/// Makes raw texts contiguous: their elements are read one by one, more than once.
 fn gather_texts(received: &mut ReceivedRequest, account: &mut Account) -> Result<(), Refusal> {
     for (input, raw) in received.message.inputs.iter().zip(&mut received.raw) {
         if input.datatype == DataType::Bytes.as_str() && !raw.is_whole() {
@@ -91,10 +91,10 @@ fn gather_texts(received: &mut ReceivedRequest, account: &mut Account) -> Result
     Ok(())
 }
 
-/// Bytes of a reply for its names, and of each output's.
+/// Bytes counted for a reply's names, and for the names of each output.
 const FIXED_REPLY_BYTES: usize = 256;
 
-/// A reply's bytes.
+/// Encodes a reply.
 fn encoded(message: ModelInferResponse, kind: CallKind) -> Bytes {
     match kind {
         CallKind::Unary => message.encode_to_vec().into(),
@@ -102,7 +102,7 @@ fn encoded(message: ModelInferResponse, kind: CallKind) -> Bytes {
     }
 }
 
-/// A message of a stream. Every one is its request's last, and says so.
+/// Encodes a message of a stream. Each message is marked as the last of its request.
 fn stream_message(error_message: String, mut response: ModelInferResponse) -> Bytes {
     let last = InferParameter {
         parameter_choice: Some(ParameterChoice::BoolParam(true)),
@@ -115,7 +115,7 @@ fn stream_message(error_message: String, mut response: ModelInferResponse) -> By
     message.encode_to_vec().into()
 }
 
-/// Bytes of an infer message at most.
+/// Maximum size of an infer message.
 fn limit(state: &SharedState) -> Limit {
     Limit {
         bytes: state.pipeline.admission.limits.max_body_bytes,
@@ -123,17 +123,17 @@ fn limit(state: &SharedState) -> Limit {
     }
 }
 
-/// When the client gives up: `grpc-timeout` after now.
+/// Time at which the client gives up, from `grpc-timeout`.
 fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Refusal> {
     let Some(value) = headers.get("grpc-timeout") else {
         return Ok(None);
     };
     let parsed = value.to_str().ok().and_then(timeout);
-    let timeout = parsed.ok_or_else(|| Refusal::bad(format!("`grpc-timeout` is {value:?}, no time")))?;
+    let timeout = parsed.ok_or_else(|| Refusal::bad(format!("invalid `grpc-timeout`: {value:?}")))?;
     Ok(Instant::now().checked_add(timeout))
 }
 
-/// A number of up to 8 digits and its unit.
+/// Parses a number of up to 8 digits and its unit.
 fn timeout(text: &str) -> Option<Duration> {
     let (unit_at, unit) = text.char_indices().next_back()?;
     let digits = &text[..unit_at];
@@ -171,9 +171,9 @@ pub(super) async fn infer(Shared(state): Shared<SharedState>, request: Request) 
 /// Outcome of a call, with the stages that it reached.
 struct CallAnswer {
     reply: Result<Bytes, Refusal>,
-    /// For the bytes of the reply.
+    /// Account of the reply's bytes.
     account: Account,
-    /// The request's id, for a stream's errors.
+    /// Request id, for the error messages of a stream.
     id: String,
     timings: Option<String>,
 }
@@ -225,7 +225,7 @@ async fn answer(
         kind,
     };
     watch.mark(Stage::Decode);
-    // The message is counted already; the account that comes with the guard stays empty.
+    // The message is already counted; the guard's account stays empty.
     let (guard, _) = match state.pipeline.enter(&model) {
         Ok(entered) => entered,
         Err(refusal) => {
@@ -284,14 +284,14 @@ fn replies(
         let answered = scope
             .clone()
             .run_async(streamed_answer(state, message, account, waiting));
-        // Its memory is given back when it is answered, also while the client takes none of the replies before it.
+        // Its memory is released when it is answered, even if the client does not read the replies before it.
         answered.boxed()
     };
     requests.map(reply).buffered(STREAM_WINDOW).boxed()
 }
 
-/// Answers one message of a stream. The future of the answer is boxed when it is first polled: up to [`STREAM_WINDOW`] messages
-/// of each stream wait for that, and no account counts them.
+/// Answers one message of a stream. The answer's future is boxed when it is first polled, because up to
+/// [`STREAM_WINDOW`] messages of each stream wait to be polled and no account counts them.
 async fn streamed_answer(
     state: SharedState,
     message: Result<ReceivedMessage, Status>,
@@ -302,7 +302,7 @@ async fn streamed_answer(
     Ok(streamed(answer.await))
 }
 
-/// A stream's errors are messages, so that the stream goes on.
+/// Converts an answer to a message. Errors in a stream are messages too, so that the stream continues.
 fn streamed(answer: CallAnswer) -> EncodedReply {
     let bytes = answer.reply.unwrap_or_else(|refusal| {
         let response = ModelInferResponse {

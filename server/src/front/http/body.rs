@@ -1,8 +1,8 @@
-//! Bodies of infer requests and of their replies: received within bounds of size, time and memory, decompressed within the
-//! same bound when they are decoded; written in pieces.
+//! Bodies of infer requests and replies. Requests are received within bounds of size, time and memory, and decompressed
+//! within the same size limit; replies are written in pieces.
 //!
-//! In: headers and a stream of chunks, or outputs. Out: the body in the pieces in which it came, with the length of its JSON
-//! part, or a refusal; the reply's body.
+//! In: headers and a stream of chunks, or outputs. Out: the body in the pieces in which it arrived, with the length of
+//! its JSON part, or a refusal; the reply's body.
 
 use super::coding::{Coding, deflate, inflate, single, too_large};
 use crate::front::body_pieces::BodyPieces;
@@ -22,7 +22,7 @@ use std::time::Duration;
 use std::vec::IntoIter;
 use tierlab_protocol::infer::{Data, HEADER_LENGTH, InferReply, InferRequest, Piece};
 
-/// A client's own limit for its request, in milliseconds.
+/// Header with the client's time limit for its request, in milliseconds.
 pub(super) const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout-ms");
 
 /// Receives the body of an infer request; its bytes go to the account.
@@ -39,7 +39,7 @@ pub(super) async fn receive(
     let limit = timeout.map_or(limits.timeout, |timeout| timeout.min(limits.timeout));
     let collected = tokio::time::timeout(limit, collect(headers, body, limits.max_body_bytes, account));
     let slow = |_| {
-        let what = format!("the body did not arrive within {} ms", limit.as_millis());
+        let what = format!("body did not arrive within {} ms", limit.as_millis());
         let own = limit < limits.timeout;
         Refusal::new(if own { Reason::Deadline } else { Reason::SlowBody }, what)
     };
@@ -53,7 +53,7 @@ pub(super) async fn receive(
     })
 }
 
-/// Reads an unwanted body to its end where it is small, and says whether the connection can be used again.
+/// Reads a small unwanted body to its end. Returns true if the connection can be used again.
 pub(super) async fn skip(headers: &HeaderMap, body: Body) -> bool {
     let declared = declared(headers).unwrap_or(0);
     // A client that waits for `100 Continue` has not sent its body, and need not.
@@ -63,9 +63,9 @@ pub(super) async fn skip(headers: &HeaderMap, body: Body) -> bool {
     matches!(tokio::time::timeout(DISCARD_TIME, drop_frames(body)).await, Ok(Ok(())))
 }
 
-/// Bytes of an unwanted body that are read at most so that the connection can be used again.
+/// Maximum bytes of an unwanted body that are read so that the connection can be used again.
 const MAX_DISCARDED_BYTES: usize = 64 << 10;
-/// The time for it.
+/// Time limit of reading an unwanted body.
 pub(super) const DISCARD_TIME: Duration = Duration::from_secs(1);
 
 /// Reads a small body to its end.
@@ -74,7 +74,7 @@ pub(super) async fn discard(body: Body) {
     let _ = tokio::time::timeout(DISCARD_TIME, drop_frames(body)).await;
 }
 
-/// Reads a body and keeps nothing of it. An error where it is not small, or does not end well.
+/// Reads a body and discards it. Fails if it is not small or does not end properly.
 async fn drop_frames(body: Body) -> Result<(), axum::BoxError> {
     let mut body = std::pin::pin!(http_body_util::Limited::new(body, MAX_DISCARDED_BYTES));
     while let Some(frame) = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
@@ -83,7 +83,7 @@ async fn drop_frames(body: Body) -> Result<(), axum::BoxError> {
     Ok(())
 }
 
-/// Collects the chunks as they come.
+/// Collects the chunks as they arrive.
 pub(super) async fn collect(
     headers: &HeaderMap,
     mut body: Body,
@@ -119,10 +119,10 @@ fn number(headers: &HeaderMap, name: &HeaderName, what: &str) -> Result<Option<u
     let number = value.to_str().ok().and_then(|text| text.parse().ok());
     number
         .map(Some)
-        .ok_or_else(|| Refusal::bad(format!("the header {name} is {value:?}, not {what}")))
+        .ok_or_else(|| Refusal::bad(format!("invalid header `{name}`: {value:?}; use {what}")))
 }
 
-/// A body that did not come to its end: its client is gone, or it was no proper body.
+/// Refusal for an incomplete body: its client is gone, or the body is invalid.
 pub(crate) fn ended_early(error: &axum::Error) -> Refusal {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
@@ -132,18 +132,18 @@ pub(crate) fn ended_early(error: &axum::Error) -> Refusal {
         }
         cause = error.source();
     }
-    Refusal::bad(format!("the body ended early: {error}"))
+    Refusal::bad(format!("body ended early: {error}"))
 }
 
-/// A request as it came.
+/// Received request.
 #[derive(Debug)]
 pub(super) struct Incoming {
     pub(super) body: Data,
     /// Compression of the body.
     coding: Coding,
-    /// Bytes of the body at most when it is decompressed.
+    /// Maximum bytes of the decompressed body.
     max_bytes: usize,
-    /// The length of the body's JSON part, where binary tensors follow.
+    /// Length of the body's JSON part, if binary tensors follow.
     pub(super) json_len: Option<usize>,
     /// Time limit from the client's header.
     pub(super) timeout: Option<Duration>,
@@ -152,7 +152,7 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    /// Makes of the body what it was before it was compressed.
+    /// Decompresses the body.
     fn unpack(&mut self, account: &mut Account) -> Result<(), Refusal> {
         if self.coding != Coding::Identity {
             self.body = inflate(self.coding, &self.body, self.max_bytes, account)?;
@@ -161,13 +161,13 @@ impl Incoming {
     }
 }
 
-/// A reply's body.
+/// Body of a reply.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) body: Vec<Piece>,
-    /// The length of the body's JSON part, where binary tensors follow.
+    /// Length of the body's JSON part, if binary tensors follow.
     pub(super) json_len: Option<usize>,
-    /// The value of `Content-Encoding`.
+    /// Value of `Content-Encoding`.
     pub(super) encoding: Option<HeaderValue>,
 }
 
@@ -204,7 +204,7 @@ impl Exchange for Incoming {
         }
         let request = decoded?;
         if self.json_len.is_none() {
-            // Nothing of the body is left in the tensors.
+            // The tensors hold no memory of the compressed body.
             account.set(request.inputs.iter().map(|input| input.data.len()).sum());
         }
         Ok(request)
@@ -233,11 +233,11 @@ impl Exchange for Incoming {
     }
 }
 
-/// A reply's body in several pieces, whose whole length is known before the first. The connection counts what was handed
-/// out; the account counts what waits here.
+/// Body of a reply in several pieces, with a total length known in advance. The connection counts the pieces handed
+/// out; the account counts the pieces still here.
 pub(super) struct Pieces {
     rest: IntoIter<Piece>,
-    /// Bytes in the rest.
+    /// Remaining bytes.
     left: u64,
     account: Account,
 }

@@ -1,6 +1,6 @@
-//! An infer request over HTTP: its body in, the pipeline, its reply out.
+//! Infer requests over HTTP: receives the body, runs the pipeline, sends the reply.
 //!
-//! In: a request. Out: the reply, or a refusal, with `Server-Timing` on both.
+//! In: a request. Out: the reply or a refusal, both with `Server-Timing`.
 
 use super::Named;
 use super::body::{self, Pieces};
@@ -20,7 +20,8 @@ use tierlab_protocol::infer::HEADER_LENGTH;
 const BINARY: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
-/// Answers without the body; a small one is read and dropped, so that the connection can be used again.
+/// Refuses a request without using its body. A small body is read and dropped, so that the connection can be used
+/// again.
 async fn decline(head: &Parts, body: Body, refusal: Refusal) -> Response {
     let passed_over = body::skip(&head.headers, body).await;
     let response = refusal.into_response();
@@ -31,7 +32,7 @@ async fn decline(head: &Parts, body: Body, refusal: Refusal) -> Response {
     }
 }
 
-/// The rest of an unread body would be taken for the next request: the client is told that the connection closes.
+/// Tells the client that the connection closes, because the rest of an unread body would be taken for the next request.
 fn close_after(head: &Parts, mut response: Response) -> Response {
     if head.version < Version::HTTP_2 {
         let close = HeaderValue::from_static("close");
@@ -44,7 +45,7 @@ pub(super) async fn infer(Shared(state): Shared<SharedState>, Named(target): Nam
     answer(&state, &target, request).await
 }
 
-/// Answers a request for the model that its path names.
+/// Answers a request for the model in its path.
 pub(super) async fn answer(state: &SharedState, target: &Target, request: Request) -> Response {
     let (head, body) = request.into_parts();
     let model = match state.manager.find(target) {
@@ -76,7 +77,7 @@ pub(super) async fn answer(state: &SharedState, target: &Target, request: Reques
         Ok(outgoing) => {
             let content_type = if outgoing.json_len.is_some() { BINARY } else { JSON };
             let mut pieces = outgoing.body;
-            // The connection counts what it has been handed.
+            // The connection counts the bytes handed to it.
             let body = match pieces.len() {
                 1 => pieces
                     .pop()

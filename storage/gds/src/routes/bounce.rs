@@ -16,7 +16,7 @@ pub(super) struct Slot {
     pub(super) memory: Pinned,
 }
 
-/// A bounded number of slots.
+/// Allocates slots.
 pub(super) fn slots(gpu: &Arc<Gpu>, count: usize, bytes: usize) -> Result<Vec<Slot>, DeviceError> {
     (0..count)
         .map(|_| {

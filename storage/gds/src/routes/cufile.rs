@@ -67,7 +67,7 @@ fn read(cufile: &CuFile, handle: Handle, piece: &mut Piece) {
             into: piece.into + piece.came,
         };
         piece.requests += 1;
-        // SAFETY: the handle is kept registered for the run, and the job owns the device memory that the piece lies in.
+        // SAFETY: the handle stays registered for the run, and the job owns the device memory that contains the piece.
         match unsafe { cufile.read(handle, target, left, piece.offset + piece.came as u64) } {
             Ok(came) if came == 0 || came > left => return piece.cut_short(),
             Ok(came) => piece.came += came,

@@ -7,9 +7,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::{fmt, io};
 
-/// File that is open for reading, and stays open while this is held.
+/// File that stays open for reading while this is held.
 pub trait SourceFile: fmt::Debug + Send + Sync {
-    /// The file.
+    /// Descriptor of the file.
     fn fd(&self) -> BorrowedFd<'_>;
 
     /// Alignment of direct reads, in bytes; `None` if the file is not open for direct reads.
@@ -73,7 +73,7 @@ impl Piece {
     /// Fails the piece: the file ended before the bytes that were looked up.
     pub(super) fn cut_short(&mut self) {
         let what = format!(
-            "ends at byte {}, before the length that was looked up",
+            "ends at byte {}, before the looked-up length",
             self.offset + self.came as u64
         );
         self.fail(DeviceError::new(DeviceErrorKind::Changed, what));

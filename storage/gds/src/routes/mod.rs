@@ -37,7 +37,7 @@ impl Reader {
     /// Opens the path in the options.
     ///
     /// # Errors
-    /// No pinned memory, no ring, or an error of the driver.
+    /// Fails if pinned memory or io_uring is unavailable, or with the driver's error.
     pub fn open(gpu: &Arc<Gpu>, options: &RouteOptions) -> Result<Self, DeviceError> {
         gpu.make_current()?;
         let chunk_bytes = options.chunk_bytes;
@@ -58,7 +58,7 @@ impl Reader {
         pieces.retain_mut(|piece| {
             let fits = piece.len <= self.chunk_bytes;
             if !fits {
-                let what = format!("{} bytes in one read; the limit is {}", piece.len, self.chunk_bytes);
+                let what = format!("read of {} bytes exceeds the limit of {}", piece.len, self.chunk_bytes);
                 piece.fail(DeviceError::new(DeviceErrorKind::OutOfRange, what));
             }
             fits

@@ -12,13 +12,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Maximum retries of a read that the kernel asks to repeat, before it counts as failed.
+/// Maximum retries of a read that the kernel interrupts, before it counts as failed.
 const ATTEMPTS: u32 = 32;
-/// The pause when the kernel is short of memory, and the maximum number of pauses in a row.
+/// Pause when the kernel is short of memory, and the maximum number of consecutive pauses.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(1);
 const SHORTAGE_PAUSES: u32 = 1000;
 
-/// The ring comes first: the kernel lets go of the buffers before they are unpinned.
+/// The ring is the first field, so that the kernel releases the buffers before they are unpinned.
 pub(super) struct Ring {
     ring: IoUring,
     stream: Stream,
@@ -31,12 +31,8 @@ pub(super) struct Ring {
 
 impl Ring {
     pub(super) fn new(gpu: &Arc<Gpu>, count: usize, bytes: usize) -> Result<Self, DeviceError> {
-        let refused = |e: std::io::Error| {
-            DeviceError::new(
-                DeviceErrorKind::Unsupported,
-                format!("the kernel refuses io_uring: {e}"),
-            )
-        };
+        let refused =
+            |e: std::io::Error| DeviceError::new(DeviceErrorKind::Unsupported, format!("kernel refuses io_uring: {e}"));
         let entries = u32::try_from(count).unwrap_or(u32::MAX).next_power_of_two();
         let ring = IoUring::new(entries).map_err(refused)?;
         let stream = Stream::new(gpu)?;
@@ -65,7 +61,7 @@ impl Ring {
     /// Queues the next read of a piece into its slot.
     fn push(&mut self, at: usize, piece: &mut Piece) -> Result<(), DeviceError> {
         debug_assert!(piece.len <= self.slots[at].memory.as_slice().len());
-        // The bytes before began at a multiple of the alignment.
+        // Earlier reads of the piece ended at a multiple of the alignment.
         let buffer = self.slots[at].memory.as_mut_ptr().wrapping_add(piece.came);
         let len = u32::try_from(piece.len - piece.came).unwrap_or(u32::MAX);
         let fd = types::Fd(piece.fd());
@@ -77,7 +73,7 @@ impl Ring {
         piece.requests += 1;
         // SAFETY: the slot is that long, written by nobody else until the completion, and the piece holds the file open.
         unsafe { self.ring.submission().push(&entry.user_data(at as u64)) }
-            .map_err(|_| DeviceError::new(DeviceErrorKind::Unavailable, "the ring is full"))
+            .map_err(|_| DeviceError::new(DeviceErrorKind::Unavailable, "io_uring queue is full"))
     }
 
     /// Handles a read's result. True if the rest must be read.
@@ -86,7 +82,7 @@ impl Ring {
             Ok(0) => piece.cut_short(),
             Ok(came) if piece.came + came >= piece.wanted => piece.came += came,
             Ok(came) => {
-                // After a short read the rest must again begin at a multiple of the alignment.
+                // After a short read, the rest must start at a multiple of the alignment.
                 let align = piece.file.direct_align().map_or(1, |align| align as usize).max(1);
                 let whole = (piece.came + came) / align * align;
                 if whole > piece.came {
@@ -106,8 +102,8 @@ impl Ring {
         false
     }
 
-    /// Submits queued reads and sleeps until a completion. Too much in flight, or no memory for more, is a pause, after
-    /// which completions are taken first. Returns how many pauses there have been in a row, given those before.
+    /// Submits queued reads and sleeps until a completion. If too much is in flight or memory is short, pauses, and
+    /// completions are taken first. Returns the number of consecutive pauses, given the number so far.
     fn enter(&self, pauses: u32) -> Result<u32, DeviceError> {
         let Err(error) = self.ring.submit_and_wait(1) else {
             return Ok(0);

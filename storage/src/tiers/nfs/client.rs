@@ -335,7 +335,7 @@ impl Client<'_> {
             (_, true) => None,
             (Some(cookie), false) => Some(PageStart { cookie, verifier }),
             (None, false) => {
-                let detail = "directory page has no names and is not the last";
+                let detail = "directory page is empty but not the last";
                 return Err(ErrorKind::Unavailable.error(self.about, detail).into());
             }
         };

@@ -36,7 +36,7 @@ impl Drop for Ending {
     fn drop(&mut self) {
         self.0
             .waiting
-            .fail(&CallError::Broken("the connection was closed".to_owned()));
+            .fail(&CallError::Broken("connection was closed".to_owned()));
     }
 }
 

@@ -96,10 +96,10 @@ fn mount_notes(path: &Path, mountinfo: &str) -> Result<Vec<String>, StorageError
         Err(ErrorKind::Invalid.error(path.display(), format!("{what}; {hint}")))
     };
     let Some(mount) = holding(mountinfo, path) else {
-        return refuse("no known mount contains it".to_owned());
+        return refuse("path is on no known mount".to_owned());
     };
     if mount.kind != "nfs" && mount.kind != "nfs4" {
-        return refuse(format!("it is on {}, not on NFS", mount.kind));
+        return refuse(format!("path is on {}, not on NFS", mount.kind));
     }
     let noted = |option: &&str| NOTED.contains(&option.split('=').next().unwrap_or_default());
     let options: Vec<&str> = mount.of_filesystem.split(',').filter(noted).collect();

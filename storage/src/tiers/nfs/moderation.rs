@@ -16,9 +16,9 @@ const MOMENT: Duration = Duration::from_micros(100);
 const RATE_WINDOW: Duration = Duration::from_millis(1);
 /// Age after which a measured rate is ignored.
 const STALE: Duration = Duration::from_millis(10);
-/// Least mark: fewer bytes are not worth a system call.
+/// Minimum mark: fewer bytes are not worth a system call.
 const LEAST_BYTES: usize = 8 << 10;
-/// Largest mark: more gains nothing. A socket's buffer holds far more.
+/// Maximum mark: more gains nothing. A socket's buffer holds far more.
 const MOST_BYTES: usize = 64 << 10;
 /// Size of a small reply without its data, in bytes.
 pub(super) const REPLY_HEAD_BYTES: usize = 128;
@@ -30,7 +30,7 @@ pub(super) const AT_ONCE: usize = 1;
 pub(super) struct Moderation {
     mark: usize,
     since: Instant,
-    /// Bytes received since then.
+    /// Bytes received in the current window.
     bytes: usize,
     /// Bytes per [`MOMENT`], over the previous window.
     per_moment: usize,
@@ -68,8 +68,8 @@ impl Moderation {
         }
     }
 
-    /// Returns a new mark if one is due. `expected` is the least number of bytes that small replies in flight will
-    /// bring.
+    /// Returns a new mark if it should change. `expected` is the minimum number of bytes that small replies in flight
+    /// will bring.
     pub(super) fn choose(&mut self, expected: usize) -> Option<usize> {
         if self.refused {
             return None;

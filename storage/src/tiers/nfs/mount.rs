@@ -32,7 +32,7 @@ const MOUNT: Program = Program {
     name: "MOUNT",
 };
 
-/// An export's server.
+/// Server of an export.
 #[derive(Debug, Clone)]
 pub(super) struct Server {
     url: NfsUrl,
@@ -83,7 +83,7 @@ impl Server {
     /// Mounts the export and returns the handle of its root.
     pub(super) async fn mount(&self) -> Result<nfs_fh3, StorageError> {
         let about = self.url.to_string();
-        // Asked for each time: that is rare, and a server that restarted may have another port.
+        // Requested each time: mounts are rare, and a restarted server may have another port.
         let address = self.program(MOUNT, self.mount_port).await?;
         let server = address.get();
         let pool = Pool::new(address, &self.credential, &Limits::few(self.limit, self.privileged));
@@ -91,7 +91,7 @@ impl Server {
         let call = Self::mount_call(MOUNT_PROGRAM::MOUNTPROC3_MNT, path);
         let reply = pool.ask(&about, &call).await?;
         let mut cursor = Cursor::new(reply.body.as_ref());
-        let garbled = |_| ErrorKind::Unavailable.error(&about, "the reply to MOUNT is garbled");
+        let garbled = |_| ErrorKind::Unavailable.error(&about, "invalid reply to MOUNT");
         let (status, _) = mountstat3::unpack(&mut cursor).map_err(garbled)?;
         let kind = match status {
             mountstat3::MNT3_OK => {
@@ -103,8 +103,8 @@ impl Server {
             _ => ErrorKind::Unavailable,
         };
         let offered = match self.exports(&pool).await {
-            Some(names) => format!("it exports {}", names.join(", ")),
-            None => "it does not tell its exports".to_owned(),
+            Some(names) => format!("exports are {}", names.join(", ")),
+            None => "its exports are unknown".to_owned(),
         };
         let detail = format!("{server} does not mount `{}` ({status}); {offered}", self.url.export);
         Err(kind.error(about, detail))
@@ -119,7 +119,7 @@ impl Server {
     }
 }
 
-/// AUTH_SYS: the ids configured, or those of this process.
+/// AUTH_SYS credential with the configured ids, or those of this process.
 fn credential(config: &NfsConfig) -> opaque_auth<'static> {
     let own = std::fs::metadata("/proc/self").map_or((65_534, 65_534), |meta| (meta.uid(), meta.gid()));
     opaque_auth::auth_unix(&auth_unix {
@@ -131,16 +131,16 @@ fn credential(config: &NfsConfig) -> opaque_auth<'static> {
     })
 }
 
-/// A program, as portmappers know it.
+/// Program in a portmapper's registry.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Program {
     pub(super) number: u32,
     pub(super) version: u32,
-    /// For errors.
+    /// Name in errors.
     pub(super) name: &'static str,
 }
 
-/// The host of a URL, at a port.
+/// Host of a URL, with a port.
 #[derive(Debug, Clone)]
 pub(super) struct Host {
     pub(super) url: NfsUrl,
@@ -159,7 +159,7 @@ impl Resolve for Host {
             let found = lookup.map_err(|_| unresolved("no answer in time".to_owned()))?;
             let found: Vec<_> = found.map_err(|e| unresolved(e.to_string()))?.collect();
             match found.is_empty() {
-                true => Err(unresolved("it has no address".to_owned())),
+                true => Err(unresolved("name has no address".to_owned())),
                 false => Ok(found),
             }
         }
@@ -197,7 +197,7 @@ impl Resolve for Portmapper {
                 data: Bytes::new(),
             };
             let asked = pool.ask(&about, &call).await.map_err(|e| {
-                let hint = "if the server has no portmapper, give its NFS port in the URL";
+                let hint = "if the server has no portmapper, set its NFS port in the URL";
                 let detail = format!("portmapper: {}; {hint}", e.detail());
                 e.kind().error(e.object(), detail)
             })?;
@@ -205,7 +205,7 @@ impl Resolve for Portmapper {
             let port = u32::unpack(&mut Cursor::new(asked.body.as_ref())).map_or(0, |(port, _)| port);
             let port = u16::try_from(port).ok().filter(|port| *port > 0).ok_or_else(|| {
                 let detail = format!(
-                    "the portmapper at {} knows no {name} version {version} over TCP; is NFSv3 enabled?",
+                    "portmapper at {} does not list {name} version {version} over TCP; enable NFSv3 on the server",
                     pool.address.get()
                 );
                 ErrorKind::Unavailable.error(&about, detail)
@@ -224,26 +224,24 @@ pub(super) struct NfsUrl {
     pub(super) host: String,
     /// Port that serves both NFS and MOUNT; if `None`, the portmapper is asked.
     pub(super) port: Option<u16>,
-    /// The path that is mounted, with its leading slash.
+    /// Path of the export, with its leading slash.
     pub(super) export: String,
 }
 
 impl NfsUrl {
     pub(super) fn parse(url: &str) -> Result<Self, StorageError> {
-        let bad = |what: &str| ErrorKind::Invalid.error(url, format!("{what}; an NFS URL is nfs://host[:port]/export"));
+        let bad = |what: &str| ErrorKind::Invalid.error(url, format!("{what}; use nfs://host[:port]/export"));
         let rest = url
             .strip_prefix("nfs://")
-            .ok_or_else(|| bad("it does not begin with nfs://"))?;
-        let (authority, export) = rest.split_once('/').ok_or_else(|| bad("it names no export"))?;
+            .ok_or_else(|| bad("URL does not start with nfs://"))?;
+        let (authority, export) = rest.split_once('/').ok_or_else(|| bad("missing export"))?;
         let export = export.trim_end_matches('/');
         if export.contains(['?', '#']) || export.chars().any(char::is_control) {
-            return Err(bad("its export has options or control characters"));
+            return Err(bad("export has options or control characters"));
         }
         let (host, port) = match authority.strip_prefix('[') {
             Some(bracketed) => {
-                let (host, after) = bracketed
-                    .split_once(']')
-                    .ok_or_else(|| bad("a bracket is not closed"))?;
+                let (host, after) = bracketed.split_once(']').ok_or_else(|| bad("unclosed bracket"))?;
                 (host, after.strip_prefix(':').or((!after.is_empty()).then_some("")))
             }
             None => authority
@@ -254,13 +252,13 @@ impl NfsUrl {
         let plain =
             |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') || colons && matches!(c, ':' | '%');
         if host.is_empty() || !host.chars().all(plain) {
-            return Err(bad("it names no host"));
+            return Err(bad("missing or invalid host"));
         }
         let port = match port {
             None => None,
             Some(text) => match text.parse() {
                 Ok(port) if port > 0 => Some(port),
-                _ => return Err(bad("its port is no number from 1 to 65535")),
+                _ => return Err(bad("port is not a number from 1 to 65535")),
             },
         };
         Ok(Self {
@@ -270,7 +268,7 @@ impl NfsUrl {
         })
     }
 
-    /// `host:port`, as far as known.
+    /// `host:port`, or only the host if the port is unknown.
     pub(super) fn server(&self) -> String {
         let host = if self.host.contains(':') {
             format!("[{}]", self.host)
@@ -355,7 +353,7 @@ mod tests {
         };
         let limit = Duration::from_secs(10);
         let unknown = Address::resolved(portmapper.clone(), limit).await.unwrap_err();
-        assert!(unknown.to_string().contains("knows no NFS"), "{unknown}");
+        assert!(unknown.to_string().contains("does not list NFS"), "{unknown}");
         let (first, task) = server(|| 1).await;
         port.store(first.port(), Ordering::Relaxed);
         let address = Address::resolved(portmapper, limit).await.unwrap();

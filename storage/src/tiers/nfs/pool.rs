@@ -1,9 +1,9 @@
-//! Pool of connections to one server, whose address is resolved again if it stops answering. Connections are opened when needed, carry many calls each, and are replaced when
-//! they break, at a new port if the server has moved.
+//! Pool of connections to one server, whose address is resolved again if it stops answering. Connections are opened
+//! when needed, carry many calls each, and are replaced when they break, at a new port if the server has moved.
 //!
-//! In: calls, and whether they may be repeated. Out: replies and their costs. A call goes to the connection with the
-//! fewest calls in flight. Once admitted, a call has one time limit for connecting, waiting and retries together. Knows
-//! nothing of NFS's procedures.
+//! In: calls with their retry rules. Out: replies and their costs. A call goes to the connection with the fewest calls
+//! in flight. Once admitted, a call has one time limit for connecting, waiting and retries together. Knows nothing of
+//! NFS's procedures.
 
 use super::connection::Connection;
 use super::rpc::{Call, CallError, Head};
@@ -27,7 +27,7 @@ const WINDOW: usize = 128;
 /// Data unit, in bytes. Replies with more data than this also count by their data units: a server that prepares many
 /// large replies at once does so in cold memory, and small replies wait behind them.
 const UNIT_BYTES: usize = 64 << 10;
-/// The waits before repeats.
+/// Waits before retries.
 const BACKOFF: Backoff = Backoff::exact(Duration::from_millis(20), Duration::from_millis(500));
 
 /// Retry rule for a call that may have run.
@@ -43,7 +43,7 @@ pub(super) enum Repeat {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     pub(super) connections: usize,
-    /// Data asked for at once per connection by calls that bring much.
+    /// Maximum bytes requested at a time per connection by calls with large replies.
     pub(super) in_flight_bytes: usize,
     /// Time limit of a call.
     pub(super) call: Duration,
@@ -52,7 +52,7 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Those of a few small calls.
+    /// Limits for a few small calls.
     pub(super) const fn few(call: Duration, privileged: bool) -> Self {
         Self {
             connections: 1,
@@ -150,7 +150,7 @@ impl Pool {
         Err(kind.error(about, detail))
     }
 
-    /// Makes a call that may be repeated and lands nowhere; its cost is nobody's.
+    /// Makes a call that may be retried and has no landing buffer. Its cost is not counted.
     pub(super) async fn ask(&self, about: &str, call: &Call) -> Result<Reply, StorageError> {
         let mut cost = ReadCost::default();
         self.call(about, call, None, Repeat::Safe, &mut cost).await
@@ -225,7 +225,7 @@ impl Pool {
         };
         let load = |slot: &&Slot| slot.load.load(Ordering::Relaxed);
         let Some(slot) = self.slots.iter().min_by_key(load) else {
-            return Attempt::NotSent(CallError::Broken("no connections are allowed".to_owned()));
+            return Attempt::NotSent(CallError::Broken("pool has no connections".to_owned()));
         };
         let claim = LoadClaim::new(Arc::clone(&slot.load), permit);
         let (connection, sent) = match slot.usable() {
@@ -242,8 +242,7 @@ impl Pool {
         };
         cost.device += sent.elapsed();
         // Without an answer the connection ended while the reply was arriving.
-        let answer =
-            answer.unwrap_or_else(|_| Err(CallError::Broken("the connection broke within a reply".to_owned())));
+        let answer = answer.unwrap_or_else(|_| Err(CallError::Broken("connection broke within a reply".to_owned())));
         answer.map_or_else(Attempt::Failed, Attempt::Done)
     }
 
@@ -268,7 +267,7 @@ impl Pool {
     /// arrival.
     async fn permit(&self, room: usize) -> Result<CallPermit, CallError> {
         // The semaphores are never closed.
-        let closed = |_| CallError::Broken("the pool is closed".to_owned());
+        let closed = |_| CallError::Broken("pool is closed".to_owned());
         let data = match self.units(room) {
             0 => None,
             units => Some(Arc::clone(&self.data).acquire_many_owned(units).await.map_err(closed)?),
@@ -297,7 +296,7 @@ impl Pool {
 /// Source ports that servers trust with the `secure` option.
 const PRIVILEGED_PORTS: std::ops::RangeInclusive<u16> = 600..=1023;
 
-/// Connects; from a privileged port when asked and allowed, as servers with the `secure` option want.
+/// Connects, from a privileged port if requested and permitted: servers with the `secure` option require it.
 async fn dial(address: SocketAddr, privileged: bool) -> io::Result<TcpStream> {
     let from_privileged = match privileged {
         true => from_privileged_port(address).await?,

@@ -35,7 +35,7 @@ fn tick() -> u64 {
 pub(super) async fn put(tree: &Arc<Tree>, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
     let name = path.segments().next_back();
     if name.is_some_and(|name| name.starts_with(PARTIAL)) {
-        let detail = format!("names that begin with {PARTIAL} are those of files under construction");
+        let detail = format!("names that start with {PARTIAL} are reserved for files under construction");
         return Err(ErrorKind::Invalid.error(path, detail));
     }
     let source = Source::open(body).await?;
@@ -53,13 +53,13 @@ pub(super) async fn put(tree: &Arc<Tree>, path: &ObjectPath, body: Body) -> Resu
             }
             // A leading part of the path is a file, or the path is a directory.
             Err(Fault::Status(status @ (nfsstat3::NFS3ERR_NOTDIR | nfsstat3::NFS3ERR_ISDIR))) => {
-                let detail = format!("the path is taken by a file above it or a directory at it ({status})");
+                let detail = format!("path is a directory, or lies below a file ({status})");
                 return Err(ErrorKind::Invalid.error(about, detail));
             }
             Err(fault) => return Err(fault.about(&about)),
         }
     }
-    Err(ErrorKind::Unavailable.error(about, format!("the server lost what was written {ATTEMPTS} times")))
+    Err(ErrorKind::Unavailable.error(about, format!("server lost the written data {ATTEMPTS} times")))
 }
 
 /// Writes the object; `None` if the server lost some of it, and everything is to be written again.
@@ -107,7 +107,7 @@ async fn attempt(tree: &Arc<Tree>, path: &ObjectPath, about: &str, source: &Sour
     let attributes: fattr3 = client.getattr(&file).await?;
     let object = describe(path, &attributes);
     if object.size != source.size {
-        let detail = format!("{} bytes were written, the server has {}", source.size, object.size);
+        let detail = format!("{} bytes were written, but the server has {}", source.size, object.size);
         return Err(ErrorKind::Corrupt.error(about, detail).into());
     }
     tree.keep(path, file, &attributes);
@@ -152,7 +152,7 @@ async fn write_piece(
             .write(file, piece.start + done as u64, bytes.slice(done..))
             .await?;
         if count == 0 || count as usize > bytes.len() - done {
-            let detail = format!("the server answers WRITE with {count} bytes taken");
+            let detail = format!("server accepted {count} bytes of a WRITE");
             return Err(ErrorKind::Unavailable.error(about, detail).into());
         }
         done += count as usize;
@@ -180,7 +180,7 @@ impl Drop for PartialFile {
             let mut cost = ReadCost::default();
             match tree.client(&name, &mut cost).remove(&directory, &name).await {
                 Ok(()) | Err(Fault::Status(nfsstat3::NFS3ERR_NOENT)) => {}
-                Err(fault) => tracing::warn!("a file under construction stays behind: {}", fault.about(&name)),
+                Err(fault) => tracing::warn!("cannot remove a file under construction: {}", fault.about(&name)),
             }
         });
     }

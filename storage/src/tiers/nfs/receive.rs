@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
-/// The largest reply taken: the largest READ asked for, and room for its head.
+/// Maximum size of a reply: the largest READ, and room for its head.
 const MAX_RECORD_BYTES: usize = (1 << 20) + (64 << 10);
 /// Bytes needed to recognise a large record: the RPC head with the longest verifier, and attributes.
 const HEAD_BYTES: usize = 1 << 10;
@@ -29,14 +29,14 @@ const HEAD_BYTES: usize = 1 << 10;
 const MANY_BYTES: usize = 128 << 10;
 /// Bytes read at once if a large record is expected, so that its data is not read along.
 const FEW_BYTES: usize = HEAD_BYTES;
-/// The wait for a low-water mark to be reached, at the coarseness of the runtime's timer.
+/// Maximum wait for a low-water mark, at the resolution of the runtime's timer.
 const MARK_WAIT: Duration = Duration::from_millis(1);
 /// Maximum number of consecutive records that belong to no call: replies that arrived after their calls timed out.
 const MAX_UNCLAIMED_RECORDS: u32 = 4096;
 /// Deadline checks per time limit, within the bounds below.
 const CHECKS_PER_LIMIT: u32 = 8;
 
-/// The state of receiving.
+/// State of the receiving half.
 pub(super) struct Receiver<'a> {
     stream: &'a TcpStream,
     waiting: &'a Waiting,
@@ -127,17 +127,17 @@ impl<'a> Receiver<'a> {
     /// # Errors
     /// A record too short for a transaction id, or too many records that answer no call.
     fn claim(&mut self, xid: Option<u32>) -> Result<Option<Waiter>, CallError> {
-        let xid = xid.ok_or_else(|| CallError::protocol("a record without a transaction id"))?;
+        let xid = xid.ok_or_else(|| CallError::protocol("record without a transaction id"))?;
         let waiter = self.waiting.take(xid);
         self.unclaimed = if waiter.is_some() { 0 } else { self.unclaimed + 1 };
         if self.unclaimed > MAX_UNCLAIMED_RECORDS {
-            let what = format!("{} records in a row that answer no call", self.unclaimed);
+            let what = format!("{} consecutive records that answer no call", self.unclaimed);
             return Err(CallError::protocol(what));
         }
         Ok(waiter)
     }
 
-    /// The next record mark: the length of a fragment, and whether it is the record's last.
+    /// Reads the next record mark: the length of a fragment, and true if it is the record's last.
     async fn mark(&mut self) -> Result<(usize, bool), CallError> {
         self.fill(4).await?;
         let mark = fragment_header::from(self.buffer.get_u32().to_be_bytes());
@@ -157,7 +157,7 @@ impl<'a> Receiver<'a> {
                 return Err(too_large());
             }
             if len == 0 && !last {
-                return Err(CallError::protocol("an empty fragment before the end of a record"));
+                return Err(CallError::protocol("empty fragment before the end of a record"));
             }
             self.fill(len).await?;
             record.extend_from_slice(&self.buffer[..len]);
@@ -178,7 +178,7 @@ impl<'a> Receiver<'a> {
         let at = start + bulk.at;
         let buffer = waiter.landing.take().and_then(|landing| landing.into_buffer(bulk.len));
         let Some(mut buffer) = buffer.filter(|_| at <= self.buffer.len() && at + bulk.len <= record) else {
-            return Err(CallError::protocol("more data than was asked for, or less than said"));
+            return Err(CallError::protocol("more data than requested, or less than announced"));
         };
         self.arriving = Some(waiter);
         let body = Bytes::copy_from_slice(&self.buffer[start..at]);
@@ -251,9 +251,7 @@ impl<'a> Receiver<'a> {
             }
             match stream.try_read_buf(buffer) {
                 Ok(0) => {
-                    return Err(
-                        io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection").into(),
-                    );
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "server closed the connection").into());
                 }
                 Ok(bytes) => {
                     self.heard = Instant::now();
@@ -279,7 +277,7 @@ impl<'a> Receiver<'a> {
         match setsockopt(self.stream, LowWater, &mark) {
             // Not every kernel offers it; then every reply wakes.
             Err(error) if mark > AT_ONCE => {
-                tracing::debug!(%error, "replies are not bundled");
+                tracing::debug!(%error, "low-water mark is unavailable: every reply wakes");
                 self.moderation.refuse();
                 Ok(())
             }
@@ -307,12 +305,12 @@ impl<'a> Receiver<'a> {
         }
         if self.record_began.is_some_and(|began| now - began > self.limit) {
             let ms = self.limit.as_millis();
-            return Err(CallError::Broken(format!("a reply took longer than {ms} ms to arrive")));
+            return Err(CallError::Broken(format!("reply took longer than {ms} ms to arrive")));
         }
         match oldest.map(|oldest| now - oldest.max(self.heard)) {
             Some(silence) if silence > self.limit / 2 => {
                 let silence = silence.as_millis();
-                Err(CallError::Broken(format!("the server was silent for {silence} ms")))
+                Err(CallError::Broken(format!("server was silent for {silence} ms")))
             }
             _ => Ok(()),
         }
@@ -330,7 +328,7 @@ fn check_period(limit: Duration) -> Duration {
 }
 
 fn too_large() -> CallError {
-    CallError::protocol(format!("a reply of more than {MAX_RECORD_BYTES} bytes"))
+    CallError::protocol(format!("reply exceeds {MAX_RECORD_BYTES} bytes"))
 }
 
 /// Answers a call with a whole record. After an error the connection cannot be used.
@@ -349,9 +347,9 @@ fn settle(waiter: Waiter, record: &[u8]) -> Result<(), CallError> {
             None => (result, None),
             Some(Bulk { at, len }) => {
                 let data = result.get(at..).and_then(|rest| rest.get(..len));
-                let data = data.ok_or_else(|| CallError::protocol("less data than said"))?;
+                let data = data.ok_or_else(|| CallError::protocol("less data than announced"))?;
                 let buffer = landing.into_buffer(len);
-                let mut buffer = buffer.ok_or_else(|| CallError::protocol("more data than was asked for"))?;
+                let mut buffer = buffer.ok_or_else(|| CallError::protocol("more data than requested"))?;
                 buffer.extend_from_slice(data);
                 (&result[..at], Some(buffer))
             }

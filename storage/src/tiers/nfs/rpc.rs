@@ -162,14 +162,16 @@ pub(super) fn result_at(record: &[u8]) -> Result<usize, CallError> {
             return Err(CallError::Denied(why.to_string()));
         }
         msg_body::REPLY(reply_body::MSG_DENIED(rejected_reply::RPC_MISMATCH { low, high })) => {
-            return Err(CallError::Unable(format!("it supports RPC versions {low} to {high}")));
+            return Err(CallError::Unable(format!(
+                "server supports RPC versions {low} to {high}"
+            )));
         }
         msg_body::CALL(_) => return Err(CallError::protocol("received a call instead of a reply")),
     };
     match accepted.reply_data {
         accept_stat_data::SUCCESS => Ok(usize::try_from(cursor.position()).unwrap_or(record.len())),
         accept_stat_data::PROG_MISMATCH { low, high } => Err(CallError::Unable(format!(
-            "it supports versions {low} to {high} of the program"
+            "server supports versions {low} to {high} of the program"
         ))),
         other => Err(CallError::Unable(format!("{other:?}"))),
     }

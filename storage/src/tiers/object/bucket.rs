@@ -164,7 +164,7 @@ impl Bucket {
             Some(status @ 300..=399) => (
                 ErrorKind::Unavailable,
                 format!(
-                    "it answered {status}, a redirect to another server, which is not followed because it would leak \
+                    "server answered {status}, a redirect to another server, which is not followed because it would leak \
                      credentials; check `endpoint`, `region` and `bucket`"
                 ),
             ),

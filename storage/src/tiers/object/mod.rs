@@ -1,4 +1,4 @@
-//! Tier over a bucket of S3 or what speaks it, of Google Cloud Storage or of Azure Blob Storage, through `object_store`.
+//! Tier over a bucket of S3 or a compatible server, Google Cloud Storage or Azure Blob Storage, through `object_store`.
 //!
 //! In: object paths and ranges. Out: bytes of the version that was looked up, which is its ETag. Every GET is
 //! conditional on the ETag, so a replaced object is an error and never a mix. Large ranges are cut into parallel GETs,
@@ -42,7 +42,7 @@ mod hedge;
 mod put;
 mod service;
 
-/// A bucket.
+/// Tier over a bucket.
 #[derive(Debug)]
 pub struct BucketTier {
     bucket: Arc<Bucket>,
@@ -54,11 +54,10 @@ pub struct BucketTier {
 }
 
 impl BucketTier {
-    /// Builds the client and asks the bucket for a listing, so that a wrong bucket, endpoint or credential shows now.
-    /// A bucket that may be read but not listed is fine.
+    /// Builds the client and lists the bucket, so that a wrong bucket, endpoint or credential fails now. A bucket
+    /// without permission to list is accepted.
     ///
-    /// # Errors
-    /// Config that contradicts itself, a bucket that is not there, or an endpoint that does not answer.
+    /// # Errors Fails if the config is inconsistent, the bucket does not exist, or the endpoint does not answer.
     pub async fn connect(config: &BucketConfig) -> Result<Self, StorageError> {
         let keys = [
             ("concurrency", u64::from(config.concurrency)),
@@ -77,11 +76,11 @@ impl BucketTier {
         let first = async { bucket.store.list(prefix.as_ref()).next().await.transpose() };
         match bucket.within(&Key::default(), first).await {
             Ok(_) => {}
-            // Known to the server, but not allowed to list; a wrong key or signature has another code.
+            // Valid credentials without permission to list; a wrong key or signature has another code.
             Err(e) if e.kind() == ErrorKind::Denied && e.detail().contains("the server says AccessDenied") => {
                 notes.push("the bucket cannot be listed".to_owned());
             }
-            // The bucket answers, with a key that a listing fails at.
+            // The bucket answers, but has a key that cannot be listed.
             Err(e) if e.kind() == ErrorKind::Invalid => notes.push(e.detail().to_owned()),
             Err(e) => return Err(e),
         }
@@ -106,7 +105,7 @@ impl BucketTier {
         }
     }
 
-    /// Reads the spans of a version, or of an object that must have a size, and returns their bytes in order, with the cost.
+    /// Reads the spans of a version, or of an object of a given size. Returns their bytes in order, with the cost.
     async fn fetch(
         &self,
         key: &Key,
@@ -122,9 +121,9 @@ impl BucketTier {
                 gets.push((of, range, into));
             }
         }
-        // Taken here: the tasks below do not inherit it.
+        // Read here, because the tasks below do not inherit it.
         let deadline = deadline::current();
-        // Each with the index of its span.
+        // Each range with the index of its span.
         let one = |(of, range, into): (usize, Range<u64>, BytesMut)| {
             let (bucket, slots) = (Arc::clone(&self.bucket), Arc::clone(&self.slots));
             let (key, version) = (key.clone(), Arc::clone(&version));
@@ -151,7 +150,7 @@ impl BucketTier {
     }
 }
 
-/// Makes a GET once there is a slot. `into` is memory for exactly the range.
+/// Makes a GET once a slot is free. `into` has capacity for exactly the range.
 async fn get(
     bucket: &Bucket,
     slots: &Semaphore,
@@ -183,7 +182,7 @@ fn length(key: &Key, range: &Range<u64>) -> Result<usize, StorageError> {
     usize::try_from(range.end - range.start).map_err(|e| ErrorKind::Invalid.error(key.as_ref(), e.to_string()))
 }
 
-/// A part of a reply. Small parts are copied, so that they do not hold the whole reply in memory.
+/// Cuts a part out of a reply. Small parts are copied, so that they do not keep the whole reply in memory.
 fn cut(reply: &Bytes, at: Range<usize>) -> (Bytes, Duration) {
     if at.len() * 2 >= reply.len() {
         return (reply.slice(at), Duration::ZERO);
@@ -247,7 +246,7 @@ impl Tier for BucketTier {
                 None => listing.named(meta.location.as_ref().len())?,
             }
         }
-        // A listing holds the objects below the prefix; an object at the prefix itself belongs to it as well.
+        // A bucket's listing has only objects below the prefix; an object at the prefix itself is added.
         if let Some(path) = prefix {
             match self.stat(path).await {
                 Ok(object) => listing.push(object)?,
@@ -273,42 +272,42 @@ impl Tier for BucketTier {
 
     async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
         let key = self.bucket.key(path)?;
-        // Services answer the same whether there was anything to delete.
+        // A service's reply to DELETE is the same for missing objects.
         self.bucket.head(&key).await?;
         self.bucket.within(&key, self.bucket.store.delete(&key)).await
     }
 }
 
-/// A bucket of S3 or a server that speaks it, of Google Cloud Storage or of Azure Blob Storage.
+/// Bucket of S3 or a compatible server, Google Cloud Storage or Azure Blob Storage.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BucketConfig {
     /// Bucket and prefix: `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX` or `az://CONTAINER/PREFIX`.
     pub url: Option<String>,
-    /// The bucket of S3, in place of `url`.
+    /// S3 bucket, instead of `url`.
     pub bucket: Option<String>,
-    /// A prefix inside `bucket`.
+    /// Prefix inside `bucket`.
     pub prefix: Option<String>,
-    /// The storage account of `az://`; the environment's when left out.
+    /// Storage account of `az://` (default: from the environment).
     pub account: Option<String>,
-    /// The region of S3; the environment's when left out.
+    /// S3 region (default: from the environment).
     pub region: Option<String>,
-    /// The endpoint of a server that speaks the service's protocol; the service's own when left out.
+    /// Endpoint of a compatible server (default: the service's own endpoint).
     pub endpoint: Option<String>,
-    /// If true, the bucket's name is part of the host's name instead of the path (virtual-hosted style).
+    /// If true, the bucket name is part of the host name instead of the path (virtual-hosted style).
     #[serde(default)]
     pub virtual_host: bool,
-    /// A file of PEM certificates that the endpoint's may be signed with, besides the system's.
+    /// File of PEM certificates of authorities to trust for the endpoint, in addition to the system's.
     pub ca_file: Option<PathBuf>,
     /// If true, sends requests unsigned.
     #[serde(default)]
     pub anonymous: bool,
-    /// File to take keys from instead of the environment: AWS profiles, Google's JSON of a service account, or the key of an
-    /// Azure account.
+    /// File of credentials, instead of the environment: AWS profiles, JSON of a Google service account, or the key of
+    /// an Azure account.
     pub credentials_file: Option<PathBuf>,
-    /// The profile in `credentials_file`; `default` when left out.
+    /// Profile in `credentials_file` (default: `default`).
     pub profile: Option<String>,
-    /// If true, allows plain HTTP (embedded and test origins).
+    /// If true, allows plain HTTP, for embedded and test origins.
     #[serde(default)]
     pub allow_http: bool,
     /// Maximum range GETs in flight.
@@ -317,7 +316,7 @@ pub struct BucketConfig {
     /// Bytes per range GET of a large object.
     #[serde(default = "number::<{ 8 << 20 }, u64>")]
     pub part_bytes: u64,
-    /// Gaps up to this many bytes between two ranges are read over instead of making two requests.
+    /// Maximum gap between ranges of a read that are requested as one, in bytes.
     #[serde(default = "number::<{ 64 << 10 }, u64>")]
     pub coalesce_bytes: u64,
     /// Maximum retries of a request.
@@ -330,7 +329,7 @@ pub struct BucketConfig {
     /// limit the attempt ends, and the next attempt continues from the byte reached.
     #[serde(default = "number::<1_000, u64>")]
     pub attempt_ms: u64,
-    /// The speed below which an attempt is given up, in bytes per second.
+    /// Minimum speed of an attempt, in bytes per second. A slower attempt is given up.
     #[serde(default = "number::<4_000_000, u64>")]
     pub min_bytes_per_s: u64,
     /// Quantile of recent reply times after which a GET is sent a second time; the first reply is read. Both count as
@@ -353,12 +352,12 @@ impl BucketConfig {
         self.endpoint.clone().or_else(own)
     }
 
-    /// Refuses keys that name no bucket, or that the bucket's service does not have.
+    /// Refuses a config without a bucket, and keys that its service does not support.
     pub(crate) fn check(&self) -> Result<(), StorageError> {
         service::Place::of(self).map(drop)
     }
 
-    /// The kind of the service, as in results: `s3`, `gcs`, `azure`.
+    /// Kind of the service in results: `s3`, `gcs` or `azure`.
     pub(crate) fn kind(&self) -> &'static str {
         service::Place::of(self).map_or("s3", |place| place.service.kind())
     }

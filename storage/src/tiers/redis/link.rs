@@ -1,7 +1,7 @@
 //! Connections to the nodes of a store, and calls over them. In: commands, each with its slot. Out: their replies, with
 //! retries, within the limits of a request and of a call. Knows nothing of objects.
 //!
-//! All commands of a call that go to one node are sent together: one request, one round trip. A store that is no cluster
+//! All commands of a call that go to one node are sent together: one request, one round trip. A store without a cluster
 //! is one node with all slots.
 
 use super::config::RedisConfig;
@@ -28,19 +28,19 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinError, JoinHandle};
 use tokio_rustls::TlsConnector;
 
-/// Slots of a cluster, by its specification.
+/// Slots of a cluster, by the specification of Redis Cluster.
 const SLOTS: u16 = 16_384;
-/// Bytes of a reply beside those of its values: lengths, or the text of an error, which may name a user or a script.
+/// Maximum bytes of a reply besides its values: lengths, or the text of an error, which may include a user or a script.
 const REPLY_BYTES: u64 = 2 << 10;
-/// Text of the error with which a server refuses a connection too many.
+/// Text of a server's error at its maximum number of connections.
 const FULL: &str = "max number of clients";
-/// Maximum bytes of the replies with which a connection begins.
+/// Maximum bytes of the replies during connection setup.
 const SETUP_BYTES: u64 = 64 << 10;
 /// Maximum bytes of a cluster's description.
 const CLUSTER_BYTES: u64 = 1 << 20;
-/// The speed below which a request is given up, in bytes per second.
+/// Minimum speed of a request, in bytes per second. A slower request is given up.
 const MIN_BYTES_PER_S: u64 = 4_000_000;
-/// The waits before repeats: up to half as long again, so that callers spread.
+/// Waits before retries, randomly up to 50 % longer, so that callers spread.
 const BACKOFF: Backoff = Backoff::spread(Duration::from_millis(20), Duration::from_millis(800), 1.0, 1.5);
 
 /// A command for the node that has a slot.
@@ -48,19 +48,19 @@ const BACKOFF: Backoff = Backoff::spread(Duration::from_millis(20), Duration::fr
 pub(super) struct Command {
     pub(super) cmd: Cmd,
     pub(super) slot: u16,
-    /// Bytes of its arguments, roughly.
+    /// Approximate bytes of its arguments.
     pub(super) sends: u64,
     /// Maximum bytes of its values.
     pub(super) brings: u64,
 }
 
-/// The store.
+/// Connections to a store.
 pub(super) struct Link {
     pub(super) config: RedisConfig,
-    /// Host and port, as of all nodes.
+    /// Host and port from the config, in the form of all node addresses.
     seed: String,
     tls: Option<TlsConnector>,
-    /// The command with which a connection begins, if there is a password.
+    /// First command of a connection, if there is a password.
     login: Option<Cmd>,
     slots: Arc<Semaphore>,
     owners: Mutex<Arc<Owners>>,
@@ -72,7 +72,7 @@ pub(super) struct Link {
 /// First and last slot of each range of a cluster, and its node; in order.
 type Owners = Vec<(u16, u16, String)>;
 
-/// Place of one of a node's connections, which is made when it is first used.
+/// Slot of a node's connection, which is opened on first use.
 type Place = tokio::sync::Mutex<Option<Arc<Connection>>>;
 
 /// A connection, shared by the requests in flight on it.
@@ -100,7 +100,7 @@ struct Call<'a> {
 }
 
 impl Link {
-    /// Prepares the connections; each is made when it is first used.
+    /// Prepares the connections; each is opened on first use.
     pub(super) fn new(config: &RedisConfig) -> Result<Self, StorageError> {
         let (seed, is_tls) = config.checked_address()?;
         let slots = usize::try_from(config.concurrency).unwrap_or(usize::MAX);
@@ -117,7 +117,7 @@ impl Link {
         })
     }
 
-    /// URL of the store, which holds neither user nor password.
+    /// URL of the store, without user and password.
     pub(super) fn url(&self) -> &str {
         self.config.url.trim_end_matches('/')
     }
@@ -131,7 +131,7 @@ impl Link {
         if self.config.cluster { crc16(key) % SLOTS } else { 0 }
     }
 
-    /// Runs commands that are no reads, whose costs are counted.
+    /// Runs commands other than reads, without returning their cost.
     pub(super) async fn run_all(
         self: &Arc<Self>,
         object: &str,
@@ -143,8 +143,8 @@ impl Link {
         replies
     }
 
-    /// Runs commands, those of each node together, and returns their replies in order. Commands that failed for a reason
-    /// that may pass are repeated.
+    /// Runs commands, those of each node together, and returns their replies in order. Commands that failed transiently
+    /// are retried.
     pub(super) async fn run(
         self: &Arc<Self>,
         object: &str,
@@ -170,18 +170,18 @@ impl Link {
                 let detail = format!("{}; {}", failure.detail(), call.retries.given_up());
                 return Err(failure.kind().error(object, detail));
             };
-            tracing::debug!("asked again in {} ms: {failure}", wait.as_millis());
+            tracing::debug!("retrying in {} ms: {failure}", wait.as_millis());
             tokio::time::sleep(wait).await;
             match tokio::time::timeout(call.retries.left(), self.find_owners(object)).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::debug!("the nodes of the cluster are not told: {error}"),
-                Err(_) => tracing::debug!("the nodes of the cluster are not told in time"),
+                Ok(Err(error)) => tracing::debug!("cannot refresh the nodes of the cluster: {error}"),
+                Err(_) => tracing::debug!("refreshing the nodes of the cluster timed out"),
             }
         }
     }
 
-    /// Sends the missing commands once, and notes their replies. Commands about keys that are moving go on at once to the
-    /// node that has them already, which `ASK` names.
+    /// Sends the missing commands once, and stores their replies. Commands on keys that are being moved are sent on at
+    /// once to the node in the `ASK` reply, which already has them.
     async fn round(self: &Arc<Self>, call: &mut Call<'_>, cost: &mut PendingCost<'_>) -> Result<(), StorageError> {
         let mut requests = self.requests(call)?;
         let mut failure: Option<StorageError> = None;
@@ -191,7 +191,7 @@ impl Link {
                 let asked = self.send(call, address.clone(), (&members, is_asking), cost).await?;
                 sent.push((address, members, asked));
             }
-            // A failure that does not pass goes before the others.
+            // A permanent failure takes precedence.
             let mut fails = |error| match &failure {
                 Some(first) if !first.kind().is_transient() => {}
                 _ => failure = Some(error),
@@ -225,7 +225,8 @@ impl Link {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Address of the node that has a command's keys already, if that is why `asked` refused it.
+    /// Address of the node to which a command's keys have moved, if the node `asked` refused the command for that
+    /// reason.
     fn moving_to(&self, asked: &str, error: &ServerError) -> Option<String> {
         let names = self.config.cluster && error.code() == "ASK";
         let (_, node) = error.details().filter(|_| names)?.rsplit_once(' ')?;
@@ -233,7 +234,7 @@ impl Link {
         Some(address_of(host, port.parse().ok()?, asked))
     }
 
-    /// Sends commands to a node, once there is a slot; each behind `ASKING` if the node is to answer for moving keys.
+    /// Sends commands to a node once a slot is free; each after `ASKING` if its keys are being moved to that node.
     async fn send(
         self: &Arc<Self>,
         call: &mut Call<'_>,
@@ -246,7 +247,7 @@ impl Link {
         // The semaphore is never closed.
         let slot = slot.map_err(|_| {
             let what = format!(
-                "{}: no slot for a request came free in time; see `concurrency`",
+                "{}: no free slot for a request in time; raise `concurrency`",
                 self.url()
             );
             ErrorKind::Timeout.error(call.object, what)
@@ -271,7 +272,7 @@ impl Link {
         });
         call.first_sent.get_or_insert_with(Instant::now);
         let (link, object) = (Arc::clone(self), call.object.to_owned());
-        // On a task of its own, which outlives a caller that goes away: the reply comes in any case.
+        // On its own task, which outlives a caller that goes away, because the reply still arrives.
         Ok(tokio::spawn(async move {
             let _slot = slot;
             let values = link.ask(&object, &address, &pipeline, most, limit).await?;
@@ -280,11 +281,11 @@ impl Link {
         }))
     }
 
-    /// Missing commands by node, at most `part_bytes` together unless it is a single one.
+    /// Groups missing commands by node, at most `part_bytes` per group unless a single command is larger.
     fn requests(&self, call: &Call<'_>) -> Result<Vec<(String, Vec<usize>)>, StorageError> {
         let owners = Arc::clone(&self.owners.lock());
         let mut requests: Vec<(String, Vec<usize>)> = Vec::new();
-        // The last request to each node, and its bytes.
+        // Index and bytes of the last request to each node.
         let mut open: HashMap<&str, (usize, u64)> = HashMap::new();
         let missing = call
             .commands
@@ -294,7 +295,7 @@ impl Link {
         for (i, command) in missing {
             let at = owners.partition_point(|(_, last, _)| *last < command.slot);
             let Some((_, _, address)) = owners.get(at).filter(|(first, ..)| *first <= command.slot) else {
-                let what = format!("{}: no node of the cluster serves slot {}", self.url(), command.slot);
+                let what = format!("{}: cluster has no node for slot {}", self.url(), command.slot);
                 return Err(ErrorKind::Unavailable.error(call.object, what));
             };
             let bytes = command.sends + command.brings;
@@ -313,8 +314,8 @@ impl Link {
         Ok(requests)
     }
 
-    /// Asks a cluster for the owners of its slots: the node of the config, and then those that were known. Without a
-    /// cluster there is nothing to find.
+    /// Asks a cluster for the owners of its slots: first the node of the config, then the known nodes. Does nothing
+    /// without a cluster.
     pub(super) async fn find_owners(&self, object: &str) -> Result<(), StorageError> {
         if !self.config.cluster {
             return Ok(());
@@ -337,7 +338,7 @@ impl Link {
                         *self.owners.lock() = Arc::new(owners);
                         return Ok(());
                     }
-                    None => self.failed(object, &address, None, "the reply to CLUSTER SLOTS leaves out slots"),
+                    None => self.failed(object, &address, None, "incomplete reply to CLUSTER SLOTS"),
                 },
                 Err(error) => error,
             };
@@ -357,7 +358,7 @@ impl Link {
     ) -> Result<Vec<Value>, StorageError> {
         let asked = async {
             let connection = self.connection(address).await?;
-            // Dropped before the replies have arrived, it spoils the connection.
+            // If dropped before the replies have arrived, it spoils the connection.
             let expected = connection.allowance.expect(most);
             let mut inner = connection.inner.clone();
             let values = inner.send_packed_commands(commands, 0, commands.len()).await;
@@ -366,7 +367,7 @@ impl Link {
                 let is_moving = matches!(error.code(), "MOVED" | "ASK" | "TRYAGAIN");
                 !is_moving && self.refused(object, address, error).kind().is_transient()
             };
-            // A node that was replaced, say, is another one when its name is looked up again.
+            // A replaced node, for example, has a new address when its name is resolved again.
             if !values
                 .iter()
                 .any(|value| matches!(value, Value::ServerError(error) if spoils(error)))
@@ -377,7 +378,7 @@ impl Link {
         };
         match tokio::time::timeout(limit, asked).await {
             Ok(asked) => asked.map_err(|error: RedisError| {
-                // A code is of a refused login. Its text is left out: it may hold the password.
+                // A code means a refused login. Its text is omitted, because it may contain the password.
                 let text = with_causes(error.to_string(), &error);
                 match error.code() {
                     Some(code) if !text.contains(FULL) => {
@@ -394,7 +395,7 @@ impl Link {
         }
     }
 
-    /// The next connection to a node, made if there is none, or if it broke.
+    /// Returns the next connection to a node, and opens it if it is missing or broken.
     async fn connection(&self, address: &str) -> Result<Arc<Connection>, RedisError> {
         let unused = || (0..self.config.connections).map(|_| Place::default()).collect();
         let places = Arc::clone(self.nodes.lock().entry(address.to_owned()).or_insert_with(unused));
@@ -427,7 +428,7 @@ impl Link {
             inner,
             allowance: Arc::clone(&allowance),
         };
-        // The limits are those of each call.
+        // No limits here: each call has its own.
         let config = AsyncConnectionConfig::new()
             .set_response_timeout(None)
             .set_connection_timeout(None);
@@ -448,12 +449,12 @@ impl Link {
         })
     }
 
-    /// The error of a command that a node refused.
+    /// Error of a command that a node refused.
     fn refused(&self, object: &str, address: &str, error: &ServerError) -> StorageError {
         self.failed(object, address, Some(error.code()), error.details().unwrap_or_default())
     }
 
-    /// The error of a node: the code and text of its own, or the text of a broken connection.
+    /// Error of a node: its code and text, or the text of a broken connection.
     fn failed(&self, object: &str, address: &str, code: Option<&str>, said: &str) -> StorageError {
         let (kind, hint) = match code {
             Some("NOAUTH" | "WRONGPASS" | "NOPERM") => (
@@ -462,36 +463,30 @@ impl Link {
             ),
             Some("MOVED" | "ASK" | "CROSSSLOT") if !self.config.cluster => (
                 ErrorKind::Invalid,
-                "the server is one of a cluster; set `cluster = true`",
+                "server is a node of a cluster; set `cluster = true`",
             ),
             Some("ERR") if said.contains("cluster support disabled") => {
-                (ErrorKind::Invalid, "the server is no cluster; leave out `cluster`")
+                (ErrorKind::Invalid, "server is not a cluster; remove `cluster`")
             }
             Some("ERR") if said.contains(FULL) => (
                 ErrorKind::Unavailable,
-                "the store has too many clients; raise `maxclients` or lower `connections`",
+                "store has too many clients; raise `maxclients` or lower `connections`",
             ),
-            Some("ERR") => (ErrorKind::Unsupported, "the store does not run a command of this tier"),
-            Some("WRONGTYPE") => (
-                ErrorKind::Invalid,
-                "another program has such keys; set another `prefix`",
-            ),
+            Some("ERR") => (ErrorKind::Unsupported, "store does not support a command of this tier"),
+            Some("WRONGTYPE") => (ErrorKind::Invalid, "another program uses these keys; change `prefix`"),
             Some("OOM") => (
                 ErrorKind::Unavailable,
-                "the store's memory is full; raise `maxmemory` or add nodes",
+                "store's memory is full; raise `maxmemory` or add nodes",
             ),
-            Some("READONLY") => (
-                ErrorKind::Unavailable,
-                "the server is a replica; name the primary in `url`",
-            ),
-            None if said.contains(TOO_MUCH) => (ErrorKind::Corrupt, "the reply is not believed"),
+            Some("READONLY") => (ErrorKind::Unavailable, "server is a replica; set `url` to the primary"),
+            None if said.contains(TOO_MUCH) => (ErrorKind::Corrupt, "reply is too long"),
             None if said.contains("invalid peer certificate") => (
                 ErrorKind::Unavailable,
-                "the certificate is of no known authority; name the file of its own in `ca_file`",
+                "unknown certificate authority; set `ca_file` to its certificate",
             ),
-            _ => (ErrorKind::Unavailable, "the store does not answer now"),
+            _ => (ErrorKind::Unavailable, "store does not answer"),
         };
-        // Arguments of a command may be rows.
+        // Removes a command's arguments, which may be rows.
         let said = said.split(", with args").next().unwrap_or_default();
         let said: String = said.chars().take(160).collect();
         let code = code.unwrap_or_default();
@@ -500,18 +495,18 @@ impl Link {
     }
 }
 
-/// Time that bytes may take.
+/// Time limit of transferring `bytes`.
 fn of_bytes(bytes: u64) -> Duration {
     Duration::from_millis(bytes.saturating_mul(1_000) / MIN_BYTES_PER_S)
 }
 
-/// Host of a node's address, in brackets if it is one of IPv6.
+/// Host of a node's address; an IPv6 address keeps its brackets.
 fn host(address: &str) -> &str {
     address.rsplit_once(':').map_or(address, |(host, _)| host)
 }
 
-/// Reads a reply to `CLUSTER SLOTS`, in which a node without a name is the one that was asked; `None` if it leaves out a
-/// slot, like that of a node that was taken out of its cluster.
+/// Parses a reply to `CLUSTER SLOTS`, in which a node without a name is the node `asked`. `None` if a slot is missing,
+/// as in the reply of a node that was removed from its cluster.
 fn owners(reply: &Value, asked: &str) -> Option<Owners> {
     let Value::Array(ranges) = reply else { return None };
     let slot = |value: &Value| match value {
@@ -542,13 +537,13 @@ fn owners(reply: &Value, asked: &str) -> Option<Owners> {
 fn address_of(named: &str, port: u16, asked: &str) -> String {
     match named {
         "" | "?" => format!("{}:{port}", host(asked)),
-        // An address of IPv6.
+        // IPv6 address.
         named if named.contains(':') => format!("[{named}]:{port}"),
         named => format!("{named}:{port}"),
     }
 }
 
-/// CRC-16/XMODEM, which a cluster places keys by.
+/// CRC-16/XMODEM, from which a cluster computes the slot of a key.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
         (0..8).fold(crc ^ u16::from(*byte) << 8, |crc: u16, _| match crc & 0x8000 {

@@ -34,7 +34,7 @@ pub use config::RedisConfig;
 /// Entries of a hash requested at a time. An entry is a path and a mark.
 const SCANNED: u32 = 1000;
 const SCAN_BYTES: u64 = 16 << 20;
-/// Maximum bytes of a mark, of a record, or of a script's reply.
+/// Maximum bytes of a mark, a record or a script's reply.
 const ENTRY_BYTES: u64 = 4 << 10;
 
 /// Tier over a key-value store.
@@ -89,7 +89,7 @@ impl RedisTier {
         match self.one(&self.name(path), get).await? {
             Value::Nil => Err(self.error(ErrorKind::NotFound, path, "no such object")),
             mark => text(&mark).and_then(Version::parse).ok_or_else(|| {
-                let what = "its entry was not written by this tier; another program may use the same `prefix`";
+                let what = "entry was not written by this tier; another program may use the same `prefix`";
                 self.error(ErrorKind::Corrupt, path, what)
             }),
         }

@@ -20,7 +20,7 @@ const DATA: &str = "data";
 const JOURNAL: &str = "journal";
 /// Name prefix of the parts of a shared root, followed by a number.
 const PART: &str = "part-";
-/// Maximum processes that share a root.
+/// Maximum number of processes that share a root.
 const MOST_PARTS: usize = 64;
 /// Name suffix of a journal that has not been renamed yet.
 const NEW: &str = "new";
@@ -30,7 +30,7 @@ const NEW: &str = "new";
 pub(super) struct Folder {
     root: PathBuf,
     _lock: File,
-    /// Errno with which writes fail, in tests.
+    /// Errno of simulated write failures in tests.
     #[cfg(test)]
     pub(super) fault: std::sync::Arc<std::sync::atomic::AtomicI32>,
 }

@@ -259,7 +259,7 @@ impl Ledger {
         self.versions.get(&id).is_none_or(|version| version.blocks.is_empty())
     }
 
-    /// Looked-up data file, and the number of writes before the look-up.
+    /// Returns the looked-up data file, and the number of writes before the look-up.
     pub(super) fn handle(&self, id: u64) -> (Option<Object>, u64) {
         let version = self.versions.get(&id);
         version.map_or((None, 0), |version| (version.handle.clone(), version.epoch))

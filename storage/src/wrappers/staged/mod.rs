@@ -72,7 +72,7 @@ impl Staged {
     /// Opens the folder and wraps a tier.
     ///
     /// # Errors
-    /// Fails if a key is invalid, if the folder cannot be created or is in use, or without io_uring; gives advice.
+    /// Fails if a key is invalid, if the folder cannot be created or is in use, or if io_uring is unavailable.
     pub async fn open(
         inner: Arc<dyn Tier>,
         config: &StagedConfig,

@@ -36,13 +36,13 @@ const FIRST_WAIT: Duration = Duration::from_millis(1);
 const LONGEST_WAIT: Duration = Duration::from_millis(20);
 /// Wait after which a claim is given up: a process that is stopped holds its claims and fetches nothing.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Maximum number of known damaged blocks; beyond it neighbours are not asked.
+/// Maximum number of known damaged blocks; above it neighbours are not asked.
 const MOST_DISTRUSTED: usize = 4096;
 
 /// Other parts of a root.
 pub(super) struct Neighbours {
     root: PathBuf,
-    /// The name of this process' part.
+    /// Name of this process's part.
     own: String,
     claims: Arc<File>,
     known: Mutex<HashMap<PathBuf, Journal>>,
@@ -105,7 +105,7 @@ impl Neighbours {
             wanted.retain(|block| distrusted.is_empty() || !distrusted.contains(&(header.clone(), *block)));
         }
         if let Err(error) = self.look() {
-            tracing::warn!(root = %self.root.display(), %error, "cannot look at what other processes have staged");
+            tracing::warn!(root = %self.root.display(), %error, "cannot read blocks staged by other processes");
         }
         let mut read = Vec::new();
         for Holding { data, blocks } in self.holdings(header, &wanted) {
@@ -211,7 +211,7 @@ impl Neighbours {
                         wait = (2 * wait).min(LONGEST_WAIT);
                     }
                     Err(error) => {
-                        tracing::warn!(root = %self.root.display(), %error, "cannot claim what is fetched: others may fetch it too");
+                        tracing::warn!(root = %self.root.display(), %error, "cannot claim blocks: other processes may fetch them too");
                         return claim;
                     }
                 }
@@ -235,7 +235,7 @@ impl Drop for Claim {
     fn drop(&mut self) {
         for run in &self.held {
             if let Err(error) = lock_bytes(&self.file, run, libc::F_UNLCK) {
-                tracing::warn!(%error, "cannot give a claim back");
+                tracing::warn!(%error, "cannot release a claim");
             }
         }
     }

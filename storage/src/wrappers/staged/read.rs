@@ -194,8 +194,8 @@ struct ToStage {
     claim: Option<Claim>,
 }
 
-/// Call that started a fetch, and the fetch's cost once it has ended. If dropped before it has taken the cost, the cost
-/// is added to the unreported cost; so does a fetch that ends after the call.
+/// Call that started a fetch, and the fetch's cost once it has ended. If the call is dropped before it has taken the
+/// cost, or ends before the fetch, the cost is added to the unreported cost.
 struct Caller {
     stage: Arc<Stage>,
     cost: oneshot::Receiver<ReadCost>,
@@ -313,7 +313,7 @@ impl Stage {
         let header = self.header(object);
         let mut claim = None;
         let asking = Instant::now();
-        // Asks again after claiming: another process may have finished just before.
+        // Neighbours are asked again after claiming: another process may have finished just before.
         while !missing.is_empty() {
             let read = neighbours.read(&header, missing).await;
             self.tally.metrics.neighbours.inc_by(read.len() as u64);

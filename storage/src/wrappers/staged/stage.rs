@@ -68,14 +68,14 @@ pub(super) struct Fetched {
     pub(super) cost: ReadCost,
 }
 
-/// Task of the writing thread; tasks run in order.
+/// Task of the writing thread. Tasks run in order.
 pub(super) enum WriterTask {
     /// Stage blocks of a version. Until that is done or given up, the fetch serves readers of these blocks.
     Store {
         header: Header,
         blocks: Vec<(u64, Bytes)>,
         lead: Lead<Fetched>,
-        /// Released once that is done.
+        /// Released once the blocks are staged or given up.
         claim: Option<Claim>,
     },
     /// Record that a block is gone from the ledger.

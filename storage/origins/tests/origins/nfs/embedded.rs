@@ -134,7 +134,7 @@ async fn a_wrong_export_is_named_with_those_there_are() {
     let url = serve(root.path()).await.replace("/export", "/nowhere");
     let error = connect(&url, "").await.err().unwrap();
     assert_eq!(error.kind(), ErrorKind::NotFound);
-    for word in [url.as_str(), "`/nowhere`", "it exports /export"] {
+    for word in [url.as_str(), "`/nowhere`", "exports are /export"] {
         assert!(error.to_string().contains(word), "`{word}` in: {error}");
     }
 }

@@ -157,10 +157,7 @@ async fn a_page_of_a_directory_without_names_or_an_end_hides_no_files() {
     })
     .await;
     let error = open(&url(address), "").await.list(None).await.unwrap_err();
-    assert!(
-        error.to_string().contains("has no names and is not the last"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("is empty but not the last"), "{error}");
 }
 
 /// A COMMIT must end within the limit of a call, so it covers a bounded window; a restart shows in any of them.

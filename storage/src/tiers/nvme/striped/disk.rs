@@ -1,7 +1,7 @@
 //! Striped objects on disk. In: roots. Out: manifests read, objects written and removed. Everything here blocks.
 //!
 //! ```text
-//! ROOT 0/models/ctr/1/model.onnx          the manifest: size, stripe_bytes, parts, set
+//! ROOT 0/models/ctr/1/model.onnx          manifest: size, stripe_bytes, parts, set
 //! ROOT 0/.tierlab-stripes/SET.0           part 0
 //! ROOT 1/.tierlab-stripes/SET.1           part 1
 //! ```
@@ -28,11 +28,11 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The folder of the parts, in each root. Objects cannot be named so.
+/// Folder of the parts in each root, not allowed in object paths.
 pub(super) const FOLDER: &str = ".tierlab-stripes";
-/// The form of the manifest that this code reads and writes.
+/// Supported format version of the manifest.
 const FORMAT: u32 = 1;
-/// A manifest is shorter than this.
+/// Maximum size of a manifest, in bytes.
 const LONGEST_MANIFEST: u64 = 4096;
 /// Maximum look-ups of an object that is replaced during each look-up.
 const ATTEMPTS: u32 = 8;
@@ -60,7 +60,7 @@ impl Manifest {
     }
 }
 
-/// A striped object as it was looked up.
+/// A striped object as looked up.
 #[derive(Debug)]
 pub(super) struct Striped {
     pub(super) object: Object,
@@ -69,7 +69,7 @@ pub(super) struct Striped {
     pub(super) parts: Vec<Object>,
 }
 
-/// The path of a part.
+/// Path of a part.
 fn part_path(set: &str, part: usize) -> Result<ObjectPath, StorageError> {
     ObjectPath::new(&format!("{FOLDER}/{set}.{part}"))
 }
@@ -77,7 +77,7 @@ fn part_path(set: &str, part: usize) -> Result<ObjectPath, StorageError> {
 /// Refuses paths among the parts: they are not objects.
 pub(super) fn check_path(path: &ObjectPath) -> Result<(), StorageError> {
     if path.segments().next() == Some(FOLDER) {
-        let detail = "lies in the folder that holds the parts of striped objects";
+        let detail = "path is in the folder of the parts of striped objects";
         return Err(ErrorKind::NotFound.error(path, detail));
     }
     Ok(())
@@ -90,11 +90,11 @@ pub(super) fn look_up(roots: &[Arc<Root>], path: &ObjectPath) -> Result<Striped,
     loop {
         let (id, manifest) = read_manifest(roots, path)?;
         match gather(roots, path, id, &manifest) {
-            // Replaced in between: its parts went with it.
+            // The object was replaced meanwhile, and its parts removed.
             Err(e) if e.kind() == ErrorKind::NotFound && attempts < ATTEMPTS => attempts += 1,
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 let detail = format!(
-                    "a part is missing: {}; `roots` must be the same, in the same order, as when it was written",
+                    "missing part: {}; use the same `roots`, in the same order, as for the write",
                     e.detail()
                 );
                 return Err(ErrorKind::Corrupt.error(path, detail));
@@ -107,7 +107,7 @@ pub(super) fn look_up(roots: &[Arc<Root>], path: &ObjectPath) -> Result<Striped,
 /// Identity and first bytes of the file that may be a manifest.
 fn read_start(root: &Root, path: &ObjectPath) -> Result<(FileId, Vec<u8>), StorageError> {
     let failed = |e: &io::Error| root.explain(path.as_str(), e);
-    // Asked first, because opening a pipe would wait for its writer.
+    // Checked first, because opening a pipe would wait for its writer.
     root.stat_file(path)?;
     let fd = root.open_raw(path.as_str(), OFlag::O_RDONLY).map_err(|e| failed(&e))?;
     let id = super::super::root::stat_fd(fd.as_fd()).map_err(|e| failed(&e))?.id;
@@ -122,23 +122,23 @@ fn read_manifest(roots: &[Arc<Root>], path: &ObjectPath) -> Result<(FileId, Mani
     let (id, text) = read_start(root, path)?;
     let corrupt = |why: &str| {
         let detail = format!(
-            "is no manifest of a striped object in {}: {why}",
+            "invalid manifest of a striped object in {}: {why}",
             root.location.display()
         );
         ErrorKind::Corrupt.error(path, detail)
     };
     let manifest: Manifest = serde_json::from_slice(&text).map_err(|e| corrupt(&e.to_string()))?;
     if manifest.tierlab_stripes != FORMAT || manifest.stripe_bytes == 0 {
-        return Err(corrupt("its format is another one"));
+        return Err(corrupt("unsupported format"));
     }
     if manifest.parts != roots.len() {
-        let why = format!("it has {} parts, `roots` has {}", manifest.parts, roots.len());
+        let why = format!("{} parts, but `roots` has {}", manifest.parts, roots.len());
         return Err(corrupt(&why));
     }
     Ok((id, manifest))
 }
 
-/// The parts of a manifest. The object's version names all of theirs.
+/// Looks up the parts of a manifest. The object's version includes the versions of all parts.
 fn gather(roots: &[Arc<Root>], path: &ObjectPath, id: FileId, manifest: &Manifest) -> Result<Striped, StorageError> {
     let layout = manifest.layout();
     let mut version = id.version();
@@ -149,7 +149,7 @@ fn gather(roots: &[Arc<Root>], path: &ObjectPath, id: FileId, manifest: &Manifes
         let (has, wanted) = (found.size, layout.part_size(part));
         if has != wanted {
             let place = root.location.display();
-            let detail = format!("its part {part} in {place} has {has} bytes, not {wanted}");
+            let detail = format!("part {part} in {place} has {has} bytes, not {wanted}");
             return Err(ErrorKind::Corrupt.error(path, detail));
         }
         version = format!("{version}+{}", found.version());
@@ -181,7 +181,7 @@ pub(super) fn put(
         set: format!("{:016x}{:016x}", random(), random()),
     };
     let text = serde_json::to_vec(&manifest)
-        .map_err(|e| ErrorKind::Invalid.error(path, format!("cannot be described: {e}")))?;
+        .map_err(|e| ErrorKind::Invalid.error(path, format!("cannot encode the manifest: {e}")))?;
     let placed = write_parts(roots, source, manifest.layout(), &manifest.set).and_then(|()| {
         let _held = lock.lock();
         // An existing file is replaced even if it is not a manifest.
@@ -199,9 +199,9 @@ pub(super) fn put(
     look_up(roots, path)
 }
 
-/// All parts at once: each root has a device of its own.
+/// Writes all parts concurrently, since each root should have its own device.
 fn write_parts(roots: &[Arc<Root>], source: &Source, layout: Layout, set: &str) -> Result<(), StorageError> {
-    // There from the beginning, so that a sweep finds what a crash leaves.
+    // Part 0 is created first, so that a sweep finds the set after a crash.
     store::put(&roots[0], &part_path(set, 0)?, &Body::Bytes(Bytes::new()))?;
     std::thread::scope(|scope| {
         let write = |part: usize| {
@@ -216,7 +216,7 @@ fn write_parts(roots: &[Arc<Root>], source: &Source, layout: Layout, set: &str) 
         let writers: Vec<_> = (1..roots.len()).map(|part| scope.spawn(move || write(part))).collect();
         let mut result = write(0);
         for writer in writers {
-            let panicked = |_| Err(ErrorKind::Unavailable.error(set, "the thread that wrote a part panicked"));
+            let panicked = |_| Err(ErrorKind::Unavailable.error(set, "thread panicked while writing a part"));
             result = result.and(writer.join().unwrap_or_else(panicked));
         }
         result
@@ -238,15 +238,15 @@ pub(super) fn delete(roots: &[Arc<Root>], path: &ObjectPath, lock: &Mutex<()>) -
     Ok(())
 }
 
-/// No manifest names these parts any more, so parts that cannot be removed now only waste space until the next start.
-/// Part 0 goes last: without it no sweep would find the others.
+/// Removes parts that no manifest names any more. If that fails, they only waste space until the next start. Part 0 is
+/// removed last: without it no sweep would find the others.
 fn remove_set(roots: &[Arc<Root>], set: &str) {
     for (part, root) in roots.iter().enumerate().rev() {
         let removed = part_path(set, part).and_then(|path| store::delete(root, &path));
         if let Err(error) = removed
             && error.kind() != ErrorKind::NotFound
         {
-            tracing::warn!(%error, "parts of a striped object that is gone could not be removed");
+            tracing::warn!(%error, "cannot remove the parts of a removed striped object");
             return;
         }
     }
@@ -262,14 +262,14 @@ pub(super) fn list(roots: &[Arc<Root>], prefix: Option<&ObjectPath>) -> Result<V
         match look_up(roots, &file.path) {
             Ok(striped) => found.push(striped.object),
             Err(e) if e.kind() == ErrorKind::NotFound => {}
-            Err(error) => tracing::warn!(%error, "left out of a listing"),
+            Err(error) => tracing::warn!(%error, "omitted from a listing: invalid striped object"),
         }
     }
     Ok(found)
 }
 
-/// Removes sets that no manifest names and that are too old to belong to a put in progress; none if any file that may be
-/// a manifest cannot be read.
+/// Removes sets that no manifest names and that are too old to belong to a put in progress. Removes nothing if any
+/// possible manifest cannot be read.
 pub(super) fn sweep(roots: &[Arc<Root>]) -> Result<(), StorageError> {
     let root = &roots[0];
     let mut abandoned = HashSet::new();
@@ -282,14 +282,14 @@ pub(super) fn sweep(roots: &[Arc<Root>]) -> Result<(), StorageError> {
         }
         Ok(())
     })?;
-    // Read after the parts: a set that is placed in between is named by the time it is asked for.
+    // Read after the parts, so that a set completed meanwhile is found in its manifest.
     store::walk(root, None, &mut |path, _| {
         if check_path(&path).is_err() {
             return Ok(());
         }
         match read_start(root, &path) {
             Ok((_, text)) => {
-                // In whatever version of the format: its parts are in use.
+                // Any format version counts: its parts are in use.
                 let manifest: Option<serde_json::Value> = serde_json::from_slice(&text).ok();
                 let set = manifest.as_ref().and_then(|manifest| manifest.get("set")?.as_str());
                 set.map(|set| abandoned.remove(set));
@@ -300,7 +300,7 @@ pub(super) fn sweep(roots: &[Arc<Root>]) -> Result<(), StorageError> {
         }
     })?;
     for set in abandoned {
-        tracing::info!(set, root = %root.location.display(), "removing what a put left behind");
+        tracing::info!(set, root = %root.location.display(), "removing parts left by an interrupted put");
         remove_set(roots, &set);
     }
     Ok(())
@@ -329,7 +329,7 @@ impl Read for PartReader<'_> {
         }
         let n = self.source.read_at(&mut into[..len], place)?;
         if n == 0 {
-            let shrunk = "the file became shorter while it was read";
+            let shrunk = "file became shorter while it was read";
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, shrunk));
         }
         self.at += n as u64;

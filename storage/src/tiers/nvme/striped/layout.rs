@@ -10,9 +10,9 @@ use std::ops::Range;
 pub(super) struct Layout {
     /// Length of the object.
     pub(super) size: u64,
-    /// At least 1.
+    /// Length of a stripe, at least 1.
     pub(super) stripe_bytes: u64,
-    /// At least 1.
+    /// Number of parts, at least 1.
     pub(super) parts: usize,
 }
 
@@ -24,7 +24,7 @@ impl Layout {
         end / row * self.stripe_bytes + in_row.min(self.stripe_bytes)
     }
 
-    /// The length of a part.
+    /// Length of a part.
     pub(super) fn part_size(&self, part: usize) -> u64 {
         self.bytes_before(self.size, part)
     }
@@ -34,7 +34,7 @@ impl Layout {
         self.bytes_before(range.start, part)..self.bytes_before(range.end, part)
     }
 
-    /// The part that holds a byte of the object.
+    /// Part that holds a byte of the object.
     pub(super) const fn part_of(&self, at: u64) -> usize {
         (at / self.stripe_bytes % self.parts as u64) as usize
     }

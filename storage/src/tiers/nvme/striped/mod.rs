@@ -1,8 +1,8 @@
-//! Objects striped over several local folders, each best on its own device. In: object paths. Out: bytes, reassembled
-//! from the parts that all folders' engines read at once. Layout on disk: [`disk`].
+//! Objects striped over several local folders, each preferably on its own device. In: object paths. Out: bytes,
+//! reassembled from parts that the folders' engines read concurrently. Layout on disk: [`disk`].
 //!
-//! The version of an object names the versions of its manifest and of all its parts. A part is never written again, and
-//! each part of a read is checked like any file of an [`NvmeTier`]. So all bytes are of the version that was looked up.
+//! The version of an object includes the versions of its manifest and of all its parts. A part is never rewritten, and
+//! each part of a read is checked like any file of an [`NvmeTier`]. So all bytes are of the looked-up version.
 
 mod disk;
 mod layout;
@@ -25,7 +25,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Maximum look-ups remembered; one more clears them all, which costs a look-up each.
+/// Maximum cached look-ups; one more clears the cache.
 const REMEMBERED: usize = 4096;
 /// Unit of stripe sizes: smaller stripes would over-read at each boundary.
 const STRIPE_UNIT: u64 = 4096;
@@ -43,20 +43,20 @@ pub struct StripedTier {
 }
 
 impl StripedTier {
-    /// Tier that stripes over opened folders, in this order. Blocks: it removes parts left by crashed puts.
+    /// Creates a tier that stripes over open folders, in this order. Blocks: it removes parts left by crashed puts.
     pub(super) fn new(tiers: Vec<NvmeTier>, stripe_bytes: u64) -> Result<Self, StorageError> {
         if stripe_bytes == 0 || !stripe_bytes.is_multiple_of(STRIPE_UNIT) || stripe_bytes > LARGEST_STRIPE {
-            let detail = format!("must be a multiple of {STRIPE_UNIT}, at most {LARGEST_STRIPE}, is {stripe_bytes}");
+            let detail = format!("must be a multiple of {STRIPE_UNIT}, at most {LARGEST_STRIPE}: {stripe_bytes}");
             return Err(ErrorKind::Invalid.error("stripe_bytes", detail));
         }
         let roots: Vec<_> = tiers.iter().map(|tier| tier.files.root.clone()).collect();
         for (i, root) in roots.iter().enumerate() {
             if roots[..i].iter().any(|other| other.location == root.location) {
-                return Err(ErrorKind::Invalid.error("roots", format!("names {} twice", root.location.display())));
+                return Err(ErrorKind::Invalid.error("roots", format!("duplicate folder: {}", root.location.display())));
             }
         }
         if let Err(error) = disk::sweep(&roots) {
-            tracing::warn!(%error, "parts that crashed puts left are not removed at this start");
+            tracing::warn!(%error, "cannot remove parts left by crashed puts");
         }
         Ok(Self {
             tiers,
@@ -87,7 +87,7 @@ impl StripedTier {
         self.known.lock().remove(path);
     }
 
-    /// Parts of the version that was looked up.
+    /// Parts of the looked-up version.
     async fn parts_of(&self, object: &Object) -> Result<Arc<Striped>, StorageError> {
         let known = {
             let known = self.known.lock();
@@ -101,7 +101,7 @@ impl StripedTier {
             return Ok(striped);
         }
         let detail = format!(
-            "was {} when looked up, is {} now",
+            "version was {} at the look-up, is {} now",
             object.version, striped.object.version
         );
         Err(ErrorKind::Changed.error(&object.path, detail))
