@@ -275,7 +275,10 @@ fn strangers_and_plans_that_are_no_work_for_agents_are_refused() {
         (output.status.code(), told(&output))
     };
     let (code, said) = with(&[], "fedcba9876543210fedcba9876543210");
-    assert!(code == Some(1) && said.contains("differs from the agent's"), "{code:?} {said}");
+    assert!(
+        code == Some(1) && said.contains("differs from the agent's"),
+        "{code:?} {said}"
+    );
     let none_needed = Command::new(BINARY).args(["agent", "--tiers", "x"]).output().unwrap();
     let said = told(&none_needed);
     assert!(

@@ -116,7 +116,7 @@ pub(crate) enum CacheState {
     /// No data: dropped by `posix_fadvise` before each repeat.
     #[default]
     Cold,
-    /// As much of the data as fits: read once before each repeat.
+    /// All data that fits: read once before each repeat.
     Warm,
     /// Unused: `O_DIRECT`.
     Bypassed,
