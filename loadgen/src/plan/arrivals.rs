@@ -40,7 +40,7 @@ pub(super) struct RawArrival {
     pub(super) column: Option<String>,
     /// Unit of times that are numbers, not RFC 3339 (default: "s"; "ms" in Mooncake's traces).
     pub(super) unit: Option<Unit>,
-    /// With "replay": recorded seconds in a second of the step; 1440 compresses a day to a minute (default: 1).
+    /// With "replay": recorded seconds per second of the step; 1440 compresses a day to a minute (default: 1).
     #[serde(default, with = "Within::<value::Speed>")]
     pub(super) speed: Option<f64>,
 }

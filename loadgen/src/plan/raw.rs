@@ -1,5 +1,5 @@
-//! A plan as it stands in its file. In: TOML. Out: keys with their defaults, numbers within their ranges. [`super::Plan`] checks
-//! keys that depend on each other.
+//! Plan as written in its file. In: TOML. Out: keys with their defaults, numbers within their ranges. [`super::Plan`]
+//! checks keys that depend on each other.
 
 use super::check::{Base, Source, Step};
 use super::value::{self, Within};
@@ -16,7 +16,7 @@ use tierlab_load::driver::{Compress, ConnectionUse, Sending};
 #[serde(deny_unknown_fields)]
 #[schemars(title = "Tierlab plan")]
 pub(super) struct RawPlan {
-    /// Name of the run, a plain word. The folder of its results is called by it and the time.
+    /// Name of the run, a plain word. The folder of its results is named after it and the time.
     pub(super) name: String,
     /// Model to request. The server must have it.
     pub(super) model: String,
@@ -32,7 +32,8 @@ pub(super) struct RawPlan {
     /// Measured seconds of a step.
     #[serde(with = "Within::<value::Step>")]
     pub(super) step_s: f64,
-    /// Seconds after a step in which replies may come in. A request still in flight then is an error with its age as latency.
+    /// Seconds after a step in which replies may arrive. A request still in flight then is an error with its age as
+    /// latency.
     #[serde(with = "Within::<value::Drain>")]
     pub(super) drain_s: f64,
     /// Users, and so the maximum of requests in flight. A request that finds every user busy waits, and its wait counts.
@@ -282,25 +283,26 @@ pub(super) struct RawStep {
     /// With `path`: headers of the request, without credentials, since results keep the plan.
     #[serde(default)]
     pub(super) headers: BTreeMap<String, String>,
-    /// Body of the request with `{name}` for values: as JSON, or as text where it stands inside a JSON string; `{{name}}` is no
-    /// value. With `model` a whole infer request.
+    /// Body of the request with `{name}` for values: as JSON, or as text inside a JSON string; `{{name}}` is the text
+    /// `{name}`. With `model` a whole infer request.
     pub(super) body: Option<String>,
     /// With `path`: status of a success (default: any 2xx).
     #[serde(default, with = "Within::<value::Status>")]
     pub(super) status: Option<u16>,
-    /// Values handed on: names, and JSON pointers into the reply (`/outputs/0/data`). A reply without a value is wrong.
+    /// Values passed to later steps: names, and JSON pointers into the reply (`/outputs/0/data`). A reply without a
+    /// value is wrong.
     #[serde(default)]
     pub(super) take: BTreeMap<String, String>,
 }
 
-/// Lab: servers and data that it makes, starts and stops itself.
+/// Lab: servers and data that it generates, starts and stops itself.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawLab {
     /// Tiers to measure (default: those of the variants). Without variants, each is measured in each cache state.
     #[serde(default)]
     pub(super) tiers: Vec<String>,
-    /// Folder for everything that the lab makes: generated data, the origins' folders, stages, logs.
+    /// Folder for everything that the lab creates: generated data, the origins' folders, stages, logs.
     pub(super) work: PathBuf,
     /// Configuration of the servers. Tiers are read from the folder `tiers` beside it.
     pub(super) server_config: Option<PathBuf>,

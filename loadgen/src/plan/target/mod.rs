@@ -119,7 +119,7 @@ pub(super) fn validate(raw: &RawTarget, place: &Place<'_>) -> Result<TargetPlan,
     })
 }
 
-/// Refuses what is not an address.
+/// Refuses an invalid address.
 pub(super) fn address(key: String, url: &str) -> Result<(), Fault> {
     Address::parse(url).map(|_| ()).map_err(|error| Fault::new(key, error))
 }
@@ -185,8 +185,8 @@ pub(super) struct RawTarget {
     cert: Option<PathBuf>,
     /// Key of the client certificate, a PEM file.
     key: Option<PathBuf>,
-    /// Addresses of metrics, one a replica, whose counters are added; an empty list is none (default: /metrics below the server's
-    /// address). Headers and token are sent only to the server's own address.
+    /// Addresses of metrics, one per replica, whose counters are added; an empty list disables them (default: /metrics
+    /// below the server's address). Headers and token are sent only to the server's own address.
     metrics: Option<Vec<String>>,
     /// Tier of results and prices (default: as the server reports it, else none).
     tier: Option<String>,
@@ -218,7 +218,7 @@ pub(super) struct RawTarget {
     first_id: Option<i64>,
     /// With "http": values drawn for {NAME} in each body. A number is `{ uniform = [16, 256] }` or
     /// `{ lognormal = { median = 64, sigma = 0.6 }, min = 1, max = 512 }`; a text is `{ words = ... }` with as many random words.
-    /// With `arrivals = "replay"`, `{ words = "input_length", blocks = "hash_ids" }` has as many words as the recorded number says,
+    /// With `arrivals = "replay"`, `{ words = "input_length", blocks = "hash_ids" }` has the recorded number of words,
     /// and equal words for equal ids of blocks of 512.
     #[serde(default)]
     #[schemars(with = "value::AnyTable")]
@@ -373,12 +373,12 @@ mod tests {
             ("cert = \"a\"", "`target.key` must be set"),
             ("path = \"/x\"", "only allowed with `kind = \"http\"`"),
             ("kind = \"http\"", "`target.path` is missing"),
-            ("kind = \"http\"\npath = \"x\"", "begins with `/`"),
+            ("kind = \"http\"\npath = \"x\"", "must begin with `/`"),
             (
                 "kind = \"http\"\npath = \"/x\"\nbody = '{entity_id}'",
                 "`target.entities` is missing",
             ),
-            ("kind = \"http\"\npath = \"/x\"\nbody = '{'", "no JSON"),
+            ("kind = \"http\"\npath = \"/x\"\nbody = '{'", "not JSON"),
             (
                 "kind = \"http\"\npath = \"/x\"\nbody = '1'\nbodies = \"b\"",
                 "set one of",
@@ -403,7 +403,7 @@ mod tests {
             ),
             (
                 "kind = \"http\"\npath = \"/x\"\nreply = \"sse\"\ntokens = \"n\"",
-                "`target.tokens`: `n` is not a JSON pointer",
+                "`target.tokens`: invalid JSON pointer `n`",
             ),
             (
                 "kind = \"http\"\npath = \"/x\"\nbody = '{}'\nvalues = { n = { choices = [1] } }",
@@ -411,7 +411,7 @@ mod tests {
             ),
             (
                 "kind = \"http\"\npath = \"/x\"\nbody = '{}'\nvalues = { n = 3 }",
-                "no place {n} in `target.body`",
+                "{n} is missing in `target.body`",
             ),
             ("headers = { Authorization = \"S3CRET\" }", "--token-env"),
             ("nonsense = 1", "unknown field"),
