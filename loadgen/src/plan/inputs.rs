@@ -28,7 +28,7 @@ pub(super) struct RawInputs {
     /// Order of prepared requests: one after the other, in a random order, or the first ones most often.
     #[serde(default)]
     order: RawOrder,
-    /// With `order = "zipf"`: the request of rank r has a frequency proportional to r^-exponent.
+    /// Exponent of `order = "zipf"`: the request of rank r has a frequency proportional to r^-exponent.
     #[serde(default, with = "Within::<value::ZipfExponent>")]
     zipf_exponent: Option<f64>,
     /// Inferences of one request, for $/10k and inferences per second (default: its rows).

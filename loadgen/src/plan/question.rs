@@ -48,7 +48,7 @@ pub(super) struct RawQuestion {
     least_instances: Option<u32>,
     /// Kind of request: "realtime", or "batch" with its size (default: "realtime").
     mode: Option<Mode>,
-    /// With "batch": entities per request.
+    /// Entities per request, with "batch".
     batch_size: Option<u32>,
     /// Highest rate to send to one instance (default: 5000, or the highest that a step can send).
     max_rate: Option<f64>,

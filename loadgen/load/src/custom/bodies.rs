@@ -280,9 +280,7 @@ fn filled(
     for (at, call) in rows.iter().enumerate() {
         if let Some(missing) = taken.iter().find(|name| !call.values.contains_key(**name)) {
             let at = named(at);
-            return Err(format!(
-                "{at}: `{missing}` is missing; `target.body` needs it in every one"
-            ));
+            return Err(format!("{at}: `{missing}` is missing, which `target.body` needs"));
         }
     }
     if template.places().any(is_filled) {
