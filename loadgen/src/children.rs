@@ -40,7 +40,7 @@ impl Child {
     /// The command cannot be started.
     pub fn spawn(what: &str, mut command: Command, log: &Path) -> Result<Self, RunError> {
         let stderr = std::fs::File::create(log).map_err(RunError::io(log))?;
-        // The child sees by an open pipe that its parent lives.
+        // An open pipe tells the child that its parent lives.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
         Self::begin(what, command, log)
     }
@@ -63,7 +63,7 @@ impl Child {
         let line = self.ready_line(limit, interrupt)?;
         match serde_json::from_str(&line) {
             Ok(ready) => Ok((self, ready)),
-            Err(_) => Err(self.failure(&format!("said `{}` instead of being ready", line.trim_end()))),
+            Err(_) => Err(self.failure(&format!("printed `{}` instead of its ready line", line.trim_end()))),
         }
     }
 
@@ -172,7 +172,7 @@ pub fn run_to_end(what: &str, command: Command, interrupt: &Interrupt) -> Result
 /// # Errors
 /// Those of [`run_to_end`].
 pub fn output_of(what: &str, command: Command, interrupt: &Interrupt) -> Result<String, RunError> {
-    let broken = |error: std::io::Error| RunError::Child(format!("{what}: what it prints cannot be read: {error}"));
+    let broken = |error: std::io::Error| RunError::Child(format!("{what}: cannot read its output: {error}"));
     let mut printed = tempfile::tempfile().map_err(broken)?;
     let stdout = printed.try_clone().map_err(broken)?;
     run(what, command, stdout.into(), interrupt)?;
@@ -195,7 +195,7 @@ fn run(what: &str, mut command: Command, stdout: Stdio, interrupt: &Interrupt) -
     }
 }
 
-/// Ends children side by side: all are signalled first, and only then waited for.
+/// Ends children together: all are signalled first, then waited for.
 pub fn stop_all(children: Vec<Child>) {
     for child in &children {
         child.signal(Signal::SIGTERM);
@@ -214,7 +214,7 @@ fn said(ended: Option<ExitStatus>) -> String {
 /// Returns the path of a program of this project: beside the load generator's own executable, or in `folder`.
 ///
 /// # Errors
-/// The program is not there; the message says how to build it.
+/// The program does not exist; the message says how to build it.
 pub fn program(folder: Option<&Path>, name: &str) -> Result<PathBuf, RunError> {
     let own = std::env::current_exe().unwrap_or_default();
     let path = match folder {
@@ -225,7 +225,7 @@ pub fn program(folder: Option<&Path>, name: &str) -> Result<PathBuf, RunError> {
         return Ok(path);
     }
     Err(RunError::Usage(format!(
-        "{} is not there; build it with `cargo build --workspace`, or say with --bin-dir where it is",
+        "{} does not exist; build it with `cargo build --workspace`, or pass its folder by --bin-dir",
         path.display()
     )))
 }
@@ -263,7 +263,7 @@ mod tests {
         for (script, limit, expected) in [
             ("echo no port >&2; exit 3", LONG, "exit code 3"),
             ("echo no port >&2; exit 3", LONG, "no port"),
-            ("echo hello; exec sleep 600", LONG, "said `hello`"),
+            ("echo hello; exec sleep 600", LONG, "printed `hello`"),
             ("exec sleep 600", Duration::from_millis(100), "not ready within"),
         ] {
             let error = start(script, limit).unwrap_err().to_string();

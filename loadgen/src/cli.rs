@@ -193,5 +193,5 @@ impl Command {
 }
 
 fn interrupt() -> Result<Interrupt, RunError> {
-    Interrupt::install().map_err(|error| RunError::Usage(format!("Ctrl-C cannot be caught: {error}")))
+    Interrupt::install().map_err(|error| RunError::Usage(format!("cannot handle Ctrl-C: {error}")))
 }

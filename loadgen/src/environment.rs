@@ -1,5 +1,5 @@
-//! The environment of a run. In: this machine, this build, the server's build info. Out: an [`Environment`]. What cannot be found out is
-//! `unknown`, never left to look like a fact.
+//! Environment of a run. In: this machine, this build, the server's build info. Out: an [`Environment`], in which
+//! missing facts are `unknown`.
 
 use crate::server::scrape::Scrape;
 use std::fs;
@@ -9,7 +9,7 @@ use tierlab_instrument::host::{Host, filesystem};
 use tierlab_load::redact;
 use tierlab_protocol::metrics;
 
-/// The environment before any server is asked. `data` are the folders that hold what is read.
+/// Returns the environment before any server is asked. `data` are the folders whose data are read.
 #[must_use]
 pub fn inspect(data: &[PathBuf]) -> Environment {
     let host = Host::here();

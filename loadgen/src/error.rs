@@ -22,7 +22,7 @@ pub enum RunError {
     /// Arguments that contradict each other or the environment.
     #[error("{0}")]
     Usage(String),
-    /// Server that could not be asked.
+    /// Failed request to a server.
     #[error(transparent)]
     Control(#[from] ControlError),
     /// Step that could not be run.
@@ -137,7 +137,7 @@ pub enum StoreError {
         /// Error message.
         what: String,
     },
-    /// Invalid place of histograms: missing, duplicate, or outside the run's folder.
+    /// Invalid path of histograms: missing, duplicate, or outside the run's folder.
     #[error("hdr_file `{0}` must be a plain path below the run's folder, and of one repeat only")]
     HdrFile(String),
     /// CSV that could not be created.
@@ -161,7 +161,7 @@ impl StoreError {
 /// Advice for a file that does not exist.
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::NotFound => "; a run's folder is wanted, as results/<run>",
+        io::ErrorKind::NotFound => "; give a run's folder, such as results/<run>",
         _ => "",
     }
 }

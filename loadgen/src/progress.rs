@@ -239,13 +239,13 @@ impl Outlook {
     }
 }
 
-/// Describes a look at a step, in phrases that each may have a line of their own.
+/// Describes the state of a step, in phrases that each may have a line of their own.
 fn words(seen: &Seen) -> Vec<String> {
     let figures = match seen {
-        Seen::Preparing => return vec!["making requests and starting users".into()],
+        Seen::Preparing => return vec!["preparing requests and starting users".into()],
         Seen::Processes(processes) => {
             let sent = format!("sent by {processes} processes");
-            return vec![sent, "their figures come at the step's end".into()];
+            return vec![sent, "figures follow at the step's end".into()];
         }
         Seen::Figures(figures) => figures,
     };
@@ -257,7 +257,7 @@ fn words(seen: &Seen) -> Vec<String> {
         (Some(p50), Some(p99)) => {
             words.extend([("p50", p50), ("p99", p99)].map(|(name, us)| format!("{name} {} ms", short(us / 1e3))));
         }
-        _ => words.push("nothing of the window is over yet".into()),
+        _ => words.push("no reply in the window yet".into()),
     }
     words.push(format!("{} errors", figures.errors));
     words.push(format!("{} in flight", figures.in_flight));
@@ -356,9 +356,9 @@ mod tests {
             ..FIGURES
         };
         let text = |seen: Seen| words(&seen).join(" ");
-        assert!(text(Seen::Figures(none)).contains("nothing of the window is over yet"));
+        assert!(text(Seen::Figures(none)).contains("no reply in the window yet"));
         assert!(!text(Seen::Figures(none)).contains("p50"));
-        assert!(text(Seen::Processes(4)).contains("4 processes their figures come at the step's end"));
+        assert!(text(Seen::Processes(4)).contains("4 processes figures follow at the step's end"));
     }
 
     proptest! {

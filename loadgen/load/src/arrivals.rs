@@ -32,7 +32,7 @@ pub enum Process {
     Trace {
         /// Recorded times.
         trace: Arc<Trace>,
-        /// Recorded seconds in a second of the step, for requests at their own times; `None` for their gaps at the load's mean rate.
+        /// Replay speed: recorded seconds per second of the step. `None` scales the gaps to the load's mean rate.
         speed: Option<f64>,
     },
 }
@@ -83,7 +83,7 @@ impl Arrivals {
         matches!(self.process, Process::Trace { speed: Some(_), .. })
     }
 
-    /// Sentence about recorded requests that are left out, if there are any.
+    /// Note about recorded requests that are left out, if any.
     #[must_use]
     pub fn left_out(&self) -> Option<String> {
         let Process::Trace { trace, .. } = &self.process else {
@@ -92,7 +92,7 @@ impl Arrivals {
         let (file, all) = (trace.file.display(), trace.at_s.len() + trace.of_others);
         let of_others = Some(trace.of_others).filter(|number| *number > 0)?;
         Some(format!(
-            "{file}: {of_others} of its {all} requests were left out, since they went to other servers than the first"
+            "{file}: {of_others} of {all} requests left out: they went to other servers than the first"
         ))
     }
 

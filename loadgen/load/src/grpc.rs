@@ -68,8 +68,8 @@ impl Connections {
         let address = &endpoint.address;
         if !address.prefix.is_empty() {
             return Err(format!(
-                "{}: no address of a gRPC server; give one as http://127.0.0.1:8001 or https://host:8001, without a path: its calls \
-                 have their own",
+                "{}: invalid gRPC address; give one such as http://127.0.0.1:8001 or https://host:8001, without a path: gRPC \
+                 defines its own",
                 address.url()
             ));
         }
@@ -87,9 +87,7 @@ impl Connections {
         let uri = format!("{origin}{}", infer_path());
         let count = fixed.unwrap_or_else(|| users.div_ceil(USERS_PER_CONNECTION)).max(1);
         Ok(Self {
-            uri: uri
-                .parse()
-                .map_err(|_| format!("`{called}` cannot be the name of a server"))?,
+            uri: uri.parse().map_err(|_| format!("invalid server name: `{called}`"))?,
             origin,
             endpoint,
             senders: (0..count).map(|_| Mutex::new(None)).collect(),
@@ -98,8 +96,8 @@ impl Connections {
         })
     }
 
-    /// Opens all connections once, if that costs a handshake or if `opens_first` says so, within a time limit. A call tries a failed
-    /// connection again.
+    /// Opens all connections once, if that costs a handshake or if `opens_first` is true, within a time limit. A call
+    /// retries a failed connection.
     pub async fn warm(&self, opens_first: bool) {
         if !self.endpoint.address.secure && !opens_first {
             return;
@@ -117,7 +115,7 @@ impl Connections {
     /// Sends a framed message and reads the whole reply.
     ///
     /// # Errors
-    /// No connection, one that broke, or a reply beyond the limit.
+    /// A failed or broken connection, or a reply beyond the limit.
     pub async fn call(&self, message: Bytes, limit: &Limit) -> Result<GrpcReply, NoReply> {
         let (head, body) = self.send(|| self.request(message.clone()), limit).await?;
         Ok(GrpcReply {
@@ -127,7 +125,7 @@ impl Connections {
         })
     }
 
-    /// Sends a request and reads the whole reply; `request` may be asked for it twice.
+    /// Sends a request and reads the whole reply; calls `request` again for a second attempt.
     pub(crate) async fn send(
         &self,
         request: impl Fn() -> Request<Full<Bytes>> + Send,
@@ -212,7 +210,7 @@ pub fn with_model_version(framed: &Bytes, version: &str) -> Bytes {
     let mut out = BytesMut::with_capacity(framed.len() + field.len());
     out.put_u8(0);
     out.put_u32(u32::try_from(message.len() + field.len()).unwrap_or(u32::MAX));
-    // Appended last: of a repeated field the last value counts.
+    // Appended last: the last value of a repeated field counts.
     out.extend_from_slice(message);
     out.extend_from_slice(&field);
     out.freeze()
@@ -261,17 +259,17 @@ impl GrpcReply {
         let code: Option<u16> = self.metadata("grpc-status").and_then(|code| code.parse().ok());
         match (self.status, code) {
             (StatusCode::OK, Some(0)) => {}
-            (StatusCode::OK, None) => return Err(wrong("the reply has no `grpc-status`")),
+            (StatusCode::OK, None) => return Err(wrong("`grpc-status` is missing in the reply")),
             (StatusCode::OK, Some(code)) => return Err(Failure::Rpc(code).into()),
             (status, _) => return Err(Failure::Status(status.as_u16()).into()),
         }
         let message = self
             .message()
-            .ok_or_else(|| wrong("the reply is not one whole message"))?;
+            .ok_or_else(|| wrong("the reply is not one complete message"))?;
         Ok(expected.check_grpc(&message)?)
     }
 
-    /// Returns the message in it; `None` if it has none.
+    /// Returns its message, if it has one.
     pub(crate) fn message(&self) -> Option<Bytes> {
         unframed(&self.body.bytes).filter(|message| !message.is_empty())
     }

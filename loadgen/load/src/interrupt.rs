@@ -24,7 +24,7 @@ impl Interrupt {
                 eprintln!("interrupted again: ending at once");
                 std::process::exit(i32::from(EXIT_CODE));
             }
-            eprintln!("interrupted: the step under way is dropped, finished ones are written; again to end at once");
+            eprintln!("interrupted: dropping the current step, writing finished ones; interrupt again to end at once");
         })?;
         Ok(Self(receiver))
     }
@@ -45,7 +45,7 @@ impl Interrupt {
     pub async fn raised(&self) {
         let mut receiver = self.0.clone();
         if receiver.wait_for(|raised| *raised).await.is_err() {
-            // The handler is gone: it is never raised.
+            // The handler has ended: it is never raised.
             std::future::pending::<()>().await;
         }
     }

@@ -1,7 +1,7 @@
 //! Entities of requests. In: a distribution, the number of entities and a seed. Out: ids, and requests for them.
 //!
 //! A key is drawn as a rank of popularity, and a fixed permutation scatters ranks over the ids: otherwise the popular
-//! entities would lie side by side in the table and share its blocks, unlike real ones.
+//! entities would be adjacent in the table and share its blocks, unlike real ones.
 
 use crate::element;
 use crate::payload::{self, Body, Form};
@@ -77,7 +77,7 @@ impl Population {
     /// If `count` is 0.
     #[must_use]
     pub fn new(first_id: i64, count: u64, distribution: KeyDistribution, seed: u64) -> Self {
-        assert!(count > 0, "a population has members");
+        assert!(count > 0, "the population is empty");
         Self {
             first_id,
             count,
@@ -149,7 +149,7 @@ impl Population {
         }
     }
 
-    /// Returns an id of the file that the table does not have; `None` if there is none, or no file.
+    /// Returns an id of the file that is missing in the table, if there is one.
     #[must_use]
     pub fn unknown_id(&self) -> Option<i64> {
         // Only the table knows its keys.
@@ -203,7 +203,7 @@ impl Population {
                 let ranks = zipf_ranks(self.count, *exponent, &mut rng);
                 ranks.take(count).map(|rank| self.by_rank(rank)).collect()
             }
-            // Every step begins elsewhere: otherwise each repeat would use the same few entities.
+            // Every step begins at another entity: otherwise each repeat would use the same few entities.
             KeyDistribution::Sequential => {
                 let first = rng.random_range(0..self.count);
                 (first..)

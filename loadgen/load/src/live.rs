@@ -31,7 +31,7 @@ const BUCKETS_OF_OCTAVE: usize = 32;
 /// Buckets up to 2^36 us, 19 hours.
 const BUCKETS: usize = 36 * BUCKETS_OF_OCTAVE;
 
-/// Live view of a step while it runs; off by default. Clones are of the same step.
+/// Live view of a step while it runs; off by default. Clones share the step.
 #[derive(Debug, Clone, Default)]
 pub struct Watch(Option<Arc<Meter>>);
 

@@ -31,7 +31,7 @@ use tierlab_protocol::tensor::{DataType, TensorSpec};
 use tierlab_protocol::timing::StageTimings;
 use tokio::net::TcpListener;
 
-/// Rows of the table that it claims to join.
+/// Rows of the table that it reports as joined.
 pub const ROWS: u64 = 1_000_000;
 const BODY_LIMIT: usize = 64 << 20;
 /// Bytes of a request that are searched for its first shape.

@@ -36,7 +36,7 @@ const AWAKE_SHARE: u32 = 50;
 pub struct Clock(Instant);
 
 impl Clock {
-    /// Creates a clock whose zero is `start`, which may lie in the future.
+    /// Creates a clock whose zero is `start`, possibly in the future.
     #[must_use]
     pub const fn starting_at(start: Instant) -> Self {
         Self(start)
@@ -72,7 +72,7 @@ pub struct Observed {
 /// No thread could be started.
 pub fn start(tickets: Arc<Tickets>, clock: Clock) -> io::Result<JoinHandle<Observed>> {
     thread::Builder::new().name("pacer".into()).spawn(move || {
-        // Without it the kernel may wake the thread up to 50 us late; the send lag shows that, so it is no error.
+        // Without it the kernel may wake the thread up to 50 us late; the send lag shows that, so it is not an error.
         let _ = minimal_timer_slack();
         pace(&tickets, clock)
     })

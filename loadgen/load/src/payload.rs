@@ -1,4 +1,5 @@
-//! Protocol and encoding of requests, and the bodies of a step's, built before its start so that nothing is encoded while the clock runs.
+//! Protocol and encoding of requests, and the bodies of a step, built before its start so that nothing is encoded while
+//! the clock runs.
 //!
 //! In: the model's inputs and the entities. Out: prepared bodies. Knows no HTTP client.
 
@@ -80,12 +81,12 @@ impl Body {
 pub(crate) fn gzip(bytes: &[u8]) -> Bytes {
     let mut out = Vec::new();
     let mut encoder = GzEncoder::new(bytes, Compression::default());
-    // Memory does not fail.
+    // Writing to memory cannot fail.
     let _ = encoder.read_to_end(&mut out);
     out.into()
 }
 
-/// Compresses the bodies of a step, each of those that share their bytes once.
+/// Compresses the bodies of a step; bodies that share their bytes are compressed once.
 pub fn compress(bodies: &mut [Body]) {
     let mut known: HashMap<(usize, usize), Bytes> = HashMap::new();
     let originals: Vec<Bytes> = bodies.iter().map(|body| body.bytes.clone()).collect();

@@ -143,7 +143,10 @@ impl RecordingSpec {
         // Stable: requests of one time keep their order.
         calls.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
         let (Some(first_s), true) = (calls.first().map(|call| call.at_s), calls.len() > 1) else {
-            return Err(says(format!("{} requests; a recording needs two", calls.len())));
+            return Err(says(format!(
+                "{} requests; a recording needs at least two",
+                calls.len()
+            )));
         };
         calls.iter_mut().for_each(|call| call.at_s -= first_s);
         if calls.last().is_none_or(|last| last.at_s <= 0.0) {
@@ -152,12 +155,13 @@ impl RecordingSpec {
         Ok(Recording { calls, of_others })
     }
 
-    /// Makes a request of named values: its time, `method`, `path`, `content_type` and `body`; the others fill templates.
+    /// Creates a request from named values: its time, `method`, `path`, `content_type` and `body`; the others fill
+    /// templates.
     fn fields(&self, mut fields: Row) -> Result<Call, String> {
         let Some(time) = fields.remove(&self.column) else {
             let there: Vec<&str> = fields.keys().map(String::as_str).collect();
             let there = there.join(", ");
-            return Err(format!("no column `{}`; there are {there}", self.column));
+            return Err(format!("no column `{}`; found {there}", self.column));
         };
         let usual = if fields.contains_key("hash_ids") {
             Unit::Ms
@@ -191,7 +195,7 @@ impl RecordingSpec {
 /// Reads a file of requests.
 ///
 /// # Errors
-/// A file that cannot be read, is no UTF-8, or is too large.
+/// A file that cannot be read, is not UTF-8, or is too large.
 pub(crate) fn text_of(file: &Path) -> Result<String, String> {
     let at = |error: std::io::Error| format!("{}: {error}", file.display());
     let mut text = String::new();
@@ -199,7 +203,7 @@ pub(crate) fn text_of(file: &Path) -> Result<String, String> {
     opened.take(FILE_BYTES + 1).read_to_string(&mut text).map_err(at)?;
     if text.len() as u64 > FILE_BYTES {
         return Err(format!(
-            "{}: larger than {} MiB, which are kept in memory; take a part of it",
+            "{}: larger than {} MiB, the limit of a file kept in memory; shorten it",
             file.display(),
             FILE_BYTES >> 20
         ));
@@ -207,7 +211,7 @@ pub(crate) fn text_of(file: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-/// Requests, of which `unit` is the name of one in the file.
+/// Collects requests; `unit` names one of them in the file.
 pub(crate) fn collected(
     unit: &'static str,
     calls: impl Iterator<Item = Result<Option<Call>, String>>,
@@ -218,7 +222,7 @@ pub(crate) fn collected(
         let place = (unit, number);
         all.extend(call.map(|call| Call { place, ..call }));
         if all.len() > MOST {
-            return Err(format!("more than {MOST} requests; cut it"));
+            return Err(format!("more than {MOST} requests; shorten the file"));
         }
     }
     Ok(all)
@@ -245,15 +249,15 @@ fn of_json(line: &str) -> Result<Row, String> {
 }
 
 fn line(method: &str, path: &str, content_type: Option<&str>) -> Result<Arc<Line>, String> {
-    let method = method.parse().map_err(|_| format!("`{method}` is no method of HTTP"))?;
-    let uri: Uri = path.parse().map_err(|_| format!("`{path}` is no path of a URL"))?;
+    let method = method.parse().map_err(|_| format!("invalid HTTP method: `{method}`"))?;
+    let uri: Uri = path.parse().map_err(|_| format!("invalid URL path: `{path}`"))?;
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let content_type = content_type.filter(|text| !text.is_empty());
     let content_type = content_type.map(HeaderValue::from_str).transpose();
     Ok(Arc::new(Line {
         method,
         path: path.to_owned(),
-        content_type: content_type.map_err(|_| "its content type cannot be a header".to_owned())?,
+        content_type: content_type.map_err(|_| "its content type is not a valid header value".to_owned())?,
     }))
 }
 
@@ -309,8 +313,8 @@ struct HarBody {
     text: Option<String>,
 }
 
-/// Requests of a HAR file to the server of the first one. A browser's file has those to other servers too, which are counted, as are
-/// other protocols.
+/// Requests of a HAR file to the server of the first one. Requests to other servers or over other protocols, as in a
+/// browser's file, are counted and left out.
 fn har(text: &str, of_others: &mut usize) -> Result<Vec<Call>, String> {
     let har: Har = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let entries = har.log.entries;
@@ -345,7 +349,7 @@ fn seconds(text: &str, unit: Unit) -> Result<f64, String> {
     number
         .map(|time| time / unit.per_s())
         .or_else(|| rfc3339(text))
-        .ok_or_else(|| format!("`{text}` is no time: a number, or 2026-11-20T12:00:00.5+01:00"))
+        .ok_or_else(|| format!("invalid time `{text}`: give a number, or 2026-11-20T12:00:00.5+01:00"))
 }
 
 /// Seconds since 1970 of a time of RFC 3339, with `Z` or an offset; `None` for any other text.
@@ -485,18 +489,22 @@ mod tests {
             (
                 "r.jsonl",
                 "{\"timestamp\":1}\n{\"at\":2}\n",
-                "line 2: no column `timestamp`; there are at",
+                "line 2: no column `timestamp`; found at",
             ),
-            ("r.jsonl", "{\"timestamp\":1}\n", "1 requests; a recording needs two"),
+            (
+                "r.jsonl",
+                "{\"timestamp\":1}\n",
+                "1 requests; a recording needs at least two",
+            ),
             (
                 "r.jsonl",
                 "{\"timestamp\":1}\n{\"timestamp\":1}\n",
                 "all requests have the same time",
             ),
-            ("r.jsonl", "{\"timestamp\":\"noon\"}\n", "`noon` is no time"),
-            ("r.csv", "timestamp,path\n1,a b\n", "row 1: `a b` is no path"),
+            ("r.jsonl", "{\"timestamp\":\"noon\"}\n", "invalid time `noon`"),
+            ("r.csv", "timestamp,path\n1,a b\n", "row 1: invalid URL path: `a b`"),
             ("r.har", "{}", "missing field `log`"),
-            ("a.log", "hello\nyou\n", "row 1: no column `timestamp`; there are hello"),
+            ("a.log", "hello\nyou\n", "row 1: no column `timestamp`; found hello"),
             (
                 "a.log",
                 "::1 [10/Oct/2026:23:59:59 -0700] \"GET / HTTP/1.1\"\nhello\n",

@@ -110,11 +110,11 @@ enum Start {
     Here,
 }
 
-/// Arrivals of a span with so many expected requests, as ascending shares of its length below 1.
+/// Arrivals of a span with `expected` requests on average, as ascending shares of its length below 1.
 fn shares(process: &Process, expected: f64, start: Start, rng: &mut ChaCha8Rng) -> Vec<f64> {
     let count = expected.round() as usize;
     match process {
-        // Shifted by half a gap, so that no arrival lies on the edge of the span.
+        // Shifted by half a gap, so that no arrival is at the edge of the span.
         Process::Constant => (0..count).map(|i| (i as f64 + 0.5) / count as f64).collect(),
         Process::Poisson => renewals(1.0, expected, rng),
         Process::Gamma { cv } => renewals(1.0 / (cv * cv), expected, rng),
@@ -127,7 +127,7 @@ fn renewals(shape: f64, expected: f64, rng: &mut ChaCha8Rng) -> Vec<f64> {
     let (Ok(gaps), Ok(around_start)) = (Gamma::new(shape, 1.0 / shape), Gamma::new(shape + 1.0, 1.0 / shape)) else {
         unreachable!("a plan's coefficient of variation is positive, and so is its shape");
     };
-    // A span begins anywhere in a gap, and in long gaps more often.
+    // A span begins anywhere in a gap, more often in a long one.
     let first = rng.random_range(0.0..1.0) * around_start.sample(rng);
     std::iter::successors(Some(first), |at| Some(at + gaps.sample(rng)))
         .take_while(|at| *at < expected)

@@ -47,7 +47,7 @@ pub fn run(asked: &Options) -> Result<u8, RunError> {
     }
     let mut run = together(runs)?;
     let Some(before) = &run.question else {
-        return Err(RunError::Usage(format!("{}: the run was asked no question", run.name)));
+        return Err(RunError::Usage(format!("{}: the run has no question", run.name)));
     };
     let prices = match &asked.prices {
         None if asked.instance.is_some() || asked.table_gib.is_some() => Some(own_prices(&run)?),
@@ -77,7 +77,7 @@ fn join_priced(name: &str, first: &str, prices: &mut Pricing, others: &Pricing, 
         return;
     };
     if all.stored != more.stored {
-        eprintln!("{name} and {first} keep tables of different sizes: `--prices` takes that of {first} for both");
+        eprintln!("{name} and {first} have tables of different sizes: `--prices` uses the size of {first} for both");
     }
     let is_new = |variant: &&PricedVariant| new.contains(&variant.name.as_str());
     all.variants.extend(more.variants.iter().filter(is_new).cloned());
@@ -109,14 +109,14 @@ fn priced_by(run: &Run, file: &Path, asked: &Options) -> Result<Pricing, RunErro
     let instance = asked.instance.as_deref();
     let Some(instance) = instance.or_else(|| before.map(|pricing| pricing.instance.as_str())) else {
         return Err(RunError::Usage(format!(
-            "{}: the run names no instance: say which one of {} it is, with `--instance`",
+            "{}: the run names no instance: pass one of {} by `--instance`",
             run.name,
             file.display()
         )));
     };
     let Some(priced) = before.and_then(|pricing| pricing.priced.as_ref()) else {
         return Err(RunError::Usage(format!(
-            "{}: the run does not say what its variants are priced by: it was measured without prices or by an earlier version; \
+            "{}: the run has no pricing inputs of its variants: it was measured without prices or by an earlier version; \
              measure it again for `--prices`",
             run.name
         )));
@@ -133,12 +133,12 @@ fn priced_by(run: &Run, file: &Path, asked: &Options) -> Result<Pricing, RunErro
 fn together(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
     let mut runs = runs.into_iter();
     let Some((first, mut all)) = runs.next() else {
-        return Err(RunError::Usage("no run is named".into()));
+        return Err(RunError::Usage("no run given".into()));
     };
     let asked = |name: &str, run: &Run| match &run.question {
         Some(question) => Ok((question.mode, question.batch_size)),
         None => Err(RunError::Usage(format!(
-            "{name}: this run was asked no question; `report` shows what it measured"
+            "{name}: this run has no question; `report` shows its results"
         ))),
     };
     let kind = asked(&first, &all)?;
@@ -157,11 +157,11 @@ fn together(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
         let pairs = of_run.into_iter().zip(of_all).filter(|(of, other)| of != other);
         for ((what, of), (_, other)) in pairs {
             eprintln!(
-                "{name} and {first} were measured with different {what}, {of} and {other}: what differs may be that"
+                "{name} and {first} were measured with different {what}, {of} and {other}: differences may come from that"
             );
         }
         if run.environment.cpu != all.environment.cpu || run.environment.cores != all.environment.cores {
-            eprintln!("{name} and {first} were measured on different machines: what differs may be the machine");
+            eprintln!("{name} and {first} were measured on different machines: differences may come from the machine");
         }
         let is_new = |variant: &Variant| !all.variants.iter().any(|known| known.name == variant.name);
         let more: Vec<Variant> = run.variants.iter().filter(|variant| is_new(variant)).cloned().collect();

@@ -117,7 +117,7 @@ fn baseline(dir: &Path) -> Result<Answer, RunError> {
     tierlab_analysis::conclude(&mut run);
     run.answer.ok_or_else(|| {
         RunError::Usage(format!(
-            "{}: this run was asked no question, so it has no answer to hold another against",
+            "{}: this run has no question, so it has no answer to compare with",
             dir.display()
         ))
     })
@@ -148,33 +148,33 @@ struct Held {
 }
 
 /// Compares two answers. A variant is worse if it met the objective and no longer does, or if the two intervals of its
-/// p99, its highest rate or its month lie apart by more than the tie margin. Rates under another objective and months
-/// at another demand are not compared.
+/// p99, its highest rate or its monthly cost are apart by more than the tie margin. Rates under another objective and
+/// monthly costs at another demand are not compared.
 fn held(before: &Answer, now: &Answer) -> Held {
     let mut held = Held::default();
     let has_objective = has_same_objective(&before.question, &now.question);
     let has_month = has_objective && has_same_demand(&before.question, &now.question);
     if !has_month {
         let what = match has_objective {
-            true => "what a month costs is",
-            false => "whether objectives are met, highest rates and what a month costs are",
+            true => "monthly costs are",
+            false => "objectives, highest rates and monthly costs are",
         };
-        let note = format!("the baseline was asked another question: {what} not held against it");
+        let note = format!("the baseline has another question: {what} not compared");
         held.notes.push(note);
     }
     for old in &before.ranking {
         let Some(new) = now.ranking.iter().find(|new| new.variant == old.variant) else {
-            let note = format!("{}: in the baseline, and not measured now", old.variant);
+            let note = format!("{}: in the baseline, but not measured now", old.variant);
             held.notes.push(note);
             continue;
         };
         match (old.outcome, new.outcome) {
             (MeetsObjective::Met, MeetsObjective::NotMet) if has_objective => held.worse.push(format!(
-                "{}: it met the objective and does not any more ({}): worse than the baseline",
+                "{}: it no longer meets the objective ({}): worse than the baseline",
                 new.variant, new.why
             )),
             (MeetsObjective::Met, MeetsObjective::Unknown) if has_objective => {
-                let note = format!("{}: it met the objective, and now that is unknown", new.variant);
+                let note = format!("{}: it met the objective, which is now unknown", new.variant);
                 held.notes.push(note);
             }
             _ => {}
@@ -184,7 +184,7 @@ fn held(before: &Answer, now: &Answer) -> Held {
             held.worse.extend(worse(&new.variant, pair, now.question.tie));
             let (what, then, now, _) = pair;
             if then.is_some() != now.is_some() {
-                let note = format!("{}: {what} is known in one of the two answers alone", new.variant);
+                let note = format!("{}: {what} is known in only one of the two answers", new.variant);
                 held.notes.push(note);
             }
         }
@@ -214,7 +214,7 @@ fn has_same_objective(a: &Question, b: &Question) -> bool {
     of(a) == of(b) && a.objectives == b.objectives && a.error_share == b.error_share
 }
 
-/// True if months at the two demands can be compared.
+/// True if monthly costs at the two demands can be compared.
 fn has_same_demand(a: &Question, b: &Question) -> bool {
     a.demand == b.demand && a.utilisation == b.utilisation && a.least_instances == b.least_instances
 }
@@ -292,11 +292,11 @@ mod tests {
             ],
             [1, 0, 0, 0]
         );
-        assert!(held(&met, &unknown).notes[0].contains("now that is unknown"));
+        assert!(held(&met, &unknown).notes[0].contains("which is now unknown"));
         assert_eq!(held(&met, &met), Held::default());
         let mut silent = met.clone();
         silent.ranking[0].usd_per_month = None;
-        assert!(held(&met, &silent).notes[0].contains("$ a month is known in one of the two answers alone"));
+        assert!(held(&met, &silent).notes[0].contains("$ a month is known in only one of the two answers"));
         let gone = Answer {
             ranking: Vec::new(),
             ..not

@@ -16,7 +16,7 @@ use tierlab_report::{Case, CaseResult};
 /// Failure with an exit code of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FailOn {
-    /// A point is no evidence about the server.
+    /// A point is not evidence about the server.
     Invalid,
     /// A point misses an objective, or does not decide it.
     Slo,
@@ -30,7 +30,7 @@ pub struct Judge {
     #[arg(long, value_name = "OBJECTIVE", value_parser = plan::objective)]
     pub slo: Vec<Objective>,
     /// Failures with an exit code of their own: `slo` (a point misses an objective: 4; not decided: 3) and `invalid` (a
-    /// point is no evidence: 3)
+    /// point is not evidence: 3)
     #[arg(long, value_name = "FAILURES", value_delimiter = ',')]
     fail_on: Vec<FailOn>,
     /// Also writes the points to this file as JUnit XML, with one case per point and objective
@@ -46,7 +46,7 @@ impl Judge {
     /// Checks the options before anything is measured.
     ///
     /// # Errors
-    /// Objectives without points to hold against them, a file that cannot be written, or a baseline that cannot be read.
+    /// Objectives without points to check, a file that cannot be written, or a baseline that cannot be read.
     pub fn check(&self, plan: &Plan) -> Result<(), RunError> {
         if self.fail_on.contains(&FailOn::Slo) && self.slo.is_empty() {
             return Err(RunError::Usage(
@@ -55,7 +55,7 @@ impl Judge {
         }
         if !self.slo.is_empty() && plan.search.is_some() {
             return Err(RunError::Usage(format!(
-                "--slo holds every rate of a plan against it, and {} has a `[search]`, which goes above the objective on purpose; \
+                "--slo checks every rate of a plan, but {} has a `[search]`, which goes above the objective on purpose; \
                  remove one of the two",
                 plan.file.display()
             )));

@@ -77,7 +77,7 @@ pub fn rewrite(options: &Options) -> Result<(), RunError> {
                 folder::write_views(&run, &folder)?;
             }
             None => eprintln!(
-                "{}: under version control, so nothing is written there; --out FOLDER says where the report goes",
+                "{}: under version control, so nothing is written there; pass --out FOLDER for the report",
                 dir.display()
             ),
         }
@@ -161,7 +161,7 @@ fn share(text: &str) -> Result<f64, String> {
     if share > 0.0 && share < 1.0 {
         Ok(share)
     } else {
-        Err("a share above 0 and below 1 is wanted, as 0.05".to_owned())
+        Err("give a share above 0 and below 1, such as 0.05".to_owned())
     }
 }
 

@@ -12,7 +12,7 @@ use tierlab_agents::MOST;
 use tierlab_agents::options::AgentsOptions;
 use tierlab_agents::remote::Agents;
 
-/// Name by which this program's runs and agents know each other.
+/// Name that identifies this program's runs and agents to each other.
 pub(super) const PROGRAM: &str = "tierlab-loadgen";
 
 /// Options of `lab` and `sweep`.

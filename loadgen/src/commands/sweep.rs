@@ -88,7 +88,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<u8, RunError
     environment::add_server(&mut environment, &target.tier, &origin, &scrape);
     environment.shared_cores = vec![
         Senders::note(options.run.workers, options.run.agents.len()),
-        "whatever else runs on this machine".into(),
+        "other programs on this machine".into(),
     ];
     let instrument = prove(&plan, earlier.as_ref(), &options.run.certificates, &interrupt).await?;
     let run = Run {
@@ -149,7 +149,7 @@ async fn with_others(plan: &Plan, mut target: Target) -> Result<Target, RunError
     Ok(target)
 }
 
-/// Requests per rate: more than a p99 needs, by chance of a Poisson schedule too.
+/// Requests per rate: more than a p99 needs, even with the variation of a Poisson schedule.
 const REQUESTS: f64 = 1_300.0;
 /// Repeats of every rate.
 const REPEATS: f64 = 5.0;
@@ -175,7 +175,7 @@ impl Planless {
     /// A name or rate that no plan could have.
     pub fn plan(&self, is_grpc: bool) -> Result<Plan, RunError> {
         let Some(name) = self.model.as_deref() else {
-            let what = "name a plan, or measure without one: sweep --url http://HOST:PORT --model NAME --rate RPS";
+            let what = "give a plan, or measure without one: sweep --url http://HOST:PORT --model NAME --rate RPS";
             return Err(RunError::Usage(what.into()));
         };
         let slowest = self.rates.iter().copied().fold(f64::INFINITY, f64::min);

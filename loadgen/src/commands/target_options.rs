@@ -90,7 +90,9 @@ impl TargetOptions {
             ..TargetPlan::default()
         };
         if let Some(version) = said.model_version.as_ref().filter(|version| !is_plain_name(version)) {
-            return Err(RunError::Usage(format!("--model-version {version}: no plain name")));
+            return Err(RunError::Usage(format!(
+                "invalid --model-version {version}: use letters, digits, `.`, `_` and `-`"
+            )));
         }
         let target = plan.unwrap_or_default().with(said);
         if target.custom.is_some() && (target.grpc_url.is_some() || target.model_version.is_some()) {
@@ -106,7 +108,7 @@ impl TargetOptions {
 /// Parses `NAME: VALUE`.
 fn header(text: &str) -> Result<Header, String> {
     // The value may be secret, so the message does not repeat it.
-    let (name, value) = text.split_once(':').ok_or("no header; give 'NAME: VALUE'")?;
+    let (name, value) = text.split_once(':').ok_or("invalid header; give 'NAME: VALUE'")?;
     Ok(Header {
         name: name.trim().to_owned(),
         value: value.trim().to_owned(),
@@ -133,7 +135,7 @@ pub struct Found {
 pub async fn open(plan: &Plan, server: &TargetPlan) -> Result<Found, RunError> {
     let Some(spec) = server.spec() else {
         return Err(RunError::Usage(format!(
-            "{}: where is the server? Give --url http://HOST:PORT, or `[target] url = ...` in the plan",
+            "{}: server address is missing: pass --url http://HOST:PORT, or set `[target] url = ...` in the plan",
             plan.file.display()
         )));
     };

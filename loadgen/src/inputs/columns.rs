@@ -70,12 +70,12 @@ pub fn arrow(path: &Path, column: &str) -> Result<Records, InputError> {
 /// Reads a file through a library that may panic on damage; errors name the file.
 fn read(path: &Path, with: impl FnOnce() -> Result<Records, InputError>) -> Result<Records, InputError> {
     let read = catch_unwind(AssertUnwindSafe(with));
-    read.unwrap_or_else(|_| Err(of(path)("its reader gave up: the file is damaged")))
+    read.unwrap_or_else(|_| Err(of(path)("the file is damaged")))
 }
 
 fn missing(column: &str, schema: &Schema) -> String {
     let known: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-    format!("no column `{column}`; there are {}", known.join(", "))
+    format!("no column `{column}`; found {}", known.join(", "))
 }
 
 /// Values read from a column so far.
@@ -103,7 +103,9 @@ fn collected(
         all.add(array).map_err(says)?;
         if all.rows > ROWS || all.data.len() > FILE_BYTES {
             let mebibytes = FILE_BYTES >> 20;
-            return Err(says(format!("more than {ROWS} rows or {mebibytes} MiB; cut it")));
+            return Err(says(format!(
+                "more than {ROWS} rows or {mebibytes} MiB; shorten the file"
+            )));
         }
     }
     let shapes = match all.lengths.first() {
@@ -119,7 +121,7 @@ impl Column {
     fn add(&mut self, array: &ArrayRef) -> Result<(), String> {
         let rows = array.len();
         if let Some(row) = (0..rows).find(|row| array.is_null(*row)) {
-            return Err(format!("row {} is null; fill it or leave it out", self.rows + row));
+            return Err(format!("row {} is null; fill it or remove it", self.rows + row));
         }
         let lists: Option<Vec<ArrayRef>> = match array.data_type() {
             Arrow::List(_) => Some((0..rows).map(|row| array.as_list::<i32>().value(row)).collect()),
@@ -133,7 +135,7 @@ impl Column {
                 for (row, list) in lists.iter().enumerate() {
                     if list.null_count() > 0 {
                         let row = self.rows + row;
-                        return Err(format!("row {row} has a null in its list; fill it or leave it out"));
+                        return Err(format!("row {row} has a null in its list; fill it or remove it"));
                     }
                     self.elements(list)?;
                     self.lengths.push(list.len() as u64);
@@ -167,7 +169,11 @@ impl Column {
             Arrow::Binary => self.texts(array.as_binary::<i32>().iter().flatten()),
             Arrow::LargeBinary => self.texts(array.as_binary::<i64>().iter().flatten()),
             Arrow::BinaryView => self.texts(array.as_binary_view().iter().flatten()),
-            other => return Err(format!("{other} is none of the protocol's types; cast it in the file")),
+            other => {
+                return Err(format!(
+                    "type {other} is not supported by the protocol; cast it in the file"
+                ));
+            }
         };
         // All batches of one column have one type.
         self.dtype = Some(dtype);
@@ -245,7 +251,7 @@ mod tests {
             let hole = reader(path, "hole").unwrap_err().problem;
             assert!(hole.contains("column `hole`: row 1 is null"), "{hole}");
             let missing = reader(path, "ids").unwrap_err().problem;
-            assert!(missing.contains("no column `ids`; there are id, text"), "{missing}");
+            assert!(missing.contains("no column `ids`; found id, text"), "{missing}");
         }
     }
 

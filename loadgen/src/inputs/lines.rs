@@ -34,11 +34,11 @@ pub fn lengths(path: &Path) -> Result<Vec<u64>, InputError> {
         }
         let length = line.parse().map_err(|_| {
             let shown: String = line.chars().take(40).collect();
-            of(path)(format!("line {}: `{shown}` is no length", index + 1))
+            of(path)(format!("line {}: `{shown}` is not a length", index + 1))
         })?;
         lengths.push(length);
         if lengths.len() > LENGTHS {
-            return Err(of(path)(format!("more than {LENGTHS} lengths; cut it")));
+            return Err(of(path)(format!("more than {LENGTHS} lengths; shorten the file")));
         }
     }
     if lengths.is_empty() {
@@ -48,7 +48,7 @@ pub fn lengths(path: &Path) -> Result<Vec<u64>, InputError> {
 }
 
 fn text(path: &Path) -> Result<String, InputError> {
-    String::from_utf8(read(path)?).map_err(|error| of(path)(format!("no UTF-8: {error}")))
+    String::from_utf8(read(path)?).map_err(|error| of(path)(format!("not UTF-8: {error}")))
 }
 
 /// Reads requests, one per line, each the JSON body of an infer request; empty lines are skipped.
@@ -74,7 +74,7 @@ fn recorded(source: &str, bytes: &Bytes) -> Result<Recorded, String> {
             ..RecordedRequest::default()
         });
         if requests.len() > REQUESTS {
-            return Err(format!("more than {REQUESTS} requests; cut it"));
+            return Err(format!("more than {REQUESTS} requests; shorten the file"));
         }
     }
     if requests.is_empty() {

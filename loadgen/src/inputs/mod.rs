@@ -30,7 +30,10 @@ fn read(path: &Path) -> Result<Vec<u8>, InputError> {
     let limit = FILE_BYTES as u64 + 1;
     file.take(limit).read_to_end(&mut bytes).map_err(of(path))?;
     match bytes.len() > FILE_BYTES {
-        true => Err(of(path)(format!("more than {} MiB; cut it", FILE_BYTES >> 20))),
+        true => Err(of(path)(format!(
+            "more than {} MiB; shorten the file",
+            FILE_BYTES >> 20
+        ))),
         false => Ok(bytes),
     }
 }

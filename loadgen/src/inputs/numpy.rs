@@ -61,7 +61,7 @@ fn arrays(source: &str, bytes: &[u8]) -> Result<BTreeMap<String, Records>, Strin
     let mut left = FILE_BYTES;
     for entry in entries(bytes)? {
         let Some(name) = entry.name.strip_suffix(".npy") else {
-            return Err(format!("`{}` in it is no array", entry.name));
+            return Err(format!("`{}` in it is not an array", entry.name));
         };
         let says = |what: String| format!("`{name}`: {what}");
         left = left
@@ -91,7 +91,7 @@ fn chosen(mut arrays: BTreeMap<String, Records>, name: Option<&str>) -> Result<R
     };
     found.ok_or_else(|| {
         let wanted = name.map_or_else(|| "no `name`".to_owned(), |name| format!("no array `{name}`"));
-        format!("{wanted}; there are {}", known.join(", "))
+        format!("{wanted}; found {}", known.join(", "))
     })
 }
 
@@ -100,7 +100,7 @@ fn entries(bytes: &[u8]) -> Result<Vec<Entry>, String> {
     let end = bytes[tail..].windows(END.len()).rposition(|window| window == END);
     let end = end
         .map(|at| tail + at)
-        .ok_or("no .npz file: it is no ZIP archive, or cut off")?;
+        .ok_or("not an .npz file: not a ZIP archive, or cut off")?;
     let comment = usize::from(u16_at(bytes, end + 20)?);
     if bytes.len() - end < 22 + comment {
         return Err("it is cut off".into());
@@ -138,7 +138,7 @@ fn entries(bytes: &[u8]) -> Result<Vec<Entry>, String> {
 fn unpacked<'a>(bytes: &'a [u8], entry: &Entry) -> Result<Cow<'a, [u8]>, String> {
     let at = entry.local;
     if bytes.get(at..at.saturating_add(4)) != Some(LOCAL) {
-        return Err("it is not where the directory says".into());
+        return Err("it is not at its position in the directory".into());
     }
     let begin = at + 30 + usize::from(u16_at(bytes, at + 26)?) + usize::from(u16_at(bytes, at + 28)?);
     let packed = begin
@@ -149,7 +149,7 @@ fn unpacked<'a>(bytes: &'a [u8], entry: &Entry) -> Result<Cow<'a, [u8]>, String>
         0 => packed.into(),
         8 => {
             let mut plain = Vec::new();
-            // One byte more than the directory says, to detect a longer entry.
+            // One byte more than in the directory, to detect a longer entry.
             let limit = entry.plain as u64 + 1;
             let reading = DeflateDecoder::new(packed).take(limit).read_to_end(&mut plain);
             reading.map_err(|error| format!("it cannot be unpacked: {error}"))?;
@@ -157,14 +157,14 @@ fn unpacked<'a>(bytes: &'a [u8], entry: &Entry) -> Result<Cow<'a, [u8]>, String>
         }
         other => {
             return Err(format!(
-                "it is packed by method {other}; save it by np.savez or np.savez_compressed"
+                "unsupported compression method {other}; save it by np.savez or np.savez_compressed"
             ));
         }
     };
     let mut crc = Crc::new();
     crc.update(&plain);
     if plain.len() != entry.plain || crc.sum() != entry.crc {
-        return Err("it is damaged: its checksum is another".into());
+        return Err("it is damaged: its checksum differs".into());
     }
     Ok(plain)
 }
@@ -331,7 +331,7 @@ mod tests {
             assert_eq!(both["a"].get(1).1, [3, 4]);
             assert_eq!(both["b"].get(0).1, [5, 0]);
             let missing = chosen(arrays("x.npz", &two(compressed)).unwrap(), Some("c")).unwrap_err();
-            assert!(missing.contains("no array `c`; there are a, b"), "{missing}");
+            assert!(missing.contains("no array `c`; found a, b"), "{missing}");
             assert!(chosen(both, None).is_err());
         }
     }
@@ -348,7 +348,7 @@ mod tests {
             let refused = arrays("x.npz", &whole[..whole.len() - left_out]).unwrap_err();
             assert!(refused.contains("cut off"), "{refused}");
         }
-        assert!(arrays("x.npz", b"\x93NUMPY").unwrap_err().contains("no ZIP archive"));
+        assert!(arrays("x.npz", b"\x93NUMPY").unwrap_err().contains("not a ZIP archive"));
     }
 
     proptest! {

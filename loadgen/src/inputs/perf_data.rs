@@ -81,7 +81,7 @@ pub fn expectations(path: &Path) -> Result<Recorded, InputError> {
 }
 
 fn document(bytes: &[u8]) -> Result<Document, String> {
-    serde_json::from_slice(bytes).map_err(|error| format!("no input data of perf_analyzer: {error}"))
+    serde_json::from_slice(bytes).map_err(|error| format!("not input data of perf_analyzer: {error}"))
 }
 
 fn recorded(source: String, bytes: &[u8]) -> Result<Recorded, String> {
@@ -99,7 +99,7 @@ fn recorded(source: String, bytes: &[u8]) -> Result<Recorded, String> {
         );
         if !own.eq(given) {
             return Err(format!(
-                "`validation_data` has {} steps, `data` has {}, or they stand in other streams",
+                "`validation_data` has {} steps, `data` has {}, or their streams differ",
                 expected.len(),
                 data.len()
             ));
@@ -132,7 +132,7 @@ fn steps(entries: &[Box<RawValue>]) -> Result<Vec<Step>, String> {
             steps.push(step(format!("step {index}"), entry)?);
         }
         if steps.len() > STEPS {
-            return Err(format!("more than {STEPS} steps; cut it"));
+            return Err(format!("more than {STEPS} steps; shorten the file"));
         }
     }
     Ok(steps)
@@ -177,7 +177,7 @@ fn tensor(name: String, text: Box<RawValue>) -> Result<RecordedTensor, String> {
 fn raw(encoded: &str) -> Result<RecordedContent, String> {
     let bytes = STANDARD
         .decode(encoded)
-        .map_err(|error| format!("its `b64` is no base64: {error}"))?;
+        .map_err(|error| format!("its `b64` is not base64: {error}"))?;
     Ok(RecordedContent::Raw(bytes.into()))
 }
 
@@ -188,10 +188,10 @@ fn folder(path: &Path) -> Result<Recorded, InputError> {
     for entry in std::fs::read_dir(path).map_err(super::of(path))? {
         let entry = entry.map_err(super::of(path))?;
         let Ok(name) = entry.file_name().into_string() else {
-            return Err(says("a file whose name is no text".into()));
+            return Err(says("a file whose name is not UTF-8".into()));
         };
         if !entry.path().is_file() {
-            let what = format!("`{name}` is no file; perf_analyzer's folder has a file for each input");
+            let what = format!("`{name}` is not a file; perf_analyzer's folder has a file for each input");
             return Err(says(what));
         }
         if inputs.len() == FILES {
@@ -253,7 +253,7 @@ mod tests {
                 "step 0: `x`: unknown field `contents`",
             ),
             (r#"{"data": [{"x": {"shape": [1]}}]}"#, "neither `content` nor `b64`"),
-            (r#"{"data": [{"x": {"b64": "!"}}]}"#, "no base64"),
+            (r#"{"data": [{"x": {"b64": "!"}}]}"#, "not base64"),
             (
                 r#"{"data": [{"x": [1]}], "validation_data": []}"#,
                 "has 0 steps, `data` has 1",

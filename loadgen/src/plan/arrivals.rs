@@ -30,17 +30,18 @@ pub(super) enum RawProcess {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawArrival {
-    /// With "gamma": standard deviation of the gaps over their mean; 1 is "poisson".
+    /// Standard deviation of the gaps over their mean, with "gamma"; 1 is "poisson".
     #[serde(default, with = "Within::<value::Variation>")]
     pub(super) cv: Option<f64>,
-    /// With "trace" and "replay": recorded requests, as JSON lines (`timestamp`, and for "replay" `method`, `path`, `content_type` and
-    /// `body` as far as they are known; also traces of Mooncake's form), a HAR file (requests to its first server), an access log of nginx or Apache, or CSV.
+    /// Recorded requests, with "trace" and "replay", as JSON lines (`timestamp`, and for "replay" `method`, `path`,
+    /// `content_type` and `body`, if known; also traces of Mooncake's form), a HAR file (requests to its
+    /// first server), an access log of nginx or Apache, or CSV.
     pub(super) file: Option<PathBuf>,
     /// Column or key of the times in CSV and JSON lines (default: "timestamp").
     pub(super) column: Option<String>,
     /// Unit of times that are numbers, not RFC 3339 (default: "s"; "ms" in Mooncake's traces).
     pub(super) unit: Option<Unit>,
-    /// With "replay": recorded seconds in a second of the step; 1440 compresses a day to a minute (default: 1).
+    /// Recorded seconds per second of the step, with "replay"; 1440 compresses a day to a minute (default: 1).
     #[serde(default, with = "Within::<value::Speed>")]
     pub(super) speed: Option<f64>,
 }

@@ -9,7 +9,7 @@ use tierlab_analysis::record::Limits;
 use tierlab_load::payload::Protocol;
 use tierlab_load::recording::RecordingSpec;
 
-/// Maximum requests of one step: their due times, keys and bodies are all made before it starts.
+/// Maximum requests of one step: their due times, keys and bodies are all built before it starts.
 const MAX_REQUESTS_PER_STEP: f64 = 2e6;
 /// Highest rate of a plan, in requests per second.
 const MAX_RATE: f64 = 100_000.0;
@@ -82,7 +82,7 @@ impl<'a> Base<'a> {
     }
 }
 
-/// Path from a folder, without `..` where it leads back through a plain name.
+/// Path from a folder, without `..` if it follows a plain name.
 pub(super) fn below(folder: &Path, path: &Path) -> PathBuf {
     let mut short = PathBuf::new();
     for part in folder.join(path).components() {
@@ -162,12 +162,12 @@ pub(super) fn check_pairs(at: &str, table: &toml::Table) -> Result<(), Fault> {
         if path.ends_with(".cache.capacity_bytes") {
             refuse!(
                 path,
-                "a lab sets the capacity of caches by `[[lab.cache]]`, whose `share` is of the table; leave it out"
+                "a lab sets the capacity of caches by `[[lab.cache]]`, whose `share` is of the table; remove it"
             );
         }
         match value {
             toml::Value::Table(inner) => check_pairs(&path, inner)?,
-            toml::Value::Datetime(_) => refuse!(path, "no key takes a date"),
+            toml::Value::Datetime(_) => refuse!(path, "dates are not allowed"),
             _ => {}
         }
     }

@@ -46,7 +46,7 @@ where
     let Some(index) = headers.iter().position(|header| header == column) else {
         let there: Vec<&str> = headers.iter().collect();
         return Err(refuse(format!(
-            "no column `{column}` (set `keys.column`; there are {})",
+            "no column `{column}` (set `keys.column`; found {})",
             there.join(", ")
         )));
     };
@@ -60,7 +60,7 @@ where
             values.push(value);
         }
         if values.len() > MAX_ROWS {
-            return Err(refuse(format!("more than {MAX_ROWS} values; cut it")));
+            return Err(refuse(format!("more than {MAX_ROWS} values; shorten the file")));
         }
     }
     Ok(values)

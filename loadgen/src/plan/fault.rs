@@ -166,7 +166,7 @@ pub(super) use {fault, refuse};
 
 /// Problem with a number out of range.
 pub(super) fn outside<T: fmt::Display>(value: T, least: T, most: T) -> String {
-    format!("{value} is not within {least} and {most}")
+    format!("{value} is not between {least} and {most}")
 }
 
 /// Refuses numbers out of range, NaN and infinities.

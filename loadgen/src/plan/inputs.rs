@@ -28,7 +28,7 @@ pub(super) struct RawInputs {
     /// Order of prepared requests: one after the other, in a random order, or the first ones most often.
     #[serde(default)]
     order: RawOrder,
-    /// With `order = "zipf"`: the request of rank r has a frequency proportional to r^-exponent.
+    /// Exponent of `order = "zipf"`: the request of rank r has a frequency proportional to r^-exponent.
     #[serde(default, with = "Within::<value::ZipfExponent>")]
     zipf_exponent: Option<f64>,
     /// Inferences of one request, for $/10k and inferences per second (default: its rows).
@@ -36,7 +36,7 @@ pub(super) struct RawInputs {
     rows_per_request: Option<u32>,
     /// Data of perf_analyzer's `--input-data`: its JSON file (streams, `content`, `shape`, `b64`, `validation_data`), or its folder.
     data: Option<PathBuf>,
-    /// File of whole requests, one JSON body a line, sent unchanged.
+    /// File of whole requests, one JSON body per line, sent unchanged.
     requests: Option<PathBuf>,
     /// Rules by the name of the input.
     #[serde(default)]
@@ -176,7 +176,7 @@ pub(super) fn validate(mut raw: RawInputs, others: &[&str], base: Base<'_>) -> R
         if !others.contains(&name.as_str()) {
             refuse!(
                 format!("inputs.model.{name}"),
-                "no part of a mix asks `{name}`, or it is the plan's own model"
+                "no part of a mix requests `{name}`, or it is the plan's own model"
             );
         }
         if !std::mem::take(&mut raw.model).is_empty() {
@@ -200,7 +200,7 @@ pub(super) fn replay(inputs: &mut InputsPlan, calls: &[Call]) -> Result<(), Faul
     if let Some(bare) = calls.iter().find(|call| !has_body(call)) {
         refuse!(
             "arrival.file",
-            "{} has no body, and other requests have one: a model's requests are all recorded, or none is",
+            "{} has no body, but other requests have one; record the bodies of all requests or of none",
             bare.place()
         );
     }
@@ -294,7 +294,7 @@ fn tensor_rule(at: &str, raw: RawTensor, base: Base<'_>) -> Result<TensorRule, F
 /// Reads a table that has one of the `forms`.
 fn table<T: DeserializeOwned>(at: &str, value: toml::Value, forms: &str) -> Result<T, Fault> {
     if !value.is_table() {
-        refuse!(at, "{value} is none of {forms}");
+        refuse!(at, "invalid value {value}; give one of {forms}");
     }
     value::part(value).map_err(|error: toml::de::Error| fault!(at, "{}; give one of {forms}", error.message()))
 }
@@ -498,7 +498,7 @@ mod tests {
         assert!(plan.rules.tensors.contains_key("x") && plan.of_others["ctr.2"].tensors.contains_key("y"));
         assert_eq!(plan.of_others["b"].order, Order::Shuffled);
         for (text, what) in [
-            (text, "no part of a mix asks `b`"),
+            (text, "no part of a mix requests `b`"),
             (
                 "[model.\"ctr.2\".tensor.y]\nshape = [-1]",
                 "`inputs.model.\"ctr.2\".tensor.y.shape[0]`: -1",
@@ -542,7 +542,7 @@ mod tests {
             ("ordre = \"zipf\"", "ordre"),
             ("order = \"zipf\"", "`inputs.zipf_exponent` is missing"),
             ("[tensor.x]\nshape = [-1]", "`inputs.tensor.x.shape[0]`: -1"),
-            ("[tensor.x]\nshape = [\"row\"]", "is none of a number, \"rows\""),
+            ("[tensor.x]\nshape = [\"row\"]", "give one of a number, \"rows\""),
             (
                 "[tensor.x]\nshape = [1, { choise = [1] }]",
                 "`inputs.tensor.x.shape[1]`: unknown variant `choise`",
@@ -560,7 +560,7 @@ mod tests {
             ("[tensor.x]\nshape = [{ same_as = \"other\" }]", "`same_as`"),
             (
                 "[tensor.x]\nvalues = \"ones\"",
-                "`inputs.tensor.x.values`: \"ones\" is none of \"zeros\"",
+                "`inputs.tensor.x.values`: invalid value \"ones\"; give one of \"zeros\"",
             ),
             ("[tensor.x]\nvalues = { uniform = [1, 0] }", "1 to 0 is not a range"),
             ("[tensor.x]\nvalues = { text = {} }", "give one of \"zeros\""),
@@ -575,7 +575,7 @@ mod tests {
             ("[tensor.x]\nvalues = { npy = \"/no/such.npy\" }", "/no/such.npy"),
             ("data = \"/no/such.json\"", "`inputs.data`: /no/such.json"),
             ("requests = \"a\"\ndata = \"b\"", "exclude each other"),
-            ("[check]\nshare = 2", "`check.share`: 2 is not within 0 and 1"),
+            ("[check]\nshare = 2", "`check.share`: 2 is not between 0 and 1"),
         ] {
             let refused = parse(text).expect_err(what);
             assert!(refused.contains(what), "{refused} does not say {what}");

@@ -1,5 +1,5 @@
-//! `[[journey]]`: sequences of requests, begun at given rates, that hand values from replies to later requests. In: TOML. Out: validated
-//! journeys with parsed templates.
+//! `[[journey]]`: sequences of requests, begun at given rates, that pass values from replies to later requests. In:
+//! TOML. Out: validated journeys with parsed templates.
 
 use super::check::Step;
 use super::fault::{
@@ -48,7 +48,7 @@ pub struct StepPlan {
     pub name: String,
     /// Request to make.
     pub ask: Ask,
-    /// Values handed on.
+    /// Values passed to later steps.
     pub take: Vec<Take>,
     /// Number of the journey's values that are known when the step begins.
     pub known: usize,
@@ -57,7 +57,7 @@ pub struct StepPlan {
 /// Request of a step.
 #[derive(Debug, Clone)]
 pub enum Ask {
-    /// To a model, by the Open Inference Protocol.
+    /// Request to a model, by the Open Inference Protocol.
     Model {
         /// Name of the model.
         model: String,
@@ -66,7 +66,7 @@ pub enum Ask {
         /// Inputs of the request.
         content: Content,
     },
-    /// To a path of the server.
+    /// Request to a path of the server.
     Http {
         /// HTTP method.
         method: Method,
@@ -155,7 +155,7 @@ pub(super) fn validate(plan: &RawPlan, lengths: Step) -> Result<Vec<JourneyPlan>
         return conflict(
             "encoding",
             "journey",
-            "values of replies are handed on as JSON; leave `encoding` out, or send binary tensors by `protocol = \"grpc\"`",
+            "values of replies are passed on as JSON; leave `encoding` out, or send binary tensors by `protocol = \"grpc\"`",
         );
     }
     let mut journeys: Vec<JourneyPlan> = Vec::new();
@@ -302,7 +302,7 @@ fn of_path(raw: &RawStep, path: &str, at: &str, names: &[String]) -> Result<Ask,
     })
 }
 
-/// Values that a step hands on. Adds their names to `values`.
+/// Values that a step passes to later steps. Adds their names to `values`.
 fn take(raw: &BTreeMap<String, String>, at: &str, values: &mut Vec<String>) -> Result<Vec<Take>, Fault> {
     let mut taken = Vec::new();
     for (name, pointer) in raw {
@@ -313,7 +313,7 @@ fn take(raw: &BTreeMap<String, String>, at: &str, values: &mut Vec<String>) -> R
             refuse!(key, "invalid name of a value; use letters, digits and `_`");
         }
         if values.contains(name) {
-            refuse!(key, "there is a value of that name already");
+            refuse!(key, "another value has this name");
         }
         if !(pointer.is_empty() || pointer.starts_with('/')) {
             refuse!(
@@ -322,7 +322,7 @@ fn take(raw: &BTreeMap<String, String>, at: &str, values: &mut Vec<String>) -> R
             );
         }
         if values.len() > MAX_VALUES {
-            refuse!(key, "a journey takes at most {MAX_VALUES} values");
+            refuse!(key, "too many values; the limit per journey is {MAX_VALUES}");
         }
         taken.push(Take {
             slot: values.len(),
@@ -359,11 +359,11 @@ fn method(given: Option<&str>, has_body: bool, at: &str) -> Result<Method, Fault
         Some("HEAD") => Method::HEAD,
         Some(other) => refuse!(
             format!("{at}.method"),
-            "`{other}` is none of GET, POST, PUT, PATCH, DELETE and HEAD"
+            "unsupported method `{other}`; use GET, POST, PUT, PATCH, DELETE or HEAD"
         ),
     };
     if has_body && matches!(method, Method::GET | Method::HEAD) {
-        refuse!(format!("{at}.body"), "a {method} has no body");
+        refuse!(format!("{at}.body"), "a {method} request has no body");
     }
     Ok(method)
 }
@@ -379,11 +379,11 @@ fn headers(given: &BTreeMap<String, String>, has_body: bool, at: &str) -> Result
     }
     for (name, value) in given {
         let key = format!("{at}.headers.{name}");
-        let name: HeaderName = name.parse().map_err(|_| fault!(&key, "not a name of a header"))?;
+        let name: HeaderName = name.parse().map_err(|_| fault!(&key, "invalid header name"))?;
         if SECRET.contains(&name.as_str()) {
-            refuse!(key, "no credentials in journeys: results keep the plan");
+            refuse!(key, "credentials are not allowed in journeys: results keep the plan");
         }
-        let value = HeaderValue::from_str(value).map_err(|_| fault!(key, "not a value of a header"))?;
+        let value = HeaderValue::from_str(value).map_err(|_| fault!(key, "invalid header value"))?;
         headers.insert(name, value);
     }
     Ok(headers)

@@ -148,7 +148,7 @@ impl Plan {
         Self::parse(file, &text)
     }
 
-    /// Validates a plan's text; `file` is what errors name and what paths are relative to.
+    /// Validates a plan's text; errors name `file`, and paths are relative to it.
     ///
     /// # Errors
     /// See [`Plan::load`].
@@ -157,7 +157,7 @@ impl Plan {
         Self::parse_from(Base::here(folder), file, text)
     }
 
-    /// Validates a plan that another host sent. Its files lie below `root`, and so does every path that it names.
+    /// Validates a plan that another host sent. Its files are below `root`, and so is every path that it names.
     ///
     /// # Errors
     /// See [`Plan::load`].
@@ -192,8 +192,8 @@ impl Plan {
         checked.map_err(|fault| refusal(&self.file, &self.text, fault))
     }
 
-    /// The same plan with another time limit of its searches, in seconds, and with every request kept if `keeps` says so. `several` is
-    /// the option that makes several processes send, if one was given.
+    /// The same plan with another time limit of its searches, in seconds, and with every request kept if `keeps` is
+    /// true. `several` is the option that makes several processes send, if one was given.
     ///
     /// # Errors
     /// Requests that cannot be kept, or that only one process can send.
@@ -329,9 +329,9 @@ impl Plan {
         }
     }
 
-    /// Refuses ways of sending that only requests in open loops have, or only those over HTTP.
+    /// Refuses settings of sending that only requests in open loops support, or only those over HTTP.
     fn check_sending(&self) -> Result<(), Fault> {
-        const ADVICE: &str = "only requests over HTTP in open loops are sent so (a number of connections and kept requests over gRPC too); \
+        const ADVICE: &str = "only HTTP requests in open loops support it (a number of connections and kept requests: gRPC too); \
                               put it into a plan of its own";
         let Sending {
             connections,
@@ -387,7 +387,7 @@ impl Plan {
             (
                 "load",
                 closed,
-                "a closed loop is run by one process, whose users are all there are",
+                "a closed loop is run by one process, which has all users",
             ),
             (
                 "target.reply",
@@ -400,7 +400,7 @@ impl Plan {
                 "requests are kept by the process that sends them",
             ),
             ("load", has_ramp, "a ramp is stopped by the process that sends it"),
-            ("connections", fixed, "one process has them all"),
+            ("connections", fixed, "one process opens all of them"),
         ];
         match reasons.iter().find(|(_, is_set, _)| *is_set) {
             None => Ok(()),
@@ -421,8 +421,8 @@ impl Plan {
 /// Advice about a plan that cannot be read.
 const fn unread(kind: std::io::ErrorKind) -> &'static str {
     match kind {
-        std::io::ErrorKind::NotFound => "name a plan that is there, such as configs/sweeps/quick.toml",
-        std::io::ErrorKind::IsADirectory => "name the plan's file in that folder",
+        std::io::ErrorKind::NotFound => "give an existing plan, such as configs/sweeps/quick.toml",
+        std::io::ErrorKind::IsADirectory => "give the plan's file in that folder",
         _ => "a plan is a TOML file that this user may read",
     }
 }
@@ -613,7 +613,7 @@ fn encoding(raw: &RawPlan) -> Result<Encoding, Fault> {
     }
 }
 
-/// The price list and the instance on it.
+/// Returns the price list and the instance on it.
 fn prices(raw: &RawPlan, base: Base<'_>) -> Result<Option<(PathBuf, String)>, Fault> {
     match (&raw.prices, &raw.instance) {
         (None, None) => Ok(None),
@@ -646,7 +646,7 @@ fn sweep_target(
         return conflict(
             "mix",
             "target.kind",
-            "a mix sends requests of the Open Inference Protocol, and \"http\" is another",
+            "a mix sends requests of the Open Inference Protocol, not of \"http\"",
         );
     }
     if raw.encoding.is_some() {
@@ -659,7 +659,7 @@ fn sweep_target(
     Ok(target)
 }
 
-/// The plan's question, which takes a lab, its own steps, and no search beside it.
+/// Returns the plan's question, which requires a lab and excludes other requests and a search.
 fn question(plan: &RawPlan, source: Source<'_>) -> Result<Option<Question>, Fault> {
     if !plan.variant.is_empty() && plan.lab.is_none() {
         return misplaced("variant", "a `[lab]`");

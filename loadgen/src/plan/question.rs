@@ -48,9 +48,9 @@ pub(super) struct RawQuestion {
     least_instances: Option<u32>,
     /// Kind of request: "realtime", or "batch" with its size (default: "realtime").
     mode: Option<Mode>,
-    /// With "batch": entities per request.
+    /// Entities per request, with "batch".
     batch_size: Option<u32>,
-    /// Highest rate to ask of one instance (default: 5000, or the highest that a step can send).
+    /// Highest rate to send to one instance (default: 5000, or the highest that a step can send).
     max_rate: Option<f64>,
     /// Size of the feature table that storage is priced for, in GiB (default: the measured one).
     #[serde(default, with = "Within::<value::TableGib>")]
@@ -159,7 +159,7 @@ pub enum Until {
     Answered,
 }
 
-/// Changes to a run's question; what is not given stays.
+/// Changes to a run's question; the rest stays.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Reasked {
     /// Objective, as `p99 < 50 ms` or `errors < 0.1 %`; may be repeated
@@ -189,7 +189,7 @@ pub struct Reasked {
 }
 
 impl Reasked {
-    /// The changed question.
+    /// Returns the changed question.
     ///
     /// # Errors
     /// Invalid objectives or shares, or a contradiction; the message names the key.
@@ -286,7 +286,8 @@ fn checked_demand(average_rps: f64, peak_rps: f64) -> Result<Demand, Fault> {
     Ok(Demand { average_rps, peak_rps })
 }
 
-/// Mean rate of a trace, and the highest over [`PEAK_S`] seconds, or over all where it is shorter. Times in seconds.
+/// Mean rate of a trace, and the highest over [`PEAK_S`] seconds, or over the whole trace if it is shorter. Times in
+/// seconds.
 fn of_trace(mut times: Vec<f64>) -> Option<(f64, f64)> {
     times.sort_by(f64::total_cmp);
     let (first, last) = (*times.first()?, *times.last()?);

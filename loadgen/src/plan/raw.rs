@@ -1,5 +1,5 @@
-//! A plan as it stands in its file. In: TOML. Out: keys with their defaults, numbers within their ranges. [`super::Plan`] checks
-//! keys that depend on each other.
+//! Plan as written in its file. In: TOML. Out: keys with their defaults, numbers within their ranges. [`super::Plan`]
+//! checks keys that depend on each other.
 
 use super::check::{Base, Source, Step};
 use super::value::{self, Within};
@@ -16,7 +16,7 @@ use tierlab_load::driver::{Compress, ConnectionUse, Sending};
 #[serde(deny_unknown_fields)]
 #[schemars(title = "Tierlab plan")]
 pub(super) struct RawPlan {
-    /// Name of the run, a plain word. The folder of its results is called by it and the time.
+    /// Name of the run, a plain word. The folder of its results is named after it and the time.
     pub(super) name: String,
     /// Model to request. The server must have it.
     pub(super) model: String,
@@ -32,7 +32,8 @@ pub(super) struct RawPlan {
     /// Measured seconds of a step.
     #[serde(with = "Within::<value::Step>")]
     pub(super) step_s: f64,
-    /// Seconds after a step in which replies may come in. A request still in flight then is an error with its age as latency.
+    /// Seconds after a step in which replies may arrive. A request still in flight then is an error with its age as
+    /// latency.
     #[serde(with = "Within::<value::Drain>")]
     pub(super) drain_s: f64,
     /// Users, and so the maximum of requests in flight. A request that finds every user busy waits, and its wait counts.
@@ -147,14 +148,14 @@ pub(super) struct RawKeys {
     /// in its order.
     #[serde(default)]
     pub(super) distribution: RawDistribution,
-    /// With "zipf": exponent.
+    /// Exponent of "zipf".
     #[serde(default, with = "Within::<value::ZipfExponent>")]
     pub(super) exponent: Option<f64>,
-    /// With "file": CSV file of ids.
+    /// CSV file of ids, with "file".
     pub(super) file: Option<PathBuf>,
-    /// With "file": column of ids (default: "entity_id").
+    /// Column of ids, with "file" (default: "entity_id").
     pub(super) column: Option<String>,
-    /// With "file": true if keys are texts or UUIDs, separated by `;` within a cell.
+    /// True if keys are texts or UUIDs, separated by `;` within a cell; with "file".
     #[serde(default)]
     pub(super) text: bool,
 }
@@ -177,7 +178,7 @@ pub(super) enum RawDistribution {
 pub(super) struct RawLoad {
     /// "realtime" sends one entity per request, "batch" many. "concurrency" replaces rates by users who wait for their replies.
     pub(super) mode: RawMode,
-    /// With "batch": entities per request; each is measured at every rate.
+    /// Entities per request, with "batch"; each is measured at every rate.
     #[serde(default)]
     pub(super) batch_sizes: Vec<u32>,
     /// Requests per second, each a point of its own. Or a ramp, the plan's only load: `{ from = 10, to = 500, over = 60 }` raises
@@ -185,12 +186,12 @@ pub(super) struct RawLoad {
     /// user has been busy for a second.
     #[serde(default)]
     pub(super) rates: Rates,
-    /// With `mode = "concurrency"`: numbers of users. A user sends again after its reply and its think time. Each number is a point of
-    /// its own, measured beside an open loop at the same throughput.
+    /// Numbers of users, with `mode = "concurrency"`. A user sends again after its reply and its think time. Each
+    /// number is a point of its own, measured beside an open loop at the same throughput.
     #[serde(default)]
     pub(super) users: Vec<u32>,
-    /// With `mode = "concurrency"`: pause between a reply and the user's next request in milliseconds: a number, `[least,
-    /// most]` for a uniform one, `{ exponential = 50 }` for an exponential one of that mean (default: none).
+    /// Pause between a reply and the user's next request in milliseconds, with `mode = "concurrency"`: a number,
+    /// `[least, most]` for a uniform one, `{ exponential = 50 }` for an exponential one of that mean (default: none).
     #[serde(default, deserialize_with = "value::think_time_ms")]
     #[schemars(with = "value::ThinkTime")]
     pub(super) think_time_ms: Option<Think>,
@@ -269,38 +270,39 @@ pub(super) struct RawStep {
     pub(super) name: String,
     /// Model to request, in place of a `path`.
     pub(super) model: Option<String>,
-    /// With `model`: "http", or "grpc" at `--grpc-url` (default: the plan's `protocol`).
+    /// Transport for a `model`: "http", or "grpc" at `--grpc-url` (default: the plan's `protocol`).
     pub(super) protocol: Option<tierlab_load::payload::Protocol>,
-    /// With `model`: value of each input, a number, a list or a text; `"{name}"` is a value that an earlier step took, or
-    /// `{entity_id}`. Without `inputs` and `body` the model joins the row of `{entity_id}`.
+    /// Value of each input of a `model`, a number, a list or a text; `"{name}"` is a value that an earlier step took,
+    /// or `{entity_id}`. Without `inputs` and `body` the model joins the row of `{entity_id}`.
     #[schemars(with = "Option<value::AnyTable>")]
     pub(super) inputs: Option<BTreeMap<String, toml::Value>>,
-    /// With `path`: GET, POST, PUT, PATCH, DELETE or HEAD (default: POST with a body, else GET).
+    /// Method for a `path`: GET, POST, PUT, PATCH, DELETE or HEAD (default: POST with a body, else GET).
     pub(super) method: Option<String>,
     /// Path of the server with its query; `{name}` in it is a value's text, percent-encoded.
     pub(super) path: Option<String>,
-    /// With `path`: headers of the request, without credentials, since results keep the plan.
+    /// Headers of a request to a `path`, without credentials, since results keep the plan.
     #[serde(default)]
     pub(super) headers: BTreeMap<String, String>,
-    /// Body of the request with `{name}` for values: as JSON, or as text where it stands inside a JSON string; `{{name}}` is no
-    /// value. With `model` a whole infer request.
+    /// Body of the request with `{name}` for values: as JSON, or as text inside a JSON string; `{{name}}` is the text
+    /// `{name}`. With `model` a whole infer request.
     pub(super) body: Option<String>,
-    /// With `path`: status of a success (default: any 2xx).
+    /// Status of a success for a `path` (default: any 2xx).
     #[serde(default, with = "Within::<value::Status>")]
     pub(super) status: Option<u16>,
-    /// Values handed on: names, and JSON pointers into the reply (`/outputs/0/data`). A reply without a value is wrong.
+    /// Values passed to later steps: names, and JSON pointers into the reply (`/outputs/0/data`). A reply without a
+    /// value is wrong.
     #[serde(default)]
     pub(super) take: BTreeMap<String, String>,
 }
 
-/// Lab: servers and data that it makes, starts and stops itself.
+/// Lab: servers and data that it generates, starts and stops itself.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawLab {
     /// Tiers to measure (default: those of the variants). Without variants, each is measured in each cache state.
     #[serde(default)]
     pub(super) tiers: Vec<String>,
-    /// Folder for everything that the lab makes: generated data, the origins' folders, stages, logs.
+    /// Folder for everything that the lab creates: generated data, the origins' folders, stages, logs.
     pub(super) work: PathBuf,
     /// Configuration of the servers. Tiers are read from the folder `tiers` beside it.
     pub(super) server_config: Option<PathBuf>,

@@ -37,7 +37,7 @@ pub struct SearchPlan {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawSearch {
     /// Objective: `p99 < 20 ms` (p50, p90, p95, p99, p99.9 or mean; us, ms or s) or `99.5 % within 20 ms`. A rate at which the
-    /// instrument failed is no evidence.
+    /// instrument failed is not evidence.
     slo: String,
     /// Maximum failed share of the requests (default: `limits.error_share`).
     #[serde(default, with = "Within::<value::Ratio>")]
@@ -67,7 +67,7 @@ pub(super) fn validate(raw: &RawSearch, source: Source<'_>, loads: &[Load]) -> R
     if error_share > limits.error_share {
         refuse!(
             "search.error_share",
-            "{error_share} is above `limits.error_share` = {}, from which on a point is saturated; raise that one too",
+            "{error_share} is above `limits.error_share` = {}, where a point is saturated; raise that limit too",
             limits.error_share
         );
     }
@@ -106,7 +106,7 @@ fn range(raw: &RawSearch, objective: Objective, source: Source<'_>) -> Result<(f
     if lowest >= highest {
         refuse!(
             "search",
-            "nothing lies between the lowest rate, {lowest:.1}, and the highest, {highest:.1} (a {figure} needs {samples} \
+            "the lowest rate, {lowest:.1}, is not below the highest, {highest:.1} (a {figure} needs {samples} \
                  samples, which {has} give from {fewest:.1} per second on); raise `search.max_rate`, `step_s` or `repeats`"
         );
     }

@@ -40,7 +40,7 @@ fn nonsense_is_refused_by_file_and_key() {
         (with("rate = 3"), "rate"),
         (
             with("repeats = 0"),
-            "plans/t.toml:7: `repeats`: 0 is not within 1 and 100",
+            "plans/t.toml:7: `repeats`: 0 is not between 1 and 100",
         ),
         (
             with("[limits]\nerrors = 1"),
@@ -85,7 +85,7 @@ fn nonsense_is_refused_by_file_and_key() {
         ),
         (
             with("[search]\nslo = \"p99 < 1 ms\"\nmax_rate = 10"),
-            "nothing lies between",
+            "is not below the highest",
         ),
         (
             with("[search]\nslo = \"p50 < 1 ms\"\nmodes = [\"batch\"]"),
@@ -309,11 +309,11 @@ fn streams_and_their_objectives_need_each_other_and_open_loops() {
         (format!("{HEAD}{closed}{sse}"), "events are timed in open loops"),
         (
             format!("connections = \"new\"\n{HEAD}{closed}"),
-            "only requests over HTTP in open loops",
+            "only HTTP requests in open loops",
         ),
         (
             format!("connections = \"new\"\nprotocol = \"grpc\"\n{HEAD}{LOAD}"),
-            "only requests over HTTP in open loops",
+            "only HTTP requests in open loops",
         ),
     ] {
         let message = refusal(&text);
@@ -772,17 +772,14 @@ fn nonsense_journeys_are_refused_by_key() {
         (step("model = \"m\"\npath = \"/x\""), "not both"),
         (step("model = \"m\"\nmethod = \"GET\""), "`journey[0].step[0].method`"),
         (step("model = \"m\"\ninputs = { x = 1 }\nbody = \"{}\""), "not both"),
-        (
-            step("model = \"m\"\ninputs = { x = \"{y}\" }"),
-            "`{y}` is not known there",
-        ),
+        (step("model = \"m\"\ninputs = { x = \"{y}\" }"), "unknown value `{y}`"),
         (
             step("model = \"m\"\ninputs = { x = { a = 1 } }"),
             "`journey[0].step[0].inputs.x`",
         ),
         (
             step("model = \"m\"\nbody = \"{later}\"\ntake = { later = \"/x\" }"),
-            "`{later}` is not known there",
+            "unknown value `{later}`",
         ),
         (step("path = \"x\""), "`journey[0].step[0].path`"),
         (step("path = \"//evil/x\""), "`journey[0].step[0].path`"),
@@ -794,9 +791,12 @@ fn nonsense_journeys_are_refused_by_key() {
         (step("path = \"/x\"\nstatus = 9"), "`journey[0].step[0].status`"),
         (
             step("path = \"/x\"\nheaders = { Authorization = \"s\" }"),
-            "no credentials",
+            "credentials are not allowed",
         ),
-        (step("path = \"/x\"\ntake = { entity_id = \"/x\" }"), "already"),
+        (
+            step("path = \"/x\"\ntake = { entity_id = \"/x\" }"),
+            "another value has this name",
+        ),
         (step("path = \"/x\"\ntake = { v = \"x\" }"), "not a JSON pointer"),
         (
             step("path = \"/x\"\ntake = { \"v-w\" = \"/x\" }"),

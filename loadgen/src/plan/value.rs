@@ -39,7 +39,7 @@ pub(super) fn number(value: &toml::Value) -> Option<f64> {
         .or_else(|| value.as_integer().map(|number| number as f64))
 }
 
-/// Part of a value that is a table or list. Its error is handed on without TOML's position in the part.
+/// Part of a value that is a table or list. Its error omits TOML's position in the part.
 pub(super) fn part<T: DeserializeOwned, E: Error>(value: toml::Value) -> Result<T, E> {
     value
         .try_into()
@@ -359,7 +359,7 @@ mod tests {
             ("factor = [\"empty\", \"full\"]", "`factor`: unknown variant `full`"),
             ("sizes = -1", "`sizes`: invalid value: integer `-1`"),
             ("sizes = { a = 1 }", "`sizes`: invalid type: map"),
-            ("resolution = 0", "`resolution`: 0 is not within 0.01 and 1"),
+            ("resolution = 0", "`resolution`: 0 is not between 0.01 and 1"),
         ] {
             let error = read(text).expect_err(text);
             assert!(error.contains(says), "{text}: {error}");

@@ -51,7 +51,7 @@ pub async fn check_reply(plan: &Plan, target: &Target, model: &str) -> Result<Ve
             Ok(Vec::new())
         }
         Content::Inline(inputs) if inputs.is_empty() => Err(RunError::Usage(format!(
-            "{}: the server does not say which inputs `{model}` takes, so that no request can be made of it; ask it by the plan's own \
+            "{}: the server does not report the inputs of `{model}`, so no request can be built; send the plan's own \
              bodies: `[target] kind = \"http\"` with `path` = \"/v2/models/{model}/infer\" and `body`",
             target.control.base
         ))),
@@ -92,7 +92,7 @@ impl Check<'_> {
             return Ok(());
         };
         Err(RunError::Usage(format!(
-            "{}: `keys.file` asks for entity {id}, which the table of `{}` does not have",
+            "{}: `keys.file` has entity {id}, which is missing in the table of `{}`",
             plan.file.display(),
             plan.model
         )))
@@ -158,14 +158,14 @@ impl Check<'_> {
         let notes = others.map(|(name, (_, shape))| {
             let declared = declared.iter().find(|spec| spec.name == *name);
             format!(
-                "output `{name}` of model `{model}` comes with shape {shape:?} where the model declares {:?}: replies are not held to it",
+                "output `{name}` of model `{model}` has shape {shape:?}, but the model declares {:?}: replies are not checked against it",
                 declared.map_or(&[][..], |spec| &spec.shape)
             )
         });
         notes.collect()
     }
 
-    /// Repeats one request until each output has come in the expected shape, up to the maximum. Returns the last reply.
+    /// Sends one request until each output has had the expected shape, up to the maximum. Returns the last reply.
     async fn probe(&self, body: &Body, expected: &Expected) -> Result<(InferReply, Unfit), RunError> {
         let any_shape = expected.clone().with_any_shape(|_| true);
         let began = Instant::now();
@@ -235,7 +235,7 @@ impl Check<'_> {
         match reply.outputs.iter().find(|output| output.shape.first() != Some(&1)) {
             None => Ok(()),
             Some(output) => Err(self.refusal(format!(
-                "asked for one row, output `{}` came with shape {:?}",
+                "in the reply to one row, output `{}` has shape {:?}",
                 output.name, output.shape
             ))),
         }

@@ -81,7 +81,7 @@ pub(super) fn rate_beside(
         None => Ok(rate),
         Some(rate) => {
             let what = format!(
-                "an open loop at the closed loop's {rate} per second is more than {MAX_REQUESTS} requests a step; shorten it"
+                "an open loop at the closed loop's {rate} per second sends more than {MAX_REQUESTS} requests a step; shorten it"
             );
             Err(plan.refuse("step_s", what).into())
         }

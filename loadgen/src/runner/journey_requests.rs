@@ -256,7 +256,7 @@ fn body(
         Content::Entity if metadata.joined.is_none() => {
             let wanted: Vec<&str> = metadata.inputs.iter().map(|spec| spec.name.as_str()).collect();
             Err(format!(
-                "`{model}` joins no rows, so that an entity alone is no request; give `inputs` ({}) or a `body`",
+                "`{model}` joins no rows, so an entity alone is not a request; give `inputs` ({}) or a `body`",
                 wanted.join(", ")
             ))
         }
@@ -281,7 +281,7 @@ fn entities(
         && !texts.is_empty()
     {
         let what = format!(
-            "`{}` asks for {{entity_id}}, and the keys of `keys.file` are texts: journeys take integers",
+            "`{}` uses {{entity_id}}, but the keys of `keys.file` are texts; journeys need integers",
             journey.name
         );
         return Err(plan.refuse("journey", what).into());
@@ -306,7 +306,7 @@ fn entities(
         (None, KeyDistribution::File { ids, .. }) => Ok(Entities::File(ids.clone())),
         (None, _) => {
             let what = format!(
-                "`{}` asks for {{entity_id}}, and none of its models joins a table that says which there are; give them by `[keys]` \
+                "`{}` uses {{entity_id}}, but none of its models joins a table that lists the ids; give them by `[keys]` \
                  with `distribution = \"file\"`",
                 journey.name
             );

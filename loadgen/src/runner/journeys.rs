@@ -110,7 +110,7 @@ pub(super) async fn check(plan: &Plan, targets: &[Target], interrupt: &Interrupt
             if let Some((at, failure)) = travelled.journeys.first().and_then(journey::Whole::failure) {
                 let says = travelled.examples[at].get(&failure).cloned().unwrap_or_default();
                 return Err(RunError::Unsound(format!(
-                    "journey `{}` at {}: its first try failed at step `{}` with {failure}: {says}; mend the step in {}, or the \
+                    "journey `{}` at {}: the first attempt failed at step `{}` with {failure}: {says}; fix the step in {}, or the \
                      server",
                     journey.name,
                     target.control.base,

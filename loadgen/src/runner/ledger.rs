@@ -44,8 +44,8 @@ impl Ledger {
         }
     }
 
-    /// True if the step of these points must be measured: its first attempt if any of them is missing, a later one if any was
-    /// disturbed. Tells the progress of a step that is skipped or repeated.
+    /// True if the step of these points must be measured: its first attempt if any of them is missing, a later one if
+    /// any was disturbed. Shows a skipped or repeated step in the progress display.
     pub(super) fn is_due<'a>(&mut self, points: impl IntoIterator<Item = &'a Factors>, attempt: Attempt) -> bool {
         let mut steps = points
             .into_iter()

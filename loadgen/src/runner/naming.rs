@@ -98,7 +98,7 @@ pub(super) fn line(factors: &Factors, repeat: &Repeat) -> String {
             line += &format!(", its counters are left out: {doubt}");
         }
         if server.restarts > 0 {
-            line += &format!(", {} of its servers started anew", server.restarts);
+            line += &format!(", {} of its servers restarted", server.restarts);
         }
     }
     if let Some(stopped_rps) = repeat.driver.ramp().and_then(|ramp| ramp.stopped_rps) {

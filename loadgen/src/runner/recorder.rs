@@ -135,7 +135,8 @@ pub(super) fn ramp_figures(finished: &Finished, schedule: &Schedule, rates: Ramp
     }
 }
 
-/// Send lag beyond waits for one of so many connections: a request can be sent once all but so many of those before it are done.
+/// Send lag beyond waits for one of `connections` connections: a request can be sent once fewer than `connections` of
+/// those before it are unfinished.
 pub(super) fn pool(finished: &Finished, schedule: &Schedule, connections: usize) -> Pool {
     let mut samples = finished.samples.clone();
     samples.sort_by_key(|sample| sample.due_us);

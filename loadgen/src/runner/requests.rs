@@ -70,7 +70,7 @@ impl Requests<'_> {
         let requests = schedule.due_us.len();
         let prepared = self.prepare(requests)?;
         if plan.arrivals.is_replay() && plan.inputs.recorded.is_some() && prepared.bodies.len() < requests {
-            let what = "the bodies of a step take more than 128 MiB, so that they cannot follow their recorded times; shorten it";
+            let what = "the bodies of a step exceed 128 MiB, so they cannot follow their recorded times; shorten it";
             return Err(plan.refuse("step_s", what).into());
         }
         let limit = limit(plan, &expected, &prepared.bodies);
@@ -264,8 +264,8 @@ fn route_to(plan: &Plan, server: &Control, model: &str) -> Result<Route, RunErro
 pub(super) fn grpc_connections(plan: &Plan, server: &Control) -> Result<Arc<Connections>, RunError> {
     let Some(endpoint) = &server.grpc else {
         return Err(RunError::Usage(format!(
-            "{}: `protocol` = \"grpc\": say where the server speaks it, by --grpc-url http://HOST:PORT or `target.grpc_url` \
-             (tierlab-server says `grpc_listen` when it is started with --grpc-listen)",
+            "{}: `protocol` = \"grpc\": gRPC address is missing: pass --grpc-url http://HOST:PORT or set `target.grpc_url` \
+             (tierlab-server reports `grpc_listen` if started with --grpc-listen)",
             plan.file.display()
         )));
     };

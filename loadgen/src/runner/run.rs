@@ -116,8 +116,8 @@ impl<'a> Runner<'a> {
         match points.all().iter().find(|point| !is_expected(point)) {
             None => Ok(()),
             Some(point) => Err(RunError::Usage(format!(
-                "{}: finished steps were measured as {} (cache share {}), which no server is now; start it as it was, or \
-                 leave out --resume",
+                "{}: finished steps were measured as {} (cache share {}), which no server matches now; start it as before, or \
+                 remove --resume",
                 self.folder.display(),
                 name(&point.factors),
                 point.factors.cache_share
@@ -179,7 +179,7 @@ impl<'a> Runner<'a> {
             let target = &self.targets[step.target];
             let rate = closed_loops::rate_beside(self.plan, target, closed, (&ledger.points, beside))?;
             let Some(rate) = rate else {
-                // The table shows that there is none.
+                // The table shows the missing point.
                 if step.attempt.attempt == 0 {
                     ledger.progress.skip();
                 }

@@ -64,9 +64,9 @@ impl Runner<'_> {
         }
         ledger.progress.end_limit();
         if let Some(why) = &run.search_stopped {
-            ledger.progress.say(&format!(
-                "the search stopped: {why}; what it had not measured stays unknown"
-            ));
+            ledger
+                .progress
+                .say(&format!("the search stopped: {why}; rates not measured stay unknown"));
             self.write(run, &ledger.points)?;
         }
         Ok(())
@@ -102,8 +102,8 @@ impl Runner<'_> {
             }
         }
         let what = format!(
-            "`{}` is known to be met at no rate: {}; raise the limit, or lower `search.min_rate` (the lowest rate asked was \
-             {}/s). The result is written all the same",
+            "no rate is known to meet `{}`: {}; raise the limit, or lower `search.min_rate` (the lowest measured rate was \
+             {}/s). The result is written anyway",
             plan.slo.objective,
             reasons.join("; "),
             plan.slo.lowest_rps
@@ -198,10 +198,7 @@ impl Runner<'_> {
             Some((_, evidence)) if evidence.is_met() => format!("{objective} holds"),
             Some((point, evidence)) if evidence.answer == MeetsObjective::Unknown => {
                 let tries = format!("try {} of {MAX_TRIES}", evidence.tries);
-                format!(
-                    "{objective} is not known to hold or not ({tries}): {}",
-                    slo::why_not(point, &plan.slo)
-                )
+                format!("{objective} is undecided ({tries}): {}", slo::why_not(point, &plan.slo))
             }
             Some((point, _)) => format!("{objective} does not hold: {}", slo::why_not(point, &plan.slo)),
             None => "not measured to the end".to_owned(),

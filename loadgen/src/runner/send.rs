@@ -313,7 +313,7 @@ impl Senders {
     ) -> Result<(), RunError> {
         let end = |why: String| {
             RunError::AgentLost(format!(
-                "{why}\nThat step is dropped, what was finished before is in {}; start the agent again and resume with --resume {0}",
+                "{why}\nThat step is dropped; finished steps are in {}; start the agent again and resume with --resume {0}",
                 folder.display()
             ))
         };
@@ -324,7 +324,7 @@ impl Senders {
         if lost_before.len() > BEGUN_ANEW {
             return Err(end(format!("{lost}, for the {}th time in one step", lost_before.len())));
         }
-        eprintln!("{lost}; the step under way is dropped, and begun anew when the agent is back");
+        eprintln!("{lost}; the current step is dropped, and restarted once the agent is back");
         tokio::select! {
             back = workers.reconnect() => back.map_err(|error| end(format!("{lost}, and did not come back: {error}"))),
             () = interrupt.raised() => Err(RunError::Interrupted(folder.to_owned())),

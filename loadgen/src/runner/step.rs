@@ -163,7 +163,7 @@ impl Runner<'_> {
         }
         let mut line = lines.join("\n    ");
         if beside.is_unread {
-            line += ", the server's metrics were not there";
+            line += ", the server's metrics are missing";
         }
         // Printed once it is stored: a printed line is a stored step.
         ledger.progress.finish(&line);
@@ -185,7 +185,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Keeps a repeat with what the machine did beside it; returns its line.
+    /// Stores a repeat with the activity of the machine; returns its line.
     fn keep(
         &self,
         ledger: &mut Ledger,
@@ -216,7 +216,7 @@ impl Runner<'_> {
         if longest.is_zero() {
             return;
         }
-        let told = format!("  waiting for a quiet machine, {} at most: {by}", wait(longest));
+        let told = format!("  waiting for a quiet machine, at most {}: {by}", wait(longest));
         ledger.progress.say(&told);
         let began = Instant::now();
         let servers = self.targets[target].control.addresses();
@@ -227,7 +227,7 @@ impl Runner<'_> {
         };
         ledger.patience.note_wait(began.elapsed(), became.is_some());
         if became.is_none() {
-            ledger.progress.say("  it is not quiet yet: measuring all the same");
+            ledger.progress.say("  it is not quiet yet: measuring anyway");
         }
     }
 
@@ -258,8 +258,8 @@ impl Runner<'_> {
         let Some(error) = last else { return Ok(()) };
         let folder = self.folder.display();
         Err(RunError::Stopped(format!(
-            "the server went away during {step}, repeat {}: {error}\nThat step is dropped, what was finished before is in {folder}; \
-             look at the server's log, start it again as it was, and resume with --resume {folder}",
+            "the server stopped answering during {step}, repeat {}: {error}\nThat step is dropped; finished steps are in {folder}; \
+             check the server's log, start it again as before, and resume with --resume {folder}",
             repeat + 1,
         )))
     }

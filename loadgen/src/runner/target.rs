@@ -142,7 +142,7 @@ impl Target {
     /// if the server does not report it).
     ///
     /// # Errors
-    /// No server, no such model, or requests that cannot be made of it.
+    /// No server, no such model, or requests that cannot be built.
     pub async fn ask(plan: &Plan, spec: &TargetSpec, control: Control) -> Result<(Self, u64), RunError> {
         if let (Some(spec), Some(custom)) = (&spec.custom, &control.custom) {
             let content = Content::custom(plan, spec, custom);

@@ -36,10 +36,10 @@ pub struct CertificateStore {
 }
 
 impl CertificateStore {
-    /// The file that was chosen, or else the one in the user's state folder.
+    /// Returns the chosen file, or else the one in the user's state folder.
     ///
     /// # Errors
-    /// None was chosen, and the user has no state folder.
+    /// No file was chosen, and the user has no state folder.
     pub fn file(&self) -> Result<PathBuf, RunError> {
         self.file_by(|name| std::env::var_os(name))
     }
@@ -48,7 +48,7 @@ impl CertificateStore {
         let default = || Some(state_folder(variable)?.join(FILE));
         self.file.clone().or_else(default).ok_or_else(|| {
             RunError::Usage(
-                "no place for certificates: neither XDG_STATE_HOME nor HOME is set; pass --certificate FILE".into(),
+                "no folder for certificates: neither XDG_STATE_HOME nor HOME is set; pass --certificate FILE".into(),
             )
         })
     }
@@ -56,7 +56,7 @@ impl CertificateStore {
     /// Replaces the certificate: a reader sees the old one or the new one.
     ///
     /// # Errors
-    /// There is no place for it, or it cannot be written.
+    /// No file for it, or one that cannot be written.
     pub fn keep(&self, certificate: &Certificate) -> Result<(), RunError> {
         let file = self.file()?;
         if let Some(folder) = file.parent() {
@@ -68,7 +68,7 @@ impl CertificateStore {
         Ok(write_atomically(&file, &text)?)
     }
 
-    /// Stored certificate, compared with this machine, this program and the time.
+    /// Returns the stored certificate, compared with this machine, this program and the time.
     #[must_use]
     pub fn carried(&self) -> CarriedCertificate {
         match self.read() {
@@ -85,11 +85,11 @@ impl CertificateStore {
         let text = match fs::read(&file) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(format!("{} is not there", file.display()));
+                return Err(format!("{} does not exist", file.display()));
             }
             Err(error) => return Err(format!("{}: {error}", file.display())),
         };
-        serde_json::from_slice(&text).map_err(|error| format!("{} is no certificate: {error}", file.display()))
+        serde_json::from_slice(&text).map_err(|error| format!("{} is not a certificate: {error}", file.display()))
     }
 }
 
@@ -333,12 +333,12 @@ mod tests {
         let store = CertificateStore {
             file: Some(file.clone()),
         };
-        assert!(store.carried().doubts[0].contains("is not there"));
+        assert!(store.carried().doubts[0].contains("does not exist"));
         store.keep(&certificate()).unwrap();
         assert_eq!(store.read().unwrap(), certificate());
         assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
         fs::write(&file, "{").unwrap();
         let damaged = store.carried();
-        assert!(damaged.certificate.is_none() && damaged.doubts[0].contains("is no certificate"));
+        assert!(damaged.certificate.is_none() && damaged.doubts[0].contains("is not a certificate"));
     }
 }

@@ -7,7 +7,7 @@
 //! first `S - x` of a stall. The q-quantile of the latency therefore is
 //!
 //! ```text
-//! L(q) = S - (1 - q) T    where that is above c (1 - q < S / T), else c
+//! L(q) = S - (1 - q) T    if that is above c (1 - q < S / T), else c
 //! ```
 //! With S = 600 ms and T = 5.6 s: p50 = c, p95 = 320 ms, p99 = 544 ms. A generator that waits for replies before it
 //! sends again (coordinated omission), or that ignores the wait in its own queue, reports a p95 of c.
@@ -73,7 +73,7 @@ pub async fn checks(interrupt: &Interrupt) -> Result<Vec<Check>, RunError> {
     Ok(checks)
 }
 
-/// Returns the latency's quantile under the stall script in microseconds, if it lies in the stalled share; see the
+/// Returns the latency's quantile under the stall script in microseconds, if it is in the stalled share; see the
 /// module.
 #[must_use]
 pub fn stall_quantile_us(stalls: Stalls, quantile: f64) -> Option<f64> {
@@ -120,7 +120,7 @@ async fn measure(stalls: Option<Stalls>, window: Duration, interrupt: &Interrupt
     let failed = finished.samples.iter().filter(|sample| !sample.is_ok()).count();
     if failed > 0 {
         return Err(RunError::Unsound(format!(
-            "{failed} of {} requests to the null endpoint failed: nothing can be said of this machine's noise",
+            "{failed} of {} requests to the null endpoint failed: this machine's noise is unknown",
             finished.samples.len()
         )));
     }

@@ -35,7 +35,7 @@ pub struct Options {
     until_stdin_closes: bool,
 }
 
-/// Serves as the options say; see [`serve`].
+/// Serves with these options; see [`serve`].
 ///
 /// # Errors
 /// The address cannot be bound, or stdout is closed.

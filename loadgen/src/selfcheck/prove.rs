@@ -49,7 +49,7 @@ pub async fn prove(
         }
         let made = certificate::made(checks.clone())?;
         if let Err(error) = certificates.keep(&made) {
-            eprintln!("self-check: its certificate is not kept for later runs: {error}");
+            eprintln!("self-check: its certificate is not stored for later runs: {error}");
         }
         Some(certificate::judged(made))
     } else {
@@ -89,7 +89,7 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
             .max_by(|a, b| a.rate.total_cmp(&b.rate))
     };
     let Some(&load) = highest(Mode::Realtime).or_else(|| highest(Mode::Batch)) else {
-        let what = "it is measured at a rate, and the plan has none; add a `[[load]]` with `rates`, or leave it out";
+        let what = "it needs a rate: add a `[[load]]` with `rates`, or remove it";
         return Err(plan.refuse("noise_floor", what).into());
     };
     let endpoint = NullEndpoint::start(None, interrupt)?;

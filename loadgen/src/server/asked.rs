@@ -11,7 +11,7 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 /// Number of readings that check whether one address of metrics always reaches the same process.
 const SAME_ASKED: u32 = 4;
 
-/// Server that could not be asked.
+/// Failed request to a server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{url}: {what}")]
 pub struct ControlError {
@@ -33,8 +33,8 @@ pub(super) async fn several(endpoint: &Endpoint) -> Result<Option<String>, Contr
     for _ in 1..SAME_ASKED {
         if scrape(endpoint).await?.started_s() != first {
             return Ok(Some(
-                "several servers, started at different times, take turns at this address of metrics, as behind a balancer, so that their \
-                 counters tell nothing; name each replica's by --metrics-url (`target.metrics`), or say --no-metrics"
+                "several servers, started at different times, take turns at this address of metrics, as behind a balancer, so their \
+                 counters are useless; give each replica's by --metrics-url (`target.metrics`), or pass --no-metrics"
                     .to_owned(),
             ));
         }
@@ -63,7 +63,7 @@ pub(super) async fn fetched(
             .iter()
             .any(|text| error.says.starts_with(text));
         let hint = if is_silent {
-            "; is the server running there?"
+            "; check that the server runs there"
         } else {
             ""
         };
@@ -83,11 +83,11 @@ pub(super) fn answered(url: &str, answer: &Answer) -> String {
         301 | 302 | 303 | 307 | 308 => {
             let to = answer.headers.get("location").and_then(|to| to.to_str().ok()).unwrap_or("elsewhere");
             let to = tierlab_load::redact::urls(to);
-            format!("; it sends to {to}, and only what is named is measured: give that address")
+            format!("; it redirects to {to}, and redirects are not followed: give that address")
         }
-        401 | 403 => "; a token is given by --token-env NAME or --token-file FILE (`target.token_env`, `target.token_file`)".to_owned(),
+        401 | 403 => "; give a token by --token-env NAME or --token-file FILE (`target.token_env`, `target.token_file`)".to_owned(),
         // Metrics and the like involve no model.
-        404 if url.contains("/v2/models/") => "; is that model there, and is what its routes begin with part of the address (--url http://HOST:PORT/PREFIX)?".to_owned(),
+        404 if url.contains("/v2/models/") => "; check the model's name, and that the address has the prefix of its routes (--url http://HOST:PORT/PREFIX)".to_owned(),
         _ => String::new(),
     };
     format!("answered {}: {}{todo}", answer.status, said.trim())

@@ -122,7 +122,7 @@ impl Control {
                     control.metrics.push(Arc::new(endpoint));
                 }
             }
-            // An endpoint that is no inference server has no known reports.
+            // An endpoint that is not an inference server has no known reports.
             None if control.custom.is_some() => {}
             None => {
                 let endpoint = control.metrics_below()?;
@@ -132,8 +132,8 @@ impl Control {
                         Some(several) => notes.push(format!("{}: {several}", endpoint.address.url())),
                     },
                     Err(error) => notes.push(format!(
-                        "no metrics: {error}; where they are elsewhere, name them by --metrics-url (each replica's), and where there are \
-                         none, say --no-metrics"
+                        "no metrics: {error}; give their addresses by --metrics-url (one for each replica), or \
+                         pass --no-metrics"
                     )),
                 }
             }
@@ -142,8 +142,8 @@ impl Control {
             control.has_statistics = control.statistics(model).await.is_some();
             if !control.has_statistics {
                 notes.push(
-                    "neither metrics nor statistics of this server say where its time goes; of its stages is known what its replies \
-                     tell, if they do"
+                    "neither metrics nor statistics of this server report the times of its stages; they are known only \
+                     if its replies report them"
                         .to_owned(),
                 );
             }
@@ -267,7 +267,7 @@ impl Control {
         let path = format!("/v2/repository/models/{model}/load");
         let answer = self.fetch(Ask::post(&path), &Limit::of(METADATA_BYTES)).await?;
         serde_json::from_slice(&answer.body)
-            .map_err(|error| refusal(&self.shown(&path), &format!("no times of a load: {error}")))
+            .map_err(|error| refusal(&self.shown(&path), &format!("invalid reply to a load: {error}")))
     }
 
     /// Unloads a model.
@@ -301,7 +301,7 @@ impl Control {
         let mut statistics = BTreeMap::new();
         for model in models.iter().filter(|_| self.has_statistics) {
             let read = self.statistics(model).await;
-            let read = read.ok_or_else(|| refusal(&self.base, "its statistics cannot be read any more"))?;
+            let read = read.ok_or_else(|| refusal(&self.base, "its statistics can no longer be read"))?;
             statistics.insert((*model).to_owned(), read);
         }
         Ok(Reading {
@@ -356,7 +356,7 @@ impl Control {
         let refuse = |what: String| refusal(&self.shown(&path), &what);
         expected
             .check_http(&body, json_len)
-            .map_err(|wrong| refuse(format!("no infer reply: {wrong}")))
+            .map_err(|wrong| refuse(format!("invalid infer reply: {wrong}")))
     }
 
     /// Sends one request of any kind, and checks the reply by the plan's rule. `timeout` is that of the plan's requests.
@@ -396,7 +396,7 @@ impl Control {
         }
         custom
             .check_body(&answer.headers, &answer.body)
-            .map_err(|wrong| refuse(format!("no success by `target.success`: {wrong}")))
+            .map_err(|wrong| refuse(format!("the reply does not meet `target.success`: {wrong}")))
     }
 
     async fn fetch(&self, ask: Ask<'_>, limit: &Limit) -> Result<Answer, ControlError> {
@@ -428,12 +428,12 @@ pub async fn infer_over_grpc(
             says,
         })) => {
             let why = says.unwrap_or_else(|| "no connection".into());
-            return Err(refuse(format!("{why}; does a server speak gRPC there?")));
+            return Err(refuse(format!("{why}; check that the server speaks gRPC there")));
         }
         Ok(Err(NoReply { says: Some(says), .. })) => return Err(refuse(says)),
         Ok(Err(NoReply { failure, .. })) => {
             return Err(refuse(format!(
-                "no answer over gRPC ({failure}); does a server speak it there?"
+                "no answer over gRPC ({failure}); check that the server speaks gRPC there"
             )));
         }
         Err(_) => return Err(refuse(format!("no answer over gRPC in {} s", TIMEOUT.as_secs()))),

@@ -2,7 +2,7 @@
 //!
 //! Each replica is compared with itself, and the differences are added. A restarted replica counts from zero. An
 //! address with several servers behind it counts nothing, because its counters cannot be attributed, and the result
-//! says so.
+//! notes it.
 
 use super::scrape::Scrape;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tierlab_analysis::record::{DeviceReads, GpuUse, Sample, ServerDelta, ServerStages};
 use tierlab_protocol::metrics;
 
-/// Tolerated difference between the clocks of two machines: a start this long before the first reading is no restart
+/// Tolerated difference between the clocks of two machines: a start this long before the first reading is not a restart
 /// after it.
 const CLOCKS_APART_S: f64 = 5.0;
 /// Tolerated difference between the reported start times of one process.
@@ -101,13 +101,13 @@ impl Requests {
             None
         } else if counted < least && !has_restarted {
             Some(format!(
-                "it counted {counted:.0} requests where {answered} were answered here: several servers answer at one address, and \
-                 these are the counters of some of them; name each replica's metrics by --metrics-url (`target.metrics`)"
+                "it counted {counted:.0} requests, but {answered} were answered here: several servers answer at one address, and \
+                 these are the counters of some of them; give each replica's metrics by --metrics-url (`target.metrics`)"
             ))
         } else if counted > most {
             Some(format!(
-                "it counted {counted:.0} requests where {sent} were sent here: others use it too, or several servers answer at one \
-                 address; name each replica's metrics by --metrics-url (`target.metrics`)"
+                "it counted {counted:.0} requests, but {sent} were sent here: it has other clients, or several servers answer at one \
+                 address; give each replica's metrics by --metrics-url (`target.metrics`)"
             ))
         } else {
             None
@@ -157,7 +157,7 @@ impl Between<'_> {
     }
 }
 
-const FELL: &str = "its counters fell: it was started anew, or several servers answer at one address; name each replica's metrics by \
+const FELL: &str = "its counters fell: it was restarted, or several servers answer at one address; give each replica's metrics by \
                     --metrics-url (`target.metrics`)";
 
 fn doubtful(why: String) -> ServerDelta {
@@ -180,14 +180,14 @@ fn continuity(before: &Scrape, after: &Scrape, before_at: SystemTime, is_alone: 
     match (before.started_s(), after.started_s()) {
         (Some(then), Some(now)) if (now - then).abs() < SAME_START_S => {
             if fell {
-                Continuity::Unknown("its counters fell though its process is the same".to_owned())
+                Continuity::Unknown("its counters fell although its process is the same".to_owned())
             } else {
                 Continuity::Same
             }
         }
         (Some(_), Some(now)) if now + CLOCKS_APART_S >= before_at_s => Continuity::Restarted,
         (Some(_), Some(_)) => Continuity::Unknown(
-            "several servers, started at different times, answer at one address of metrics; name each replica's by --metrics-url \
+            "several servers, started at different times, answer at one address of metrics; give each replica's by --metrics-url \
              (`target.metrics`)"
                 .to_owned(),
         ),
@@ -568,7 +568,7 @@ mod tests {
         for counted in [85, 125, 235, 501, 310] {
             let doubt = delta(&[&text(100)], &[&text(100 + counted)], 250).doubt.unwrap();
             assert!(
-                doubt.contains(&format!("counted {counted} requests where 250")),
+                doubt.contains(&format!("counted {counted} requests, but 250")),
                 "{doubt}"
             );
         }

@@ -38,10 +38,10 @@ struct ToldTensor {
 /// # Errors
 /// Bytes that are not metadata, or of another model; an invalid tensor.
 pub fn read(model: &str, body: &[u8]) -> Result<ModelMetadata, String> {
-    let told: Told = serde_json::from_slice(body).map_err(|error| format!("no model metadata: {error}"))?;
+    let told: Told = serde_json::from_slice(body).map_err(|error| format!("invalid model metadata: {error}"))?;
     if told.name != model {
         return Err(format!(
-            "says that it is of the model `{}`, asked was `{model}`",
+            "metadata of model `{}` instead of `{model}`",
             told.name.chars().take(120).collect::<String>()
         ));
     }
@@ -65,8 +65,8 @@ fn tensors(what: &str, told: Option<Vec<ToldTensor>>) -> Result<Vec<TensorSpec>,
         let plain = if plain == "STRING" { "BYTES" } else { plain };
         let dtype = plain
             .parse()
-            .map_err(|_| format!("the {what} `{name}` has no data type of the protocol: `{datatype}`"))?;
-        let shape = shape.ok_or_else(|| format!("the {what} `{name}` has no shape"))?;
+            .map_err(|_| format!("{what} `{name}`: unknown data type `{datatype}`"))?;
+        let shape = shape.ok_or_else(|| format!("{what} `{name}`: shape is missing"))?;
         Ok(TensorSpec { name, dtype, shape })
     };
     told.unwrap_or_default().into_iter().map(tensor).collect()
@@ -86,13 +86,16 @@ mod tests {
         let kserve = r#"{"name":"m","versions":null,"platform":"","inputs":[],"outputs":null}"#;
         assert_eq!(read("m", kserve.as_bytes()).unwrap().inputs, []);
         for (body, says) in [
-            (r#"{"name":"other"}"#, "of the model `other`"),
-            (r#"{"error":"no"}"#, "no model metadata"),
+            (r#"{"name":"other"}"#, "of model `other`"),
+            (r#"{"error":"no"}"#, "invalid model metadata"),
             (
                 r#"{"name":"m","inputs":[{"name":"x","datatype":"FLOAT","shape":[1]}]}"#,
-                "input `x` has no data type of the protocol: `FLOAT`",
+                "input `x`: unknown data type `FLOAT`",
             ),
-            (r#"{"name":"m","inputs":[{"name":"x","datatype":"FP32"}]}"#, "no shape"),
+            (
+                r#"{"name":"m","inputs":[{"name":"x","datatype":"FP32"}]}"#,
+                "shape is missing",
+            ),
         ] {
             let error = read("m", body.as_bytes()).unwrap_err();
             assert!(error.contains(says), "{error}");

@@ -30,7 +30,7 @@ struct Series {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadMetrics {
     /// Line that is not a sample.
-    #[error("line {line} of /metrics is no sample: `{text}`")]
+    #[error("line {line} of /metrics is not a sample: `{text}`")]
     Line {
         /// Line number from 1.
         line: usize,
@@ -38,7 +38,7 @@ pub enum BadMetrics {
         text: String,
     },
     /// Too many series.
-    #[error("/metrics has more than {MOST_SERIES} series that are looked at")]
+    #[error("/metrics has more than {MOST_SERIES} relevant series")]
     Series,
 }
 

@@ -162,7 +162,7 @@ pub fn new_folder(out: &Path, name: Option<&str>, plan: &Plan) -> Result<(PathBu
     let folder = out.join(name.map_or_else(|| format!("{}-{stamp}", plan.name), ToOwned::to_owned));
     std::fs::create_dir_all(&folder).map_err(|error| {
         RunError::Usage(format!(
-            "{}: the result's folder cannot be made: {error}; name another place by --out",
+            "{}: cannot create the result's folder: {error}; pass another parent folder by --out",
             folder.display()
         ))
     })?;
@@ -171,7 +171,7 @@ pub fn new_folder(out: &Path, name: Option<&str>, plan: &Plan) -> Result<(PathBu
     let taken = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some());
     if taken {
         return Err(RunError::Usage(format!(
-            "{} holds a result already; choose another --name, remove it, or resume it by --resume",
+            "{} already has a result; choose another --name, remove it, or resume it by --resume",
             folder.display()
         )));
     }

@@ -1,7 +1,7 @@
 //! `journal.jsonl`: the finished steps of a run that is not at its end.
 //!
-//! In: steps as they are finished. Out: the same steps after a kill. A step's line is written after its histograms lie in their
-//! file. Knows nothing of plans, nor of how a step is measured.
+//! In: steps as they are finished. Out: the same steps after a kill. A step's line is written after its histograms are
+//! in their file. Knows nothing of plans, nor of how a step is measured.
 
 use super::histograms::{hdr_path, read_histograms, write_histograms};
 use crate::error::StoreError;
@@ -44,7 +44,7 @@ pub struct FinishedStep {
     pub repeat: Repeat,
 }
 
-/// The journal of a run under way.
+/// Journal of a run in progress.
 #[derive(Debug)]
 pub struct Journal {
     folder: PathBuf,
@@ -64,7 +64,7 @@ impl Journal {
         Ok((Self { folder, lines }, steps))
     }
 
-    /// Keeps a step: its histograms first, so that a line never names a file that is not there.
+    /// Stores a step: its histograms first, so that a line never names a missing file.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -73,7 +73,7 @@ impl Journal {
         Ok(self.lines.append(step)?)
     }
 
-    /// Removes the journal: all that it says stands in `run.json` now.
+    /// Removes the journal, whose content is in `run.json` now.
     ///
     /// # Errors
     /// The file cannot be removed.
@@ -88,7 +88,7 @@ pub fn is_there(folder: &Path) -> bool {
     folder.join(FILE).is_file()
 }
 
-/// Steps in a folder's journal; none without a journal.
+/// Returns the steps in a folder's journal; empty without a journal.
 ///
 /// # Errors
 /// Same as [`Journal::open`].
@@ -103,7 +103,7 @@ fn with_histograms(folder: &Path, mut steps: Vec<FinishedStep>) -> Result<Vec<Fi
     Ok(steps)
 }
 
-/// The points of a run as its steps come in, kept in the order of their positions.
+/// Points of a run as its steps come in, in the order of their positions.
 #[derive(Debug, Default)]
 pub struct Points {
     positions: Vec<Position>,
@@ -111,7 +111,7 @@ pub struct Points {
 }
 
 impl Points {
-    /// The points of some steps.
+    /// Creates the points of some steps.
     #[must_use]
     pub fn of(steps: Vec<FinishedStep>) -> Self {
         let mut points = Self::default();
@@ -121,8 +121,8 @@ impl Points {
         points
     }
 
-    /// Adds a step to its point. A second step of the same repeat is dropped, but for a later attempt, which takes its
-    /// place.
+    /// Adds a step to its point. A second step of the same repeat is dropped, unless it is a later attempt, which
+    /// replaces the first.
     pub fn add(&mut self, step: FinishedStep) {
         let known = self.points.iter_mut().find(|point| point.factors == step.factors);
         if let Some(point) = known {
@@ -153,20 +153,20 @@ impl Points {
         );
     }
 
-    /// The point of these factors.
+    /// Returns the point of these factors.
     #[must_use]
     pub fn find(&self, factors: &Factors) -> Option<&Point> {
         self.points.iter().find(|point| point.factors == *factors)
     }
 
-    /// The step of a repeat of these factors.
+    /// Returns the step of a repeat of these factors.
     #[must_use]
     pub fn step(&self, factors: &Factors, index: u32) -> Option<&Repeat> {
         let point = self.find(factors)?;
         point.repeats.iter().find(|repeat| repeat.index == index)
     }
 
-    /// Every point, in the order of positions.
+    /// Returns every point, in the order of positions.
     #[must_use]
     pub fn all(&self) -> &[Point] {
         &self.points

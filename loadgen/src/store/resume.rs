@@ -24,19 +24,19 @@ impl StoppedRun {
     /// Reads the folder and compares it with the plan.
     ///
     /// # Errors
-    /// No run there, a finished one, or one of another plan.
+    /// No run in the folder, a finished one, or one of another plan.
     pub fn open(folder: &Path, plan: &Plan) -> Result<Self, RunError> {
         let run = folder::load(folder)?;
         let refuse = |what: String| Err(RunError::Usage(format!("{}: {what}", folder.display())));
         if !run.interrupted {
-            return refuse("this run is finished; leave out --resume to measure anew".into());
+            return refuse("this run is finished; remove --resume to measure again".into());
         }
         if !journal::is_there(folder) {
-            return refuse("there is no journal of its steps to resume from; measure anew".into());
+            return refuse("the journal of its steps is missing; measure again without --resume".into());
         }
         if let Some(difference) = first_difference(&redacted(&run.plan_toml), &redacted(&plan.text)) {
             return refuse(format!(
-                "{} is not the plan that this run was begun with: {difference}; give that plan, or leave out --resume",
+                "{} is not the plan of this run: {difference}; give that plan, or remove --resume",
                 plan.file.display()
             ));
         }
@@ -54,7 +54,7 @@ impl StoppedRun {
         let mut run = self.run;
         if let Some(file) = changed_file(&run.config_sha256, &now.config_sha256) {
             return Err(RunError::Usage(format!(
-                "{}: {file} is not what this run was begun with; restore it, or leave out --resume",
+                "{}: {file} has changed since the start of this run; restore it, or remove --resume",
                 self.folder.display()
             )));
         }
@@ -90,7 +90,7 @@ fn first_difference(then: &str, now: &str) -> Option<String> {
             (a, b) => return Some(format!("line {number} was {} and is {}", line(a), line(b))),
         }
     }
-    Some("its line ends changed".into())
+    Some("its line endings changed".into())
 }
 
 /// Returns a current file with new content. Paths do not count: the command may have been run from elsewhere.

@@ -67,7 +67,7 @@ fn without_one_a_sweep_says_how_to_get_it() {
     let none = said(&endpoint, &place, &[]);
     assert!(none.carried["certificate"].is_null());
     assert!(none.contains("Missing certificate of the self-check"));
-    assert!(none.contains("certificate.json is not there") && none.contains("tierlab-loadgen selfcheck"));
+    assert!(none.contains("certificate.json does not exist") && none.contains("tierlab-loadgen selfcheck"));
     assert!(!kept(&place).exists());
 }
 

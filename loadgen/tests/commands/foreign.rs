@@ -361,7 +361,7 @@ fn counters_of_one_replica_of_three_behind_one_address_count_nothing() {
     let server = only_repeat(&place)["server"].clone();
     let doubt = server["doubt"].as_str().unwrap();
     assert!(
-        doubt.contains("it counted 40 requests where 120 were answered here"),
+        doubt.contains("it counted 40 requests, but 120 were answered here"),
         "{doubt}"
     );
     assert!(report(&place).contains("--metrics-url"), "{}", report(&place));

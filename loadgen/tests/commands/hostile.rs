@@ -141,7 +141,7 @@ fn replies_that_are_none_are_errors_of_their_own_kind_with_an_example() {
         (good(1).replace("\"m\"", "\"other\""), "of model `other`"),
         (r#"{"model_name":"m","outputs":[]}"#.to_owned(), "no outputs"),
         (good(2), "output `y` has shape [2, 1], not [1, 1]"),
-        ("<html>502</html>".to_owned(), "no JSON object"),
+        ("<html>502</html>".to_owned(), "not a JSON object"),
     ] {
         let url = Server::replying(&reply).start();
         let place = Workdir::new(ONE_LOAD);

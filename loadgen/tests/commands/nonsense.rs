@@ -145,7 +145,7 @@ fn nonsense_addresses_and_folders_are_answered_too() {
         (
             format!("http://{closed}"),
             1,
-            vec![closed.to_string(), "is the server running there?".into()],
+            vec![closed.to_string(), "check that the server runs there".into()],
         ),
         (
             "ftp://nowhere".into(),
@@ -178,7 +178,7 @@ fn nonsense_addresses_and_folders_are_answered_too() {
     let ended = run(place.sweep(&endpoint.url));
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     assert!(ended.stderr.contains("plan.toml: cannot be read"), "{}", ended.stderr);
-    assert!(ended.stderr.contains("name a plan that is there"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("give an existing plan"), "{}", ended.stderr);
 }
 
 #[test]

@@ -310,7 +310,7 @@ fn outputs_of_another_rank_than_declared_are_measured_and_named() {
     let (repeat, said) = sweep(ONE_LOAD, &url, &[]);
     assert_eq!(repeat["completed"], 100, "{repeat}");
     assert!(
-        said.contains("output `y` of model `m` comes with shape [2, 1, 3] where the model declares [1, -1]"),
+        said.contains("output `y` of model `m` has shape [2, 1, 3], but the model declares [1, -1]"),
         "{said}"
     );
 }

@@ -224,7 +224,7 @@ fn an_interrupted_question_goes_on_where_it_was() {
 fn what_cannot_be_answered_is_refused_before_the_first_step() {
     for (from, to, says) in [
         ("budget = \"60s\"", "budget = \"3s\"", "too short for 2 variants"),
-        ("tier = \"nvme\"", "tier = \"s3\"", "the same but for their names"),
+        ("tier = \"nvme\"", "tier = \"s3\"", "differ only in their names"),
         (
             "slo = [\"p95 < 500 ms\", \"errors < 50 %\"]",
             "slo = [\"p95 < 1 us\"]",

@@ -180,7 +180,7 @@ fn a_server_that_dies_ends_the_run_which_can_be_gone_on_with() {
     let ended = run_until(place.sweep(&endpoint.url), "[1/4]", |_| endpoint.kill());
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     let address = endpoint.url.trim_start_matches("http://");
-    for part in ["the server went away during", address, "--resume"] {
+    for part in ["the server stopped answering during", address, "--resume"] {
         assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
     }
     let stopped = place.run_json();

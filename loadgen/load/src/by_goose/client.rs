@@ -61,8 +61,8 @@ fn origin(endpoint: &Endpoint) -> Result<String, DriverError> {
     let host = match endpoint.tls_name().filter(|name| *name != address.host) {
         Some(name) if name.parse::<std::net::IpAddr>().is_ok() => {
             return Err(DriverError::Carried(format!(
-                "goose's client, which runs closed loops and journeys, connects to the address that the certificate names, and \
-                 `target.host` is the IP address {name}: give {}://{name}:{} as the server's address, or measure it in an open loop \
+                "`target.host` is the IP address {name}, and goose's client (closed loops and journeys) connects to the address \
+                 that the certificate names: use {}://{name}:{} as the server's address, or measure it in an open loop \
                  (`[[load]]` with `rates`)",
                 address.scheme(),
                 address.port

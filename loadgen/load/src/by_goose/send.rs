@@ -66,7 +66,7 @@ impl Sent {
     }
 }
 
-/// Sends a request by goose and reads the reply, to which the rule of success belongs, to its last byte.
+/// Sends a request by goose and reads its reply to the last byte. The reply keeps `success`, its rule of success.
 pub(crate) async fn send(
     user: &mut GooseUser,
     name: &str,
@@ -113,7 +113,7 @@ pub(crate) async fn send(
     }
 }
 
-/// goose's name of a method; plans have no others.
+/// Converts an HTTP method; plans allow no other ones.
 fn method(method: &Method) -> GooseMethod {
     match *method {
         Method::DELETE => GooseMethod::Delete,

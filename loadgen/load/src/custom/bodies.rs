@@ -65,13 +65,13 @@ impl Custom {
         let method = spec
             .method
             .parse()
-            .map_err(|_| format!("`target.method` = `{}` is no method of HTTP", spec.method))?;
+            .map_err(|_| format!("`target.method` = `{}` is not an HTTP method", spec.method))?;
         let is_json = spec.content_type.contains("json");
         let content_type = match spec.content_type.as_str() {
             "" => None,
             text => Some(
                 HeaderValue::from_str(text)
-                    .map_err(|_| format!("`target.content_type` = `{text}` cannot be a header"))?,
+                    .map_err(|_| format!("`target.content_type` = `{text}` is not a valid header value"))?,
             ),
         };
         let content = match &spec.body {
@@ -97,7 +97,7 @@ impl Custom {
             && !matches!(content, Content::Filled { .. })
         {
             return Err(format!(
-                "`target.values.{name}` has no place {{{name}}} in `target.body`"
+                "`target.values.{name}` is unused: {{{name}}} is missing in `target.body`"
             ));
         }
         Ok(Self {
@@ -169,7 +169,7 @@ impl Custom {
             bytes += text.len();
             if bytes > STEP_BYTES {
                 return Err(format!(
-                    "the bodies of one step would take more than {} MiB; make the steps shorter, or the body smaller",
+                    "the bodies of one step exceed {} MiB; shorten the steps, or shrink the body",
                     STEP_BYTES >> 20
                 ));
             }
@@ -203,7 +203,7 @@ fn recorded_words(
 ) -> Result<String, String> {
     let recorded = |name: &str| {
         let found = row.and_then(|row| row.get(name));
-        found.ok_or_else(|| format!("`target.values`: a recorded request has no `{name}`"))
+        found.ok_or_else(|| format!("`target.values`: `{name}` is missing in a recorded request"))
     };
     let number = recorded(words)?.parse::<f64>();
     let mut left = number.map_err(|error| format!("recorded `{words}`: {error}"))? as u64;
@@ -239,7 +239,7 @@ fn recorded(file: &Path, is_json: bool) -> Result<Vec<Body>, String> {
         bodies.push(Body::new(body));
     }
     if bodies.is_empty() {
-        return Err(format!("{}: has no body; each line is one", file.display()));
+        return Err(format!("{}: no bodies; write one per line", file.display()));
     }
     Ok(bodies)
 }
@@ -247,7 +247,7 @@ fn recorded(file: &Path, is_json: bool) -> Result<Vec<Body>, String> {
 fn is_document(body: &[u8]) -> Result<(), String> {
     serde_json::from_slice::<serde::de::IgnoredAny>(body)
         .map(|_| ())
-        .map_err(|error| format!("no JSON, though `target.content_type` says so: {error}"))
+        .map_err(|error| format!("not JSON, although `target.content_type` says so: {error}"))
 }
 
 /// Fills a template with the rows of a file, one body per row, or prepares it for ids and drawn values.
@@ -261,11 +261,11 @@ fn filled(
     let (file, rows) = rows.map_or((None, Vec::new()), |(file, rows)| (Some(file), rows));
     let is_filled = |place: &str| place == ENTITY_ID || place == ENTITY_IDS || drawn.contains_key(place);
     if template.has(ENTITY_ID) && template.has(ENTITY_IDS) {
-        return Err("`target.body` has {entity_id} and {entity_ids}: one of them".to_owned());
+        return Err("`target.body` has both {entity_id} and {entity_ids}; use one".to_owned());
     }
     if let Some(name) = drawn.keys().find(|name| !template.has(name)) {
         return Err(format!(
-            "`target.values.{name}` has no place {{{name}}} in `target.body`"
+            "`target.values.{name}` is unused: {{{name}}} is missing in `target.body`"
         ));
     }
     let named = |at: usize| match file.zip(rows.get(at)) {
@@ -280,9 +280,7 @@ fn filled(
     for (at, call) in rows.iter().enumerate() {
         if let Some(missing) = taken.iter().find(|name| !call.values.contains_key(**name)) {
             let at = named(at);
-            return Err(format!(
-                "{at} has no `{missing}`, which `target.body` takes from every one"
-            ));
+            return Err(format!("{at}: `{missing}` is missing, which `target.body` needs"));
         }
     }
     if template.places().any(is_filled) {
@@ -326,11 +324,11 @@ fn check_taken(taken: &[&str], columns: Option<&Row>) -> Result<(), String> {
     };
     let known = match columns {
         Some(row) => row.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
-        None => "no columns: there is no `target.rows_file`".to_owned(),
+        None => "no columns without `target.rows_file`".to_owned(),
     };
     Err(format!(
-        "`target.body` has the place {{{unknown}}}, which nothing fills: {{entity_id}}, {{entity_ids}}, a name of `target.values` or a column ({known}); \
-         {{{{{unknown}}}}} stands for the text itself"
+        "`target.body`: unknown placeholder {{{unknown}}}; use {{entity_id}}, {{entity_ids}}, a name of `target.values` or a column ({known}), \
+         or write {{{{{unknown}}}}} for the text itself"
     ))
 }
 
@@ -362,7 +360,7 @@ fn rows_of(file: &Path) -> Result<Vec<Call>, String> {
     });
     let rows = collected("row", rows).map_err(says)?;
     match rows.is_empty() {
-        true => Err(says("has no row below its header".to_owned())),
+        true => Err(says("no rows below the header".to_owned())),
         false => Ok(rows),
     }
 }
@@ -488,7 +486,7 @@ mod tests {
                 ..drawing.clone()
             })
             .unwrap_err();
-            assert!(error.contains("has no place"), "{error}");
+            assert!(error.contains("is unused"), "{error}");
         }
     }
 
@@ -510,8 +508,8 @@ mod tests {
             [r#"{"age":7,"name":"a \"b\""}"#, r#"{"age":8,"name":"c"}"#]
         );
         for (template, says) in [
-            (r#"{"age":{size}}"#, "{size}, which nothing fills"),
-            (r#"{"name":{name}}"#, "row 1: no JSON"),
+            (r#"{"age":{size}}"#, "unknown placeholder {size}"),
+            (r#"{"name":{name}}"#, "row 1: not JSON"),
         ] {
             let error = rows(template).unwrap_err();
             assert!(error.contains(says), "{error}");

@@ -1,4 +1,4 @@
-//! Server-sent events of a complete body (WHATWG HTML, section 9.2), with the place of each in it.
+//! Server-sent events of a complete body (WHATWG HTML, section 9.2), with the position of each in it.
 
 use hyper::header::{CONTENT_TYPE, HeaderMap};
 use std::mem;

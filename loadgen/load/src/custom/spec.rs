@@ -17,7 +17,7 @@ pub struct CustomSpec {
     pub method: String,
     /// Path and query, behind the prefix of the server's address.
     pub path: String,
-    /// Value of `Content-Type` for the body; empty for none.
+    /// Value of `Content-Type` for the body; empty omits the header.
     pub content_type: String,
     /// Source of bodies.
     pub body: BodySource,
@@ -39,9 +39,9 @@ pub struct CustomSpec {
 pub enum Drawn {
     /// Whole number.
     Number(Lengths),
-    /// Text of so many random words.
+    /// Text with this number of random words.
     Words(Lengths),
-    /// Text of as many words as a recorded value says.
+    /// Text with a recorded number of words.
     Recorded {
         /// Name of the recorded number.
         words: String,
@@ -92,14 +92,14 @@ pub enum BodySource {
     File(PathBuf),
     /// File with a body on every line.
     Recorded(PathBuf),
-    /// Recorded requests with their own times; the template, if there is one, takes the place of their bodies.
+    /// Recorded requests with their own times. A template, if given, replaces their bodies.
     Replay {
         /// Recorded requests.
         recording: RecordingSpec,
         /// Template text.
         template: Option<String>,
     },
-    /// Template with the columns of a CSV file.
+    /// Template filled with the columns of a CSV file.
     Rows {
         /// Template text.
         template: String,
@@ -109,7 +109,7 @@ pub enum BodySource {
 }
 
 impl BodySource {
-    /// File that bodies are made of.
+    /// File that bodies are built from.
     pub const fn file_mut(&mut self) -> Option<&mut PathBuf> {
         match self {
             Self::Empty | Self::Text(_) => None,
@@ -164,9 +164,9 @@ impl Success {
         }
         let Some(pointer) = &self.pointer else { return Ok(()) };
         let document: serde_json::Value = serde_json::from_slice(body)
-            .map_err(|_| format!("the reply is no JSON, and should have `{pointer}`: `{}`", quoted(body)))?;
+            .map_err(|_| format!("the reply is not JSON, so `{pointer}` is missing: `{}`", quoted(body)))?;
         let Some(found) = document.pointer(pointer) else {
-            return Err(format!("the reply has no `{pointer}`: `{}`", quoted(body)));
+            return Err(format!("`{pointer}` is missing in the reply: `{}`", quoted(body)));
         };
         match &self.equals {
             Some(wanted) if !is_equal(found, wanted) => Err(format!(
@@ -178,8 +178,8 @@ impl Success {
         }
     }
 
-    /// Checks a stream: no error among its events, the last one as stated, the pointer in one of them. Calls `seen` with
-    /// the end of each event except the stated last one, and returns the last number at the pointer `tokens`.
+    /// Checks a stream: no error among its events, the required last event, the pointer in one of them. Calls `seen`
+    /// with the end of each event except the required last one, and returns the last number at the pointer `tokens`.
     pub(super) fn check_stream(
         &self,
         body: &[u8],
@@ -207,14 +207,14 @@ impl Success {
             last = Some(data);
         }
         let Some(last) = last else {
-            return Err(format!("the reply is no stream of events: `{}`", quoted(body)));
+            return Err(format!("the reply is not a stream of events: `{}`", quoted(body)));
         };
         if let Some(wanted) = self.last_event.as_ref().filter(|wanted| **wanted != last) {
             let last = quoted(last.as_bytes());
             return Err(format!("the stream ends with `{last}` before `{wanted}`"));
         }
         match &self.pointer {
-            Some(pointer) if !is_found => Err(format!("no event of the stream has `{pointer}` as it should be")),
+            Some(pointer) if !is_found => Err(format!("no event of the stream has the required `{pointer}`")),
             _ => Ok(counted),
         }
     }
@@ -289,9 +289,9 @@ mod tests {
         assert_eq!(rule("/n", Some(json!(1.0))).check_body(&plain(), body), Ok(()));
         assert_eq!(Success::default().check_body(&plain(), b"anything"), Ok(()));
         for (rule, body, says) in [
-            (rule("/predictions/1", None), &body[..], "no `/predictions/1`"),
+            (rule("/predictions/1", None), &body[..], "`/predictions/1` is missing"),
             (rule("/ok", Some(json!(false))), body, "`/ok` is true, not false"),
-            (rule("/x", None), b"<html>", "no JSON"),
+            (rule("/x", None), b"<html>", "not JSON"),
         ] {
             let error = rule.check_body(&plain(), body).unwrap_err();
             assert!(error.contains(says), "{error}");
@@ -311,7 +311,7 @@ mod tests {
         for (rule, body, says) in [
             (&done, &b"data: {\"choices\":[1]}\n\n"[..], "before `[DONE]`"),
             (&done, b"data: {\"choices\":[]}\n\ndata: [DONE]\n\n", "`/choices/0`"),
-            (&done, b"{\"choices\":[1]}", "no stream of events"),
+            (&done, b"{\"choices\":[1]}", "not a stream of events"),
             (
                 &Success::default(),
                 b"data: {\"error\": {\"code\": 5}}\n\ndata: [DONE]\n\n",

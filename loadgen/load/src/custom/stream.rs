@@ -41,7 +41,7 @@ impl Pieces {
         Ok(())
     }
 
-    /// Time at which the body's first `bytes` bytes were there.
+    /// Time at which the body's first `bytes` bytes had arrived.
     fn time_of(&self, bytes: usize) -> u64 {
         let at = self.arrived.partition_point(|(arrived, _)| *arrived < bytes);
         self.arrived.get(at).map_or(self.first_byte_us, |(_, us)| *us)
@@ -77,7 +77,7 @@ impl Pieces {
             }
         };
         if before.is_none() {
-            return Err("the stream has no event besides the stated last one".to_owned());
+            return Err("the stream has no event besides the required last one".to_owned());
         }
         if reply.gaps_us.len() == MOST {
             return Err(format!("the stream has more than {MOST} events"));
@@ -139,8 +139,8 @@ mod tests {
             ("data: a\n\n", "before `[DONE]`"),
             ("data: a\n\ndata: b", "ends within an event: `b`"),
             ("event: error\ndata: a\n\ndata: [DONE]\n\n", "has an error"),
-            ("{\"error\":\"no model\"}", "no stream of events"),
-            ("", "no stream of events"),
+            ("{\"error\":\"no model\"}", "not a stream of events"),
+            ("", "not a stream of events"),
         ] {
             let mut one = pieces(StreamKind::Sse);
             one.push(body.len(), 10).unwrap();

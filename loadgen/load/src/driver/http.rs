@@ -38,7 +38,7 @@ use tokio::task::unconstrained;
 /// Maximum size of a reply's head, and of one read; hyper's own default.
 const HEAD_BYTES: usize = 8_192 + 4_096 * 100;
 
-/// Maximum size of a reply without its compression.
+/// Maximum size of a decompressed reply.
 const PLAIN_BYTES: u64 = 64 << 20;
 
 /// Destination and form of requests over HTTP.
@@ -135,7 +135,7 @@ impl HttpRoute {
 
 fn path_of(endpoint: &Endpoint, path: &str) -> Result<Uri, String> {
     let path = endpoint.path(path);
-    path.parse().map_err(|_| format!("`{path}` is no path of a URL"))
+    path.parse().map_err(|_| format!("invalid URL path: `{path}`"))
 }
 
 /// Parses an infer route from its whole address, without access settings.
@@ -158,7 +158,7 @@ pub(super) struct Target {
     limit: Limit,
     /// True if each request has a connection of its own.
     pub(super) is_single_use: bool,
-    /// True if the times of reads are of use.
+    /// True if read times are used.
     stamps_reads: bool,
     compress: Option<Compress>,
 }
@@ -346,7 +346,7 @@ impl Lost {
         match error {
             error if error.is_canceled() => Self::Closed,
             error if error.is_parse_too_large() => Self::TooLarge(TooLarge::head(HEAD_BYTES)),
-            error if error.is_parse() => Self::Broken(Some(format!("what came is no reply of HTTP/1.1 ({error})"))),
+            error if error.is_parse() => Self::Broken(Some(format!("invalid HTTP/1.1 reply ({error})"))),
             error if error.is_incomplete_message() => {
                 Self::Broken(Some("the connection was closed before the end of the reply".to_owned()))
             }
@@ -446,7 +446,7 @@ impl HttpReply {
         reply::stages(&self.headers)
     }
 
-    /// Body without the compression that was asked for.
+    /// Body, decompressed if it used the requested compression.
     fn plain(&self) -> Result<Bytes, String> {
         let coding = self.headers.get(CONTENT_ENCODING).filter(|_| self.takes_gzip);
         if coding.is_none_or(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"gzip")) {
@@ -455,21 +455,19 @@ impl HttpReply {
         let mut plain = Vec::new();
         let mut decoder = MultiGzDecoder::new(&self.body.bytes[..]).take(PLAIN_BYTES);
         match decoder.read_to_end(&mut plain) {
-            Ok(bytes) if bytes as u64 == PLAIN_BYTES => Err(format!("more than {PLAIN_BYTES} bytes without gzip")),
+            Ok(bytes) if bytes as u64 == PLAIN_BYTES => {
+                Err(format!("more than {PLAIN_BYTES} bytes after decompression"))
+            }
             Ok(_) => Ok(plain.into()),
-            Err(error) => Err(format!("the body is no gzip: {error}")),
+            Err(error) => Err(format!("invalid gzip body: {error}")),
         }
     }
 
     /// Describes a content encoding that was not requested.
     fn coded(&self) -> Option<String> {
         let coding = self.headers.get(CONTENT_ENCODING)?.as_bytes();
-        (!coding.eq_ignore_ascii_case(b"identity")).then(|| {
-            format!(
-                "the body is coded as `{}`, which no request asked for",
-                reply::quoted(coding)
-            )
-        })
+        (!coding.eq_ignore_ascii_case(b"identity"))
+            .then(|| format!("content encoding `{}` was not requested", reply::quoted(coding)))
     }
 
     /// Checks status and structure, and reads the server's stage times.
@@ -505,7 +503,7 @@ impl HttpReply {
         {
             None => None,
             Some(Ok(Ok(len))) => Some(len),
-            Some(_) => return CheckedReply::wrong(&format!("`{HEADER_LENGTH}` is no number"), timings),
+            Some(_) => return CheckedReply::wrong(&format!("`{HEADER_LENGTH}` is not a number"), timings),
         };
         match expected.check_http(&body, json_len) {
             Ok(_) => CheckedReply::ok(timings),
@@ -553,9 +551,9 @@ mod tests {
         assert_eq!(coded.judge(&expected).outcome, Outcome::Ok);
         coded.body = Received::whole(Bytes::from_static(b"{}"), None);
         let judged = coded.judge(&expected);
-        assert!(judged.says.unwrap().contains("is no gzip"));
+        assert!(judged.says.unwrap().contains("invalid gzip"));
         coded.body = Received::whole(crate::payload::gzip(&vec![b' '; PLAIN_BYTES as usize + 1]), None);
-        assert!(coded.judge(&expected).says.unwrap().contains("without gzip"));
+        assert!(coded.judge(&expected).says.unwrap().contains("after decompression"));
     }
 
     #[test]
@@ -583,7 +581,7 @@ mod tests {
         coded.headers.insert("content-encoding", "gzip".parse().unwrap());
         let judged = coded.judge(&Expected::new("m", &[], None));
         assert_eq!(judged.outcome, Outcome::Failed(Failure::WrongReply));
-        assert!(judged.says.unwrap().contains("coded as `gzip`"));
+        assert!(judged.says.unwrap().contains("encoding `gzip`"));
     }
 
     #[test]

@@ -132,7 +132,7 @@ pub enum ConnectionUse {
     Kept,
     /// Opened for each request.
     New,
-    /// So many for all users, opened before the step.
+    /// Fixed number for all users, opened before the step.
     #[serde(untagged)]
     Fixed(u32),
 }
@@ -167,7 +167,7 @@ impl Compress {
         !matches!(self, Self::Replies)
     }
 
-    /// True if compressed replies are asked for.
+    /// True if compressed replies are requested.
     #[must_use]
     pub const fn replies(self) -> bool {
         !matches!(self, Self::Requests)
@@ -189,7 +189,7 @@ pub struct KeptRequest {
     pub reply_bytes: Option<usize>,
 }
 
-/// A way to the server.
+/// Transport to the server.
 #[derive(Debug, Clone)]
 pub enum Route {
     /// Requests over HTTP/1.1.
@@ -228,13 +228,13 @@ pub enum DriverError {
     #[error("{0}")]
     Carried(String),
     /// Failed creation of a client for goose's users.
-    #[error("the users' HTTP client could not be made: {0}")]
+    #[error("cannot create the users' HTTP client: {0}")]
     Client(String),
     /// Failed start of the pacer's thread.
     #[error("the pacer's thread failed: {0}")]
     Pacer(std::io::Error),
     /// A step without a server.
-    #[error("there is no server to send to")]
+    #[error("no server to send to")]
     NoServer,
     /// Users that did not start, or did not end.
     #[error("{0} of {1} users {2}")]
@@ -242,8 +242,7 @@ pub enum DriverError {
 }
 
 impl Step {
-    /// Returns the share of one of `of` load processes: every `of`-th request from the `number`-th on, with as many of
-    /// the users.
+    /// Returns the share of load process `number` of `of`: every `of`-th request, and an equal part of the users.
     #[must_use]
     pub fn share(self, number: usize, of: usize) -> Self {
         let requests = self.schedule.due_us.len();

@@ -1,4 +1,4 @@
-//! Users of a step and the course of an open loop. In: tickets, a start. Out: the pacer's observations. Independent of
+//! Users of a step and the run of an open loop. In: tickets, a start. Out: the pacer's observations. Independent of
 //! requests and of the users' results.
 
 use super::DriverError;
@@ -82,8 +82,8 @@ impl Users {
             ended = run => ended?,
             () = interrupt.raised() => return Ok(None),
         };
-        // The run ends because its users have, so all their deliveries are there; they may have come after the last poll.
-        // Their ends may have used up what tokio lets a task do at a time, which this poll must not wait for.
+        // The run ends once its users have ended, so all deliveries are in, possibly since the last poll. Polled
+        // outside tokio's task budget, which the ends of the users may have used up.
         if let Some(conducted) = tokio::task::unconstrained(conduct.as_mut()).now_or_never() {
             return Ok(Some((conducted?, Some(ended))));
         }
@@ -122,7 +122,7 @@ impl OpenLoop {
     ) -> Result<Option<(Observed, SystemTime)>, E> {
         // Ends pacer and users on every return.
         let _stop = Stop(&self.tickets);
-        // Dropped, not awaited, once every user has delivered: goose, where it runs them, looks for ended users twice a second.
+        // Dropped, not awaited, once every user has delivered: goose checks for ended users only twice a second.
         let mut users = Box::pin(users);
         let conducted = self.users.beside(self.conduct(start), &mut users, interrupt).await?;
         Ok(conducted.map(|(ended, _)| ended))
@@ -172,7 +172,7 @@ impl Examples {
     }
 }
 
-/// Converts a length of time, so that sums of some do not overflow.
+/// Converts a duration to microseconds, capped so that sums do not overflow.
 pub(crate) fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX / 4)
 }

@@ -1,11 +1,11 @@
 //! One user: at most one request in flight. In: tickets from the pacer. Out: a sample for each.
 //!
 //! If the user's connection is open, the pacer writes a small request itself, on its own thread: its send lag is then
-//! the pacer's own, and the user's task wakes up only for the reply. The user's task does whatever takes longer (a new
-//! connection, a large body, gRPC with its shared connections, a ticket that was waiting).
+//! the pacer's own, and the user's task wakes up only for the reply. The user's task does everything that takes longer
+//! (a new connection, a large body, gRPC with its shared connections, a ticket that was waiting).
 //!
-//! A time limit needs no timer per request: the task's one alarm is set to the limit of an earlier request, and set
-//! anew when it fires. It is never later than the limit of the request in flight.
+//! A time limit needs no timer per request: the task's one alarm is set to the limit of an earlier request, and reset
+//! when it fires. It is never later than the limit of the request in flight.
 
 use super::http::{self, HttpConnection};
 use super::open_loop::{Examples, OpenLoop};
@@ -176,8 +176,8 @@ impl User {
         }
     }
 
-    /// Opens the connections of the first requests before the clock starts, if that costs a handshake or the step says so. A request tries
-    /// a failed connection again, and reports its error.
+    /// Opens the connections of the first requests before the clock starts, if that costs a handshake or the step
+    /// requires it. A request retries a failed connection, and reports its error.
     pub(super) async fn warm(&self) {
         self.shared.warm().await;
         for (server, client) in self.shared.clients.iter().enumerate() {
@@ -260,7 +260,7 @@ impl User {
         let Activity::Waiting(call) = std::mem::replace(&mut state.activity, Activity::Idle) else {
             return Poll::Pending;
         };
-        // An unsent request is given up now.
+        // An unsent request is abandoned now.
         let sent_us = state.send_time.sent_us().unwrap_or(done_us);
         let reply = match ended {
             Some(ended) => {

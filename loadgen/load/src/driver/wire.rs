@@ -15,7 +15,7 @@ use std::task::{Context, Poll};
 pub(super) struct Wire {
     io: TokioIo<Stream>,
     send_time: Arc<SendTime>,
-    /// True if the times of reads are of use.
+    /// True if read times are used.
     stamps_reads: bool,
 }
 
@@ -76,7 +76,7 @@ const CLEAR: u64 = u64::MAX;
 pub(super) struct SendTime {
     clock: OnceLock<Clock>,
     sent_us: AtomicU64,
-    /// First read since the request was begun; unset where nobody asks for it, as `read_us`.
+    /// First read since the start of the request; unset if unused, like `read_us`.
     first_read_us: AtomicU64,
     /// Latest read.
     read_us: AtomicU64,

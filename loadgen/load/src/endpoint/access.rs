@@ -1,4 +1,4 @@
-//! Measured servers and access to them besides their address: host, headers, token, certificates. In: names of files and of variables, from a
+//! Measured servers and access to them: host, headers, token, certificates. In: names of files and of variables, from a
 //! plan or the command line. Out: their contents. Only the names are ever sent to a load process, written or printed.
 
 use crate::custom::CustomSpec;
@@ -107,7 +107,7 @@ impl AccessSpec {
             && (HeaderValue::from_str(host).is_err() || host.contains(['/', ' ', '@']) || host.is_empty())
         {
             return Err(format!(
-                "`{host}` cannot be a host; give a name, or NAME:PORT (--host-header, `target.host`)"
+                "invalid host `{host}`: give a name, or NAME:PORT (--host-header, `target.host`)"
             ));
         }
         Ok(Access {
@@ -125,22 +125,22 @@ impl AccessSpec {
         let mut map = HeaderMap::new();
         for Header { name, value } in &self.headers {
             let parsed = HeaderName::from_bytes(name.as_bytes())
-                .map_err(|_| format!("`{name}` cannot be the name of a header; give NAME: VALUE"))?;
+                .map_err(|_| format!("invalid header name `{name}`: give NAME: VALUE"))?;
             if parsed == HOST {
-                return Err("the header Host is given by --host-header or `target.host`".to_owned());
+                return Err("header Host is not allowed: use --host-header or `target.host`".to_owned());
             }
             if parsed == AUTHORIZATION {
                 return Err(
-                    "the header Authorization is kept out of plans and command lines, which others can read: a bearer token is \
-                     given by --token-env NAME or --token-file FILE (`target.token_env`, `target.token_file`)"
+                    "header Authorization is not allowed, because others can read plans and command lines: give a bearer token \
+                     by --token-env NAME or --token-file FILE (`target.token_env`, `target.token_file`)"
                         .to_owned(),
                 );
             }
             if TAKEN.contains(&parsed.as_str()) {
-                return Err(format!("the header `{name}` is the load generator's own to set"));
+                return Err(format!("header `{name}` is reserved for the load generator"));
             }
             let mut value = HeaderValue::from_str(value)
-                .map_err(|_| format!("the value of the header `{name}` has characters that no header may have"))?;
+                .map_err(|_| format!("the value of header `{name}` has invalid characters"))?;
             value.set_sensitive(true);
             map.append(parsed, value);
         }
@@ -158,7 +158,7 @@ fn bearer(source: &TokenSource) -> Result<HeaderValue, String> {
         .strip_prefix("Bearer ")
         .map_or_else(|| format!("Bearer {token}"), |_| token.clone());
     let mut value = HeaderValue::from_str(&bearer)
-        .map_err(|_| format!("{source} holds no token: it has characters that no header may have"))?;
+        .map_err(|_| format!("{source}: invalid token: it has characters that headers do not allow"))?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -211,8 +211,8 @@ mod tests {
         for (name, says) in [
             ("Host", "--host-header"),
             ("authorization", "--token-env"),
-            ("Content-Length", "own to set"),
-            ("a b", "cannot be the name"),
+            ("Content-Length", "is reserved"),
+            ("a b", "invalid header name"),
         ] {
             let error = with(|spec| spec.headers = vec![header(name, "S3CRET")]).unwrap_err();
             assert!(error.contains(says) && !error.contains("S3CRET"), "{error}");

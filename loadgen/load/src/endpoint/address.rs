@@ -25,27 +25,27 @@ impl Address {
     /// An invalid address, or one with more parts. The extra parts are not quoted, since they may be secret.
     pub fn parse(url: &str) -> Result<Self, String> {
         let shown = redact::urls(url);
-        let parsed: Url = url
-            .parse()
-            .map_err(|_| format!("{shown}: no URL; give one as http://127.0.0.1:8000 or https://host:8443/prefix"))?;
+        let parsed: Url = url.parse().map_err(|_| {
+            format!("{shown}: invalid URL; give one such as http://127.0.0.1:8000 or https://host:8443/prefix")
+        })?;
         let (secure, usual) = match parsed.scheme() {
             "http" => (false, 80),
             "https" => (true, 443),
             other => {
                 return Err(format!(
-                    "{shown}: `{other}://` is not measured; give the address as http://HOST:PORT or https://HOST:PORT/PREFIX"
+                    "{shown}: `{other}://` is not supported; give the address as http://HOST:PORT or https://HOST:PORT/PREFIX"
                 ));
             }
         };
         let has_user = !parsed.username().is_empty() || parsed.password().is_some();
         if has_user || parsed.query().is_some() || parsed.fragment().is_some() {
             return Err(format!(
-                "{shown}: give the server's address without a name, a password or a token, and without `?` and `#`: it is kept in the \
-                 result; a bearer token is given by --token-env NAME or --token-file FILE"
+                "{shown}: give the server's address without a name, a password or a token, and without `?` and `#`: it is stored in the \
+                 result; give a bearer token by --token-env NAME or --token-file FILE"
             ));
         }
         let (Some(named), Some(port)) = (parsed.host_str(), parsed.port_or_known_default()) else {
-            return Err(format!("{shown}: names no host"));
+            return Err(format!("{shown}: host is missing"));
         };
         let authority = if port == usual {
             named.to_owned()

@@ -1,5 +1,5 @@
 //! One request outside of a step. In: a method, a path and a body. Out: the whole reply, or the reason for its absence.
-//! Each has a connection of its own, follows no redirects, and is bounded in time and length.
+//! Each request has a connection of its own, follows no redirects, and is bounded in time and length.
 
 use super::stream::Endpoint;
 use super::tls::Alpn;
@@ -94,7 +94,7 @@ impl Endpoint {
     /// Sends the request, and reads the whole reply.
     ///
     /// # Errors
-    /// No connection, one that broke, a reply beyond the limit, or none in time.
+    /// A failed or broken connection, a reply beyond the limit, or no reply in time.
     pub async fn ask(&self, ask: Ask<'_>, limit: &Limit, within: Duration) -> Result<Answer, Unanswered> {
         match tokio::time::timeout(within, self.exchange(ask, limit)).await {
             Ok(answered) => answered,
@@ -103,7 +103,7 @@ impl Endpoint {
     }
 
     /// Returns the reason for the end of a connection, with a possible cause: the alert of TLS 1.3 about a missing
-    /// client certificate comes after the handshake, and is lost if the end of the connection is noticed first.
+    /// client certificate arrives after the handshake, and is lost if the end of the connection is noticed first.
     fn ended(&self, says: String) -> String {
         let without_certificate = self
             .tls_config()
@@ -112,16 +112,13 @@ impl Endpoint {
             return says;
         }
         format!(
-            "{says}; a server that wants a certificate of the client ends it so too: --cert FILE --key FILE (`target.cert`, \
+            "{says}; if the server requires a client certificate, pass --cert FILE --key FILE (`target.cert`, \
              `target.key`)"
         )
     }
 
     async fn exchange(&self, ask: Ask<'_>, limit: &Limit) -> Result<Answer, Unanswered> {
-        let uri: Uri = self
-            .path(ask.path)
-            .parse()
-            .map_err(|_| "the path is no path of a URL".to_owned())?;
+        let uri: Uri = self.path(ask.path).parse().map_err(|_| "invalid URL path".to_owned())?;
         let mut request = Request::new(Full::new(ask.body));
         *request.method_mut() = ask.method;
         *request.uri_mut() = uri;
@@ -154,7 +151,7 @@ impl Endpoint {
         let body = reply::read(body, limit).await.map_err(|cut| match cut {
             BodyError::Lost(error) => broken(error).into(),
             BodyError::TooLarge(what) => Unanswered {
-                says: format!("{what}; that is no answer of an inference server"),
+                says: format!("{what}; not a reply of an inference server"),
                 is_too_large: true,
             },
         })?;
@@ -177,7 +174,7 @@ async fn closed(text: &str, connection: &mut JoinHandle<hyper::Result<()>>) -> S
     }
 }
 
-/// Returns the innermost cause, which says most.
+/// Returns the innermost cause, which is the most specific.
 fn innermost(error: &hyper::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(deeper) = cause.source() {
@@ -186,7 +183,7 @@ fn innermost(error: &hyper::Error) -> String {
     let text = cause.to_string();
     if text.contains("CertificateRequired") || text.contains("certificate required") {
         return format!(
-            "{text}; the server wants a certificate of the client: --cert FILE --key FILE (`target.cert`, `target.key`)"
+            "{text}; the server requires a client certificate: pass --cert FILE --key FILE (`target.cert`, `target.key`)"
         );
     }
     text

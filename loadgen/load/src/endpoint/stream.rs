@@ -38,8 +38,7 @@ impl Endpoint {
     pub fn new(url: &str, access: &Access) -> Result<Self, String> {
         let address = Address::parse(url)?;
         let called = access.host.as_deref().unwrap_or(&address.authority);
-        let authority =
-            HeaderValue::from_str(called).map_err(|_| format!("`{called}` cannot be the name of a server"))?;
+        let authority = HeaderValue::from_str(called).map_err(|_| format!("invalid server name: `{called}`"))?;
         let tls = address
             .secure
             .then(|| {
@@ -115,7 +114,7 @@ impl Endpoint {
         let shaken = tls.connector(alpn).connect(tls.name.clone(), stream).await;
         let stream = shaken.map_err(|error| format!("no TLS connection: {}", explained(&error)))?;
         if alpn == Alpn::Http2 && stream.get_ref().1.alpn_protocol().is_some_and(|chosen| chosen != b"h2") {
-            return Err("no TLS connection: the server does not offer HTTP/2 there".to_owned());
+            return Err("no TLS connection: the server does not offer HTTP/2".to_owned());
         }
         Ok(Stream::Right(Box::new(stream)))
     }
@@ -133,17 +132,17 @@ fn without_port(host: &str) -> &str {
 fn explained(error: &io::Error) -> String {
     let text = error.to_string();
     let hint = if text.contains("UnknownIssuer") || text.contains("BadSignature") {
-        "; name the certificate of its CA by --ca FILE (`target.ca`)"
+        "; pass the certificate of its CA by --ca FILE (`target.ca`)"
     } else if text.contains("not valid for name") || text.contains("NotValidForName") {
-        "; its certificate is for another name, which --host-header NAME (`target.host`) gives"
+        "; its certificate is for another name: pass that name by --host-header NAME (`target.host`)"
     } else if text.contains("CaUsedAsEndEntity") {
-        "; it is the certificate of a CA: make the server's with `openssl req -x509 ... -addext basicConstraints=critical,CA:FALSE`"
+        "; it is a CA certificate: create a server certificate with `openssl req -x509 ... -addext basicConstraints=critical,CA:FALSE`"
     } else if text.contains("Expired") {
         "; its certificate has expired, by this machine's clock"
     } else if text.contains("CertificateRequired") || text.contains("certificate required") {
-        "; it wants a certificate of the client: --cert FILE --key FILE (`target.cert`, `target.key`)"
+        "; it requires a client certificate: pass --cert FILE --key FILE (`target.cert`, `target.key`)"
     } else if text.contains("InvalidContentType") || text.contains("corrupt message") {
-        "; what answers there speaks no TLS: is it http:// ?"
+        "; the server does not use TLS: try http://"
     } else {
         ""
     };

@@ -101,7 +101,7 @@ async fn a_certificate_is_held_against_the_name_and_the_ca() {
         while stream.read(&mut buffer).await.is_ok_and(|read| read > 0) {}
     });
     let no_tls = ask(right, plain_url).await.unwrap_err();
-    assert!(no_tls.contains("speaks no TLS"), "{no_tls}");
+    assert!(no_tls.contains("does not use TLS"), "{no_tls}");
 }
 
 #[tokio::test]

@@ -36,10 +36,9 @@ impl Tls {
     /// Creates the settings for a server of that name.
     ///
     /// # Errors
-    /// A file that cannot be read or holds nothing of its kind, or a name that no certificate can have.
+    /// A file that cannot be read or has no certificate or key, or an invalid certificate name.
     pub(super) fn new(access: &Access, host: &str) -> Result<Self, String> {
-        let name = ServerName::try_from(host.to_owned())
-            .map_err(|_| format!("`{host}` is no name that a certificate can have"))?;
+        let name = ServerName::try_from(host.to_owned()).map_err(|_| format!("invalid certificate name: `{host}`"))?;
         let config = client_config(access.ca.as_deref(), access.identity.as_ref())?;
         let offering = |protocol: &[u8]| {
             let mut config = config.clone();

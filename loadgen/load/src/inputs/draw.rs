@@ -109,8 +109,8 @@ impl Inputs {
             let Some(next) = part(row) else { continue };
             if next.shape.get(1..) != first.shape.get(1..) {
                 return Err(format!(
-                    "`load.batch_sizes`: {rows} recorded requests do not go into one: input `{}` has shapes {:?} and {:?}; \
-                     measure mode \"realtime\", or record them alike",
+                    "`load.batch_sizes`: cannot combine {rows} recorded requests into one: input `{}` has shapes {:?} and {:?}; \
+                     measure mode \"realtime\", or record equal shapes",
                     first.name, first.shape, next.shape
                 ));
             }
@@ -174,7 +174,7 @@ fn stacked(want: &Wanted, records: &Records, which: Which) -> Result<(Vec<u64>, 
     if first.len() == declared.len() {
         if which.rows > 1 {
             return Err(says(format!(
-                "each record is a whole input of shape {first:?}; it has no room for {} rows: measure mode \"realtime\"",
+                "each record is a complete input of shape {first:?} and cannot hold {} rows: measure mode \"realtime\"",
                 which.rows
             )));
         }
@@ -227,7 +227,7 @@ fn made(
     let signed = signed(shape);
     let too_large = || {
         format!(
-            "input `{}` of shape {shape:?} would take more than {} MiB in one request",
+            "input `{}` of shape {shape:?} exceeds {} MiB in one request",
             spec.name,
             INPUT_BYTES >> 20
         )
@@ -256,8 +256,8 @@ fn filled(want: &Wanted, records: &Records, shape: &[u64], count: usize, which: 
     let of = |index: usize| records.get(index).0.iter().product::<u64>() as usize;
     let unfit = |record: usize| {
         format!(
-            "`inputs.tensor.{}.values`: {}: record {record} has shape {:?}, and shape {shape:?} of a request is no whole number of \
-             them",
+            "`inputs.tensor.{}.values`: {}: record {record} has shape {:?}, and the request's shape {shape:?} is not a multiple of \
+             it",
             want.spec.name,
             records.source(),
             records.get(record).0

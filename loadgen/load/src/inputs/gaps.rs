@@ -16,14 +16,14 @@ pub(super) struct Gap {
 /// Message about all gaps.
 pub(super) fn gaps(declared: &Declared<'_>, gaps: &[Gap]) -> String {
     let mut text = format!(
-        "model `{}` cannot be asked yet: the plan does not say what these inputs are, and nothing is guessed\n",
+        "model `{}` cannot be measured yet: the plan does not describe these inputs\n",
         declared.model
     );
     for gap in gaps {
         let what = match (gap.lacks_shape, gap.lacks_values) {
-            (true, true) => "its free dimensions (-1), and what the texts are",
-            (true, false) => "its free dimensions (-1)",
-            _ => "what the texts are",
+            (true, true) => "free dimensions (-1) and text",
+            (true, false) => "free dimensions (-1)",
+            _ => "text",
         };
         let _ = writeln!(
             text,

@@ -72,7 +72,7 @@ impl Inputs {
         if wish.rows > 1 && wish.entities.is_none() && !self.takes_rows() {
             return Err(format!(
                 "`load`: no dimension of the inputs of model `{}` takes a batch of {} rows; write \"rows\" for one in \
-                 `inputs.tensor.NAME.shape`, or measure mode \"realtime\" only (`inputs.rows_per_request` says what a request counts)",
+                 `inputs.tensor.NAME.shape`, or measure mode \"realtime\" only (`inputs.rows_per_request` sets the inferences per request)",
                 self.model, wish.rows
             ));
         }
@@ -106,7 +106,7 @@ impl Inputs {
             .with_any_shape(|name| fit(name) == Some(&ShapeFit::Other))
     }
 
-    /// Checks for types without a form in JSON.
+    /// Rejects types that JSON cannot represent.
     fn check_form(&self, form: Form<'_>) -> Result<(), String> {
         if form != Form::Http(Encoding::Json) {
             return Ok(());
@@ -117,7 +117,7 @@ impl Inputs {
         match inputs.chain(outputs).find(|(_, spec)| is_binary(spec.dtype)) {
             None => Ok(()),
             Some((role, spec)) => Err(format!(
-                "`encoding`: {role} `{}` of model `{}` is {}, which has no form in JSON; write `encoding = \"binary\"` at the top of \
+                "`encoding`: {role} `{}` of model `{}` is {}, which JSON cannot represent; write `encoding = \"binary\"` at the top of \
                  the plan, or `protocol = \"grpc\"`",
                 spec.name, self.model, spec.dtype
             )),
@@ -201,7 +201,7 @@ impl Inputs {
             && let Some(tensor) = tensors.iter().find(|tensor| !tensor.has_json_form())
         {
             return Err(format!(
-                "`encoding`: input `{}` holds bytes that are no UTF-8, which JSON cannot say; write `encoding = \"binary\"`, or \
+                "`encoding`: input `{}` holds bytes that are not UTF-8, which JSON cannot represent; write `encoding = \"binary\"`, or \
                  `protocol = \"grpc\"`",
                 tensor.name
             ));

@@ -63,7 +63,7 @@ impl RecordedTensor {
         match &self.content {
             RecordedContent::Raw(bytes) => Ok((bytes.to_vec(), None)),
             RecordedContent::File(bytes) if dtype == DataType::Bytes => {
-                let text = std::str::from_utf8(bytes).map_err(|_| "its file is no text".to_owned())?;
+                let text = std::str::from_utf8(bytes).map_err(|_| "its file is not UTF-8".to_owned())?;
                 let mut data = Vec::new();
                 for line in text.lines() {
                     element::push_bytes(line.as_bytes(), &mut data);
@@ -93,7 +93,7 @@ impl RecordedTensor {
     /// A tensor that does not fit the input.
     pub(super) fn typed(&self, spec: &TensorSpec, batched: bool) -> Result<Tensor, String> {
         let (data, nested) = self.elements(spec.dtype)?;
-        let count = elements(spec.dtype, &data).ok_or("its bytes are no whole elements")?;
+        let count = elements(spec.dtype, &data).ok_or("its bytes are not a whole number of elements")?;
         let rows_only = spec
             .shape
             .split_first()
@@ -113,7 +113,7 @@ impl RecordedTensor {
             (None, _) if of_row.len() == 1 => vec![count as i64],
             (None, _) => {
                 return Err(format!(
-                    "it has no `shape`, and the model's is free: {:?}; write {{\"content\": [...], \"shape\": [...]}}",
+                    "`shape` is missing, and the model's is free: {:?}; write {{\"content\": [...], \"shape\": [...]}}",
                     spec.shape
                 ));
             }
@@ -121,13 +121,10 @@ impl RecordedTensor {
         let rows = usize::from(shape.len() + 1 == spec.shape.len());
         let full: Vec<i64> = std::iter::repeat_n(1, rows).chain(shape).collect();
         if !fits(&full, &spec.shape) {
-            return Err(format!(
-                "shape {full:?} is none of {:?}, which the model wants",
-                spec.shape
-            ));
+            return Err(format!("shape {full:?} does not match the model's {:?}", spec.shape));
         }
         if element_count(&full) != Some(count) {
-            return Err(format!("{count} elements are not what shape {full:?} holds"));
+            return Err(format!("{count} elements do not fill shape {full:?}"));
         }
         Ok(Tensor {
             name: spec.name.clone(),
@@ -198,7 +195,7 @@ impl Leaves {
         if !taken {
             let shown: String = value.to_string().chars().take(60).collect();
             return Err(format!(
-                "element {} is `{shown}`, which is no {}",
+                "element {}: `{shown}` is not a valid {}",
                 self.count, self.dtype
             ));
         }
@@ -243,11 +240,14 @@ mod tests {
         );
         assert_eq!(shape(&json("[7]", None), &spec(DataType::Int8, &[]), false), Ok(vec![]));
         let refused = shape(&json("[1,2,3,4]", None), &free, false).unwrap_err();
-        assert!(refused.contains("no `shape`"), "{refused}");
+        assert!(refused.contains("`shape` is missing"), "{refused}");
         let refused = shape(&json("[1,2,3]", Some(&[2, 2])), &free, false).unwrap_err();
         assert!(refused.contains("3 elements"), "{refused}");
         let refused = shape(&json("[1,2,3]", Some(&[3])), &spec(DataType::Fp32, &[-1, 2]), true).unwrap_err();
-        assert!(refused.contains("[1, 3] is none of [-1, 2]"), "{refused}");
+        assert!(
+            refused.contains("[1, 3] does not match the model's [-1, 2]"),
+            "{refused}"
+        );
     }
 
     #[test]

@@ -105,7 +105,7 @@ pub(super) fn ready(
     }
     if checks.is_some() && expected.is_none() && all.iter().all(|ready| ready.expected.is_empty()) {
         return Err(format!(
-            "`inputs.check`: {} has no validation data, and `inputs.check.expected` names none",
+            "`inputs.check`: {} has no validation data; set `inputs.check.expected`",
             recorded.source
         ));
     }
@@ -126,13 +126,11 @@ pub(super) fn check_of(check: &CheckRule, has_recorded: bool, declared: &Declare
             }
         }
         Some(Expectations::Recorded(_)) if !has_recorded => {
-            return Err(
-                "`inputs.check.expected` is of recorded requests, and the plan has none: add `inputs.data`".into(),
-            );
+            return Err("`inputs.check.expected` needs recorded requests: add `inputs.data`".into());
         }
         Some(Expectations::Recorded(_)) => {}
         None if !has_recorded => {
-            return Err("`inputs.check.expected` is missing: of requests that are made, nobody knows the reply".into());
+            return Err("`inputs.check.expected` is missing: replies to generated requests are unknown".into());
         }
         None => {}
     }
@@ -151,7 +149,7 @@ fn typed_expectations(expected: &[RecordedTensor], declared: &Declared<'_>) -> R
         let says = |what| format!("expected output `{}`: {what}", tensor.name);
         let (data, _) = tensor.elements(spec.dtype).map_err(says)?;
         if elements(spec.dtype, &data).is_none() {
-            return Err(says("its bytes are no whole elements".to_owned()));
+            return Err(says("its bytes are not a whole number of elements".to_owned()));
         }
         all.push(OutputValues {
             name: spec.name.clone(),

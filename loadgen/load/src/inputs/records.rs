@@ -43,7 +43,7 @@ impl Records {
         data: impl Into<Bytes>,
     ) -> Result<Self, String> {
         let data = data.into();
-        let unfit = |at: usize| format!("record {at} is not as long as its shape says");
+        let unfit = |at: usize| format!("length of record {at} does not match its shape");
         if count == 0 {
             return Err("no records".into());
         }
@@ -66,7 +66,7 @@ impl Records {
             ends.push(at);
         }
         if at != data.len() {
-            return Err(format!("{} bytes behind the last record", data.len() - at));
+            return Err(format!("{} bytes after the last record", data.len() - at));
         }
         Ok(Self {
             source,
@@ -157,7 +157,7 @@ impl Records {
             return self.parsed(to);
         }
         let Some(size) = self.dtype.size().filter(|_| to != DataType::Bytes) else {
-            return Err(format!("{} holds {}, the model wants {to}", self.source, self.dtype));
+            return Err(format!("{} holds {}, the model expects {to}", self.source, self.dtype));
         };
         let mut data = Vec::new();
         let mut ends = Vec::with_capacity(self.len());
@@ -166,9 +166,9 @@ impl Records {
             for bytes in self.data[begin..end].chunks_exact(size) {
                 let number = element::read(self.dtype, bytes);
                 if !number.is_some_and(|number| element::push(to, number, &mut data)) {
-                    let shown = number.map_or_else(String::new, |number| format!(", {number},"));
+                    let shown = number.map_or_else(String::new, |number| format!(" {number}"));
                     return Err(format!(
-                        "{}: record {record} has a value{shown} that is no {to}, which the model wants",
+                        "{}: record {record}: value{shown} is not a valid {to}, which the model expects",
                         self.source
                     ));
                 }
@@ -198,7 +198,11 @@ impl Records {
             for word in text.split([' ', '\t', ',', ';']).filter(|word| !word.is_empty()) {
                 if !number(word).is_some_and(|number| element::push(to, number, &mut data)) {
                     let word: String = word.chars().take(40).collect();
-                    return Err(format!("{}: line {}: `{word}` is no {to}", self.source, line + 1));
+                    return Err(format!(
+                        "{}: line {}: `{word}` is not a valid {to}",
+                        self.source,
+                        line + 1
+                    ));
                 }
                 length += 1;
             }
@@ -221,7 +225,7 @@ impl Records {
     }
 }
 
-/// Parses a number as people write it.
+/// Parses a number, `true` or `false`.
 #[must_use]
 pub fn number(text: &str) -> Option<Number> {
     if let Ok(whole) = text.parse() {
@@ -278,7 +282,7 @@ mod tests {
         assert_eq!(floats.cast(DataType::Fp16).unwrap().get(0).1, [0, 0x3c]);
         let refused = floats.cast(DataType::Uint8).unwrap_err();
         assert!(
-            refused.contains("record 1 has a value, 300, that is no UINT8"),
+            refused.contains("record 1: value 300 is not a valid UINT8"),
             "{refused}"
         );
         assert!(floats.cast(DataType::Bytes).is_err());

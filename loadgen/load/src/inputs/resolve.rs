@@ -27,7 +27,7 @@ impl Inputs {
             if is_recorded(rules.recorded.as_deref(), &spec.name) {
                 if rule.is_some() {
                     return Err(format!(
-                        "`inputs.tensor.{}` does nothing: every recorded request brings that input; leave one of them out",
+                        "`inputs.tensor.{}` is unused: every recorded request has that input; remove one of them",
                         spec.name
                     ));
                 }
@@ -164,13 +164,14 @@ fn suited(spec: &TensorSpec, values: Values) -> Result<Values, String> {
         spec.dtype,
         DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64
     );
-    let refuse = |kind: &str, instead: &str| Err(format!("`{key}`: {kind} are none of {}; {instead}", spec.dtype));
+    let refuse =
+        |kind: &str, instead: &str| Err(format!("`{key}`: {kind} are not valid for {}; {instead}", spec.dtype));
     match &values {
         Values::Uniform { .. } | Values::Normal { .. } if !is_float => {
             let instead = if spec.dtype == DataType::Bytes {
                 "write { text = { words = [3, 12] } }"
             } else {
-                "write { integers = [0, 1] } with the range of your own"
+                "write { integers = [0, 1] } with your own range"
             };
             refuse("floats", instead)
         }
@@ -182,7 +183,7 @@ fn suited(spec: &TensorSpec, values: Values) -> Result<Values, String> {
             if holds(*least) && holds(*most) {
                 return Ok(values);
             }
-            Err(format!("`{key}`: {least} to {most} is not within {}", spec.dtype))
+            Err(format!("`{key}`: {least} to {most} is out of range for {}", spec.dtype))
         }
         Values::Words { .. } | Values::TextBytes { .. } if spec.dtype != DataType::Bytes => {
             refuse("texts", "only BYTES inputs take text")
@@ -239,13 +240,11 @@ fn same_as(wanted: &[Wanted]) -> Result<(), String> {
             let name = input.as_ref().unwrap_or(&own.spec.name);
             let key = format!("`inputs.tensor.{}.shape[{at}]`", own.spec.name);
             let Some(other) = wanted.iter().find(|other| other.spec.name == *name) else {
-                return Err(format!(
-                    "{key} is the same as one of `{name}`, which is no input of the model"
-                ));
+                return Err(format!("{key} refers to `{name}`, which is not an input of the model"));
             };
             if *axis >= other.spec.shape.len() {
                 return Err(format!(
-                    "{key} is the same as {name}.{axis}, and `{name}` has dimensions 0 to {} only",
+                    "{key} refers to {name}.{axis}, but `{name}` only has dimensions 0 to {}",
                     other.spec.shape.len().saturating_sub(1)
                 ));
             }
@@ -253,7 +252,7 @@ fn same_as(wanted: &[Wanted]) -> Result<(), String> {
                 && matches!(others.get(*axis), Some(Dim::SameAs { .. }))
             {
                 return Err(format!(
-                    "{key} is the same as {name}.{axis}, which is the same as another; name that one"
+                    "{key} refers to {name}.{axis}, which refers to another dimension; name that one"
                 ));
             }
         }

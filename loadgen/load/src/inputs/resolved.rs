@@ -35,7 +35,7 @@ impl<'a> Declared<'a> {
         specs.iter().find(|spec| spec.name == name).ok_or_else(|| {
             let known: Vec<String> = specs.iter().map(|spec| format!("`{}`", spec.name)).collect();
             let known = known.join(", ");
-            format!("`{name}` is no {role} of model `{}`; those are {known}", self.model)
+            format!("`{name}` is not an {role} of model `{}`; it has {known}", self.model)
         })
     }
 }
@@ -129,7 +129,7 @@ impl Inputs {
         self.wanted.is_empty()
     }
 
-    /// True if a load can ask for more than one row.
+    /// True if a load can request more than one row.
     #[must_use]
     pub fn takes_rows(&self) -> bool {
         let is_rows = |dim: &Dim| *dim == Dim::Rows;

@@ -97,11 +97,7 @@ fn without_rules_only_the_rows_are_free() {
             false,
             "shape = [\"rows\", {",
         ),
-        (
-            vec![spec("x", DataType::Fp32, &[-1])],
-            false,
-            "[-1]: its free dimensions",
-        ),
+        (vec![spec("x", DataType::Fp32, &[-1])], false, "[-1]: free dimensions"),
         (vec![spec("t", DataType::Bytes, &[-1, 1])], false, "values = { text"),
         (vec![spec("t", DataType::Bytes, &[1])], false, "values = { text"),
         (
@@ -231,7 +227,7 @@ fn what_does_not_fit_the_model_is_refused() {
         ),
         (
             rules(&[("imgae", None, None)]),
-            "`inputs.tensor.imgae`: `imgae` is no input of model",
+            "`inputs.tensor.imgae`: `imgae` is not an input of model",
         ),
         (
             rules(&[(
@@ -239,7 +235,7 @@ fn what_does_not_fit_the_model_is_refused() {
                 Some(vec![one.clone(), Dim::Fixed(3), Dim::Fixed(8), Dim::Fixed(8)]),
                 Some(Values::Words { least: 1, most: 2 }),
             )]),
-            "texts are none of FP32",
+            "texts are not valid for FP32",
         ),
     ] {
         let refused = resolve(&rules, &image, false).map(|_| ()).unwrap_err();
@@ -249,11 +245,11 @@ fn what_does_not_fit_the_model_is_refused() {
     for (dims, what) in [
         (
             vec![one.clone(), Dim::Fixed(3), chain(3), chain(0)],
-            "the same as another",
+            "refers to another dimension",
         ),
         (
             vec![one.clone(), Dim::Fixed(3), one.clone(), chain(7)],
-            "dimensions 0 to 3 only",
+            "only has dimensions 0 to 3",
         ),
     ] {
         let refused = resolve(&shaped(&dims), &image, false).map(|_| ()).unwrap_err();

@@ -145,11 +145,12 @@ impl Expected {
         all.filter(|_| !self.outputs.is_empty())
     }
 
-    /// Compares a reply's model and outputs with the expected ones. A decoded reply holds the data that its shapes want.
+    /// Compares a reply's model and outputs with the expected ones. A decoded reply holds the data that its shapes
+    /// require.
     pub(super) fn check_structure(&self, reply: &InferReply) -> Result<(), Wrong> {
         if reply.model_name != self.model {
             return Err(wrong(format_args!(
-                "the reply is of model `{}`, asked was `{}`",
+                "the reply is from model `{}`, not `{}`",
                 quoted(reply.model_name.as_bytes()),
                 self.model
             )));
@@ -166,13 +167,13 @@ impl Expected {
                 Err(wrong(format_args!("output `{name}` {what}")))
             };
             let Some(output) = self.declared(&found.name) else {
-                return refuse("is none of the model's");
+                return refuse("is not an output of the model");
             };
             if reply.outputs[..index].iter().any(|other| other.name == found.name) {
-                return refuse("came twice");
+                return refuse("is a duplicate");
             }
             if output.dtype != found.dtype {
-                return refuse(&format!("is {}, declared is {}", found.dtype, output.dtype));
+                return refuse(&format!("has type {}, not the declared {}", found.dtype, output.dtype));
             }
             if output.fit(&found.shape) != ShapeFit::Rows {
                 return refuse(&format!("has shape {:?}, not [{}]", found.shape, output.shown()));

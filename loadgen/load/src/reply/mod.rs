@@ -80,7 +80,7 @@ fn decode_body(body: &Bytes, json_len: Option<usize>) -> Result<InferReply, Wron
                 wrong(format_args!("the reply is an error: `{said}`"))
             }
             Err(_) if !body.trim_ascii_start().starts_with(b"{") => {
-                wrong(format_args!("the reply is no JSON object: `{}`", quoted(body)))
+                wrong(format_args!("the reply is not a JSON object: `{}`", quoted(body)))
             }
             Err(_) => wrong(printable(&error)),
         }
@@ -89,7 +89,7 @@ fn decode_body(body: &Bytes, json_len: Option<usize>) -> Result<InferReply, Wron
 
 /// Decodes the message of a gRPC reply.
 pub(crate) fn decode_message(message: &Bytes) -> Result<InferReply, Wrong> {
-    let malformed = |error| wrong(format_args!("no protobuf message: {error}"));
+    let malformed = |error| wrong(format_args!("invalid protobuf message: {error}"));
     // An empty output is two bytes on the wire and hundreds once it is decoded, so outputs are counted first.
     let entries = Entries::decode(message.clone()).map_err(malformed)?;
     if entries.outputs.len().max(entries.raw_contents.len()) > MAX_TENSORS {

@@ -1,5 +1,5 @@
-//! Received bodies, read to their end or to their limit. In: a body. Out: its bytes, in bounded memory, whatever
-//! lengths a server announces and into however many frames it splits them.
+//! Received bodies, read to their end or to their limit. In: a body. Out: its bytes, in bounded memory, regardless of
+//! announced lengths and of the number of frames.
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
@@ -44,7 +44,7 @@ struct Together {
     most: usize,
 }
 
-/// Description of data beyond a server's limit.
+/// Received data that exceeds a limit, in words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TooLarge(String);
@@ -82,7 +82,7 @@ impl Limit {
     /// Limit of infer replies: the plan's, else the maximum size of the declared outputs' elements, else 64 MiB.
     #[must_use]
     pub fn of_replies(planned: Option<usize>, elements: Option<u64>) -> Self {
-        const SAYS: &str = "`reply_limit_bytes` in the plan raises it";
+        const SAYS: &str = "raise `reply_limit_bytes` in the plan";
         if let Some(bytes) = planned {
             return Self::new(bytes, SAYS, TOGETHER_BYTES.max(bytes.saturating_mul(TOGETHER_REPLIES)));
         }
@@ -172,7 +172,7 @@ where
     read_pieces(body, limit, |_| Ok(())).await
 }
 
-/// Reads a body, and calls `seen` with its length so far as soon as a piece is there.
+/// Reads a body, and calls `seen` with its length so far as soon as a piece arrives.
 ///
 /// # Errors
 /// See [`BodyError`]; also those of `seen`.

@@ -74,21 +74,21 @@ fn what_is_no_reply_is_told_apart() {
             "the reply is an error: `\"the model is asleep\"`",
         ),
         (&good.replacen('{', r#"{"error":"late","#, 1), "the reply is an error"),
-        ("<html><body>502 Bad Gateway</body></html>", "no JSON object: `<html>"),
-        ("", "no JSON object"),
-        ("[]", "no JSON object"),
+        (
+            "<html><body>502 Bad Gateway</body></html>",
+            "not a JSON object: `<html>",
+        ),
+        ("", "not a JSON object"),
+        ("[]", "not a JSON object"),
         ("{}", "`model_name` is missing"),
         (r#"{"model_name":"m"}"#, "`outputs` is missing"),
         (r#"{"model_name":"m","outputs":[]}"#, "no outputs"),
-        (
-            &good.replacen("\"m\"", "\"other\"", 1),
-            "of model `other`, asked was `m`",
-        ),
+        (&good.replacen("\"m\"", "\"other\"", 1), "from model `other`, not `m`"),
         (&document(&[Y]), "output `label` is missing"),
         (&document(&[Y, Y]), "output `y`: duplicate name"),
         (
             &document(&[Y, LABEL, &Y.replace("\"y\"", "\"z\"")]),
-            "output `z` is none of the model's",
+            "output `z` is not an output of the model",
         ),
         (&good.replace("FP32", "FP64"), "output `y` is FP64, declared is FP32"),
         (&good.replace("FP32", "float"), "output `y`: `datatype`: "),
@@ -260,9 +260,9 @@ fn messages_are_held_to_the_same() {
         check(&message(|m| m.raw_output_contents.push(Bytes::new()))),
         "3 entries for 2 outputs",
     );
-    says(check(b"{\"error\":\"x\"}"), "no protobuf message");
+    says(check(b"{\"error\":\"x\"}"), "invalid protobuf message");
     let whole = message(|_| ());
-    says(check(&whole[..whole.len() - 1]), "no protobuf message");
+    says(check(&whole[..whole.len() - 1]), "invalid protobuf message");
     // 2 bytes each, of which a message library makes hundreds.
     says(check(&[0x2a, 0].repeat(100_000)), "more than 256 outputs");
 }

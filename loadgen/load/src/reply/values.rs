@@ -33,9 +33,7 @@ impl ReplyValues {
             match reply.outputs.iter().find(|output| output.name == expected.name) {
                 Some(output) => self.compare(expected, output)?,
                 None => {
-                    return Err(wrong_value(format_args!(
-                        "output `{name}` is expected, and did not come"
-                    )));
+                    return Err(wrong_value(format_args!("output `{name}` is missing")));
                 }
             }
         }

@@ -20,7 +20,7 @@ pub const SAMPLES_AT_ONCE: usize = 4_000;
 /// Sample as it is sent: due, sent and done, the outcome, and stages.
 pub type SentSample = (u64, u64, u64, Outcome, Option<SentTimings>);
 /// Microseconds of each stage and of the tier's three parts, four counts, and a bit for each way of reading. Their sum
-/// fits a duration, whatever the other side says.
+/// fits a duration for any received values.
 pub type SentTimings = ([u64; Stage::COUNT + 3], [u32; 4], u16);
 
 /// Message of a run.
@@ -115,7 +115,7 @@ pub struct Setup {
     pub file: PathBuf,
     /// Text of the plan.
     pub plan: String,
-    /// Files with the contents of requests that follow; none for a process of this host, which reads them itself.
+    /// Files with the contents of requests that follow; empty for a process of this host, which reads them itself.
     pub files: Vec<FileHead>,
     /// Number of this process, from 0.
     pub share: u32,
@@ -159,7 +159,7 @@ impl StepOrder {
     /// Reads the text of an order.
     ///
     /// # Errors
-    /// Text that is no order.
+    /// Text that is not an order.
     pub fn parse(text: &str) -> Result<Self, LinkError> {
         serde_json::from_str(text).map_err(|error| LinkError::Unreadable(error.to_string()))
     }

@@ -1,9 +1,9 @@
-//! Several load processes, for rates that one cannot hold: on this host, or as agents on others. In: a step. Out: its samples, all
-//! processes' together, as one process would have left them.
+//! Several load processes, for rates that one cannot hold: on this host, or as agents on others. In: a step. Out: the
+//! samples of all processes together, as from one process.
 //!
 //! Each process takes an interleaved share of the one schedule (of N, process k sends requests k, k + N, k + 2N …), and
-//! all start their clocks at one moment, told to each on its own clock. Their samples are put together before anything is calculated, so
-//! that a result does not depend on how many processes sent it. Knows nothing of statistics.
+//! all start their clocks at one moment, given to each on its own clock. Their samples are merged before anything is
+//! calculated, so that a result does not depend on the number of processes. Knows nothing of statistics.
 //!
 //! - [`message`]: jobs and replies, in the messages of [`tierlab_agents`], which connects and starts the processes
 //! - `share`: samples of one process, checked; `files`: files of the plan, sent to agents
@@ -59,7 +59,7 @@ impl Workers {
     /// Starts `size` processes of this executable.
     ///
     /// # Errors
-    /// One cannot be started.
+    /// A process cannot be started.
     pub async fn start(size: u32, plan: PlanText, step_limit: Duration) -> Result<Self, WorkerError> {
         let workers: Result<_, _> = (0..size).map(|number| Worker::start(number, size)).collect();
         Self::of(workers?, None, plan, step_limit).await
@@ -94,7 +94,7 @@ impl Workers {
     /// Reconnects to all agents after one was lost, and waits for each up to the configured time.
     ///
     /// # Errors
-    /// An agent does not come back.
+    /// An agent stays unreachable.
     pub async fn reconnect(&mut self) -> Result<(), WorkerError> {
         let Some(agents) = &self.agents else {
             return Err(WorkerError::Failed(

@@ -35,8 +35,8 @@ pub(super) fn may_be_told(worker: &Worker, has_secrets: bool) -> Result<(), Work
         return Ok(());
     }
     Err(WorkerError::Failed(format!(
-        "{}: the values of headers and of secret keys in the plan would be sent over a connection that others can read: speak to \
-         agents over TLS (--agents-ca FILE), or leave them out; a token is read by each agent from its own variable or file",
+        "{}: the values of headers and of secret keys in the plan would be sent over a connection that others can read: connect to \
+         agents over TLS (--agents-ca FILE), or remove them; each agent reads a token from its own variable or file",
         worker.link.name
     )))
 }
@@ -65,14 +65,14 @@ async fn hear_samples(link: &mut Link, schedule: &Schedule, steps: usize, limit:
     let most = schedule.due_us.len();
     if done.samples != most {
         return Err(LinkError::Says(format!(
-            "it has {} samples where its share of the schedule has {most}: its files or its build are others",
+            "it reported {} samples instead of {most}: its files or its build differ",
             done.samples
         )));
     }
     // A journey reaches each step at most once.
     if done.steps.len() != steps || done.steps.iter().any(|step| step.samples > most) {
         return Err(LinkError::Says(
-            "its journeys have other steps: its plan or its build is another".to_owned(),
+            "its journeys have other steps: its plan or its build differs".to_owned(),
         ));
     }
     let whole = most + done.steps.iter().map(|step| step.samples).sum::<usize>();
@@ -83,7 +83,7 @@ async fn hear_samples(link: &mut Link, schedule: &Schedule, steps: usize, limit:
                 all.extend(some.into_iter().map(message::sample));
             }
             ToRun::Reply(Reply::Samples(_)) => {
-                let what = "it has none, or more samples than the share of the schedule has";
+                let what = "it sent no samples, or more than its share of the schedule";
                 return Err(LinkError::Says(what.to_owned()));
             }
             _ => return Err(LinkError::Unexpected("Samples")),
@@ -116,15 +116,15 @@ fn check_share(share: &Share, schedule: &Schedule, limit: Duration) -> Result<()
     let mut due_us: Vec<u64> = share.samples.iter().map(|sample| sample.due_us).collect();
     due_us.sort_unstable();
     if due_us != schedule.due_us {
-        return Err("its samples are of another schedule: its files or its build are others".to_owned());
+        return Err("its samples belong to another schedule: its files or its build differ".to_owned());
     }
     let of_steps = || share.steps.iter().flat_map(|step| &step.samples);
     if of_steps().any(|sample| due_us.binary_search(&sample.due_us).is_err()) {
-        return Err("its samples are of journeys that the schedule does not have".to_owned());
+        return Err("its samples belong to unknown journeys".to_owned());
     }
     let failed = share.samples.iter().filter(|sample| !sample.is_ok()).count();
     if !share.steps.is_empty() && of_steps().filter(|sample| !sample.is_ok()).count() != failed {
-        return Err("its journeys failed at none of their steps, or at several".to_owned());
+        return Err("a failed journey must fail at exactly one step".to_owned());
     }
     let last_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
     if share
@@ -133,10 +133,10 @@ fn check_share(share: &Share, schedule: &Schedule, limit: Duration) -> Result<()
         .chain(of_steps())
         .any(|sample| sample.done_us.max(sample.sent_us) > last_us)
     {
-        return Err("its samples say of requests that they ended after the step".to_owned());
+        return Err("some of its samples end after the step".to_owned());
     }
     if !share.observed.mean_in_flight.is_finite() || share.observed.mean_in_flight < 0.0 {
-        return Err("it says that a number of requests was in flight that is none".to_owned());
+        return Err("it reported an invalid number of requests in flight".to_owned());
     }
     Ok(())
 }
@@ -182,9 +182,9 @@ mod tests {
         let ended = vec![sample(0, Outcome::Ok)];
         assert_eq!(share(begun(failed), ended.clone()), Ok(()));
         for (first, second, says) in [
-            (begun(failed), vec![sample(5, Outcome::Ok)], "does not have"),
-            (begun(Outcome::Ok), ended.clone(), "none of their steps"),
-            (begun(failed), vec![sample(0, failed)], "or at several"),
+            (begun(failed), vec![sample(5, Outcome::Ok)], "unknown journeys"),
+            (begun(Outcome::Ok), ended.clone(), "exactly one step"),
+            (begun(failed), vec![sample(0, failed)], "exactly one step"),
         ] {
             let refused = share(first, second).unwrap_err();
             assert!(refused.contains(says), "{refused}");

@@ -1,5 +1,5 @@
-//! Cold starts. In: tiers with their servers. Out: how long each took until its first reply, and where that went. Tiers
-//! and ways take turns, so that a slow minute falls on all of them.
+//! Cold starts. In: tiers with their servers. Out: the times to their first replies, by stage. Tiers and ways take
+//! turns, so that a slow minute falls on all of them.
 
 use super::context::{LabContext, Place, Purpose};
 use super::servers::Launched;
@@ -19,7 +19,7 @@ use tierlab_protocol::metadata::LoadDocument;
 use tierlab_protocol::metrics::{MODEL_LOAD_SECONDS, TIER_WIRE_BYTES};
 use tokio::time::{Instant, sleep_until};
 
-/// The stages of a load, in order, as the server names them.
+/// Stages of a load, in order, as the server names them.
 const STAGES: [&str; 6] = ["read", "verify", "place", "session", "warmup", "features"];
 
 /// Measures every cold start of the plan.
@@ -75,7 +75,7 @@ fn started(lab: &LabPlan) -> Vec<&VariantPlan> {
     started
 }
 
-/// One server has nobody to start apart from.
+/// Returns the jitters of a variant; a single server starts without one.
 fn jitters<'a>(plan: &'a ColdStartPlan, variant: &VariantPlan) -> &'a [f64] {
     match variant.servers {
         1 => &[0.0],
@@ -117,7 +117,7 @@ impl Lab<'_> {
         let served: Vec<Served> = match way {
             ColdWay::Load => {
                 let is_of = |target: &&Target| target.label() == variant.label();
-                // A tier in several cache states has a server for each: one of them.
+                // A tier in several cache states has a server for each; one suffices.
                 let targets = self.targets.each.iter().filter(is_of).take(due.len());
                 let targets: Vec<&Target> = targets.collect();
                 for target in &targets {
@@ -132,11 +132,11 @@ impl Lab<'_> {
                 let starts = (0..).zip(&due);
                 let starts = starts.map(|(number, &due)| self.restart(variant, number, began + due, began));
                 let launched = try_join_all(starts).await?;
-                // None ends while another one starts.
+                // No server ends while another one starts.
                 launched.into_iter().map(|(served, _)| served).collect()
             }
         };
-        let nothing = || RunError::Child(format!("no server of {} runs", variant.label()));
+        let nothing = || RunError::Child(format!("no running server of {}", variant.label()));
         let last = served.iter().max_by_key(|served| served.replied).ok_or_else(nothing)?;
         let earliest = served.iter().map(|served| served.replied).min();
         Ok(ColdStart {
@@ -154,7 +154,7 @@ impl Lab<'_> {
         })
     }
 
-    /// When each server is to start: the same moments for every variant in a repeat.
+    /// Returns the start time of each server, the same for every variant in a repeat.
     fn due(&self, servers: u32, index: u32, jitter_s: f64) -> Vec<Duration> {
         let mut random = ChaCha8Rng::seed_from_u64(self.context.plan.seed);
         random.set_stream(index.into());
@@ -162,7 +162,7 @@ impl Lab<'_> {
         due.collect()
     }
 
-    /// Loads an unloaded model when that is due, and asks for a first reply.
+    /// Loads an unloaded model at its due time, and requests a first reply.
     async fn load(&self, target: &Target, due: Instant, began: Instant) -> Result<Served, RunError> {
         let model = &self.context.plan.model;
         let before = tier_bytes(target).await?;
@@ -177,7 +177,7 @@ impl Lab<'_> {
         })
     }
 
-    /// Starts a server when that is due, and asks for a first reply.
+    /// Starts a server at its due time, and requests a first reply.
     async fn restart(
         &self,
         variant: &VariantPlan,
@@ -197,7 +197,7 @@ impl Lab<'_> {
         let replied = ready + self.first_reply(&target).await?;
         let model = &self.context.plan.model;
         let scrape = target.control.scrape().await?;
-        // What a server does not tell is left out: it took some time, and nobody knows how long.
+        // Stages that a server does not report are left out: their times are unknown.
         let told = |stage: &str| {
             let seconds = scrape.told(MODEL_LOAD_SECONDS, &[("model", model), ("stage", stage)])?;
             Some((stage.to_owned(), seconds))
@@ -217,7 +217,7 @@ impl Lab<'_> {
         Ok(asked.elapsed())
     }
 
-    /// Starts the servers of a variant whose stages are to be filled, so that they hold what a start reads.
+    /// Starts the servers of a variant with filled stages, so that the stages hold the data that a start reads.
     async fn fill_stages(&self, variant: &VariantPlan) -> Result<(), RunError> {
         if !has(variant, StageFill::Filled) {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Context of every part of the lab: its plan, the project's other programs, its data, Ctrl-C, the folder that it works in;
-//! and which server of a variant is meant.
+//! Context of every part of the lab: its plan, the project's other programs, its data, Ctrl-C, the folder that it works
+//! in; and one server of a variant.
 
 use crate::children;
 use crate::error::RunError;
@@ -31,9 +31,9 @@ pub(super) struct Prepared {
     pub(super) repository: PathBuf,
     /// Holds `TABLE.rows`.
     pub(super) features: PathBuf,
-    /// Bytes of the table that the model joins; 0 where it joins none.
+    /// Bytes of the table that the model joins; 0 without one.
     pub(super) table_bytes: u64,
-    /// Bytes of that table by tier and layout, where it was laid out.
+    /// Bytes of that table by tier and layout, if it was laid out.
     pub(super) laid_out_bytes: BTreeMap<(String, String), u64>,
     /// Source of the data.
     pub(super) stamp: String,
@@ -58,7 +58,7 @@ pub(super) struct Programs {
 /// Finds the programs, each of which must exist.
 pub(super) fn programs(lab: &LabPlan, folder: Option<&Path>) -> Result<Programs, RunError> {
     if lab.variants.iter().all(|variant| variant.target.is_some()) {
-        // None is started.
+        // No program is started.
         return Ok(Programs::default());
     }
     let embedded = lab.tiers.iter().any(|tier| tier.origin == Origin::Embedded);
@@ -82,7 +82,7 @@ pub(super) enum Purpose {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place<'a> {
     pub(super) variant: &'a VariantPlan,
-    /// From 0, below the variant's `servers`.
+    /// Index of the server, from 0.
     pub(super) number: u32,
     pub(super) purpose: Purpose,
 }
@@ -101,11 +101,11 @@ impl Place<'_> {
     }
 }
 
-/// Makes the folder that was chosen, or else the plan's. A plan in a folder that this user cannot write, as packages install
-/// them, works below the user's state folder.
+/// Creates the chosen folder, or else the plan's. If this user cannot write to the folder of an installed plan, the lab
+/// works below the user's state folder.
 ///
 /// # Errors
-/// A folder that cannot be made.
+/// A folder that cannot be created.
 pub(super) fn folder(
     chosen: Option<&Path>,
     of_plan: &Path,
@@ -123,13 +123,13 @@ pub(super) fn folder(
     );
     let (None, true, Some(state)) = (chosen, is_refused, state_folder(variable)) else {
         return Err(RunError::Usage(format!(
-            "cannot write to the lab's work folder: {error}: {}; name a folder that this user can write with --work FOLDER",
+            "cannot write to the lab's work folder: {error}: {}; pass a writable folder by --work FOLDER",
             wanted.display()
         )));
     };
     let own = state.join("tierlab/work").join(name);
     eprintln!(
-        "{} cannot be written ({error}): the lab works in {} (--work names another folder)",
+        "{} is not writable ({error}): the lab works in {} (--work FOLDER sets another)",
         wanted.display(),
         own.display()
     );
@@ -161,6 +161,6 @@ mod tests {
         let error = folder(Some(refused), &of_plan, "quick", variable)
             .unwrap_err()
             .to_string();
-        assert!(error.contains("/proc/tierlab; name a folder"), "{error}");
+        assert!(error.contains("/proc/tierlab; pass a writable folder"), "{error}");
     }
 }

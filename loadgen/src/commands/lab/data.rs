@@ -1,5 +1,5 @@
-//! Models and tables of a lab. In: what the plan wants. Out: a repository and a table on disk, and on every tier.
-//! Existing data are used again; a stamp beside them says how they were made.
+//! Models and tables of a lab. In: the plan's data. Out: a repository and a table on disk, and on every tier. Existing
+//! data are used again; a stamp beside them records their source.
 
 use super::context::{LabContext, Prepared};
 use super::locations::{Location, Locations};
@@ -14,7 +14,7 @@ use std::process::Command;
 use tierlab_formats::model::{CONFIG_FILE, ModelConfig};
 use tierlab_formats::table::EXTENSION;
 
-/// Generates what is not there yet.
+/// Generates missing data.
 pub(super) fn prepare(context: &LabContext<'_>) -> Result<Prepared, RunError> {
     let LabContext { plan, lab, .. } = context;
     fs::create_dir_all(&lab.work).map_err(RunError::io(&lab.work))?;
@@ -162,7 +162,7 @@ impl Generated<'_> {
         if fs::read_to_string(&stamp_file).is_ok_and(|found| found == self.stamp()) {
             return Ok(());
         }
-        // The lab's own folder: what lies there was made by another plan or is half made.
+        // This folder is the lab's own: its data belong to another plan or are incomplete.
         if self.folder.exists() {
             fs::remove_dir_all(&self.folder).map_err(RunError::io(&self.folder))?;
         }
@@ -186,12 +186,12 @@ impl Generated<'_> {
     }
 }
 
-/// The table that a model's config joins; none without a config or without joined inputs.
+/// Returns the table that a model's config joins; `None` without a config or without joined inputs.
 fn joined_table(repository: &Path, model: &str) -> Result<Option<String>, RunError> {
     let folder = repository.join(model);
     if !folder.is_dir() {
         return Err(RunError::Usage(format!(
-            "{} is not there: no model `{model}` in the repository",
+            "{} does not exist: no model `{model}` in the repository",
             folder.display()
         )));
     }

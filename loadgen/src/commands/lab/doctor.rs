@@ -1,5 +1,5 @@
-//! Warnings of the storage bench's `doctor` about this machine, if that program is beside this one. In: the folder of the
-//! programs. Out: sentences for the report. A lab goes on without them.
+//! Warnings of the storage bench's `doctor` about this machine, if that program is beside this one. In: the folder of
+//! the programs. Out: sentences for the report. A lab also runs without them.
 
 use crate::children;
 use serde::Deserialize;
@@ -8,12 +8,12 @@ use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Command;
 
-/// Time limit: it reads some files of the kernel.
+/// Time limit of the program, which reads some files of the kernel.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Warnings at most.
+/// Maximum warnings.
 const MOST: usize = 20;
 
-/// Part of its JSON.
+/// Part of the program's JSON.
 #[derive(Deserialize)]
 struct Report {
     findings: Vec<Finding>,
@@ -30,7 +30,7 @@ struct Finding {
     change: Option<String>,
 }
 
-/// Its warnings; none where it is not there or does not answer.
+/// Returns its warnings; none if the program is missing or does not answer.
 pub(super) async fn warnings(folder: Option<&Path>) -> Vec<String> {
     let Ok(program) = children::program(folder, "tierlab-storage-bench") else {
         return Vec::new();

@@ -24,7 +24,7 @@ const S3_ENVIRONMENT: [(&str, &str); 3] = [
 pub(super) struct Locations {
     pub(super) origin: Option<Child>,
     by_tier: BTreeMap<String, Location>,
-    /// Folders on this machine that hold what is read.
+    /// Folders on this machine whose data are read.
     pub(super) folders: Vec<PathBuf>,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Location {
     pub(super) set: Vec<String>,
     /// Identity of the location, without ports, which change from run to run.
     pub(super) identity: String,
-    /// The folder of its files, where that is on this machine.
+    /// Folder of its files, if it is on this machine.
     pub(super) folder: Option<PathBuf>,
     /// Credentials of embedded origins.
     pub(super) environment: Vec<(&'static str, &'static str)>,
@@ -57,7 +57,7 @@ pub(super) fn set(command: &mut Command, pairs: impl IntoIterator<Item = String>
 }
 
 impl Locations {
-    /// The location of a tier of the plan.
+    /// Returns the location of a tier of the plan.
     pub(super) fn of(&self, tier: &str) -> &Location {
         &self.by_tier[tier]
     }
@@ -71,7 +71,7 @@ struct OriginReady {
     nfs: Option<String>,
 }
 
-/// Makes the folders and starts the origins.
+/// Creates the folders and starts the origins.
 pub(super) fn open(context: &LabContext<'_>) -> Result<Locations, RunError> {
     let lab = context.lab;
     let folder = |name: &str| -> Result<PathBuf, RunError> {
@@ -128,7 +128,7 @@ fn location(
     let said = |address: &Option<String>| {
         address
             .clone()
-            .ok_or_else(|| RunError::Child(format!("tierlab-origin did not say where it serves {}", tier.name)))
+            .ok_or_else(|| RunError::Child(format!("tierlab-origin reported no address for {}", tier.name)))
     };
     let own_root = tier.set.get("root").and_then(toml::Value::as_str);
     let mut location = Location {

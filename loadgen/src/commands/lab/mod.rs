@@ -1,7 +1,7 @@
 //! The `lab` command: every tier in every cache state, from nothing to a report.
 //!
-//! In: a plan with `[lab]`. Out: a run in its folder, and no process left behind. It makes the data, starts origins,
-//! publishes, starts one server for each tier and cache state, proves each with a checked reply, fills warm caches, and
+//! In: a plan with `[lab]`. Out: a run in its folder, and no process left behind. It generates the data, starts
+//! origins, publishes, starts one server for each tier and cache state, checks a reply of each, fills warm caches, and
 //! hands the targets to the [`runner`](crate::runner).
 
 mod cold_start;
@@ -122,7 +122,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
     measure(&context, targets, &dropped, place, senders, run).await
 }
 
-/// The lab of a plan, in its working folder.
+/// Returns the lab of a plan, in its working folder.
 fn lab_of(plan: &Plan, options: &Options) -> Result<LabPlan, RunError> {
     let Some(mut lab) = plan.lab.clone() else {
         return Err(RunError::Usage(format!(
@@ -132,7 +132,7 @@ fn lab_of(plan: &Plan, options: &Options) -> Result<LabPlan, RunError> {
     };
     if let Some(other) = plan.other_models().first() {
         let what = format!(
-            "a part asks for the model `{other}`, but a lab makes and serves one model, `{}`; sweep a server that has both",
+            "a part requests model `{other}`, but a lab generates and serves one model, `{}`; sweep a server that has both",
             plan.model
         );
         return Err(plan.refuse("mix", what).into());
@@ -190,7 +190,7 @@ fn drops(variant: &VariantPlan) -> bool {
     variant.cache.page_cache == PageCache::Dropped
 }
 
-/// Notes in the result which states were measured with the page cache dropped.
+/// Notes in the result the states that were measured with the page cache dropped.
 fn note_drops(lab: &LabPlan, environment: &mut Environment) {
     let dropping = lab.variants.iter().filter(|variant| drops(variant));
     let states = distinct(dropping.map(|variant| variant.cache.name.as_str()));
@@ -216,7 +216,7 @@ pub(super) fn config_files(plan: &Plan, lab: &LabPlan) -> Result<Vec<PathBuf>, R
         return Ok(files);
     };
     let (file, missing) = (plan.file.display(), missing.display());
-    Err(RunError::Usage(format!("{file}: {missing} is not there")))
+    Err(RunError::Usage(format!("{file}: {missing} does not exist")))
 }
 
 fn shared_cores(lab: &LabPlan, options: &Options) -> Vec<String> {
@@ -234,7 +234,7 @@ fn shared_cores(lab: &LabPlan, options: &Options) -> Vec<String> {
         shared.push(format!("{servers} servers, all but {measured} idle"));
     }
     if variants < lab.variants.len() {
-        shared.push("whatever else runs on this machine".into());
+        shared.push("other programs on this machine".into());
     }
     let embedded = lab.tiers.iter().filter(|tier| tier.origin == Origin::Embedded);
     let embedded: Vec<&str> = embedded.map(|tier| tier.name.as_str()).collect();
@@ -244,7 +244,7 @@ fn shared_cores(lab: &LabPlan, options: &Options) -> Vec<String> {
     shared
 }
 
-/// Steps of a variant that even an easy answer takes: a scout, a bracket of two, and one to be sure.
+/// Minimum steps of a variant: a scout, a bracket of two, and one to be sure.
 const STEPS_PER_VARIANT: u32 = 4;
 /// Steps that confirm the winner.
 const STEPS_TO_CONFIRM: u32 = 3;
@@ -252,7 +252,7 @@ const STEPS_TO_CONFIRM: u32 = 3;
 /// Refuses a question that cannot be answered in its budget or by this instrument.
 ///
 /// # Errors
-/// An objective below the noise floor, a budget below what the fewest steps take.
+/// An objective below the noise floor, a budget too short for the minimum steps.
 fn check_answerable(
     plan: &Plan,
     question: &Question,
@@ -268,8 +268,8 @@ fn check_answerable(
             false => format!(", {} of it for the plan's own loads", wait(loads)),
         };
         let what = format!(
-            "{} is too short for {variants} variants at {:.1} s a step: it takes {} at least{of_loads}; \
-             raise it, or leave variants out",
+            "{} is too short for {variants} variants at {:.1} s per step: they take at least {}{of_loads}; \
+             raise it, or remove variants",
             wait(Duration::from_secs_f64(question.budget_s)),
             step.as_secs_f64(),
             wait(fewest + loads)
@@ -282,8 +282,8 @@ fn check_answerable(
         return Ok(());
     };
     let what = format!(
-        "{objective} lies below the noise floor: at {:.0}/s a server that does nothing has a {} of {:.3} \
-         ms on this machine, so no variant could be seen to meet it; ask for more, or measure on a quieter machine",
+        "{objective} is below the noise floor: at {:.0}/s a server that does nothing has a {} of {:.3} \
+         ms on this machine, so no variant can meet it; raise its limit, or measure on a quieter machine",
         asked(question).rate,
         objective.figure(),
         floor_us / 1e3
@@ -291,7 +291,7 @@ fn check_answerable(
     Err(plan.refuse("question.slo", what).into())
 }
 
-/// An objective that even the null endpoint does not meet, and what it has.
+/// Returns an objective that even the null endpoint does not meet, with the measured figure.
 fn below<'a>(objective: &'a Objective, floor: &Point) -> Option<(&'a Objective, f64)> {
     let repeats = floor.repeats.iter();
     let table = BlockTable::new(repeats.map(|repeat| limited(*objective, repeat)));

@@ -1,5 +1,5 @@
-//! Fills a cache before it is measured. In: a server. Out: the same server, its cache holding the most popular entities,
-//! as one has that has served for long.
+//! Fills a cache before it is measured. In: a server. Out: the same server, its cache holding the most popular
+//! entities, as after long service.
 
 use crate::error::RunError;
 use crate::plan::Plan;
@@ -11,16 +11,16 @@ use tierlab_protocol::metrics;
 
 /// Entities of one request: below any model's largest batch.
 const BATCH: u64 = 32;
-/// Entities that are asked for at the same time.
+/// Entities requested at the same time.
 pub(super) const TOGETHER: u64 = 4 * BATCH;
-/// Rounds between two looks at how full it is.
+/// Rounds between two readings of the cache's fill level.
 const LOOK_EVERY: u64 = 2;
 /// Share of the capacity that counts as full: the last block that does not fit keeps it below 1.
 const FULL_SHARE: f64 = 0.97;
 
-/// Asks for entities from the most popular one on until the cache is full or all were asked for, and then for the same
-/// ones again: a cache that weighs how often an entry was asked for (TinyLFU) takes every entry of a first pass
-/// for as worthless as any other, and lets the popular ones, which came first, go first.
+/// Requests entities from the most popular one on until the cache is full or all were requested, and then the same ones
+/// again: a cache that weighs the frequency of requests (TinyLFU) treats all entries of a first pass as equally
+/// worthless, and evicts the popular ones, which came first.
 pub(super) async fn fill(plan: &Plan, target: &Target, interrupt: &Interrupt) -> Result<(), RunError> {
     let Content::Joined(population) = &target.content else {
         return Err(RunError::Usage(format!(
@@ -55,14 +55,14 @@ pub(super) async fn fill(plan: &Plan, target: &Target, interrupt: &Interrupt) ->
     Ok(())
 }
 
-/// Bytes that the cache holds, and that it may hold.
+/// Returns the bytes in the cache, and its capacity.
 async fn held_of(target: &Target) -> Result<(f64, f64), RunError> {
     let scrape = target.control.scrape().await?;
     let sum = |name| scrape.sum(name, &[]);
     Ok((sum(metrics::CACHE_BYTES), sum(metrics::CACHE_CAPACITY_BYTES)))
 }
 
-/// Asks for entities, many at a time; one after another where the model is too slow for that.
+/// Requests entities, many at a time, or one after another if the model is too slow for that.
 pub(super) async fn ask_for(plan: &Plan, target: &Target, ids: &[i64], interrupt: &Interrupt) -> Result<(), RunError> {
     let Content::Joined(population) = &target.content else {
         return Ok(());

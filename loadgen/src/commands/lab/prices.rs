@@ -1,5 +1,5 @@
-//! Prices of a lab's variants. In: the plan's price list, and how much the lab keeps. Out: prices by variant, or by tier
-//! where there are no variants.
+//! Prices of a lab's variants. In: the plan's price list, and the sizes of the lab's data. Out: prices by variant, or
+//! by tier without variants.
 
 use super::context::{LabContext, Prepared};
 use crate::error::RunError;
@@ -8,7 +8,7 @@ use std::path::Path;
 use tierlab_analysis::record::{PricedVariant, PricedVariants, Pricing, StoredBytes};
 use tierlab_instrument::prices::{self, PricingError};
 
-/// The prices of a plan; `None` where it names none.
+/// Returns the prices of a plan's variants; `None` without a price list.
 pub(super) fn of_variants(context: &LabContext<'_>) -> Result<Option<Pricing>, RunError> {
     let LabContext {
         plan, lab, prepared, ..
@@ -50,14 +50,14 @@ fn priced(variant: &VariantPlan, prepared: &Prepared) -> PricedVariant {
     }
 }
 
-/// A server that runs already and names no storage is paid by its instance.
+/// Returns the price entry of an existing server; without named storage its instance includes it.
 fn paid_by_instance(variant: &VariantPlan) -> Option<String> {
     let target = variant.target.as_deref()?;
     let included = || target.tier.is_none().then(|| prices::INCLUDED.to_owned());
     target.price.clone().or_else(included)
 }
 
-/// Bytes of all files below a folder; what cannot be read counts nothing.
+/// Returns the bytes of all files below a folder; unreadable ones count as 0.
 fn bytes_below(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries
@@ -69,11 +69,11 @@ fn bytes_below(folder: &Path) -> u64 {
         .sum()
 }
 
-/// Adds the prices of variants with a table of `gib` GiB; a variant that does not fit on its instance is named on stderr and has none.
-/// `key` names the size in messages.
+/// Adds the prices of variants with a table of `gib` GiB; a variant that does not fit on its instance is reported on
+/// stderr and gets no price. `key` names the size in messages.
 ///
 /// # Errors
-/// A size that is no positive number, a run without a table, and as [`prices::add_variants`].
+/// A size that is not positive, a run without a table, and those of [`prices::add_variants`].
 pub(in crate::commands) fn resize(
     pricing: &mut Pricing,
     file: &Path,
@@ -90,7 +90,7 @@ pub(in crate::commands) fn resize(
     }
     pricing.priced = Some(priced);
     eprintln!(
-        "The table is priced at {gib} GiB, with copies and caches that keep their share of it; what an instance carries is of the one \
+        "The table is priced at {gib} GiB, with copies and caches that keep their share of it; the rate of an instance is that of the table \
          that was measured"
     );
     Ok(())

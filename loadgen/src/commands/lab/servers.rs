@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use tierlab_protocol::metrics;
 
-/// Everything that runs.
+/// Running servers and origins.
 #[derive(Debug)]
 pub(super) struct Servers {
     servers: Vec<Child>,
@@ -29,7 +29,7 @@ struct ServerReady {
 }
 
 impl Servers {
-    /// The origins; servers are added.
+    /// Creates the set with its origins; servers are added later.
     pub(super) fn new(locations: Locations) -> Self {
         Self {
             servers: Vec::new(),
@@ -106,11 +106,11 @@ impl Servers {
         })
     }
 
-    /// The folder of a tier's files.
+    /// Returns the folder of a tier's files.
     pub(super) fn folder(&self, tier: &TierPlan) -> Result<PathBuf, RunError> {
         self.locations.of(&tier.name).folder.clone().ok_or_else(|| {
             RunError::Usage(format!(
-                "tier {}: its files are not on this machine, so what is cached of them cannot be dropped",
+                "tier {}: its files are not on this machine, so their page cache cannot be dropped",
                 tier.name
             ))
         })
@@ -129,7 +129,7 @@ impl Servers {
     }
 }
 
-/// A server that says that it is ready.
+/// Server that has reported to be ready.
 #[derive(Debug)]
 pub(super) struct Launched {
     what: String,
@@ -158,7 +158,7 @@ impl Launched {
         let model = control.model(&plan.model).await?;
         if context.prepared.table_bytes > 0 && model.joined.is_none() {
             return Err(RunError::Child(format!(
-                "{what} does not join features, though the model's config says so (log: {})",
+                "{what} does not join features, although the model's config requires it (log: {})",
                 log.display()
             )));
         }
@@ -174,7 +174,7 @@ impl Launched {
     }
 }
 
-/// The file by which the servers of a fleet are clients of one emulated service.
+/// Returns the file through which the servers of a fleet share one emulated service.
 fn shared_service(lab: &LabPlan, variant: &VariantPlan) -> PathBuf {
     lab.work.join("services").join(variant.file_name())
 }

@@ -1,5 +1,5 @@
-//! The stage of a variant: its folder, emptied before the server starts, and filled where the plan says so. In: a variant with
-//! its server. Out: what the stage held when measuring began.
+//! Stage of a variant: its folder, emptied before the server starts, and filled if the plan requires it. In: a variant
+//! with its server. Out: the content of the stage at the start of measuring.
 
 use super::context::{LabContext, Place, Purpose};
 use super::prefill::{self, TOGETHER};
@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use tierlab_analysis::record::{StageFill, StageState};
 use tierlab_protocol::metrics;
 
-/// Entities are asked for at this distance in the table, which is well below a stage's smallest block.
+/// Distance between requested entities in the table, well below a stage's smallest block.
 const STRIDE_BYTES: u64 = 32 << 10;
-/// The layout in which no two entities lie in one block.
+/// Layout in which no two entities share a block.
 const A_FILE_EACH: &str = "files";
-/// Blocks are written to the stage after their reply: so long it is waited for them to stop.
+/// Interval without growth after which a stage counts as settled: blocks are written to it after their reply.
 const SETTLED_AFTER: Duration = Duration::from_millis(500);
 const SETTLED_WITHIN: Duration = Duration::from_secs(30);
 
@@ -30,7 +30,7 @@ fn folder(lab: &LabPlan, variant: &VariantPlan, purpose: Purpose) -> PathBuf {
     lab.work.join("stages").join(variant.file_name()).join(purpose)
 }
 
-/// Takes what is not there for removed.
+/// Treats a missing file as removed.
 pub(super) fn gone(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -45,7 +45,7 @@ pub(super) fn folder_of(lab: &LabPlan, place: &Place<'_>) -> PathBuf {
     folder(lab, place.variant, place.purpose).join(host.to_string())
 }
 
-/// Leaves nothing of earlier runs in a variant's stages.
+/// Empties a variant's stages, which earlier runs may have filled.
 pub(super) fn empty(context: &LabContext<'_>, variant: &VariantPlan, purpose: Purpose) -> Result<(), RunError> {
     if variant.staged.is_none() {
         return Ok(());
@@ -64,7 +64,7 @@ pub(super) fn empty(context: &LabContext<'_>, variant: &VariantPlan, purpose: Pu
     Ok(())
 }
 
-/// Fills a variant's stage where the plan says so, and tells what it holds.
+/// Fills a variant's stage if the plan requires it, and returns its state.
 pub(super) async fn prepare(
     context: &LabContext<'_>,
     variant: &VariantPlan,
@@ -86,8 +86,8 @@ pub(super) async fn prepare(
         let want = stored_bytes.min(stage.capacity_bytes);
         if (held as f64) < 0.9 * want as f64 {
             return Err(RunError::Child(format!(
-                "the stage of variant {} holds {held} bytes after every part of the table was asked for, of {want}; look at \
-                 `tierlab_staged_*` of its server's metrics, and whether the disk of {} has room",
+                "the stage of variant {} holds only {held} of {want} bytes after every part of the table was requested; check \
+                 `tierlab_staged_*` in its server's metrics, and the free space on the disk of {}",
                 variant.label(),
                 folder(context.lab, variant, Purpose::Loads).display()
             )));
@@ -103,7 +103,7 @@ pub(super) async fn prepare(
     }))
 }
 
-/// Rows from one that is asked for to the next, so that every block of the table is read.
+/// Returns the distance in rows between requested entities, so that every block of the table is read.
 fn rows_apart(layout: Option<&str>, stored_bytes: u64, rows: u64) -> u64 {
     if layout == Some(A_FILE_EACH) {
         return 1;
@@ -112,7 +112,7 @@ fn rows_apart(layout: Option<&str>, stored_bytes: u64, rows: u64) -> u64 {
     (STRIDE_BYTES / row_bytes).max(1)
 }
 
-/// Waits until the stage grows no more, and tells the bytes that it holds.
+/// Waits until the stage stops growing, and returns its bytes.
 pub(super) async fn settle(target: &Target) -> Result<u64, RunError> {
     let ends = Instant::now() + SETTLED_WITHIN;
     let held = || async { Ok::<_, RunError>(target.control.scrape().await?.sum(metrics::STAGED_BYTES, &[]) as u64) };

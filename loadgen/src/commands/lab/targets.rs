@@ -55,7 +55,7 @@ impl Targets {
         server: &TargetPlan,
         environment: &mut Environment,
     ) -> Result<(), RunError> {
-        eprintln!("asking the {} server, which runs already", variant.label());
+        eprintln!("contacting the existing {} server", variant.label());
         let found = target_options::open(plan, server).await?;
         target_options::say(&found.notes);
         let target = Target {
@@ -102,7 +102,7 @@ impl Targets {
         };
         let scrape = target.control.scrape().await?;
         let origin = match variant.tier.origin {
-            // Its reads are neither direct nor cold: the data were written a moment ago.
+            // Its reads are neither direct nor cold: the data were written just before.
             Origin::Embedded => "embedded; origin reads through the page cache".into(),
             other => other.to_string(),
         };
@@ -121,7 +121,7 @@ fn recorded(variant: &VariantPlan, staged: Option<StageState>) -> Variant {
         name: variant.name.clone(),
         tier: variant.tier.kind.clone(),
         origin: match &variant.emulated {
-            _ if variant.target.is_some() => "real, a server that ran already".to_owned(),
+            _ if variant.target.is_some() => "real, an existing server".to_owned(),
             Some(profile) => format!("emulated, {}, over {}", shown(profile), variant.tier.origin),
             None => variant.tier.origin.to_string(),
         },
@@ -137,7 +137,7 @@ fn recorded(variant: &VariantPlan, staged: Option<StageState>) -> Variant {
     }
 }
 
-/// Profile as results name it: for a file, its name; the tier's notes say what it was recorded from.
+/// Returns a profile as results name it: for a file, its name; the tier's notes describe its origin.
 fn shown(profile: &str) -> String {
     let file = Path::new(profile).file_name();
     file.map_or_else(|| profile.to_owned(), |name| name.to_string_lossy().into_owned())

@@ -1,5 +1,5 @@
-//! `kind = "http"` of a `[target]`: what any HTTP endpoint is asked. In: the raw keys. Out: a [`CustomSpec`], whose files were read once to
-//! see that they can be.
+//! `kind = "http"` of a `[target]`: requests to any HTTP endpoint. In: the raw keys. Out: a [`CustomSpec`], whose files
+//! were read once to check them.
 
 use super::{Place, RawTarget};
 use crate::plan::fault::{Fault, conflict, empty, fault, misplaced, missing, only_with, refuse};
@@ -12,7 +12,7 @@ use tierlab_load::keys::KeyDistribution;
 use tierlab_load::payload::Protocol;
 use tierlab_load::schedule::Load;
 
-/// Keys of `kind = "http"` in a target that is none.
+/// Refuses keys of `kind = "http"` in any other target.
 pub(super) fn refuse_keys(raw: &RawTarget, place: &Place<'_>) -> Result<(), Fault> {
     let given = [
         ("method", raw.method.is_some()),
@@ -53,7 +53,7 @@ pub(super) fn validate(raw: &RawTarget, place: &Place<'_>) -> Result<CustomSpec,
         return missing(at("path"), "such as \"/v1/models/m:predict\"");
     };
     if !path.starts_with('/') || path.contains(['#', ' ']) {
-        refuse!(at("path"), "`{path}` is not a path of a URL, which begins with `/`");
+        refuse!(at("path"), "invalid URL path `{path}`; it must begin with `/`");
     }
     let spec = CustomSpec {
         method: raw.method.clone().unwrap_or_else(|| "POST".into()).to_ascii_uppercase(),
@@ -70,7 +70,7 @@ pub(super) fn validate(raw: &RawTarget, place: &Place<'_>) -> Result<CustomSpec,
     if (read.wants_an_id() || read.wants_ids()) && spec.entities.is_none() {
         return missing(
             at("entities"),
-            "ids for {entity_id}; `entities = 100000` takes 0 to 99999 (`first_id` begins elsewhere), drawn by `[keys]`",
+            "ids for {entity_id}; `entities = 100000` takes 0 to 99999 (`first_id` sets another start), drawn by `[keys]`",
         );
     }
     if read.wants_ids() && raw.rows_per_request.is_some() {
@@ -132,7 +132,7 @@ fn body(raw: &RawTarget, place: &Place<'_>) -> Result<BodySource, Fault> {
 
 fn entities(raw: &RawTarget, place: &Place<'_>) -> Result<Option<Entities>, Fault> {
     let first_id = raw.first_id.unwrap_or(0);
-    // Those of a file are its own.
+    // Ids of a file are the file's own.
     let of_file = matches!(place.keys, KeyDistribution::File { .. }).then_some(1);
     let Some(count) = raw.entities.or(of_file) else {
         return Ok(None);
@@ -181,7 +181,7 @@ fn json_pointer(at: String, pointer: &str, example: &str) -> Result<(), Fault> {
     }
     refuse!(
         at,
-        "`{pointer}` is not a JSON pointer, which begins with `/`: \"{example}\""
+        "invalid JSON pointer `{pointer}`; it begins with `/`, such as \"{example}\""
     );
 }
 
@@ -194,12 +194,12 @@ fn success(given: Option<&Success>, place: &Place<'_>) -> Result<Success, Fault>
         return empty(at("status"));
     }
     if let Some(bad) = success.status.iter().find(|status| !(100..=599).contains(*status)) {
-        refuse!(at("status"), "{bad} is not a status of HTTP");
+        refuse!(at("status"), "{bad} is not an HTTP status");
     }
     match &success.pointer {
         Some(pointer) => json_pointer(at("pointer"), pointer, "/predictions/0").map(|()| success.clone()),
         None if success.equals.is_some() => {
-            missing(at("pointer"), format!("the place of `{}` in the body", at("equals")))
+            missing(at("pointer"), format!("the position of `{}` in the body", at("equals")))
         }
         _ => Ok(success.clone()),
     }

@@ -119,7 +119,7 @@ pub(super) fn validate(raw: &RawTarget, place: &Place<'_>) -> Result<TargetPlan,
     })
 }
 
-/// Refuses what is not an address.
+/// Refuses an invalid address.
 pub(super) fn address(key: String, url: &str) -> Result<(), Fault> {
     Address::parse(url).map(|_| ()).map_err(|error| Fault::new(key, error))
 }
@@ -185,48 +185,49 @@ pub(super) struct RawTarget {
     cert: Option<PathBuf>,
     /// Key of the client certificate, a PEM file.
     key: Option<PathBuf>,
-    /// Addresses of metrics, one a replica, whose counters are added; an empty list is none (default: /metrics below the server's
-    /// address). Headers and token are sent only to the server's own address.
+    /// Addresses of metrics, one per replica, whose counters are added; an empty list disables them (default: /metrics
+    /// below the server's address). Headers and token are sent only to the server's own address.
     metrics: Option<Vec<String>>,
     /// Tier of results and prices (default: as the server reports it, else none).
     tier: Option<String>,
     /// Entry of the price list's [storage] for its storage, or "included". Without it, a server without tier is priced by its
     /// instance alone.
     price: Option<String>,
-    /// With "http": method (default: "POST").
+    /// Method, with "http" (default: "POST").
     method: Option<String>,
-    /// With "http": path and query, below the prefix of the address.
+    /// Path and query below the prefix of the address, with "http".
     path: Option<String>,
-    /// With "http": type of the body (default: "application/json", and every body must be JSON).
+    /// Type of the body, with "http" (default: "application/json", and every body must be JSON).
     content_type: Option<String>,
-    /// With "http": body, a template: {entity_id} is an id drawn by [keys], {entity_ids} as many as the load's rows with
-    /// commas between, {NAME} the column of that name in `rows_file`; {{NAME}} is the text {NAME}.
+    /// Body, with "http", a template: {entity_id} is an id drawn by [keys], {entity_ids} as many as the load's rows
+    /// with commas between, {NAME} the column of that name in `rows_file`; {{NAME}} is the text {NAME}.
     body: Option<String>,
-    /// With "http": file of that template.
+    /// File with the template of `body`, with "http".
     body_file: Option<PathBuf>,
-    /// With "http": file whose every line is a body, sent in turn.
+    /// File with a body on every line, sent in turn, with "http".
     bodies: Option<PathBuf>,
-    /// With "http": CSV file with a header, whose rows fill the template in turn.
+    /// CSV file with a header, whose rows fill the template in turn, with "http".
     rows_file: Option<PathBuf>,
-    /// With "http": inferences of one request, for prices (default: 1, or the number of {entity_ids}).
+    /// Inferences of one request, for prices, with "http" (default: 1, or the number of {entity_ids}).
     #[serde(default, with = "Within::<value::RowsPerRequest>")]
     rows_per_request: Option<u32>,
-    /// With "http": number of ids for {entity_id}.
+    /// Number of ids for {entity_id}, with "http".
     #[serde(default, with = "Within::<value::EntityCount>")]
     entities: Option<u64>,
-    /// With "http": first of these ids (default: 0).
+    /// First id for {entity_id}, with "http" (default: 0).
     first_id: Option<i64>,
-    /// With "http": values drawn for {NAME} in each body. A number is `{ uniform = [16, 256] }` or
-    /// `{ lognormal = { median = 64, sigma = 0.6 }, min = 1, max = 512 }`; a text is `{ words = ... }` with as many random words.
-    /// With `arrivals = "replay"`, `{ words = "input_length", blocks = "hash_ids" }` has as many words as the recorded number says,
-    /// and equal words for equal ids of blocks of 512.
+    /// Values drawn for {NAME} in each body, with "http". A number is `{ uniform = [16, 256] }` or `{ lognormal = {
+    /// median = 64, sigma = 0.6 }, min = 1, max = 512 }`; a text is `{ words = ... }` with as many random words. With
+    /// `arrivals = "replay"`, `{ words = "input_length", blocks = "hash_ids" }` has the recorded number of words, and
+    /// equal words for equal ids of blocks of 512.
     #[serde(default)]
     #[schemars(with = "value::AnyTable")]
     values: BTreeMap<String, toml::Value>,
-    /// With "http": "sse" for replies of server-sent events, "chunked" for bytes as they arrive; the events of each reply are timed
-    /// (default: a reply is timed as a whole).
+    /// Form of streamed replies, with "http": "sse" for server-sent events, "chunked" for bytes as they arrive; the
+    /// events of each reply are timed (default: a reply is timed as a whole).
     reply: Option<StreamKind>,
-    /// With `reply = "sse"`: JSON pointer to the number of tokens in an event, such as "/usage/completion_tokens"; the last one counts.
+    /// JSON pointer to the number of tokens in an event, with `reply = "sse"`, such as "/usage/completion_tokens"; the
+    /// last one counts.
     tokens: Option<String>,
     success: Option<Success>,
 }
@@ -373,12 +374,12 @@ mod tests {
             ("cert = \"a\"", "`target.key` must be set"),
             ("path = \"/x\"", "only allowed with `kind = \"http\"`"),
             ("kind = \"http\"", "`target.path` is missing"),
-            ("kind = \"http\"\npath = \"x\"", "begins with `/`"),
+            ("kind = \"http\"\npath = \"x\"", "must begin with `/`"),
             (
                 "kind = \"http\"\npath = \"/x\"\nbody = '{entity_id}'",
                 "`target.entities` is missing",
             ),
-            ("kind = \"http\"\npath = \"/x\"\nbody = '{'", "no JSON"),
+            ("kind = \"http\"\npath = \"/x\"\nbody = '{'", "not JSON"),
             (
                 "kind = \"http\"\npath = \"/x\"\nbody = '1'\nbodies = \"b\"",
                 "set one of",
@@ -403,7 +404,7 @@ mod tests {
             ),
             (
                 "kind = \"http\"\npath = \"/x\"\nreply = \"sse\"\ntokens = \"n\"",
-                "`target.tokens`: `n` is not a JSON pointer",
+                "`target.tokens`: invalid JSON pointer `n`",
             ),
             (
                 "kind = \"http\"\npath = \"/x\"\nbody = '{}'\nvalues = { n = { choices = [1] } }",
@@ -411,7 +412,7 @@ mod tests {
             ),
             (
                 "kind = \"http\"\npath = \"/x\"\nbody = '{}'\nvalues = { n = 3 }",
-                "no place {n} in `target.body`",
+                "{n} is missing in `target.body`",
             ),
             ("headers = { Authorization = \"S3CRET\" }", "--token-env"),
             ("nonsense = 1", "unknown field"),

@@ -177,26 +177,21 @@ pub(super) fn validate(raw: &[RawVariant], known: &Known<'_>) -> Result<Vec<Vari
         let at = format!("variant[{index}]");
         for variant in crossed(raw, &at, known)? {
             if let Some(same) = all.iter().find(|other| other.name == variant.name) {
-                refuse!(format!("{at}.name"), "two variants are called `{}`", same.name);
+                refuse!(format!("{at}.name"), "two variants are named `{}`", same.name);
             }
             let unnamed = |variant: &VariantPlan| VariantPlan {
                 name: String::new(),
                 ..variant.clone()
             };
             if let Some(same) = all.iter().find(|other| unnamed(other) == unnamed(&variant)) {
-                refuse!(
-                    at,
-                    "`{}` and `{}` are the same but for their names",
-                    same.name,
-                    variant.name
-                );
+                refuse!(at, "`{}` and `{}` differ only in their names", same.name, variant.name);
             }
             all.push(variant);
         }
         if all.len() > MOST {
             refuse!(
                 "variant",
-                "{} variants with all factors crossed; {MOST} at most",
+                "{} variants with all factors crossed; the limit is {MOST}",
                 all.len()
             );
         }
@@ -208,7 +203,7 @@ pub(super) fn validate(raw: &[RawVariant], known: &Known<'_>) -> Result<Vec<Vari
 struct Crossing(Vec<VariantPlan>);
 
 impl Crossing {
-    /// Makes one variant of each for each level of a factor. `set` gets the level and the path of its key.
+    /// Creates one variant of each for each level of a factor. `set` gets the level and the path of its key.
     fn by<T: Display>(
         &mut self,
         key: &str,
@@ -461,7 +456,7 @@ fn check(variant: &VariantPlan, raw: &RawVariant, at: &str, known: &Known<'_>) -
     if variant.staged.is_some_and(|stage| stage.is_shared) && known.source.fleet.is_none() {
         refuse!(
             key("staged"),
-            "\"shared\" is one stage of several servers, and the plan has no `[fleet]`"
+            "\"shared\" is one stage of several servers: add a `[fleet]`"
         );
     }
     if let Some(profile) = variant.emulated.as_deref().filter(|_| variant.shares_service())
@@ -517,7 +512,7 @@ pub struct Stage {
     pub capacity_bytes: u64,
 }
 
-/// One of the ways to choose among. A factor may be a list, `cache = ["cold", "warm"]`. Lists are crossed: a variant for each
+/// Variant to choose among. A factor may be a list, `cache = ["cold", "warm"]`. Lists are crossed: a variant for each
 /// combination, with its levels in its name.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

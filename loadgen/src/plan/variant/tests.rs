@@ -208,11 +208,11 @@ fn contradictions_are_refused_by_name() {
         ),
         (
             "name = \"a\"\ntier = \"s3\"\n[[variant]]\nname = \"b\"\ntier = \"s3\"",
-            "`a` and `b` are the same",
+            "`a` and `b` differ only",
         ),
         (
             "name = \"a\"\ntier = \"s3\"\n[[variant]]\nname = \"a\"\ntier = \"nvme\"",
-            "two variants are called `a`",
+            "two variants are named `a`",
         ),
     ] {
         let error = read(&format!("[[variant]]\n{text}")).unwrap_err();

@@ -52,7 +52,7 @@ pub enum Files<'a> {
 /// # Errors
 /// See [`serve`].
 pub async fn serve_here() -> Result<(), RunError> {
-    let at = Path::new("stdin and stdout, which the run makes pipes of");
+    let at = Path::new("stdin and stdout, which must be pipes");
     let pipes = || -> io::Result<(Receiver, Sender)> {
         let stdin = io::stdin().as_fd().try_clone_to_owned()?;
         let stdout = io::stdout().as_fd().try_clone_to_owned()?;
@@ -99,7 +99,7 @@ async fn work(
         return Err(LinkError::Unexpected("Setup").into());
     };
     if setup.of > tierlab_agents::MOST || setup.share >= setup.of {
-        let what = format!("share {} of {} is none", setup.share, setup.of);
+        let what = format!("invalid share {} of {}", setup.share, setup.of);
         return Err(RunError::Usage(what));
     }
     let (plan, folder) = plan_of(orders, &setup, files).await?;
@@ -173,7 +173,7 @@ async fn up(
 async fn journeys(plan: &Plan, target: &Target, order: &StepOrder, wanted: &JourneyOrder) -> Result<Journey, RunError> {
     let journey = plan.journeys.iter().find(|journey| journey.name == wanted.name);
     let Some(journey) = journey else {
-        let what = format!("its plan has no journey `{}`", wanted.name);
+        let what = format!("journey `{}` is missing in its plan", wanted.name);
         return Err(RunError::Usage(what));
     };
     let prepared = Prepared::of(plan, target, journey).await?;

@@ -17,7 +17,7 @@ pub(super) async fn receive(orders: &mut Orders<Job>, setup: &Setup) -> Result<T
     let bytes: u64 = setup.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
     if setup.files.len() > MOST_FILES || bytes > MOST_BYTES {
         return Err(RunError::Usage(format!(
-            "the plan has {} files of {bytes} bytes; an agent takes {MOST_FILES} of {MOST_BYTES}",
+            "the plan has {} files of {bytes} bytes; the limit is {MOST_FILES} files of {MOST_BYTES} bytes",
             setup.files.len()
         )));
     }
@@ -36,7 +36,7 @@ pub(super) async fn receive(orders: &mut Orders<Job>, setup: &Setup) -> Result<T
             };
             let length = piece.len() as u64;
             if !(1..=left).contains(&length) {
-                let what = "a file is not as long as was said".to_owned();
+                let what = "a file differs from its announced length".to_owned();
                 return Err(LinkError::Unreadable(what).into());
             }
             file.write_all(&piece).map_err(at)?;
@@ -67,7 +67,7 @@ pub(super) fn place(folder: &Path, path: &Path) -> Result<PathBuf, String> {
         match part {
             Component::RootDir => {}
             Component::Normal(name) => placed.push(name),
-            _ => return Err(format!("{}: no absolute path without detours", path.display())),
+            _ => return Err(format!("{}: not an absolute path without `..`", path.display())),
         }
     }
     Ok(placed)

@@ -40,7 +40,7 @@ pub async fn run(step: ClosedLoop, interrupt: &Interrupt) -> Result<Option<Ran>,
         None => tokio::select! {
             ended = tokio::time::timeout(END_LIMIT, attack) => match ended {
                 Ok(ended) => ended.map_err(DriverError::from)?,
-                Err(_) => return Err(DriverError::Users(users, users, "ended, and goose did not")),
+                Err(_) => return Err(DriverError::Users(users, users, "ended, but goose did not")),
             },
             () = interrupt.raised() => return Ok(None),
         },

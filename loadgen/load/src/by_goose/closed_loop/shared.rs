@@ -25,7 +25,7 @@ pub(super) const LAST_BYTE: &str = "LAST-BYTE";
 /// One step of a closed loop.
 #[derive(Debug, Clone)]
 pub struct ClosedLoop {
-    /// The way to the server.
+    /// Route to the server.
     pub route: Route,
     /// Bodies, sent in turn by the next free user.
     pub bodies: Arc<Vec<Body>>,

@@ -62,7 +62,7 @@ fn tensor(spec: &TensorSpec, value: &Json, names: &[String]) -> Result<Vec<Piece
         }
         if spec.dtype != DataType::Bytes {
             return Err(at(format!(
-                "a text is no {}; give numbers, or one value as \"{{name}}\"",
+                "text is not valid for {}; give numbers, or one value as \"{{name}}\"",
                 spec.dtype
             )));
         }
@@ -132,9 +132,9 @@ mod tests {
         for (inputs, says) in [
             (json!({"y": 1}), "no input `y` (it has x)"),
             (json!({}), "input `x` of the model is missing"),
-            (json!({"x": "text"}), "a text is no FP32"),
+            (json!({"x": "text"}), "text is not valid for FP32"),
             (json!({"x": [1, 2]}), "2 elements do not fill the shape [-1, 4]"),
-            (json!({"x": "{w}"}), "`{w}` is not known there"),
+            (json!({"x": "{w}"}), "unknown value `{w}`"),
             (json!({"x": {"a": 1}}), "give a number"),
         ] {
             let refused = made(inputs, &specs, &json!(1)).unwrap_err();

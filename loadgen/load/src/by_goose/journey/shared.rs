@@ -57,8 +57,7 @@ pub struct Whole {
 }
 
 impl Journey {
-    /// Returns the share of one of `of` load processes: every `of`-th journey from the `number`-th on, with as many of
-    /// the users.
+    /// Returns the share of load process `number` of `of`: every `of`-th journey, and an equal part of the users.
     #[must_use]
     pub fn share(self, number: usize, of: usize) -> Self {
         let journeys = self.schedule.due_us.len();

@@ -116,7 +116,9 @@ impl JourneyStep {
         let mut judged = match (&self.check, reply) {
             (Check::Model(expected), reply) => reply.judge(expected),
             (Check::Status(wanted), Reply::Http(reply)) => by_status(reply, *wanted),
-            (Check::Status(_), Reply::Grpc(_)) => CheckedReply::wrong(&"a call over gRPC asks a model", None),
+            (Check::Status(_), Reply::Grpc(_)) => {
+                CheckedReply::wrong(&"gRPC replies have no HTTP status to check", None)
+            }
         };
         let mut taken = Vec::new();
         if judged.outcome == Outcome::Ok && !self.take.is_empty() {
@@ -131,14 +133,14 @@ impl JourneyStep {
     fn taken(&self, reply: &Reply) -> Result<Vec<(usize, Value)>, String> {
         let reply: Json = match reply {
             Reply::Http(reply) => serde_json::from_slice(&reply.body.bytes)
-                .map_err(|error| format!("the reply that `take` points into is no JSON: {error}"))?,
+                .map_err(|error| format!("`take`: the reply is not JSON: {error}"))?,
             Reply::Grpc(reply) => {
-                in_http_form(reply).map_err(|what| format!("`take` points into a reply that cannot be read: {what}"))?
+                in_http_form(reply).map_err(|what| format!("`take`: cannot read the reply: {what}"))?
             }
         };
         let take = |take: &Take| {
             let found = reply.pointer(&take.pointer);
-            let found = found.ok_or_else(|| format!("`take`: there is no `{}` in the reply", take.pointer))?;
+            let found = found.ok_or_else(|| format!("`take`: `{}` is missing in the reply", take.pointer))?;
             Ok((take.slot, Value::of(found)))
         };
         self.take.iter().map(take).collect()
@@ -174,7 +176,7 @@ impl GrpcCall {
     /// Text that is not an infer request.
     pub(super) fn message(&self, json: String) -> Result<Bytes, String> {
         let request = InferRequest::decode(&Data::from(Bytes::from(json)), None);
-        let request = request.map_err(|error| format!("the request is no message: {error}"))?;
+        let request = request.map_err(|error| format!("the request is not an infer request: {error}"))?;
         let mut message = ModelInferRequest::of(&self.model, request);
         if let Some(version) = &self.version {
             message.model_version.clone_from(version);
@@ -188,11 +190,11 @@ impl GrpcCall {
 /// # Errors
 /// A message that is not a reply of a model, or that cannot be written as JSON.
 fn in_http_form(reply: &GrpcReply) -> Result<Json, String> {
-    let message = reply.message().ok_or("the reply is not one whole message")?;
+    let message = reply.message().ok_or("the reply is not one complete message")?;
     let reply = decode_message(&message).map_err(|wrong| wrong.to_string())?;
     if let Some(output) = reply.outputs.iter().find(|output| !output.has_json_form()) {
         return Err(format!(
-            "output `{}` of {} has no form as JSON, which values are handed on as",
+            "output `{}` of type {} cannot be written as JSON, so its values cannot be passed on",
             output.name, output.dtype
         ));
     }
@@ -245,8 +247,8 @@ mod tests {
         assert_eq!(judged.reply.outcome, Outcome::Ok);
         assert_eq!(judged.taken[0].1.elements, 2);
         for (status, body, failure, says) in [
-            (200, r#"{"a":[]}"#, Failure::WrongReply, "there is no `/a/0`"),
-            (200, "{", Failure::WrongReply, "no JSON"),
+            (200, r#"{"a":[]}"#, Failure::WrongReply, "`/a/0` is missing"),
+            (200, "{", Failure::WrongReply, "not JSON"),
             (404, r#"{"a":[1]}"#, Failure::Status(404), ""),
         ] {
             let judged = any.judge(&reply(status, body));
@@ -301,7 +303,7 @@ mod tests {
         let same = InferRequest::decode(&Data::from(Bytes::from(body.to_string())), None).unwrap();
         assert_eq!(told.inputs, same.inputs);
         let refused = call(None).message("{\"inputs\":[]".into()).unwrap_err();
-        assert!(refused.contains("no message"), "{refused}");
+        assert!(refused.contains("not an infer request"), "{refused}");
     }
 
     fn grpc_reply(outputs: Vec<Tensor>) -> GrpcReply {

@@ -65,11 +65,11 @@ impl Template {
             let Some(slot) = names.iter().position(|known| *known == name) else {
                 let known: Vec<String> = names.iter().map(|name| format!("{{{name}}}")).collect();
                 return Err(format!(
-                    "`{{{name}}}` is not known there ({}); for the text itself write {{{{{name}}}}}",
+                    "unknown value `{{{name}}}` ({}); for the text itself write {{{{{name}}}}}",
                     if known.is_empty() {
-                        "no value is".to_owned()
+                        "no values are known here".to_owned()
                     } else {
-                        format!("known are {}", known.join(", "))
+                        format!("known values: {}", known.join(", "))
                     }
                 ));
             };
@@ -117,7 +117,7 @@ impl Template {
         for piece in &self.pieces {
             let value = |slot: usize| {
                 let value = values.get(slot).and_then(Option::as_ref);
-                value.ok_or_else(|| "a value that no step has taken is wanted".to_owned())
+                value.ok_or_else(|| "the request needs a value that no step has extracted".to_owned())
             };
             match piece {
                 Piece::Text(text) => out += text,
@@ -145,7 +145,7 @@ impl Template {
                 }
             }
             if out.len() > MAX_BODY_BYTES {
-                return Err(format!("a request of more than {} MiB", MAX_BODY_BYTES >> 20));
+                return Err(format!("request larger than {} MiB", MAX_BODY_BYTES >> 20));
             }
         }
         Ok(out)

@@ -20,7 +20,7 @@ impl Value {
         let json = value.to_string();
         let (kind, text) = match value {
             Json::Null => ("null", None),
-            Json::Bool(_) => ("a truth value", Some(json.clone())),
+            Json::Bool(_) => ("a boolean", Some(json.clone())),
             Json::Number(_) => ("a number", Some(json.clone())),
             Json::String(text) => ("a string", Some(text.clone())),
             Json::Array(_) => ("an array", None),
@@ -39,12 +39,7 @@ impl Value {
     /// # Errors
     /// A value without a text form.
     pub(super) fn text(&self) -> Result<&str, String> {
-        let refuse = || {
-            format!(
-                "a value handed on is {} and cannot stand in a string or a path",
-                self.kind
-            )
-        };
+        let refuse = || format!("{} cannot be used in a string or a path", self.kind);
         self.text.as_deref().ok_or_else(refuse)
     }
 }
