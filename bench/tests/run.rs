@@ -261,7 +261,7 @@ fn an_interrupted_run_is_gone_on_with() {
     // Another plan is another run.
     let output = run(folder.path(), &["--resume", out_text]);
     assert!(
-        !output.status.success() && told(&output).contains("another"),
+        !output.status.success() && told(&output).contains("differ from the run's"),
         "{}",
         told(&output)
     );
@@ -306,7 +306,7 @@ fn a_run_is_resumed_with_its_tiers_on_its_disk_alone() {
 fn mistakes_of_a_plan_are_named() {
     let folder = folder();
     for (cross, named) in [
-        ("[[cross]]\ntier = [\"x\"]\nblock = [1]\n", "no tier `x`"),
+        ("[[cross]]\ntier = [\"x\"]\nblock = [1]\n", "unknown tier `x`"),
         ("[[cross]]\ntier = [\"disk\"]\nblock = [\"4 feet\"]\n", "feet"),
         ("[[cross]]\ntier = [\"disk\"]\nblocks = [1]\n", "blocks"),
         (

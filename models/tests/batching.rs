@@ -154,7 +154,7 @@ fn rows_that_depend_on_each_other_are_refused_and_imported_without_batches() {
         (
             "constant",
             constant.finish("forgets"),
-            "output `y` is the same for every row",
+            "output `y` is the same for every tested row",
         ),
         ("two", two.finish("joins"), "input `b` is `M`, that of input `a` is `N`"),
     ] {

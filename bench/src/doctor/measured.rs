@@ -287,7 +287,7 @@ mod tests {
         let warnings: Vec<&Finding> = found.iter().filter(|finding| finding.level == Level::Warning).collect();
         assert_eq!(warnings.len(), 2, "{found:?}");
         assert_eq!(warnings[0].found, "3.0 times as long as direct reads");
-        assert!(warnings[0].change.as_ref().unwrap().starts_with("direct = true"));
+        assert!(warnings[0].change.as_ref().unwrap().starts_with("set direct = true"));
         assert!(warnings[0].measured.as_ref().unwrap().contains("8 KiB fetched"));
         assert_eq!(warnings[1].found, "2.0 times as long as direct reads");
         assert!(found.iter().all(|finding| finding.measured.is_some()), "{found:?}");
@@ -316,7 +316,7 @@ mod tests {
         assert_eq!((slow.level, slow.times), (Level::Warning, Some(20.0)));
         let measured = slow.measured.unwrap();
         assert!(
-            measured.contains("20.00 times") && measured.contains("8 KiB fetched") && measured.contains("1.11 times")
+            measured.contains("20.00 times") && measured.contains("fetch 8 KiB each") && measured.contains("1.11 times")
         );
         // Slow by any read-ahead: the page cache itself takes the time, or the layers below.
         assert_eq!(told(FETCHES_MORE, &ways(2000.0, 1.0, 300.0)).level, Level::Fine);

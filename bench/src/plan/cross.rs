@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn what_cannot_be_measured_is_named() {
         for (text, named) in [
-            ("tier = [\"x\"]\nblock = [1]", "no tier `x`: there are bucket, disk"),
+            ("tier = [\"x\"]\nblock = [1]", "unknown tier `x`: use one of bucket, disk"),
             (
                 "tier = [\"tables\"]\nblock = [1]",
                 "`tables` is a `flight` tier, which is read only",

@@ -324,7 +324,7 @@ mod tests {
             panic!("half of it came from memory");
         };
         assert!(
-            why.contains("not cold: in a repeat 50 %") && why.contains("`size`"),
+            why.contains("not cold: in a repeat only 50 %") && why.contains("`size`"),
             "{why}"
         );
     }

@@ -200,7 +200,7 @@ fn a_program_that_fails_is_named_with_its_last_words() {
     program(&place, "tierlab-server", "#!/bin/sh\necho 'no such tier' >&2\nexit 2\n");
     let ended = run(lab(&place, "r"));
     assert_eq!(ended.code, Some(1));
-    for part in ["tierlab-server for nvme cold", "exit code 2", "unknown tier"] {
+    for part in ["tierlab-server for nvme cold", "exit code 2", "no such tier"] {
         assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
     }
     nobody_is_left(&place);

@@ -144,7 +144,7 @@ fn a_question_is_answered_and_another_one_asked_of_the_same_run() {
     assert!((after / before - 5.0).abs() < 1e-6, "{before} {after}");
     let unknown = advise(&["--prices", dear.to_str().unwrap(), "--instance", "other"]);
     assert_eq!(unknown.code, Some(2));
-    assert!(unknown.stderr.contains("it has box"), "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("choose one of box"), "{}", unknown.stderr);
     // A disk of 50 GB holds the table that was measured, and not one of 100 GiB.
     let disk = prices(1.0).replace("local_disk = true", "local_disk = true\nlocal_disk_gb = 50")
         + "[needs]\nnvme = [\"local-disk\"]\n";
@@ -173,7 +173,7 @@ fn a_question_is_answered_and_another_one_asked_of_the_same_run() {
     assert!(!small.stderr.contains("exceed the"), "{}", small.stderr);
     let large = sized("100");
     assert!(
-        large.stderr.contains("variant `fast`: 107.4 GB") && large.stderr.contains("50 GB of box"),
+        large.stderr.contains("variant `fast`: its 107.4 GB") && large.stderr.contains("50 GB of box"),
         "{}",
         large.stderr
     );

@@ -163,7 +163,7 @@ mod tests {
             Interface::of(&shapeless)
                 .unwrap_err()
                 .to_string()
-                .contains("`input` is no tensor")
+                .contains("`input` is not a tensor")
         );
         assert!(decode(Bytes::new()).is_err());
         assert!(decode(Bytes::from_static(b"PK\x03\x04 a zip file")).is_err());

@@ -152,7 +152,7 @@ mod tests {
         assert!(
             EntityIds::of(&texts(&["a"]), uuid)
                 .unwrap_err()
-                .contains("invalid UUID: \"a\"")
+                .contains("\"a\" is not a UUID")
         );
         let ids = EntityIds::of(&texts(&["6f1c0d3e-2b4a-4c5d-8e6f-708192a3b4c5"]), uuid).unwrap();
         assert_eq!(ids.key(0).len(), 16);

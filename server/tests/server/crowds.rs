@@ -190,7 +190,7 @@ async fn where_all_places_work_health_is_answered_and_others_are_told_to_come_ag
                 head.contains("retry-after: 1") && head.contains("connection: close"),
                 "{refused}"
             );
-            assert!(refused.contains("1 connections"), "{refused}");
+            assert!(refused.contains("too many connections: 1 are open"), "{refused}");
             assert!(health.starts_with("HTTP/1.1 200"), "{health}");
             assert_eq!(busy.await.unwrap().unwrap().status(), 200);
             return;
