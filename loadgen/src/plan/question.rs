@@ -42,7 +42,7 @@ pub(super) struct RawQuestion {
     confidence: Option<f64>,
     /// Difference within which variants tie, up to 50 % (default: 5 %).
     tie: Option<Share>,
-    /// Maximum utilisation of an instance at the peak, from 5 % (default: 70 %).
+    /// Maximum utilisation of an instance at the peak, from 5 % (default: 70 %); ignored with `minimise = "p99"`.
     utilisation: Option<Share>,
     /// Minimum number of instances (default: 1).
     least_instances: Option<u32>,
