@@ -73,9 +73,10 @@ fn output(program: &Path, arguments: &[String], limit: Duration) -> Result<Strin
     let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
     let program = program.canonicalize().context("the tool is missing")?;
     let mut command = Command::new(program);
-    let command = command.args(arguments).current_dir(folder.path());
-    let ended = command.stdin(Stdio::null()).kill_on_drop(true).output();
-    let ended = runtime(1)?.block_on(async { timeout(limit, ended).await });
+    command.args(arguments).current_dir(folder.path());
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    // Started within the runtime, which reads the process's pipes.
+    let ended = runtime(1)?.block_on(async { timeout(limit, command.output()).await });
     let output = ended.with_context(|| format!("timed out after {} s", limit.as_secs()))?;
     let output = output.context("cannot start")?;
     let said = String::from_utf8_lossy(&output.stderr);

@@ -303,6 +303,42 @@ fn a_run_is_resumed_with_its_tiers_on_its_disk_alone() {
 }
 
 #[test]
+fn fio_runs_beside_reads_and_writes() {
+    let fio = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.runtime/fio");
+    assert!(fio.join("fio").exists(), "fio is missing: run `scripts/setup fio`");
+    let folder = folder();
+    plan(
+        folder.path(),
+        "[[cross]]\ntier = [\"disk\"]\nway = [\"direct\", \"pread\"]\nblock = [\"4KiB\"]\n\
+         [[cross]]\ntier = [\"disk\"]\nway = [\"pread\"]\noperation = [\"write\", \"mixed\"]\nblock = [\"4KiB\"]\n",
+    );
+    let text = std::fs::read_to_string(folder.path().join("plan.toml")).unwrap();
+    std::fs::write(folder.path().join("plan.toml"), text.replace("peers = false\n", "")).unwrap();
+    let out = folder.path().join("out");
+    let output = command(folder.path(), &["--out", out.to_str().unwrap()])
+        .env("PATH", fio.canonicalize().unwrap())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", told(&output));
+    let run: Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
+    let points = run["points"].as_array().unwrap();
+    assert_eq!(points.len(), 4);
+    for point in points {
+        assert_eq!(point["peer_faults"], serde_json::json!([]), "{point}");
+        for figure in ["iops", "ratio"] {
+            let value = &point["peers"]["fio"][figure]["value"];
+            assert!(value.as_f64().is_some_and(|value| value > 0.0), "{figure}: {point}");
+        }
+        assert!(point["peers"]["fio"]["cpu_us_per_call"].is_f64(), "{point}");
+    }
+    let report = std::fs::read_to_string(out.join("report.md")).unwrap();
+    assert!(
+        report.contains("## Beside fio") && report.contains("rate of fio's"),
+        "{report}"
+    );
+}
+
+#[test]
 fn mistakes_of_a_plan_are_named() {
     let folder = folder();
     for (cross, named) in [

@@ -316,7 +316,9 @@ mod tests {
         assert_eq!((slow.level, slow.times), (Level::Warning, Some(20.0)));
         let measured = slow.measured.unwrap();
         assert!(
-            measured.contains("20.00 times") && measured.contains("fetch 8 KiB each") && measured.contains("1.11 times")
+            measured.contains("20.00 times")
+                && measured.contains("fetch 8 KiB each")
+                && measured.contains("1.11 times")
         );
         // Slow by any read-ahead: the page cache itself takes the time, or the layers below.
         assert_eq!(told(FETCHES_MORE, &ways(2000.0, 1.0, 300.0)).level, Level::Fine);

@@ -249,7 +249,10 @@ mod tests {
     #[test]
     fn what_cannot_be_measured_is_named() {
         for (text, named) in [
-            ("tier = [\"x\"]\nblock = [1]", "unknown tier `x`: use one of bucket, disk"),
+            (
+                "tier = [\"x\"]\nblock = [1]",
+                "unknown tier `x`: use one of bucket, disk",
+            ),
             (
                 "tier = [\"tables\"]\nblock = [1]",
                 "`tables` is a `flight` tier, which is read only",
