@@ -138,7 +138,7 @@ fn replies_that_are_none_are_errors_of_their_own_kind_with_an_example() {
             r#"{"error": "asleep"}"#.to_owned(),
             "the reply is an error: `\"asleep\"`",
         ),
-        (good(1).replace("\"m\"", "\"other\""), "of model `other`"),
+        (good(1).replace("\"m\"", "\"other\""), "from model `other`"),
         (r#"{"model_name":"m","outputs":[]}"#.to_owned(), "no outputs"),
         (good(2), "output `y` has shape [2, 1], not [1, 1]"),
         ("<html>502</html>".to_owned(), "not a JSON object"),

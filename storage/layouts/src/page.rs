@@ -181,12 +181,12 @@ mod tests {
         for (bytes, what) in [
             (
                 page(70_001, 5, 5),
-                "claims to hold 70001 bytes, and its rows take 70000",
+                "claims 70001 bytes, but its rows take at most 70000",
             ),
-            (page(i32::MAX, 5, 5), "claims to hold 2147483647"),
-            (page(-1, 5, 5), "claims to hold -1"),
-            (page(9, 6, 5), "claims to be 6 bytes long, and there are 5"),
-            (page(9, -6, 5), "claims to be -6"),
+            (page(i32::MAX, 5, 5), "claims 2147483647"),
+            (page(-1, 5, 5), "claims -1"),
+            (page(9, 6, 5), "claims 6 packed bytes, but has 5"),
+            (page(9, -6, 5), "claims -6"),
             (vec![], "does not begin like a page"),
             (vec![NEXT_I32; 2], "does not begin like a page"),
             (

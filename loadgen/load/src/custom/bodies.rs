@@ -551,7 +551,7 @@ mod tests {
         opened(whole, Some("{\"p\":\"{p}\"}"), Some(recorded.clone())).unwrap();
         for (template, drawn) in [(template, None), (Some("{\"p\":\"{p}\"}"), Some(recorded))] {
             let error = opened(&some, template, drawn).unwrap_err();
-            assert!(error.contains("trace.jsonl: line 3 has no `n`"), "{error}");
+            assert!(error.contains("trace.jsonl: line 3: `n` is missing"), "{error}");
         }
         let bodies = whole.replace("\"n\"", "\"body\"");
         opened(&bodies, None, None).unwrap();

@@ -267,7 +267,10 @@ mod tests {
         let ones = Records::lines("l.txt".into(), ["1", "0.5"].into_iter()).unwrap();
         assert_eq!(ones.cast(DataType::Fp64).unwrap().get(0).0, Vec::<u64>::new());
         let refused = ones.cast(DataType::Int8).unwrap_err();
-        assert!(refused.contains("l.txt: line 2: `0.5` is no INT8"), "{refused}");
+        assert!(
+            refused.contains("l.txt: line 2: `0.5` is not a valid INT8"),
+            "{refused}"
+        );
         assert!(Records::lines("l.txt".into(), std::iter::empty()).is_err());
     }
 

@@ -90,7 +90,10 @@ fn what_is_no_reply_is_told_apart() {
             &document(&[Y, LABEL, &Y.replace("\"y\"", "\"z\"")]),
             "output `z` is not an output of the model",
         ),
-        (&good.replace("FP32", "FP64"), "output `y` is FP64, declared is FP32"),
+        (
+            &good.replace("FP32", "FP64"),
+            "output `y` has type FP64, not the declared FP32",
+        ),
         (&good.replace("FP32", "float"), "output `y`: `datatype`: "),
         (&good.replace("[2,2]", "[4]"), "output `y` has shape [4], not [2, 2]"),
         (
@@ -233,7 +236,7 @@ fn message(change: impl FnOnce(&mut ModelInferResponse)) -> Vec<u8> {
 fn messages_are_held_to_the_same() {
     let check = |bytes: &[u8]| expected().check_grpc(&Bytes::copy_from_slice(bytes)).map(drop);
     assert_eq!(check(&message(|_| ())), Ok(()));
-    says(check(&message(|m| m.model_name = "other".into())), "of model `other`");
+    says(check(&message(|m| m.model_name = "other".into())), "from model `other`");
     says(check(&message(|m| m.outputs.truncate(1))), "2 entries for 1 outputs");
     says(check(&message(|m| m.outputs.clear())), "2 entries for 0 outputs");
     says(

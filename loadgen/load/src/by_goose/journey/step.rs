@@ -329,6 +329,6 @@ mod tests {
         assert_eq!(told.pointer("/outputs/0/data"), Some(&json!([0.25, 0.5])));
         assert_eq!(told.pointer("/model_version"), Some(&json!("1")));
         let half = in_http_form(&grpc_reply(vec![tensor(DataType::Fp16, vec![0; 4])])).unwrap_err();
-        assert!(half.contains("`y` of FP16"), "{half}");
+        assert!(half.contains("`y` of type FP16"), "{half}");
     }
 }
