@@ -8,7 +8,6 @@ use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 use tierlab_analysis::record::{Fault, Run, Verdict};
@@ -386,10 +385,8 @@ fn an_agent_that_stays_away_ends_the_run_with_what_is_finished() {
     assert!(run.interrupted && !run.points[0].repeats.is_empty());
 }
 
-/// Forwards connections with a delay in each direction. Returns its address, and all bytes that passed.
-fn slow_link(to: &str, delay: Duration) -> (String, Arc<Mutex<Vec<u8>>>) {
-    let passed = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&passed);
+/// Forwards connections with a delay in each direction. Returns its address.
+fn slow_link(to: &str, delay: Duration) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let to = to.to_owned();
@@ -398,12 +395,10 @@ fn slow_link(to: &str, delay: Duration) -> (String, Arc<Mutex<Vec<u8>>>) {
             let Ok(onward) = TcpStream::connect(&to) else { continue };
             let ways = [(from.try_clone().unwrap(), onward.try_clone().unwrap()), (onward, from)];
             for (mut from, mut to) in ways {
-                let seen = Arc::clone(&seen);
                 thread::spawn(move || {
                     let mut bytes = vec![0; 1 << 16];
                     while let Ok(read @ 1..) = from.read(&mut bytes) {
                         thread::sleep(delay);
-                        seen.lock().unwrap().extend(&bytes[..read]);
                         if to.write_all(&bytes[..read]).is_err() {
                             return;
                         }
@@ -413,14 +408,14 @@ fn slow_link(to: &str, delay: Duration) -> (String, Arc<Mutex<Vec<u8>>>) {
             }
         }
     });
-    (address, passed)
+    address
 }
 
 #[test]
 fn a_slow_link_is_uncertainty_and_too_much_of_it_makes_steps_invalid() {
     let endpoint = NullEndpoint::start();
     let agent = Agent::start(&[]);
-    let (slow, _) = slow_link(&agent.address, Duration::from_millis(20));
+    let slow = slow_link(&agent.address, Duration::from_millis(20));
     let place = Workdir::new(&PLAN.replace("start_skew_us = 900000", "start_skew_us = 15000"));
     let ended = run(sweep(&place, &endpoint.url, "r", &[&slow]));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);

@@ -115,7 +115,7 @@ impl Workers {
 
     async fn set_up(&mut self) -> Result<(), WorkerError> {
         for worker in &self.workers {
-            share::may_be_told(worker, self.plan.has_secrets)?;
+            share::check_privacy(&worker.link, self.plan.has_secrets)?;
         }
         let heads: Vec<FileHead> = match &self.agents {
             None => Vec::new(),
@@ -150,7 +150,7 @@ impl Workers {
     /// One of them failed, ended or timed out; the error names it.
     pub async fn run(&mut self, order: &StepOrder, schedule: &Schedule) -> Result<Sent, WorkerError> {
         for worker in &mut self.workers {
-            share::may_be_told(worker, !order.target.access.headers.is_empty())?;
+            share::check_privacy(&worker.link, !order.target.access.headers.is_empty())?;
             let said = match order.message() {
                 Ok(message) => worker.link.say(&message).await,
                 Err(error) => Err(error),

@@ -30,14 +30,14 @@ pub struct StepShare {
 }
 
 /// Refuses to send headers and other values that may be secret over a connection that is not private.
-pub(super) fn may_be_told(worker: &Worker, has_secrets: bool) -> Result<(), WorkerError> {
-    if worker.link.is_private || !has_secrets {
+pub(super) fn check_privacy(link: &Link, has_secrets: bool) -> Result<(), WorkerError> {
+    if link.is_private || !has_secrets {
         return Ok(());
     }
     Err(WorkerError::Failed(format!(
         "{}: the values of headers and of secret keys in the plan would be sent over a connection that others can read: connect to \
          agents over TLS (--agents-ca FILE), or remove them; each agent reads a token from its own variable or file",
-        worker.link.name
+        link.name
     )))
 }
 
@@ -145,6 +145,17 @@ fn check_share(share: &Share, schedule: &Schedule, limit: Duration) -> Result<()
 mod tests {
     use super::*;
     use tierlab_analysis::record::Outcome;
+
+    #[tokio::test]
+    async fn secrets_are_refused_to_a_link_that_others_can_read() {
+        let link = |is_private| Link::new("host-a:7070".into(), is_private, tokio::io::duplex(64).0);
+        let refused = check_privacy(&link(false), true).unwrap_err().to_string();
+        for part in ["host-a:7070", "others can read", "--agents-ca"] {
+            assert!(refused.contains(part), "{part}: {refused}");
+        }
+        check_privacy(&link(false), false).unwrap();
+        check_privacy(&link(true), true).unwrap();
+    }
 
     #[test]
     fn journeys_of_a_share_are_due_when_it_says_and_fail_at_one_step() {

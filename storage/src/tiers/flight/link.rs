@@ -53,7 +53,7 @@ pub(super) struct Lease {
 impl FlightConfig {
     /// Returns the address in gRPC's form. Checks that no key is zero.
     pub(super) fn checked_address(&self) -> Result<String, StorageError> {
-        // What lies before an `@` may be a password.
+        // The part before an `@` may contain a password.
         let shown = self.url.rsplit('@').next().unwrap_or_default();
         let invalid = |what: String| ErrorKind::Invalid.error(shown, what);
         let keys = [

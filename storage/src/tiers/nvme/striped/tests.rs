@@ -221,7 +221,7 @@ async fn wrong_roots_remove_no_parts() {
     drop(tier);
     age_parts(&wrong);
     open(&wrong, STRIPE).await.unwrap();
-    // Of a later version, with more keys.
+    // Keys of a later version are allowed.
     let manifest = used[0].join("a/x");
     let text = std::fs::read_to_string(&manifest).unwrap();
     std::fs::write(&manifest, text.replacen('{', "{\"more\":1,", 1)).unwrap();
