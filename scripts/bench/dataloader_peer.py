@@ -79,9 +79,13 @@ def tar(job, workers):
     torch.set_num_threads(1)
     columns = job["columns"]
 
+    def values(member, column):
+        # A member is a .npy file of version 1, whose header's length stands at byte 8: several times as fast as numpy.load.
+        offset = 10 + int.from_bytes(member[8:10], "little")
+        return torch.frombuffer(bytearray(member), dtype=getattr(torch, column["dtype"]), offset=offset).view(column["shape"])
+
     def decode(sample):
-        return tuple(torch.frombuffer(bytearray(sample[column["name"]]), dtype=getattr(torch, column["dtype"])).view(column["shape"])
-                     for column in columns)
+        return tuple(values(sample[f"{column['name']}.npy"], column) for column in columns)
 
     def together(samples):
         return tuple(torch.stack(values) for values in zip(*samples))

@@ -28,6 +28,14 @@ pub struct ReadMany {
     pub cost: ReadCost,
 }
 
+impl ReadMany {
+    /// Converts the result of a single range.
+    pub(crate) fn into_single(mut self) -> Read {
+        let bytes = self.parts.pop().unwrap_or_default();
+        Read { bytes, cost: self.cost }
+    }
+}
+
 /// Description of a tier, for results and logs. Never holds credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TierInfo {
@@ -83,9 +91,7 @@ pub trait Tier: Send + Sync + 'static {
     /// Reads one range. An empty range inside the object succeeds and reads nothing; a range past the end is
     /// [`ErrorKind::OutOfRange`]. Never returns fewer bytes than requested.
     async fn read(&self, object: &Object, range: Range<u64>) -> Result<Read, StorageError> {
-        let mut many = self.read_many(object, &[range]).await?;
-        let bytes = many.parts.pop().unwrap_or_default();
-        Ok(Read { bytes, cost: many.cost })
+        Ok(self.read_many(object, &[range]).await?.into_single())
     }
 
     /// Reads many ranges as a single request to the tier: all of them, or an error.

@@ -15,6 +15,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 /// Maximum open files kept. A file removed by another program keeps its disk space until it leaves the set.
 const KEPT_OPEN: usize = 128;
@@ -24,6 +25,10 @@ const DEFAULT_ALIGN: u32 = 4096;
 pub(super) const PAGE_CACHE: &str = "the file system exists only in the page cache (tmpfs)";
 /// Maximum alignment of direct reads. Larger alignments over-read so much that buffered reads are better.
 const LARGEST_ALIGN: u32 = 64 << 10;
+
+/// Maximum age of a path's check for reads from the page cache, and so the time after which a swapped symbolic link or
+/// folder in the path is noticed.
+const PATH_CHECK: Duration = Duration::from_millis(5);
 
 /// File opened for reading.
 #[derive(Debug)]
@@ -39,6 +44,8 @@ pub(crate) struct OpenFile {
     pub(crate) refusal: Option<&'static str>,
     /// Index in the file table of the ring that reads it, set by the first read.
     pub(super) registration: OnceLock<Registration>,
+    /// Last time at which the path was known to name this file.
+    path_checked: Mutex<Instant>,
 }
 
 /// Index of a file in a ring's table of registered files, if any. The kernel holds a registered file open; dropping
@@ -89,6 +96,7 @@ impl OpenFile {
             direct_align,
             refusal,
             registration: OnceLock::new(),
+            path_checked: Mutex::new(Instant::now()),
         })
     }
 
@@ -132,6 +140,19 @@ impl OpenFile {
             }
             Err(e) => Err(root.explain(self.path.as_str(), e)),
         }
+    }
+
+    /// Checks that the file is unchanged and, if the last check is older than [`PATH_CHECK`], that its path still names
+    /// it. A look-up by path takes as long as the copy of a row out of the page cache; one by descriptor takes half as
+    /// long, and also notices a file that was written, removed or replaced by renaming.
+    pub(super) fn check_soon(&self, root: &Root, now: Instant) -> Result<(), StorageError> {
+        let is_recent = now.saturating_duration_since(*self.path_checked.lock()) < PATH_CHECK;
+        if is_recent && stat_fd(self.fd.as_fd()).is_ok_and(|stat| stat.id == self.id) {
+            return Ok(());
+        }
+        self.check_current(root, &root.identity(&self.c_path))?;
+        *self.path_checked.lock() = now;
+        Ok(())
     }
 
     /// Error of a reader that looked up another version.

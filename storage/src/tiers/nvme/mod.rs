@@ -38,8 +38,9 @@ mod striped;
 mod tier;
 mod worker;
 
-/// Default of `chunk_bytes`.
-const CHUNK_BYTES: u32 = 256 << 10;
+/// Default of `chunk_bytes`. With 256 KiB, the kernel's read-ahead fetches a third more than buffered random reads of
+/// 1 MiB ask for.
+const CHUNK_BYTES: u32 = 512 << 10;
 /// Default of `registered_buffers_bytes`.
 const REGISTERED_BUFFERS_BYTES: u32 = 4 << 20;
 /// Smallest chunk, and unit of chunk sizes: the largest alignment of a direct read.

@@ -9,7 +9,7 @@ use super::plan::{self, Plan, Segment};
 use super::root::Root;
 use crate::limits::check_ranges;
 use crate::tasks::blocking;
-use crate::{Body, ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, TierInfo};
+use crate::{Body, ErrorKind, Object, ObjectPath, Read, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::ops::Range;
@@ -116,15 +116,16 @@ impl NvmeTier {
     }
 
     fn with_buffers(&self, file: &OpenFile, plan: &Plan) -> Result<Vec<(Segment, Buffer)>, StorageError> {
-        let with_buffer = |segment: &Segment| {
-            let len = segment.end - segment.start;
-            let buffer = usize::try_from(len).ok().and_then(|len| self.pool.take(len));
-            buffer.map(|buffer| (*segment, buffer)).ok_or_else(|| {
-                let detail = format!("no memory for {len} bytes; read it in smaller ranges");
-                ErrorKind::Unavailable.error(&file.path, detail)
-            })
-        };
+        let with_buffer = |segment: &Segment| Ok((*segment, self.buffer(file, segment.end - segment.start)?));
         plan.segments.iter().map(with_buffer).collect()
+    }
+
+    fn buffer(&self, file: &OpenFile, len: u64) -> Result<Buffer, StorageError> {
+        let buffer = usize::try_from(len).ok().and_then(|len| self.pool.take(len));
+        buffer.ok_or_else(|| {
+            let detail = format!("no memory for {len} bytes; read it in smaller ranges");
+            ErrorKind::Unavailable.error(&file.path, detail)
+        })
     }
 
     /// Copies a few bytes from the page cache, which takes less time than waking another thread. `None` if the page
@@ -139,15 +140,46 @@ impl NvmeTier {
         if !filled.all(|(segment, buffer)| buffer.fill_cached(file.fd.as_fd(), segment.start)) {
             return Ok(None);
         }
-        let root = &self.files.root;
-        file.check_current(root, &root.identity(&file.c_path))?;
-        let cost = ReadCost {
-            requests: u32::try_from(segments.len()).unwrap_or(u32::MAX),
+        let cost = self.cached_cost(file, segments.len(), bytes, started)?;
+        Ok(Some(Done { segments, cost }))
+    }
+
+    /// Same as `read_cached` for a single range, the commonest small read: it needs no plan.
+    fn read_range_cached(
+        &self,
+        file: &OpenFile,
+        range: &Range<u64>,
+        started: Instant,
+    ) -> Result<Option<Read>, StorageError> {
+        let bytes = range.end - range.start;
+        if file.direct_align.is_some() || !(1..=CACHED_BYTES).contains(&bytes) {
+            return Ok(None);
+        }
+        let mut buffer = self.buffer(file, bytes)?;
+        if !buffer.fill_cached(file.fd.as_fd(), range.start) {
+            return Ok(None);
+        }
+        let cost = self.cached_cost(file, 1, bytes, started)?;
+        let bytes = Bytes::from_owner(buffer);
+        Ok(Some(Read { bytes, cost }))
+    }
+
+    /// Checks the file after its last byte, and returns the cost of reads from the page cache.
+    fn cached_cost(
+        &self,
+        file: &OpenFile,
+        requests: usize,
+        bytes: u64,
+        started: Instant,
+    ) -> Result<ReadCost, StorageError> {
+        file.check_soon(&self.files.root, started)?;
+        Ok(ReadCost {
+            requests: u32::try_from(requests).unwrap_or(u32::MAX),
             device: started.elapsed(),
             wire_bytes: bytes,
+            via: ViaSet::of(Via::PageCache),
             ..ReadCost::default()
-        };
-        Ok(Some(Done { segments, cost }))
+        })
     }
 }
 
@@ -178,6 +210,20 @@ impl Tier for NvmeTier {
 
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
         self.files.stat(path).await
+    }
+
+    async fn read(&self, object: &Object, range: Range<u64>) -> Result<Read, StorageError> {
+        let started = Instant::now();
+        let range = [range];
+        check_ranges(object, &range)?;
+        let read = async {
+            let file = self.files.open(object).await?;
+            self.read_range_cached(&file, &range[0], started)
+        };
+        match self.files.noticed(object, read.await)? {
+            Some(read) => Ok(read),
+            None => Ok(self.read_many(object, &range).await?.into_single()),
+        }
     }
 
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {

@@ -176,11 +176,7 @@ impl Tier for Cache {
         if self.bypasses(&range) {
             return self.extents.inner.read(object, range).await;
         }
-        let ReadMany { mut parts, cost } = self.read_many(object, &[range]).await?;
-        Ok(Read {
-            bytes: parts.pop().unwrap_or_default(),
-            cost,
-        })
+        Ok(self.read_many(object, &[range]).await?.into_single())
     }
 
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {

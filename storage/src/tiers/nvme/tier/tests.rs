@@ -146,6 +146,35 @@ async fn what_the_page_cache_holds_is_read_without_the_ring() {
     assert_eq!(tier.read(&object, 0..10).await.unwrap_err().kind(), ErrorKind::Changed);
 }
 
+/// Small reads from the page cache look at the path only now and then: a swapped link is noticed a little later, every
+/// other change at once.
+#[tokio::test]
+async fn changes_of_cached_files_are_noticed() {
+    let root = on_disk();
+    let at = |name: &str| root.path().join(name);
+    let tier = NvmeTier::open(root.path(), 8, false).await.unwrap();
+    for (name, seed) in [("old", 1), ("new", 2)] {
+        std::fs::write(at(name), content(seed, 0..20_000)).unwrap();
+    }
+    std::os::unix::fs::symlink("old", at("link")).unwrap();
+    let linked = tier.stat(&path("link")).await.unwrap();
+    let read = async |object: &Object| tier.read(object, 100..200).await.map(|read| read.bytes);
+    assert_eq!(read(&linked).await.unwrap(), content(1, 100..200));
+    std::os::unix::fs::symlink("new", at("next")).unwrap();
+    std::fs::rename(at("next"), at("link")).unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    assert_eq!(read(&linked).await.unwrap_err().kind(), ErrorKind::Changed);
+
+    let old = tier.stat(&path("old")).await.unwrap();
+    assert_eq!(read(&old).await.unwrap(), content(1, 100..200));
+    std::fs::rename(at("new"), at("old")).unwrap();
+    assert_eq!(read(&old).await.unwrap_err().kind(), ErrorKind::Changed);
+    let replaced = tier.stat(&path("old")).await.unwrap();
+    assert_eq!(read(&replaced).await.unwrap(), content(2, 100..200));
+    std::fs::remove_file(at("old")).unwrap();
+    assert_eq!(read(&replaced).await.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_file_systems_are_read_buffered() {
     // Without tmpfs there is no fallback to test.
