@@ -1,7 +1,7 @@
 //! Search for NVIDIA's libraries. In: names, and folders to search first. Out: a loaded library, and a line for every
 //! file that was tried.
 
-use super::error::{DeviceError, DeviceErrorKind};
+use super::{DeviceError, DeviceErrorKind};
 use libloading::Library;
 use std::error::Error;
 use std::fmt::Write as _;

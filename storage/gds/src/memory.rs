@@ -1,8 +1,8 @@
 //! Streams, events and pinned host memory, each released when it is dropped. In: a device. Out: handles. Callers make
 //! the device current on their thread; drops do so themselves.
 
-use super::error::{DeviceError, DeviceErrorKind};
 use super::gpu::{EVENT_BLOCKING_UNTIMED, Gpu, STREAM_NON_BLOCKING};
+use super::{DeviceError, DeviceErrorKind};
 use cudarc::driver::sys::{CU_MEMHOSTREGISTER_PORTABLE, CUdeviceptr, CUevent, CUstream};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;

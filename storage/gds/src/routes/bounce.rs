@@ -1,9 +1,8 @@
 //! Route through pinned buffers, in rotation: while one buffer is copied to the device, the next is read into. A buffer
 //! is read into again only after its copy has ended.
 
-use super::landing::Piece;
-use super::{PhaseTimes, Route, read_whole};
-use crate::error::DeviceError;
+use super::{PhaseTimes, Piece, Route, read_whole};
+use crate::DeviceError;
 use crate::gpu::Gpu;
 use crate::memory::{Event, Pinned, Stream};
 use std::sync::Arc;

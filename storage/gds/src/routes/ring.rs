@@ -2,11 +2,10 @@
 //! there are buffers, and each is copied to the device as soon as it completes.
 
 use super::bounce::{Slot, begin_copy, finish, slots};
-use super::landing::Piece;
-use super::{ALIGN, PhaseTimes, Route};
-use crate::error::{DeviceError, DeviceErrorKind};
+use super::{ALIGN, PhaseTimes, Piece, Route};
 use crate::gpu::Gpu;
 use crate::memory::Stream;
+use crate::{DeviceError, DeviceErrorKind};
 use io_uring::{IoUring, opcode, types};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -197,7 +196,7 @@ impl Drop for Ring {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::routes::landing::SourceFile;
+    use crate::routes::SourceFile;
     use std::os::fd::{AsFd, BorrowedFd};
 
     #[derive(Debug)]

@@ -17,8 +17,8 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tierlab_gds::Reads;
 use tierlab_gds::routes::{ALIGN, Landing, PhaseTimes, Reader, RouteOptions, Stretch};
-use tierlab_gds::{Counters, Reads};
 use tierlab_protocol::via::{Via, ViaSet};
 use tokio::sync::{mpsc, oneshot};
 
@@ -90,7 +90,6 @@ impl DeviceEngine {
                 path: options.route.path,
                 chunk_bytes: options.route.chunk_bytes,
                 metrics,
-                counters: Counters::default(),
                 held: VecDeque::new(),
             });
             match opened {
@@ -181,7 +180,6 @@ struct DeviceWorker {
     path: DevicePath,
     chunk_bytes: usize,
     metrics: DeviceMetrics,
-    counters: Counters,
     /// Jobs that wait for memory used by other jobs.
     held: VecDeque<ReadJob>,
 }
@@ -226,9 +224,9 @@ impl DeviceWorker {
         if readings.is_empty() {
             return;
         }
-        let before = self.reads_so_far();
+        let before = self.gpu.reads_so_far();
         let times = self.reader.run(readings.iter_mut().map(|reading| &mut reading.landing));
-        let after = self.reads_so_far();
+        let after = self.gpu.reads_so_far();
         let bytes = readings.iter().map(|reading| reading.landing.bytes_read()).sum();
         let direct = self.count(before, after, bytes);
         for reading in readings {
@@ -289,14 +287,11 @@ impl DeviceWorker {
     /// its own buffer.
     fn alignment(&self, file: &OpenFile) -> u64 {
         let direct = file.direct_align.map_or(1, u64::from);
-        match self.path {
-            DevicePath::Gds | DevicePath::Compat => direct.max(ALIGN as u64),
-            DevicePath::Bounce | DevicePath::BounceDirect | DevicePath::Pageable => direct,
+        if self.path.uses_cufile() {
+            direct.max(ALIGN as u64)
+        } else {
+            direct
         }
-    }
-
-    fn reads_so_far(&mut self) -> Option<Reads> {
-        self.gpu.reads_so_far(&mut self.counters)
     }
 
     /// Adds cuFile's counts to the metrics. Returns true if they prove that `bytes` went to the device directly.
@@ -329,20 +324,16 @@ impl DeviceWorker {
             cost.via = ViaSet::of(self.via(file, direct));
         }
         // Checked after the last byte, as in the nvme tier, so every byte is of the looked-up version.
-        match self.root.identity(&file.c_path) {
-            Ok(id) if id == file.id => Ok(cost),
-            Ok(_) => Err(ErrorKind::Changed.error(path, "changed since it was looked up")),
-            Err(e) => Err(self.root.explain(path, &e)),
-        }
+        file.check_current(&self.root, &self.root.identity(&file.c_path))?;
+        Ok(cost)
     }
 
     fn via(&self, file: &OpenFile, direct: bool) -> Via {
         match self.path {
             DevicePath::Gds | DevicePath::Compat if direct => Via::Gds,
             DevicePath::Gds | DevicePath::Compat => Via::CufilePosix,
-            DevicePath::Bounce => Via::Bounce,
             DevicePath::BounceDirect if file.direct_align.is_some() => Via::BounceDirect,
-            DevicePath::BounceDirect => Via::Bounce,
+            DevicePath::Bounce | DevicePath::BounceDirect => Via::Bounce,
             DevicePath::Pageable => Via::Pageable,
         }
     }

@@ -41,8 +41,7 @@ impl GdsTier {
         blocking("gds", move || {
             // Conditions that `mkdir` cannot fix are checked first.
             let search = Search::in_folders(&config.libraries);
-            let gpu =
-                Gpu::open_for(search, config.device, config.path).map_err(|e| StorageError::of_device("gds", e))?;
+            let gpu = Gpu::open(search, config.device, config.path).map_err(|e| StorageError::of_device("gds", e))?;
             let root = Arc::new(Root::open(&config.root)?);
             let missing = missing_for_gds(gpu.counts_reads(), root.is_page_cache());
             let path = config.path;

@@ -119,7 +119,7 @@ impl OpenFile {
 
     /// Checks that its path still names this file, unchanged. `found` is the path's identity after the last byte, so
     /// every byte was of this version.
-    pub(super) fn check_current(&self, root: &Root, found: &io::Result<FileId>) -> Result<(), StorageError> {
+    pub(crate) fn check_current(&self, root: &Root, found: &io::Result<FileId>) -> Result<(), StorageError> {
         match found {
             Ok(id) if *id == self.id => Ok(()),
             Ok(id) => {
