@@ -47,8 +47,9 @@ pub(super) async fn read_many(tree: &Tree, object: &Object, ranges: &[Range<u64>
             None => {
                 lookups += 1;
                 let about = tree.name(&object.path);
-                let mut client = tree.client(&about, &mut cost);
+                let mut client = tree.client(&about);
                 let (known, _) = tree.object(&mut client, &object.path).await?;
+                cost.merge(&client.cost);
                 if known.version != object.version {
                     return Err(changed(&about, "replaced by another version"));
                 }
@@ -82,16 +83,12 @@ impl Reading<'_> {
             many => Box::pin(self.joined(many)).await?,
         };
         if !proven {
-            let mut after = ReadCost::default();
-            let attributes = self
-                .tree
-                .client(&self.known.name, &mut after)
-                .getattr(&self.known.handle)
-                .await?;
+            let mut client = self.tree.client(&self.known.name);
+            let attributes = client.getattr(&self.known.handle).await?;
             if VersionMark::of(&attributes) != self.known.mark {
                 return Err(changed(&self.known.name, "changed during the read").into());
             }
-            of_reads.then(&after);
+            of_reads.then(&client.cost);
         }
         // The earlier look-up took its time before these reads.
         cost.then(&of_reads);
@@ -162,13 +159,10 @@ impl Reading<'_> {
         let mut at = range.start;
         let mut whole = BytesMut::new();
         while at < range.end {
-            let mut of_call = ReadCost::default();
-            let count = u32::try_from(range.end - at)
-                .unwrap_or(u32::MAX)
-                .min(self.tree.read_bytes);
-            let mut client = self.tree.client(&self.known.name, &mut of_call);
+            let count = u64::from(self.tree.read_bytes).min(range.end - at) as u32;
+            let mut client = self.tree.client(&self.known.name);
             let reply = client.read(&self.known.handle, at, count, buffer.take()).await?;
-            cost.then(&of_call);
+            cost.then(&client.cost);
             match &reply.attributes {
                 Some(attributes) if VersionMark::of(attributes) == self.known.mark => {}
                 Some(_) => return Err(changed(&self.known.name, "its attributes differ").into()),

@@ -117,7 +117,7 @@ impl Tree {
         let mut client = Client {
             pool: &pool,
             about: &about,
-            cost: &mut ReadCost::default(),
+            cost: ReadCost::default(),
         };
         let info = client.fsinfo(&root).await.map_err(|fault| fault.about(&about))?;
         let bounded = |server: u32| if server == 0 { 8192 } else { server.min(MAX_IO_BYTES) };
@@ -149,12 +149,9 @@ impl Tree {
         self.root.lock().clone()
     }
 
-    pub(super) fn client<'a>(&'a self, about: &'a str, cost: &'a mut ReadCost) -> Client<'a> {
-        Client {
-            pool: &self.pool,
-            about,
-            cost,
-        }
+    pub(super) fn client<'a>(&'a self, about: &'a str) -> Client<'a> {
+        let (pool, cost) = (&self.pool, ReadCost::default());
+        Client { pool, about, cost }
     }
 
     /// Number of refreshes so far, for [`Tree::refresh`].
@@ -311,8 +308,7 @@ impl Tree {
     /// Lists every file at and below a path, in order of path.
     pub(super) async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
         let about = prefix.map_or_else(|| self.url.to_string(), |path| self.name(path));
-        let mut cost = ReadCost::default();
-        let mut client = self.client(&about, &mut cost);
+        let mut client = self.client(&about);
         let generation = self.generation();
         let mut listed = self.list_once(&mut client, prefix).await;
         if matches!(&listed, Err(fault) if fault.is_stale()) {
@@ -369,7 +365,7 @@ impl Tree {
                 true => client.readdirplus(directory, from).await,
                 false => client.readdir(directory, from).await,
             };
-            let page = match page {
+            let (entries, next) = match page {
                 Err(fault) if plus && fault.is(nfsstat3::NFS3ERR_NOTSUPP) => {
                     plus = false;
                     continue;
@@ -384,7 +380,7 @@ impl Tree {
             };
             // Pages without entries count too: a server may send them endlessly.
             listing.named(0)?;
-            for entry in page.entries {
+            for entry in entries {
                 // The name includes the parent folders and the version's text.
                 listing.named(entry.name.len() + ENTRY_BYTES)?;
                 let Ok(name) = String::from_utf8(entry.name) else {
@@ -403,7 +399,7 @@ impl Tree {
                 };
                 found.push((name, handle, attributes));
             }
-            match page.next {
+            match next {
                 Some(next) => from = next,
                 None => return Ok(found),
             }
