@@ -11,6 +11,7 @@ use super::ticket::{TableTicket, table_name, table_path};
 use super::{FlightConfig, message};
 use crate::limits::{Listing, check_ranges};
 use crate::tasks::at_once;
+use crate::tiers::remember;
 use crate::{Body, ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use arrow_array::RecordBatch;
 use arrow_flight::decode::{DecodedPayload, FlightDataDecoder};
@@ -99,11 +100,7 @@ impl FlightTier {
         let table = Table::describe(name, path, &self.id_column, info);
         let table = table.map_err(|what| self.error(ErrorKind::Invalid, path, what))?;
         let table = Arc::new(table);
-        let mut known = self.known.lock();
-        if known.len() >= MAX_KNOWN {
-            known.clear();
-        }
-        known.insert(path.clone(), Arc::clone(&table));
+        remember(&self.known, MAX_KNOWN, path.clone(), Arc::clone(&table));
         Ok(table)
     }
 

@@ -7,6 +7,7 @@
 use super::GdsConfig;
 use crate::device::{DeviceError, DeviceErrorKind, DevicePath, DevicePool, Gpu, Landed};
 use crate::metrics::DeviceMetrics;
+use crate::tiers::check_multiple;
 use crate::tiers::nvme::files::OpenFile;
 use crate::tiers::nvme::plan::Plan;
 use crate::tiers::nvme::root::Root;
@@ -340,8 +341,8 @@ impl DeviceWorker {
 }
 
 /// Unit of piece sizes, in bytes: the largest alignment of a direct read.
-const CHUNK_UNIT: u32 = 64 << 10;
-const LARGEST_CHUNK: u32 = 64 << 20;
+const CHUNK_UNIT: u64 = 64 << 10;
+const LARGEST_CHUNK: u64 = 64 << 20;
 const PINNED_BUFFERS: RangeInclusive<u32> = 2..=256;
 const THREADS: RangeInclusive<u32> = 1..=64;
 
@@ -356,30 +357,24 @@ pub(super) struct EngineOptions {
 impl EngineOptions {
     /// Checks a config's options.
     pub(super) fn of(config: &GdsConfig) -> Result<Self, StorageError> {
-        let invalid = |key: &str, what: String| ErrorKind::Invalid.error(key, what);
-        let chunk = config.chunk_bytes;
-        if chunk == 0 || !chunk.is_multiple_of(CHUNK_UNIT) || chunk > LARGEST_CHUNK {
-            let what = format!("must be a multiple of {CHUNK_UNIT}, at most {LARGEST_CHUNK}: {chunk}");
-            return Err(invalid("chunk_bytes", what));
-        }
+        check_multiple("chunk_bytes", config.chunk_bytes.into(), CHUNK_UNIT, LARGEST_CHUNK)?;
         for (key, value, allowed) in [
             ("pinned_buffers", config.pinned_buffers, PINNED_BUFFERS),
             ("threads", config.threads, THREADS),
         ] {
             if !allowed.contains(&value) {
                 let what = format!("must be from {} to {}: {value}", allowed.start(), allowed.end());
-                return Err(invalid(key, what));
+                return Err(ErrorKind::Invalid.error(key, what));
             }
         }
-        let whole = |_| invalid("device_memory_bytes", "exceeds this machine's address space".to_owned());
         Ok(Self {
             route: RouteOptions {
                 path: config.path,
-                chunk_bytes: chunk as usize,
+                chunk_bytes: config.chunk_bytes as usize,
                 pinned_buffers: config.pinned_buffers as usize,
                 threads: config.threads as usize,
             },
-            device_memory_bytes: usize::try_from(config.device_memory_bytes).map_err(whole)?,
+            device_memory_bytes: config.device_memory_bytes as usize,
         })
     }
 }

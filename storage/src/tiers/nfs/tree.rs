@@ -9,6 +9,7 @@ use super::client::{Client, Fault, PageStart};
 use super::mount::{NfsUrl, Server};
 use super::pool::{Limits, Pool};
 use crate::limits::Listing;
+use crate::tiers::remember;
 use crate::{ErrorKind, Object, ObjectPath, ReadCost, StorageError};
 use nfs3_types::nfs3::{fattr3, ftype3, nfs_fh3, nfsstat3, nfstime3};
 use parking_lot::Mutex;
@@ -191,11 +192,7 @@ impl Tree {
     }
 
     fn trust(&self, path: String, handle: nfs_fh3) {
-        let mut directories = self.directories.lock();
-        if directories.len() >= MAX_HANDLES {
-            directories.clear();
-        }
-        directories.insert(path, (handle, Instant::now()));
+        remember(&self.directories, MAX_HANDLES, path, (handle, Instant::now()));
     }
 
     /// Handle of a directory, given as its segments. If `make` is set, missing directories are created.
@@ -277,11 +274,7 @@ impl Tree {
             version: mark.to_string(),
             name: self.name(path),
         });
-        let mut files = self.files.lock();
-        if files.len() >= MAX_HANDLES {
-            files.clear();
-        }
-        files.insert(path.clone(), Arc::clone(&known));
+        remember(&self.files, MAX_HANDLES, path.clone(), Arc::clone(&known));
         known
     }
 

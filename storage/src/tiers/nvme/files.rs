@@ -5,6 +5,7 @@ use super::root::{DirectIo, FileId, Root, c_path, not_a_file, stat_fd};
 use super::signals::Signals;
 use super::store;
 use crate::tasks::blocking;
+use crate::tiers::changed;
 use crate::{Body, ErrorKind, Object, ObjectPath, StorageError};
 use nix::fcntl::OFlag;
 use parking_lot::Mutex;
@@ -122,22 +123,9 @@ impl OpenFile {
     pub(crate) fn check_current(&self, root: &Root, found: &io::Result<FileId>) -> Result<(), StorageError> {
         match found {
             Ok(id) if *id == self.id => Ok(()),
-            Ok(id) => {
-                let detail = format!(
-                    "version was {} at the look-up, is {} now",
-                    self.id.version(),
-                    id.version()
-                );
-                Err(ErrorKind::Changed.error(&self.path, detail))
-            }
+            Ok(id) => Err(changed(&self.path, &self.version, id.version())),
             Err(e) => Err(root.explain(self.path.as_str(), e)),
         }
-    }
-
-    /// Error of a reader that looked up another version.
-    fn changed(&self, object: &Object) -> StorageError {
-        let detail = format!("version was {} at the look-up, is {} now", object.version, self.version);
-        ErrorKind::Changed.error(&object.path, detail)
     }
 }
 
@@ -223,7 +211,7 @@ impl LocalFiles {
             .run(&object.path, move |root| OpenFile::open(root, &of, direct))
             .await?;
         if !file.is_version_of(object) {
-            return Err(file.changed(object));
+            return Err(changed(&object.path, &object.version, &file.version));
         }
         let file = Arc::new(file);
         self.open.keep(file.clone());

@@ -10,6 +10,7 @@
 //! slots, `device` the time from sending to the last reply, including retries, `copy` the time to join values.
 
 use crate::limits::{Listing, buffer_for, check_ranges};
+use crate::tiers::changed;
 use crate::unreported::PendingCost;
 use crate::{Body, ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
@@ -214,8 +215,7 @@ impl RedisTier {
     }
 
     fn changed(&self, object: &Object, now: &str) -> StorageError {
-        let what = format!("version was {} at the look-up, is {now} now", object.version);
-        self.error(ErrorKind::Changed, &object.path, what)
+        changed(self.name(&object.path), &object.version, now)
     }
 
     fn describe(path: ObjectPath, version: &Version) -> Object {
