@@ -2,6 +2,7 @@
 //! and of a call. Failed or silent connections are replaced.
 
 use super::FlightConfig;
+use super::message::from_status;
 use crate::retry::{Backoff, Retries};
 use crate::tiers::check_not_zero;
 use crate::{ErrorKind, StorageError};
@@ -10,6 +11,7 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
 /// Time limit of a TCP connection.
@@ -42,13 +44,7 @@ struct FlightConnection {
     generation: u64,
 }
 
-/// Connection used by a single attempt.
-#[derive(Debug)]
-pub(super) struct Lease {
-    connection: usize,
-    generation: u64,
-    pub(super) client: FlightServiceClient<Channel>,
-}
+pub(super) type Client = FlightServiceClient<Channel>;
 
 impl FlightConfig {
     /// Returns the address in gRPC's form. Checks that no key is zero.
@@ -95,13 +91,12 @@ impl Link {
             let channel = endpoint.connect_lazy();
             Mutex::new(FlightConnection { channel, generation: 0 })
         };
-        let slots = usize::try_from(config.concurrency).unwrap_or(usize::MAX);
         Ok(Self {
             url: config.url.trim_end_matches('/').to_owned(),
             connections: (0..config.connections).map(connection).collect(),
             next: AtomicUsize::new(0),
-            slots: Semaphore::new(slots.min(Semaphore::MAX_PERMITS)),
-            max_message_bytes: usize::try_from(config.max_message_bytes).unwrap_or(usize::MAX),
+            slots: Semaphore::new(config.concurrency as usize),
+            max_message_bytes: config.max_message_bytes as usize,
             limit: Duration::from_millis(config.timeout_ms),
             attempt: Duration::from_millis(config.attempt_ms),
             retries: config.retries,
@@ -126,29 +121,14 @@ impl Link {
             link: self,
             object: self.name(object),
             retries: Retries::new(BACKOFF, Instant::now(), self.limit, self.retries),
-        }
-    }
-
-    pub(super) fn lease(&self) -> Lease {
-        let index = self.next.fetch_add(1, Ordering::Relaxed) % self.connections.len();
-        let (channel, generation) = {
-            let connection = self.connections[index].lock();
-            (connection.channel.clone(), connection.generation)
-        };
-        let client = FlightServiceClient::new(channel)
-            .max_decoding_message_size(self.max_message_bytes)
-            .max_encoding_message_size(usize::MAX);
-        Lease {
-            connection: index,
-            generation,
-            client,
+            used: (0, 0),
         }
     }
 
     /// Replaces the connection of a failed attempt, unless another attempt has.
-    fn renew(&self, lease: &Lease) {
-        let mut connection = self.connections[lease.connection].lock();
-        if connection.generation == lease.generation {
+    fn renew(&self, (index, generation): (usize, u64)) {
+        let mut connection = self.connections[index].lock();
+        if connection.generation == generation {
             connection.channel = self.endpoint.connect_lazy();
             connection.generation += 1;
         }
@@ -162,9 +142,28 @@ pub(super) struct RetriedCall<'a> {
     /// Name of the object in errors.
     pub(super) object: String,
     pub(super) retries: Retries,
+    /// Index and generation of the connection of the current attempt.
+    used: (usize, u64),
 }
 
 impl RetriedCall<'_> {
+    /// Returns the client of the next attempt.
+    pub(super) fn client(&mut self) -> Client {
+        let link = self.link;
+        let index = link.next.fetch_add(1, Ordering::Relaxed) % link.connections.len();
+        let connection = link.connections[index].lock();
+        self.used = (index, connection.generation);
+        FlightServiceClient::new(connection.channel.clone())
+            .max_decoding_message_size(link.max_message_bytes)
+            .max_encoding_message_size(usize::MAX)
+    }
+
+    /// Waits for an answer like [`attempt`](Self::attempt), and converts its status.
+    pub(super) async fn ask<T>(&self, answer: impl Future<Output = Result<T, Status>>) -> Result<T, StorageError> {
+        let answer = self.attempt(answer).await?;
+        answer.map_err(|status| from_status(&self.object, &status))
+    }
+
     /// Waits for the server's next message, within the limits of an attempt's silence and of the call. An endless
     /// stream neither blocks the thread nor outlives the call.
     pub(super) async fn attempt<T>(&self, answer: impl Future<Output = T>) -> Result<T, StorageError> {
@@ -180,11 +179,11 @@ impl RetriedCall<'_> {
     }
 
     /// After a failed attempt, waits and returns if another attempt follows; otherwise returns the error.
-    pub(super) async fn retry(&mut self, failure: StorageError, lease: &Lease) -> Result<(), StorageError> {
+    pub(super) async fn retry(&mut self, failure: StorageError) -> Result<(), StorageError> {
         if !failure.kind().is_transient() {
             return Err(failure);
         }
-        self.link.renew(lease);
+        self.link.renew(self.used);
         let Some(wait) = self.retries.next(Duration::ZERO) else {
             let detail = format!("{}; {}", failure.detail(), self.retries.given_up());
             return Err(failure.kind().error(failure.object(), detail));

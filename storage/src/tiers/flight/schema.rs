@@ -183,9 +183,9 @@ fn column(field: &Field) -> Result<(DataType, Vec<i64>), String> {
             field.data_type()
         )
     })?;
-    if let Some(told) = field.metadata().get(DTYPE_KEY) {
-        if told != DataType::Bf16.as_str() || dtype != DataType::Uint16 {
-            return Err(format!("invalid `{DTYPE_KEY}` {told:?} for Arrow type {arrow}"));
+    if let Some(stated) = field.metadata().get(DTYPE_KEY) {
+        if stated != DataType::Bf16.as_str() || dtype != DataType::Uint16 {
+            return Err(format!("invalid `{DTYPE_KEY}` {stated:?} for Arrow type {arrow}"));
         }
         dtype = DataType::Bf16;
     }
@@ -210,9 +210,9 @@ fn tensor_shape(field: &Field, flat: &[i64]) -> Result<Vec<i64>, String> {
         .metadata()
         .get(EXTENSION_TYPE_METADATA_KEY)
         .map_or("", String::as_str);
-    let told: TensorShape = serde_json::from_str(text).map_err(|e| format!("invalid tensor shape: {e}"))?;
+    let stated: TensorShape = serde_json::from_str(text).map_err(|e| format!("invalid tensor shape: {e}"))?;
     let identity = |order: &[usize]| order.iter().enumerate().all(|(i, &at)| i == at);
-    if told.permutation.is_some_and(|order| !identity(&order)) {
+    if stated.permutation.is_some_and(|order| !identity(&order)) {
         return Err("permuted tensors are not supported".into());
     }
     let count = |shape: &[i64]| {
@@ -220,10 +220,10 @@ fn tensor_shape(field: &Field, flat: &[i64]) -> Result<Vec<i64>, String> {
             .iter()
             .try_fold(1_i64, |count, &n| count.checked_mul(n).filter(|_| n >= 0))
     };
-    if told.shape.len() > MAX_DIMENSIONS || count(&told.shape).is_none() || count(&told.shape) != count(flat) {
-        return Err(format!("tensor shape {:?} does not match {flat:?}", told.shape));
+    if stated.shape.len() > MAX_DIMENSIONS || count(&stated.shape).is_none() || count(&stated.shape) != count(flat) {
+        return Err(format!("tensor shape {:?} does not match {flat:?}", stated.shape));
     }
-    Ok(told.shape)
+    Ok(stated.shape)
 }
 
 #[cfg(test)]

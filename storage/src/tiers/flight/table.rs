@@ -29,11 +29,11 @@ impl Table {
         let (records, metadata) = (info.total_records, info.app_metadata.clone());
         let schema = info.try_decode_schema();
         let schema = schema.map_err(|e| format!("invalid schema: {e}"))?;
-        let told = to_table(name, id_column, &schema)?;
-        let rows = told.rows.or_else(|| u64::try_from(records).ok());
+        let found = to_table(name, id_column, &schema)?;
+        let rows = found.rows.or_else(|| u64::try_from(records).ok());
         let rows =
             rows.ok_or("unknown number of rows: set `rows` in the schema's metadata, or the info's total_records")?;
-        let header = TableHeader::without_blocks(told.schema, rows, told.first_id).map_err(|e| e.to_string())?;
+        let header = TableHeader::without_blocks(found.schema, rows, found.first_id).map_err(|e| e.to_string())?;
         let head = header.encode();
         let version = schema.metadata().get(VERSION_KEY).cloned();
         let sum = crc32c::crc32c_append(crc32c::crc32c(&head), &metadata);

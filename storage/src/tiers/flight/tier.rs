@@ -2,13 +2,12 @@
 //! file. A DoGet takes ids of a table and returns their rows, laid out and sealed, of the version that was looked up;
 //! messages that carry a checksum are checked.
 
-use super::link::{Lease, Link, RetriedCall};
+use super::FlightConfig;
+use super::link::{Client, Link, RetriedCall};
+use super::message::{self, TableTicket, from_flight, table_name, table_path};
 use super::rows::lay_out;
 use super::schema::to_table;
-use super::status::{from_flight, from_status};
 use super::table::{Table, VERSION_KEY};
-use super::ticket::{TableTicket, table_name, table_path};
-use super::{FlightConfig, message};
 use crate::limits::{Listing, check_ranges};
 use crate::tasks::at_once;
 use crate::tiers::remember;
@@ -50,22 +49,18 @@ impl FlightTier {
         let link = Arc::new(Link::new(config)?);
         let mut call = link.begin("");
         loop {
-            let mut lease = link.lease();
-            let told = async {
-                let told = call.attempt(lease.client.list_actions(Empty {})).await?;
-                told.map_err(|status| from_status(&link.url, &status))
-            };
-            match told.await {
+            let mut client = call.client();
+            match call.ask(client.list_actions(Empty {})).await {
                 Ok(_) => break,
                 Err(e) if e.kind() == ErrorKind::Unsupported => break,
-                Err(failure) => call.retry(failure, &lease).await?,
+                Err(failure) => call.retry(failure).await?,
             }
         }
         Ok(Self {
             link,
             id_column: config.id_column.as_str().into(),
             part_bytes: config.part_bytes,
-            rows_per_get: usize::try_from(config.ranges_per_request).unwrap_or(usize::MAX),
+            rows_per_get: config.ranges_per_request as usize,
             known: Mutex::default(),
         })
     }
@@ -87,14 +82,10 @@ impl FlightTier {
         let descriptor = FlightDescriptor::new_path(vec![name.to_owned()]);
         let mut call = self.link.begin(path.as_str());
         let info = loop {
-            let mut lease = self.link.lease();
-            let told = async {
-                let info = call.attempt(lease.client.get_flight_info(descriptor.clone())).await?;
-                Ok(info.map_err(|status| from_status(&call.object, &status))?.into_inner())
-            };
-            match told.await {
-                Ok(info) => break info,
-                Err(failure) => call.retry(failure, &lease).await?,
+            let mut client = call.client();
+            match call.ask(client.get_flight_info(descriptor.clone())).await {
+                Ok(info) => break info.into_inner(),
+                Err(failure) => call.retry(failure).await?,
             }
         };
         let table = Table::describe(name, path, &self.id_column, info);
@@ -107,9 +98,7 @@ impl FlightTier {
     /// Maximum rows per DoGet.
     fn per_request(&self, table: &Table) -> usize {
         let by_bytes = self.part_bytes / u64::from(table.header.stride);
-        usize::try_from(by_bytes)
-            .unwrap_or(usize::MAX)
-            .clamp(1, self.rows_per_get)
+        (by_bytes as usize).clamp(1, self.rows_per_get)
     }
 
     /// Reads rows in chunks of one DoGet each.
@@ -155,11 +144,8 @@ impl Tier for FlightTier {
             _ => self.look_up(&object.path).await?,
         };
         if table.object != *object {
-            return Err(self.error(
-                ErrorKind::Changed,
-                &object.path,
-                "its description changed on the server",
-            ));
+            let what = "its description changed on the server";
+            return Err(self.error(ErrorKind::Changed, &object.path, what));
         }
         let wanted: Vec<Range<u64>> = ranges.iter().map(|range| table.rows_of(range)).collect();
         let ids = table.ids(&wanted)?;
@@ -174,7 +160,7 @@ impl Tier for FlightTier {
         let mut next = 0;
         let parts = ranges.iter().zip(wanted).map(|(range, rows)| {
             let first = next;
-            next += usize::try_from(rows.end - rows.start).unwrap_or(0);
+            next += (rows.end - rows.start) as usize;
             let row = |at: usize| {
                 let start = at % per_chunk * stride;
                 &chunks[at / per_chunk][start..start + stride]
@@ -192,13 +178,11 @@ impl Tier for FlightTier {
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
         let mut call = self.link.begin(prefix.map_or("", ObjectPath::as_str));
         let infos = loop {
-            let mut lease = self.link.lease();
-            let told = async {
-                let failed = |status| from_status(&call.object, &status);
-                let infos = call.attempt(lease.client.list_flights(Criteria::default())).await?;
-                let (mut infos, mut all) = (infos.map_err(failed)?.into_inner(), Vec::new());
-                let mut listing = Listing::of(&call.object);
-                while let Some(info) = call.attempt(infos.message()).await?.map_err(failed)? {
+            let mut client = call.client();
+            let listed = async {
+                let mut infos = call.ask(client.list_flights(Criteria::default())).await?.into_inner();
+                let (mut all, mut listing) = (Vec::new(), Listing::of(&call.object));
+                while let Some(info) = call.ask(infos.message()).await? {
                     listing.named(info.schema.len() + info.app_metadata.len())?;
                     // The rest is dropped: a reply may hold any number of endpoints.
                     all.push(FlightInfo {
@@ -208,9 +192,9 @@ impl Tier for FlightTier {
                 }
                 Ok(all)
             };
-            match told.await {
+            match listed.await {
                 Ok(infos) => break infos,
-                Err(failure) => call.retry(failure, &lease).await?,
+                Err(failure) => call.retry(failure).await?,
             }
         };
         let mut objects = Vec::new();
@@ -264,7 +248,7 @@ async fn get_rows(
         rows: Vec::with_capacity(ids.len() * table.header.stride as usize),
     };
     loop {
-        let mut lease = link.lease();
+        let mut client = call.client();
         cost.requests += 1;
         // The ticket has no version, since other servers do not know it: the version in the reply's schema is compared.
         let ticket = TableTicket {
@@ -272,9 +256,9 @@ async fn get_rows(
             ids: Some(laying.missing.to_vec()),
             version: None,
         };
-        match get(&call, &mut lease, ticket.encode(), &mut laying, &mut cost.wire_bytes).await {
+        match get(&call, &mut client, ticket.encode(), &mut laying, &mut cost.wire_bytes).await {
             Ok(()) => break,
-            Err(failure) => call.retry(failure, &lease).await?,
+            Err(failure) => call.retry(failure).await?,
         }
     }
     if !laying.missing.is_empty() {
@@ -310,7 +294,7 @@ impl Laying<'_> {
             );
             return Err(ErrorKind::Changed.error(self.name, what));
         }
-        let columns = |schema: &Schema| to_table(&self.table.name, self.id_column, schema).map(|told| told.schema);
+        let columns = |schema: &Schema| to_table(&self.table.name, self.id_column, schema).map(|table| table.schema);
         if columns(schema).as_ref() != Ok(&self.table.header.schema) {
             return Err(ErrorKind::Changed.error(self.name, "table changed on the server: its columns differ"));
         }
@@ -332,14 +316,13 @@ impl Laying<'_> {
 /// Sends a ticket and lays out the reply. Adds the bytes received to `wire_bytes`.
 async fn get(
     call: &RetriedCall<'_>,
-    lease: &mut Lease,
+    client: &mut Client,
     ticket: Vec<u8>,
     laying: &mut Laying<'_>,
     wire_bytes: &mut u64,
 ) -> Result<(), StorageError> {
     let ticket = Ticket { ticket: ticket.into() };
-    let reply = call.attempt(lease.client.do_get(ticket)).await?;
-    let reply = reply.map_err(|status| from_status(&call.object, &status))?;
+    let reply = call.ask(client.do_get(ticket)).await?;
     let came = Arc::new(AtomicU64::new(0));
     let (counter, object) = (Arc::clone(&came), call.object.clone());
     let messages = reply.into_inner().map(move |message| {
