@@ -15,11 +15,10 @@
 
 use super::buffer::{Arena, Buffer};
 use super::files::OpenFile;
-use super::job::{Done, Job};
 use super::plan::Segment;
 use super::root::Root;
 use super::signals::Signals;
-use super::worker::Worker;
+use super::worker::{Done, Job, Worker};
 use super::{Driver, LocalOptions};
 use crate::{ErrorKind, StorageError};
 use parking_lot::Mutex;
@@ -41,8 +40,9 @@ pub(super) const LARGEST_DEPTH: u32 = 4096;
 /// The callers' handle. Dropping it ends the engine after its reads in flight.
 #[derive(Debug)]
 pub(super) struct Engine {
-    places: Arc<Semaphore>,
-    way: EngineDriver,
+    /// Slots of jobs accepted and not yet answered.
+    backlog: Arc<Semaphore>,
+    driver: EngineDriver,
 }
 
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Engine {
             return Err(ErrorKind::Invalid.error("queue_depth", format!("must be from 1 to {LARGEST_DEPTH}: {depth}")));
         }
         let signals = Arc::new(Signals::new().map_err(|e| unusable(&e))?);
-        let (way, has_arena) = match options.driver {
+        let (driver, has_arena) = match options.driver {
             Driver::Thread => {
                 let (thread, has_arena) = ThreadDriver::start(root, signals, options, arena)?;
                 (EngineDriver::Thread(thread), has_arena)
@@ -84,13 +84,13 @@ impl Engine {
                 (EngineDriver::Runtime(runtime), has_arena)
             }
         };
-        let places = Arc::new(Semaphore::new(BACKLOG));
-        Ok((Self { places, way }, has_arena))
+        let backlog = Arc::new(Semaphore::new(BACKLOG));
+        Ok((Self { backlog, driver }, has_arena))
     }
 
     /// Waits for a slot in the backlog.
-    pub(super) async fn place(&self, file: &OpenFile) -> Result<OwnedSemaphorePermit, StorageError> {
-        self.places.clone().acquire_owned().await.map_err(|_| stopped(file))
+    pub(super) async fn slot(&self, file: &OpenFile) -> Result<OwnedSemaphorePermit, StorageError> {
+        self.backlog.clone().acquire_owned().await.map_err(|_| stopped(file))
     }
 
     /// Reads `segments` of a file. The future may be dropped at any moment.
@@ -98,7 +98,7 @@ impl Engine {
         &self,
         file: &Arc<OpenFile>,
         segments: Vec<(Segment, Buffer)>,
-        place: OwnedSemaphorePermit,
+        slot: OwnedSemaphorePermit,
         started: Instant,
     ) -> Result<Done, StorageError> {
         let (reply, answer) = oneshot::channel();
@@ -107,9 +107,9 @@ impl Engine {
             segments,
             started,
             reply,
-            _place: place,
+            _slot: slot,
         };
-        let taken = match &self.way {
+        let taken = match &self.driver {
             EngineDriver::Thread(thread) => thread.submit(job),
             EngineDriver::Runtime(runtime) => runtime.submit(job),
         };
@@ -302,7 +302,7 @@ mod tests {
     impl Engine {
         /// Substitutes `results` for those of the next completions, taken from the end.
         pub(in super::super) fn inject(&self, results: Vec<i32>) {
-            let signals = match &self.way {
+            let signals = match &self.driver {
                 EngineDriver::Thread(thread) => &thread.signals,
                 EngineDriver::Runtime(runtime) => &runtime.core.signals,
             };

@@ -1,7 +1,7 @@
 //! Files opened for reading, and a bounded set of open files. In: objects. Out: open files of exactly that version.
 
 use super::buffer::BUFFER_ALIGN;
-use super::root::{DirectIo, FileId, Root, c_path, not_a_file, stat_fd};
+use super::root::{FileId, Root, c_path, not_a_file, stat_fd};
 use super::signals::Signals;
 use super::store;
 use crate::tasks::blocking;
@@ -46,14 +46,14 @@ pub(crate) struct OpenFile {
 /// this tells the ring's thread to remove it.
 #[derive(Debug)]
 pub(super) struct Registration {
-    pub(super) place: Option<u32>,
+    pub(super) index: Option<u32>,
     pub(super) signals: Arc<Signals>,
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        if let Some(place) = self.place {
-            self.signals.file_closed(place);
+        if let Some(index) = self.index {
+            self.signals.file_closed(index);
         }
     }
 }
@@ -106,10 +106,10 @@ impl OpenFile {
             Err(e) => return Err(e),
         };
         Ok(match stat_fd(fd.as_fd())?.direct_io {
-            DirectIo::Unknown => Ok((fd, DEFAULT_ALIGN)),
-            DirectIo::Refused => Err("the file system does not support direct I/O for this file"),
-            DirectIo::Aligned { memory, offset } if usable(memory, offset) => Ok((fd, offset)),
-            DirectIo::Aligned { .. } => Err("the device's alignment is too large"),
+            None => Ok((fd, DEFAULT_ALIGN)),
+            Some((_, 0)) => Err("the file system does not support direct I/O for this file"),
+            Some((memory, offset)) if usable(memory, offset) => Ok((fd, offset)),
+            Some(_) => Err("the device's alignment is too large"),
         })
     }
 

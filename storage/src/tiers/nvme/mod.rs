@@ -28,7 +28,6 @@ pub use tier::NvmeTier;
 mod buffer;
 mod engine;
 pub(crate) mod files;
-mod job;
 pub(crate) mod plan;
 mod ring;
 pub(crate) mod root;

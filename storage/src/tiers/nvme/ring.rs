@@ -95,40 +95,40 @@ impl Ring {
     /// `into .. into + len` must stay valid for writes, and be read or written by nobody else, until its completion. If
     /// `registered` is set, it must be in the registered arena. The file must stay open until then.
     pub(super) unsafe fn push_read(&mut self, read: &Entry<'_>) {
-        let place = self.place_of(read.file);
-        let entry = entry(read, place);
+        let index = self.index_of(read.file);
+        let entry = entry(read, index);
         // SAFETY: guaranteed by the caller; the kernel also holds a registered file.
         unsafe { self.push(&entry) };
     }
 
     /// Index of a file in the table; adds the file if there is room.
-    fn place_of(&mut self, file: &OpenFile) -> Option<u32> {
+    fn index_of(&mut self, file: &OpenFile) -> Option<u32> {
         if let Some(registration) = file.registration.get() {
-            return registration.place;
+            return registration.index;
         }
-        let place = self.free_files.pop();
-        let placed = place.filter(|&place| self.update_file(place, file.fd.as_raw_fd()));
-        if placed.is_none() {
-            self.free_files.extend(place);
+        let index = self.free_files.pop();
+        let registered = index.filter(|&index| self.update_file(index, file.fd.as_raw_fd()));
+        if registered.is_none() {
+            self.free_files.extend(index);
         }
         // A file is tried only once, even if the table is full now: reading it by its descriptor works as well.
         let registration = Registration {
-            place: placed,
+            index: registered,
             signals: self.signals.clone(),
         };
-        file.registration.get_or_init(|| registration).place
+        file.registration.get_or_init(|| registration).index
     }
 
-    fn update_file(&self, place: u32, fd: i32) -> bool {
-        self.ring.submitter().register_files_update(place, &[fd]).is_ok()
+    fn update_file(&self, index: u32, fd: i32) -> bool {
+        self.ring.submitter().register_files_update(index, &[fd]).is_ok()
     }
 
     /// Removes closed files from the table, so that the kernel releases them.
     pub(super) fn release_closed_files(&mut self) {
-        for place in self.signals.take_closed() {
+        for index in self.signals.take_closed() {
             // An index that cannot be cleared is not used again.
-            if self.update_file(place, -1) {
-                self.free_files.push(place);
+            if self.update_file(index, -1) {
+                self.free_files.push(index);
             }
         }
     }
@@ -230,16 +230,16 @@ impl Ring {
 }
 
 /// Builds a read's entry, by the file's index in the table if it has one.
-fn entry(read: &Entry<'_>, place: Option<u32>) -> io_uring::squeue::Entry {
+fn entry(read: &Entry<'_>, index: Option<u32>) -> io_uring::squeue::Entry {
     use opcode::{Read, ReadFixed};
     let (into, len, offset) = (read.into, read.len, read.offset);
     let fd = types::Fd(read.file.fd.as_raw_fd());
-    let entry = match (place, read.registered) {
-        (Some(place), true) => ReadFixed::new(types::Fixed(place), into, len, ARENA_INDEX)
+    let entry = match (index, read.registered) {
+        (Some(index), true) => ReadFixed::new(types::Fixed(index), into, len, ARENA_INDEX)
             .offset(offset)
             .build(),
         (None, true) => ReadFixed::new(fd, into, len, ARENA_INDEX).offset(offset).build(),
-        (Some(place), false) => Read::new(types::Fixed(place), into, len).offset(offset).build(),
+        (Some(index), false) => Read::new(types::Fixed(index), into, len).offset(offset).build(),
         (None, false) => Read::new(fd, into, len).offset(offset).build(),
     };
     entry.user_data(read.mark)

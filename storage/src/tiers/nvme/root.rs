@@ -39,24 +39,15 @@ pub(crate) struct FileId {
     changed_ns: i128,
 }
 
-/// Direct-read support reported by a file system.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DirectIo {
-    /// Not reported.
-    Unknown,
-    /// Not supported for this file.
-    Refused,
-    /// Supported with these alignments, in bytes.
-    Aligned { memory: u32, offset: u32 },
-}
-
 /// Attributes of a file from `statx`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FileStat {
     pub(crate) id: FileId,
     pub(crate) is_file: bool,
     pub(crate) is_dir: bool,
-    pub(crate) direct_io: DirectIo,
+    /// Alignments of memory and offset for direct reads, in bytes; zeros if the file does not support them, `None` if
+    /// the file system reports none.
+    pub(crate) direct_io: Option<(u32, u32)>,
 }
 
 impl FileId {
@@ -186,14 +177,7 @@ fn statx(dir: BorrowedFd<'_>, path: &CStr, flags: i32) -> io::Result<FileStat> {
     let stat = unsafe { buffer.assume_init() };
     let nanoseconds = |t: libc::statx_timestamp| i128::from(t.tv_sec) * 1_000_000_000 + i128::from(t.tv_nsec);
     let format = u32::from(stat.stx_mode) & libc::S_IFMT;
-    let direct_io = match (stat.stx_mask & STATX_DIOALIGN, stat.stx_dio_offset_align) {
-        (0, _) => DirectIo::Unknown,
-        (_, 0) => DirectIo::Refused,
-        (_, offset) => DirectIo::Aligned {
-            memory: stat.stx_dio_mem_align,
-            offset,
-        },
-    };
+    let has_alignment = stat.stx_mask & STATX_DIOALIGN != 0;
     Ok(FileStat {
         id: FileId {
             inode: stat.stx_ino,
@@ -203,7 +187,7 @@ fn statx(dir: BorrowedFd<'_>, path: &CStr, flags: i32) -> io::Result<FileStat> {
         },
         is_file: format == libc::S_IFREG,
         is_dir: format == libc::S_IFDIR,
-        direct_io,
+        direct_io: has_alignment.then_some((stat.stx_dio_mem_align, stat.stx_dio_offset_align)),
     })
 }
 

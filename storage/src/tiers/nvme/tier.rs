@@ -4,9 +4,9 @@ use super::LocalOptions;
 use super::buffer::{Arena, Buffer, BufferPool};
 use super::engine::Engine;
 use super::files::{self, LocalFiles, OpenFile};
-use super::job::Done;
 use super::plan::{self, Plan, Segment};
 use super::root::Root;
+use super::worker::Done;
 use crate::limits::check_ranges;
 use crate::tasks::blocking;
 use crate::{Body, ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, TierInfo};
@@ -94,9 +94,9 @@ impl NvmeTier {
         let Done { segments, mut cost } = match self.read_cached(&file, &plan, started)? {
             Some(done) => done,
             None => {
-                let place = self.engine.place(&file).await?;
+                let slot = self.engine.slot(&file).await?;
                 let segments = self.with_buffers(&file, &plan)?;
-                self.engine.read(&file, segments, place, started).await?
+                self.engine.read(&file, segments, slot, started).await?
             }
         };
         let buffers = segments.into_iter().map(|(_, buffer)| buffer);

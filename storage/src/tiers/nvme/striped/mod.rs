@@ -5,7 +5,6 @@
 //! each part of a read is checked like any file of an [`NvmeTier`]. So all bytes are of the looked-up version.
 
 mod disk;
-mod layout;
 #[cfg(test)]
 mod tests;
 
