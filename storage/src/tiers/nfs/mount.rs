@@ -7,8 +7,8 @@ use super::NfsConfig;
 use super::pool::{Address, Limits, Pool, Resolve};
 use super::rpc::{Call, pack};
 use crate::{ErrorKind, StorageError};
+use async_trait::async_trait;
 use bytes::Bytes;
-use futures::future::{BoxFuture, FutureExt};
 use nfs3_types::mount::{self, MOUNT_PROGRAM, dirpath, exports, mountstat3};
 use nfs3_types::nfs3::{self, nfs_fh3};
 use nfs3_types::portmap::{self, IPPROTO_TCP, PMAP_PORT, PMAP_PROG, mapping};
@@ -147,23 +147,21 @@ pub(super) struct Host {
     pub(super) port: u16,
 }
 
+#[async_trait]
 impl Resolve for Host {
     /// Asks the system's resolver for all addresses of the name.
-    fn resolve(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<SocketAddr>, StorageError>> {
-        async move {
-            let name = &self.url.host;
-            let unresolved = |what: String| {
-                ErrorKind::Unavailable.error(self.url.to_string(), format!("cannot resolve `{name}`: {what}"))
-            };
-            let lookup = tokio::time::timeout(limit, tokio::net::lookup_host((name.as_str(), self.port))).await;
-            let found = lookup.map_err(|_| unresolved("no answer in time".to_owned()))?;
-            let found: Vec<_> = found.map_err(|e| unresolved(e.to_string()))?.collect();
-            match found.is_empty() {
-                true => Err(unresolved("name has no address".to_owned())),
-                false => Ok(found),
-            }
+    async fn resolve(&self, limit: Duration) -> Result<Vec<SocketAddr>, StorageError> {
+        let name = &self.url.host;
+        let unresolved = |what: String| {
+            ErrorKind::Unavailable.error(self.url.to_string(), format!("cannot resolve `{name}`: {what}"))
+        };
+        let lookup = tokio::time::timeout(limit, tokio::net::lookup_host((name.as_str(), self.port))).await;
+        let found = lookup.map_err(|_| unresolved("no answer in time".to_owned()))?;
+        let found: Vec<_> = found.map_err(|e| unresolved(e.to_string()))?.collect();
+        match found.is_empty() {
+            true => Err(unresolved("name has no address".to_owned())),
+            false => Ok(found),
         }
-        .boxed()
     }
 }
 
@@ -174,46 +172,44 @@ pub(super) struct Portmapper {
     pub(super) program: Program,
 }
 
+#[async_trait]
 impl Resolve for Portmapper {
     /// Asks the portmapper, over a pool, for the program's current port.
-    fn resolve(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<SocketAddr>, StorageError>> {
-        async move {
-            let Program { number, version, name } = self.program;
-            let about = self.host.url.to_string();
-            let limits = Limits::few(limit, false);
-            let address = Address::resolved(self.host.clone(), limit).await?;
-            let pool = Pool::new(address, &opaque_auth::default(), &limits);
-            let wanted = mapping {
-                prog: number,
-                vers: version,
-                prot: IPPROTO_TCP,
-                port: 0,
-            };
-            let call = Call {
-                program: portmap::PROGRAM,
-                version: portmap::VERSION,
-                procedure: PMAP_PROG::PMAPPROC_GETPORT as u32,
-                arguments: pack(&wanted),
-                data: Bytes::new(),
-            };
-            let asked = pool.ask(&about, &call).await.map_err(|e| {
-                let hint = "if the server has no portmapper, set its NFS port in the URL";
-                let detail = format!("portmapper: {}; {hint}", e.detail());
-                e.kind().error(e.object(), detail)
-            })?;
-            let mut found = pool.address.known();
-            let port = u32::unpack(&mut Cursor::new(asked.body.as_ref())).map_or(0, |(port, _)| port);
-            let port = u16::try_from(port).ok().filter(|port| *port > 0).ok_or_else(|| {
-                let detail = format!(
-                    "portmapper at {} does not list {name} version {version} over TCP; enable NFSv3 on the server",
-                    pool.address.get()
-                );
-                ErrorKind::Unavailable.error(&about, detail)
-            })?;
-            found.iter_mut().for_each(|address| address.set_port(port));
-            Ok(found)
-        }
-        .boxed()
+    async fn resolve(&self, limit: Duration) -> Result<Vec<SocketAddr>, StorageError> {
+        let Program { number, version, name } = self.program;
+        let about = self.host.url.to_string();
+        let limits = Limits::few(limit, false);
+        let address = Address::resolved(self.host.clone(), limit).await?;
+        let pool = Pool::new(address, &opaque_auth::default(), &limits);
+        let wanted = mapping {
+            prog: number,
+            vers: version,
+            prot: IPPROTO_TCP,
+            port: 0,
+        };
+        let call = Call {
+            program: portmap::PROGRAM,
+            version: portmap::VERSION,
+            procedure: PMAP_PROG::PMAPPROC_GETPORT as u32,
+            arguments: pack(&wanted),
+            data: Bytes::new(),
+        };
+        let asked = pool.ask(&about, &call).await.map_err(|e| {
+            let hint = "if the server has no portmapper, set its NFS port in the URL";
+            let detail = format!("portmapper: {}; {hint}", e.detail());
+            e.kind().error(e.object(), detail)
+        })?;
+        let mut found = pool.address.known();
+        let port = u32::unpack(&mut Cursor::new(asked.body.as_ref())).map_or(0, |(port, _)| port);
+        let port = u16::try_from(port).ok().filter(|port| *port > 0).ok_or_else(|| {
+            let detail = format!(
+                "portmapper at {} does not list {name} version {version} over TCP; enable NFSv3 on the server",
+                pool.address.get()
+            );
+            ErrorKind::Unavailable.error(&about, detail)
+        })?;
+        found.iter_mut().for_each(|address| address.set_port(port));
+        Ok(found)
     }
 }
 
@@ -378,9 +374,10 @@ mod tests {
     #[derive(Debug)]
     struct Known(Vec<SocketAddr>);
 
+    #[async_trait]
     impl Resolve for Known {
-        fn resolve(&self, _: Duration) -> BoxFuture<'_, Result<Vec<SocketAddr>, StorageError>> {
-            std::future::ready(Ok(self.0.clone())).boxed()
+        async fn resolve(&self, _: Duration) -> Result<Vec<SocketAddr>, StorageError> {
+            Ok(self.0.clone())
         }
     }
 

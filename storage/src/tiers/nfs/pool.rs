@@ -10,7 +10,7 @@ use super::rpc::{Call, CallError, Head};
 use super::waiting::{CallPermit, Landing, LoadClaim, Outgoing, Reply};
 use crate::retry::{Backoff, Retries};
 use crate::{ErrorKind, ReadCost, StorageError};
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use nfs3_types::rpc::opaque_auth;
 use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -316,8 +316,9 @@ const AGAIN_LIMIT: Duration = Duration::from_secs(1);
 const DIAL_LIMIT: Duration = Duration::from_secs(1);
 
 /// Resolver of a program's current addresses, at least one.
+#[async_trait]
 pub(super) trait Resolve: fmt::Debug + Send + Sync {
-    fn resolve(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<SocketAddr>, StorageError>>;
+    async fn resolve(&self, limit: Duration) -> Result<Vec<SocketAddr>, StorageError>;
 }
 
 /// Addresses of a program, which may change. The first is that of the last connection.

@@ -77,7 +77,7 @@ impl Root {
     pub(crate) fn open(location: &Path) -> Result<Self, StorageError> {
         let failed = |e: &io::Error| {
             let what = format!("cannot use folder as a tier's root: {e}; create it or set `root`");
-            (StorageError::from_io("", e).kind()).error(location.display(), what)
+            ErrorKind::of_io(e.kind()).error(location.display(), what)
         };
         let options = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let root = Self {
@@ -137,20 +137,15 @@ impl Root {
 
     /// Converts a kernel error about a path, and adds advice.
     pub(crate) fn explain(&self, path: &str, error: &io::Error) -> StorageError {
+        let text = error.to_string();
         let (kind, what) = match error.raw_os_error() {
-            Some(libc::EXDEV) => (
-                ErrorKind::Denied,
-                "a symbolic link leads out of the tier's root".to_owned(),
-            ),
-            Some(libc::ELOOP) => (ErrorKind::Denied, "too many symbolic links, or a magic one".to_owned()),
-            Some(libc::ENOSYS) => (
-                ErrorKind::Unsupported,
-                "the kernel has no openat2: use Linux 5.6 or later".to_owned(),
-            ),
-            _ => {
-                let plain = StorageError::from_io(path, error);
-                (plain.kind(), error.to_string())
+            Some(libc::EXDEV) => (ErrorKind::Denied, "a symbolic link leads out of the tier's root"),
+            Some(libc::ELOOP) => (ErrorKind::Denied, "too many symbolic links, or a magic one"),
+            Some(libc::ENOSYS) => {
+                let what = "the kernel has no openat2: use Linux 5.6 or later";
+                (ErrorKind::Unsupported, what)
             }
+            _ => (ErrorKind::of_io(error.kind()), text.as_str()),
         };
         kind.error(path, format!("{what}, below {}", self.location.display()))
     }

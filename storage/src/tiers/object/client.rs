@@ -143,7 +143,6 @@ const REDIRECTS: usize = 4;
 /// Builds a client; each call may take `limit`. A `local` client resolves every name to this machine. A `plain` client
 /// may use plain HTTP, like sources of credentials that only this machine reaches.
 pub(super) fn client(config: &BucketConfig, limit: Duration, local: bool, plain: bool) -> Result<Client, String> {
-    let idle = usize::try_from(config.concurrency).unwrap_or(usize::MAX);
     let builder = Client::builder()
         .user_agent(concat!("tierlab/", env!("CARGO_PKG_VERSION")))
         .http1_only()
@@ -154,7 +153,7 @@ pub(super) fn client(config: &BucketConfig, limit: Duration, local: bool, plain:
         .https_only(!config.allow_http && !plain)
         .timeout(limit)
         .connect_timeout(limit.min(CONNECT_LIMIT))
-        .pool_max_idle_per_host(idle.saturating_add(SPARE_CONNECTIONS))
+        .pool_max_idle_per_host(config.concurrency as usize + SPARE_CONNECTIONS)
         .redirect(Policy::custom(within_the_endpoint))
         .dns_resolver(Resolver { local })
         .tls_certs_merge(certificates(config)?);

@@ -105,13 +105,13 @@ impl Bucket {
 
     /// Error if the time ends before a GET is sent.
     pub(super) fn busy(&self, key: &Key) -> StorageError {
-        let detail = format!("{}: no free slot for a GET in time; raise `concurrency`", self.endpoint);
-        ErrorKind::Timeout.error(self.object(key), detail)
+        let what = ": no free slot for a GET in time; raise `concurrency`";
+        self.fault(ErrorKind::Timeout, key, what)
     }
 
     fn stalled(&self, key: &Key, limit: Duration) -> StorageError {
-        let detail = format!("{} did not finish within {} ms", self.endpoint, limit.as_millis());
-        ErrorKind::Timeout.error(self.object(key), detail)
+        let what = format!(" did not finish within {} ms", limit.as_millis());
+        self.fault(ErrorKind::Timeout, key, &what)
     }
 
     /// Makes one GET of the missing bytes and appends them to `into` as they arrive.
@@ -135,31 +135,25 @@ impl Bucket {
         let result = reply(hedging, &self.reads, key, options, (missing, attempts)).await;
         let result = result.map_err(|e| self.error(key, &e))?;
         if let Some(size) = size.filter(|size| *size != result.meta.size) {
-            let detail = format!(
-                "{}: object has {} bytes instead of {size}",
-                self.endpoint, result.meta.size
-            );
-            return Err(ErrorKind::Corrupt.error(self.object(key), detail));
+            let what = format!(": object has {} bytes instead of {size}", result.meta.size);
+            return Err(self.fault(ErrorKind::Corrupt, key, &what));
         }
         let found = self.version_of(&result.meta);
         let version = version.get_or_init(|| found.clone());
         if found != *version {
-            let detail = format!("{} has version {found} instead of {version}", self.endpoint);
-            return Err(ErrorKind::Changed.error(self.object(key), detail));
+            let what = format!(" has version {found} instead of {version}");
+            return Err(self.fault(ErrorKind::Changed, key, &what));
         }
         let mut body = result.into_stream();
         while let Some(chunk) = body.next().await {
             let chunk = chunk.map_err(|e| self.error(key, &e))?;
-            let unexpected = || {
-                let detail = format!("{} sent more bytes than requested", self.endpoint);
-                ErrorKind::Unavailable.error(self.object(key), detail)
-            };
+            let unexpected = || self.fault(ErrorKind::Unavailable, key, " sent more bytes than requested");
             missing = missing.checked_sub(chunk.len() as u64).ok_or_else(unexpected)?;
             into.extend_from_slice(&chunk);
         }
         if missing > 0 {
-            let detail = format!("{} ended its reply {missing} bytes early", self.endpoint);
-            return Err(ErrorKind::Unavailable.error(self.object(key), detail));
+            let what = format!(" ended its reply {missing} bytes early");
+            return Err(self.fault(ErrorKind::Unavailable, key, &what));
         }
         Ok(())
     }

@@ -84,9 +84,7 @@ impl BucketTier {
             Err(e) if e.kind() == ErrorKind::Invalid => notes.push(e.detail().to_owned()),
             Err(e) => return Err(e),
         }
-        let concurrency = usize::try_from(config.concurrency)
-            .unwrap_or(usize::MAX)
-            .min(Semaphore::MAX_PERMITS);
+        let concurrency = config.concurrency as usize;
         Ok(Self {
             bucket: Arc::new(bucket),
             slots: Arc::new(Semaphore::new(concurrency)),
@@ -117,7 +115,7 @@ impl BucketTier {
         for (of, span) in spans.iter().enumerate() {
             let mut rest = buffer_for(&self.bucket.object(key), span.bytes.end - span.bytes.start)?;
             for range in ranges::pieces(&span.bytes, self.part_bytes) {
-                let into = split_front(&mut rest, length(key, &range)?);
+                let into = split_front(&mut rest, (range.end - range.start) as usize);
                 gets.push((of, range, into));
             }
         }
@@ -178,10 +176,6 @@ async fn get(
     Ok((bytes, cost))
 }
 
-fn length(key: &Key, range: &Range<u64>) -> Result<usize, StorageError> {
-    usize::try_from(range.end - range.start).map_err(|e| ErrorKind::Invalid.error(key.as_ref(), e.to_string()))
-}
-
 /// Cuts a part out of a reply. Small parts are copied, so that they do not keep the whole reply in memory.
 fn cut(reply: &Bytes, at: Range<usize>) -> (Bytes, Duration) {
     if at.len() * 2 >= reply.len() {
@@ -194,11 +188,8 @@ fn cut(reply: &Bytes, at: Range<usize>) -> (Bytes, Duration) {
 #[async_trait]
 impl Tier for BucketTier {
     fn info(&self) -> TierInfo {
-        TierInfo::new(
-            self.bucket.place.service.kind(),
-            self.bucket.location(),
-            self.notes.clone(),
-        )
+        let kind = self.bucket.place.service.kind();
+        TierInfo::new(kind, self.bucket.location(), self.notes.clone())
     }
 
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
@@ -214,8 +205,8 @@ impl Tier for BucketTier {
         let mut parts = vec![Bytes::new(); ranges.len()];
         for (span, reply) in spans.iter().zip(replies) {
             for &i in &span.answers {
-                let place = |offset: u64| usize::try_from(offset - span.bytes.start).unwrap_or(usize::MAX);
-                let (part, copy) = cut(&reply, place(ranges[i].start)..place(ranges[i].end));
+                let at = |offset: u64| (offset - span.bytes.start) as usize;
+                let (part, copy) = cut(&reply, at(ranges[i].start)..at(ranges[i].end));
                 parts[i] = part;
                 cost.copy += copy;
             }

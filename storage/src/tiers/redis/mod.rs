@@ -312,14 +312,9 @@ impl Tier for RedisTier {
             join(object.path.as_str(), range, &version, wanted.start, held)
         });
         let parts = parts.collect::<Result<_, _>>()?;
-        cost.add(&ReadCost {
-            copy: began.elapsed(),
-            ..ReadCost::default()
-        });
-        Ok(ReadMany {
-            parts,
-            cost: cost.report(),
-        })
+        let mut cost = cost.report();
+        cost.copy = began.elapsed();
+        Ok(ReadMany { parts, cost })
     }
 
     fn take_unreported(&self) -> Option<ReadCost> {
