@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
 /// Maximum open files kept. A file removed by another program keeps its disk space until it leaves the set.
-const KEPT_OPEN: usize = 128;
+const MAX_OPEN: usize = 128;
 /// Alignment of direct reads if the file system reports none: enough for every usual device.
 const DEFAULT_ALIGN: u32 = 4096;
 /// Reason for buffered reads on tmpfs: it has no device.
@@ -147,42 +147,30 @@ fn usable(memory: u32, offset: u32) -> bool {
 /// Set of open files; the least recently used is evicted first. The path of an open file may no longer name it: each
 /// read checks that after its last byte.
 #[derive(Debug, Default)]
-struct OpenFiles(Mutex<RecentFiles>);
-
-#[derive(Debug, Default)]
-struct RecentFiles {
+struct OpenFiles {
     uses: u64,
     files: HashMap<ObjectPath, (Arc<OpenFile>, u64)>,
 }
 
 impl OpenFiles {
     /// Open file of this version.
-    fn get(&self, object: &Object) -> Option<Arc<OpenFile>> {
-        let mut kept = self.0.lock();
-        kept.uses += 1;
-        let now = kept.uses;
-        let (file, used) = kept.files.get_mut(&object.path)?;
-        *used = now;
+    fn get(&mut self, object: &Object) -> Option<Arc<OpenFile>> {
+        self.uses += 1;
+        let (file, used) = self.files.get_mut(&object.path)?;
+        *used = self.uses;
         file.is_version_of(object).then(|| file.clone())
     }
 
     /// Adds a file to the set.
-    fn keep(&self, file: Arc<OpenFile>) {
-        let mut kept = self.0.lock();
-        kept.uses += 1;
-        let now = kept.uses;
-        kept.files.insert(file.path.clone(), (file, now));
-        if kept.files.len() > KEPT_OPEN {
-            let oldest = kept.files.iter().min_by_key(|(_, (_, used))| *used);
+    fn add(&mut self, file: Arc<OpenFile>) {
+        self.uses += 1;
+        self.files.insert(file.path.clone(), (file, self.uses));
+        if self.files.len() > MAX_OPEN {
+            let oldest = self.files.iter().min_by_key(|(_, (_, used))| *used);
             if let Some(oldest) = oldest.map(|(path, _)| path.clone()) {
-                kept.files.remove(&oldest);
+                self.files.remove(&oldest);
             }
         }
-    }
-
-    /// Closes the file of a path.
-    fn forget(&self, path: &ObjectPath) {
-        self.0.lock().files.remove(path);
     }
 }
 
@@ -192,29 +180,33 @@ pub(crate) struct LocalFiles {
     pub(crate) root: Arc<Root>,
     /// If true, files are opened for direct reads where possible.
     direct: bool,
-    open: OpenFiles,
+    open_files: Mutex<OpenFiles>,
 }
 
 impl LocalFiles {
     pub(crate) fn new(root: Arc<Root>, direct: bool) -> Self {
-        let open = OpenFiles::default();
-        Self { root, direct, open }
+        let open_files = Mutex::default();
+        Self {
+            root,
+            direct,
+            open_files,
+        }
     }
 
     /// Returns a file of the looked-up version; opens it on a blocking thread if it is not in the set.
     pub(crate) async fn open(&self, object: &Object) -> Result<Arc<OpenFile>, StorageError> {
-        if let Some(file) = self.open.get(object) {
+        let known = self.open_files.lock().get(object);
+        if let Some(file) = known {
             return Ok(file);
         }
         let (of, direct) = (object.path.clone(), self.direct);
-        let file = self
-            .run(&object.path, move |root| OpenFile::open(root, &of, direct))
-            .await?;
+        let open = move |root: &Root| OpenFile::open(root, &of, direct);
+        let file = self.run(&object.path, open).await?;
         if !file.is_version_of(object) {
             return Err(changed(&object.path, &object.version, &file.version));
         }
         let file = Arc::new(file);
-        self.open.keep(file.clone());
+        self.open_files.lock().add(file.clone());
         Ok(file)
     }
 
@@ -222,7 +214,7 @@ impl LocalFiles {
     pub(crate) fn noticed<T>(&self, object: &Object, read: Result<T, StorageError>) -> Result<T, StorageError> {
         read.inspect_err(|e| {
             if matches!(e.kind(), ErrorKind::Changed | ErrorKind::NotFound) {
-                self.open.forget(&object.path);
+                self.open_files.lock().files.remove(&object.path);
             }
         })
     }
@@ -257,7 +249,7 @@ impl LocalFiles {
         let of = path.clone();
         let deleted = self.run(path, move |root| store::delete(root, &of)).await;
         // The disk space is freed once the ring has released the file, too: soon, but possibly after this returns.
-        self.open.forget(path);
+        self.open_files.lock().files.remove(path);
         deleted
     }
 }
@@ -270,24 +262,24 @@ mod tests {
     fn the_least_recently_used_file_leaves() {
         let folder = tempfile::tempdir().unwrap();
         let root = Root::open(folder.path()).unwrap();
-        let files = OpenFiles::default();
+        let mut files = OpenFiles::default();
         let mut objects = Vec::new();
-        for i in 0..=KEPT_OPEN {
+        for i in 0..=MAX_OPEN {
             let path = ObjectPath::new(&format!("f{i}")).unwrap();
             std::fs::write(folder.path().join(path.as_str()), [0; 3]).unwrap();
             let file = OpenFile::open(&root, &path, true).unwrap();
             objects.push(file.id.describe(&path));
-            files.keep(Arc::new(file));
+            files.add(Arc::new(file));
             assert!(files.get(&objects[0]).is_some(), "used all the time");
         }
         assert!(files.get(&objects[1]).is_none(), "longest unused");
-        assert!(files.get(&objects[KEPT_OPEN]).is_some());
+        assert!(files.get(&objects[MAX_OPEN]).is_some());
         let other = Object {
             version: "other".to_owned(),
             ..objects[0].clone()
         };
         assert!(files.get(&other).is_none());
-        files.forget(&objects[0].path);
+        files.files.remove(&objects[0].path);
         assert!(files.get(&objects[0]).is_none());
     }
 }
