@@ -209,11 +209,11 @@ impl CuFile {
                 set(CUFileBoolConfigParameter_t::CUFILE_PARAM_FORCE_COMPAT_MODE, true)
             }),
             None if std::env::var("CUFILE_FORCE_COMPAT_MODE").is_ok_and(|value| value == "true") => Ok(()),
-            None => Err(DeviceError::new(
-                DeviceErrorKind::Unsupported,
-                "cuFile is older than 1.14 and only takes its mode from the environment: set CUFILE_FORCE_COMPAT_MODE=true \
-                 there",
-            )),
+            None => {
+                let what = "cuFile is older than 1.14 and only takes its mode from the environment";
+                let detail = format!("{what}: set CUFILE_FORCE_COMPAT_MODE=true there");
+                Err(DeviceError::new(DeviceErrorKind::Unsupported, detail))
+            }
         }
     }
 

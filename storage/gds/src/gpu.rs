@@ -80,14 +80,10 @@ impl Gpu {
             driver.check("cuInit", (driver.init)(0))?;
             driver.check("cuDeviceGet", (driver.device_get)(&raw mut device, wanted))?;
             let length = c_int::try_from(name.len()).unwrap_or(0);
-            driver.check(
-                "cuDeviceGetName",
-                (driver.device_name)(name.as_mut_ptr(), length, device),
-            )?;
-            driver.check(
-                "cuDevicePrimaryCtxRetain",
-                (driver.context_retain)(&raw mut context, device),
-            )?;
+            let named = (driver.device_name)(name.as_mut_ptr(), length, device);
+            driver.check("cuDeviceGetName", named)?;
+            let retained = (driver.context_retain)(&raw mut context, device);
+            driver.check("cuDevicePrimaryCtxRetain", retained)?;
         }
         name[127] = 0;
         // SAFETY: the array ends in a zero.
@@ -220,16 +216,12 @@ impl CudaDriver {
             NO_DEVICE | INVALID_DEVICE => DeviceErrorKind::Unsupported,
             _ => DeviceErrorKind::Unavailable,
         };
-        let hint = if code == OUT_OF_MEMORY {
-            ": lower `device_memory_bytes`, or read in smaller ranges"
-        } else {
-            ""
+        let hint = match code {
+            OUT_OF_MEMORY => ": lower `device_memory_bytes`, or read in smaller ranges",
+            _ => "",
         };
-        let name = self.name_of(code);
-        Err(DeviceError::new(
-            kind,
-            format!("{call} failed with {name} ({code}){hint}"),
-        ))
+        let detail = format!("{call} failed with {} ({code}){hint}", self.name_of(code));
+        Err(DeviceError::new(kind, detail))
     }
 
     fn name_of(&self, code: c_int) -> String {

@@ -89,11 +89,9 @@ impl DevicePool {
     /// The pool is exhausted, or the driver is out of memory.
     pub fn take(self: &Arc<Self>, len: usize) -> Result<DeviceBytes, DeviceError> {
         let used_up = || {
-            let detail = format!(
-                "{len} bytes of device memory exceed the rest of `device_memory_bytes` = {}: raise it, or read in \
-                 smaller ranges",
-                self.limit_bytes
-            );
+            let rest = format!("the rest of `device_memory_bytes` = {}", self.limit_bytes);
+            let hint = "raise it, or read in smaller ranges";
+            let detail = format!("{len} bytes of device memory exceed {rest}: {hint}");
             DeviceError::new(DeviceErrorKind::Unavailable, detail)
         };
         let size = rounded(len)

@@ -173,10 +173,8 @@ impl Piece {
 
     /// Fails the piece: the file ended before the bytes that were looked up.
     fn cut_short(&mut self) {
-        let what = format!(
-            "ends at byte {}, before the looked-up length",
-            self.offset + self.came as u64
-        );
+        let end = self.offset + self.came as u64;
+        let what = format!("ends at byte {end}, before the looked-up length");
         self.fail(DeviceError::new(DeviceErrorKind::Changed, what));
     }
 

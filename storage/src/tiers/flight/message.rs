@@ -129,9 +129,8 @@ fn check_sum(message: &FlightData) -> Result<(), String> {
         return Ok(());
     }
     let expected = String::from_utf8_lossy(expected);
-    Err(format!(
-        "message damaged in transit: its checksum is {sum}, expected {expected}"
-    ))
+    let what = format!("its checksum is {sum}, expected {expected}");
+    Err(format!("message damaged in transit: {what}"))
 }
 
 fn sum(message: &FlightData) -> u32 {

@@ -144,11 +144,8 @@ fn put_keys<'a>(
             (KeyKind::Int64, Some(ids), _) => column.put(row, &ids.value(at).to_le_bytes()),
             (KeyKind::String | KeyKind::Uuid, _, Some(texts)) => column.put_text(row, texts.value(at).as_bytes()),
             _ => {
-                return Err(named(&format!(
-                    "{} values cannot be keys of kind {}",
-                    keys.data_type(),
-                    column.kind.as_str()
-                )));
+                let (values, kind) = (keys.data_type(), column.kind.as_str());
+                return Err(named(&format!("{values} values cannot be keys of kind {kind}")));
             }
         };
         if !is_put {
@@ -160,11 +157,9 @@ fn put_keys<'a>(
 
 /// Elements of an array in order, little-endian.
 fn element_bytes(array: &ArrayRef) -> Result<Cow<'_, [u8]>, String> {
-    if array.null_count() > 0 {
-        return Err(format!(
-            "{} values are null; every value is required",
-            array.null_count()
-        ));
+    let nulls = array.null_count();
+    if nulls > 0 {
+        return Err(format!("{nulls} values are null; every value is required"));
     }
     let any = array.as_any();
     if let Some(list) = any.downcast_ref::<FixedSizeListArray>() {

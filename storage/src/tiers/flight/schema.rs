@@ -132,10 +132,8 @@ pub(super) fn to_table(table: &str, id_column: &str, schema: &Schema) -> Result<
     }
     let ids = schema.field_with_name(id_column).map_err(|_| {
         let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-        format!(
-            "missing id column `{id_column}`; columns: {}; set `id_column`",
-            names.join(", ")
-        )
+        let names = names.join(", ");
+        format!("missing id column `{id_column}`; columns: {names}; set `id_column`")
     })?;
     if *ids.data_type() != Arrow::Int64 {
         let what = "(create one with `tierlab-models import-table`)";
@@ -178,10 +176,8 @@ fn column(field: &Field) -> Result<(DataType, Vec<i64>), String> {
         arrow = inner.data_type();
     }
     let mut dtype = dtype(arrow).ok_or_else(|| {
-        format!(
-            "{} has no fixed size; use numbers, booleans or fixed-size lists of them",
-            field.data_type()
-        )
+        let hint = "use numbers, booleans or fixed-size lists of them";
+        format!("{} has no fixed size; {hint}", field.data_type())
     })?;
     if let Some(stated) = field.metadata().get(DTYPE_KEY) {
         if stated != DataType::Bf16.as_str() || dtype != DataType::Uint16 {

@@ -262,11 +262,8 @@ async fn get_rows(
         }
     }
     if !laying.missing.is_empty() {
-        let detail = format!(
-            "reply is incomplete: {1} of {0} rows missing",
-            ids.len(),
-            laying.missing.len()
-        );
+        let (all, missing) = (ids.len(), laying.missing.len());
+        let detail = format!("reply is incomplete: {missing} of {all} rows missing");
         return Err(ErrorKind::Corrupt.error(name, detail));
     }
     cost.retries = call.retries.made;
@@ -288,10 +285,8 @@ impl Laying<'_> {
     fn schema(&mut self, schema: &SchemaRef) -> Result<(), StorageError> {
         let version = schema.metadata().get(VERSION_KEY);
         if version.is_some() && version != self.table.version.as_ref() {
-            let what = format!(
-                "table changed on the server: version was {:?}, is {version:?} now",
-                self.table.version
-            );
+            let was = &self.table.version;
+            let what = format!("table changed on the server: version was {was:?}, is {version:?} now");
             return Err(ErrorKind::Changed.error(self.name, what));
         }
         let columns = |schema: &Schema| to_table(&self.table.name, self.id_column, schema).map(|table| table.schema);

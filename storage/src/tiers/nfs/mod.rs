@@ -102,12 +102,8 @@ fn mount_notes(path: &Path, mountinfo: &str) -> Result<Vec<String>, StorageError
     }
     let noted = |option: &&str| NOTED.contains(&option.split('=').next().unwrap_or_default());
     let options: Vec<&str> = mount.of_filesystem.split(',').filter(noted).collect();
-    Ok(vec![format!(
-        "kernel mount of {} ({}: {})",
-        mount.source,
-        mount.kind,
-        options.join(",")
-    )])
+    let (source, kind, options) = (mount.source, mount.kind, options.join(","));
+    Ok(vec![format!("kernel mount of {source} ({kind}: {options})")])
 }
 
 #[async_trait]

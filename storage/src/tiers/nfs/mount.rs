@@ -202,10 +202,8 @@ impl Resolve for Portmapper {
         let mut found = pool.address.known();
         let port = u32::unpack(&mut Cursor::new(asked.body.as_ref())).map_or(0, |(port, _)| port);
         let port = u16::try_from(port).ok().filter(|port| *port > 0).ok_or_else(|| {
-            let detail = format!(
-                "portmapper at {} does not list {name} version {version} over TCP; enable NFSv3 on the server",
-                pool.address.get()
-            );
+            let (at, hint) = (pool.address.get(), "enable NFSv3 on the server");
+            let detail = format!("portmapper at {at} does not list {name} version {version} over TCP; {hint}");
             ErrorKind::Unavailable.error(&about, detail)
         })?;
         found.iter_mut().for_each(|address| address.set_port(port));

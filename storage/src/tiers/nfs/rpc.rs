@@ -148,9 +148,8 @@ pub(super) fn result_at(record: &[u8]) -> Result<usize, CallError> {
             return Err(CallError::Denied(why.to_string()));
         }
         msg_body::REPLY(reply_body::MSG_DENIED(rejected_reply::RPC_MISMATCH { low, high })) => {
-            return Err(CallError::Unable(format!(
-                "server supports RPC versions {low} to {high}"
-            )));
+            let what = format!("server supports RPC versions {low} to {high}");
+            return Err(CallError::Unable(what));
         }
         msg_body::CALL(_) => return Err(CallError::protocol("received a call instead of a reply")),
     };

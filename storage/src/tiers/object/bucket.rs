@@ -74,10 +74,9 @@ impl Bucket {
         };
         let refuse = |why: String| ErrorKind::Invalid.error(path, why);
         if whole.len() > MAX_KEY_BYTES {
-            return Err(refuse(format!(
-                "key of {} bytes, including the prefix, exceeds the limit of {MAX_KEY_BYTES}",
-                whole.len()
-            )));
+            let len = whole.len();
+            let why = format!("key of {len} bytes, including the prefix, exceeds the limit of {MAX_KEY_BYTES}");
+            return Err(refuse(why));
         }
         Key::parse(&whole).map_err(|e| refuse(e.to_string()))
     }

@@ -120,16 +120,12 @@ pub(super) fn is_local(endpoint: &Url) -> bool {
 /// Endpoint with the bucket prepended to its host.
 fn with_bucket(endpoint: &Url, bucket: &str) -> Result<String, String> {
     let Some(name) = endpoint.domain() else {
-        return Err(format!(
-            "`virtual_host` requires a host name, but endpoint `{endpoint}` has an IP address"
-        ));
+        let what = "`virtual_host` requires a host name, but endpoint";
+        return Err(format!("{what} `{endpoint}` has an IP address"));
     };
     let mut with_bucket = endpoint.clone();
-    with_bucket
-        .set_host(Some(&format!("{bucket}.{name}")))
-        .map_err(|error| {
-            format!("bucket `{bucket}` is not valid in a host name, as `virtual_host` requires ({error})")
-        })?;
+    let set = with_bucket.set_host(Some(&format!("{bucket}.{name}")));
+    set.map_err(|e| format!("bucket `{bucket}` is not valid in a host name, as `virtual_host` requires ({e})"))?;
     Ok(text(&with_bucket))
 }
 
@@ -247,13 +243,11 @@ impl Profile {
 
     /// Reads a profile of a credentials file, which must have its keys.
     pub(super) fn read(file: &Path, name: &str) -> Result<Self, String> {
-        let text = std::fs::read_to_string(file).map_err(|e| format!("`credentials_file` {}: {e}", file.display()))?;
+        let shown = file.display();
+        let text = std::fs::read_to_string(file).map_err(|e| format!("`credentials_file` {shown}: {e}"))?;
         let profile = Self::parse(&text, "", name);
         if profile.access_key_id.is_none() || profile.secret_access_key.is_none() {
-            return Err(format!(
-                "`credentials_file` {} has no keys for profile `{name}`",
-                file.display()
-            ));
+            return Err(format!("`credentials_file` {shown} has no keys for profile `{name}`"));
         }
         Ok(profile)
     }

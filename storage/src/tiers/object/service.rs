@@ -99,9 +99,8 @@ impl Place {
                 (service, bucket, prefix)
             }
             (None, None) => {
-                return invalid(
-                    "missing bucket: set `url = \"s3://BUCKET/PREFIX\"` (or gs://, az://), or `bucket`".to_owned(),
-                );
+                let what = "missing bucket: set `url = \"s3://BUCKET/PREFIX\"` (or gs://, az://), or `bucket`";
+                return invalid(what.to_owned());
             }
         };
         let place = Self {
@@ -119,10 +118,8 @@ impl Place {
             ("account", config.account.is_some(), Service::Azure),
         ] {
             if is_set && service != only {
-                return invalid(format!(
-                    "`{key}` is only for {}://, but the bucket is {place}",
-                    only.scheme()
-                ));
+                let scheme = only.scheme();
+                return invalid(format!("`{key}` is only for {scheme}://, but the bucket is {place}"));
             }
         }
         Ok(place)

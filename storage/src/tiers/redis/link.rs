@@ -245,11 +245,8 @@ impl Link {
         let slot = tokio::time::timeout(left, Arc::clone(&self.slots).acquire_owned()).await;
         // The semaphore is never closed.
         let slot = slot.map_err(|_| {
-            let what = format!(
-                "{}: no free slot for a request in time; raise `concurrency`",
-                self.url()
-            );
-            ErrorKind::Timeout.error(call.object, what)
+            let (url, what) = (self.url(), "no free slot for a request in time; raise `concurrency`");
+            ErrorKind::Timeout.error(call.object, format!("{url}: {what}"))
         })?;
         let queue = queued.elapsed();
         let (mut pipeline, mut most, mut bytes) = (Pipeline::new(), 0, 0);

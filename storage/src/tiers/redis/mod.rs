@@ -181,15 +181,10 @@ impl RedisTier {
                 }
             }
         }
-        let odd = wanted
-            .iter()
-            .zip(&chunks)
-            .find(|((_, len), chunk)| chunk.len() as u64 != *len);
-        if let Some(((number, len), chunk)) = odd {
-            let what = format!(
-                "chunk {number} has {} bytes instead of {len}; publish the object again",
-                chunk.len()
-            );
+        let mut pairs = wanted.iter().zip(&chunks);
+        if let Some(((number, len), chunk)) = pairs.find(|((_, len), chunk)| chunk.len() as u64 != *len) {
+            let found = chunk.len();
+            let what = format!("chunk {number} has {found} bytes instead of {len}; publish the object again");
             return Err(self.error(ErrorKind::Corrupt, &object.path, what));
         }
         cost.add(&ReadCost {
@@ -204,10 +199,8 @@ impl RedisTier {
         match self.look_up(&object.path).await {
             Err(error) => error,
             Ok(now) if now == *version => {
-                let what = format!(
-                    "chunk {number} is missing: the store dropped it; set `maxmemory-policy noeviction`, remove the object \
-                     and publish it again"
-                );
+                let hint = "set `maxmemory-policy noeviction`, remove the object and publish it again";
+                let what = format!("chunk {number} is missing: the store dropped it; {hint}");
                 self.error(ErrorKind::Corrupt, &object.path, what)
             }
             Ok(now) => self.changed(object, &now.to_string()),

@@ -94,10 +94,8 @@ pub(super) fn look_up(roots: &[Arc<Root>], path: &ObjectPath) -> Result<Striped,
             // The object was replaced meanwhile, and its parts removed.
             Err(e) if e.kind() == ErrorKind::NotFound && attempts < ATTEMPTS => attempts += 1,
             Err(e) if e.kind() == ErrorKind::NotFound => {
-                let detail = format!(
-                    "missing part: {}; use the same `roots`, in the same order, as for the write",
-                    e.detail()
-                );
+                let hint = "use the same `roots`, in the same order, as for the write";
+                let detail = format!("missing part: {}; {hint}", e.detail());
                 return Err(ErrorKind::Corrupt.error(path, detail));
             }
             result => return result,
@@ -122,11 +120,8 @@ fn read_manifest(roots: &[Arc<Root>], path: &ObjectPath) -> Result<(FileId, Mani
     let root = &roots[0];
     let (id, text) = read_start(root, path)?;
     let corrupt = |why: &str| {
-        let detail = format!(
-            "invalid manifest of a striped object in {}: {why}",
-            root.location.display()
-        );
-        ErrorKind::Corrupt.error(path, detail)
+        let folder = root.location.display();
+        ErrorKind::Corrupt.error(path, format!("invalid manifest of a striped object in {folder}: {why}"))
     };
     let manifest: Manifest = serde_json::from_slice(&text).map_err(|e| corrupt(&e.to_string()))?;
     if manifest.tierlab_stripes != FORMAT || manifest.stripe_bytes == 0 {
@@ -149,8 +144,8 @@ fn gather(roots: &[Arc<Root>], path: &ObjectPath, id: FileId, manifest: &Manifes
         let found = root.stat_file(&part_path)?;
         let (has, wanted) = (found.size, layout.part_size(part));
         if has != wanted {
-            let place = root.location.display();
-            let detail = format!("part {part} in {place} has {has} bytes, not {wanted}");
+            let folder = root.location.display();
+            let detail = format!("part {part} in {folder} has {has} bytes, not {wanted}");
             return Err(ErrorKind::Corrupt.error(path, detail));
         }
         version = format!("{version}+{}", found.version());

@@ -156,11 +156,8 @@ impl Tier for StripedTier {
     fn info(&self) -> TierInfo {
         let infos: Vec<_> = self.tiers.iter().map(Tier::info).collect();
         let locations: Vec<_> = infos.iter().map(|info| info.location.as_str()).collect();
-        let mut notes = vec![format!(
-            "striped over {} folders, {} bytes each",
-            infos.len(),
-            self.stripe_bytes
-        )];
+        let (folders, bytes) = (infos.len(), self.stripe_bytes);
+        let mut notes = vec![format!("striped over {folders} folders, {bytes} bytes each")];
         for info in &infos {
             notes.extend(info.notes.iter().map(|note| format!("{}: {note}", info.location)));
         }
