@@ -61,14 +61,9 @@ impl Table {
 
     /// Ids of rows. Fails if they do not fit into memory.
     pub(super) fn ids(&self, rows: &[Range<u64>]) -> Result<Vec<i64>, StorageError> {
-        let count = rows
-            .iter()
-            .fold(0, |sum: u64, rows| sum.saturating_add(rows.end - rows.start));
+        let count: u64 = rows.iter().map(|rows| rows.end - rows.start).sum();
         let mut ids = Vec::new();
-        let reserved = usize::try_from(count)
-            .ok()
-            .and_then(|count| ids.try_reserve_exact(count).ok());
-        reserved.ok_or_else(|| {
+        ids.try_reserve_exact(count as usize).map_err(|_| {
             let detail = format!("no memory for {count} ids; read it in smaller ranges");
             ErrorKind::Unavailable.error(&self.object.path, detail)
         })?;
@@ -85,18 +80,17 @@ impl Table {
         rows: impl Iterator<Item = &'a [u8]>,
     ) -> Result<Bytes, StorageError> {
         let (head, stride) = (self.head.len() as u64, u64::from(self.header.stride));
-        let place = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
         if range.end <= head {
-            return Ok(self.head.slice(place(range.start)..place(range.end)));
+            return Ok(self.head.slice(range.start as usize..range.end as usize));
         }
         let mut part = buffer_for(self.object.path.as_str(), range.end - range.start)?;
         if range.start < head {
-            part.extend_from_slice(&self.head[place(range.start)..]);
+            part.extend_from_slice(&self.head[range.start as usize..]);
         }
         let mut at = head + first * stride;
         for row in rows {
             let from = range.start.saturating_sub(at);
-            part.extend_from_slice(&row[place(from)..place((range.end - at).min(stride))]);
+            part.extend_from_slice(&row[from as usize..(range.end - at).min(stride) as usize]);
             at += stride;
         }
         Ok(part.freeze())

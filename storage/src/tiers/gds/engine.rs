@@ -77,19 +77,20 @@ impl DeviceEngine {
     pub(super) fn start(
         root: Arc<Root>,
         gpu: Arc<Gpu>,
-        options: EngineOptions,
+        options: RouteOptions,
+        device_memory_bytes: u64,
         metrics: DeviceMetrics,
     ) -> Result<Self, StorageError> {
         let (jobs, queue) = mpsc::channel::<ReadJob>(BACKLOG);
         let (ready, is_ready) = std::sync::mpsc::sync_channel(1);
         let body = move || {
-            let opened = Reader::open(&gpu, &options.route).map(|reader| DeviceWorker {
+            let opened = Reader::open(&gpu, &options).map(|reader| DeviceWorker {
                 root,
-                pool: DevicePool::new(&gpu, options.device_memory_bytes),
+                pool: DevicePool::new(&gpu, device_memory_bytes as usize),
                 gpu,
                 reader,
-                path: options.route.path,
-                chunk_bytes: options.route.chunk_bytes,
+                path: options.path,
+                chunk_bytes: options.chunk_bytes,
                 metrics,
                 held: VecDeque::new(),
             });
@@ -346,35 +347,22 @@ const LARGEST_CHUNK: u64 = 64 << 20;
 const PINNED_BUFFERS: RangeInclusive<u32> = 2..=256;
 const THREADS: RangeInclusive<u32> = 1..=64;
 
-/// Options of the engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct EngineOptions {
-    pub(super) route: RouteOptions,
-    /// Maximum device memory for reads.
-    pub(super) device_memory_bytes: usize,
-}
-
-impl EngineOptions {
-    /// Checks a config's options.
-    pub(super) fn of(config: &GdsConfig) -> Result<Self, StorageError> {
-        check_multiple("chunk_bytes", config.chunk_bytes.into(), CHUNK_UNIT, LARGEST_CHUNK)?;
-        for (key, value, allowed) in [
-            ("pinned_buffers", config.pinned_buffers, PINNED_BUFFERS),
-            ("threads", config.threads, THREADS),
-        ] {
-            if !allowed.contains(&value) {
-                let what = format!("must be from {} to {}: {value}", allowed.start(), allowed.end());
-                return Err(ErrorKind::Invalid.error(key, what));
-            }
+/// Checks a config's options, and returns those of its route.
+pub(super) fn route_options(config: &GdsConfig) -> Result<RouteOptions, StorageError> {
+    check_multiple("chunk_bytes", config.chunk_bytes.into(), CHUNK_UNIT, LARGEST_CHUNK)?;
+    for (key, value, allowed) in [
+        ("pinned_buffers", config.pinned_buffers, PINNED_BUFFERS),
+        ("threads", config.threads, THREADS),
+    ] {
+        if !allowed.contains(&value) {
+            let what = format!("must be from {} to {}: {value}", allowed.start(), allowed.end());
+            return Err(ErrorKind::Invalid.error(key, what));
         }
-        Ok(Self {
-            route: RouteOptions {
-                path: config.path,
-                chunk_bytes: config.chunk_bytes as usize,
-                pinned_buffers: config.pinned_buffers as usize,
-                threads: config.threads as usize,
-            },
-            device_memory_bytes: config.device_memory_bytes as usize,
-        })
     }
+    Ok(RouteOptions {
+        path: config.path,
+        chunk_bytes: config.chunk_bytes as usize,
+        pinned_buffers: config.pinned_buffers as usize,
+        threads: config.threads as usize,
+    })
 }

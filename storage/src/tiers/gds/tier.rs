@@ -1,7 +1,7 @@
 //! A local folder and a CUDA device as a tier. In: object paths and ranges. Out: bytes, on the host or on the device.
 
 use super::GdsConfig;
-use super::engine::{DeviceEngine, EngineOptions, ReplyTo};
+use super::engine::{DeviceEngine, ReplyTo, route_options};
 use crate::device::{DevicePath, DeviceReads, Gpu, Landed, Search, missing_for_gds, shortfall};
 use crate::limits::check_ranges;
 use crate::metrics::StorageMetrics;
@@ -36,7 +36,7 @@ impl GdsTier {
     }
 
     pub(crate) async fn open_counted(config: &GdsConfig, metrics: &StorageMetrics) -> Result<Self, StorageError> {
-        let options = EngineOptions::of(config)?;
+        let options = route_options(config)?;
         let (config, metrics) = (config.clone(), metrics.clone());
         blocking("gds", move || {
             // Conditions that `mkdir` cannot fix are checked first.
@@ -46,7 +46,8 @@ impl GdsTier {
             let missing = missing_for_gds(gpu.counts_reads(), root.is_page_cache());
             let path = config.path;
             let metrics = metrics.device("gds", path.as_str(), &missing, gpu.counts_reads());
-            let engine = DeviceEngine::start(Arc::clone(&root), Arc::clone(&gpu), options, metrics)?;
+            let memory = config.device_memory_bytes;
+            let engine = DeviceEngine::start(Arc::clone(&root), Arc::clone(&gpu), options, memory, metrics)?;
             Ok(Self {
                 files: LocalFiles::new(root, path.opens_direct()),
                 engine,

@@ -332,16 +332,10 @@ fn settle(waiter: Waiter, record: &[u8]) -> Result<(), CallError> {
     let reply = result_at(record).and_then(|start| {
         let result = &record[start..];
         let wire_bytes = record.len() as u64 + 4;
-        let Some(landing) = waiter.landing else {
-            return Ok(Reply {
-                body: Bytes::copy_from_slice(result),
-                landed: None,
-                wire_bytes,
-            });
-        };
-        let (body, landed) = match (landing.find)(result) {
+        let bulk = waiter.landing.as_ref().and_then(|landing| (landing.find)(result));
+        let (body, landed) = match waiter.landing.zip(bulk) {
             None => (result, None),
-            Some(Bulk { at, len }) => {
+            Some((landing, Bulk { at, len })) => {
                 let data = result.get(at..).and_then(|rest| rest.get(..len));
                 let data = data.ok_or_else(|| CallError::protocol("less data than announced"))?;
                 let buffer = landing.into_buffer(len);

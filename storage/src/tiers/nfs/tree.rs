@@ -104,12 +104,12 @@ impl Tree {
     pub(super) async fn mount(url: NfsUrl, config: &NfsConfig) -> Result<Self, StorageError> {
         let limit = Duration::from_millis(config.timeout_ms.max(1));
         let server = Server::new(&url, config, limit);
-        let connections = usize::try_from(config.connections).unwrap_or(usize::MAX);
+        let connections = config.connections as usize;
         let address = server.nfs().await?;
         let root = server.mount().await?;
         let limits = Limits {
             connections,
-            in_flight_bytes: usize::try_from(config.in_flight_bytes).unwrap_or(usize::MAX),
+            in_flight_bytes: config.in_flight_bytes as usize,
             call: limit,
             privileged: server.privileged,
         };

@@ -24,7 +24,11 @@ pub(super) fn addressed(
         Some(file) => {
             let name = config.profile.as_deref().unwrap_or("default");
             let profile = Profile::read(file, name)?;
-            with_region(with_keys(builder, &profile), profile)
+            let builder = with_keys(builder, &profile);
+            match profile.region {
+                Some(region) => builder.with_region(region),
+                None => builder,
+            }
         }
         None if config.profile.is_some() => return Err("`profile` requires `credentials_file`: set both".into()),
         None => with_environment(builder, config.anonymous),
@@ -62,10 +66,9 @@ fn with_environment(builder: AmazonS3Builder, anonymous: bool) -> AmazonS3Builde
     let placeless = missing(AmazonS3ConfigKey::Region) && missing(AmazonS3ConfigKey::DefaultRegion);
     let profile = Profile::load();
     let builder = if keyless { with_keys(builder, &profile) } else { builder };
-    if placeless {
-        with_region(builder, profile)
-    } else {
-        builder
+    match profile.region.filter(|_| placeless) {
+        Some(region) => builder.with_region(region),
+        None => builder,
     }
 }
 
@@ -76,13 +79,6 @@ fn with_keys(builder: AmazonS3Builder, profile: &Profile) -> AmazonS3Builder {
     let builder = builder.with_access_key_id(id).with_secret_access_key(secret);
     match &profile.session_token {
         Some(token) => builder.with_token(token),
-        None => builder,
-    }
-}
-
-fn with_region(builder: AmazonS3Builder, profile: Profile) -> AmazonS3Builder {
-    match profile.region {
-        Some(region) => builder.with_region(region),
         None => builder,
     }
 }
