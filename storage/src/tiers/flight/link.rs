@@ -66,11 +66,8 @@ impl FlightConfig {
             let what = "TLS is not supported: put a TLS-terminating proxy in front, and use grpc://host:port";
             return Err(invalid(what.into()));
         }
-        let rest = self
-            .url
-            .strip_prefix("grpc://")
-            .or_else(|| self.url.strip_prefix("grpc+tcp://"));
-        let rest = rest.filter(|_| shown == self.url);
+        let (plain, tcp) = (self.url.strip_prefix("grpc://"), self.url.strip_prefix("grpc+tcp://"));
+        let rest = plain.or(tcp).filter(|_| shown == self.url);
         let authority: Option<http::uri::Authority> = rest.and_then(|rest| rest.trim_end_matches('/').parse().ok());
         match authority {
             Some(authority) if authority.port().is_some() => Ok(format!("http://{authority}")),

@@ -7,8 +7,7 @@ use super::link::{Client, Link, RetriedCall};
 use super::message::{self, TableTicket, from_flight, table_name, table_path};
 use super::rows::lay_out;
 use super::schema::to_table;
-use super::table::{Table, VERSION_KEY};
-use crate::limits::{Listing, check_ranges};
+use crate::limits::{Listing, buffer_for, check_ranges};
 use crate::tasks::at_once;
 use crate::tiers::remember;
 use crate::{Body, ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, TierInfo};
@@ -18,6 +17,7 @@ use arrow_flight::error::FlightError;
 use arrow_flight::{Criteria, Empty, FlightDescriptor, FlightInfo, Ticket};
 use arrow_schema::{Schema, SchemaRef};
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -25,6 +25,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
+use tierlab_formats::table::TableHeader;
 use tierlab_protocol::via::{Via, ViaSet};
 
 /// Maximum tables remembered; one more clears them all.
@@ -345,4 +346,92 @@ async fn get(
     .await;
     *wire_bytes += came.load(Ordering::Relaxed);
     ended
+}
+
+/// Metadata key of a schema's version.
+const VERSION_KEY: &str = "version";
+
+/// Looked-up table.
+#[derive(Debug)]
+struct Table {
+    name: String,
+    object: Object,
+    header: TableHeader,
+    head: Bytes,
+    /// `version` of the schema's metadata.
+    version: Option<String>,
+}
+
+impl Table {
+    /// Reads a description. The error says what is wrong with it.
+    fn describe(name: &str, path: &ObjectPath, id_column: &str, info: FlightInfo) -> Result<Self, String> {
+        let (records, metadata) = (info.total_records, info.app_metadata.clone());
+        let schema = info.try_decode_schema();
+        let schema = schema.map_err(|e| format!("invalid schema: {e}"))?;
+        let found = to_table(name, id_column, &schema)?;
+        let rows = found.rows.or_else(|| u64::try_from(records).ok());
+        let rows =
+            rows.ok_or("unknown number of rows: set `rows` in the schema's metadata, or the info's total_records")?;
+        let header = TableHeader::without_blocks(found.schema, rows, found.first_id).map_err(|e| e.to_string())?;
+        let head = header.encode();
+        let version = schema.metadata().get(VERSION_KEY).cloned();
+        let sum = crc32c::crc32c_append(crc32c::crc32c(&head), &metadata);
+        Ok(Self {
+            name: name.to_owned(),
+            object: Object {
+                path: path.clone(),
+                size: header.file_len(),
+                version: format!("{sum:08x}-{}", version.as_deref().unwrap_or_default()),
+            },
+            header,
+            head: head.into(),
+            version,
+        })
+    }
+
+    /// Rows that a range touches.
+    fn rows_of(&self, range: &Range<u64>) -> Range<u64> {
+        let (head, stride) = (self.head.len() as u64, u64::from(self.header.stride));
+        if range.end <= head || range.is_empty() {
+            return 0..0;
+        }
+        range.start.saturating_sub(head) / stride..(range.end - head).div_ceil(stride)
+    }
+
+    /// Ids of rows. Fails if they do not fit into memory.
+    fn ids(&self, rows: &[Range<u64>]) -> Result<Vec<i64>, StorageError> {
+        let count: u64 = rows.iter().map(|rows| rows.end - rows.start).sum();
+        let mut ids = Vec::new();
+        ids.try_reserve_exact(count as usize).map_err(|_| {
+            let detail = format!("no memory for {count} ids; read it in smaller ranges");
+            ErrorKind::Unavailable.error(&self.object.path, detail)
+        })?;
+        let id = |row: u64| self.header.first_id + row.cast_signed();
+        ids.extend(rows.iter().cloned().flatten().map(id));
+        Ok(ids)
+    }
+
+    /// Bytes of a range, from the header and the rows that it touches; `first` is the first of these rows.
+    fn part<'a>(
+        &self,
+        range: &Range<u64>,
+        first: u64,
+        rows: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<Bytes, StorageError> {
+        let (head, stride) = (self.head.len() as u64, u64::from(self.header.stride));
+        if range.end <= head {
+            return Ok(self.head.slice(range.start as usize..range.end as usize));
+        }
+        let mut part = buffer_for(self.object.path.as_str(), range.end - range.start)?;
+        if range.start < head {
+            part.extend_from_slice(&self.head[range.start as usize..]);
+        }
+        let mut at = head + first * stride;
+        for row in rows {
+            let from = range.start.saturating_sub(at);
+            part.extend_from_slice(&row[from as usize..(range.end - at).min(stride) as usize]);
+            at += stride;
+        }
+        Ok(part.freeze())
+    }
 }

@@ -65,14 +65,12 @@ impl OpenFile {
         root.stat_file(path)?;
         let c_path = c_path(path);
         let failed = |e: &io::Error| root.explain(path.as_str(), e);
-        let mut refusal = None;
-        let mut opened = None;
-        if direct {
-            match Self::open_direct(root, &c_path).map_err(|e| failed(&e))? {
-                Ok(file) => opened = Some(file),
-                Err(why) => refusal = Some(why),
-            }
-        }
+        let opened = direct.then(|| Self::open_direct(root, &c_path)).transpose();
+        let (opened, refusal) = match opened.map_err(|e| failed(&e))? {
+            Some(Ok(file)) => (Some(file), None),
+            Some(Err(why)) => (None, Some(why)),
+            None => (None, None),
+        };
         let (fd, direct_align) = match opened {
             Some((fd, align)) => (fd, Some(align)),
             None => (root.open_raw(&*c_path, OFlag::O_RDONLY).map_err(|e| failed(&e))?, None),

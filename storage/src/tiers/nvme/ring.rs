@@ -5,8 +5,10 @@ use super::Driver;
 use super::buffer::Arena;
 use super::files::{OpenFile, Registration};
 use super::signals::Signals;
-use io_uring::{IoUring, cqueue, opcode, types};
+use io_uring::opcode::{PollAdd, Read, ReadFixed};
+use io_uring::{IoUring, cqueue, types};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,18 +23,6 @@ const WAKE: u64 = u64::MAX;
 const FILE_TABLE: u32 = 256;
 /// Index of the registered arena, the only entry of the table of buffers.
 const ARENA_INDEX: u16 = 0;
-
-/// Read of a file, straight into memory.
-pub(super) struct Entry<'a> {
-    pub(super) file: &'a OpenFile,
-    pub(super) into: *mut u8,
-    pub(super) len: u32,
-    pub(super) offset: u64,
-    /// True if `into` is in the registered arena.
-    pub(super) registered: bool,
-    /// Mark of the completion.
-    pub(super) mark: u64,
-}
 
 /// Ring of the engine. If a thread drives it, that thread must have created it.
 pub(super) struct Ring {
@@ -89,16 +79,32 @@ impl Ring {
         })
     }
 
-    /// Queues a read.
+    /// Queues a read of a range of a file into memory. `mark` is that of its completion.
     ///
     /// # Safety
-    /// `into .. into + len` must stay valid for writes, and be read or written by nobody else, until its completion. If
-    /// `registered` is set, it must be in the registered arena. The file must stay open until then.
-    pub(super) unsafe fn push_read(&mut self, read: &Entry<'_>) {
-        let index = self.index_of(read.file);
-        let entry = entry(read, index);
+    /// As many bytes from `into` on must stay valid for writes, and be read or written by nobody else, until its
+    /// completion. If `is_registered` is set, they must be in the registered arena. The file must stay open until then.
+    pub(super) unsafe fn push_read(
+        &mut self,
+        file: &OpenFile,
+        range: &Range<u64>,
+        into: *mut u8,
+        is_registered: bool,
+        mark: u64,
+    ) {
+        let (len, offset) = ((range.end - range.start) as u32, range.start);
+        let fd = types::Fd(file.fd.as_raw_fd());
+        // By the file's index in the table if it has one.
+        let entry = match (self.index_of(file), is_registered) {
+            (Some(index), true) => ReadFixed::new(types::Fixed(index), into, len, ARENA_INDEX)
+                .offset(offset)
+                .build(),
+            (None, true) => ReadFixed::new(fd, into, len, ARENA_INDEX).offset(offset).build(),
+            (Some(index), false) => Read::new(types::Fixed(index), into, len).offset(offset).build(),
+            (None, false) => Read::new(fd, into, len).offset(offset).build(),
+        };
         // SAFETY: guaranteed by the caller; the kernel also holds a registered file.
-        unsafe { self.push(&entry) };
+        unsafe { self.push(&entry.user_data(mark)) };
     }
 
     /// Index of a file in the table; adds the file if there is room.
@@ -150,7 +156,7 @@ impl Ring {
             Wake::Armed | Wake::ArmedOnce => return,
         };
         let fd = types::Fd(self.signals.wake.as_raw_fd());
-        let poll = opcode::PollAdd::new(fd, libc::POLLIN as u32).multi(!once);
+        let poll = PollAdd::new(fd, libc::POLLIN as u32).multi(!once);
         // SAFETY: the entry has no pointers; the descriptor lives as long as the ring.
         unsafe { self.push(&poll.build().user_data(WAKE)) };
         self.wake = armed;
@@ -227,22 +233,6 @@ impl Ring {
         let refused = entry.result() == -libc::EINVAL || self.wake == Wake::ArmedOnce;
         self.wake = if refused { Wake::UnarmedOnce } else { Wake::Unarmed };
     }
-}
-
-/// Builds a read's entry, by the file's index in the table if it has one.
-fn entry(read: &Entry<'_>, index: Option<u32>) -> io_uring::squeue::Entry {
-    use opcode::{Read, ReadFixed};
-    let (into, len, offset) = (read.into, read.len, read.offset);
-    let fd = types::Fd(read.file.fd.as_raw_fd());
-    let entry = match (index, read.registered) {
-        (Some(index), true) => ReadFixed::new(types::Fixed(index), into, len, ARENA_INDEX)
-            .offset(offset)
-            .build(),
-        (None, true) => ReadFixed::new(fd, into, len, ARENA_INDEX).offset(offset).build(),
-        (Some(index), false) => Read::new(types::Fixed(index), into, len).offset(offset).build(),
-        (None, false) => Read::new(fd, into, len).offset(offset).build(),
-    };
-    entry.user_data(read.mark)
 }
 
 #[cfg(test)]

@@ -106,10 +106,9 @@ impl Root {
 
     /// Attributes of the file at a path, following links inside the folder. Blocks.
     pub(crate) fn stat(&self, path: &ObjectPath) -> Result<FileStat, StorageError> {
-        let fd = self
-            .open_raw(path.as_str(), OFlag::O_PATH)
-            .map_err(|e| self.explain(path.as_str(), &e))?;
-        stat_fd(fd.as_fd()).map_err(|e| self.explain(path.as_str(), &e))
+        let opened = self.open_raw(path.as_str(), OFlag::O_PATH);
+        let stat = opened.and_then(|fd| stat_fd(fd.as_fd()));
+        stat.map_err(|e| self.explain(path.as_str(), &e))
     }
 
     /// Identity of the regular file at a path. Blocks.

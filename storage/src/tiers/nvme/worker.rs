@@ -7,7 +7,7 @@ use super::LocalOptions;
 use super::buffer::{Arena, Buffer};
 use super::files::OpenFile;
 use super::plan::Segment;
-use super::ring::{Entry, Ring};
+use super::ring::Ring;
 use super::root::{FileId, Root};
 use super::signals::Signals;
 use crate::{ErrorKind, ReadCost, StorageError};
@@ -190,25 +190,18 @@ impl Worker {
         let op = &self.ops[slot];
         let active = &mut self.jobs[op.job];
         let (segment, buffer) = &mut active.job.segments[op.segment];
-        let offset = segment.start + (op.at + op.done) as u64;
+        let range = segment.start + (op.at + op.done) as u64..segment.start + (op.at + op.len) as u64;
         // In bounds: `at + len` is at most the segment's length, which is the buffer's.
         let into = buffer.as_mut_ptr().wrapping_add(op.at + op.done);
-        let len = (op.len - op.done) as u32;
-        let read = Entry {
-            file: &active.job.file,
-            into,
-            len,
-            offset,
-            registered: buffer.is_registered() && self.ring.has_arena,
-            mark: slot as u64,
-        };
+        let ring = &mut self.ring;
+        let is_registered = buffer.is_registered() && ring.has_arena;
         active.submitted.get_or_insert_with(Instant::now);
         active.cost.requests += 1;
         self.in_flight += 1;
-        // SAFETY: `into .. into + len` is inside a buffer that stays in `jobs`, unread and unmoved on the heap, until
+        // SAFETY: the bytes from `into` on are inside a buffer that stays in `jobs`, unread and unmoved on the heap, until
         // this read has completed: a job leaves `jobs` only at `pending == 0`, and `drop` leaks the buffers while reads
         // are in flight. A registered buffer is in the arena of this engine. The job holds the file.
-        unsafe { self.ring.push_read(&read) };
+        unsafe { ring.push_read(&active.job.file, &range, into, is_registered, slot as u64) };
     }
 
     /// Handles a completed read: `result` is a negated errno, 0 for the end of the file, or the number of bytes read.

@@ -111,36 +111,31 @@ impl BucketTier {
         spans: &[Span],
     ) -> Result<(Vec<Bytes>, ReadCost), StorageError> {
         let version = Arc::new(version.map(str::to_owned).map_or_else(OnceLock::new, OnceLock::from));
+        // Read here, because the tasks below do not inherit it.
+        let deadline = deadline::current();
         let mut gets = Vec::new();
         for (of, span) in spans.iter().enumerate() {
             let mut rest = buffer_for(&self.bucket.object(key), span.bytes.end - span.bytes.start)?;
             for range in ranges::pieces(&span.bytes, self.part_bytes) {
                 let into = split_front(&mut rest, (range.end - range.start) as usize);
-                gets.push((of, range, into));
+                let (bucket, slots) = (Arc::clone(&self.bucket), Arc::clone(&self.slots));
+                let (key, version) = (key.clone(), Arc::clone(&version));
+                gets.push(async move {
+                    let wanted = Wanted {
+                        key: &key,
+                        version: &version,
+                        size,
+                        range,
+                        deadline,
+                    };
+                    let (bytes, cost) = get(&bucket, &slots, wanted, into).await?;
+                    Ok::<_, StorageError>((of, bytes, cost))
+                });
             }
         }
-        // Read here, because the tasks below do not inherit it.
-        let deadline = deadline::current();
-        // Each range with the index of its span.
-        let one = |(of, range, into): (usize, Range<u64>, BytesMut)| {
-            let (bucket, slots) = (Arc::clone(&self.bucket), Arc::clone(&self.slots));
-            let (key, version) = (key.clone(), Arc::clone(&version));
-            async move {
-                let wanted = Wanted {
-                    key: &key,
-                    version: &version,
-                    size,
-                    range,
-                    deadline,
-                };
-                let (bytes, cost) = get(&bucket, &slots, wanted, into).await?;
-                Ok::<_, StorageError>((of, bytes, cost))
-            }
-        };
         let mut cost = PendingCost::new(&self.bucket.unreported);
-        let gets = gets.into_iter().map(one).collect();
         let parts = at_once(key.as_ref(), gets, |(_, _, of_get)| cost.add(of_get)).await?;
-        let mut wholes: Vec<BytesMut> = spans.iter().map(|_| BytesMut::new()).collect();
+        let mut wholes = vec![BytesMut::new(); spans.len()];
         for (of, bytes, _) in parts {
             rejoin(&mut wholes[of], bytes);
         }

@@ -283,12 +283,10 @@ impl Link {
         let mut requests: Vec<(String, Vec<usize>)> = Vec::new();
         // Index and bytes of the last request to each node.
         let mut open: HashMap<&str, (usize, u64)> = HashMap::new();
-        let missing = call
-            .commands
-            .iter()
-            .enumerate()
-            .filter(|(i, _)| call.replies[*i].is_none());
-        for (i, command) in missing {
+        for (i, command) in call.commands.iter().enumerate() {
+            if call.replies[i].is_some() {
+                continue;
+            }
             let at = owners.partition_point(|(_, last, _)| *last < command.slot);
             let Some((_, _, address)) = owners.get(at).filter(|(first, ..)| *first <= command.slot) else {
                 let what = format!("{}: cluster has no node for slot {}", self.url(), command.slot);

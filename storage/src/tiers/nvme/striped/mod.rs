@@ -96,22 +96,16 @@ impl StripedTier {
     async fn read_parts(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
         let striped = self.parts_of(object).await?;
         let layout = striped.layout;
-        let of_part =
-            |part: usize| -> Vec<Range<u64>> { ranges.iter().map(|range| layout.part_range(range, part)).collect() };
-        let reads = self
-            .tiers
-            .iter()
-            .zip(&striped.parts)
-            .enumerate()
-            .map(|(part, (tier, file))| {
-                let needed = of_part(part);
-                async move {
-                    if needed.iter().all(Range::is_empty) {
-                        return Ok(None);
-                    }
-                    tier.read_many(file, &needed).await.map(Some)
+        let tiers = self.tiers.iter().zip(&striped.parts).enumerate();
+        let reads = tiers.map(|(part, (tier, file))| {
+            let needed: Vec<_> = ranges.iter().map(|range| layout.part_range(range, part)).collect();
+            async move {
+                if needed.iter().all(Range::is_empty) {
+                    return Ok(None);
                 }
-            });
+                tier.read_many(file, &needed).await.map(Some)
+            }
+        });
         let parts = try_join_all(reads).await?;
         let begun = Instant::now();
         let mut cost = ReadCost::default();
