@@ -159,11 +159,8 @@ impl CuFile {
         let cufile = unsafe {
             let stats = || -> Result<(SetStatsLevel, StatsStart, GetStats), libloading::Error> {
                 let level = *library.get::<SetStatsLevel>("cuFileSetStatsLevel")?;
-                Ok((
-                    level,
-                    *library.get("cuFileStatsStart")?,
-                    *library.get("cuFileGetStatsL3")?,
-                ))
+                let start = *library.get::<StatsStart>("cuFileStatsStart")?;
+                Ok((level, start, *library.get("cuFileGetStatsL3")?))
             };
             Self {
                 driver_open: *library.get("cuFileDriverOpen")?,
@@ -203,11 +200,10 @@ impl CuFile {
 
     /// Sends all reads through POSIX. Must be called before the driver is opened.
     fn force_compat(&self) -> Result<(), DeviceError> {
+        let mode = CUFileBoolConfigParameter_t::CUFILE_PARAM_FORCE_COMPAT_MODE;
         match self.set_bool {
             // SAFETY: takes no pointers.
-            Some(set) => check("cuFileSetParameterBool", unsafe {
-                set(CUFileBoolConfigParameter_t::CUFILE_PARAM_FORCE_COMPAT_MODE, true)
-            }),
+            Some(set) => check("cuFileSetParameterBool", unsafe { set(mode, true) }),
             None if std::env::var("CUFILE_FORCE_COMPAT_MODE").is_ok_and(|value| value == "true") => Ok(()),
             None => {
                 let what = "cuFile is older than 1.14 and only takes its mode from the environment";
@@ -234,9 +230,8 @@ impl CuFile {
             fs_ops: std::ptr::null(),
         };
         // SAFETY: both point to locals of the right type, which the call does not keep.
-        check("cuFileHandleRegister", unsafe {
-            (self.handle_register)(&raw mut handle, &raw mut descriptor)
-        })?;
+        let status = unsafe { (self.handle_register)(&raw mut handle, &raw mut descriptor) };
+        check("cuFileHandleRegister", status)?;
         Ok(Handle(handle))
     }
 
@@ -251,18 +246,16 @@ impl CuFile {
     /// `at` is device memory of `len` bytes that outlives the registration.
     pub(crate) unsafe fn register_buffer(&self, at: u64, len: usize) -> Result<(), DeviceError> {
         // SAFETY: the caller's promise.
-        check("cuFileBufRegister", unsafe {
-            (self.buf_register)(at as *const c_void, len, 0)
-        })
+        let status = unsafe { (self.buf_register)(at as *const c_void, len, 0) };
+        check("cuFileBufRegister", status)
     }
 
     /// # Safety
     /// `at` is registered, and no read into it is under way.
     pub(crate) unsafe fn deregister_buffer(&self, at: u64) {
         // SAFETY: the caller's promise.
-        if let Err(error) = check("cuFileBufDeregister", unsafe {
-            (self.buf_deregister)(at as *const c_void)
-        }) {
+        let status = unsafe { (self.buf_deregister)(at as *const c_void) };
+        if let Err(error) = check("cuFileBufDeregister", status) {
             tracing::warn!(%error, "device memory could not be deregistered");
         }
     }

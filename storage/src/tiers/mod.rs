@@ -11,10 +11,12 @@ pub mod redis;
 mod source;
 
 use crate::{ErrorKind, StorageError};
+use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::hash::Hash;
+use std::ops::Range;
 
 /// Configuration of the key-value tier, in builds without the feature `redis`.
 #[cfg(not(feature = "redis"))]
@@ -58,6 +60,14 @@ pub(crate) fn remember<K: Eq + Hash, V>(cache: &Mutex<HashMap<K, V>>, most: usiz
         cache.clear();
     }
     cache.insert(key, value);
+}
+
+/// Cuts a part out of a reply. Small parts are copied, so that they do not keep the whole reply in memory.
+pub(crate) fn cut(reply: &Bytes, at: Range<usize>) -> Bytes {
+    if at.len() * 2 < reply.len() {
+        return Bytes::copy_from_slice(&reply[at]);
+    }
+    reply.slice(at)
 }
 
 /// Default value of a key that is true.

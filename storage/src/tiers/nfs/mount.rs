@@ -248,16 +248,11 @@ impl NfsUrl {
         if host.is_empty() || !host.chars().all(plain) {
             return Err(bad("missing or invalid host"));
         }
-        let port = match port {
-            None => None,
-            Some(text) => match text.parse() {
-                Ok(port) if port > 0 => Some(port),
-                _ => return Err(bad("port is not a number from 1 to 65535")),
-            },
-        };
+        let number = |text: &str| text.parse().ok().filter(|port| *port > 0);
+        let port = port.map(|text| number(text).ok_or_else(|| bad("port is not a number from 1 to 65535")));
         Ok(Self {
             host: host.to_owned(),
-            port,
+            port: port.transpose()?,
             export: format!("/{export}"),
         })
     }

@@ -15,7 +15,7 @@ use crate::deadline;
 use crate::limits::{Listing, buffer_for, check_ranges, rejoin, split_front};
 use crate::ranges::{self, Span};
 use crate::tasks::at_once;
-use crate::tiers::{check_not_zero, number};
+use crate::tiers::{check_not_zero, cut, number};
 use crate::unreported::PendingCost;
 use crate::{Body, ErrorKind, Object, ObjectPath, Read, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tierlab_protocol::via::{Via, ViaSet};
 use tokio::sync::Semaphore;
 
@@ -171,15 +171,6 @@ async fn get(
     Ok((bytes, cost))
 }
 
-/// Cuts a part out of a reply. Small parts are copied, so that they do not keep the whole reply in memory.
-fn cut(reply: &Bytes, at: Range<usize>) -> (Bytes, Duration) {
-    if at.len() * 2 >= reply.len() {
-        return (reply.slice(at), Duration::ZERO);
-    }
-    let began = Instant::now();
-    (Bytes::copy_from_slice(&reply[at]), began.elapsed())
-}
-
 #[async_trait]
 impl Tier for BucketTier {
     fn info(&self) -> TierInfo {
@@ -197,15 +188,15 @@ impl Tier for BucketTier {
         let key = self.bucket.key(&object.path)?;
         let spans = ranges::spans(ranges, self.coalesce_bytes);
         let (replies, mut cost) = self.fetch(&key, (Some(&object.version), None), &spans).await?;
+        let began = Instant::now();
         let mut parts = vec![Bytes::new(); ranges.len()];
         for (span, reply) in spans.iter().zip(replies) {
             for &i in &span.answers {
                 let at = |offset: u64| (offset - span.bytes.start) as usize;
-                let (part, copy) = cut(&reply, at(ranges[i].start)..at(ranges[i].end));
-                parts[i] = part;
-                cost.copy += copy;
+                parts[i] = cut(&reply, at(ranges[i].start)..at(ranges[i].end));
             }
         }
+        cost.copy += began.elapsed();
         Ok(ReadMany { parts, cost })
     }
 

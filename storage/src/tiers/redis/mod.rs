@@ -10,7 +10,7 @@
 //! slots, `device` the time from sending to the last reply, including retries, `copy` the time to join values.
 
 use crate::limits::{Listing, buffer_for, check_ranges};
-use crate::tiers::changed;
+use crate::tiers::{changed, cut};
 use crate::unreported::PendingCost;
 use crate::{Body, ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
@@ -233,13 +233,7 @@ fn join(
     let at = (range.start - start) as usize;
     let len = (range.end - range.start) as usize;
     if let [chunk] = chunks {
-        let part = chunk.slice(at..at + len);
-        // A copy, so that a small part of a large chunk does not keep the chunk in memory.
-        return Ok(if len * 2 < chunk.len() {
-            Bytes::copy_from_slice(&part)
-        } else {
-            part
-        });
+        return Ok(cut(chunk, at..at + len));
     }
     let mut whole = buffer_for(object, range.end - range.start)?;
     for (i, chunk) in chunks.iter().enumerate() {
