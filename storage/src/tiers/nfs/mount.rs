@@ -248,7 +248,7 @@ impl NfsUrl {
         if host.is_empty() || !host.chars().all(plain) {
             return Err(bad("missing or invalid host"));
         }
-        let number = |text: &str| text.parse().ok().filter(|port| *port > 0);
+        let number = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
         let port = port.map(|text| number(text).ok_or_else(|| bad("port is not a number from 1 to 65535")));
         Ok(Self {
             host: host.to_owned(),
