@@ -338,9 +338,8 @@ pub struct Reads {
 impl Reads {
     /// Reads the counters; `None` if they are inconsistent.
     pub(crate) fn parse(words: &[u64]) -> Option<Self> {
-        let gpus = usize::try_from(*words.get(GPUS_AT)?)
-            .ok()
-            .filter(|gpus| (1..=MOST_GPUS).contains(gpus))?;
+        let gpus = usize::try_from(*words.get(GPUS_AT)?).ok();
+        let gpus = gpus.filter(|gpus| (1..=MOST_GPUS).contains(gpus))?;
         let mut reads = Self::default();
         for gpu in words.get(FIRST_GPU_AT..)?.chunks_exact(GPU_WORDS).take(gpus) {
             reads.bytes = reads.bytes.checked_add(gpu[BYTES])?;

@@ -94,9 +94,8 @@ impl DevicePool {
             let detail = format!("{len} bytes of device memory exceed {rest}: {hint}");
             DeviceError::new(DeviceErrorKind::Unavailable, detail)
         };
-        let size = rounded(len)
-            .filter(|&size| size <= self.limit_bytes)
-            .ok_or_else(used_up)?;
+        let size = rounded(len).filter(|&size| size <= self.limit_bytes);
+        let size = size.ok_or_else(used_up)?;
         self.gpu.make_current()?;
         let mut blocks = self.blocks.lock();
         let block = match blocks.free.iter().position(|block| block.len == size) {

@@ -137,11 +137,9 @@ impl Ring {
             let began = Instant::now();
             pauses = self.enter(pauses)?;
             times.reading += began.elapsed();
-            let done: Vec<(usize, i32)> = self
-                .ring
-                .completion()
-                .map(|entry| (entry.user_data() as usize, entry.result()))
-                .collect();
+            let completions = self.ring.completion();
+            let done = completions.map(|entry| (entry.user_data() as usize, entry.result()));
+            let done: Vec<(usize, i32)> = done.collect();
             for (slot, result) in done {
                 let Some(index) = reading.get(slot).copied().flatten() else {
                     continue;
@@ -165,11 +163,8 @@ impl Ring {
 
 impl Route for Ring {
     fn run(&mut self, pieces: &mut [&mut Piece]) -> PhaseTimes {
-        debug_assert!(
-            self.slots
-                .iter()
-                .all(|slot| (slot.memory.as_slice().as_ptr() as usize).is_multiple_of(ALIGN))
-        );
+        let is_aligned = |slot: &Slot| (slot.memory.as_slice().as_ptr() as usize).is_multiple_of(ALIGN);
+        debug_assert!(self.slots.iter().all(is_aligned));
         let mut times = PhaseTimes::default();
         let read = match &self.broken {
             Some(error) => Err(error.clone()),

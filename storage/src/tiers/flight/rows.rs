@@ -56,27 +56,20 @@ fn array(arrow: &Arrow, data: MutableBuffer, len: usize) -> Result<ArrayRef, Arr
     Ok(match arrow {
         Arrow::FixedSizeList(item, count) => {
             let values = array(item.data_type(), data, len * usize::try_from(*count).unwrap_or(0))?;
+            let item = Arc::clone(item);
             Arc::new(FixedSizeListArray::try_new_with_length(
-                Arc::clone(item),
-                *count,
-                values,
-                None,
-                len,
+                item, *count, values, None, len,
             )?)
         }
         Arrow::Boolean => {
             let bytes = data.as_slice();
-            Arc::new(BooleanArray::new(
-                BooleanBuffer::collect_bool(len, |i| bytes[i] != 0),
-                None,
-            ))
+            let flags = BooleanBuffer::collect_bool(len, |i| bytes[i] != 0);
+            Arc::new(BooleanArray::new(flags, None))
         }
-        _ => make_array(
-            ArrayData::builder(arrow.clone())
-                .len(len)
-                .add_buffer(data.into())
-                .build()?,
-        ),
+        _ => {
+            let data = ArrayData::builder(arrow.clone()).len(len).add_buffer(data.into());
+            make_array(data.build()?)
+        }
     })
 }
 
@@ -135,10 +128,8 @@ fn put_keys<'a>(
     if keys.null_count() > 0 || keys.len() != rows.len() {
         return Err(named("the number of keys is not the number of rows"));
     }
-    let (ids, texts) = (
-        keys.as_any().downcast_ref::<Int64Array>(),
-        keys.as_any().downcast_ref::<StringArray>(),
-    );
+    let ids = keys.as_any().downcast_ref::<Int64Array>();
+    let texts = keys.as_any().downcast_ref::<StringArray>();
     for (at, row) in rows.enumerate() {
         let is_put = match (column.kind, ids, texts) {
             (KeyKind::Int64, Some(ids), _) => column.put(row, &ids.value(at).to_le_bytes()),
@@ -168,10 +159,8 @@ fn element_bytes(array: &ArrayRef) -> Result<Cow<'_, [u8]>, String> {
     if let Some(flags) = any.downcast_ref::<BooleanArray>() {
         return Ok(flags.values().iter().map(u8::from).collect::<Vec<u8>>().into());
     }
-    let size = array
-        .data_type()
-        .primitive_width()
-        .ok_or_else(|| format!("{} has no fixed size", array.data_type()))?;
+    let size = array.data_type().primitive_width();
+    let size = size.ok_or_else(|| format!("{} has no fixed size", array.data_type()))?;
     let data = array.to_data();
     let bytes = data.buffers().first().map_or(&[][..], |buffer| buffer.as_slice());
     let bytes = bytes.get(data.offset() * size..(data.offset() + data.len()) * size);

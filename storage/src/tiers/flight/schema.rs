@@ -71,18 +71,15 @@ fn field(name: &str, dtype: DataType, shape: &[i64]) -> Result<Field, String> {
     let arrow = if shape.is_empty() {
         element
     } else {
-        let count = shape
-            .iter()
-            .try_fold(1_i32, |count, &n| count.checked_mul(i32::try_from(n).ok()?));
+        let mut sizes = shape.iter();
+        let count = sizes.try_fold(1_i32, |count, &n| count.checked_mul(i32::try_from(n).ok()?));
         let count = count.ok_or_else(|| format!("column `{name}`: shape {shape:?} is too large for a list"))?;
         Arrow::FixedSizeList(Arc::new(Field::new("item", element, false)), count)
     };
     if shape.len() > 1 {
         metadata.insert(EXTENSION_TYPE_NAME_KEY.to_owned(), TENSOR.to_owned());
-        metadata.insert(
-            EXTENSION_TYPE_METADATA_KEY.to_owned(),
-            format!("{{\"shape\":{shape:?}}}"),
-        );
+        let json = format!("{{\"shape\":{shape:?}}}");
+        metadata.insert(EXTENSION_TYPE_METADATA_KEY.to_owned(), json);
     }
     Ok(Field::new(name, arrow, false).with_metadata(metadata))
 }
@@ -144,10 +141,8 @@ pub(super) fn to_table(table: &str, id_column: &str, schema: &Schema) -> Result<
         let (dtype, shape) = column(field).map_err(|what| format!("column `{}`: {what}", field.name()))?;
         columns.push((field.name().as_str(), dtype, shape));
     }
-    let laid: Vec<(&str, DataType, &[i64])> = columns
-        .iter()
-        .map(|(name, dtype, shape)| (*name, *dtype, &shape[..]))
-        .collect();
+    let laid = columns.iter().map(|(name, dtype, shape)| (*name, *dtype, &shape[..]));
+    let laid: Vec<(&str, DataType, &[i64])> = laid.collect();
     let number = |key: &str| match schema.metadata().get(key) {
         None => Ok(None),
         Some(text) => text
@@ -185,11 +180,7 @@ fn column(field: &Field) -> Result<(DataType, Vec<i64>), String> {
         }
         dtype = DataType::Bf16;
     }
-    if field
-        .metadata()
-        .get(EXTENSION_TYPE_NAME_KEY)
-        .is_some_and(|name| name == TENSOR)
-    {
+    if field.extension_type_name() == Some(TENSOR) {
         shape = tensor_shape(field, &shape)?;
     }
     Ok((dtype, shape))
@@ -202,10 +193,7 @@ fn tensor_shape(field: &Field, flat: &[i64]) -> Result<Vec<i64>, String> {
         shape: Vec<i64>,
         permutation: Option<Vec<usize>>,
     }
-    let text = field
-        .metadata()
-        .get(EXTENSION_TYPE_METADATA_KEY)
-        .map_or("", String::as_str);
+    let text = field.extension_type_metadata().unwrap_or_default();
     let stated: TensorShape = serde_json::from_str(text).map_err(|e| format!("invalid tensor shape: {e}"))?;
     let identity = |order: &[usize]| order.iter().enumerate().all(|(i, &at)| i == at);
     if stated.permutation.is_some_and(|order| !identity(&order)) {

@@ -183,9 +183,8 @@ impl Client<'_> {
             room: usize::try_from(count).unwrap_or(usize::MAX),
             buffer,
         };
-        let reply = self
-            .raw(procedure, arguments, Bytes::new(), Some(landing), Repeat::Safe)
-            .await?;
+        let called = self.raw(procedure, arguments, Bytes::new(), Some(landing), Repeat::Safe);
+        let reply = called.await?;
         decode_read(&reply.body, reply.landed, count).map_err(|e| self.garbled(procedure, &e))?
     }
 
@@ -380,10 +379,7 @@ impl From<StorageError> for Fault {
 impl Fault {
     /// True if the server no longer accepts the handle.
     pub(super) fn is_stale(&self) -> bool {
-        matches!(
-            self,
-            Self::Status(nfsstat3::NFS3ERR_STALE | nfsstat3::NFS3ERR_BADHANDLE)
-        )
+        self.is(nfsstat3::NFS3ERR_STALE) || self.is(nfsstat3::NFS3ERR_BADHANDLE)
     }
 
     pub(super) fn is(&self, status: nfsstat3) -> bool {

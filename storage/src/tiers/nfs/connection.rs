@@ -46,9 +46,8 @@ struct Ending(Arc<ConnectionState>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.0
-            .waiting
-            .fail(&CallError::Broken("connection was closed".to_owned()));
+        let error = CallError::Broken("connection was closed".to_owned());
+        self.0.waiting.fail(&error);
     }
 }
 

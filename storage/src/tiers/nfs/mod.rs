@@ -70,10 +70,8 @@ async fn open_mount(path: &Path) -> Result<NvmeTier, StorageError> {
     let given = path.display().to_string();
     let failed = |e: &std::io::Error| StorageError::from_io(&given, e);
     let root = tokio::fs::canonicalize(path).await.map_err(|e| failed(&e))?;
-    let mountinfo = tokio::fs::read_to_string("/proc/self/mountinfo")
-        .await
-        .map_err(|e| failed(&e))?;
-    let notes = mount_notes(&root, &mountinfo)?;
+    let mountinfo = tokio::fs::read_to_string("/proc/self/mountinfo").await;
+    let notes = mount_notes(&root, &mountinfo.map_err(|e| failed(&e))?)?;
     NvmeTier::open_with(LocalOptions {
         kind: "nfs",
         notes,

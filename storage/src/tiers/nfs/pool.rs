@@ -232,21 +232,13 @@ impl Pool {
         answer.map_err(|error| (error, true))
     }
 
-    /// Number of data units that a reply of this size takes.
-    fn units(&self, room: usize) -> u32 {
-        match room.div_ceil(UNIT_BYTES).min(self.data_units) {
-            0 | 1 => 0,
-            units => u32::try_from(units).unwrap_or(u32::MAX),
-        }
-    }
-
     /// Waits for a slot among the calls in flight. Each call ends within its limit, so the wait ends too, in order of
     /// arrival.
     async fn permit(&self, room: usize) -> Result<CallPermit, CallError> {
         // The semaphores are never closed.
         let closed = |_| CallError::Broken("pool is closed".to_owned());
-        let data = match self.units(room) {
-            0 => None,
+        let data = match room.div_ceil(UNIT_BYTES).min(self.data_units) as u32 {
+            0 | 1 => None,
             units => Some(Arc::clone(&self.data).acquire_many_owned(units).await.map_err(closed)?),
         };
         let call = Arc::clone(&self.calls).acquire_owned().await.map_err(closed)?;
@@ -356,9 +348,8 @@ impl Address {
         let mut now = self.known();
         if now.iter().all(is_tried) {
             let found = self.resolver.resolve(AGAIN_LIMIT).await;
-            now = found
-                .inspect_err(|error| tracing::debug!("{error}"))
-                .unwrap_or_default();
+            let found = found.inspect_err(|error| tracing::debug!("{error}"));
+            now = found.unwrap_or_default();
         }
         if now.iter().all(is_tried) {
             return Err(error);

@@ -108,9 +108,8 @@ impl Reading<'_> {
                 rest = Some(buffer_for(&self.known.name, len)?);
             }
             for piece in ranges::pieces(&run.range, most) {
-                let into = rest
-                    .as_mut()
-                    .map(|rest| split_front(rest, (piece.end - piece.start) as usize));
+                let len = (piece.end - piece.start) as usize;
+                let into = rest.as_mut().map(|rest| split_front(rest, len));
                 let read = self.chain(piece, into);
                 reads.push(async move { read.await.map(|read| (of, read)) });
             }

@@ -129,9 +129,8 @@ impl Landing {
 
     /// Buffer with room for data of this length; `None` if the data is longer than allowed.
     pub(super) fn into_buffer(self, len: usize) -> Option<BytesMut> {
-        let buffer = self
-            .buffer
-            .unwrap_or_else(|| BytesMut::with_capacity(len.min(self.room)));
+        let new = || BytesMut::with_capacity(len.min(self.room));
+        let buffer = self.buffer.unwrap_or_else(new);
         (len <= self.room && len <= buffer.capacity() - buffer.len()).then_some(buffer)
     }
 }

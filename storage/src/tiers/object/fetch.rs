@@ -15,7 +15,7 @@ use object_store::GetOptions;
 use object_store::path::Path as Key;
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Range of a version to read.
 pub(super) struct Wanted<'a> {
@@ -39,10 +39,8 @@ impl Bucket {
     ) -> Result<(BytesMut, ReadCost), StorageError> {
         let Wanted { key, range, .. } = &wanted;
         let began = Instant::now();
-        let asker = wanted
-            .deadline
-            .map(|deadline| deadline.saturating_duration_since(began));
-        let limit = asker.map_or(self.policy.limit, |limit| limit.min(self.policy.limit));
+        let left = |deadline: Instant| deadline.saturating_duration_since(began).min(self.policy.limit);
+        let limit = wanted.deadline.map_or(self.policy.limit, left);
         let mut retries = Retries::new(self.policy.backoff(), began, limit, self.policy.retries);
         let len = range.end - range.start;
         let attempts = attempts::of_read(&self.unreported);
@@ -54,7 +52,10 @@ impl Bucket {
             let failure = match tokio::time::timeout(limit, attempt).await {
                 Ok(Ok(())) => None,
                 Ok(Err(e)) => Some(e),
-                Err(_) => Some(self.stalled(key, limit)),
+                Err(_) => {
+                    let what = format!(" did not finish within {} ms", limit.as_millis());
+                    Some(self.fault(ErrorKind::Timeout, key, &what))
+                }
             };
             // All bytes may have arrived before the failure.
             let Some(failure) = failure.filter(|_| (into.len() as u64) < len) else {
@@ -101,17 +102,6 @@ impl Bucket {
             Err(gone) if gone.kind() == ErrorKind::NotFound => gone,
             _ => failure,
         }
-    }
-
-    /// Error if the time ends before a GET is sent.
-    pub(super) fn busy(&self, key: &Key) -> StorageError {
-        let what = ": no free slot for a GET in time; raise `concurrency`";
-        self.fault(ErrorKind::Timeout, key, what)
-    }
-
-    fn stalled(&self, key: &Key, limit: Duration) -> StorageError {
-        let what = format!(" did not finish within {} ms", limit.as_millis());
-        self.fault(ErrorKind::Timeout, key, &what)
     }
 
     /// Makes one GET of the missing bytes and appends them to `into` as they arrive.

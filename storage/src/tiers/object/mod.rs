@@ -156,7 +156,8 @@ async fn get(
         None => slots.acquire().await,
         Some(deadline) => {
             let slot = tokio::time::timeout_at(deadline.into(), slots.acquire()).await;
-            slot.map_err(|_| bucket.busy(wanted.key))?
+            let what = ": no free slot for a GET in time; raise `concurrency`";
+            slot.map_err(|_| bucket.fault(ErrorKind::Timeout, wanted.key, what))?
         }
     };
     let sent = Instant::now();

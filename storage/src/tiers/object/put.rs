@@ -54,9 +54,8 @@ impl Upload {
             let inner = Some(bucket.within(&key, bucket.store.put_multipart(&key)).await?);
             Ok(Self { bucket, key, inner })
         });
-        begun
-            .await
-            .map_err(|e| ErrorKind::Unavailable.error(name, e.to_string()))?
+        let begun = begun.await;
+        begun.map_err(|e| ErrorKind::Unavailable.error(name, e.to_string()))?
     }
 
     async fn send(&mut self, source: &Source, part_bytes: u64, at_once: usize) -> Result<PutResult, StorageError> {

@@ -362,10 +362,8 @@ impl Link {
                 !is_moving && self.refused(object, address, error).kind().is_transient()
             };
             // A replaced node, for example, has a new address when its name is resolved again.
-            if !values
-                .iter()
-                .any(|value| matches!(value, Value::ServerError(error) if spoils(error)))
-            {
+            let has_spoiled = |value: &Value| matches!(value, Value::ServerError(error) if spoils(error));
+            if !values.iter().any(has_spoiled) {
                 expected.arrived();
             }
             Ok(values)
