@@ -78,11 +78,6 @@ impl DevicePool {
         })
     }
 
-    /// Returns the device.
-    pub fn gpu(&self) -> &Arc<Gpu> {
-        &self.gpu
-    }
-
     /// Takes `len` bytes.
     ///
     /// # Errors

@@ -31,10 +31,7 @@ pub(super) struct Link {
     connections: Vec<Mutex<FlightConnection>>,
     next: AtomicUsize,
     slots: Semaphore,
-    max_message_bytes: usize,
-    limit: Duration,
-    attempt: Duration,
-    retries: u32,
+    pub(super) config: FlightConfig,
 }
 
 /// Connection; `generation` counts its replacements.
@@ -93,10 +90,7 @@ impl Link {
             connections: (0..config.connections).map(connection).collect(),
             next: AtomicUsize::new(0),
             slots: Semaphore::new(config.concurrency as usize),
-            max_message_bytes: config.max_message_bytes as usize,
-            limit: Duration::from_millis(config.timeout_ms),
-            attempt: Duration::from_millis(config.attempt_ms),
-            retries: config.retries,
+            config: config.clone(),
             endpoint,
         })
     }
@@ -114,10 +108,11 @@ impl Link {
 
     /// Starts a call about `object`.
     pub(super) fn begin(&self, object: &str) -> RetriedCall<'_> {
+        let limit = Duration::from_millis(self.config.timeout_ms);
         RetriedCall {
             link: self,
             object: self.name(object),
-            retries: Retries::new(BACKOFF, Instant::now(), self.limit, self.retries),
+            retries: Retries::new(BACKOFF, Instant::now(), limit, self.config.retries),
             used: (0, 0),
         }
     }
@@ -151,7 +146,7 @@ impl RetriedCall<'_> {
         let connection = link.connections[index].lock();
         self.used = (index, connection.generation);
         FlightServiceClient::new(connection.channel.clone())
-            .max_decoding_message_size(link.max_message_bytes)
+            .max_decoding_message_size(link.config.max_message_bytes as usize)
             .max_encoding_message_size(usize::MAX)
     }
 
@@ -167,9 +162,9 @@ impl RetriedCall<'_> {
         let late = |detail: String| ErrorKind::Timeout.error(&self.object, detail);
         let left = self.retries.left();
         if left.is_zero() {
-            return Err(late(format!("not finished within {} ms", self.link.limit.as_millis())));
+            return Err(late(format!("not finished within {} ms", self.link.config.timeout_ms)));
         }
-        let limit = self.link.attempt.min(left);
+        let limit = Duration::from_millis(self.link.config.attempt_ms).min(left);
         let answer = tokio::time::timeout(limit, answer).await;
         tokio::task::consume_budget().await;
         answer.map_err(|_| late(format!("no message for {} ms", limit.as_millis())))

@@ -57,9 +57,8 @@ fn array(arrow: &Arrow, data: MutableBuffer, len: usize) -> Result<ArrayRef, Arr
         Arrow::FixedSizeList(item, count) => {
             let values = array(item.data_type(), data, len * usize::try_from(*count).unwrap_or(0))?;
             let item = Arc::clone(item);
-            Arc::new(FixedSizeListArray::try_new_with_length(
-                item, *count, values, None, len,
-            )?)
+            let list = FixedSizeListArray::try_new_with_length(item, *count, values, None, len)?;
+            Arc::new(list)
         }
         Arrow::Boolean => {
             let bytes = data.as_slice();

@@ -35,9 +35,6 @@ const MAX_KNOWN: usize = 256;
 #[derive(Debug)]
 pub struct FlightTier {
     link: Arc<Link>,
-    id_column: Arc<str>,
-    part_bytes: u64,
-    rows_per_get: usize,
     known: Mutex<HashMap<ObjectPath, Arc<Table>>>,
 }
 
@@ -57,13 +54,8 @@ impl FlightTier {
                 Err(failure) => call.retry(failure).await?,
             }
         }
-        Ok(Self {
-            link,
-            id_column: config.id_column.as_str().into(),
-            part_bytes: config.part_bytes,
-            rows_per_get: config.ranges_per_request as usize,
-            known: Mutex::default(),
-        })
+        let known = Mutex::default();
+        Ok(Self { link, known })
     }
 
     fn error(&self, kind: ErrorKind, path: &ObjectPath, what: impl Into<String>) -> StorageError {
@@ -89,7 +81,7 @@ impl FlightTier {
                 Err(failure) => call.retry(failure).await?,
             }
         };
-        let table = Table::describe(name, path, &self.id_column, info);
+        let table = Table::describe(name, path, &self.link.config.id_column, info);
         let table = table.map_err(|what| self.error(ErrorKind::Invalid, path, what))?;
         let table = Arc::new(table);
         remember(&self.known, MAX_KNOWN, path.clone(), Arc::clone(&table));
@@ -98,8 +90,9 @@ impl FlightTier {
 
     /// Maximum rows per DoGet.
     fn per_request(&self, table: &Table) -> usize {
-        let by_bytes = self.part_bytes / u64::from(table.header.stride);
-        (by_bytes as usize).clamp(1, self.rows_per_get)
+        let config = &self.link.config;
+        let by_bytes = config.part_bytes / u64::from(table.header.stride);
+        by_bytes.clamp(1, config.ranges_per_request.into()) as usize
     }
 
     /// Reads rows in chunks of one DoGet each.
@@ -113,9 +106,8 @@ impl FlightTier {
             return Ok((Vec::new(), cost));
         }
         let get = |ids: &[i64]| {
-            let (link, table, id_column) = (Arc::clone(&self.link), Arc::clone(table), Arc::clone(&self.id_column));
-            let ids = ids.to_vec();
-            async move { get_rows(&link, &table, &id_column, &ids).await }
+            let (link, table, ids) = (Arc::clone(&self.link), Arc::clone(table), ids.to_vec());
+            async move { get_rows(&link, &table, &ids).await }
         };
         let gets = ids.chunks(self.per_request(table)).map(get).collect();
         let mut cost = ReadCost::default();
@@ -202,7 +194,8 @@ impl Tier for FlightTier {
         for info in infos {
             let descriptor = info.flight_descriptor.clone().unwrap_or_default();
             let [name] = &descriptor.path[..] else { continue };
-            let described = table_path(name).and_then(|path| Table::describe(name, &path, &self.id_column, info));
+            let id_column = &self.link.config.id_column;
+            let described = table_path(name).and_then(|path| Table::describe(name, &path, id_column, info));
             match described {
                 Ok(table) if prefix.is_none_or(|prefix| table.object.path.is_below(prefix)) => {
                     objects.push(table.object);
@@ -225,12 +218,7 @@ impl Tier for FlightTier {
 }
 
 /// Reads the rows of one DoGet, with retries.
-async fn get_rows(
-    link: &Link,
-    table: &Table,
-    id_column: &str,
-    ids: &[i64],
-) -> Result<(Vec<u8>, ReadCost), StorageError> {
+async fn get_rows(link: &Link, table: &Table, ids: &[i64]) -> Result<(Vec<u8>, ReadCost), StorageError> {
     let queued = Instant::now();
     let _slot = link.slot().await;
     let sent = Instant::now();
@@ -244,7 +232,7 @@ async fn get_rows(
     let mut laying = Laying {
         name: &name,
         table,
-        id_column,
+        id_column: &link.config.id_column,
         missing: ids,
         rows: Vec::with_capacity(ids.len() * table.header.stride as usize),
     };

@@ -46,8 +46,7 @@ pub(super) async fn put(tree: &Arc<Tree>, path: &ObjectPath, body: Body) -> Resu
             Ok(Some(object)) => return Ok(object),
             Ok(None) => {}
             Err(fault) if fault.is_stale() => {
-                let refreshed = tree.refresh(&mut tree.client(&about), generation).await;
-                refreshed.map_err(|fault| fault.about(&about))?;
+                tree.refresh(&mut tree.client(&about), generation).await?;
             }
             // A leading part of the path is a file, or the path is a directory.
             Err(Fault::Status(status @ (nfsstat3::NFS3ERR_NOTDIR | nfsstat3::NFS3ERR_ISDIR))) => {

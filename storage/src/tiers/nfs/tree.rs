@@ -162,7 +162,7 @@ impl Tree {
 
     /// Drops all handles, and mounts again if the root's handle is stale too, as after a restart of the server. Runs
     /// once for all callers that found a stale handle of the generation `seen`.
-    pub(super) async fn refresh(&self, client: &mut Client<'_>, seen: u64) -> Result<(), Fault> {
+    pub(super) async fn refresh(&self, client: &mut Client<'_>, seen: u64) -> Result<(), StorageError> {
         let _refreshing = self.refreshed.lock().await;
         if self.generation() != seen {
             return Ok(());
@@ -174,7 +174,7 @@ impl Tree {
             let mounted = self.server.mount().await?;
             *self.root.lock() = mounted;
         } else {
-            known?;
+            known.map_err(|fault| fault.about(client.about))?;
         }
         self.generation.fetch_add(1, Ordering::Release);
         Ok(())
@@ -189,10 +189,6 @@ impl Tree {
         }
         directories.remove(path);
         None
-    }
-
-    fn trust(&self, path: String, handle: nfs_fh3) {
-        remember(&self.directories, MAX_HANDLES, path, (handle, Instant::now()));
     }
 
     /// Handle of a directory, given as its segments. If `make` is set, missing directories are created.
@@ -215,7 +211,8 @@ impl Tree {
                 return Err(Fault::Status(nfsstat3::NFS3ERR_NOTDIR));
             }
             handle = found.0;
-            self.trust(segments[..=n].join("/"), handle.clone());
+            let known = (handle.clone(), Instant::now());
+            remember(&self.directories, MAX_HANDLES, segments[..=n].join("/"), known);
         }
         Ok(handle)
     }
@@ -251,8 +248,7 @@ impl Tree {
             let generation = self.generation();
             match self.lookup(client, path).await {
                 Err(fault) if fault.is_stale() && attempts < LOOKUP_ATTEMPTS => {
-                    let refreshed = self.refresh(client, generation).await;
-                    refreshed.map_err(|fault| fault.about(about))?;
+                    self.refresh(client, generation).await?;
                 }
                 found => break found,
             }
@@ -305,8 +301,7 @@ impl Tree {
         let generation = self.generation();
         let mut listed = self.list_once(&mut client, prefix).await;
         if matches!(&listed, Err(fault) if fault.is_stale()) {
-            let refreshed = self.refresh(&mut client, generation).await;
-            refreshed.map_err(|fault| fault.about(&about))?;
+            self.refresh(&mut client, generation).await?;
             listed = self.list_once(&mut client, prefix).await;
         }
         listed.map_err(|fault| fault.about(&about))

@@ -229,7 +229,8 @@ impl Ring {
         if cqueue::more(entry.flags()) {
             return;
         }
-        self.signals.drain_wake_event();
+        // May be empty: it was drained before.
+        let _ = self.signals.wake.read();
         let refused = entry.result() == -libc::EINVAL || self.wake == Wake::ArmedOnce;
         self.wake = if refused { Wake::UnarmedOnce } else { Wake::Unarmed };
     }

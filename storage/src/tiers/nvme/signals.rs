@@ -80,10 +80,4 @@ impl Signals {
     pub(super) fn take_closed(&self) -> Vec<u32> {
         std::mem::take(&mut *self.closed.lock())
     }
-
-    /// Resets the wake-up event.
-    pub(super) fn drain_wake_event(&self) {
-        // May be empty: it was drained before.
-        let _ = self.wake.read();
-    }
 }

@@ -229,7 +229,10 @@ impl Worker {
                 return;
             }
             Progress::Again | Progress::Done => {}
-            Progress::Ended => active.fail(truncated(&active.job)),
+            Progress::Ended => {
+                let detail = format!("shorter than the {} bytes at the look-up", active.job.file.id.size);
+                active.fail(ErrorKind::Changed.error(&active.job.file.path, detail));
+            }
             Progress::Failed(errno) => {
                 let error = io::Error::from_raw_os_error(errno);
                 active.fail(self.root.explain(active.job.file.path.as_str(), &error));
@@ -303,11 +306,6 @@ impl Drop for Worker {
             }
         }
     }
-}
-
-fn truncated(job: &Job) -> StorageError {
-    let detail = format!("shorter than the {} bytes at the look-up", job.file.id.size);
-    ErrorKind::Changed.error(&job.file.path, detail)
 }
 
 /// Reads of a call.

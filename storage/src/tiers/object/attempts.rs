@@ -30,7 +30,7 @@ pub(super) type Attempts = Arc<Mutex<RequestTally>>;
 /// Counts of a range. If dropped before a read has reported them, they are added to the unreported cost.
 #[derive(Debug, Default)]
 pub(super) struct RequestTally {
-    unreported: Option<Arc<UnreportedCost>>,
+    pub(super) unreported: Option<Arc<UnreportedCost>>,
     /// True if the read itself reports the counts.
     pub(super) is_reported: bool,
     /// Requests sent.
@@ -58,13 +58,6 @@ impl Drop for RequestTally {
             });
         }
     }
-}
-
-/// Creates a tally that is added to `unreported` unless it is reported.
-pub(super) fn of_read(unreported: &Arc<UnreportedCost>) -> Attempts {
-    let mut tally = RequestTally::default();
-    tally.unreported = Some(Arc::clone(unreported));
-    Arc::new(Mutex::new(tally))
 }
 
 /// Wait that the server asks for because of overload.

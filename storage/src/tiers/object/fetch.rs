@@ -3,7 +3,7 @@
 //! ETag. So no byte is requested twice, and no byte of another version is accepted. No attempt, and no wait between
 //! attempts, outlives the caller's deadline.
 
-use super::attempts::{self, Attempts};
+use super::attempts::Attempts;
 use super::bucket::Bucket;
 use super::hedge::reply;
 use super::service::Service;
@@ -14,7 +14,7 @@ use futures::StreamExt;
 use object_store::GetOptions;
 use object_store::path::Path as Key;
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 /// Range of a version to read.
@@ -43,7 +43,8 @@ impl Bucket {
         let limit = wanted.deadline.map_or(self.policy.limit, left);
         let mut retries = Retries::new(self.policy.backoff(), began, limit, self.policy.retries);
         let len = range.end - range.start;
-        let attempts = attempts::of_read(&self.unreported);
+        let attempts = Attempts::default();
+        attempts.lock().unreported = Some(Arc::clone(&self.unreported));
         loop {
             let rest = range.start + into.len() as u64..range.end;
             let missing = rest.end - rest.start;

@@ -47,9 +47,7 @@ mod service;
 pub struct BucketTier {
     bucket: Arc<Bucket>,
     slots: Arc<Semaphore>,
-    concurrency: usize,
-    part_bytes: u64,
-    coalesce_bytes: u64,
+    config: BucketConfig,
     notes: Vec<String>,
 }
 
@@ -84,13 +82,10 @@ impl BucketTier {
             Err(e) if e.kind() == ErrorKind::Invalid => notes.push(e.detail().to_owned()),
             Err(e) => return Err(e),
         }
-        let concurrency = config.concurrency as usize;
         Ok(Self {
             bucket: Arc::new(bucket),
-            slots: Arc::new(Semaphore::new(concurrency)),
-            concurrency,
-            part_bytes: config.part_bytes,
-            coalesce_bytes: config.coalesce_bytes,
+            slots: Arc::new(Semaphore::new(config.concurrency as usize)),
+            config: config.clone(),
             notes,
         })
     }
@@ -116,7 +111,7 @@ impl BucketTier {
         let mut gets = Vec::new();
         for (of, span) in spans.iter().enumerate() {
             let mut rest = buffer_for(&self.bucket.object(key), span.bytes.end - span.bytes.start)?;
-            for range in ranges::pieces(&span.bytes, self.part_bytes) {
+            for range in ranges::pieces(&span.bytes, self.config.part_bytes) {
                 let into = split_front(&mut rest, (range.end - range.start) as usize);
                 let (bucket, slots) = (Arc::clone(&self.bucket), Arc::clone(&self.slots));
                 let (key, version) = (key.clone(), Arc::clone(&version));
@@ -187,7 +182,7 @@ impl Tier for BucketTier {
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
         check_ranges(object, ranges)?;
         let key = self.bucket.key(&object.path)?;
-        let spans = ranges::spans(ranges, self.coalesce_bytes);
+        let spans = ranges::spans(ranges, self.config.coalesce_bytes);
         let (replies, mut cost) = self.fetch(&key, (Some(&object.version), None), &spans).await?;
         let began = Instant::now();
         let mut parts = vec![Bytes::new(); ranges.len()];
@@ -203,7 +198,7 @@ impl Tier for BucketTier {
 
     async fn read_whole(&self, path: &ObjectPath, bytes: u64) -> Result<Read, StorageError> {
         let key = self.bucket.key(path)?;
-        let spans = ranges::spans(std::slice::from_ref(&(0..bytes)), self.coalesce_bytes);
+        let spans = ranges::spans(std::slice::from_ref(&(0..bytes)), self.config.coalesce_bytes);
         let (mut replies, cost) = self.fetch(&key, (None, Some(bytes)), &spans).await?;
         let bytes = replies.pop().unwrap_or_default();
         Ok(Read { bytes, cost })
@@ -237,7 +232,7 @@ impl Tier for BucketTier {
 
     async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
         let key = self.bucket.key(path)?;
-        let (size, tag) = put::put(&self.bucket, &key, body, self.part_bytes, self.concurrency).await?;
+        let (size, tag) = put::put(&self.bucket, &key, body, &self.config).await?;
         match tag {
             Some(version) => Ok(Object {
                 path: path.clone(),
