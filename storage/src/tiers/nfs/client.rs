@@ -16,8 +16,8 @@ use nfs3_types::nfs3::{
     COMMIT3args, COMMIT3resok, CREATE3args, CREATE3resok, FSINFO3args, FSINFO3resok, GETATTR3args, GETATTR3resok,
     LOOKUP3args, LOOKUP3resok, MKDIR3args, MKDIR3resok, NFS_PROGRAM, Nfs3Option, PROGRAM, READDIR3args, READDIR3resok,
     READDIRPLUS3args, READDIRPLUS3resok, REMOVE3args, REMOVE3resok, RENAME3args, RENAME3resok, SETATTR3args,
-    SETATTR3resok, VERSION, WRITE3resok, cookieverf3, createhow3, diropargs3, entry3, entryplus3, fattr3, filename3,
-    nfs_fh3, nfsstat3, post_op_attr, sattr3, sattrguard3, stable_how, writeverf3,
+    SETATTR3resok, VERSION, WRITE3resok, cookieverf3, createhow3, diropargs3, fattr3, filename3, nfs_fh3, nfsstat3,
+    post_op_attr, sattr3, sattrguard3, stable_how, writeverf3,
 };
 use nfs3_types::xdr_codec::{Opaque, Pack, Unpack};
 use std::io::Cursor;
@@ -281,14 +281,13 @@ impl Client<'_> {
             maxcount: DIRECTORY_BYTES,
         };
         let done: READDIRPLUS3resok<'static> = self.call(NFSPROC3_READDIRPLUS, &arguments, Repeat::Safe).await?;
-        let entry = |entry: entryplus3<'static>| DirectoryEntry {
+        let entries = done.reply.entries.0.into_iter().map(|entry| DirectoryEntry {
             cookie: entry.cookie,
             name: entry.name.0.into_owned(),
             attributes: option(entry.name_attributes),
             handle: option(entry.name_handle),
-        };
-        let entries = done.reply.entries.0.into_iter().map(entry).collect();
-        self.page(entries, done.reply.eof, done.cookieverf)
+        });
+        self.page(entries.collect(), done.reply.eof, done.cookieverf)
     }
 
     /// Page of a directory's names, for servers without READDIRPLUS.
@@ -300,14 +299,13 @@ impl Client<'_> {
             count: DIRECTORY_BYTES,
         };
         let done: READDIR3resok<'static> = self.call(NFSPROC3_READDIR, &arguments, Repeat::Safe).await?;
-        let entry = |entry: entry3<'static>| DirectoryEntry {
+        let entries = done.reply.entries.0.into_iter().map(|entry| DirectoryEntry {
             cookie: entry.cookie,
             name: entry.name.0.into_owned(),
             attributes: None,
             handle: None,
-        };
-        let entries = done.reply.entries.0.into_iter().map(entry).collect();
-        self.page(entries, done.reply.eof, done.cookieverf)
+        });
+        self.page(entries.collect(), done.reply.eof, done.cookieverf)
     }
 
     /// Page, with the start of the next page after its last name. A page without names that is not the last gives no

@@ -21,16 +21,8 @@ use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-const NFS: Program = Program {
-    number: nfs3::PROGRAM,
-    version: nfs3::VERSION,
-    name: "NFS",
-};
-const MOUNT: Program = Program {
-    number: mount::PROGRAM,
-    version: mount::VERSION,
-    name: "MOUNT",
-};
+const NFS: Program = Program(nfs3::PROGRAM, nfs3::VERSION, "NFS");
+const MOUNT: Program = Program(mount::PROGRAM, mount::VERSION, "MOUNT");
 
 /// Server of an export.
 #[derive(Debug, Clone)]
@@ -131,20 +123,15 @@ fn credential(config: &NfsConfig) -> opaque_auth<'static> {
     })
 }
 
-/// Program in a portmapper's registry.
+/// Program in a portmapper's registry: its number and version, and its name in errors.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Program {
-    pub(super) number: u32,
-    pub(super) version: u32,
-    /// Name in errors.
-    pub(super) name: &'static str,
-}
+struct Program(u32, u32, &'static str);
 
 /// Host of a URL, with a port.
 #[derive(Debug, Clone)]
-pub(super) struct Host {
-    pub(super) url: NfsUrl,
-    pub(super) port: u16,
+struct Host {
+    url: NfsUrl,
+    port: u16,
 }
 
 #[async_trait]
@@ -167,16 +154,16 @@ impl Resolve for Host {
 
 /// Portmapper and the program to look up.
 #[derive(Debug, Clone)]
-pub(super) struct Portmapper {
-    pub(super) host: Host,
-    pub(super) program: Program,
+struct Portmapper {
+    host: Host,
+    program: Program,
 }
 
 #[async_trait]
 impl Resolve for Portmapper {
     /// Asks the portmapper, over a pool, for the program's current port.
     async fn resolve(&self, limit: Duration) -> Result<Vec<SocketAddr>, StorageError> {
-        let Program { number, version, name } = self.program;
+        let Program(number, version, name) = self.program;
         let about = self.host.url.to_string();
         let limits = Limits::few(limit, false);
         let address = Address::resolved(self.host.clone(), limit).await?;
@@ -285,11 +272,7 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
     use tokio::task::JoinHandle;
 
-    const SOME: Program = Program {
-        number: 100_003,
-        version: 3,
-        name: "NFS",
-    };
+    const SOME: Program = Program(100_003, 3, "NFS");
 
     /// Answers every call of every connection with one word; ends, with its connections, when it is aborted.
     async fn server(word: impl Fn() -> u32 + Clone + Send + Sync + 'static) -> (SocketAddr, JoinHandle<()>) {
@@ -318,8 +301,8 @@ mod tests {
 
     async fn call(pool: &Pool) -> Result<u32, StorageError> {
         let call = Call {
-            program: SOME.number,
-            version: SOME.version,
+            program: SOME.0,
+            version: SOME.1,
             procedure: 0,
             arguments: Vec::new(),
             data: Bytes::new(),

@@ -105,12 +105,10 @@ impl NvmeTier {
             0 => Bytes::new(),
             len => whole[part.segment].slice(part.offset..part.offset + len),
         };
-        let via = if file.direct_align.is_some() {
-            Via::Direct
-        } else {
-            Via::PageCache
-        };
-        cost.via = ViaSet::of(via);
+        cost.via = ViaSet::of(match file.direct_align {
+            Some(_) => Via::Direct,
+            None => Via::PageCache,
+        });
         let parts = plan.parts.iter().map(slice).collect();
         Ok(ReadMany { parts, cost })
     }

@@ -86,10 +86,7 @@ pub(super) struct CountingConnector {
 
 impl CountingConnector {
     pub(super) fn new(client: reqwest::Client, plain: reqwest::Client) -> Self {
-        let counting = |client| {
-            let inner = HttpClient::new(client);
-            HttpClient::new(CountingService { inner })
-        };
+        let counting = |client| HttpClient::new(CountingService(HttpClient::new(client)));
         Self {
             client: counting(client),
             plain: counting(plain),
@@ -107,9 +104,7 @@ impl HttpConnector for CountingConnector {
 }
 
 #[derive(Debug)]
-struct CountingService {
-    inner: HttpClient,
-}
+struct CountingService(HttpClient);
 
 #[async_trait]
 impl HttpService for CountingService {
@@ -118,7 +113,7 @@ impl HttpService for CountingService {
         if let Some(attempts) = &attempts {
             attempts.lock().requests += 1;
         }
-        let response = self.inner.execute(request).await?;
+        let response = self.0.execute(request).await?;
         let status = response.status();
         if let Some((attempts, wait)) = attempts.as_ref().zip(asked_wait(status, response.headers())) {
             attempts.lock().retry_after = Some(wait);
