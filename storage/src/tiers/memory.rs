@@ -62,12 +62,9 @@ impl Default for MemoryTier {
 impl Objects {
     fn insert(&mut self, path: &ObjectPath, bytes: Bytes) -> Object {
         self.writes += 1;
-        let object = Object {
-            path: path.clone(),
-            size: bytes.len() as u64,
-            version: format!("w{}", self.writes),
-        };
-        self.objects.insert(path.clone(), (object.clone(), bytes));
+        let (path, size, version) = (path.clone(), bytes.len() as u64, format!("w{}", self.writes));
+        let object = Object { path, size, version };
+        self.objects.insert(object.path.clone(), (object.clone(), bytes));
         object
     }
 

@@ -37,10 +37,6 @@ pub fn to_batch(header: &TableHeader, schema: &SchemaRef, ids: &[i64], rows: &[B
 /// Column of the rows' keys.
 fn keys(column: &KeyColumn, rows: &[Bytes]) -> Result<ArrayRef, String> {
     let keys = rows.iter().map(|row| column.get(row).ok_or("a row's key is truncated"));
-    let texts = |keys: Vec<&[u8]>| {
-        let texts = keys.into_iter().map(|key| Some(column.kind.to_text(key)));
-        Arc::new(texts.collect::<StringArray>())
-    };
     let keys: Vec<&[u8]> = keys.collect::<Result<_, _>>()?;
     Ok(match column.kind {
         KeyKind::Int64 => {
@@ -48,7 +44,10 @@ fn keys(column: &KeyColumn, rows: &[Bytes]) -> Result<ArrayRef, String> {
             let ids: Vec<i64> = ids.collect::<Result<_, _>>().map_err(|_| "a key is not an INT64")?;
             Arc::new(Int64Array::from(ids))
         }
-        KeyKind::String | KeyKind::Uuid => texts(keys),
+        KeyKind::String | KeyKind::Uuid => {
+            let texts = keys.into_iter().map(|key| Some(column.kind.to_text(key)));
+            Arc::new(texts.collect::<StringArray>())
+        }
     })
 }
 

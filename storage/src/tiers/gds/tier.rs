@@ -315,9 +315,8 @@ impl DeviceWorker {
                     self.held.push_back(job);
                 }
                 Err(error) => {
-                    let path = job.file.path.clone();
-                    let error = StorageError::of_device(&path, error);
-                    job.reply.send(Err(error), path.as_str());
+                    let error = StorageError::of_device(&job.file.path, error);
+                    job.reply.send(Err(error), job.file.path.as_str());
                 }
             }
         }
@@ -330,15 +329,9 @@ impl DeviceWorker {
         let bytes = readings.iter().map(|reading| reading.landing.bytes_read()).sum();
         let direct = self.count(before, after, bytes);
         for reading in readings {
-            let landed = self.settle(&reading, times, direct);
-            let DeviceReading {
-                job, landing, parts, ..
-            } = reading;
-            let landed = landed.map(|cost| Landed {
-                bytes: landing.into_bytes(),
-                parts,
-                cost,
-            });
+            let cost = self.settle(&reading, times, direct);
+            let (job, bytes, parts) = (reading.job, reading.landing.into_bytes(), reading.parts);
+            let landed = cost.map(|cost| Landed { bytes, parts, cost });
             job.reply.send(landed, job.file.path.as_str());
         }
     }
@@ -351,10 +344,7 @@ impl DeviceWorker {
         for segment in &plan.segments {
             starts.push(total);
             // Each starts at a multiple of the largest usual alignment, as direct reads require.
-            let end = total.checked_add((segment.end - segment.start) as usize);
-            let aligned = end.and_then(|end| end.checked_next_multiple_of(ALIGN));
-            total = aligned
-                .ok_or_else(|| DeviceError::new(DeviceErrorKind::OutOfRange, "total size of the ranges overflows"))?;
+            total += ((segment.end - segment.start) as usize).next_multiple_of(ALIGN);
         }
         let mut landing = Landing::new(self.pool.take(total)?);
         for (segment, &start) in plan.segments.iter().zip(&starts) {

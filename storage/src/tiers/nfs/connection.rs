@@ -346,8 +346,11 @@ mod tests {
             room,
             buffer: (room % 2 == 0).then(|| BytesMut::with_capacity(room)),
         });
-        let call = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        let claim = LoadClaim::new(Arc::default(), CallPermit::new(call, None));
+        let permit = CallPermit {
+            _call: Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap(),
+            data: None,
+        };
+        let claim = LoadClaim::new(Arc::default(), permit);
         connection.submit(&outgoing, landing, claim, now).unwrap()
     }
 

@@ -241,8 +241,8 @@ impl Pool {
             0 | 1 => None,
             units => Some(Arc::clone(&self.data).acquire_many_owned(units).await.map_err(closed)?),
         };
-        let call = Arc::clone(&self.calls).acquire_owned().await.map_err(closed)?;
-        Ok(CallPermit::new(call, data))
+        let _call = Arc::clone(&self.calls).acquire_owned().await.map_err(closed)?;
+        Ok(CallPermit { _call, data })
     }
 
     /// Opens the slot's connection, unless another call has done so meanwhile.

@@ -92,11 +92,9 @@ impl fmt::Display for VersionMark {
 }
 
 pub(super) fn describe(path: &ObjectPath, attributes: &fattr3) -> Object {
-    Object {
-        path: path.clone(),
-        size: attributes.size,
-        version: VersionMark::of(attributes).to_string(),
-    }
+    let (path, size) = (path.clone(), attributes.size);
+    let version = VersionMark::of(attributes).to_string();
+    Object { path, size, version }
 }
 
 impl Tree {

@@ -147,16 +147,12 @@ pub(super) struct Reply {
 /// Permit for a call in flight.
 #[derive(Debug)]
 pub(super) struct CallPermit {
-    _call: OwnedSemaphorePermit,
+    pub(super) _call: OwnedSemaphorePermit,
     /// Data units of a large reply.
-    data: Option<OwnedSemaphorePermit>,
+    pub(super) data: Option<OwnedSemaphorePermit>,
 }
 
 impl CallPermit {
-    pub(super) fn new(call: OwnedSemaphorePermit, data: Option<OwnedSemaphorePermit>) -> Self {
-        Self { _call: call, data }
-    }
-
     fn weight(&self) -> usize {
         1 + self.data.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
     }

@@ -178,22 +178,18 @@ pub(crate) struct LocalFiles {
     pub(crate) root: Arc<Root>,
     /// If true, files are opened for direct reads where possible.
     direct: bool,
-    open_files: Mutex<OpenFiles>,
+    open: Mutex<OpenFiles>,
 }
 
 impl LocalFiles {
     pub(crate) fn new(root: Arc<Root>, direct: bool) -> Self {
-        let open_files = Mutex::default();
-        Self {
-            root,
-            direct,
-            open_files,
-        }
+        let open = Mutex::default();
+        Self { root, direct, open }
     }
 
     /// Returns a file of the looked-up version; opens it on a blocking thread if it is not in the set.
     pub(crate) async fn open(&self, object: &Object) -> Result<Arc<OpenFile>, StorageError> {
-        let known = self.open_files.lock().get(object);
+        let known = self.open.lock().get(object);
         if let Some(file) = known {
             return Ok(file);
         }
@@ -204,7 +200,7 @@ impl LocalFiles {
             return Err(changed(&object.path, &object.version, &file.version));
         }
         let file = Arc::new(file);
-        self.open_files.lock().add(file.clone());
+        self.open.lock().add(file.clone());
         Ok(file)
     }
 
@@ -212,7 +208,7 @@ impl LocalFiles {
     pub(crate) fn noticed<T>(&self, object: &Object, read: Result<T, StorageError>) -> Result<T, StorageError> {
         read.inspect_err(|e| {
             if matches!(e.kind(), ErrorKind::Changed | ErrorKind::NotFound) {
-                self.open_files.lock().files.remove(&object.path);
+                self.open.lock().files.remove(&object.path);
             }
         })
     }
@@ -247,7 +243,7 @@ impl LocalFiles {
         let of = path.clone();
         let deleted = self.run(path, move |root| store::delete(root, &of)).await;
         // The disk space is freed once the ring has released the file, too: soon, but possibly after this returns.
-        self.open_files.lock().files.remove(path);
+        self.open.lock().files.remove(path);
         deleted
     }
 }

@@ -58,11 +58,8 @@ impl FileId {
     }
 
     pub(crate) fn describe(&self, path: &ObjectPath) -> Object {
-        Object {
-            path: path.clone(),
-            size: self.size,
-            version: self.version(),
-        }
+        let (path, size, version) = (path.clone(), self.size, self.version());
+        Object { path, size, version }
     }
 }
 

@@ -91,11 +91,8 @@ impl BucketTier {
     }
 
     fn describe(&self, path: ObjectPath, meta: &ObjectMeta) -> Object {
-        Object {
-            path,
-            size: meta.size,
-            version: self.bucket.version_of(meta),
-        }
+        let (size, version) = (meta.size, self.bucket.version_of(meta));
+        Object { path, size, version }
     }
 
     /// Reads the spans of a version, or of an object of a given size. Returns their bytes in order, with the cost.
@@ -234,11 +231,10 @@ impl Tier for BucketTier {
         let key = self.bucket.key(path)?;
         let (size, tag) = put::put(&self.bucket, &key, body, &self.config).await?;
         match tag {
-            Some(version) => Ok(Object {
-                path: path.clone(),
-                size,
-                version,
-            }),
+            Some(version) => {
+                let path = path.clone();
+                Ok(Object { path, size, version })
+            }
             None => self.stat(path).await,
         }
     }

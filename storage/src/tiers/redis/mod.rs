@@ -212,11 +212,8 @@ impl RedisTier {
     }
 
     fn describe(path: ObjectPath, version: &Version) -> Object {
-        Object {
-            path,
-            size: version.size,
-            version: version.to_string(),
-        }
+        let (size, version) = (version.size, version.to_string());
+        Object { path, size, version }
     }
 }
 

@@ -151,11 +151,8 @@ fn gather(roots: &[Arc<Root>], path: &ObjectPath, id: FileId, manifest: &Manifes
         version = format!("{version}+{}", found.version());
         parts.push(found.describe(&part_path));
     }
-    let object = Object {
-        path: path.clone(),
-        size: manifest.size,
-        version,
-    };
+    let (path, size) = (path.clone(), manifest.size);
+    let object = Object { path, size, version };
     Ok(Striped { object, layout, parts })
 }
 
