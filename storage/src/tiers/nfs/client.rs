@@ -176,16 +176,15 @@ impl Client<'_> {
         count: u32,
         buffer: Option<BytesMut>,
     ) -> Result<ReadReply, Fault> {
-        let procedure = NFSPROC3_READ;
         let arguments = [&pack(file)[..], &offset.to_be_bytes(), &count.to_be_bytes()].concat();
         let landing = Landing {
             find: find_read_data,
             room: usize::try_from(count).unwrap_or(usize::MAX),
             buffer,
         };
-        let called = self.raw(procedure, arguments, Bytes::new(), Some(landing), Repeat::Safe);
+        let called = self.raw(NFSPROC3_READ, arguments, Bytes::new(), Some(landing), Repeat::Safe);
         let reply = called.await?;
-        decode_read(&reply.body, reply.landed, count).map_err(|e| self.garbled(procedure, &e))?
+        decode_read(&reply.body, reply.landed, count).map_err(|e| self.garbled(NFSPROC3_READ, &e))?
     }
 
     /// Creates a file, or truncates an existing one.
@@ -209,13 +208,12 @@ impl Client<'_> {
     /// Writes without waiting for the disk. Returns the number of bytes accepted and the server's write verifier, which
     /// changes when the server restarts.
     pub(super) async fn write(&mut self, file: &nfs_fh3, offset: u64, data: Bytes) -> Result<(u32, writeverf3), Fault> {
-        let procedure = NFSPROC3_WRITE;
         let count = u32::try_from(data.len()).unwrap_or(u32::MAX).to_be_bytes();
         // Without the bytes of the data.
         let stable = pack(&stable_how::UNSTABLE);
         let arguments = [&pack(file)[..], &offset.to_be_bytes(), &count, &stable, &count].concat();
-        let reply = self.raw(procedure, arguments, data, None, Repeat::Safe).await?;
-        let done = self.decode::<WRITE3resok>(procedure, &reply)?;
+        let reply = self.raw(NFSPROC3_WRITE, arguments, data, None, Repeat::Safe).await?;
+        let done = self.decode::<WRITE3resok>(NFSPROC3_WRITE, &reply)?;
         Ok((done.count, done.verf))
     }
 

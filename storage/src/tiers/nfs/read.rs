@@ -144,7 +144,7 @@ impl Reading<'_> {
         let mut cost = ReadCost::default();
         let mut proven = true;
         let mut at = range.start;
-        let mut whole = BytesMut::new();
+        let mut data = BytesMut::new();
         while at < range.end {
             let count = u64::from(self.tree.read_bytes).min(range.end - at) as u32;
             let mut client = self.tree.client(&self.known.name);
@@ -163,18 +163,14 @@ impl Reading<'_> {
                 let what = "server answered READ without bytes";
                 return Err(ErrorKind::Unavailable.error(&self.known.name, what).into());
             }
-            if whole.is_empty() {
-                whole = reply.data;
+            if data.is_empty() {
+                data = reply.data;
             } else {
                 let began = Instant::now();
-                whole.extend_from_slice(&reply.data);
+                data.extend_from_slice(&reply.data);
                 cost.copy += began.elapsed();
             }
         }
-        Ok(ReadBytes {
-            data: whole,
-            cost,
-            proven,
-        })
+        Ok(ReadBytes { data, cost, proven })
     }
 }

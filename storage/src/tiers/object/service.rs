@@ -25,30 +25,26 @@ pub(crate) enum Service {
 impl Service {
     const ALL: [Self; 3] = [Self::S3, Self::Google, Self::Azure];
 
+    /// Kind of tier, scheme of URLs, and default name of the endpoint in messages.
+    const fn names(self) -> [&'static str; 3] {
+        match self {
+            Self::S3 => ["s3", "s3", "AWS"],
+            Self::Google => ["gcs", "gs", "Google Cloud"],
+            Self::Azure => ["azure", "az", "Azure"],
+        }
+    }
+
     /// Kind of tier, in results and metrics.
     pub(crate) const fn kind(self) -> &'static str {
-        match self {
-            Self::S3 => "s3",
-            Self::Google => "gcs",
-            Self::Azure => "azure",
-        }
+        self.names()[0]
     }
 
     pub(super) const fn scheme(self) -> &'static str {
-        match self {
-            Self::S3 => "s3",
-            Self::Google => "gs",
-            Self::Azure => "az",
-        }
+        self.names()[1]
     }
 
-    /// Default name of the endpoint in messages.
     pub(super) const fn endpoint(self) -> &'static str {
-        match self {
-            Self::S3 => "AWS",
-            Self::Google => "Google Cloud",
-            Self::Azure => "Azure",
-        }
+        self.names()[2]
     }
 
     /// Error and advice if no credentials are found.
