@@ -58,9 +58,9 @@ impl Route for Bounce {
     fn run(&mut self, pieces: &mut [&mut Piece]) -> PhaseTimes {
         let mut times = PhaseTimes::default();
         for piece in pieces.iter_mut() {
-            let turn = self.next;
+            let index = self.next;
             self.next = (self.next + 1) % self.slots.len().max(1);
-            let slot = &mut self.slots[turn];
+            let slot = &mut self.slots[index];
             let began = Instant::now();
             if let Err(error) = slot.copied.wait() {
                 piece.fail(error);

@@ -212,9 +212,8 @@ pub(super) struct NfsUrl {
 impl NfsUrl {
     pub(super) fn parse(url: &str) -> Result<Self, StorageError> {
         let bad = |what: &str| ErrorKind::Invalid.error(url, format!("{what}; use nfs://host[:port]/export"));
-        let rest = url
-            .strip_prefix("nfs://")
-            .ok_or_else(|| bad("URL does not start with nfs://"))?;
+        let rest = url.strip_prefix("nfs://");
+        let rest = rest.ok_or_else(|| bad("URL does not start with nfs://"))?;
         let (authority, export) = rest.split_once('/').ok_or_else(|| bad("missing export"))?;
         let export = export.trim_end_matches('/');
         if export.contains(['?', '#']) || export.chars().any(char::is_control) {

@@ -121,10 +121,8 @@ async fn write(
 ) -> Result<Option<writeverf3>, Fault> {
     let pieces = ranges::pieces(&window, tree.write_bytes.into());
     let writes = stream::iter(pieces.map(|piece| write_piece(tree, about, file, source, piece)));
-    let verifiers: Vec<writeverf3> = writes
-        .buffer_unordered(tree.connections.saturating_mul(WRITES_PER_CONNECTION))
-        .try_concat()
-        .await?;
+    let in_flight = tree.connections.saturating_mul(WRITES_PER_CONNECTION);
+    let verifiers: Vec<writeverf3> = writes.buffer_unordered(in_flight).try_concat().await?;
     let first = verifiers.first().copied();
     let odd = verifiers.iter().find(|verifier| Some(**verifier) != first);
     // The flipped verifier equals neither of the two. Unflipped, it could equal the COMMIT's and hide the first.

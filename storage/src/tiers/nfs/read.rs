@@ -42,7 +42,7 @@ pub(super) async fn read_many(tree: &Tree, object: &Object, ranges: &[Range<u64>
     }
     let mut lookups = 0;
     loop {
-        let known = match tree.kept(object) {
+        let known = match tree.cached(object) {
             Some(known) => known,
             None => {
                 lookups += 1;

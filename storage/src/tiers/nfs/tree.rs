@@ -191,10 +191,9 @@ impl Tree {
 
     /// Handle of a directory, given as its segments. If `make` is set, missing directories are created.
     async fn directory(&self, client: &mut Client<'_>, segments: &[&str], make: bool) -> Result<nfs_fh3, Fault> {
-        let kept = (1..=segments.len())
-            .rev()
-            .find_map(|n| Some((n, self.trusted(&segments[..n].join("/"))?)));
-        let (walked, mut handle) = kept.unwrap_or_else(|| (0, self.root()));
+        let mut lengths = (1..=segments.len()).rev();
+        let known = lengths.find_map(|n| Some((n, self.trusted(&segments[..n].join("/"))?)));
+        let (walked, mut handle) = known.unwrap_or_else(|| (0, self.root()));
         for n in walked..segments.len() {
             let found = match client.lookup(&handle, segments[n]).await {
                 Err(fault) if make && fault.is(nfsstat3::NFS3ERR_NOENT) => {
@@ -278,7 +277,7 @@ impl Tree {
     }
 
     /// Cached handle of exactly this version.
-    pub(super) fn kept(&self, object: &Object) -> Option<Arc<FileHandle>> {
+    pub(super) fn cached(&self, object: &Object) -> Option<Arc<FileHandle>> {
         let files = self.files.lock();
         let known = files.get(&object.path);
         known.filter(|known| known.version == object.version).cloned()
