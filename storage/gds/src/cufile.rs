@@ -1,7 +1,7 @@
 //! Functions of cuFile, bound by name, and the proof from its counters that reads went to GPU memory directly. In: a
 //! loaded library. Out: calls with Rust's types, and cuFile's codes as errors. Argument types are cudarc's; returned codes stay numbers.
 
-use super::error::{DeviceError, DeviceErrorKind};
+use super::{DeviceError, DeviceErrorKind};
 use cudarc::cufile::sys::{
     self, CUFileBoolConfigParameter_t, CUfileDescr_t, CUfileDescr_t__bindgen_ty_1, CUfileError_t, CUfileFileHandleType,
     CUfileHandle_t, CUfileOpError, CUfilePerGpuStats_t as PerGpu, CUfileStatsLevel3_t, CUfileStatsLevel3_t as Level3,
@@ -10,16 +10,6 @@ use cudarc::cufile::sys::{
 use libloading::Library;
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Position in device memory.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Target {
-    /// Start of an allocation of device memory.
-    pub(crate) base: u64,
-    /// Offset in the allocation, in bytes.
-    pub(crate) into: usize,
-}
 
 /// A registered file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,70 +70,69 @@ pub(crate) struct CuFile {
     read: Read,
     /// Absent before CUDA 13.
     stats: Option<(SetStatsLevel, StatsStart, GetStats)>,
-    counts: AtomicBool,
+    /// True if the library counts its reads by path.
+    pub(crate) counts: bool,
 }
 
-/// cuFile's codes by the kind of their errors, with their names. Codes that are not listed are failures of the device.
-const MEANINGS: [(DeviceErrorKind, &[(CUfileOpError, &str)]); 4] = {
+/// cuFile's codes for things that this machine, build or file cannot do, with their names.
+const UNSUPPORTED: [(CUfileOpError, &str); 10] = {
     use CUfileOpError as E;
     [
-        (
-            DeviceErrorKind::Unsupported,
-            &[
-                (E::CU_FILE_DRIVER_VERSION_MISMATCH, "driver version mismatch"),
-                (E::CU_FILE_DRIVER_VERSION_READ_ERROR, "driver version mismatch"),
-                (E::CU_FILE_PLATFORM_NOT_SUPPORTED, "platform not supported"),
-                (E::CU_FILE_IO_NOT_SUPPORTED, "I/O not supported on this file"),
-                (E::CU_FILE_DEVICE_NOT_SUPPORTED, "device not supported"),
-                (E::CU_FILE_INVALID_FILE_TYPE, "file type not supported"),
-                (E::CU_FILE_INVALID_FILE_OPEN_FLAG, "file open flags not supported"),
-                (E::CU_FILE_DIO_NOT_SET, "file is not open for direct I/O"),
-                (E::CU_FILE_DEVICE_NOT_FOUND, "device not found"),
-                (E::CU_FILE_IO_DISABLED, "I/O disabled"),
-            ],
-        ),
-        (
-            DeviceErrorKind::Denied,
-            &[(E::CU_FILE_PERMISSION_DENIED, "permission denied")],
-        ),
-        (DeviceErrorKind::Invalid, &[(E::CU_FILE_INVALID_VALUE, "invalid value")]),
-        (
-            DeviceErrorKind::Unavailable,
-            &[
-                (E::CU_FILE_DRIVER_NOT_INITIALIZED, "driver not initialised"),
-                (E::CU_FILE_DRIVER_CLOSING, "driver closing"),
-                (E::CU_FILE_NVFS_DRIVER_ERROR, "nvidia-fs failed"),
-                (E::CU_FILE_NVFS_SETUP_ERROR, "nvidia-fs failed"),
-                (E::CU_FILE_NVFS_INTERNAL_DRIVER_ERROR, "nvidia-fs failed"),
-                (E::CU_FILE_CUDA_DRIVER_ERROR, "CUDA driver error"),
-                (E::CU_FILE_CUDA_POINTER_INVALID, "CUDA pointer invalid"),
-                (E::CU_FILE_CUDA_MEMORY_TYPE_INVALID, "CUDA memory type invalid"),
-                (E::CU_FILE_CUDA_POINTER_RANGE_ERROR, "CUDA pointer range error"),
-                (E::CU_FILE_CUDA_CONTEXT_MISMATCH, "CUDA context mismatch"),
-                (E::CU_FILE_INVALID_CONTEXT_ERROR, "CUDA context mismatch"),
-                (E::CU_FILE_MEMORY_ALREADY_REGISTERED, "memory already registered"),
-                (E::CU_FILE_MEMORY_NOT_REGISTERED, "memory not registered"),
-                (E::CU_FILE_HANDLE_NOT_REGISTERED, "file handle not registered"),
-                (E::CU_FILE_HANDLE_ALREADY_REGISTERED, "file handle already registered"),
-                (
-                    E::CU_FILE_GPU_MEMORY_PINNING_FAILED,
-                    "device memory could not be pinned",
-                ),
-                (E::CU_FILE_NOMEM_ERROR, "out of memory"),
-                (E::CU_FILE_IO_ERROR, "I/O error"),
-                (E::CU_FILE_INTERNAL_BUF_REGISTER_ERROR, "buffer registration failed"),
-            ],
-        ),
+        (E::CU_FILE_DRIVER_VERSION_MISMATCH, "driver version mismatch"),
+        (E::CU_FILE_DRIVER_VERSION_READ_ERROR, "driver version mismatch"),
+        (E::CU_FILE_PLATFORM_NOT_SUPPORTED, "platform not supported"),
+        (E::CU_FILE_IO_NOT_SUPPORTED, "I/O not supported on this file"),
+        (E::CU_FILE_DEVICE_NOT_SUPPORTED, "device not supported"),
+        (E::CU_FILE_INVALID_FILE_TYPE, "file type not supported"),
+        (E::CU_FILE_INVALID_FILE_OPEN_FLAG, "file open flags not supported"),
+        (E::CU_FILE_DIO_NOT_SET, "file is not open for direct I/O"),
+        (E::CU_FILE_DEVICE_NOT_FOUND, "device not found"),
+        (E::CU_FILE_IO_DISABLED, "I/O disabled"),
+    ]
+};
+
+/// The other codes: failures of the device, except for two.
+const OTHERS: [(CUfileOpError, &str); 21] = {
+    use CUfileOpError as E;
+    [
+        (E::CU_FILE_PERMISSION_DENIED, "permission denied"),
+        (E::CU_FILE_INVALID_VALUE, "invalid value"),
+        (E::CU_FILE_DRIVER_NOT_INITIALIZED, "driver not initialised"),
+        (E::CU_FILE_DRIVER_CLOSING, "driver closing"),
+        (E::CU_FILE_NVFS_DRIVER_ERROR, "nvidia-fs failed"),
+        (E::CU_FILE_NVFS_SETUP_ERROR, "nvidia-fs failed"),
+        (E::CU_FILE_NVFS_INTERNAL_DRIVER_ERROR, "nvidia-fs failed"),
+        (E::CU_FILE_CUDA_DRIVER_ERROR, "CUDA driver error"),
+        (E::CU_FILE_CUDA_POINTER_INVALID, "CUDA pointer invalid"),
+        (E::CU_FILE_CUDA_MEMORY_TYPE_INVALID, "CUDA memory type invalid"),
+        (E::CU_FILE_CUDA_POINTER_RANGE_ERROR, "CUDA pointer range error"),
+        (E::CU_FILE_CUDA_CONTEXT_MISMATCH, "CUDA context mismatch"),
+        (E::CU_FILE_INVALID_CONTEXT_ERROR, "CUDA context mismatch"),
+        (E::CU_FILE_MEMORY_ALREADY_REGISTERED, "memory already registered"),
+        (E::CU_FILE_MEMORY_NOT_REGISTERED, "memory not registered"),
+        (E::CU_FILE_HANDLE_NOT_REGISTERED, "file handle not registered"),
+        (E::CU_FILE_HANDLE_ALREADY_REGISTERED, "file handle already registered"),
+        (E::CU_FILE_GPU_MEMORY_PINNING_FAILED, "device memory cannot be pinned"),
+        (E::CU_FILE_NOMEM_ERROR, "out of memory"),
+        (E::CU_FILE_IO_ERROR, "I/O error"),
+        (E::CU_FILE_INTERNAL_BUF_REGISTER_ERROR, "buffer registration failed"),
     ]
 };
 
 fn meaning(code: c_int) -> (&'static str, DeviceErrorKind) {
-    for (kind, names) in MEANINGS {
-        if let Some((_, name)) = names.iter().find(|(known, _)| *known as c_int == code) {
-            return (name, kind);
-        }
+    let named = |names: &[(CUfileOpError, &'static str)]| {
+        let found = names.iter().find(|(known, _)| *known as c_int == code);
+        found.map(|(_, name)| *name)
+    };
+    if let Some(name) = named(&UNSUPPORTED) {
+        return (name, DeviceErrorKind::Unsupported);
     }
-    ("unknown error", DeviceErrorKind::Unavailable)
+    let kind = match named(&OTHERS) {
+        Some("permission denied") => DeviceErrorKind::Denied,
+        Some("invalid value") => DeviceErrorKind::Invalid,
+        _ => DeviceErrorKind::Unavailable,
+    };
+    (named(&OTHERS).unwrap_or("unknown error"), kind)
 }
 
 fn failed(call: &str, code: c_int, cuda: c_int) -> DeviceError {
@@ -170,11 +159,8 @@ impl CuFile {
         let cufile = unsafe {
             let stats = || -> Result<(SetStatsLevel, StatsStart, GetStats), libloading::Error> {
                 let level = *library.get::<SetStatsLevel>("cuFileSetStatsLevel")?;
-                Ok((
-                    level,
-                    *library.get("cuFileStatsStart")?,
-                    *library.get("cuFileGetStatsL3")?,
-                ))
+                let start = *library.get::<StatsStart>("cuFileStatsStart")?;
+                Ok((level, start, *library.get("cuFileGetStatsL3")?))
             };
             Self {
                 driver_open: *library.get("cuFileDriverOpen")?,
@@ -186,7 +172,7 @@ impl CuFile {
                 buf_deregister: *library.get("cuFileBufDeregister")?,
                 read: *library.get("cuFileRead")?,
                 stats: stats().ok(),
-                counts: AtomicBool::new(false),
+                counts: false,
             }
         };
         std::mem::forget(library);
@@ -194,7 +180,7 @@ impl CuFile {
     }
 
     /// Opens cuFile's driver, with its counters on if it has them. Needs a current context.
-    pub(crate) fn open_driver(&self, force_compat: bool) -> Result<(), DeviceError> {
+    pub(crate) fn open_driver(&mut self, force_compat: bool) -> Result<(), DeviceError> {
         if force_compat {
             self.force_compat()?;
         }
@@ -205,10 +191,8 @@ impl CuFile {
             let counting =
                 unsafe { check("cuFileSetStatsLevel", set_level(3)).and_then(|()| check("cuFileStatsStart", start())) };
             match counting {
-                Ok(()) => self.counts.store(true, Ordering::Relaxed),
-                Err(error) => {
-                    tracing::warn!(%error, "cuFile does not count its reads: none will be reported as gds");
-                }
+                Ok(()) => self.counts = true,
+                Err(error) => tracing::warn!(%error, "cuFile does not count its reads: none will be reported as gds"),
             }
         }
         Ok(())
@@ -216,17 +200,16 @@ impl CuFile {
 
     /// Sends all reads through POSIX. Must be called before the driver is opened.
     fn force_compat(&self) -> Result<(), DeviceError> {
+        let mode = CUFileBoolConfigParameter_t::CUFILE_PARAM_FORCE_COMPAT_MODE;
         match self.set_bool {
             // SAFETY: takes no pointers.
-            Some(set) => check("cuFileSetParameterBool", unsafe {
-                set(CUFileBoolConfigParameter_t::CUFILE_PARAM_FORCE_COMPAT_MODE, true)
-            }),
+            Some(set) => check("cuFileSetParameterBool", unsafe { set(mode, true) }),
             None if std::env::var("CUFILE_FORCE_COMPAT_MODE").is_ok_and(|value| value == "true") => Ok(()),
-            None => Err(DeviceError::new(
-                DeviceErrorKind::Unsupported,
-                "cuFile is older than 1.14 and only takes its mode from the environment: set CUFILE_FORCE_COMPAT_MODE=true \
-                 there",
-            )),
+            None => {
+                let what = "cuFile is older than 1.14 and only takes its mode from the environment";
+                let detail = format!("{what}: set CUFILE_FORCE_COMPAT_MODE=true there");
+                Err(DeviceError::new(DeviceErrorKind::Unsupported, detail))
+            }
         }
     }
 
@@ -247,9 +230,8 @@ impl CuFile {
             fs_ops: std::ptr::null(),
         };
         // SAFETY: both point to locals of the right type, which the call does not keep.
-        check("cuFileHandleRegister", unsafe {
-            (self.handle_register)(&raw mut handle, &raw mut descriptor)
-        })?;
+        let status = unsafe { (self.handle_register)(&raw mut handle, &raw mut descriptor) };
+        check("cuFileHandleRegister", status)?;
         Ok(Handle(handle))
     }
 
@@ -264,57 +246,54 @@ impl CuFile {
     /// `at` is device memory of `len` bytes that outlives the registration.
     pub(crate) unsafe fn register_buffer(&self, at: u64, len: usize) -> Result<(), DeviceError> {
         // SAFETY: the caller's promise.
-        check("cuFileBufRegister", unsafe {
-            (self.buf_register)(at as *const c_void, len, 0)
-        })
+        let status = unsafe { (self.buf_register)(at as *const c_void, len, 0) };
+        check("cuFileBufRegister", status)
     }
 
     /// # Safety
     /// `at` is registered, and no read into it is under way.
     pub(crate) unsafe fn deregister_buffer(&self, at: u64) {
         // SAFETY: the caller's promise.
-        if let Err(error) = check("cuFileBufDeregister", unsafe {
-            (self.buf_deregister)(at as *const c_void)
-        }) {
+        let status = unsafe { (self.buf_deregister)(at as *const c_void) };
+        if let Err(error) = check("cuFileBufDeregister", status) {
             tracing::warn!(%error, "device memory could not be deregistered");
         }
     }
 
-    /// Reads `len` bytes at `offset` of a file, and returns the number of bytes read.
+    /// Reads `len` bytes at `offset` of a file into the allocation at `base`, and returns the number of bytes read.
     ///
     /// # Safety
-    /// The handle is registered, and the allocation of the target holds `into + len` bytes.
+    /// The handle is registered, and the allocation holds `into + len` bytes.
     pub(crate) unsafe fn read(
         &self,
         handle: Handle,
-        target: Target,
+        (base, into): (u64, usize),
         len: usize,
         offset: u64,
     ) -> Result<usize, DeviceError> {
         let far = |_| DeviceError::new(DeviceErrorKind::OutOfRange, "file offset too large");
         let offset = off_t::try_from(offset).map_err(far)?;
-        let into = off_t::try_from(target.into).map_err(far)?;
+        let into = off_t::try_from(into).map_err(far)?;
         // SAFETY: the caller's promise.
-        match unsafe { (self.read)(handle.0, target.base as *mut c_void, len, offset, into) } {
-            -1 => Err(DeviceError::of_io("cuFileRead", &std::io::Error::last_os_error())),
+        match unsafe { (self.read)(handle.0, base as *mut c_void, len, offset, into) } {
+            -1 => {
+                let error = std::io::Error::last_os_error();
+                let detail = format!("cuFileRead failed: {error}");
+                Err(DeviceError::new(DeviceErrorKind::Io(error.kind()), detail))
+            }
             came => {
                 usize::try_from(came).map_err(|_| failed("cuFileRead", c_int::try_from(-came).unwrap_or(c_int::MAX), 0))
             }
         }
     }
 
-    /// True if the library counts its reads by path.
-    pub(crate) fn counts(&self) -> bool {
-        self.counts.load(Ordering::Relaxed)
-    }
-
     /// Reads so far; `None` if they are not counted, or not in a known layout.
-    pub(crate) fn reads(&self, words: &mut [u64; WORDS]) -> Option<Reads> {
-        words.fill(0);
-        let (.., get) = self.stats.filter(|_| self.counts())?;
+    pub(crate) fn reads(&self) -> Option<Reads> {
+        let (.., get) = self.stats.filter(|_| self.counts)?;
+        let mut words = vec![0_u64; WORDS];
         // SAFETY: the words are several times what any known version of the structure takes.
         check("cuFileGetStatsL3", unsafe { get(words.as_mut_ptr().cast()) }).ok()?;
-        Reads::parse(&words[..])
+        Reads::parse(&words)
     }
 }
 
@@ -323,7 +302,7 @@ impl CuFile {
 // of such a cuFile do not add up, and then nothing is proven.
 
 /// Words handed to cuFile: more than three times the size of the known layout.
-pub(super) const WORDS: usize = 2048;
+const WORDS: usize = 2048;
 const GPUS_AT: usize = words_in(offset_of!(Level3, num_gpus));
 const FIRST_GPU_AT: usize = words_in(offset_of!(Level3, per_gpu_stats));
 const GPU_WORDS: usize = words_in(size_of::<PerGpu>());
@@ -342,7 +321,7 @@ const fn words_in(bytes: usize) -> usize {
 }
 
 /// Reads counted by cuFile over all GPUs: since its counters were started, or between two snapshots.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reads {
     /// Bytes of all reads.
     pub bytes: u64,
@@ -356,35 +335,12 @@ pub struct Reads {
     pub posix: u64,
 }
 
-/// Buffer for a snapshot of cuFile's counters.
-#[derive(Debug)]
-pub struct Counters(Box<[u64; WORDS]>);
-
-impl Default for Counters {
-    fn default() -> Self {
-        Self(Box::new([0; WORDS]))
-    }
-}
-
-impl Counters {
-    pub(super) fn words(&mut self) -> &mut [u64; WORDS] {
-        &mut self.0
-    }
-}
-
 impl Reads {
     /// Reads the counters; `None` if they are inconsistent.
     pub(crate) fn parse(words: &[u64]) -> Option<Self> {
-        let gpus = usize::try_from(*words.get(GPUS_AT)?)
-            .ok()
-            .filter(|gpus| (1..=MOST_GPUS).contains(gpus))?;
-        let mut reads = Self {
-            bytes: 0,
-            total: 0,
-            peer_to_peer: 0,
-            nvidia_fs: 0,
-            posix: 0,
-        };
+        let gpus = usize::try_from(*words.get(GPUS_AT)?).ok();
+        let gpus = gpus.filter(|gpus| (1..=MOST_GPUS).contains(gpus))?;
+        let mut reads = Self::default();
         for gpu in words.get(FIRST_GPU_AT..)?.chunks_exact(GPU_WORDS).take(gpus) {
             reads.bytes = reads.bytes.checked_add(gpu[BYTES])?;
             reads.total = reads.total.checked_add(gpu[TOTAL])?;

@@ -1,7 +1,7 @@
 //! Search for NVIDIA's libraries. In: names, and folders to search first. Out: a loaded library, and a line for every
 //! file that was tried.
 
-use super::error::{DeviceError, DeviceErrorKind};
+use super::{DeviceError, DeviceErrorKind};
 use libloading::Library;
 use std::error::Error;
 use std::fmt::Write as _;
@@ -38,24 +38,22 @@ impl Search {
     /// Returns the first library that loads.
     pub(super) fn load(&mut self, names: &[&str]) -> Option<Library> {
         let plain = names.iter().filter(|name| !name.contains('/'));
-        let in_folders = self
-            .folders
-            .iter()
-            .flat_map(|folder| plain.clone().map(move |name| folder.join(name)));
-        let places: Vec<PathBuf> = in_folders.chain(names.iter().map(PathBuf::from)).collect();
-        for place in places {
+        let folders = self.folders.iter();
+        let in_folders = folders.flat_map(|folder| plain.clone().map(move |name| folder.join(name)));
+        let paths: Vec<PathBuf> = in_folders.chain(names.iter().map(PathBuf::from)).collect();
+        for path in paths {
             // SAFETY: loading runs the library's initialisers; these names are NVIDIA's, and loading them is the purpose.
-            match unsafe { Library::new(&place) } {
+            match unsafe { Library::new(&path) } {
                 Ok(library) => {
-                    self.looked_for.push(format!("{}: found", place.display()));
+                    self.looked_for.push(format!("{}: found", path.display()));
                     return Some(library);
                 }
-                // The loader's message begins with the name.
-                Err(error) => self.looked_for.push(
-                    error
-                        .source()
-                        .map_or_else(|| format!("{}: {error}", place.display()), ToString::to_string),
-                ),
+                Err(error) => {
+                    // The loader's message begins with the name.
+                    let message = error.source().map(ToString::to_string);
+                    let message = message.unwrap_or_else(|| format!("{}: {error}", path.display()));
+                    self.looked_for.push(message);
+                }
             }
         }
         None

@@ -2,10 +2,10 @@
 //! a device's number. Out: a handle that threads make current before they call. Dropping the last handle releases
 //! everything.
 
-use super::cufile::{Counters, CuFile, Reads};
-use super::error::{DeviceError, DeviceErrorKind};
+use super::cufile::{CuFile, Reads};
 use super::find::{CUDA, CUFILE, Search};
 use super::path::DevicePath;
+use super::{DeviceError, DeviceErrorKind};
 use cudarc::driver::sys::{
     self, CUDA_MEMCPY2D, CUcontext, CUdevice, CUdeviceptr, CUevent, CUevent_flags, CUresult, CUstream, CUstream_flags,
 };
@@ -41,26 +41,13 @@ impl fmt::Debug for Gpu {
 }
 
 impl Gpu {
-    /// Finds the driver and opens a device, without cuFile.
+    /// Finds the driver, and cuFile if `path` needs it, and opens a device.
     ///
     /// # Errors
-    /// Names the missing library, with every file that was tried.
-    pub fn open(search: Search, ordinal: u32) -> Result<Arc<Self>, DeviceError> {
-        Self::open_with(search, ordinal, None)
-    }
-
-    /// Same as [`open`](Self::open), with cuFile if `path` needs it.
-    ///
-    /// # Errors
-    /// Same as [`open`](Self::open); also fails if cuFile is missing or does not open.
-    pub fn open_for(search: Search, ordinal: u32, path: DevicePath) -> Result<Arc<Self>, DeviceError> {
-        Self::open_with(search, ordinal, Some(path))
-    }
-
-    fn open_with(mut search: Search, ordinal: u32, path: Option<DevicePath>) -> Result<Arc<Self>, DeviceError> {
+    /// Names the missing library, with every file that was tried; also fails if cuFile does not open.
+    pub fn open(mut search: Search, ordinal: u32, path: DevicePath) -> Result<Arc<Self>, DeviceError> {
         let cuda = search.load(&CUDA);
-        let by_cufile = matches!(path, Some(DevicePath::Gds | DevicePath::Compat));
-        let cufile = by_cufile.then(|| search.load(&CUFILE));
+        let cufile = path.uses_cufile().then(|| search.load(&CUFILE));
         let lacks = |what: &str| search.missing(ordinal, what);
         let (cuda, cufile) = match (cuda, cufile) {
             (Some(cuda), None) => (cuda, None),
@@ -75,9 +62,9 @@ impl Gpu {
         let cufile = cufile.map_err(|e| lacks(&format!("libcufile lacks a function: {e}")))?;
         let refused = |e: DeviceError| search.missing(ordinal, &e.detail);
         let mut gpu = Self::retain(driver, ordinal).map_err(refused)?;
-        if let Some(cufile) = cufile {
+        if let Some(mut cufile) = cufile {
             gpu.make_current().map_err(refused)?;
-            cufile.open_driver(path == Some(DevicePath::Compat)).map_err(refused)?;
+            cufile.open_driver(path == DevicePath::Compat).map_err(refused)?;
             gpu.cufile = Some(cufile);
         }
         Ok(Arc::new(gpu))
@@ -93,14 +80,10 @@ impl Gpu {
             driver.check("cuInit", (driver.init)(0))?;
             driver.check("cuDeviceGet", (driver.device_get)(&raw mut device, wanted))?;
             let length = c_int::try_from(name.len()).unwrap_or(0);
-            driver.check(
-                "cuDeviceGetName",
-                (driver.device_name)(name.as_mut_ptr(), length, device),
-            )?;
-            driver.check(
-                "cuDevicePrimaryCtxRetain",
-                (driver.context_retain)(&raw mut context, device),
-            )?;
+            let named = (driver.device_name)(name.as_mut_ptr(), length, device);
+            driver.check("cuDeviceGetName", named)?;
+            let retained = (driver.context_retain)(&raw mut context, device);
+            driver.check("cuDevicePrimaryCtxRetain", retained)?;
         }
         name[127] = 0;
         // SAFETY: the array ends in a zero.
@@ -127,13 +110,13 @@ impl Gpu {
 
     /// True if cuFile reports the path of each read.
     pub fn counts_reads(&self) -> bool {
-        self.cufile.as_ref().is_some_and(CuFile::counts)
+        self.cufile.as_ref().is_some_and(|cufile| cufile.counts)
     }
 
     /// Reads that cuFile has counted so far, over the whole process; `None` if it does not count, or not in a known
     /// layout.
-    pub fn reads_so_far(&self, counters: &mut Counters) -> Option<Reads> {
-        self.cufile.as_ref()?.reads(counters.words())
+    pub fn reads_so_far(&self) -> Option<Reads> {
+        self.cufile.as_ref()?.reads()
     }
 }
 
@@ -233,16 +216,12 @@ impl CudaDriver {
             NO_DEVICE | INVALID_DEVICE => DeviceErrorKind::Unsupported,
             _ => DeviceErrorKind::Unavailable,
         };
-        let hint = if code == OUT_OF_MEMORY {
-            ": lower `device_memory_bytes`, or read in smaller ranges"
-        } else {
-            ""
+        let hint = match code {
+            OUT_OF_MEMORY => ": lower `device_memory_bytes`, or read in smaller ranges",
+            _ => "",
         };
-        let name = self.name_of(code);
-        Err(DeviceError::new(
-            kind,
-            format!("{call} failed with {name} ({code}){hint}"),
-        ))
+        let detail = format!("{call} failed with {} ({code}){hint}", self.name_of(code));
+        Err(DeviceError::new(kind, detail))
     }
 
     fn name_of(&self, code: c_int) -> String {

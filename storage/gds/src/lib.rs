@@ -14,9 +14,7 @@
 #![allow(unsafe_code)]
 
 mod cufile;
-mod error;
 mod find;
-mod gather;
 mod gpu;
 mod memory;
 pub mod nvml;
@@ -24,12 +22,48 @@ mod path;
 mod pool;
 pub mod routes;
 
-pub use cufile::{Counters, Reads};
-pub use error::{DeviceError, DeviceErrorKind};
+pub use cufile::Reads;
 pub use find::{Search, device_nodes};
-pub use gather::Column;
-pub use gather::gather;
 pub use gpu::Gpu;
 pub use memory::{Pinned, Stream};
 pub use path::{DevicePath, missing_for_gds, shortfall};
-pub use pool::{DeviceBytes, DevicePool};
+pub use pool::{Column, DeviceBytes, DevicePool, gather};
+
+use std::io;
+
+/// Kind of a failed call, for callers to act on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceErrorKind {
+    /// Not possible with this machine, this build or this file.
+    Unsupported,
+    /// The device failed, or has no memory left.
+    Unavailable,
+    /// Access is refused.
+    Denied,
+    /// A value that the library refuses.
+    Invalid,
+    /// Bytes outside of the memory or the file.
+    OutOfRange,
+    /// The file is shorter than it was.
+    Changed,
+    /// The operating system refused a read.
+    Io(io::ErrorKind),
+}
+
+/// Failed call of a device library: a kind to act on, and a sentence.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{detail}")]
+pub struct DeviceError {
+    /// Kind of the error, for callers to act on.
+    pub kind: DeviceErrorKind,
+    /// The call, the code and its name.
+    pub detail: String,
+}
+
+impl DeviceError {
+    /// Creates an error with these words.
+    pub fn new(kind: DeviceErrorKind, detail: impl Into<String>) -> Self {
+        let detail = detail.into();
+        Self { kind, detail }
+    }
+}

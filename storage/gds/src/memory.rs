@@ -1,8 +1,8 @@
 //! Streams, events and pinned host memory, each released when it is dropped. In: a device. Out: handles. Callers make
 //! the device current on their thread; drops do so themselves.
 
-use super::error::{DeviceError, DeviceErrorKind};
 use super::gpu::{EVENT_BLOCKING_UNTIMED, Gpu, STREAM_NON_BLOCKING};
+use super::{DeviceError, DeviceErrorKind};
 use cudarc::driver::sys::{CU_MEMHOSTREGISTER_PORTABLE, CUdeviceptr, CUevent, CUstream};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -123,10 +123,8 @@ impl Pinned {
     /// Not enough memory, or not enough that may be locked.
     pub fn new(gpu: &Arc<Gpu>, len: usize) -> Result<Self, DeviceError> {
         let none = || {
-            DeviceError::new(
-                DeviceErrorKind::Unavailable,
-                format!("no host memory for {len} pinned bytes"),
-            )
+            let detail = format!("no host memory for {len} pinned bytes");
+            DeviceError::new(DeviceErrorKind::Unavailable, detail)
         };
         let size = len.max(1).checked_next_multiple_of(PINNED_ALIGN).ok_or_else(none)?;
         let layout = Layout::from_size_align(size, PINNED_ALIGN).map_err(|_| none())?;

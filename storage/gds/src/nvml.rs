@@ -90,14 +90,13 @@ impl Nvml {
         let mut nvml = Self::bind(&library).map_err(|e| format!("libnvidia-ml lacks a function: {e}"))?;
         // SAFETY: the types are those of nvml.h; the library is never unloaded.
         unsafe {
-            let init: unsafe extern "C" fn() -> c_int = *library.get("nvmlInit_v2").map_err(|e| e.to_string())?;
-            let words: unsafe extern "C" fn(c_int) -> *const c_char =
-                *library.get("nvmlErrorString").map_err(|e| e.to_string())?;
+            let lacks = |e: libloading::Error| e.to_string();
+            let init: unsafe extern "C" fn() -> c_int = *library.get("nvmlInit_v2").map_err(lacks)?;
+            let words: unsafe extern "C" fn(c_int) -> *const c_char = *library.get("nvmlErrorString").map_err(lacks)?;
             let count: unsafe extern "C" fn(*mut c_uint) -> c_int =
-                *library.get("nvmlDeviceGetCount_v2").map_err(|e| e.to_string())?;
-            let by_index: unsafe extern "C" fn(c_uint, *mut *mut c_void) -> c_int = *library
-                .get("nvmlDeviceGetHandleByIndex_v2")
-                .map_err(|e| e.to_string())?;
+                *library.get("nvmlDeviceGetCount_v2").map_err(lacks)?;
+            let by_index: unsafe extern "C" fn(c_uint, *mut *mut c_void) -> c_int =
+                *library.get("nvmlDeviceGetHandleByIndex_v2").map_err(lacks)?;
             let code = init();
             if code != 0 {
                 let words = CStr::from_ptr(words(code)).to_string_lossy().into_owned();

@@ -44,9 +44,14 @@ impl DevicePath {
         }
     }
 
+    /// True if cuFile reads.
+    pub const fn uses_cufile(self) -> bool {
+        matches!(self, Self::Gds | Self::Compat)
+    }
+
     /// True if files are opened for direct reads, provided that the file system supports them.
     pub const fn opens_direct(self) -> bool {
-        matches!(self, Self::Gds | Self::Compat | Self::BounceDirect)
+        self.uses_cufile() || matches!(self, Self::BounceDirect)
     }
 }
 

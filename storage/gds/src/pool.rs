@@ -1,11 +1,15 @@
-//! Device memory, taken from a bounded pool and returned when dropped. In: lengths. Out: [`DeviceBytes`].
+//! Device memory, taken from a bounded pool and returned when dropped, and copies inside the device. In: lengths; rows
+//! of a memory. Out: [`DeviceBytes`]; a column of all rows, contiguous, in the order of the rows.
 //!
 //! Taking memory from the driver and registering it with cuFile both cost more than a small read, so blocks are reused.
 //! Block sizes are powers of two from 64 KiB, the unit of the GPU's window on the bus.
 
-use super::error::{DeviceError, DeviceErrorKind};
 use super::gpu::Gpu;
+use super::memory::Stream;
+use super::{DeviceError, DeviceErrorKind};
+use cudarc::driver::sys::{CUDA_MEMCPY2D, CUmemorytype};
 use parking_lot::Mutex;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Minimum block size, in bytes.
@@ -20,11 +24,11 @@ pub struct DevicePool {
     limit_bytes: usize,
     /// True if blocks are registered with cuFile.
     registers: bool,
-    kept: Mutex<FreeBlocks>,
+    blocks: Mutex<Blocks>,
 }
 
 #[derive(Debug, Default)]
-struct FreeBlocks {
+struct Blocks {
     free: Vec<Block>,
     /// Size of all blocks, free or in use.
     bytes: usize,
@@ -70,13 +74,8 @@ impl DevicePool {
             gpu: Arc::clone(gpu),
             limit_bytes,
             registers,
-            kept: Mutex::default(),
+            blocks: Mutex::default(),
         })
-    }
-
-    /// Returns the device.
-    pub fn gpu(&self) -> &Arc<Gpu> {
-        &self.gpu
     }
 
     /// Takes `len` bytes.
@@ -85,32 +84,29 @@ impl DevicePool {
     /// The pool is exhausted, or the driver is out of memory.
     pub fn take(self: &Arc<Self>, len: usize) -> Result<DeviceBytes, DeviceError> {
         let used_up = || {
-            let detail = format!(
-                "{len} bytes of device memory exceed the rest of `device_memory_bytes` = {}: raise it, or read in \
-                 smaller ranges",
-                self.limit_bytes
-            );
+            let rest = format!("the rest of `device_memory_bytes` = {}", self.limit_bytes);
+            let hint = "raise it, or read in smaller ranges";
+            let detail = format!("{len} bytes of device memory exceed {rest}: {hint}");
             DeviceError::new(DeviceErrorKind::Unavailable, detail)
         };
-        let size = rounded(len)
-            .filter(|&size| size <= self.limit_bytes)
-            .ok_or_else(used_up)?;
+        let size = rounded(len).filter(|&size| size <= self.limit_bytes);
+        let size = size.ok_or_else(used_up)?;
         self.gpu.make_current()?;
-        let mut kept = self.kept.lock();
-        let block = match kept.free.iter().position(|block| block.len == size) {
-            Some(at) => kept.free.swap_remove(at),
+        let mut blocks = self.blocks.lock();
+        let block = match blocks.free.iter().position(|block| block.len == size) {
+            Some(at) => blocks.free.swap_remove(at),
             None => {
-                while kept.bytes + size > self.limit_bytes {
-                    let block = kept.free.pop().ok_or_else(used_up)?;
-                    kept.bytes -= block.len;
+                while blocks.bytes + size > self.limit_bytes {
+                    let block = blocks.free.pop().ok_or_else(used_up)?;
+                    blocks.bytes -= block.len;
                     self.release(block);
                 }
                 let block = self.allocate(size)?;
-                kept.bytes += size;
+                blocks.bytes += size;
                 block
             }
         };
-        drop(kept);
+        drop(blocks);
         let pool = Arc::clone(self);
         Ok(DeviceBytes { block, len, pool })
     }
@@ -152,7 +148,7 @@ impl Drop for DevicePool {
             tracing::warn!(%error, "device memory could not be released");
             return;
         }
-        let free = std::mem::take(&mut self.kept.lock().free);
+        let free = std::mem::take(&mut self.blocks.lock().free);
         free.into_iter().for_each(|block| self.release(block));
     }
 }
@@ -221,13 +217,123 @@ impl DeviceBytes {
 
 impl Drop for DeviceBytes {
     fn drop(&mut self) {
-        self.pool.kept.lock().free.push(self.block);
+        self.pool.blocks.lock().free.push(self.block);
     }
+}
+
+/// Rows at equal distances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Run {
+    first: usize,
+    rows: usize,
+    pitch: usize,
+}
+
+/// Starts to copy a column of `rows` of `from` into `into`, starting at `at`. Rows at equal distances are one copy.
+///
+/// # Errors
+/// A row too short for the column, a tensor too short for the rows; an error of the driver.
+///
+/// # Panics
+/// Never: positions are checked first.
+pub fn gather(
+    from: &DeviceBytes,
+    rows: &[Range<usize>],
+    column: Column,
+    into: &mut DeviceBytes,
+    at: usize,
+    stream: &Stream,
+) -> Result<(), DeviceError> {
+    into.check(at, column.len.saturating_mul(rows.len()))?;
+    let mut starts = Vec::with_capacity(rows.len());
+    for row in rows {
+        let start = row.start.saturating_add(column.offset);
+        from.check(start, column.len)?;
+        starts.push(start);
+    }
+    if column.len == 0 {
+        return Ok(());
+    }
+    let gpu = into.gpu();
+    gpu.make_current()?;
+    let driver = &gpu.driver;
+    let mut to = into.address() + at as u64;
+    for run in runs(&starts, column.len) {
+        let begin = from.address() + run.first as u64;
+        let copied = if run.rows == 1 {
+            // SAFETY: both stretches lie inside their memory, as checked above.
+            unsafe { (driver.inside_async)(to, begin, column.len, stream.at) }
+        } else {
+            let copy = CUDA_MEMCPY2D {
+                srcXInBytes: 0,
+                srcY: 0,
+                srcMemoryType: CUmemorytype::CU_MEMORYTYPE_DEVICE,
+                srcHost: std::ptr::null(),
+                srcDevice: begin,
+                srcArray: std::ptr::null_mut(),
+                srcPitch: run.pitch,
+                dstXInBytes: 0,
+                dstY: 0,
+                dstMemoryType: CUmemorytype::CU_MEMORYTYPE_DEVICE,
+                dstHost: std::ptr::null_mut(),
+                dstDevice: to,
+                dstArray: std::ptr::null_mut(),
+                dstPitch: column.len,
+                WidthInBytes: column.len,
+                Height: run.rows,
+            };
+            // SAFETY: as above for each row; the structure is read during the call only.
+            unsafe { (driver.inside_2d_async)(&raw const copy, stream.at) }
+        };
+        driver.check("a copy inside the device", copied)?;
+        to += (run.rows * column.len) as u64;
+    }
+    Ok(())
+}
+
+/// Largest distance of rows in one copy; the driver's limit has been larger on every device since 2010.
+const LARGEST_PITCH: usize = 1 << 20;
+
+/// Splits positions into runs of equal distances, each no shorter than `width`.
+fn runs(starts: &[usize], width: usize) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for &start in starts {
+        if let Some(run) = runs.last_mut() {
+            let last = run.first + (run.rows - 1) * run.pitch;
+            let pitch = start.wrapping_sub(last);
+            let goes_on = if run.rows == 1 {
+                (width..=LARGEST_PITCH).contains(&pitch)
+            } else {
+                pitch == run.pitch
+            };
+            if start > last && goes_on {
+                run.pitch = pitch;
+                run.rows += 1;
+                continue;
+            }
+        }
+        runs.push(Run {
+            first: start,
+            rows: 1,
+            pitch: width,
+        });
+    }
+    runs
+}
+
+/// Bytes of a row that belong to one column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Column {
+    /// Offset in the row, in bytes.
+    pub offset: usize,
+    /// Length in bytes.
+    pub len: usize,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn blocks_have_few_sizes() {
@@ -235,5 +341,26 @@ mod tests {
         assert_eq!(rounded((64 << 10) + 1), Some(128 << 10));
         assert_eq!(rounded((1 << 30) + 1), Some((1 << 30) + LARGE));
         assert_eq!(rounded(usize::MAX), None);
+    }
+
+    #[test]
+    fn equal_distances_are_one_run() {
+        let run = |first, rows, pitch| Run { first, rows, pitch };
+        assert_eq!(runs(&[0, 512, 1024, 4096], 64), [run(0, 3, 512), run(4096, 1, 64)]);
+        assert_eq!(runs(&[512, 0], 64), [run(512, 1, 64), run(0, 1, 64)]);
+        assert_eq!(runs(&[7, 7], 64), [run(7, 1, 64), run(7, 1, 64)]);
+        assert_eq!(runs(&[], 64), []);
+    }
+
+    proptest! {
+        #[test]
+        fn runs_are_the_places_again(starts in prop::collection::vec(0usize..100_000, 0..50), width in 1usize..600) {
+            let again: Vec<usize> = runs(&starts, width)
+                .iter()
+                .flat_map(|run| (0..run.rows).map(|row| run.first + row * run.pitch).collect::<Vec<_>>())
+                .collect();
+            prop_assert_eq!(again, starts.clone());
+            prop_assert!(runs(&starts, width).iter().all(|run| run.pitch >= width));
+        }
     }
 }

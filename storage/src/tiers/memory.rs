@@ -2,7 +2,9 @@
 //! Sets the noise floor and defines the behaviour of the other tiers; knows nothing of them.
 
 use crate::limits::check_ranges;
+use crate::tasks::blocking;
 use crate::tier::check_size;
+use crate::tiers::changed;
 use crate::{Body, ErrorKind, Object, ObjectPath, Read, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -23,23 +25,7 @@ pub struct MemoryTier {
 #[derive(Debug, Default)]
 struct Objects {
     writes: u64,
-    objects: BTreeMap<ObjectPath, Stored>,
-}
-
-#[derive(Debug, Clone)]
-struct Stored {
-    version: u64,
-    bytes: Bytes,
-}
-
-impl Stored {
-    fn describe(&self, path: &ObjectPath) -> Object {
-        Object {
-            path: path.clone(),
-            size: self.bytes.len() as u64,
-            version: format!("w{}", self.version),
-        }
-    }
+    objects: BTreeMap<ObjectPath, (Object, Bytes)>,
 }
 
 impl MemoryTier {
@@ -58,20 +44,12 @@ impl MemoryTier {
     pub async fn load(root: &Path) -> Result<Self, StorageError> {
         let location = format!("memory, filled from {}", root.display());
         let root = root.to_owned();
-        let loaded = tokio::task::spawn_blocking(move || {
-            let mut files = Vec::new();
-            collect(&root, "", &mut files).map(|()| files)
-        })
-        .await
-        .map_err(|e| ErrorKind::Unavailable.error(&location, e.to_string()))??;
-        let mut state = Objects::default();
-        for (path, bytes) in loaded {
-            state.insert(&path, bytes);
-        }
-        Ok(Self {
-            location,
-            state: RwLock::new(state),
-        })
+        let load = move || {
+            let mut objects = Objects::default();
+            collect(&root, "", &mut objects).map(|()| objects)
+        };
+        let state = RwLock::new(blocking(&location, load).await?);
+        Ok(Self { location, state })
     }
 }
 
@@ -84,17 +62,14 @@ impl Default for MemoryTier {
 impl Objects {
     fn insert(&mut self, path: &ObjectPath, bytes: Bytes) -> Object {
         self.writes += 1;
-        let stored = Stored {
-            version: self.writes,
-            bytes,
-        };
-        let object = stored.describe(path);
-        self.objects.insert(path.clone(), stored);
+        let (path, size, version) = (path.clone(), bytes.len() as u64, format!("w{}", self.writes));
+        let object = Object { path, size, version };
+        self.objects.insert(object.path.clone(), (object.clone(), bytes));
         object
     }
 
-    fn get(&self, path: &ObjectPath) -> Result<&Stored, StorageError> {
-        self.objects.get(path).ok_or_else(|| missing(path))
+    fn get(&self, path: &ObjectPath) -> Result<(Object, Bytes), StorageError> {
+        self.objects.get(path).cloned().ok_or_else(|| missing(path))
     }
 }
 
@@ -103,7 +78,7 @@ fn missing(path: &ObjectPath) -> StorageError {
 }
 
 /// Reads the regular files below a folder; symbolic links are not followed, so nothing outside is loaded.
-fn collect(folder: &Path, prefix: &str, files: &mut Vec<(ObjectPath, Bytes)>) -> Result<(), StorageError> {
+fn collect(folder: &Path, prefix: &str, objects: &mut Objects) -> Result<(), StorageError> {
     let failed = |at: &Path, e: &std::io::Error| StorageError::from_io(at.display(), e);
     for entry in std::fs::read_dir(folder).map_err(|e| failed(folder, &e))? {
         let entry = entry.map_err(|e| failed(folder, &e))?;
@@ -119,10 +94,10 @@ fn collect(folder: &Path, prefix: &str, files: &mut Vec<(ObjectPath, Bytes)>) ->
             format!("{prefix}/{name}")
         };
         if kind.is_dir() {
-            collect(&at, &below, files)?;
+            collect(&at, &below, objects)?;
         } else if kind.is_file() {
             let bytes = std::fs::read(&at).map_err(|e| failed(&at, &e))?;
-            files.push((ObjectPath::new(&below)?, bytes.into()));
+            objects.insert(&ObjectPath::new(&below)?, bytes.into());
         }
     }
     Ok(())
@@ -135,17 +110,15 @@ impl Tier for MemoryTier {
     }
 
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
-        self.state.read().get(path).map(|stored| stored.describe(path))
+        self.state.read().get(path).map(|(object, _)| object)
     }
 
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
         check_ranges(object, ranges)?;
         let started = Instant::now();
-        let stored = self.state.read().get(&object.path)?.clone();
-        let now = stored.describe(&object.path);
+        let (now, bytes) = self.state.read().get(&object.path)?;
         if now != *object {
-            let detail = format!("version was {} at the look-up, is {} now", object.version, now.version);
-            return Err(ErrorKind::Changed.error(&object.path, detail));
+            return Err(changed(&object.path, &object.version, &now.version));
         }
         let mut read = ReadMany {
             parts: Vec::with_capacity(ranges.len()),
@@ -153,8 +126,7 @@ impl Tier for MemoryTier {
         };
         for range in ranges {
             // In bounds: the ranges are within `object.size`, which is the length of these bytes.
-            read.parts
-                .push(stored.bytes.slice(range.start as usize..range.end as usize));
+            read.parts.push(bytes.slice(range.start as usize..range.end as usize));
             read.cost.wire_bytes += range.end - range.start;
         }
         read.cost.via = ViaSet::of(Via::Memory);
@@ -171,11 +143,9 @@ impl Tier for MemoryTier {
 
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
         let state = self.state.read();
-        let chosen = state
-            .objects
-            .iter()
-            .filter(|(path, _)| prefix.is_none_or(|p| path.is_below(p)));
-        Ok(chosen.map(|(path, stored)| stored.describe(path)).collect())
+        let objects = state.objects.values().map(|(object, _)| object);
+        let chosen = objects.filter(|object| prefix.is_none_or(|prefix| object.path.is_below(prefix)));
+        Ok(chosen.cloned().collect())
     }
 
     async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
@@ -191,12 +161,8 @@ impl Tier for MemoryTier {
     }
 
     async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
-        self.state
-            .write()
-            .objects
-            .remove(path)
-            .map(drop)
-            .ok_or_else(|| missing(path))
+        let removed = self.state.write().objects.remove(path);
+        removed.map(drop).ok_or_else(|| missing(path))
     }
 }
 

@@ -11,6 +11,12 @@ pub mod redis;
 mod source;
 
 use crate::{ErrorKind, StorageError};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::hash::Hash;
+use std::ops::Range;
 
 /// Configuration of the key-value tier, in builds without the feature `redis`.
 #[cfg(not(feature = "redis"))]
@@ -31,6 +37,37 @@ pub(crate) fn check_not_zero(object: &str, keys: &[(&str, u64)]) -> Result<(), S
         Some((key, _)) => Err(ErrorKind::Invalid.error(object, format!("`{key}` must be at least 1"))),
         None => Ok(()),
     }
+}
+
+/// Checks that a size is a multiple of `unit`, and at most `largest`.
+pub(crate) fn check_multiple(key: &str, value: u64, unit: u64, largest: u64) -> Result<(), StorageError> {
+    if value == 0 || !value.is_multiple_of(unit) || value > largest {
+        let what = format!("must be a multiple of {unit}, at most {largest}: {value}");
+        return Err(ErrorKind::Invalid.error(key, what));
+    }
+    Ok(())
+}
+
+/// Error of a read of a version that is no longer the object's.
+pub(crate) fn changed(object: impl Display, was: impl Display, now: impl Display) -> StorageError {
+    ErrorKind::Changed.error(object, format!("version was {was} at the look-up, is {now} now"))
+}
+
+/// Adds an entry to a cache of at most `most` entries. A full cache is cleared before.
+pub(crate) fn remember<K: Eq + Hash, V>(cache: &Mutex<HashMap<K, V>>, most: usize, key: K, value: V) {
+    let mut cache = cache.lock();
+    if cache.len() >= most {
+        cache.clear();
+    }
+    cache.insert(key, value);
+}
+
+/// Cuts a part out of a reply. Small parts are copied, so that they do not keep the whole reply in memory.
+pub(crate) fn cut(reply: &Bytes, at: Range<usize>) -> Bytes {
+    if at.len() * 2 < reply.len() {
+        return Bytes::copy_from_slice(&reply[at]);
+    }
+    reply.slice(at)
 }
 
 /// Default value of a key that is true.

@@ -1,6 +1,7 @@
 //! Source of a put: bytes in memory, or a local file in pieces. In: a [`Body`]. Out: its size and its pieces. Knows
 //! nothing of their destination.
 
+use crate::tasks::blocking;
 use crate::{Body, ErrorKind, StorageError};
 use bytes::Bytes;
 use std::fs::File;
@@ -29,8 +30,8 @@ impl Source {
             }),
             Body::File(path) => {
                 let name = path.display().to_string();
-                let opened = blocking(move || open_file(&path)).await;
-                let (file, size) = opened.map_err(|e| StorageError::from_io(&*name, &e))?;
+                let open = move || open_file(&path).map_err(|e| StorageError::from_io(path.display(), &e));
+                let (file, size) = blocking(&name, open).await?;
                 Ok(Self {
                     bytes: Bytes::new(),
                     file: Some((Arc::new(file), name)),
@@ -43,7 +44,7 @@ impl Source {
     /// Fills the front of `into` with bytes from `at`, which must be before the end. Blocks.
     pub(super) fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
         let Some((file, _)) = &self.file else {
-            let from = usize::try_from(at).map_err(io::Error::other)?;
+            let from = at as usize;
             into.copy_from_slice(&self.bytes[from..from + into.len()]);
             return Ok(into.len());
         };
@@ -54,19 +55,21 @@ impl Source {
     pub(super) async fn piece(&self, at: u64, len: u64) -> Result<Bytes, StorageError> {
         let len = len.min(self.size.saturating_sub(at));
         let Some((file, name)) = &self.file else {
-            let index = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX).min(self.bytes.len());
+            let index = |offset: u64| self.bytes.len().min(offset as usize);
             return Ok(self.bytes.slice(index(at)..index(at + len)));
         };
-        let file = Arc::clone(file);
-        let read = blocking(move || {
-            let mut buffer = vec![0; usize::try_from(len).map_err(io::Error::other)?];
-            file.read_exact_at(&mut buffer, at)?;
-            Ok(buffer.into())
-        });
-        read.await.map_err(|e| match e.kind() {
-            io::ErrorKind::UnexpectedEof => ErrorKind::Changed.error(name, "the file was truncated while it was read"),
-            _ => StorageError::from_io(name, &e),
-        })
+        let (file, of) = (Arc::clone(file), name.clone());
+        let read = move || {
+            let mut buffer = vec![0; len as usize];
+            match file.read_exact_at(&mut buffer, at) {
+                Ok(()) => Ok(buffer.into()),
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+                    Err(ErrorKind::Changed.error(of, "the file was truncated while it was read"))
+                }
+                Err(e) => Err(StorageError::from_io(of, &e)),
+            }
+        };
+        blocking(name, read).await
     }
 }
 
@@ -77,10 +80,6 @@ fn open_file(path: &Path) -> io::Result<(File, u64)> {
         return Err(io::ErrorKind::IsADirectory.into());
     }
     Ok((file, meta.len()))
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
 }
 
 #[cfg(test)]

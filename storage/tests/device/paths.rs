@@ -204,7 +204,7 @@ async fn rows_gather_into_a_tensor_on_the_device() {
 #[tokio::test]
 async fn device_memory_is_bounded_and_comes_back() {
     let harness = Harness::new();
-    let gpu = Gpu::open(Search::in_folders(&[harness.standin().folder()]), 0).unwrap();
+    let gpu = Gpu::open(Search::in_folders(&[harness.standin().folder()]), 0, DevicePath::Bounce).unwrap();
     let pool = DevicePool::new(&gpu, 256 << 10);
     let first = pool.take(100_000).unwrap();
     let at = first.address();
@@ -276,7 +276,7 @@ fn a_stretch_without_room_is_refused_before_anything_is_read() {
     let file: Arc<dyn SourceFile> = Arc::new(Plain(std::fs::File::open(&name).unwrap()));
     for path in DevicePath::ALL {
         let search = Search::in_folders(&[harness.standin().folder()]);
-        let gpu = Gpu::open_for(search, 0, path).unwrap();
+        let gpu = Gpu::open(search, 0, path).unwrap();
         let options = RouteOptions {
             path,
             chunk_bytes: 64 << 10,

@@ -1,9 +1,8 @@
 //! Route through pinned buffers, in rotation: while one buffer is copied to the device, the next is read into. A buffer
 //! is read into again only after its copy has ended.
 
-use super::landing::Piece;
-use super::{PhaseTimes, Route, read_whole};
-use crate::error::DeviceError;
+use super::{PhaseTimes, Piece, Route, read_whole};
+use crate::DeviceError;
 use crate::gpu::Gpu;
 use crate::memory::{Event, Pinned, Stream};
 use std::sync::Arc;
@@ -59,9 +58,9 @@ impl Route for Bounce {
     fn run(&mut self, pieces: &mut [&mut Piece]) -> PhaseTimes {
         let mut times = PhaseTimes::default();
         for piece in pieces.iter_mut() {
-            let turn = self.next;
+            let index = self.next;
             self.next = (self.next + 1) % self.slots.len().max(1);
-            let slot = &mut self.slots[turn];
+            let slot = &mut self.slots[index];
             let began = Instant::now();
             if let Err(error) = slot.copied.wait() {
                 piece.fail(error);

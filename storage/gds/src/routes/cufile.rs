@@ -1,11 +1,10 @@
 //! Route through cuFile: from the file to device memory by the driver's own choice. Files are registered once and stay
 //! registered. Several threads read the pieces of large jobs, because each cuFile call waits for its own read.
 
-use super::landing::{Piece, SourceFile};
-use super::{PhaseTimes, Route};
-use crate::cufile::{CuFile, Handle, Target};
-use crate::error::{DeviceError, DeviceErrorKind};
+use super::{PhaseTimes, Piece, Route, SourceFile};
+use crate::cufile::{CuFile, Handle};
 use crate::gpu::Gpu;
+use crate::{DeviceError, DeviceErrorKind};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -62,10 +61,7 @@ impl CuFileRoute {
 fn read(cufile: &CuFile, handle: Handle, piece: &mut Piece) {
     while piece.came < piece.wanted {
         let left = piece.len - piece.came;
-        let target = Target {
-            base: piece.base,
-            into: piece.into + piece.came,
-        };
+        let target = (piece.base, piece.into + piece.came);
         piece.requests += 1;
         // SAFETY: the handle stays registered for the run, and the job owns the device memory that contains the piece.
         match unsafe { cufile.read(handle, target, left, piece.offset + piece.came as u64) } {

@@ -1,17 +1,17 @@
 //! Paths from a file to device memory. In: memory, and stretches of files to read into it. Out: the result of each, and
 //! the time of each phase.
 
-use crate::error::{DeviceError, DeviceErrorKind};
 use crate::gpu::Gpu;
 use crate::path::DevicePath;
-use landing::Piece;
-pub use landing::{Came, Landing, SourceFile, Stretch};
+use crate::pool::DeviceBytes;
+use crate::{DeviceError, DeviceErrorKind};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 mod bounce;
 mod cufile;
-mod landing;
 mod ring;
 
 /// Options of a reader.
@@ -98,12 +98,154 @@ fn read_whole(piece: &mut Piece, buffer: &mut [u8]) {
             Ok(0) => return piece.cut_short(),
             Ok(came) => piece.came += came,
             Err(_) => {
-                let error = std::io::Error::last_os_error();
-                if error.kind() != std::io::ErrorKind::Interrupted {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
                     return piece.fail_io(&error);
                 }
                 piece.retries += 1;
             }
         }
+    }
+}
+
+/// File that stays open for reading while this is held.
+pub trait SourceFile: fmt::Debug + Send + Sync {
+    /// Descriptor of the file.
+    fn fd(&self) -> BorrowedFd<'_>;
+
+    /// Alignment of direct reads, in bytes; `None` if the file is not open for direct reads.
+    fn direct_align(&self) -> Option<u32>;
+}
+
+/// Stretch of a file, and its position in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stretch {
+    /// Offset in the file.
+    pub offset: u64,
+    /// Bytes to read: aligned if the file is read directly, possibly past its end.
+    pub len: usize,
+    /// Bytes that must arrive.
+    pub wanted: usize,
+    /// Offset in the memory.
+    pub into: usize,
+}
+
+/// Result of the stretches of a [`Landing`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Came {
+    /// Bytes, over-read included.
+    pub bytes: u64,
+    /// Number of reads.
+    pub requests: u32,
+    /// Number of retries among the reads.
+    pub retries: u32,
+}
+
+/// Stretch being read.
+#[derive(Debug)]
+struct Piece {
+    file: Arc<dyn SourceFile>,
+    offset: u64,
+    len: usize,
+    wanted: usize,
+    /// Start of the block of device memory.
+    base: u64,
+    into: usize,
+    /// Bytes that arrived.
+    came: usize,
+    requests: u32,
+    retries: u32,
+    error: Option<DeviceError>,
+}
+
+impl Piece {
+    fn to(&self) -> u64 {
+        self.base + self.into as u64
+    }
+
+    fn fd(&self) -> RawFd {
+        self.file.fd().as_raw_fd()
+    }
+
+    fn fail(&mut self, error: DeviceError) {
+        self.error.get_or_insert(error);
+    }
+
+    /// Fails the piece: the file ended before the bytes that were looked up.
+    fn cut_short(&mut self) {
+        let end = self.offset + self.came as u64;
+        let what = format!("ends at byte {end}, before the looked-up length");
+        self.fail(DeviceError::new(DeviceErrorKind::Changed, what));
+    }
+
+    fn fail_io(&mut self, error: &io::Error) {
+        self.fail(DeviceError::new(DeviceErrorKind::Io(error.kind()), error.to_string()));
+    }
+}
+
+/// Device memory, and the stretches to read into it. Owns both, so that no read outlives its memory.
+#[derive(Debug)]
+pub struct Landing {
+    bytes: DeviceBytes,
+    pieces: Vec<Piece>,
+}
+
+impl Landing {
+    /// Creates a landing without stretches.
+    pub fn new(bytes: DeviceBytes) -> Self {
+        let pieces = Vec::new();
+        Self { bytes, pieces }
+    }
+
+    /// Adds a stretch of a file.
+    ///
+    /// # Errors
+    /// [`DeviceErrorKind::OutOfRange`] if the stretch does not fit in the memory.
+    pub fn ask(&mut self, file: Arc<dyn SourceFile>, stretch: Stretch) -> Result<(), DeviceError> {
+        self.bytes.check(stretch.into, stretch.len)?;
+        self.pieces.push(Piece {
+            file,
+            offset: stretch.offset,
+            len: stretch.len,
+            wanted: stretch.wanted.min(stretch.len),
+            base: self.bytes.address(),
+            into: stretch.into,
+            came: 0,
+            requests: 0,
+            retries: 0,
+            error: None,
+        });
+        Ok(())
+    }
+
+    fn pieces(&mut self) -> &mut [Piece] {
+        &mut self.pieces
+    }
+
+    /// Bytes that arrived so far, including those of failed stretches.
+    pub fn bytes_read(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.came as u64).sum()
+    }
+
+    /// Returns the result of all stretches.
+    ///
+    /// # Errors
+    /// Returns the error of the first stretch that failed.
+    pub fn came(&self) -> Result<Came, DeviceError> {
+        let mut came = Came::default();
+        for piece in &self.pieces {
+            if let Some(error) = &piece.error {
+                return Err(error.clone());
+            }
+            came.bytes += piece.came as u64;
+            came.requests += piece.requests;
+            came.retries += piece.retries;
+        }
+        Ok(came)
+    }
+
+    /// Returns the memory.
+    pub fn into_bytes(self) -> DeviceBytes {
+        self.bytes
     }
 }

@@ -2,11 +2,10 @@
 //! there are buffers, and each is copied to the device as soon as it completes.
 
 use super::bounce::{Slot, begin_copy, finish, slots};
-use super::landing::Piece;
-use super::{ALIGN, PhaseTimes, Route};
-use crate::error::{DeviceError, DeviceErrorKind};
+use super::{ALIGN, PhaseTimes, Piece, Route};
 use crate::gpu::Gpu;
 use crate::memory::Stream;
+use crate::{DeviceError, DeviceErrorKind};
 use io_uring::{IoUring, opcode, types};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -138,11 +137,9 @@ impl Ring {
             let began = Instant::now();
             pauses = self.enter(pauses)?;
             times.reading += began.elapsed();
-            let done: Vec<(usize, i32)> = self
-                .ring
-                .completion()
-                .map(|entry| (entry.user_data() as usize, entry.result()))
-                .collect();
+            let completions = self.ring.completion();
+            let done = completions.map(|entry| (entry.user_data() as usize, entry.result()));
+            let done: Vec<(usize, i32)> = done.collect();
             for (slot, result) in done {
                 let Some(index) = reading.get(slot).copied().flatten() else {
                     continue;
@@ -166,11 +163,8 @@ impl Ring {
 
 impl Route for Ring {
     fn run(&mut self, pieces: &mut [&mut Piece]) -> PhaseTimes {
-        debug_assert!(
-            self.slots
-                .iter()
-                .all(|slot| (slot.memory.as_slice().as_ptr() as usize).is_multiple_of(ALIGN))
-        );
+        let is_aligned = |slot: &Slot| (slot.memory.as_slice().as_ptr() as usize).is_multiple_of(ALIGN);
+        debug_assert!(self.slots.iter().all(is_aligned));
         let mut times = PhaseTimes::default();
         let read = match &self.broken {
             Some(error) => Err(error.clone()),
@@ -197,7 +191,7 @@ impl Drop for Ring {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::routes::landing::SourceFile;
+    use crate::routes::SourceFile;
     use std::os::fd::{AsFd, BorrowedFd};
 
     #[derive(Debug)]

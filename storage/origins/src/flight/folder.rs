@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 use tierlab_formats::model::FEATURES_PREFIX;
 use tierlab_formats::table::{ALIGN, EXTENSION, TableHeader, header_len};
+use tierlab_storage::tiers::flight::message::{TableTicket, table_path};
 use tierlab_storage::tiers::flight::schema;
-use tierlab_storage::tiers::flight::ticket::{TableTicket, table_path};
 use tierlab_storage::tiers::nvme::{LocalOptions, NvmeTier};
 use tierlab_storage::{ErrorKind, Object, ObjectPath, StorageError, Tier};
 

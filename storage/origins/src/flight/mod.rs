@@ -2,7 +2,7 @@
 //!
 //! In: a listener and a root folder. Out: Flight over gRPC, without TLS. `features/NAME.rows` is the flight of the path
 //! `[NAME]`. Every Flight client can list, get info, get schema and get, by the
-//! [tickets](tierlab_storage::tiers::flight::ticket) that the tier uses too. Every reply is of one version; a ticket
+//! [tickets](tierlab_storage::tiers::flight::message) that the tier uses too. Every reply is of one version; a ticket
 //! without a version reads the newest. Made for tests on loopback: every client is served with the rights of this
 //! process.
 //!

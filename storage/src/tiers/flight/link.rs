@@ -2,6 +2,7 @@
 //! and of a call. Failed or silent connections are replaced.
 
 use super::FlightConfig;
+use super::message::from_status;
 use crate::retry::{Backoff, Retries};
 use crate::tiers::check_not_zero;
 use crate::{ErrorKind, StorageError};
@@ -10,6 +11,7 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
 /// Time limit of a TCP connection.
@@ -29,10 +31,7 @@ pub(super) struct Link {
     connections: Vec<Mutex<FlightConnection>>,
     next: AtomicUsize,
     slots: Semaphore,
-    max_message_bytes: usize,
-    limit: Duration,
-    attempt: Duration,
-    retries: u32,
+    pub(super) config: FlightConfig,
 }
 
 /// Connection; `generation` counts its replacements.
@@ -42,13 +41,7 @@ struct FlightConnection {
     generation: u64,
 }
 
-/// Connection used by a single attempt.
-#[derive(Debug)]
-pub(super) struct Lease {
-    connection: usize,
-    generation: u64,
-    pub(super) client: FlightServiceClient<Channel>,
-}
+pub(super) type Client = FlightServiceClient<Channel>;
 
 impl FlightConfig {
     /// Returns the address in gRPC's form. Checks that no key is zero.
@@ -70,11 +63,8 @@ impl FlightConfig {
             let what = "TLS is not supported: put a TLS-terminating proxy in front, and use grpc://host:port";
             return Err(invalid(what.into()));
         }
-        let rest = self
-            .url
-            .strip_prefix("grpc://")
-            .or_else(|| self.url.strip_prefix("grpc+tcp://"));
-        let rest = rest.filter(|_| shown == self.url);
+        let (plain, tcp) = (self.url.strip_prefix("grpc://"), self.url.strip_prefix("grpc+tcp://"));
+        let rest = plain.or(tcp).filter(|_| shown == self.url);
         let authority: Option<http::uri::Authority> = rest.and_then(|rest| rest.trim_end_matches('/').parse().ok());
         match authority {
             Some(authority) if authority.port().is_some() => Ok(format!("http://{authority}")),
@@ -95,16 +85,12 @@ impl Link {
             let channel = endpoint.connect_lazy();
             Mutex::new(FlightConnection { channel, generation: 0 })
         };
-        let slots = usize::try_from(config.concurrency).unwrap_or(usize::MAX);
         Ok(Self {
             url: config.url.trim_end_matches('/').to_owned(),
             connections: (0..config.connections).map(connection).collect(),
             next: AtomicUsize::new(0),
-            slots: Semaphore::new(slots.min(Semaphore::MAX_PERMITS)),
-            max_message_bytes: usize::try_from(config.max_message_bytes).unwrap_or(usize::MAX),
-            limit: Duration::from_millis(config.timeout_ms),
-            attempt: Duration::from_millis(config.attempt_ms),
-            retries: config.retries,
+            slots: Semaphore::new(config.concurrency as usize),
+            config: config.clone(),
             endpoint,
         })
     }
@@ -122,33 +108,19 @@ impl Link {
 
     /// Starts a call about `object`.
     pub(super) fn begin(&self, object: &str) -> RetriedCall<'_> {
+        let limit = Duration::from_millis(self.config.timeout_ms);
         RetriedCall {
             link: self,
             object: self.name(object),
-            retries: Retries::new(BACKOFF, Instant::now(), self.limit, self.retries),
-        }
-    }
-
-    pub(super) fn lease(&self) -> Lease {
-        let index = self.next.fetch_add(1, Ordering::Relaxed) % self.connections.len();
-        let (channel, generation) = {
-            let connection = self.connections[index].lock();
-            (connection.channel.clone(), connection.generation)
-        };
-        let client = FlightServiceClient::new(channel)
-            .max_decoding_message_size(self.max_message_bytes)
-            .max_encoding_message_size(usize::MAX);
-        Lease {
-            connection: index,
-            generation,
-            client,
+            retries: Retries::new(BACKOFF, Instant::now(), limit, self.config.retries),
+            used: (0, 0),
         }
     }
 
     /// Replaces the connection of a failed attempt, unless another attempt has.
-    fn renew(&self, lease: &Lease) {
-        let mut connection = self.connections[lease.connection].lock();
-        if connection.generation == lease.generation {
+    fn renew(&self, (index, generation): (usize, u64)) {
+        let mut connection = self.connections[index].lock();
+        if connection.generation == generation {
             connection.channel = self.endpoint.connect_lazy();
             connection.generation += 1;
         }
@@ -162,29 +134,48 @@ pub(super) struct RetriedCall<'a> {
     /// Name of the object in errors.
     pub(super) object: String,
     pub(super) retries: Retries,
+    /// Index and generation of the connection of the current attempt.
+    used: (usize, u64),
 }
 
 impl RetriedCall<'_> {
+    /// Returns the client of the next attempt.
+    pub(super) fn client(&mut self) -> Client {
+        let link = self.link;
+        let index = link.next.fetch_add(1, Ordering::Relaxed) % link.connections.len();
+        let connection = link.connections[index].lock();
+        self.used = (index, connection.generation);
+        FlightServiceClient::new(connection.channel.clone())
+            .max_decoding_message_size(link.config.max_message_bytes as usize)
+            .max_encoding_message_size(usize::MAX)
+    }
+
+    /// Waits for an answer like [`attempt`](Self::attempt), and converts its status.
+    pub(super) async fn ask<T>(&self, answer: impl Future<Output = Result<T, Status>>) -> Result<T, StorageError> {
+        let answer = self.attempt(answer).await?;
+        answer.map_err(|status| from_status(&self.object, &status))
+    }
+
     /// Waits for the server's next message, within the limits of an attempt's silence and of the call. An endless
     /// stream neither blocks the thread nor outlives the call.
     pub(super) async fn attempt<T>(&self, answer: impl Future<Output = T>) -> Result<T, StorageError> {
         let late = |detail: String| ErrorKind::Timeout.error(&self.object, detail);
         let left = self.retries.left();
         if left.is_zero() {
-            return Err(late(format!("not finished within {} ms", self.link.limit.as_millis())));
+            return Err(late(format!("not finished within {} ms", self.link.config.timeout_ms)));
         }
-        let limit = self.link.attempt.min(left);
+        let limit = Duration::from_millis(self.link.config.attempt_ms).min(left);
         let answer = tokio::time::timeout(limit, answer).await;
         tokio::task::consume_budget().await;
         answer.map_err(|_| late(format!("no message for {} ms", limit.as_millis())))
     }
 
     /// After a failed attempt, waits and returns if another attempt follows; otherwise returns the error.
-    pub(super) async fn retry(&mut self, failure: StorageError, lease: &Lease) -> Result<(), StorageError> {
+    pub(super) async fn retry(&mut self, failure: StorageError) -> Result<(), StorageError> {
         if !failure.kind().is_transient() {
             return Err(failure);
         }
-        self.link.renew(lease);
+        self.link.renew(self.used);
         let Some(wait) = self.retries.next(Duration::ZERO) else {
             let detail = format!("{}; {}", failure.detail(), self.retries.given_up());
             return Err(failure.kind().error(failure.object(), detail));

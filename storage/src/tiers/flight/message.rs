@@ -1,7 +1,96 @@
-//! Messages of a reply: their size, their checksum (set by `tierlab-origin`), and their claimed sizes.
+//! Messages on the wire besides rows. In: either side's values. Out: the other's, or an error. No I/O.
+//!
+//! - Tickets: the JSON inside Flight's opaque field.
+//!   ```text
+//!   {"table":"ctr"}                             every row of features/ctr.rows
+//!   {"table":"ctr","ids":[7,3],"version":"…"}   these rows in this order, of this version
+//!   ```
+//!   A descriptor is the path `[TABLE]`, or a ticket as its command. Without `version` the newest version is read.
+//! - Messages of a reply: their size, their checksum (set by `tierlab-origin`), and their claimed sizes.
+//! - Errors of tiers as gRPC statuses, and back.
 
-use arrow_flight::FlightData;
+use crate::error::with_causes;
+use crate::{ErrorKind, ObjectPath, StorageError};
+use arrow_flight::error::FlightError;
+use arrow_flight::flight_descriptor::DescriptorType;
+use arrow_flight::{FlightData, FlightDescriptor};
+use serde::{Deserialize, Serialize};
 use tierlab_formats::arrow;
+use tierlab_formats::model::{FEATURES_PREFIX, is_plain_name};
+use tierlab_formats::table::EXTENSION;
+use tonic::{Code, Status};
+
+/// Rows of a feature table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableTicket {
+    /// Name of the table; its object is `features/NAME.rows`.
+    pub table: String,
+    /// Ids of the requested rows, in reply order; `None` for all rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ids: Option<Vec<i64>>,
+    /// Required version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+}
+
+impl TableTicket {
+    /// Reads a ticket, or the command of a descriptor.
+    ///
+    /// # Errors
+    /// Says how to write a ticket.
+    pub fn parse(json: &[u8]) -> Result<Self, String> {
+        let ticket = serde_json::from_slice(json)
+            .map_err(|e| format!("invalid ticket: {e}; write {{\"table\":NAME}}, with \"ids\":[...] to select rows"))?;
+        Self::checked(ticket)
+    }
+
+    /// Reads a descriptor: a path with one table's name, or a ticket as its command.
+    ///
+    /// # Errors
+    /// Same as [`TableTicket::parse`].
+    pub fn of_descriptor(descriptor: &FlightDescriptor) -> Result<Self, String> {
+        if descriptor.r#type == DescriptorType::Cmd as i32 {
+            return Self::parse(&descriptor.cmd);
+        }
+        let [table] = &descriptor.path[..] else {
+            return Err("invalid descriptor: the path must be one table's name".into());
+        };
+        Self::checked(Self {
+            table: table.clone(),
+            ids: None,
+            version: None,
+        })
+    }
+
+    fn checked(ticket: Self) -> Result<Self, String> {
+        match is_plain_name(&ticket.table) {
+            true => Ok(ticket),
+            false => Err(format!("invalid table name: {:?}", ticket.table)),
+        }
+    }
+
+    /// Encodes the ticket as bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        // Never fails: no maps with non-string keys, no fallible implementations.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+}
+
+/// Path of a table's object.
+///
+/// # Errors
+/// Fails if the name is not valid in an object path.
+pub fn table_path(table: &str) -> Result<ObjectPath, String> {
+    ObjectPath::new(&format!("{FEATURES_PREFIX}/{table}.{EXTENSION}")).map_err(|e| e.to_string())
+}
+
+/// Name of the table of an object; `None` for other objects.
+pub fn table_name(path: &ObjectPath) -> Option<&str> {
+    let file = path.as_str().strip_prefix(FEATURES_PREFIX)?.strip_prefix('/')?;
+    let name = file.strip_suffix(EXTENSION)?.strip_suffix('.')?;
+    is_plain_name(name).then_some(name)
+}
 
 /// Maximum bytes of a message, except for a single larger row. gRPC's usual limit is 4 MiB.
 pub const MESSAGE_BYTES: u64 = 1 << 20;
@@ -32,26 +121,83 @@ pub fn check(message: &FlightData) -> Result<(), String> {
 }
 
 fn check_sum(message: &FlightData) -> Result<(), String> {
-    let Some(told) = message.app_metadata.strip_prefix(SUM.as_bytes()) else {
+    let Some(expected) = message.app_metadata.strip_prefix(SUM.as_bytes()) else {
         return Ok(());
     };
     let sum = format!("{:08x}", sum(message));
-    if told == sum.as_bytes() {
+    if expected == sum.as_bytes() {
         return Ok(());
     }
-    let told = String::from_utf8_lossy(told);
-    Err(format!(
-        "message damaged in transit: its checksum is {sum}, expected {told}"
-    ))
+    let expected = String::from_utf8_lossy(expected);
+    let what = format!("its checksum is {sum}, expected {expected}");
+    Err(format!("message damaged in transit: {what}"))
 }
 
 fn sum(message: &FlightData) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&message.data_header), &message.data_body)
 }
 
+/// Converts an error of the origin for a client.
+pub fn to_status(error: &StorageError) -> Status {
+    refusal(error.kind(), format!("{}: {}", error.object(), error.detail()))
+}
+
+/// Creates an error of the origin for a client.
+pub fn refusal(kind: ErrorKind, message: impl Into<String>) -> Status {
+    let code = match kind {
+        ErrorKind::NotFound => Code::NotFound,
+        ErrorKind::Changed => Code::FailedPrecondition,
+        ErrorKind::Denied => Code::PermissionDenied,
+        ErrorKind::Invalid | ErrorKind::OutOfRange => Code::InvalidArgument,
+        ErrorKind::Corrupt => Code::DataLoss,
+        ErrorKind::Unavailable => Code::Unavailable,
+        ErrorKind::Timeout => Code::DeadlineExceeded,
+        ErrorKind::Unsupported => Code::Unimplemented,
+    };
+    Status::new(code, message)
+}
+
+/// Converts a gRPC status to an error about `object`.
+pub(super) fn from_status(object: &str, status: &Status) -> StorageError {
+    let kind = match status.code() {
+        Code::NotFound => ErrorKind::NotFound,
+        Code::FailedPrecondition => ErrorKind::Changed,
+        Code::PermissionDenied | Code::Unauthenticated => ErrorKind::Denied,
+        // The library reports a message above its own limit as OutOfRange.
+        Code::InvalidArgument | Code::OutOfRange => ErrorKind::Invalid,
+        Code::DataLoss => ErrorKind::Corrupt,
+        Code::DeadlineExceeded => ErrorKind::Timeout,
+        Code::Unimplemented => ErrorKind::Unsupported,
+        // Connections that break inside a reply yield Unknown, Internal or Cancelled.
+        _ => ErrorKind::Unavailable,
+    };
+    let mut detail = status.message().to_owned();
+    if detail.is_empty() {
+        detail = format!("{:?}", status.code());
+    }
+    let mut detail = with_causes(detail, status);
+    if status.code() == Code::OutOfRange {
+        detail.push_str("; raise `max_message_bytes`, or configure the server to send smaller batches");
+    }
+    kind.error(object, detail)
+}
+
+/// Converts a decoder's error to an error about `object`.
+pub(super) fn from_flight(object: &str, error: &FlightError) -> StorageError {
+    match error {
+        FlightError::Tonic(status) => from_status(object, status),
+        FlightError::ExternalError(source) => match source.downcast_ref::<StorageError>() {
+            Some(error) => error.clone(),
+            None => ErrorKind::Unavailable.error(object, source.to_string()),
+        },
+        other => ErrorKind::Corrupt.error(object, format!("reply is not Arrow: {other}")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::KINDS;
     use arrow_array::{ArrayRef, RecordBatch, UInt8Array};
     use arrow_ipc::CompressionType;
     use arrow_ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions};
@@ -107,6 +253,92 @@ mod tests {
             body[at] ^= flip;
             damaged.data_body = body.into();
             prop_assert!(check_sum(&damaged).is_err());
+        }
+    }
+
+    #[test]
+    fn tickets_read_as_documented() {
+        let ticket = |ids, version| TableTicket {
+            table: "ctr".into(),
+            ids,
+            version,
+        };
+        for (json, want) in [
+            (r#"{"table":"ctr"}"#, ticket(None, None)),
+            (
+                r#"{"table":"ctr","ids":[7,-3],"version":"v"}"#,
+                ticket(Some(vec![7, -3]), Some("v".into())),
+            ),
+        ] {
+            assert_eq!(TableTicket::parse(json.as_bytes()).unwrap(), want);
+        }
+        let descriptor = FlightDescriptor::new_path(vec!["ctr".into()]);
+        assert_eq!(TableTicket::of_descriptor(&descriptor).unwrap(), ticket(None, None));
+        let path = table_path("ctr").unwrap();
+        assert_eq!((path.as_str(), table_name(&path)), ("features/ctr.rows", Some("ctr")));
+        assert_eq!(table_name(&ObjectPath::new("features/a/b.rows").unwrap()), None);
+    }
+
+    #[test]
+    fn bad_tickets_are_refused() {
+        for bad in [
+            "",
+            "{}",
+            "[]",
+            r#"{"table":"../x"}"#,
+            r#"{"table":"a/b"}"#,
+            r#"{"object":"x"}"#,
+            r#"{"table":"ctr","id":[1]}"#,
+            r#"{"table":"ctr","ids":[0.5]}"#,
+        ] {
+            assert!(TableTicket::parse(bad.as_bytes()).is_err(), "{bad}");
+        }
+        for path in [vec![], vec!["a".to_owned(), "b".to_owned()], vec!["..".to_owned()]] {
+            assert!(TableTicket::of_descriptor(&FlightDescriptor::new_path(path)).is_err());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn tickets_read_back(
+            ids in proptest::option::of(proptest::collection::vec(any::<i64>(), 0..20)),
+            version in proptest::option::of(".{0,20}"),
+        ) {
+            let ticket = TableTicket { table: "ctr".into(), ids, version };
+            prop_assert_eq!(TableTicket::parse(&ticket.encode()).unwrap(), ticket);
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = TableTicket::parse(&bytes);
+        }
+    }
+
+    #[test]
+    fn kinds_survive_the_way() {
+        for (kind, ..) in KINDS {
+            if kind == ErrorKind::OutOfRange {
+                // The library's own code for a message above the limit.
+                continue;
+            }
+            let status = to_status(&kind.error("a/b", "what happened"));
+            let error = from_status("grpc://h/a/b", &status);
+            assert_eq!((error.kind(), error.object()), (kind, "grpc://h/a/b"));
+            assert!(error.detail().contains("what happened"));
+        }
+    }
+
+    #[test]
+    fn other_servers_codes_are_read() {
+        for (code, kind) in [
+            (Code::Unavailable, ErrorKind::Unavailable),
+            (Code::Internal, ErrorKind::Unavailable),
+            (Code::Unknown, ErrorKind::Unavailable),
+            (Code::Unauthenticated, ErrorKind::Denied),
+            (Code::OutOfRange, ErrorKind::Invalid),
+            (Code::Unimplemented, ErrorKind::Unsupported),
+        ] {
+            assert_eq!(from_status("x", &Status::new(code, "m")).kind(), kind);
         }
     }
 }

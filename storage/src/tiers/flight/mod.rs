@@ -9,10 +9,9 @@
 //! order, with the column of ids. If the metadata has a `version`, any replaced table is detected. Without a `version`,
 //! only a change of schema, row count or metadata is detected.
 //!
-//! Files: `ticket` has the JSON of tickets, `message` the checksums and bounds of messages, `rows`, `schema` and
-//! `status` the conversions of rows, tables and errors; a server needs these five as well. `link` has the connections
-//! and retries, `table` a looked-up table, and `tier` combines them. Without the feature `flight` only the
-//! configuration is built.
+//! Files: `message` has tickets, the checksums and bounds of messages, and the conversion of errors, `rows` and `schema`
+//! the conversions of rows and tables; a server needs these three as well. `link` has the connections and retries, and
+//! `tier` combines them. Without the feature `flight` only the configuration is built.
 //!
 //! Costs: `requests` are DoGets, `wire_bytes` the messages with their Arrow headers, `queue` the wait for one of
 //! `concurrency` slots. `device` runs from sending the ticket to the last batch, including decoding, retries and
@@ -30,12 +29,6 @@ pub mod message;
 pub mod rows;
 #[cfg(feature = "flight")]
 pub mod schema;
-#[cfg(feature = "flight")]
-pub mod status;
-#[cfg(feature = "flight")]
-mod table;
-#[cfg(feature = "flight")]
-pub mod ticket;
 #[cfg(feature = "flight")]
 mod tier;
 

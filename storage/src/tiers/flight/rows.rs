@@ -37,10 +37,6 @@ pub fn to_batch(header: &TableHeader, schema: &SchemaRef, ids: &[i64], rows: &[B
 /// Column of the rows' keys.
 fn keys(column: &KeyColumn, rows: &[Bytes]) -> Result<ArrayRef, String> {
     let keys = rows.iter().map(|row| column.get(row).ok_or("a row's key is truncated"));
-    let texts = |keys: Vec<&[u8]>| {
-        let texts = keys.into_iter().map(|key| Some(column.kind.to_text(key)));
-        Arc::new(texts.collect::<StringArray>())
-    };
     let keys: Vec<&[u8]> = keys.collect::<Result<_, _>>()?;
     Ok(match column.kind {
         KeyKind::Int64 => {
@@ -48,7 +44,10 @@ fn keys(column: &KeyColumn, rows: &[Bytes]) -> Result<ArrayRef, String> {
             let ids: Vec<i64> = ids.collect::<Result<_, _>>().map_err(|_| "a key is not an INT64")?;
             Arc::new(Int64Array::from(ids))
         }
-        KeyKind::String | KeyKind::Uuid => texts(keys),
+        KeyKind::String | KeyKind::Uuid => {
+            let texts = keys.into_iter().map(|key| Some(column.kind.to_text(key)));
+            Arc::new(texts.collect::<StringArray>())
+        }
     })
 }
 
@@ -56,27 +55,19 @@ fn array(arrow: &Arrow, data: MutableBuffer, len: usize) -> Result<ArrayRef, Arr
     Ok(match arrow {
         Arrow::FixedSizeList(item, count) => {
             let values = array(item.data_type(), data, len * usize::try_from(*count).unwrap_or(0))?;
-            Arc::new(FixedSizeListArray::try_new_with_length(
-                Arc::clone(item),
-                *count,
-                values,
-                None,
-                len,
-            )?)
+            let item = Arc::clone(item);
+            let list = FixedSizeListArray::try_new_with_length(item, *count, values, None, len)?;
+            Arc::new(list)
         }
         Arrow::Boolean => {
             let bytes = data.as_slice();
-            Arc::new(BooleanArray::new(
-                BooleanBuffer::collect_bool(len, |i| bytes[i] != 0),
-                None,
-            ))
+            let flags = BooleanBuffer::collect_bool(len, |i| bytes[i] != 0);
+            Arc::new(BooleanArray::new(flags, None))
         }
-        _ => make_array(
-            ArrayData::builder(arrow.clone())
-                .len(len)
-                .add_buffer(data.into())
-                .build()?,
-        ),
+        _ => {
+            let data = ArrayData::builder(arrow.clone()).len(len).add_buffer(data.into());
+            make_array(data.build()?)
+        }
     })
 }
 
@@ -135,20 +126,15 @@ fn put_keys<'a>(
     if keys.null_count() > 0 || keys.len() != rows.len() {
         return Err(named("the number of keys is not the number of rows"));
     }
-    let (ids, texts) = (
-        keys.as_any().downcast_ref::<Int64Array>(),
-        keys.as_any().downcast_ref::<StringArray>(),
-    );
+    let ids = keys.as_any().downcast_ref::<Int64Array>();
+    let texts = keys.as_any().downcast_ref::<StringArray>();
     for (at, row) in rows.enumerate() {
         let is_put = match (column.kind, ids, texts) {
             (KeyKind::Int64, Some(ids), _) => column.put(row, &ids.value(at).to_le_bytes()),
             (KeyKind::String | KeyKind::Uuid, _, Some(texts)) => column.put_text(row, texts.value(at).as_bytes()),
             _ => {
-                return Err(named(&format!(
-                    "{} values cannot be keys of kind {}",
-                    keys.data_type(),
-                    column.kind.as_str()
-                )));
+                let (values, kind) = (keys.data_type(), column.kind.as_str());
+                return Err(named(&format!("{values} values cannot be keys of kind {kind}")));
             }
         };
         if !is_put {
@@ -160,11 +146,9 @@ fn put_keys<'a>(
 
 /// Elements of an array in order, little-endian.
 fn element_bytes(array: &ArrayRef) -> Result<Cow<'_, [u8]>, String> {
-    if array.null_count() > 0 {
-        return Err(format!(
-            "{} values are null; every value is required",
-            array.null_count()
-        ));
+    let nulls = array.null_count();
+    if nulls > 0 {
+        return Err(format!("{nulls} values are null; every value is required"));
     }
     let any = array.as_any();
     if let Some(list) = any.downcast_ref::<FixedSizeListArray>() {
@@ -173,10 +157,8 @@ fn element_bytes(array: &ArrayRef) -> Result<Cow<'_, [u8]>, String> {
     if let Some(flags) = any.downcast_ref::<BooleanArray>() {
         return Ok(flags.values().iter().map(u8::from).collect::<Vec<u8>>().into());
     }
-    let size = array
-        .data_type()
-        .primitive_width()
-        .ok_or_else(|| format!("{} has no fixed size", array.data_type()))?;
+    let size = array.data_type().primitive_width();
+    let size = size.ok_or_else(|| format!("{} has no fixed size", array.data_type()))?;
     let data = array.to_data();
     let bytes = data.buffers().first().map_or(&[][..], |buffer| buffer.as_slice());
     let bytes = bytes.get(data.offset() * size..(data.offset() + data.len()) * size);

@@ -71,18 +71,15 @@ fn field(name: &str, dtype: DataType, shape: &[i64]) -> Result<Field, String> {
     let arrow = if shape.is_empty() {
         element
     } else {
-        let count = shape
-            .iter()
-            .try_fold(1_i32, |count, &n| count.checked_mul(i32::try_from(n).ok()?));
+        let mut sizes = shape.iter();
+        let count = sizes.try_fold(1_i32, |count, &n| count.checked_mul(i32::try_from(n).ok()?));
         let count = count.ok_or_else(|| format!("column `{name}`: shape {shape:?} is too large for a list"))?;
         Arrow::FixedSizeList(Arc::new(Field::new("item", element, false)), count)
     };
     if shape.len() > 1 {
         metadata.insert(EXTENSION_TYPE_NAME_KEY.to_owned(), TENSOR.to_owned());
-        metadata.insert(
-            EXTENSION_TYPE_METADATA_KEY.to_owned(),
-            format!("{{\"shape\":{shape:?}}}"),
-        );
+        let json = format!("{{\"shape\":{shape:?}}}");
+        metadata.insert(EXTENSION_TYPE_METADATA_KEY.to_owned(), json);
     }
     Ok(Field::new(name, arrow, false).with_metadata(metadata))
 }
@@ -132,10 +129,8 @@ pub(super) fn to_table(table: &str, id_column: &str, schema: &Schema) -> Result<
     }
     let ids = schema.field_with_name(id_column).map_err(|_| {
         let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-        format!(
-            "missing id column `{id_column}`; columns: {}; set `id_column`",
-            names.join(", ")
-        )
+        let names = names.join(", ");
+        format!("missing id column `{id_column}`; columns: {names}; set `id_column`")
     })?;
     if *ids.data_type() != Arrow::Int64 {
         let what = "(create one with `tierlab-models import-table`)";
@@ -146,10 +141,8 @@ pub(super) fn to_table(table: &str, id_column: &str, schema: &Schema) -> Result<
         let (dtype, shape) = column(field).map_err(|what| format!("column `{}`: {what}", field.name()))?;
         columns.push((field.name().as_str(), dtype, shape));
     }
-    let laid: Vec<(&str, DataType, &[i64])> = columns
-        .iter()
-        .map(|(name, dtype, shape)| (*name, *dtype, &shape[..]))
-        .collect();
+    let laid = columns.iter().map(|(name, dtype, shape)| (*name, *dtype, &shape[..]));
+    let laid: Vec<(&str, DataType, &[i64])> = laid.collect();
     let number = |key: &str| match schema.metadata().get(key) {
         None => Ok(None),
         Some(text) => text
@@ -178,22 +171,16 @@ fn column(field: &Field) -> Result<(DataType, Vec<i64>), String> {
         arrow = inner.data_type();
     }
     let mut dtype = dtype(arrow).ok_or_else(|| {
-        format!(
-            "{} has no fixed size; use numbers, booleans or fixed-size lists of them",
-            field.data_type()
-        )
+        let hint = "use numbers, booleans or fixed-size lists of them";
+        format!("{} has no fixed size; {hint}", field.data_type())
     })?;
-    if let Some(told) = field.metadata().get(DTYPE_KEY) {
-        if told != DataType::Bf16.as_str() || dtype != DataType::Uint16 {
-            return Err(format!("invalid `{DTYPE_KEY}` {told:?} for Arrow type {arrow}"));
+    if let Some(stated) = field.metadata().get(DTYPE_KEY) {
+        if stated != DataType::Bf16.as_str() || dtype != DataType::Uint16 {
+            return Err(format!("invalid `{DTYPE_KEY}` {stated:?} for Arrow type {arrow}"));
         }
         dtype = DataType::Bf16;
     }
-    if field
-        .metadata()
-        .get(EXTENSION_TYPE_NAME_KEY)
-        .is_some_and(|name| name == TENSOR)
-    {
+    if field.extension_type_name() == Some(TENSOR) {
         shape = tensor_shape(field, &shape)?;
     }
     Ok((dtype, shape))
@@ -206,13 +193,10 @@ fn tensor_shape(field: &Field, flat: &[i64]) -> Result<Vec<i64>, String> {
         shape: Vec<i64>,
         permutation: Option<Vec<usize>>,
     }
-    let text = field
-        .metadata()
-        .get(EXTENSION_TYPE_METADATA_KEY)
-        .map_or("", String::as_str);
-    let told: TensorShape = serde_json::from_str(text).map_err(|e| format!("invalid tensor shape: {e}"))?;
+    let text = field.extension_type_metadata().unwrap_or_default();
+    let stated: TensorShape = serde_json::from_str(text).map_err(|e| format!("invalid tensor shape: {e}"))?;
     let identity = |order: &[usize]| order.iter().enumerate().all(|(i, &at)| i == at);
-    if told.permutation.is_some_and(|order| !identity(&order)) {
+    if stated.permutation.is_some_and(|order| !identity(&order)) {
         return Err("permuted tensors are not supported".into());
     }
     let count = |shape: &[i64]| {
@@ -220,10 +204,10 @@ fn tensor_shape(field: &Field, flat: &[i64]) -> Result<Vec<i64>, String> {
             .iter()
             .try_fold(1_i64, |count, &n| count.checked_mul(n).filter(|_| n >= 0))
     };
-    if told.shape.len() > MAX_DIMENSIONS || count(&told.shape).is_none() || count(&told.shape) != count(flat) {
-        return Err(format!("tensor shape {:?} does not match {flat:?}", told.shape));
+    if stated.shape.len() > MAX_DIMENSIONS || count(&stated.shape).is_none() || count(&stated.shape) != count(flat) {
+        return Err(format!("tensor shape {:?} does not match {flat:?}", stated.shape));
     }
-    Ok(told.shape)
+    Ok(stated.shape)
 }
 
 #[cfg(test)]

@@ -2,15 +2,14 @@
 //! file. A DoGet takes ids of a table and returns their rows, laid out and sealed, of the version that was looked up;
 //! messages that carry a checksum are checked.
 
-use super::link::{Lease, Link, RetriedCall};
+use super::FlightConfig;
+use super::link::{Client, Link, RetriedCall};
+use super::message::{self, TableTicket, from_flight, table_name, table_path};
 use super::rows::lay_out;
 use super::schema::to_table;
-use super::status::{from_flight, from_status};
-use super::table::{Table, VERSION_KEY};
-use super::ticket::{TableTicket, table_name, table_path};
-use super::{FlightConfig, message};
-use crate::limits::{Listing, check_ranges};
+use crate::limits::{Listing, buffer_for, check_ranges};
 use crate::tasks::at_once;
+use crate::tiers::remember;
 use crate::{Body, ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use arrow_array::RecordBatch;
 use arrow_flight::decode::{DecodedPayload, FlightDataDecoder};
@@ -18,6 +17,7 @@ use arrow_flight::error::FlightError;
 use arrow_flight::{Criteria, Empty, FlightDescriptor, FlightInfo, Ticket};
 use arrow_schema::{Schema, SchemaRef};
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -25,6 +25,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
+use tierlab_formats::table::TableHeader;
 use tierlab_protocol::via::{Via, ViaSet};
 
 /// Maximum tables remembered; one more clears them all.
@@ -34,9 +35,6 @@ const MAX_KNOWN: usize = 256;
 #[derive(Debug)]
 pub struct FlightTier {
     link: Arc<Link>,
-    id_column: Arc<str>,
-    part_bytes: u64,
-    rows_per_get: usize,
     known: Mutex<HashMap<ObjectPath, Arc<Table>>>,
 }
 
@@ -49,24 +47,15 @@ impl FlightTier {
         let link = Arc::new(Link::new(config)?);
         let mut call = link.begin("");
         loop {
-            let mut lease = link.lease();
-            let told = async {
-                let told = call.attempt(lease.client.list_actions(Empty {})).await?;
-                told.map_err(|status| from_status(&link.url, &status))
-            };
-            match told.await {
+            let mut client = call.client();
+            match call.ask(client.list_actions(Empty {})).await {
                 Ok(_) => break,
                 Err(e) if e.kind() == ErrorKind::Unsupported => break,
-                Err(failure) => call.retry(failure, &lease).await?,
+                Err(failure) => call.retry(failure).await?,
             }
         }
-        Ok(Self {
-            link,
-            id_column: config.id_column.as_str().into(),
-            part_bytes: config.part_bytes,
-            rows_per_get: usize::try_from(config.ranges_per_request).unwrap_or(usize::MAX),
-            known: Mutex::default(),
-        })
+        let known = Mutex::default();
+        Ok(Self { link, known })
     }
 
     fn error(&self, kind: ErrorKind, path: &ObjectPath, what: impl Into<String>) -> StorageError {
@@ -86,33 +75,24 @@ impl FlightTier {
         let descriptor = FlightDescriptor::new_path(vec![name.to_owned()]);
         let mut call = self.link.begin(path.as_str());
         let info = loop {
-            let mut lease = self.link.lease();
-            let told = async {
-                let info = call.attempt(lease.client.get_flight_info(descriptor.clone())).await?;
-                Ok(info.map_err(|status| from_status(&call.object, &status))?.into_inner())
-            };
-            match told.await {
-                Ok(info) => break info,
-                Err(failure) => call.retry(failure, &lease).await?,
+            let mut client = call.client();
+            match call.ask(client.get_flight_info(descriptor.clone())).await {
+                Ok(info) => break info.into_inner(),
+                Err(failure) => call.retry(failure).await?,
             }
         };
-        let table = Table::describe(name, path, &self.id_column, info);
+        let table = Table::describe(name, path, &self.link.config.id_column, info);
         let table = table.map_err(|what| self.error(ErrorKind::Invalid, path, what))?;
         let table = Arc::new(table);
-        let mut known = self.known.lock();
-        if known.len() >= MAX_KNOWN {
-            known.clear();
-        }
-        known.insert(path.clone(), Arc::clone(&table));
+        remember(&self.known, MAX_KNOWN, path.clone(), Arc::clone(&table));
         Ok(table)
     }
 
     /// Maximum rows per DoGet.
     fn per_request(&self, table: &Table) -> usize {
-        let by_bytes = self.part_bytes / u64::from(table.header.stride);
-        usize::try_from(by_bytes)
-            .unwrap_or(usize::MAX)
-            .clamp(1, self.rows_per_get)
+        let config = &self.link.config;
+        let by_bytes = config.part_bytes / u64::from(table.header.stride);
+        by_bytes.clamp(1, config.ranges_per_request.into()) as usize
     }
 
     /// Reads rows in chunks of one DoGet each.
@@ -126,9 +106,8 @@ impl FlightTier {
             return Ok((Vec::new(), cost));
         }
         let get = |ids: &[i64]| {
-            let (link, table, id_column) = (Arc::clone(&self.link), Arc::clone(table), Arc::clone(&self.id_column));
-            let ids = ids.to_vec();
-            async move { get_rows(&link, &table, &id_column, &ids).await }
+            let (link, table, ids) = (Arc::clone(&self.link), Arc::clone(table), ids.to_vec());
+            async move { get_rows(&link, &table, &ids).await }
         };
         let gets = ids.chunks(self.per_request(table)).map(get).collect();
         let mut cost = ReadCost::default();
@@ -158,11 +137,8 @@ impl Tier for FlightTier {
             _ => self.look_up(&object.path).await?,
         };
         if table.object != *object {
-            return Err(self.error(
-                ErrorKind::Changed,
-                &object.path,
-                "its description changed on the server",
-            ));
+            let what = "its description changed on the server";
+            return Err(self.error(ErrorKind::Changed, &object.path, what));
         }
         let wanted: Vec<Range<u64>> = ranges.iter().map(|range| table.rows_of(range)).collect();
         let ids = table.ids(&wanted)?;
@@ -177,7 +153,7 @@ impl Tier for FlightTier {
         let mut next = 0;
         let parts = ranges.iter().zip(wanted).map(|(range, rows)| {
             let first = next;
-            next += usize::try_from(rows.end - rows.start).unwrap_or(0);
+            next += (rows.end - rows.start) as usize;
             let row = |at: usize| {
                 let start = at % per_chunk * stride;
                 &chunks[at / per_chunk][start..start + stride]
@@ -195,13 +171,11 @@ impl Tier for FlightTier {
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
         let mut call = self.link.begin(prefix.map_or("", ObjectPath::as_str));
         let infos = loop {
-            let mut lease = self.link.lease();
-            let told = async {
-                let failed = |status| from_status(&call.object, &status);
-                let infos = call.attempt(lease.client.list_flights(Criteria::default())).await?;
-                let (mut infos, mut all) = (infos.map_err(failed)?.into_inner(), Vec::new());
-                let mut listing = Listing::of(&call.object);
-                while let Some(info) = call.attempt(infos.message()).await?.map_err(failed)? {
+            let mut client = call.client();
+            let listed = async {
+                let mut infos = call.ask(client.list_flights(Criteria::default())).await?.into_inner();
+                let (mut all, mut listing) = (Vec::new(), Listing::of(&call.object));
+                while let Some(info) = call.ask(infos.message()).await? {
                     listing.named(info.schema.len() + info.app_metadata.len())?;
                     // The rest is dropped: a reply may hold any number of endpoints.
                     all.push(FlightInfo {
@@ -211,16 +185,17 @@ impl Tier for FlightTier {
                 }
                 Ok(all)
             };
-            match told.await {
+            match listed.await {
                 Ok(infos) => break infos,
-                Err(failure) => call.retry(failure, &lease).await?,
+                Err(failure) => call.retry(failure).await?,
             }
         };
         let mut objects = Vec::new();
         for info in infos {
             let descriptor = info.flight_descriptor.clone().unwrap_or_default();
             let [name] = &descriptor.path[..] else { continue };
-            let described = table_path(name).and_then(|path| Table::describe(name, &path, &self.id_column, info));
+            let id_column = &self.link.config.id_column;
+            let described = table_path(name).and_then(|path| Table::describe(name, &path, id_column, info));
             match described {
                 Ok(table) if prefix.is_none_or(|prefix| table.object.path.is_below(prefix)) => {
                     objects.push(table.object);
@@ -243,12 +218,7 @@ impl Tier for FlightTier {
 }
 
 /// Reads the rows of one DoGet, with retries.
-async fn get_rows(
-    link: &Link,
-    table: &Table,
-    id_column: &str,
-    ids: &[i64],
-) -> Result<(Vec<u8>, ReadCost), StorageError> {
+async fn get_rows(link: &Link, table: &Table, ids: &[i64]) -> Result<(Vec<u8>, ReadCost), StorageError> {
     let queued = Instant::now();
     let _slot = link.slot().await;
     let sent = Instant::now();
@@ -262,12 +232,12 @@ async fn get_rows(
     let mut laying = Laying {
         name: &name,
         table,
-        id_column,
+        id_column: &link.config.id_column,
         missing: ids,
         rows: Vec::with_capacity(ids.len() * table.header.stride as usize),
     };
     loop {
-        let mut lease = link.lease();
+        let mut client = call.client();
         cost.requests += 1;
         // The ticket has no version, since other servers do not know it: the version in the reply's schema is compared.
         let ticket = TableTicket {
@@ -275,17 +245,14 @@ async fn get_rows(
             ids: Some(laying.missing.to_vec()),
             version: None,
         };
-        match get(&call, &mut lease, ticket.encode(), &mut laying, &mut cost.wire_bytes).await {
+        match get(&call, &mut client, ticket.encode(), &mut laying, &mut cost.wire_bytes).await {
             Ok(()) => break,
-            Err(failure) => call.retry(failure, &lease).await?,
+            Err(failure) => call.retry(failure).await?,
         }
     }
     if !laying.missing.is_empty() {
-        let detail = format!(
-            "reply is incomplete: {1} of {0} rows missing",
-            ids.len(),
-            laying.missing.len()
-        );
+        let (all, missing) = (ids.len(), laying.missing.len());
+        let detail = format!("reply is incomplete: {missing} of {all} rows missing");
         return Err(ErrorKind::Corrupt.error(name, detail));
     }
     cost.retries = call.retries.made;
@@ -307,13 +274,11 @@ impl Laying<'_> {
     fn schema(&mut self, schema: &SchemaRef) -> Result<(), StorageError> {
         let version = schema.metadata().get(VERSION_KEY);
         if version.is_some() && version != self.table.version.as_ref() {
-            let what = format!(
-                "table changed on the server: version was {:?}, is {version:?} now",
-                self.table.version
-            );
+            let was = &self.table.version;
+            let what = format!("table changed on the server: version was {was:?}, is {version:?} now");
             return Err(ErrorKind::Changed.error(self.name, what));
         }
-        let columns = |schema: &Schema| to_table(&self.table.name, self.id_column, schema).map(|told| told.schema);
+        let columns = |schema: &Schema| to_table(&self.table.name, self.id_column, schema).map(|table| table.schema);
         if columns(schema).as_ref() != Ok(&self.table.header.schema) {
             return Err(ErrorKind::Changed.error(self.name, "table changed on the server: its columns differ"));
         }
@@ -335,14 +300,13 @@ impl Laying<'_> {
 /// Sends a ticket and lays out the reply. Adds the bytes received to `wire_bytes`.
 async fn get(
     call: &RetriedCall<'_>,
-    lease: &mut Lease,
+    client: &mut Client,
     ticket: Vec<u8>,
     laying: &mut Laying<'_>,
     wire_bytes: &mut u64,
 ) -> Result<(), StorageError> {
     let ticket = Ticket { ticket: ticket.into() };
-    let reply = call.attempt(lease.client.do_get(ticket)).await?;
-    let reply = reply.map_err(|status| from_status(&call.object, &status))?;
+    let reply = call.ask(client.do_get(ticket)).await?;
     let came = Arc::new(AtomicU64::new(0));
     let (counter, object) = (Arc::clone(&came), call.object.clone());
     let messages = reply.into_inner().map(move |message| {
@@ -370,4 +334,92 @@ async fn get(
     .await;
     *wire_bytes += came.load(Ordering::Relaxed);
     ended
+}
+
+/// Metadata key of a schema's version.
+const VERSION_KEY: &str = "version";
+
+/// Looked-up table.
+#[derive(Debug)]
+struct Table {
+    name: String,
+    object: Object,
+    header: TableHeader,
+    head: Bytes,
+    /// `version` of the schema's metadata.
+    version: Option<String>,
+}
+
+impl Table {
+    /// Reads a description. The error says what is wrong with it.
+    fn describe(name: &str, path: &ObjectPath, id_column: &str, info: FlightInfo) -> Result<Self, String> {
+        let (records, metadata) = (info.total_records, info.app_metadata.clone());
+        let schema = info.try_decode_schema();
+        let schema = schema.map_err(|e| format!("invalid schema: {e}"))?;
+        let found = to_table(name, id_column, &schema)?;
+        let rows = found.rows.or_else(|| u64::try_from(records).ok());
+        let rows =
+            rows.ok_or("unknown number of rows: set `rows` in the schema's metadata, or the info's total_records")?;
+        let header = TableHeader::without_blocks(found.schema, rows, found.first_id).map_err(|e| e.to_string())?;
+        let head = header.encode();
+        let version = schema.metadata().get(VERSION_KEY).cloned();
+        let sum = crc32c::crc32c_append(crc32c::crc32c(&head), &metadata);
+        Ok(Self {
+            name: name.to_owned(),
+            object: Object {
+                path: path.clone(),
+                size: header.file_len(),
+                version: format!("{sum:08x}-{}", version.as_deref().unwrap_or_default()),
+            },
+            header,
+            head: head.into(),
+            version,
+        })
+    }
+
+    /// Rows that a range touches.
+    fn rows_of(&self, range: &Range<u64>) -> Range<u64> {
+        let (head, stride) = (self.head.len() as u64, u64::from(self.header.stride));
+        if range.end <= head || range.is_empty() {
+            return 0..0;
+        }
+        range.start.saturating_sub(head) / stride..(range.end - head).div_ceil(stride)
+    }
+
+    /// Ids of rows. Fails if they do not fit into memory.
+    fn ids(&self, rows: &[Range<u64>]) -> Result<Vec<i64>, StorageError> {
+        let count: u64 = rows.iter().map(|rows| rows.end - rows.start).sum();
+        let mut ids = Vec::new();
+        ids.try_reserve_exact(count as usize).map_err(|_| {
+            let detail = format!("no memory for {count} ids; read it in smaller ranges");
+            ErrorKind::Unavailable.error(&self.object.path, detail)
+        })?;
+        let id = |row: u64| self.header.first_id + row.cast_signed();
+        ids.extend(rows.iter().cloned().flatten().map(id));
+        Ok(ids)
+    }
+
+    /// Bytes of a range, from the header and the rows that it touches; `first` is the first of these rows.
+    fn part<'a>(
+        &self,
+        range: &Range<u64>,
+        first: u64,
+        rows: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<Bytes, StorageError> {
+        let (head, stride) = (self.head.len() as u64, u64::from(self.header.stride));
+        if range.end <= head {
+            return Ok(self.head.slice(range.start as usize..range.end as usize));
+        }
+        let mut part = buffer_for(self.object.path.as_str(), range.end - range.start)?;
+        if range.start < head {
+            part.extend_from_slice(&self.head[range.start as usize..]);
+        }
+        let mut at = head + first * stride;
+        for row in rows {
+            let from = range.start.saturating_sub(at);
+            part.extend_from_slice(&row[from as usize..(range.end - at).min(stride) as usize]);
+            at += stride;
+        }
+        Ok(part.freeze())
+    }
 }

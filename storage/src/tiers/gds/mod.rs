@@ -18,8 +18,6 @@ use std::path::PathBuf;
 pub use tier::GdsTier;
 
 #[cfg(feature = "gds")]
-mod engine;
-#[cfg(feature = "gds")]
 mod tier;
 
 /// Local files read into device memory.

@@ -16,8 +16,8 @@ use nfs3_types::nfs3::{
     COMMIT3args, COMMIT3resok, CREATE3args, CREATE3resok, FSINFO3args, FSINFO3resok, GETATTR3args, GETATTR3resok,
     LOOKUP3args, LOOKUP3resok, MKDIR3args, MKDIR3resok, NFS_PROGRAM, Nfs3Option, PROGRAM, READDIR3args, READDIR3resok,
     READDIRPLUS3args, READDIRPLUS3resok, REMOVE3args, REMOVE3resok, RENAME3args, RENAME3resok, SETATTR3args,
-    SETATTR3resok, VERSION, WRITE3resok, cookieverf3, createhow3, diropargs3, entry3, entryplus3, fattr3, filename3,
-    nfs_fh3, nfsstat3, post_op_attr, sattr3, sattrguard3, stable_how, writeverf3,
+    SETATTR3resok, VERSION, WRITE3resok, cookieverf3, createhow3, diropargs3, fattr3, filename3, nfs_fh3, nfsstat3,
+    post_op_attr, sattr3, sattrguard3, stable_how, writeverf3,
 };
 use nfs3_types::xdr_codec::{Opaque, Pack, Unpack};
 use std::io::Cursor;
@@ -42,18 +42,14 @@ pub(super) struct ReadReply {
 /// Directory entry.
 #[derive(Debug)]
 pub(super) struct DirectoryEntry {
+    cookie: u64,
     pub(super) name: Vec<u8>,
     pub(super) attributes: Option<fattr3>,
     pub(super) handle: Option<nfs_fh3>,
 }
 
-/// Page of a directory listing.
-#[derive(Debug)]
-pub(super) struct DirectoryPage {
-    pub(super) entries: Vec<DirectoryEntry>,
-    /// Start of the next page; `None` after the last page.
-    pub(super) next: Option<PageStart>,
-}
+/// Page of a directory listing, and the start of the next page; `None` after the last page.
+type DirectoryPage = (Vec<DirectoryEntry>, Option<PageStart>);
 
 /// Start of a directory page (default: the first page).
 #[derive(Debug, Clone, Copy, Default)]
@@ -62,11 +58,11 @@ pub(super) struct PageStart {
     verifier: cookieverf3,
 }
 
-/// Procedures over a pool, for one object: `about` is its name in errors, `cost` the sum of the calls' costs.
+/// Procedures over a pool, for one object: `about` is its name in errors, `cost` the sum of the calls' costs so far.
 pub(super) struct Client<'a> {
     pub(super) pool: &'a Pool,
     pub(super) about: &'a str,
-    pub(super) cost: &'a mut ReadCost,
+    pub(super) cost: ReadCost,
 }
 
 fn option<T: Pack + Unpack>(value: Nfs3Option<T>) -> Option<T> {
@@ -85,7 +81,7 @@ fn place<'a>(directory: &nfs_fh3, name: &'a str) -> diropargs3<'a> {
 
 impl Client<'_> {
     /// Makes a call, and retries it while the server postpones it (`JUKEBOX`: the file is being fetched from slow
-    /// storage).
+    /// storage), within the limit of one call.
     async fn raw(
         &mut self,
         procedure: NFS_PROGRAM,
@@ -102,33 +98,25 @@ impl Client<'_> {
             data,
         };
         let again = landing.as_ref().map(Landing::again);
-        let reply = self.pool.call(self.about, &call, landing, repeat, self.cost).await?;
-        if !is_put_off(&reply) {
-            return Ok(reply);
-        }
-        Box::pin(self.repeat_put_off(&call, again, repeat, reply)).await
-    }
-
-    /// Makes a call, and retries it while the server postpones it, within the limit of one call.
-    async fn repeat_put_off(
-        &mut self,
-        call: &Call,
-        landing: Option<Landing>,
-        repeat: Repeat,
-        mut reply: Reply,
-    ) -> Result<Reply, Fault> {
-        let mut retries = Retries::new(BACKOFF, Instant::now(), self.pool.limit, u32::MAX);
-        while is_put_off(&reply)
-            && let Some(wait) = retries.next(Duration::ZERO)
-        {
+        let (mut landing, mut retries) = (landing, None);
+        loop {
+            let called = self.pool.call(self.about, &call, landing, repeat, &mut self.cost);
+            let reply = called.await?;
+            // The first word of a result is its status.
+            if word(&reply.body, 0) != Some(nfsstat3::NFS3ERR_JUKEBOX as u32) {
+                return Ok(reply);
+            }
+            let retries =
+                retries.get_or_insert_with(|| Retries::new(BACKOFF, Instant::now(), self.pool.limit, u32::MAX));
+            let Some(wait) = retries.next(Duration::ZERO) else {
+                return Ok(reply);
+            };
             self.cost.retries += 1;
             // A wait that the server asked for counts as device time.
             self.cost.device += wait;
             tokio::time::sleep(wait).await;
-            let landing = landing.as_ref().map(Landing::again);
-            reply = self.pool.call(self.about, call, landing, repeat, self.cost).await?;
+            landing = again.as_ref().map(Landing::again);
         }
-        Ok(reply)
     }
 
     /// Makes a call. `T` is the result on success; on failure, only the status matters.
@@ -188,17 +176,15 @@ impl Client<'_> {
         count: u32,
         buffer: Option<BytesMut>,
     ) -> Result<ReadReply, Fault> {
-        let procedure = NFSPROC3_READ;
         let arguments = [&pack(file)[..], &offset.to_be_bytes(), &count.to_be_bytes()].concat();
         let landing = Landing {
             find: find_read_data,
             room: usize::try_from(count).unwrap_or(usize::MAX),
             buffer,
         };
-        let reply = self
-            .raw(procedure, arguments, Bytes::new(), Some(landing), Repeat::Safe)
-            .await?;
-        decode_read(&reply.body, reply.landed, count).map_err(|e| self.garbled(procedure, &e))?
+        let called = self.raw(NFSPROC3_READ, arguments, Bytes::new(), Some(landing), Repeat::Safe);
+        let reply = called.await?;
+        decode_read(&reply.body, reply.landed, count).map_err(|e| self.garbled(NFSPROC3_READ, &e))?
     }
 
     /// Creates a file, or truncates an existing one.
@@ -222,13 +208,12 @@ impl Client<'_> {
     /// Writes without waiting for the disk. Returns the number of bytes accepted and the server's write verifier, which
     /// changes when the server restarts.
     pub(super) async fn write(&mut self, file: &nfs_fh3, offset: u64, data: Bytes) -> Result<(u32, writeverf3), Fault> {
-        let procedure = NFSPROC3_WRITE;
         let count = u32::try_from(data.len()).unwrap_or(u32::MAX).to_be_bytes();
         // Without the bytes of the data.
         let stable = pack(&stable_how::UNSTABLE);
         let arguments = [&pack(file)[..], &offset.to_be_bytes(), &count, &stable, &count].concat();
-        let reply = self.raw(procedure, arguments, data, None, Repeat::Safe).await?;
-        let done = self.decode::<WRITE3resok>(procedure, &reply)?;
+        let reply = self.raw(NFSPROC3_WRITE, arguments, data, None, Repeat::Safe).await?;
+        let done = self.decode::<WRITE3resok>(NFSPROC3_WRITE, &reply)?;
         Ok((done.count, done.verf))
     }
 
@@ -294,14 +279,13 @@ impl Client<'_> {
             maxcount: DIRECTORY_BYTES,
         };
         let done: READDIRPLUS3resok<'static> = self.call(NFSPROC3_READDIRPLUS, &arguments, Repeat::Safe).await?;
-        let last = done.reply.entries.0.last().map(|entry| entry.cookie);
-        let entry = |entry: entryplus3<'static>| DirectoryEntry {
+        let entries = done.reply.entries.0.into_iter().map(|entry| DirectoryEntry {
+            cookie: entry.cookie,
             name: entry.name.0.into_owned(),
             attributes: option(entry.name_attributes),
             handle: option(entry.name_handle),
-        };
-        let entries = done.reply.entries.0.into_iter().map(entry).collect();
-        self.page(entries, (last, done.reply.eof), done.cookieverf)
+        });
+        self.page(entries.collect(), done.reply.eof, done.cookieverf)
     }
 
     /// Page of a directory's names, for servers without READDIRPLUS.
@@ -313,39 +297,28 @@ impl Client<'_> {
             count: DIRECTORY_BYTES,
         };
         let done: READDIR3resok<'static> = self.call(NFSPROC3_READDIR, &arguments, Repeat::Safe).await?;
-        let last = done.reply.entries.0.last().map(|entry| entry.cookie);
-        let entry = |entry: entry3<'static>| DirectoryEntry {
+        let entries = done.reply.entries.0.into_iter().map(|entry| DirectoryEntry {
+            cookie: entry.cookie,
             name: entry.name.0.into_owned(),
             attributes: None,
             handle: None,
-        };
-        let entries = done.reply.entries.0.into_iter().map(entry).collect();
-        self.page(entries, (last, done.reply.eof), done.cookieverf)
+        });
+        self.page(entries.collect(), done.reply.eof, done.cookieverf)
     }
 
     /// Page, with the start of the next page after its last name. A page without names that is not the last gives no
     /// position to continue from; taking it as the end would hide files.
-    fn page(
-        &self,
-        entries: Vec<DirectoryEntry>,
-        (last, is_end): (Option<u64>, bool),
-        verifier: cookieverf3,
-    ) -> Result<DirectoryPage, Fault> {
-        let next = match (last, is_end) {
-            (_, true) => None,
-            (Some(cookie), false) => Some(PageStart { cookie, verifier }),
-            (None, false) => {
+    fn page(&self, entries: Vec<DirectoryEntry>, is_end: bool, verifier: cookieverf3) -> Result<DirectoryPage, Fault> {
+        let next = match entries.last() {
+            _ if is_end => None,
+            Some(&DirectoryEntry { cookie, .. }) => Some(PageStart { cookie, verifier }),
+            None => {
                 let detail = "directory page is empty but not the last";
                 return Err(ErrorKind::Unavailable.error(self.about, detail).into());
             }
         };
-        Ok(DirectoryPage { entries, next })
+        Ok((entries, next))
     }
-}
-
-fn is_put_off(reply: &Reply) -> bool {
-    // The first word of a result is its status.
-    word(&reply.body, 0) == Some(nfsstat3::NFS3ERR_JUKEBOX as u32)
 }
 
 /// Finds the data in READ3res, after status, attributes, count, end-of-file flag and the data's own length.
@@ -402,10 +375,7 @@ impl From<StorageError> for Fault {
 impl Fault {
     /// True if the server no longer accepts the handle.
     pub(super) fn is_stale(&self) -> bool {
-        matches!(
-            self,
-            Self::Status(nfsstat3::NFS3ERR_STALE | nfsstat3::NFS3ERR_BADHANDLE)
-        )
+        self.is(nfsstat3::NFS3ERR_STALE) || self.is(nfsstat3::NFS3ERR_BADHANDLE)
     }
 
     pub(super) fn is(&self, status: nfsstat3) -> bool {

@@ -1,18 +1,30 @@
-//! TCP connection with many calls in flight. Replies find their calls by transaction id, in any order.
+//! TCP connection with many calls in flight. Replies find their calls by transaction id, in any order. Records are sent
+//! in order and complete, even if their callers go away: if no other call is in flight, the caller sends its record at
+//! once; otherwise the record waits until every ready task has added its own, and they leave together.
 //!
 //! In: calls, each with a deadline and, if bulk data is expected, its buffer. Out: replies, or a [`CallError`]. The
 //! connection owns everything that a sent call needs: if the caller goes away, the reply is still received into a live
 //! buffer and discarded. Knows nothing of NFS.
 
 use super::receive::Receiver;
-use super::rpc::CallError;
-use super::send::Outbox;
+use super::rpc::{CallError, padding};
 use super::waiting::{Answer, Landing, LoadClaim, Outgoing, Waiter, Waiting};
+use bytes::{Buf, Bytes, BytesMut};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
+
+/// Maximum segments per system call.
+const MAX_SEGMENTS: usize = 64;
+/// Data up to this size is copied behind its call; larger data is a separate segment.
+const COPIED_BYTES: usize = 16 << 10;
+/// Size at which a staging buffer's allocation is replaced.
+const STAGING_BYTES: usize = 16 << 10;
 
 /// State shared by callers and the connection's task.
 #[derive(Debug)]
@@ -34,9 +46,8 @@ struct Ending(Arc<ConnectionState>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.0
-            .waiting
-            .fail(&CallError::Broken("connection was closed".to_owned()));
+        let error = CallError::Broken("connection was closed".to_owned());
+        self.0.waiting.fail(&error);
     }
 }
 
@@ -106,12 +117,144 @@ impl Drop for Connection {
     }
 }
 
+/// Calls waiting to be sent.
+#[derive(Debug, Default)]
+struct Queue {
+    /// Segments before the staged bytes.
+    segments: VecDeque<Bytes>,
+    staging: BytesMut,
+    /// True if the sending task holds earlier bytes that must be sent first.
+    sending: bool,
+}
+
+impl Queue {
+    fn is_empty(&self) -> bool {
+        self.segments.is_empty() && self.staging.is_empty()
+    }
+
+    /// Turns the staged bytes into a segment.
+    fn seal(&mut self) {
+        if !self.staging.is_empty() {
+            let sealed = self.staging.split().freeze();
+            self.segments.push_back(sealed);
+        }
+    }
+
+    /// Adds the trailing data of the last record.
+    fn add_data(&mut self, data: &Bytes) {
+        if data.len() > COPIED_BYTES {
+            self.seal();
+            self.segments.push_back(data.clone());
+        } else {
+            self.staging.extend_from_slice(data);
+        }
+        self.staging.extend_from_slice(padding(data.len()));
+    }
+}
+
+/// Outgoing records of a connection.
+#[derive(Debug, Default)]
+struct Outbox {
+    queue: Mutex<Queue>,
+    filled: Notify,
+}
+
+impl Outbox {
+    /// Adds a record. `alone` is true if no other call is in flight, so that batching is useless.
+    fn push(&self, stream: &TcpStream, outgoing: &Outgoing<'_>, alone: bool) -> Result<(), CallError> {
+        let mut queue = self.queue.lock();
+        let at_once = alone && !queue.sending && queue.is_empty();
+        if queue.staging.capacity() == 0 {
+            queue.staging.reserve(STAGING_BYTES);
+        }
+        let Outgoing { head, call, xid, .. } = outgoing;
+        head.encode(call, *xid, &mut queue.staging)?;
+        queue.add_data(&call.data);
+        if at_once && queue.segments.is_empty() {
+            match stream.try_write(&queue.staging) {
+                Ok(sent) => queue.staging.advance(sent),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        let left = !queue.is_empty();
+        drop(queue);
+        if left {
+            self.filled.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Sends queued records until the stream fails.
+    async fn run(&self, stream: &TcpStream) -> CallError {
+        loop {
+            self.filled.notified().await;
+            // Other ready tasks add their records first.
+            tokio::task::yield_now().await;
+            if let Err(e) = self.drain(stream).await {
+                return e.into();
+            }
+        }
+    }
+
+    async fn drain(&self, stream: &TcpStream) -> io::Result<()> {
+        loop {
+            let mut segments = {
+                let mut queue = self.queue.lock();
+                queue.seal();
+                queue.sending = !queue.is_empty();
+                std::mem::take(&mut queue.segments)
+            };
+            if segments.is_empty() {
+                return Ok(());
+            }
+            while !segments.is_empty() {
+                let first = segments.iter().take(MAX_SEGMENTS);
+                let slices: Vec<IoSlice<'_>> = first.map(|segment| IoSlice::new(segment)).collect();
+                match stream.try_write_vectored(&slices) {
+                    Ok(sent) => advance(&mut segments, sent),
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => stream.writable().await?,
+                    Err(e) => return Err(e),
+                }
+            }
+        }
+    }
+}
+
+/// Removes the sent bytes from the front.
+fn advance(segments: &mut VecDeque<Bytes>, mut sent: usize) {
+    while let Some(first) = segments.front_mut() {
+        if sent < first.len() {
+            first.advance(sent);
+            return;
+        }
+        sent -= first.len();
+        segments.pop_front();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_was_sent_is_what_is_taken_off(lengths in prop::collection::vec(0..5_usize, 0..6), share in 0.0..=1.0) {
+            let mut segments: VecDeque<Bytes> = lengths.iter().map(|len| vec![1; *len].into()).collect();
+            let total: usize = lengths.iter().sum();
+            let sent = (total as f64 * share) as usize;
+            advance(&mut segments, sent);
+            prop_assert_eq!(segments.iter().map(Bytes::len).sum::<usize>(), total - sent);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::rpc::{Call, Head};
     use super::super::waiting::{Bulk, CallPermit};
     use super::*;
-    use bytes::{Bytes, BytesMut};
     use nfs3_types::rpc::{accept_stat_data, accepted_reply, fragment_header, msg_body, opaque_auth, reply_body};
     use nfs3_types::xdr_codec::Pack;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -203,8 +346,11 @@ mod tests {
             room,
             buffer: (room % 2 == 0).then(|| BytesMut::with_capacity(room)),
         });
-        let call = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        let claim = LoadClaim::new(Arc::default(), CallPermit::new(call, None));
+        let permit = CallPermit {
+            _call: Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap(),
+            data: None,
+        };
+        let claim = LoadClaim::new(Arc::default(), permit);
         connection.submit(&outgoing, landing, claim, now).unwrap()
     }
 

@@ -3,8 +3,8 @@
 //! In: object paths and ranges. Out: bytes of the version that was looked up. In user space a version is the file's id,
 //! size, modification and change time; each READ's reply is checked against it. Knows nothing of caches.
 //!
-//! Files, from the wire up: `rpc` has the messages; `connection`, `send`, `receive`, `waiting` and `moderation` carry
-//! many calls on one stream. `pool` opens several connections to one address and retries broken calls. `client` has the
+//! Files, from the wire up: `rpc` has the messages; `connection`, `receive`, `waiting` and `moderation` carry many
+//! calls on one stream. `pool` opens several connections to one address and retries broken calls. `client` has the
 //! procedures, `mount` finds servers and exports, `tree` resolves paths to handles and lists them, and `read` and `put`
 //! have the rest of the trait.
 //!
@@ -13,7 +13,7 @@
 
 use crate::tiers::nvme::{LocalOptions, NvmeTier};
 use crate::tiers::{check_not_zero, number};
-use crate::{Body, ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, TierInfo};
+use crate::{Body, ErrorKind, Object, ObjectPath, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
 use mount::NfsUrl;
 use schemars::JsonSchema;
@@ -33,7 +33,6 @@ mod put;
 mod read;
 mod receive;
 mod rpc;
-mod send;
 mod tree;
 mod waiting;
 
@@ -71,10 +70,8 @@ async fn open_mount(path: &Path) -> Result<NvmeTier, StorageError> {
     let given = path.display().to_string();
     let failed = |e: &std::io::Error| StorageError::from_io(&given, e);
     let root = tokio::fs::canonicalize(path).await.map_err(|e| failed(&e))?;
-    let mountinfo = tokio::fs::read_to_string("/proc/self/mountinfo")
-        .await
-        .map_err(|e| failed(&e))?;
-    let notes = mount_notes(&root, &mountinfo)?;
+    let mountinfo = tokio::fs::read_to_string("/proc/self/mountinfo").await;
+    let notes = mount_notes(&root, &mountinfo.map_err(|e| failed(&e))?)?;
     NvmeTier::open_with(LocalOptions {
         kind: "nfs",
         notes,
@@ -103,12 +100,8 @@ fn mount_notes(path: &Path, mountinfo: &str) -> Result<Vec<String>, StorageError
     }
     let noted = |option: &&str| NOTED.contains(&option.split('=').next().unwrap_or_default());
     let options: Vec<&str> = mount.of_filesystem.split(',').filter(noted).collect();
-    Ok(vec![format!(
-        "kernel mount of {} ({}: {})",
-        mount.source,
-        mount.kind,
-        options.join(",")
-    )])
+    let (source, kind, options) = (mount.source, mount.kind, options.join(","));
+    Ok(vec![format!("kernel mount of {source} ({kind}: {options})")])
 }
 
 #[async_trait]
@@ -120,9 +113,8 @@ impl Tier for NfsTier {
     }
 
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
-        let (about, mut cost) = (self.tree.name(path), ReadCost::default());
-        let mut client = self.tree.client(&about, &mut cost);
-        let (_, attributes) = self.tree.object(&mut client, path).await?;
+        let about = self.tree.name(path);
+        let (_, attributes) = self.tree.object(&mut self.tree.client(&about), path).await?;
         Ok(describe(path, &attributes))
     }
 

@@ -7,8 +7,8 @@ use super::NfsConfig;
 use super::pool::{Address, Limits, Pool, Resolve};
 use super::rpc::{Call, pack};
 use crate::{ErrorKind, StorageError};
+use async_trait::async_trait;
 use bytes::Bytes;
-use futures::future::{BoxFuture, FutureExt};
 use nfs3_types::mount::{self, MOUNT_PROGRAM, dirpath, exports, mountstat3};
 use nfs3_types::nfs3::{self, nfs_fh3};
 use nfs3_types::portmap::{self, IPPROTO_TCP, PMAP_PORT, PMAP_PROG, mapping};
@@ -21,16 +21,8 @@ use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-const NFS: Program = Program {
-    number: nfs3::PROGRAM,
-    version: nfs3::VERSION,
-    name: "NFS",
-};
-const MOUNT: Program = Program {
-    number: mount::PROGRAM,
-    version: mount::VERSION,
-    name: "MOUNT",
-};
+const NFS: Program = Program(nfs3::PROGRAM, nfs3::VERSION, "NFS");
+const MOUNT: Program = Program(mount::PROGRAM, mount::VERSION, "MOUNT");
 
 /// Server of an export.
 #[derive(Debug, Clone)]
@@ -131,89 +123,78 @@ fn credential(config: &NfsConfig) -> opaque_auth<'static> {
     })
 }
 
-/// Program in a portmapper's registry.
+/// Program in a portmapper's registry: its number and version, and its name in errors.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Program {
-    pub(super) number: u32,
-    pub(super) version: u32,
-    /// Name in errors.
-    pub(super) name: &'static str,
-}
+struct Program(u32, u32, &'static str);
 
 /// Host of a URL, with a port.
 #[derive(Debug, Clone)]
-pub(super) struct Host {
-    pub(super) url: NfsUrl,
-    pub(super) port: u16,
+struct Host {
+    url: NfsUrl,
+    port: u16,
 }
 
+#[async_trait]
 impl Resolve for Host {
     /// Asks the system's resolver for all addresses of the name.
-    fn resolve(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<SocketAddr>, StorageError>> {
-        async move {
-            let name = &self.url.host;
-            let unresolved = |what: String| {
-                ErrorKind::Unavailable.error(self.url.to_string(), format!("cannot resolve `{name}`: {what}"))
-            };
-            let lookup = tokio::time::timeout(limit, tokio::net::lookup_host((name.as_str(), self.port))).await;
-            let found = lookup.map_err(|_| unresolved("no answer in time".to_owned()))?;
-            let found: Vec<_> = found.map_err(|e| unresolved(e.to_string()))?.collect();
-            match found.is_empty() {
-                true => Err(unresolved("name has no address".to_owned())),
-                false => Ok(found),
-            }
+    async fn resolve(&self, limit: Duration) -> Result<Vec<SocketAddr>, StorageError> {
+        let name = &self.url.host;
+        let unresolved = |what: String| {
+            ErrorKind::Unavailable.error(self.url.to_string(), format!("cannot resolve `{name}`: {what}"))
+        };
+        let lookup = tokio::time::timeout(limit, tokio::net::lookup_host((name.as_str(), self.port))).await;
+        let found = lookup.map_err(|_| unresolved("no answer in time".to_owned()))?;
+        let found: Vec<_> = found.map_err(|e| unresolved(e.to_string()))?.collect();
+        match found.is_empty() {
+            true => Err(unresolved("name has no address".to_owned())),
+            false => Ok(found),
         }
-        .boxed()
     }
 }
 
 /// Portmapper and the program to look up.
 #[derive(Debug, Clone)]
-pub(super) struct Portmapper {
-    pub(super) host: Host,
-    pub(super) program: Program,
+struct Portmapper {
+    host: Host,
+    program: Program,
 }
 
+#[async_trait]
 impl Resolve for Portmapper {
     /// Asks the portmapper, over a pool, for the program's current port.
-    fn resolve(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<SocketAddr>, StorageError>> {
-        async move {
-            let Program { number, version, name } = self.program;
-            let about = self.host.url.to_string();
-            let limits = Limits::few(limit, false);
-            let address = Address::resolved(self.host.clone(), limit).await?;
-            let pool = Pool::new(address, &opaque_auth::default(), &limits);
-            let wanted = mapping {
-                prog: number,
-                vers: version,
-                prot: IPPROTO_TCP,
-                port: 0,
-            };
-            let call = Call {
-                program: portmap::PROGRAM,
-                version: portmap::VERSION,
-                procedure: PMAP_PROG::PMAPPROC_GETPORT as u32,
-                arguments: pack(&wanted),
-                data: Bytes::new(),
-            };
-            let asked = pool.ask(&about, &call).await.map_err(|e| {
-                let hint = "if the server has no portmapper, set its NFS port in the URL";
-                let detail = format!("portmapper: {}; {hint}", e.detail());
-                e.kind().error(e.object(), detail)
-            })?;
-            let mut found = pool.address.known();
-            let port = u32::unpack(&mut Cursor::new(asked.body.as_ref())).map_or(0, |(port, _)| port);
-            let port = u16::try_from(port).ok().filter(|port| *port > 0).ok_or_else(|| {
-                let detail = format!(
-                    "portmapper at {} does not list {name} version {version} over TCP; enable NFSv3 on the server",
-                    pool.address.get()
-                );
-                ErrorKind::Unavailable.error(&about, detail)
-            })?;
-            found.iter_mut().for_each(|address| address.set_port(port));
-            Ok(found)
-        }
-        .boxed()
+    async fn resolve(&self, limit: Duration) -> Result<Vec<SocketAddr>, StorageError> {
+        let Program(number, version, name) = self.program;
+        let about = self.host.url.to_string();
+        let limits = Limits::few(limit, false);
+        let address = Address::resolved(self.host.clone(), limit).await?;
+        let pool = Pool::new(address, &opaque_auth::default(), &limits);
+        let wanted = mapping {
+            prog: number,
+            vers: version,
+            prot: IPPROTO_TCP,
+            port: 0,
+        };
+        let call = Call {
+            program: portmap::PROGRAM,
+            version: portmap::VERSION,
+            procedure: PMAP_PROG::PMAPPROC_GETPORT as u32,
+            arguments: pack(&wanted),
+            data: Bytes::new(),
+        };
+        let asked = pool.ask(&about, &call).await.map_err(|e| {
+            let hint = "if the server has no portmapper, set its NFS port in the URL";
+            let detail = format!("portmapper: {}; {hint}", e.detail());
+            e.kind().error(e.object(), detail)
+        })?;
+        let mut found = pool.address.known();
+        let port = u32::unpack(&mut Cursor::new(asked.body.as_ref())).map_or(0, |(port, _)| port);
+        let port = u16::try_from(port).ok().filter(|port| *port > 0).ok_or_else(|| {
+            let (at, hint) = (pool.address.get(), "enable NFSv3 on the server");
+            let detail = format!("portmapper at {at} does not list {name} version {version} over TCP; {hint}");
+            ErrorKind::Unavailable.error(&about, detail)
+        })?;
+        found.iter_mut().for_each(|address| address.set_port(port));
+        Ok(found)
     }
 }
 
@@ -231,9 +212,8 @@ pub(super) struct NfsUrl {
 impl NfsUrl {
     pub(super) fn parse(url: &str) -> Result<Self, StorageError> {
         let bad = |what: &str| ErrorKind::Invalid.error(url, format!("{what}; use nfs://host[:port]/export"));
-        let rest = url
-            .strip_prefix("nfs://")
-            .ok_or_else(|| bad("URL does not start with nfs://"))?;
+        let rest = url.strip_prefix("nfs://");
+        let rest = rest.ok_or_else(|| bad("URL does not start with nfs://"))?;
         let (authority, export) = rest.split_once('/').ok_or_else(|| bad("missing export"))?;
         let export = export.trim_end_matches('/');
         if export.contains(['?', '#']) || export.chars().any(char::is_control) {
@@ -254,16 +234,11 @@ impl NfsUrl {
         if host.is_empty() || !host.chars().all(plain) {
             return Err(bad("missing or invalid host"));
         }
-        let port = match port {
-            None => None,
-            Some(text) => match text.parse() {
-                Ok(port) if port > 0 => Some(port),
-                _ => return Err(bad("port is not a number from 1 to 65535")),
-            },
-        };
+        let number = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
+        let port = port.map(|text| number(text).ok_or_else(|| bad("port is not a number from 1 to 65535")));
         Ok(Self {
             host: host.to_owned(),
-            port,
+            port: port.transpose()?,
             export: format!("/{export}"),
         })
     }
@@ -296,11 +271,7 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
     use tokio::task::JoinHandle;
 
-    const SOME: Program = Program {
-        number: 100_003,
-        version: 3,
-        name: "NFS",
-    };
+    const SOME: Program = Program(100_003, 3, "NFS");
 
     /// Answers every call of every connection with one word; ends, with its connections, when it is aborted.
     async fn server(word: impl Fn() -> u32 + Clone + Send + Sync + 'static) -> (SocketAddr, JoinHandle<()>) {
@@ -329,8 +300,8 @@ mod tests {
 
     async fn call(pool: &Pool) -> Result<u32, StorageError> {
         let call = Call {
-            program: SOME.number,
-            version: SOME.version,
+            program: SOME.0,
+            version: SOME.1,
             procedure: 0,
             arguments: Vec::new(),
             data: Bytes::new(),
@@ -378,9 +349,10 @@ mod tests {
     #[derive(Debug)]
     struct Known(Vec<SocketAddr>);
 
+    #[async_trait]
     impl Resolve for Known {
-        fn resolve(&self, _: Duration) -> BoxFuture<'_, Result<Vec<SocketAddr>, StorageError>> {
-            std::future::ready(Ok(self.0.clone())).boxed()
+        async fn resolve(&self, _: Duration) -> Result<Vec<SocketAddr>, StorageError> {
+            Ok(self.0.clone())
         }
     }
 

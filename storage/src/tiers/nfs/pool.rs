@@ -10,7 +10,7 @@ use super::rpc::{Call, CallError, Head};
 use super::waiting::{CallPermit, Landing, LoadClaim, Outgoing, Reply};
 use crate::retry::{Backoff, Retries};
 use crate::{ErrorKind, ReadCost, StorageError};
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use nfs3_types::rpc::opaque_auth;
 use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -87,14 +87,6 @@ struct Slot {
     opening: tokio::sync::Mutex<()>,
 }
 
-/// Outcome of an attempt.
-enum Attempt {
-    Done(Reply),
-    /// The server cannot have seen the call.
-    NotSent(CallError),
-    Failed(CallError),
-}
-
 impl Slot {
     fn usable(&self) -> Option<Arc<Connection>> {
         let mut connection = self.connection.lock();
@@ -135,19 +127,17 @@ impl Pool {
             Ok(reply) => return Ok(reply),
             Err(error) => error,
         };
-        let (address, limit) = (self.address.get(), self.limit.as_millis());
-        let (kind, detail) = match error {
-            CallError::Denied(_) => (ErrorKind::Denied, format!("NFS server {address}: {error}")),
-            CallError::Unable(_) => (ErrorKind::Unsupported, format!("NFS server {address}: {error}")),
-            CallError::Late => {
-                let detail = format!("NFS server {address} did not answer within {limit} ms");
-                (ErrorKind::Timeout, detail)
-            }
-            CallError::Broken(_) | CallError::Protocol(_) => {
-                (ErrorKind::Unavailable, format!("NFS server {address}: {error}"))
-            }
+        let kind = match error {
+            CallError::Denied(_) => ErrorKind::Denied,
+            CallError::Unable(_) => ErrorKind::Unsupported,
+            CallError::Late => ErrorKind::Timeout,
+            CallError::Broken(_) | CallError::Protocol(_) => ErrorKind::Unavailable,
         };
-        Err(kind.error(about, detail))
+        let what = match error {
+            CallError::Late => format!(" did not answer within {} ms", self.limit.as_millis()),
+            _ => format!(": {error}"),
+        };
+        Err(kind.error(about, format!("NFS server {}{what}", self.address.get())))
     }
 
     /// Makes a call that may be retried and has no landing buffer. Its cost is not counted.
@@ -165,12 +155,8 @@ impl Pool {
     ) -> Result<Reply, CallError> {
         let begun = Instant::now();
         let room = landing.as_ref().map_or(0, |landing| landing.room);
-        // The clock is read only after a possible wait.
-        let (permit, mut at) = match self.try_permit(room) {
-            Some(permit) => (permit, begun),
-            None => (self.permit(room).await?, Instant::now()),
-        };
-        let mut permit = Some(permit);
+        let mut permit = Some(self.permit(room).await?);
+        let mut at = Instant::now();
         let outgoing = Outgoing::new(call, &self.head, at + self.limit);
         let mut of_call = ReadCost {
             via: ViaSet::of(Via::Nfs),
@@ -183,16 +169,18 @@ impl Pool {
         let result = loop {
             of_call.requests += 1;
             let attempt = self.attempt(&outgoing, permit.take(), landing.take(), at, &mut of_call);
-            let (error, repeatable) = match attempt.await {
-                Attempt::Done(reply) => {
+            let (error, is_sent) = match attempt.await {
+                Ok(reply) => {
                     of_call.wire_bytes += reply.wire_bytes;
                     break Ok(reply);
                 }
-                Attempt::NotSent(error) => (error, true),
-                Attempt::Failed(error @ CallError::Broken(_)) => (error, repeat == Repeat::Safe),
-                Attempt::Failed(error) => (error, false),
+                Err(failure) => failure,
             };
-            let repeatable = repeatable && !matches!(error, CallError::Late);
+            let repeatable = match error {
+                CallError::Late => false,
+                CallError::Broken(_) if is_sent => repeat == Repeat::Safe,
+                _ => !is_sent,
+            };
             let Some(wait) = repeatable.then(|| retries.next(Duration::ZERO)).flatten() else {
                 break Err(error);
             };
@@ -205,7 +193,8 @@ impl Pool {
         result
     }
 
-    /// Makes one attempt that began at `began`, with the given permit or else a new permit.
+    /// Makes one attempt that began at `began`, with the given permit or else a new permit. An error comes with true if
+    /// the server may have seen the call.
     async fn attempt(
         &self,
         outgoing: &Outgoing<'_>,
@@ -213,54 +202,34 @@ impl Pool {
         landing: Option<Landing>,
         began: Instant,
         cost: &mut ReadCost,
-    ) -> Attempt {
+    ) -> Result<Reply, (CallError, bool)> {
+        let unsent = |error: CallError| (error, false);
         let room = landing.as_ref().map_or(0, |landing| landing.room);
-        let permit = match permit.or_else(|| self.try_permit(room)) {
+        let permit = match permit {
             Some(permit) => permit,
-            None => match tokio::time::timeout_at(outgoing.deadline.into(), self.permit(room)).await {
-                Ok(Ok(permit)) => permit,
-                Ok(Err(error)) => return Attempt::NotSent(error),
-                Err(_) => return Attempt::NotSent(CallError::Late),
-            },
+            None => {
+                let permit = tokio::time::timeout_at(outgoing.deadline.into(), self.permit(room)).await;
+                permit.unwrap_or(Err(CallError::Late)).map_err(unsent)?
+            }
         };
         let load = |slot: &&Slot| slot.load.load(Ordering::Relaxed);
-        let Some(slot) = self.slots.iter().min_by_key(load) else {
-            return Attempt::NotSent(CallError::Broken("pool has no connections".to_owned()));
-        };
+        let slot = self.slots.iter().min_by_key(load);
+        let slot = slot.ok_or_else(|| unsent(CallError::Broken("pool has no connections".to_owned())))?;
         let claim = LoadClaim::new(Arc::clone(&slot.load), permit);
         let (connection, sent) = match slot.usable() {
             Some(connection) => (connection, began),
-            None => match Box::pin(self.open(slot, outgoing.deadline)).await {
-                Ok(connection) => (connection, Instant::now()),
-                Err(error) => return Attempt::NotSent(error),
-            },
+            None => {
+                let opened = Box::pin(self.open(slot, outgoing.deadline)).await;
+                (opened.map_err(unsent)?, Instant::now())
+            }
         };
         cost.queue += sent - began;
-        let answer = match connection.submit(outgoing, landing, claim, sent) {
-            Ok(answer) => answer.await,
-            Err(error) => return Attempt::NotSent(error),
-        };
+        let answer = connection.submit(outgoing, landing, claim, sent).map_err(unsent)?;
+        let answer = answer.await;
         cost.device += sent.elapsed();
         // Without an answer the connection ended while the reply was arriving.
         let answer = answer.unwrap_or_else(|_| Err(CallError::Broken("connection broke within a reply".to_owned())));
-        answer.map_or_else(Attempt::Failed, Attempt::Done)
-    }
-
-    /// Number of data units that a reply of this size takes.
-    fn units(&self, room: usize) -> u32 {
-        match room.div_ceil(UNIT_BYTES).min(self.data_units) {
-            0 | 1 => 0,
-            units => u32::try_from(units).unwrap_or(u32::MAX),
-        }
-    }
-
-    /// Takes a slot among the calls in flight, if one is free.
-    fn try_permit(&self, room: usize) -> Option<CallPermit> {
-        let data = match self.units(room) {
-            0 => None,
-            units => Some(Arc::clone(&self.data).try_acquire_many_owned(units).ok()?),
-        };
-        Some(CallPermit::new(Arc::clone(&self.calls).try_acquire_owned().ok()?, data))
+        answer.map_err(|error| (error, true))
     }
 
     /// Waits for a slot among the calls in flight. Each call ends within its limit, so the wait ends too, in order of
@@ -268,12 +237,12 @@ impl Pool {
     async fn permit(&self, room: usize) -> Result<CallPermit, CallError> {
         // The semaphores are never closed.
         let closed = |_| CallError::Broken("pool is closed".to_owned());
-        let data = match self.units(room) {
-            0 => None,
+        let data = match room.div_ceil(UNIT_BYTES).min(self.data_units) as u32 {
+            0 | 1 => None,
             units => Some(Arc::clone(&self.data).acquire_many_owned(units).await.map_err(closed)?),
         };
-        let call = Arc::clone(&self.calls).acquire_owned().await.map_err(closed)?;
-        Ok(CallPermit::new(call, data))
+        let _call = Arc::clone(&self.calls).acquire_owned().await.map_err(closed)?;
+        Ok(CallPermit { _call, data })
     }
 
     /// Opens the slot's connection, unless another call has done so meanwhile.
@@ -339,8 +308,9 @@ const AGAIN_LIMIT: Duration = Duration::from_secs(1);
 const DIAL_LIMIT: Duration = Duration::from_secs(1);
 
 /// Resolver of a program's current addresses, at least one.
+#[async_trait]
 pub(super) trait Resolve: fmt::Debug + Send + Sync {
-    fn resolve(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<SocketAddr>, StorageError>>;
+    async fn resolve(&self, limit: Duration) -> Result<Vec<SocketAddr>, StorageError>;
 }
 
 /// Addresses of a program, which may change. The first is that of the last connection.
@@ -378,9 +348,8 @@ impl Address {
         let mut now = self.known();
         if now.iter().all(is_tried) {
             let found = self.resolver.resolve(AGAIN_LIMIT).await;
-            now = found
-                .inspect_err(|error| tracing::debug!("{error}"))
-                .unwrap_or_default();
+            let found = found.inspect_err(|error| tracing::debug!("{error}"));
+            now = found.unwrap_or_default();
         }
         if now.iter().all(is_tried) {
             return Err(error);

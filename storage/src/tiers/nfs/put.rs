@@ -7,7 +7,7 @@ use super::client::Fault;
 use super::tree::{PARTIAL, Tree, describe};
 use crate::ranges;
 use crate::tiers::source::Source;
-use crate::{Body, ErrorKind, Object, ObjectPath, ReadCost, StorageError};
+use crate::{Body, ErrorKind, Object, ObjectPath, StorageError};
 use futures::{StreamExt, TryStreamExt, stream};
 use nfs3_types::nfs3::{fattr3, nfs_fh3, nfsstat3, nfstime3, sattr3, set_mtime, writeverf3};
 use std::ops::Range;
@@ -46,10 +46,7 @@ pub(super) async fn put(tree: &Arc<Tree>, path: &ObjectPath, body: Body) -> Resu
             Ok(Some(object)) => return Ok(object),
             Ok(None) => {}
             Err(fault) if fault.is_stale() => {
-                let mut cost = ReadCost::default();
-                let mut client = tree.client(&about, &mut cost);
-                let refreshed = tree.refresh(&mut client, generation).await;
-                refreshed.map_err(|fault| fault.about(&about))?;
+                tree.refresh(&mut tree.client(&about), generation).await?;
             }
             // A leading part of the path is a file, or the path is a directory.
             Err(Fault::Status(status @ (nfsstat3::NFS3ERR_NOTDIR | nfsstat3::NFS3ERR_ISDIR))) => {
@@ -64,8 +61,7 @@ pub(super) async fn put(tree: &Arc<Tree>, path: &ObjectPath, body: Body) -> Resu
 
 /// Writes the object; `None` if the server lost some of it, and everything is to be written again.
 async fn attempt(tree: &Arc<Tree>, path: &ObjectPath, about: &str, source: &Source) -> Result<Option<Object>, Fault> {
-    let mut cost = ReadCost::default();
-    let mut client = tree.client(about, &mut cost);
+    let mut client = tree.client(about);
     let (directory, name) = tree.parent(&mut client, path, true).await?;
     let stamp = tick();
     let temporary = format!("{PARTIAL}{:x}-{stamp:x}", std::process::id());
@@ -125,10 +121,8 @@ async fn write(
 ) -> Result<Option<writeverf3>, Fault> {
     let pieces = ranges::pieces(&window, tree.write_bytes.into());
     let writes = stream::iter(pieces.map(|piece| write_piece(tree, about, file, source, piece)));
-    let verifiers: Vec<writeverf3> = writes
-        .buffer_unordered(tree.connections.saturating_mul(WRITES_PER_CONNECTION))
-        .try_concat()
-        .await?;
+    let in_flight = tree.connections.saturating_mul(WRITES_PER_CONNECTION);
+    let verifiers: Vec<writeverf3> = writes.buffer_unordered(in_flight).try_concat().await?;
     let first = verifiers.first().copied();
     let odd = verifiers.iter().find(|verifier| Some(**verifier) != first);
     // The flipped verifier equals neither of the two. Unflipped, it could equal the COMMIT's and hide the first.
@@ -144,13 +138,11 @@ async fn write_piece(
 ) -> Result<Vec<writeverf3>, Fault> {
     let bytes = source.piece(piece.start, piece.end - piece.start).await?;
     let mut verifiers = Vec::new();
-    let mut cost = ReadCost::default();
+    let mut client = tree.client(about);
     let mut done = 0;
     while done < bytes.len() {
-        let (count, verifier) = tree
-            .client(about, &mut cost)
-            .write(file, piece.start + done as u64, bytes.slice(done..))
-            .await?;
+        let written = client.write(file, piece.start + done as u64, bytes.slice(done..));
+        let (count, verifier) = written.await?;
         if count == 0 || count as usize > bytes.len() - done {
             let detail = format!("server accepted {count} bytes of a WRITE");
             return Err(ErrorKind::Unavailable.error(about, detail).into());
@@ -177,8 +169,7 @@ impl Drop for PartialFile {
         runtime.spawn(async move {
             // Long enough for a WRITE that the dropped put had sent to be over.
             tokio::time::sleep(Duration::from_millis(100)).await;
-            let mut cost = ReadCost::default();
-            match tree.client(&name, &mut cost).remove(&directory, &name).await {
+            match tree.client(&name).remove(&directory, &name).await {
                 Ok(()) | Err(Fault::Status(nfsstat3::NFS3ERR_NOENT)) => {}
                 Err(fault) => tracing::warn!("cannot remove a file under construction: {}", fault.about(&name)),
             }
@@ -188,8 +179,7 @@ impl Drop for PartialFile {
 
 pub(super) async fn delete(tree: &Tree, path: &ObjectPath) -> Result<(), StorageError> {
     let about = tree.name(path);
-    let mut cost = ReadCost::default();
-    let mut client = tree.client(&about, &mut cost);
+    let mut client = tree.client(&about);
     // Also refuses anything but a file, and refreshes stale handles.
     tree.object(&mut client, path).await?;
     let removed = async {

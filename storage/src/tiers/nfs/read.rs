@@ -42,13 +42,14 @@ pub(super) async fn read_many(tree: &Tree, object: &Object, ranges: &[Range<u64>
     }
     let mut lookups = 0;
     loop {
-        let known = match tree.kept(object) {
+        let known = match tree.cached(object) {
             Some(known) => known,
             None => {
                 lookups += 1;
                 let about = tree.name(&object.path);
-                let mut client = tree.client(&about, &mut cost);
+                let mut client = tree.client(&about);
                 let (known, _) = tree.object(&mut client, &object.path).await?;
+                cost.merge(&client.cost);
                 if known.version != object.version {
                     return Err(changed(&about, "replaced by another version"));
                 }
@@ -75,83 +76,66 @@ fn changed(about: &str, what: &str) -> StorageError {
 impl Reading<'_> {
     async fn ranges(&self, ranges: &[Range<u64>], cost: &mut ReadCost) -> Result<Vec<Bytes>, Fault> {
         let (parts, mut of_reads, proven) = match ranges {
-            [one] => {
-                let piece = self.range(one.clone()).await?;
-                (vec![piece.data.freeze()], piece.cost, piece.proven)
+            [one] if one.end - one.start <= u64::from(self.tree.read_bytes) => {
+                let read = self.chain(one.clone(), None).await?;
+                (vec![read.data.freeze()], read.cost, read.proven)
             }
             many => Box::pin(self.joined(many)).await?,
         };
         if !proven {
-            let mut after = ReadCost::default();
-            let attributes = self
-                .tree
-                .client(&self.known.name, &mut after)
-                .getattr(&self.known.handle)
-                .await?;
+            let mut client = self.tree.client(&self.known.name);
+            let attributes = client.getattr(&self.known.handle).await?;
             if VersionMark::of(&attributes) != self.known.mark {
                 return Err(changed(&self.known.name, "changed during the read").into());
             }
-            of_reads.then(&after);
+            of_reads.then(&client.cost);
         }
         // The earlier look-up took its time before these reads.
         cost.then(&of_reads);
         Ok(parts)
     }
 
-    /// Reads many ranges, adjacent ranges as one. Returns their bytes, their cost, and whether the version is proven.
+    /// Reads many ranges, adjacent ranges as one, and long ranges as concurrent READs, each into its part of one buffer.
+    /// Returns their bytes, their cost, and true if the version is proven.
     async fn joined(&self, ranges: &[Range<u64>]) -> Result<(Vec<Bytes>, ReadCost, bool), Fault> {
-        let joined = ranges::runs(ranges, self.tree.coalesce_bytes, u64::from(self.tree.read_bytes));
-        let pieces = try_join_all(joined.iter().map(|joined| self.range(joined.range.clone()))).await?;
+        let most = u64::from(self.tree.read_bytes);
+        let runs = ranges::runs(ranges, self.tree.coalesce_bytes, most);
+        let mut reads = Vec::new();
+        for (of, run) in runs.iter().enumerate() {
+            let len = run.range.end - run.range.start;
+            let mut rest = None;
+            if len > most {
+                rest = Some(buffer_for(&self.known.name, len)?);
+            }
+            for piece in ranges::pieces(&run.range, most) {
+                let len = (piece.end - piece.start) as usize;
+                let into = rest.as_mut().map(|rest| split_front(rest, len));
+                let read = self.chain(piece, into);
+                reads.push(async move { read.await.map(|read| (of, read)) });
+            }
+        }
         let (mut cost, mut proven) = (ReadCost::default(), true);
+        let mut wholes = vec![BytesMut::new(); runs.len()];
+        for (of, read) in try_join_all(reads).await? {
+            cost.merge(&read.cost);
+            proven &= read.proven;
+            rejoin(&mut wholes[of], read.data);
+        }
         let mut parts = Vec::with_capacity(ranges.len());
-        for (joined, piece) in joined.iter().zip(pieces) {
-            cost.merge(&piece.cost);
-            proven &= piece.proven;
-            if joined.members == 1 {
-                parts.push(piece.data.freeze());
+        for (run, whole) in runs.iter().zip(wholes) {
+            if run.members == 1 {
+                parts.push(whole.freeze());
                 continue;
             }
             // Copied, so that keeping one part does not keep its neighbours.
             let began = Instant::now();
-            let members = &ranges[parts.len()..parts.len() + joined.members];
-            let at = |offset: u64| usize::try_from(offset - joined.range.start).unwrap_or(usize::MAX);
-            let part = |range: &Range<u64>| Bytes::copy_from_slice(&piece.data[at(range.start)..at(range.end)]);
+            let members = &ranges[parts.len()..parts.len() + run.members];
+            let at = |offset: u64| (offset - run.range.start) as usize;
+            let part = |range: &Range<u64>| Bytes::copy_from_slice(&whole[at(range.start)..at(range.end)]);
             parts.extend(members.iter().map(part));
             cost.copy += began.elapsed();
         }
         Ok((parts, cost, proven))
-    }
-
-    async fn range(&self, range: Range<u64>) -> Result<ReadBytes, Fault> {
-        if range.end - range.start <= u64::from(self.tree.read_bytes) {
-            return self.chain(range, None).await;
-        }
-        Box::pin(self.parallel(range)).await
-    }
-
-    /// Reads a range longer than one READ: several concurrent READs, each into its part of one buffer.
-    async fn parallel(&self, range: Range<u64>) -> Result<ReadBytes, Fault> {
-        let step = u64::from(self.tree.read_bytes);
-        let invalid = |e: std::num::TryFromIntError| ErrorKind::Invalid.error(&self.known.name, e.to_string());
-        let mut rest = buffer_for(&self.known.name, range.end - range.start)?;
-        let mut chains = Vec::new();
-        for piece in ranges::pieces(&range, step) {
-            let len = usize::try_from(piece.end - piece.start).map_err(invalid)?;
-            let into = split_front(&mut rest, len);
-            chains.push(self.chain(piece, Some(into)));
-        }
-        let mut whole = BytesMut::new();
-        let (mut cost, mut proven) = (ReadCost::default(), true);
-        for piece in try_join_all(chains).await? {
-            cost.merge(&piece.cost);
-            proven &= piece.proven;
-            rejoin(&mut whole, piece.data);
-        }
-        Ok(ReadBytes {
-            data: whole,
-            cost,
-            proven,
-        })
     }
 
     /// Sends READs from the start of a range until it is complete: a single READ, unless the server sends short
@@ -160,15 +144,12 @@ impl Reading<'_> {
         let mut cost = ReadCost::default();
         let mut proven = true;
         let mut at = range.start;
-        let mut whole = BytesMut::new();
+        let mut data = BytesMut::new();
         while at < range.end {
-            let mut of_call = ReadCost::default();
-            let count = u32::try_from(range.end - at)
-                .unwrap_or(u32::MAX)
-                .min(self.tree.read_bytes);
-            let mut client = self.tree.client(&self.known.name, &mut of_call);
+            let count = u64::from(self.tree.read_bytes).min(range.end - at) as u32;
+            let mut client = self.tree.client(&self.known.name);
             let reply = client.read(&self.known.handle, at, count, buffer.take()).await?;
-            cost.then(&of_call);
+            cost.then(&client.cost);
             match &reply.attributes {
                 Some(attributes) if VersionMark::of(attributes) == self.known.mark => {}
                 Some(_) => return Err(changed(&self.known.name, "its attributes differ").into()),
@@ -176,26 +157,20 @@ impl Reading<'_> {
             }
             at += reply.data.len() as u64;
             if at < range.end && (reply.end_of_file || reply.data.is_empty()) {
-                return Err(if reply.end_of_file {
-                    changed(&self.known.name, "shorter than at the look-up").into()
-                } else {
-                    ErrorKind::Unavailable
-                        .error(&self.known.name, "server answered READ without bytes")
-                        .into()
-                });
+                if reply.end_of_file {
+                    return Err(changed(&self.known.name, "shorter than at the look-up").into());
+                }
+                let what = "server answered READ without bytes";
+                return Err(ErrorKind::Unavailable.error(&self.known.name, what).into());
             }
-            if whole.is_empty() {
-                whole = reply.data;
+            if data.is_empty() {
+                data = reply.data;
             } else {
                 let began = Instant::now();
-                whole.extend_from_slice(&reply.data);
+                data.extend_from_slice(&reply.data);
                 cost.copy += began.elapsed();
             }
         }
-        Ok(ReadBytes {
-            data: whole,
-            cost,
-            proven,
-        })
+        Ok(ReadBytes { data, cost, proven })
     }
 }

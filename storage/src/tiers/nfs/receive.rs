@@ -23,12 +23,11 @@ use tokio::time::Sleep;
 
 /// Maximum size of a reply: the largest READ, and room for its head.
 const MAX_RECORD_BYTES: usize = (1 << 20) + (64 << 10);
-/// Bytes needed to recognise a large record: the RPC head with the longest verifier, and attributes.
+/// Bytes needed to recognise a large record: the RPC head with the longest verifier, and attributes. No more are read
+/// at once if a large record is expected, so that its data is not read along.
 const HEAD_BYTES: usize = 1 << 10;
 /// Bytes taken at once while records are small.
 const MANY_BYTES: usize = 128 << 10;
-/// Bytes read at once if a large record is expected, so that its data is not read along.
-const FEW_BYTES: usize = HEAD_BYTES;
 /// Maximum wait for a low-water mark, at the resolution of the runtime's timer.
 const MARK_WAIT: Duration = Duration::from_millis(1);
 /// Maximum number of consecutive records that belong to no call: replies that arrived after their calls timed out.
@@ -90,35 +89,32 @@ impl<'a> Receiver<'a> {
 
     async fn record(&mut self) -> Result<(), CallError> {
         self.record_began = None;
-        let (mut len, last) = self.mark().await?;
+        let (len, last) = self.mark().await?;
         self.record_began = Some(self.heard);
         if !last {
             return self.fragments(len).await;
         }
-        if len > SMALL_RECORD_BYTES {
-            self.read_bytes = FEW_BYTES;
-            self.fill(len.min(HEAD_BYTES)).await?;
-            let Some(waiter) = self.claim(xid_of(&self.buffer))? else {
-                return self.skip(len).await;
-            };
-            let start = result_at(&self.buffer);
-            let found = match (&start, &waiter.landing) {
-                (Ok(start), Some(landing)) => (landing.find)(&self.buffer[*start..]).map(|bulk| (*start, bulk)),
-                _ => None,
-            };
-            if let Some((start, bulk)) = found {
-                return self.land(len, start, bulk, waiter).await;
-            }
-            self.fill(len).await?;
-            let record = self.buffer.split_to(len);
-            return settle(waiter, &record);
+        let is_large = len > SMALL_RECORD_BYTES;
+        let (least, at_once) = if is_large {
+            (HEAD_BYTES, HEAD_BYTES)
+        } else {
+            (len, MANY_BYTES)
+        };
+        self.read_bytes = at_once;
+        self.fill(least).await?;
+        let Some(waiter) = self.claim(xid_of(&self.buffer[..least]))? else {
+            return self.skip(len).await;
+        };
+        if is_large
+            && let Some(landing) = &waiter.landing
+            && let Ok(start) = result_at(&self.buffer)
+            && let Some(bulk) = (landing.find)(&self.buffer[start..])
+        {
+            return self.land(len, start, bulk, waiter).await;
         }
-        self.read_bytes = MANY_BYTES;
         self.fill(len).await?;
-        if let Some(waiter) = self.claim(xid_of(&self.buffer[..len]))? {
-            settle(waiter, &self.buffer[..len])?;
-        }
-        self.buffer.advance(std::mem::take(&mut len));
+        settle(waiter, &self.buffer[..len])?;
+        self.buffer.advance(len);
         Ok(())
     }
 
@@ -336,16 +332,10 @@ fn settle(waiter: Waiter, record: &[u8]) -> Result<(), CallError> {
     let reply = result_at(record).and_then(|start| {
         let result = &record[start..];
         let wire_bytes = record.len() as u64 + 4;
-        let Some(landing) = waiter.landing else {
-            return Ok(Reply {
-                body: Bytes::copy_from_slice(result),
-                landed: None,
-                wire_bytes,
-            });
-        };
-        let (body, landed) = match (landing.find)(result) {
+        let bulk = waiter.landing.as_ref().and_then(|landing| (landing.find)(result));
+        let (body, landed) = match waiter.landing.zip(bulk) {
             None => (result, None),
-            Some(Bulk { at, len }) => {
+            Some((landing, Bulk { at, len })) => {
                 let data = result.get(at..).and_then(|rest| rest.get(..len));
                 let data = data.ok_or_else(|| CallError::protocol("less data than announced"))?;
                 let buffer = landing.into_buffer(len);

@@ -138,22 +138,8 @@ pub(super) fn xid_of(record: &[u8]) -> Option<u32> {
     word(record, 0)
 }
 
-/// Offset of the result in a reply whose head reports success, found without unpacking.
-fn success_at(record: &[u8]) -> Option<usize> {
-    const REPLY: u32 = 1;
-    const ACCEPTED: u32 = 0;
-    const SUCCESS: u32 = 0;
-    let verifier = usize::try_from(word(record, 16)?).ok().filter(|len| *len <= 400)?;
-    let status = 20 + verifier.next_multiple_of(4);
-    let is_success = word(record, 4)? == REPLY && word(record, 8)? == ACCEPTED && word(record, status)? == SUCCESS;
-    is_success.then_some(status + 4)
-}
-
 /// Offset of the result in a reply, or the server's error. The first bytes of a long record suffice.
 pub(super) fn result_at(record: &[u8]) -> Result<usize, CallError> {
-    if let Some(at) = success_at(record) {
-        return Ok(at);
-    }
     let mut cursor = Cursor::new(record);
     let (message, _) = rpc_msg::unpack(&mut cursor).map_err(CallError::protocol)?;
     let accepted = match message.body {
@@ -162,9 +148,8 @@ pub(super) fn result_at(record: &[u8]) -> Result<usize, CallError> {
             return Err(CallError::Denied(why.to_string()));
         }
         msg_body::REPLY(reply_body::MSG_DENIED(rejected_reply::RPC_MISMATCH { low, high })) => {
-            return Err(CallError::Unable(format!(
-                "server supports RPC versions {low} to {high}"
-            )));
+            let what = format!("server supports RPC versions {low} to {high}");
+            return Err(CallError::Unable(what));
         }
         msg_body::CALL(_) => return Err(CallError::protocol("received a call instead of a reply")),
     };
@@ -220,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn results_are_found_in_place_as_by_unpacking() {
+    fn results_follow_the_head() {
         for verifier in [0_usize, 1, 8, 400] {
             let accepted = accepted_reply {
                 verf: opaque_auth {
@@ -233,8 +218,11 @@ mod tests {
                 xid: 1,
                 body: msg_body::REPLY(reply_body::MSG_ACCEPTED(accepted)),
             });
-            assert_eq!(success_at(&reply), Some(reply.len()));
-            assert_eq!(success_at(&reply[..reply.len() - 1]), None, "the whole head is needed");
+            assert_eq!(result_at(&reply).unwrap(), reply.len());
+            assert!(
+                result_at(&reply[..reply.len() - 1]).is_err(),
+                "the whole head is needed"
+            );
         }
         let failed = accepted_reply {
             verf: opaque_auth::default(),

@@ -9,6 +9,7 @@ use super::client::{Client, Fault, PageStart};
 use super::mount::{NfsUrl, Server};
 use super::pool::{Limits, Pool};
 use crate::limits::Listing;
+use crate::tiers::remember;
 use crate::{ErrorKind, Object, ObjectPath, ReadCost, StorageError};
 use nfs3_types::nfs3::{fattr3, ftype3, nfs_fh3, nfsstat3, nfstime3};
 use parking_lot::Mutex;
@@ -91,11 +92,9 @@ impl fmt::Display for VersionMark {
 }
 
 pub(super) fn describe(path: &ObjectPath, attributes: &fattr3) -> Object {
-    Object {
-        path: path.clone(),
-        size: attributes.size,
-        version: VersionMark::of(attributes).to_string(),
-    }
+    let (path, size) = (path.clone(), attributes.size);
+    let version = VersionMark::of(attributes).to_string();
+    Object { path, size, version }
 }
 
 impl Tree {
@@ -103,12 +102,12 @@ impl Tree {
     pub(super) async fn mount(url: NfsUrl, config: &NfsConfig) -> Result<Self, StorageError> {
         let limit = Duration::from_millis(config.timeout_ms.max(1));
         let server = Server::new(&url, config, limit);
-        let connections = usize::try_from(config.connections).unwrap_or(usize::MAX);
+        let connections = config.connections as usize;
         let address = server.nfs().await?;
         let root = server.mount().await?;
         let limits = Limits {
             connections,
-            in_flight_bytes: usize::try_from(config.in_flight_bytes).unwrap_or(usize::MAX),
+            in_flight_bytes: config.in_flight_bytes as usize,
             call: limit,
             privileged: server.privileged,
         };
@@ -117,7 +116,7 @@ impl Tree {
         let mut client = Client {
             pool: &pool,
             about: &about,
-            cost: &mut ReadCost::default(),
+            cost: ReadCost::default(),
         };
         let info = client.fsinfo(&root).await.map_err(|fault| fault.about(&about))?;
         let bounded = |server: u32| if server == 0 { 8192 } else { server.min(MAX_IO_BYTES) };
@@ -149,12 +148,9 @@ impl Tree {
         self.root.lock().clone()
     }
 
-    pub(super) fn client<'a>(&'a self, about: &'a str, cost: &'a mut ReadCost) -> Client<'a> {
-        Client {
-            pool: &self.pool,
-            about,
-            cost,
-        }
+    pub(super) fn client<'a>(&'a self, about: &'a str) -> Client<'a> {
+        let (pool, cost) = (&self.pool, ReadCost::default());
+        Client { pool, about, cost }
     }
 
     /// Number of refreshes so far, for [`Tree::refresh`].
@@ -164,7 +160,7 @@ impl Tree {
 
     /// Drops all handles, and mounts again if the root's handle is stale too, as after a restart of the server. Runs
     /// once for all callers that found a stale handle of the generation `seen`.
-    pub(super) async fn refresh(&self, client: &mut Client<'_>, seen: u64) -> Result<(), Fault> {
+    pub(super) async fn refresh(&self, client: &mut Client<'_>, seen: u64) -> Result<(), StorageError> {
         let _refreshing = self.refreshed.lock().await;
         if self.generation() != seen {
             return Ok(());
@@ -176,7 +172,7 @@ impl Tree {
             let mounted = self.server.mount().await?;
             *self.root.lock() = mounted;
         } else {
-            known?;
+            known.map_err(|fault| fault.about(client.about))?;
         }
         self.generation.fetch_add(1, Ordering::Release);
         Ok(())
@@ -193,20 +189,11 @@ impl Tree {
         None
     }
 
-    fn trust(&self, path: String, handle: nfs_fh3) {
-        let mut directories = self.directories.lock();
-        if directories.len() >= MAX_HANDLES {
-            directories.clear();
-        }
-        directories.insert(path, (handle, Instant::now()));
-    }
-
     /// Handle of a directory, given as its segments. If `make` is set, missing directories are created.
     async fn directory(&self, client: &mut Client<'_>, segments: &[&str], make: bool) -> Result<nfs_fh3, Fault> {
-        let kept = (1..=segments.len())
-            .rev()
-            .find_map(|n| Some((n, self.trusted(&segments[..n].join("/"))?)));
-        let (walked, mut handle) = kept.unwrap_or_else(|| (0, self.root()));
+        let mut lengths = (1..=segments.len()).rev();
+        let known = lengths.find_map(|n| Some((n, self.trusted(&segments[..n].join("/"))?)));
+        let (walked, mut handle) = known.unwrap_or_else(|| (0, self.root()));
         for n in walked..segments.len() {
             let found = match client.lookup(&handle, segments[n]).await {
                 Err(fault) if make && fault.is(nfsstat3::NFS3ERR_NOENT) => {
@@ -221,7 +208,8 @@ impl Tree {
                 return Err(Fault::Status(nfsstat3::NFS3ERR_NOTDIR));
             }
             handle = found.0;
-            self.trust(segments[..=n].join("/"), handle.clone());
+            let known = (handle.clone(), Instant::now());
+            remember(&self.directories, MAX_HANDLES, segments[..=n].join("/"), known);
         }
         Ok(handle)
     }
@@ -257,8 +245,7 @@ impl Tree {
             let generation = self.generation();
             match self.lookup(client, path).await {
                 Err(fault) if fault.is_stale() && attempts < LOOKUP_ATTEMPTS => {
-                    let refreshed = self.refresh(client, generation).await;
-                    refreshed.map_err(|fault| fault.about(about))?;
+                    self.refresh(client, generation).await?;
                 }
                 found => break found,
             }
@@ -280,11 +267,7 @@ impl Tree {
             version: mark.to_string(),
             name: self.name(path),
         });
-        let mut files = self.files.lock();
-        if files.len() >= MAX_HANDLES {
-            files.clear();
-        }
-        files.insert(path.clone(), Arc::clone(&known));
+        remember(&self.files, MAX_HANDLES, path.clone(), Arc::clone(&known));
         known
     }
 
@@ -294,7 +277,7 @@ impl Tree {
     }
 
     /// Cached handle of exactly this version.
-    pub(super) fn kept(&self, object: &Object) -> Option<Arc<FileHandle>> {
+    pub(super) fn cached(&self, object: &Object) -> Option<Arc<FileHandle>> {
         let files = self.files.lock();
         let known = files.get(&object.path);
         known.filter(|known| known.version == object.version).cloned()
@@ -311,13 +294,11 @@ impl Tree {
     /// Lists every file at and below a path, in order of path.
     pub(super) async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
         let about = prefix.map_or_else(|| self.url.to_string(), |path| self.name(path));
-        let mut cost = ReadCost::default();
-        let mut client = self.client(&about, &mut cost);
+        let mut client = self.client(&about);
         let generation = self.generation();
         let mut listed = self.list_once(&mut client, prefix).await;
         if matches!(&listed, Err(fault) if fault.is_stale()) {
-            let refreshed = self.refresh(&mut client, generation).await;
-            refreshed.map_err(|fault| fault.about(&about))?;
+            self.refresh(&mut client, generation).await?;
             listed = self.list_once(&mut client, prefix).await;
         }
         listed.map_err(|fault| fault.about(&about))
@@ -369,7 +350,7 @@ impl Tree {
                 true => client.readdirplus(directory, from).await,
                 false => client.readdir(directory, from).await,
             };
-            let page = match page {
+            let (entries, next) = match page {
                 Err(fault) if plus && fault.is(nfsstat3::NFS3ERR_NOTSUPP) => {
                     plus = false;
                     continue;
@@ -384,7 +365,7 @@ impl Tree {
             };
             // Pages without entries count too: a server may send them endlessly.
             listing.named(0)?;
-            for entry in page.entries {
+            for entry in entries {
                 // The name includes the parent folders and the version's text.
                 listing.named(entry.name.len() + ENTRY_BYTES)?;
                 let Ok(name) = String::from_utf8(entry.name) else {
@@ -403,7 +384,7 @@ impl Tree {
                 };
                 found.push((name, handle, attributes));
             }
-            match page.next {
+            match next {
                 Some(next) => from = next,
                 None => return Ok(found),
             }

@@ -6,60 +6,17 @@ use super::rpc::{Call, CallError, Head, next_xid};
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-/// Hasher of transaction ids. They are consecutive numbers, so multiplying spreads them well enough.
-#[derive(Debug, Default)]
-struct XidHasher(u64);
-
-impl Hasher for XidHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u32(u32::from(*byte));
-        }
-    }
-
-    fn write_u32(&mut self, xid: u32) {
-        self.0 = (self.0 ^ u64::from(xid)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    }
-}
-
 #[derive(Debug, Default)]
 struct Waiters {
-    by_xid: HashMap<u32, Waiter, BuildHasherDefault<XidHasher>>,
+    by_xid: HashMap<u32, Waiter>,
     /// Sum of the bytes expected by all waiters.
     expected_bytes: usize,
     broken: Option<CallError>,
-}
-
-impl Waiters {
-    /// Adds a call; returns true if it is the only one.
-    fn insert(&mut self, xid: u32, waiter: Waiter) -> bool {
-        self.expected_bytes += waiter.expects();
-        self.by_xid.insert(xid, waiter);
-        self.by_xid.len() == 1
-    }
-
-    fn remove(&mut self, xid: u32) -> Option<Waiter> {
-        let waiter = self.by_xid.remove(&xid)?;
-        self.expected_bytes -= waiter.expects();
-        Some(waiter)
-    }
-
-    fn remove_late(&mut self, now: Instant) -> Vec<Waiter> {
-        let late = self.by_xid.extract_if(|_, waiter| waiter.deadline <= now);
-        let late: Vec<Waiter> = late.map(|(_, waiter)| waiter).collect();
-        self.expected_bytes -= late.iter().map(Waiter::expects).sum::<usize>();
-        late
-    }
 }
 
 /// Waiting calls of a connection, until it breaks.
@@ -70,15 +27,20 @@ impl Waiting {
     /// Adds a call; returns true if it is the only one. The error says why the connection is broken.
     pub(super) fn add(&self, xid: u32, waiter: Waiter) -> Result<bool, CallError> {
         let mut waiters = self.0.lock();
-        match &waiters.broken {
-            Some(error) => Err(error.clone()),
-            None => Ok(waiters.insert(xid, waiter)),
+        if let Some(error) = &waiters.broken {
+            return Err(error.clone());
         }
+        waiters.expected_bytes += waiter.expects();
+        waiters.by_xid.insert(xid, waiter);
+        Ok(waiters.by_xid.len() == 1)
     }
 
     /// Removes the caller of a reply; `None` if the call has ended.
     pub(super) fn take(&self, xid: u32) -> Option<Waiter> {
-        self.0.lock().remove(xid)
+        let mut waiters = self.0.lock();
+        let waiter = waiters.by_xid.remove(&xid)?;
+        waiters.expected_bytes -= waiter.expects();
+        Some(waiter)
     }
 
     /// Number of bytes that small replies will bring.
@@ -92,8 +54,10 @@ impl Waiting {
 
     /// Ends calls whose deadline has passed. Returns the time since when the oldest remaining call waits.
     pub(super) fn expire(&self, now: Instant) -> Option<Instant> {
-        let mut waiters = self.0.lock();
-        for waiter in waiters.remove_late(now) {
+        let mut guard = self.0.lock();
+        let waiters = &mut *guard;
+        for (_, waiter) in waiters.by_xid.extract_if(|_, waiter| waiter.deadline <= now) {
+            waiters.expected_bytes -= waiter.expects();
             // Sending fails only if the caller went away.
             let _ = waiter.answer.send(Err(CallError::Late));
         }
@@ -165,9 +129,8 @@ impl Landing {
 
     /// Buffer with room for data of this length; `None` if the data is longer than allowed.
     pub(super) fn into_buffer(self, len: usize) -> Option<BytesMut> {
-        let buffer = self
-            .buffer
-            .unwrap_or_else(|| BytesMut::with_capacity(len.min(self.room)));
+        let new = || BytesMut::with_capacity(len.min(self.room));
+        let buffer = self.buffer.unwrap_or_else(new);
         (len <= self.room && len <= buffer.capacity() - buffer.len()).then_some(buffer)
     }
 }
@@ -184,16 +147,12 @@ pub(super) struct Reply {
 /// Permit for a call in flight.
 #[derive(Debug)]
 pub(super) struct CallPermit {
-    _call: OwnedSemaphorePermit,
+    pub(super) _call: OwnedSemaphorePermit,
     /// Data units of a large reply.
-    data: Option<OwnedSemaphorePermit>,
+    pub(super) data: Option<OwnedSemaphorePermit>,
 }
 
 impl CallPermit {
-    pub(super) fn new(call: OwnedSemaphorePermit, data: Option<OwnedSemaphorePermit>) -> Self {
-        Self { _call: call, data }
-    }
-
     fn weight(&self) -> usize {
         1 + self.data.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
     }

@@ -6,6 +6,7 @@
 
 use parking_lot::Mutex;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -137,7 +138,8 @@ impl Drop for Block {
 /// Buffer of at least the requested length. All of it is initialised memory: zero, or left from an earlier read.
 #[derive(Debug)]
 pub(super) struct Buffer {
-    block: Option<Block>,
+    /// Taken when the buffer is dropped.
+    block: ManuallyDrop<Block>,
     len: usize,
     pool: BufferPool,
 }
@@ -179,7 +181,7 @@ impl BufferPool {
         #[cfg(test)]
         block.assert_untouched();
         Some(Buffer {
-            block: Some(block),
+            block: ManuallyDrop::new(block),
             len,
             pool: self.clone(),
         })
@@ -189,9 +191,7 @@ impl BufferPool {
 impl Buffer {
     /// Memory for the kernel to write to, valid while the buffer lives and nobody reads it.
     pub(super) fn as_mut_ptr(&mut self) -> *mut u8 {
-        self.block
-            .as_ref()
-            .map_or(std::ptr::null_mut(), |block| block.at.as_ptr())
+        self.block.at.as_ptr()
     }
 
     /// Fills the buffer with bytes of a file from `offset`, if the page cache holds all of them.
@@ -210,24 +210,22 @@ impl Buffer {
 
     /// True if the buffer is in the arena that the ring has registered.
     pub(super) fn is_registered(&self) -> bool {
-        self.block.as_ref().is_some_and(|block| block.registered)
+        self.block.registered
     }
 }
 
 impl AsRef<[u8]> for Buffer {
     fn as_ref(&self) -> &[u8] {
-        match &self.block {
-            // SAFETY: the block is at least `len` bytes, initialised, and nobody writes while it is borrowed here:
-            // the kernel writes only while the engine holds the buffer, and the engine does not read it.
-            Some(block) => unsafe { std::slice::from_raw_parts(block.at.as_ptr(), self.len) },
-            None => &[],
-        }
+        // SAFETY: the block is at least `len` bytes, initialised, and nobody writes while it is borrowed here: the
+        // kernel writes only while the engine holds the buffer, and the engine does not read it.
+        unsafe { std::slice::from_raw_parts(self.block.at.as_ptr(), self.len) }
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let Some(block) = self.block.take() else { return };
+        // SAFETY: taken once, and not used afterwards.
+        let block = unsafe { ManuallyDrop::take(&mut self.block) };
         #[cfg(test)]
         // SAFETY: the block is that many bytes, and this is its only owner.
         unsafe {

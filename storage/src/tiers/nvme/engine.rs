@@ -15,11 +15,10 @@
 
 use super::buffer::{Arena, Buffer};
 use super::files::OpenFile;
-use super::job::{Done, Job};
 use super::plan::Segment;
 use super::root::Root;
 use super::signals::Signals;
-use super::worker::Worker;
+use super::worker::{Done, Job, Worker};
 use super::{Driver, LocalOptions};
 use crate::{ErrorKind, StorageError};
 use parking_lot::Mutex;
@@ -41,22 +40,21 @@ pub(super) const LARGEST_DEPTH: u32 = 4096;
 /// The callers' handle. Dropping it ends the engine after its reads in flight.
 #[derive(Debug)]
 pub(super) struct Engine {
-    places: Arc<Semaphore>,
-    way: EngineDriver,
+    /// Slots of jobs accepted and not yet answered.
+    backlog: Arc<Semaphore>,
+    signals: Arc<Signals>,
+    driver: EngineDriver,
 }
 
 #[derive(Debug)]
 enum EngineDriver {
-    Thread(ThreadDriver),
-    Runtime(RuntimeDriver),
-}
-
-/// An engine on a thread of its own.
-#[derive(Debug)]
-struct ThreadDriver {
-    signals: Arc<Signals>,
-    jobs: mpsc::Sender<Job>,
-    thread: Option<JoinHandle<()>>,
+    /// A thread of the engine's own.
+    Thread {
+        jobs: mpsc::Sender<Job>,
+        thread: Option<JoinHandle<()>>,
+    },
+    /// Any caller that has work, and a task that takes completions.
+    Runtime { core: Arc<Core>, task: AbortHandle },
 }
 
 impl Engine {
@@ -71,26 +69,29 @@ impl Engine {
         if depth == 0 || depth > LARGEST_DEPTH {
             return Err(ErrorKind::Invalid.error("queue_depth", format!("must be from 1 to {LARGEST_DEPTH}: {depth}")));
         }
-        let signals = Arc::new(Signals::new().map_err(|e| unusable(&e))?);
-        let (way, has_arena) = match options.driver {
-            Driver::Thread => {
-                let (thread, has_arena) = ThreadDriver::start(root, signals, options, arena)?;
-                (EngineDriver::Thread(thread), has_arena)
-            }
-            Driver::Runtime => {
-                let worker = Worker::new(root, signals.clone(), options, arena.as_deref()).map_err(|e| unusable(&e))?;
-                let has_arena = worker.ring.has_arena;
-                let runtime = RuntimeDriver::start(worker, signals).map_err(|e| unusable(&e))?;
-                (EngineDriver::Runtime(runtime), has_arena)
-            }
+        let start = || -> io::Result<(Self, bool)> {
+            let signals = Arc::new(Signals::new()?);
+            let (driver, has_arena) = match options.driver {
+                Driver::Thread => start_thread(root, signals.clone(), options, arena)?,
+                Driver::Runtime => {
+                    let worker = Worker::new(root, signals.clone(), options, arena.as_deref())?;
+                    start_on_runtime(worker, signals.clone())?
+                }
+            };
+            let backlog = Arc::new(Semaphore::new(BACKLOG));
+            let engine = Self {
+                backlog,
+                signals,
+                driver,
+            };
+            Ok((engine, has_arena))
         };
-        let places = Arc::new(Semaphore::new(BACKLOG));
-        Ok((Self { places, way }, has_arena))
+        start().map_err(|e| unusable(&e))
     }
 
     /// Waits for a slot in the backlog.
-    pub(super) async fn place(&self, file: &OpenFile) -> Result<OwnedSemaphorePermit, StorageError> {
-        self.places.clone().acquire_owned().await.map_err(|_| stopped(file))
+    pub(super) async fn slot(&self, file: &OpenFile) -> Result<OwnedSemaphorePermit, StorageError> {
+        self.backlog.clone().acquire_owned().await.map_err(|_| stopped(file))
     }
 
     /// Reads `segments` of a file. The future may be dropped at any moment.
@@ -98,7 +99,7 @@ impl Engine {
         &self,
         file: &Arc<OpenFile>,
         segments: Vec<(Segment, Buffer)>,
-        place: OwnedSemaphorePermit,
+        slot: OwnedSemaphorePermit,
         started: Instant,
     ) -> Result<Done, StorageError> {
         let (reply, answer) = oneshot::channel();
@@ -107,82 +108,72 @@ impl Engine {
             segments,
             started,
             reply,
-            _place: place,
+            _slot: slot,
         };
-        let taken = match &self.way {
-            EngineDriver::Thread(thread) => thread.submit(job),
-            EngineDriver::Runtime(runtime) => runtime.submit(job),
+        let is_taken = match &self.driver {
+            EngineDriver::Thread { jobs, .. } => {
+                let is_sent = jobs.send(job).is_ok();
+                self.signals.notify();
+                is_sent
+            }
+            EngineDriver::Runtime { core, .. } => core.drive(Some(job)),
         };
-        if !taken {
+        if !is_taken {
             return Err(stopped(file));
         }
         answer.await.unwrap_or_else(|_| Err(stopped(file)))
     }
 }
 
-impl ThreadDriver {
-    fn start(
-        root: Arc<Root>,
-        signals: Arc<Signals>,
-        options: &LocalOptions,
-        arena: Option<Arc<Arena>>,
-    ) -> Result<(Self, bool), StorageError> {
-        let options = options.clone();
-        let name = options.kind;
-        let (jobs, queue) = mpsc::channel();
-        let (ready, is_ready) = mpsc::sync_channel(1);
-        let of_thread = signals.clone();
-        let body = move || match Worker::new(root, of_thread, &options, arena.as_deref()) {
-            Ok(worker) => {
-                let _ = ready.send(Ok(worker.ring.has_arena));
-                worker.run(&queue);
+impl Drop for Engine {
+    fn drop(&mut self) {
+        match &mut self.driver {
+            EngineDriver::Thread { thread, .. } => {
+                self.signals.stop();
+                self.signals.wake();
+                if let Some(thread) = thread.take()
+                    && thread.join().is_err()
+                {
+                    tracing::error!("the reading thread of a tier panicked");
+                }
             }
-            Err(e) => {
-                let _ = ready.send(Err(e));
+            EngineDriver::Runtime { core, task } => {
+                task.abort();
+                core.close();
             }
-        };
-        let spawned = std::thread::Builder::new().name(format!("tierlab-{name}")).spawn(body);
-        let thread = spawned.map_err(|e| unusable(&e))?;
-        match is_ready.recv() {
-            Ok(Ok(has_arena)) => {
-                let driver = Self {
-                    signals,
-                    jobs,
-                    thread: Some(thread),
-                };
-                Ok((driver, has_arena))
-            }
-            Ok(Err(e)) => Err(unusable(&e)),
-            Err(_) => Err(unusable(&io::Error::other("its thread ended"))),
         }
-    }
-
-    /// Sends a job to the thread, and wakes it if it sleeps. Returns false if the thread has ended.
-    fn submit(&self, job: Job) -> bool {
-        let sent = self.jobs.send(job).is_ok();
-        self.signals.notify();
-        sent
     }
 }
 
-impl Drop for ThreadDriver {
-    fn drop(&mut self) {
-        self.signals.stop();
-        self.signals.wake();
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the reading thread of a tier panicked");
+/// Starts a worker on a thread of its own. The second value is true if the arena was registered.
+fn start_thread(
+    root: Arc<Root>,
+    signals: Arc<Signals>,
+    options: &LocalOptions,
+    arena: Option<Arc<Arena>>,
+) -> io::Result<(EngineDriver, bool)> {
+    let (jobs, queue) = mpsc::channel();
+    let (ready, is_ready) = mpsc::sync_channel(1);
+    let name = format!("tierlab-{}", options.kind);
+    let options = options.clone();
+    let body = move || match Worker::new(root, signals, &options, arena.as_deref()) {
+        Ok(worker) => {
+            let _ = ready.send(Ok(worker.ring.has_arena));
+            worker.run(&queue);
         }
-    }
+        Err(e) => {
+            let _ = ready.send(Err(e));
+        }
+    };
+    let thread = std::thread::Builder::new().name(name).spawn(body)?;
+    let has_arena = is_ready.recv().map_err(|_| io::Error::other("its thread ended"))??;
+    let thread = Some(thread);
+    Ok((EngineDriver::Thread { jobs, thread }, has_arena))
 }
 
 fn stopped(file: &OpenFile) -> StorageError {
-    ErrorKind::Unavailable.error(
-        &file.path,
-        "reading engine has stopped: its runtime ended or io_uring failed; open the tier \
-         again",
-    )
+    let what = "reading engine has stopped: its runtime ended or io_uring failed; open the tier again";
+    ErrorKind::Unavailable.error(&file.path, what)
 }
 
 fn unusable(error: &io::Error) -> StorageError {
@@ -198,13 +189,7 @@ fn unusable(error: &io::Error) -> StorageError {
     ErrorKind::Unsupported.error("io_uring", format!("cannot be used: {error}{advice}"))
 }
 
-/// State of the engine, advanced by any caller that has work.
-#[derive(Debug)]
-struct RuntimeDriver {
-    core: Arc<Core>,
-    task: AbortHandle,
-}
-
+/// State of an engine without a thread, advanced by any caller that has work.
 #[derive(Debug)]
 struct Core {
     /// `None` after closing or after a failure of the ring.
@@ -212,34 +197,22 @@ struct Core {
     signals: Arc<Signals>,
 }
 
-impl RuntimeDriver {
-    /// Starts the task that takes completions on the current runtime, which needs its I/O driver.
-    pub(super) fn start(worker: Worker, signals: Arc<Signals>) -> io::Result<Self> {
-        let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
-        // A separate descriptor stays valid as long as the task polls it.
-        let ring = worker.ring.fd()?;
-        let core = Arc::new(Core {
-            worker: Mutex::new(Some(worker)),
-            signals,
-        });
-        // SAFETY: an `OwnedFd` stays open and unchanged until it is dropped; `AsyncFd` drops it after its registration.
-        let ring = unsafe { AsyncFd::register_with_interest(ring, Interest::READABLE) }?;
-        core.drive(None);
-        let task = runtime.spawn(take_completions(core.clone(), ring)).abort_handle();
-        Ok(Self { core, task })
-    }
-
-    /// Accepts a job and submits its reads. If the engine is closed, returns false and drops the job's reply.
-    pub(super) fn submit(&self, job: Job) -> bool {
-        self.core.drive(Some(job))
-    }
-}
-
-impl Drop for RuntimeDriver {
-    fn drop(&mut self) {
-        self.task.abort();
-        self.core.close();
-    }
+/// Starts the task that takes completions on the current runtime, which needs its I/O driver. The second value is true if
+/// the arena was registered.
+fn start_on_runtime(worker: Worker, signals: Arc<Signals>) -> io::Result<(EngineDriver, bool)> {
+    let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
+    let has_arena = worker.ring.has_arena;
+    // A separate descriptor stays valid as long as the task polls it.
+    let ring = worker.ring.fd()?;
+    let core = Arc::new(Core {
+        worker: Mutex::new(Some(worker)),
+        signals,
+    });
+    // SAFETY: an `OwnedFd` stays open and unchanged until it is dropped; `AsyncFd` drops it after its registration.
+    let ring = unsafe { AsyncFd::register_with_interest(ring, Interest::READABLE) }?;
+    core.drive(None);
+    let task = runtime.spawn(take_completions(core.clone(), ring)).abort_handle();
+    Ok((EngineDriver::Runtime { core, task }, has_arena))
 }
 
 impl Core {
@@ -302,11 +275,7 @@ mod tests {
     impl Engine {
         /// Substitutes `results` for those of the next completions, taken from the end.
         pub(in super::super) fn inject(&self, results: Vec<i32>) {
-            let signals = match &self.way {
-                EngineDriver::Thread(thread) => &thread.signals,
-                EngineDriver::Runtime(runtime) => &runtime.core.signals,
-            };
-            *signals.injected.lock() = results;
+            *self.signals.injected.lock() = results;
         }
     }
 }

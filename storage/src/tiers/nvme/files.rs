@@ -1,10 +1,11 @@
 //! Files opened for reading, and a bounded set of open files. In: objects. Out: open files of exactly that version.
 
 use super::buffer::BUFFER_ALIGN;
-use super::root::{DirectIo, FileId, Root, c_path, not_a_file, stat_fd};
+use super::root::{FileId, Root, c_path, not_a_file, stat_fd};
 use super::signals::Signals;
 use super::store;
 use crate::tasks::blocking;
+use crate::tiers::changed;
 use crate::{Body, ErrorKind, Object, ObjectPath, StorageError};
 use nix::fcntl::OFlag;
 use parking_lot::Mutex;
@@ -18,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Maximum open files kept. A file removed by another program keeps its disk space until it leaves the set.
-const KEPT_OPEN: usize = 128;
+const MAX_OPEN: usize = 128;
 /// Alignment of direct reads if the file system reports none: enough for every usual device.
 const DEFAULT_ALIGN: u32 = 4096;
 /// Reason for buffered reads on tmpfs: it has no device.
@@ -52,14 +53,14 @@ pub(crate) struct OpenFile {
 /// this tells the ring's thread to remove it.
 #[derive(Debug)]
 pub(super) struct Registration {
-    pub(super) place: Option<u32>,
+    pub(super) index: Option<u32>,
     pub(super) signals: Arc<Signals>,
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        if let Some(place) = self.place {
-            self.signals.file_closed(place);
+        if let Some(index) = self.index {
+            self.signals.file_closed(index);
         }
     }
 }
@@ -71,14 +72,12 @@ impl OpenFile {
         root.stat_file(path)?;
         let c_path = c_path(path);
         let failed = |e: &io::Error| root.explain(path.as_str(), e);
-        let mut refusal = None;
-        let mut opened = None;
-        if direct {
-            match Self::open_direct(root, &c_path).map_err(|e| failed(&e))? {
-                Ok(file) => opened = Some(file),
-                Err(why) => refusal = Some(why),
-            }
-        }
+        let opened = direct.then(|| Self::open_direct(root, &c_path)).transpose();
+        let (opened, refusal) = match opened.map_err(|e| failed(&e))? {
+            Some(Ok(file)) => (Some(file), None),
+            Some(Err(why)) => (None, Some(why)),
+            None => (None, None),
+        };
         let (fd, direct_align) = match opened {
             Some((fd, align)) => (fd, Some(align)),
             None => (root.open_raw(&*c_path, OFlag::O_RDONLY).map_err(|e| failed(&e))?, None),
@@ -113,10 +112,10 @@ impl OpenFile {
             Err(e) => return Err(e),
         };
         Ok(match stat_fd(fd.as_fd())?.direct_io {
-            DirectIo::Unknown => Ok((fd, DEFAULT_ALIGN)),
-            DirectIo::Refused => Err("the file system does not support direct I/O for this file"),
-            DirectIo::Aligned { memory, offset } if usable(memory, offset) => Ok((fd, offset)),
-            DirectIo::Aligned { .. } => Err("the device's alignment is too large"),
+            None => Ok((fd, DEFAULT_ALIGN)),
+            Some((_, 0)) => Err("the file system does not support direct I/O for this file"),
+            Some((memory, offset)) if usable(memory, offset) => Ok((fd, offset)),
+            Some(_) => Err("the device's alignment is too large"),
         })
     }
 
@@ -127,24 +126,17 @@ impl OpenFile {
 
     /// Checks that its path still names this file, unchanged. `found` is the path's identity after the last byte, so
     /// every byte was of this version.
-    pub(super) fn check_current(&self, root: &Root, found: &io::Result<FileId>) -> Result<(), StorageError> {
+    pub(crate) fn check_current(&self, root: &Root, found: &io::Result<FileId>) -> Result<(), StorageError> {
         match found {
             Ok(id) if *id == self.id => Ok(()),
-            Ok(id) => {
-                let detail = format!(
-                    "version was {} at the look-up, is {} now",
-                    self.id.version(),
-                    id.version()
-                );
-                Err(ErrorKind::Changed.error(&self.path, detail))
-            }
+            Ok(id) => Err(changed(&self.path, &self.version, id.version())),
             Err(e) => Err(root.explain(self.path.as_str(), e)),
         }
     }
 
     /// Checks that the file is unchanged and, if the last check is older than [`PATH_CHECK`], that its path still names
-    /// it. A look-up by path takes as long as the copy of a row out of the page cache; one by descriptor takes half as
-    /// long, and also notices a file that was written, removed or replaced by renaming.
+    /// it. A look-up by path takes half as long as a read of 4 KiB from the page cache. A look-up by descriptor takes a
+    /// quarter, and also notices a file that was written, removed or replaced by renaming.
     pub(super) fn check_soon(&self, root: &Root, now: Instant) -> Result<(), StorageError> {
         let is_recent = now.saturating_duration_since(*self.path_checked.lock()) < PATH_CHECK;
         if is_recent && stat_fd(self.fd.as_fd()).is_ok_and(|stat| stat.id == self.id) {
@@ -153,12 +145,6 @@ impl OpenFile {
         self.check_current(root, &root.identity(&self.c_path))?;
         *self.path_checked.lock() = now;
         Ok(())
-    }
-
-    /// Error of a reader that looked up another version.
-    fn changed(&self, object: &Object) -> StorageError {
-        let detail = format!("version was {} at the look-up, is {} now", object.version, self.version);
-        ErrorKind::Changed.error(&object.path, detail)
     }
 }
 
@@ -180,42 +166,30 @@ fn usable(memory: u32, offset: u32) -> bool {
 /// Set of open files; the least recently used is evicted first. The path of an open file may no longer name it: each
 /// read checks that after its last byte.
 #[derive(Debug, Default)]
-struct OpenFiles(Mutex<RecentFiles>);
-
-#[derive(Debug, Default)]
-struct RecentFiles {
+struct OpenFiles {
     uses: u64,
     files: HashMap<ObjectPath, (Arc<OpenFile>, u64)>,
 }
 
 impl OpenFiles {
     /// Open file of this version.
-    fn get(&self, object: &Object) -> Option<Arc<OpenFile>> {
-        let mut kept = self.0.lock();
-        kept.uses += 1;
-        let now = kept.uses;
-        let (file, used) = kept.files.get_mut(&object.path)?;
-        *used = now;
+    fn get(&mut self, object: &Object) -> Option<Arc<OpenFile>> {
+        self.uses += 1;
+        let (file, used) = self.files.get_mut(&object.path)?;
+        *used = self.uses;
         file.is_version_of(object).then(|| file.clone())
     }
 
     /// Adds a file to the set.
-    fn keep(&self, file: Arc<OpenFile>) {
-        let mut kept = self.0.lock();
-        kept.uses += 1;
-        let now = kept.uses;
-        kept.files.insert(file.path.clone(), (file, now));
-        if kept.files.len() > KEPT_OPEN {
-            let oldest = kept.files.iter().min_by_key(|(_, (_, used))| *used);
+    fn add(&mut self, file: Arc<OpenFile>) {
+        self.uses += 1;
+        self.files.insert(file.path.clone(), (file, self.uses));
+        if self.files.len() > MAX_OPEN {
+            let oldest = self.files.iter().min_by_key(|(_, (_, used))| *used);
             if let Some(oldest) = oldest.map(|(path, _)| path.clone()) {
-                kept.files.remove(&oldest);
+                self.files.remove(&oldest);
             }
         }
-    }
-
-    /// Closes the file of a path.
-    fn forget(&self, path: &ObjectPath) {
-        self.0.lock().files.remove(path);
     }
 }
 
@@ -225,29 +199,29 @@ pub(crate) struct LocalFiles {
     pub(crate) root: Arc<Root>,
     /// If true, files are opened for direct reads where possible.
     direct: bool,
-    open: OpenFiles,
+    open: Mutex<OpenFiles>,
 }
 
 impl LocalFiles {
     pub(crate) fn new(root: Arc<Root>, direct: bool) -> Self {
-        let open = OpenFiles::default();
+        let open = Mutex::default();
         Self { root, direct, open }
     }
 
     /// Returns a file of the looked-up version; opens it on a blocking thread if it is not in the set.
     pub(crate) async fn open(&self, object: &Object) -> Result<Arc<OpenFile>, StorageError> {
-        if let Some(file) = self.open.get(object) {
+        let known = self.open.lock().get(object);
+        if let Some(file) = known {
             return Ok(file);
         }
         let (of, direct) = (object.path.clone(), self.direct);
-        let file = self
-            .run(&object.path, move |root| OpenFile::open(root, &of, direct))
-            .await?;
+        let open = move |root: &Root| OpenFile::open(root, &of, direct);
+        let file = self.run(&object.path, open).await?;
         if !file.is_version_of(object) {
-            return Err(file.changed(object));
+            return Err(changed(&object.path, &object.version, &file.version));
         }
         let file = Arc::new(file);
-        self.open.keep(file.clone());
+        self.open.lock().add(file.clone());
         Ok(file)
     }
 
@@ -255,7 +229,7 @@ impl LocalFiles {
     pub(crate) fn noticed<T>(&self, object: &Object, read: Result<T, StorageError>) -> Result<T, StorageError> {
         read.inspect_err(|e| {
             if matches!(e.kind(), ErrorKind::Changed | ErrorKind::NotFound) {
-                self.open.forget(&object.path);
+                self.open.lock().files.remove(&object.path);
             }
         })
     }
@@ -290,7 +264,7 @@ impl LocalFiles {
         let of = path.clone();
         let deleted = self.run(path, move |root| store::delete(root, &of)).await;
         // The disk space is freed once the ring has released the file, too: soon, but possibly after this returns.
-        self.open.forget(path);
+        self.open.lock().files.remove(path);
         deleted
     }
 }
@@ -303,24 +277,24 @@ mod tests {
     fn the_least_recently_used_file_leaves() {
         let folder = tempfile::tempdir().unwrap();
         let root = Root::open(folder.path()).unwrap();
-        let files = OpenFiles::default();
+        let mut files = OpenFiles::default();
         let mut objects = Vec::new();
-        for i in 0..=KEPT_OPEN {
+        for i in 0..=MAX_OPEN {
             let path = ObjectPath::new(&format!("f{i}")).unwrap();
             std::fs::write(folder.path().join(path.as_str()), [0; 3]).unwrap();
             let file = OpenFile::open(&root, &path, true).unwrap();
             objects.push(file.id.describe(&path));
-            files.keep(Arc::new(file));
+            files.add(Arc::new(file));
             assert!(files.get(&objects[0]).is_some(), "used all the time");
         }
         assert!(files.get(&objects[1]).is_none(), "longest unused");
-        assert!(files.get(&objects[KEPT_OPEN]).is_some());
+        assert!(files.get(&objects[MAX_OPEN]).is_some());
         let other = Object {
             version: "other".to_owned(),
             ..objects[0].clone()
         };
         assert!(files.get(&other).is_none());
-        files.forget(&objects[0].path);
+        files.files.remove(&objects[0].path);
         assert!(files.get(&objects[0]).is_none());
     }
 }

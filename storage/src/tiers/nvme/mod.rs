@@ -16,7 +16,7 @@
 #![allow(unsafe_code)]
 
 use crate::tasks::blocking;
-use crate::tiers::{number, yes};
+use crate::tiers::{check_multiple, number, yes};
 use crate::{ErrorKind, StorageError, Tier};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -28,7 +28,6 @@ pub use tier::NvmeTier;
 mod buffer;
 mod engine;
 pub(crate) mod files;
-mod job;
 pub(crate) mod plan;
 mod ring;
 pub(crate) mod root;
@@ -44,8 +43,8 @@ const CHUNK_BYTES: u32 = 512 << 10;
 /// Default of `registered_buffers_bytes`.
 const REGISTERED_BUFFERS_BYTES: u32 = 4 << 20;
 /// Smallest chunk, and unit of chunk sizes: the largest alignment of a direct read.
-const CHUNK_UNIT: u32 = 64 << 10;
-const LARGEST_CHUNK: u32 = 1 << 30;
+const CHUNK_UNIT: u64 = 64 << 10;
+const LARGEST_CHUNK: u64 = 1 << 30;
 /// Largest registered buffer that the kernel accepts: 1 GiB.
 const LARGEST_ARENA: u64 = 1 << 30;
 
@@ -175,16 +174,12 @@ impl LocalOptions {
     }
 
     fn check(&self) -> Result<(), StorageError> {
-        let (chunk, arena) = (self.chunk_bytes, self.registered_buffers_bytes);
-        let (key, detail) = if chunk == 0 || !chunk.is_multiple_of(CHUNK_UNIT) || chunk > LARGEST_CHUNK {
-            let detail = format!("must be a multiple of {CHUNK_UNIT}, at most {LARGEST_CHUNK}: {chunk}");
-            ("chunk_bytes", detail)
-        } else if arena > LARGEST_ARENA {
+        check_multiple("chunk_bytes", self.chunk_bytes.into(), CHUNK_UNIT, LARGEST_CHUNK)?;
+        let arena = self.registered_buffers_bytes;
+        if arena > LARGEST_ARENA {
             let detail = format!("must be at most {LARGEST_ARENA}: {arena}");
-            ("registered_buffers_bytes", detail)
-        } else {
-            return Ok(());
-        };
-        Err(ErrorKind::Invalid.error(key, detail))
+            return Err(ErrorKind::Invalid.error("registered_buffers_bytes", detail));
+        }
+        Ok(())
     }
 }

@@ -16,7 +16,7 @@ pub(crate) struct Segment {
 }
 
 /// Position of a requested range in the segments.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Part {
     /// Index of its segment.
     pub(crate) segment: usize,
@@ -40,14 +40,7 @@ impl Plan {
     /// read twice.
     pub(crate) fn new(ranges: &[Range<u64>], align: u64) -> Self {
         let mut segments: Vec<Segment> = Vec::new();
-        let mut parts = vec![
-            Part {
-                segment: 0,
-                offset: 0,
-                len: 0
-            };
-            ranges.len()
-        ];
+        let mut parts = vec![Part::default(); ranges.len()];
         for i in ranges::by_start(ranges) {
             let range = &ranges[i];
             let start = range.start & !(align - 1);
@@ -65,11 +58,8 @@ impl Plan {
             }
             let segment = segments.len() - 1;
             let offset = (range.start - segments[segment].start) as usize;
-            parts[i] = Part {
-                segment,
-                offset,
-                len: (range.end - range.start) as usize,
-            };
+            let len = (range.end - range.start) as usize;
+            parts[i] = Part { segment, offset, len };
         }
         Self { segments, parts }
     }

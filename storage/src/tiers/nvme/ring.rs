@@ -5,8 +5,10 @@ use super::Driver;
 use super::buffer::Arena;
 use super::files::{OpenFile, Registration};
 use super::signals::Signals;
-use io_uring::{IoUring, cqueue, opcode, types};
+use io_uring::opcode::{PollAdd, Read, ReadFixed};
+use io_uring::{IoUring, cqueue, types};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,18 +23,6 @@ const WAKE: u64 = u64::MAX;
 const FILE_TABLE: u32 = 256;
 /// Index of the registered arena, the only entry of the table of buffers.
 const ARENA_INDEX: u16 = 0;
-
-/// Read of a file, straight into memory.
-pub(super) struct Entry<'a> {
-    pub(super) file: &'a OpenFile,
-    pub(super) into: *mut u8,
-    pub(super) len: u32,
-    pub(super) offset: u64,
-    /// True if `into` is in the registered arena.
-    pub(super) registered: bool,
-    /// Mark of the completion.
-    pub(super) mark: u64,
-}
 
 /// Ring of the engine. If a thread drives it, that thread must have created it.
 pub(super) struct Ring {
@@ -89,46 +79,62 @@ impl Ring {
         })
     }
 
-    /// Queues a read.
+    /// Queues a read of a range of a file into memory. `mark` is that of its completion.
     ///
     /// # Safety
-    /// `into .. into + len` must stay valid for writes, and be read or written by nobody else, until its completion. If
-    /// `registered` is set, it must be in the registered arena. The file must stay open until then.
-    pub(super) unsafe fn push_read(&mut self, read: &Entry<'_>) {
-        let place = self.place_of(read.file);
-        let entry = entry(read, place);
+    /// As many bytes from `into` on must stay valid for writes, and be read or written by nobody else, until its
+    /// completion. If `is_registered` is set, they must be in the registered arena. The file must stay open until then.
+    pub(super) unsafe fn push_read(
+        &mut self,
+        file: &OpenFile,
+        range: &Range<u64>,
+        into: *mut u8,
+        is_registered: bool,
+        mark: u64,
+    ) {
+        let (len, offset) = ((range.end - range.start) as u32, range.start);
+        let fd = types::Fd(file.fd.as_raw_fd());
+        // By the file's index in the table if it has one.
+        let entry = match (self.index_of(file), is_registered) {
+            (Some(index), true) => ReadFixed::new(types::Fixed(index), into, len, ARENA_INDEX)
+                .offset(offset)
+                .build(),
+            (None, true) => ReadFixed::new(fd, into, len, ARENA_INDEX).offset(offset).build(),
+            (Some(index), false) => Read::new(types::Fixed(index), into, len).offset(offset).build(),
+            (None, false) => Read::new(fd, into, len).offset(offset).build(),
+        };
         // SAFETY: guaranteed by the caller; the kernel also holds a registered file.
-        unsafe { self.push(&entry) };
+        unsafe { self.push(&entry.user_data(mark)) };
     }
 
     /// Index of a file in the table; adds the file if there is room.
-    fn place_of(&mut self, file: &OpenFile) -> Option<u32> {
+    fn index_of(&mut self, file: &OpenFile) -> Option<u32> {
         if let Some(registration) = file.registration.get() {
-            return registration.place;
+            return registration.index;
         }
-        let place = self.free_files.pop();
-        let placed = place.filter(|&place| self.update_file(place, file.fd.as_raw_fd()));
-        if placed.is_none() {
-            self.free_files.extend(place);
+        let index = self.free_files.pop();
+        let registered = index.filter(|&index| self.update_file(index, file.fd.as_raw_fd()));
+        if registered.is_none() {
+            self.free_files.extend(index);
         }
         // A file is tried only once, even if the table is full now: reading it by its descriptor works as well.
         let registration = Registration {
-            place: placed,
+            index: registered,
             signals: self.signals.clone(),
         };
-        file.registration.get_or_init(|| registration).place
+        file.registration.get_or_init(|| registration).index
     }
 
-    fn update_file(&self, place: u32, fd: i32) -> bool {
-        self.ring.submitter().register_files_update(place, &[fd]).is_ok()
+    fn update_file(&self, index: u32, fd: i32) -> bool {
+        self.ring.submitter().register_files_update(index, &[fd]).is_ok()
     }
 
     /// Removes closed files from the table, so that the kernel releases them.
     pub(super) fn release_closed_files(&mut self) {
-        for place in self.signals.take_closed() {
+        for index in self.signals.take_closed() {
             // An index that cannot be cleared is not used again.
-            if self.update_file(place, -1) {
-                self.free_files.push(place);
+            if self.update_file(index, -1) {
+                self.free_files.push(index);
             }
         }
     }
@@ -150,7 +156,7 @@ impl Ring {
             Wake::Armed | Wake::ArmedOnce => return,
         };
         let fd = types::Fd(self.signals.wake.as_raw_fd());
-        let poll = opcode::PollAdd::new(fd, libc::POLLIN as u32).multi(!once);
+        let poll = PollAdd::new(fd, libc::POLLIN as u32).multi(!once);
         // SAFETY: the entry has no pointers; the descriptor lives as long as the ring.
         unsafe { self.push(&poll.build().user_data(WAKE)) };
         self.wake = armed;
@@ -223,26 +229,11 @@ impl Ring {
         if cqueue::more(entry.flags()) {
             return;
         }
-        self.signals.drain_wake_event();
+        // May be empty: it was drained before.
+        let _ = self.signals.wake.read();
         let refused = entry.result() == -libc::EINVAL || self.wake == Wake::ArmedOnce;
         self.wake = if refused { Wake::UnarmedOnce } else { Wake::Unarmed };
     }
-}
-
-/// Builds a read's entry, by the file's index in the table if it has one.
-fn entry(read: &Entry<'_>, place: Option<u32>) -> io_uring::squeue::Entry {
-    use opcode::{Read, ReadFixed};
-    let (into, len, offset) = (read.into, read.len, read.offset);
-    let fd = types::Fd(read.file.fd.as_raw_fd());
-    let entry = match (place, read.registered) {
-        (Some(place), true) => ReadFixed::new(types::Fixed(place), into, len, ARENA_INDEX)
-            .offset(offset)
-            .build(),
-        (None, true) => ReadFixed::new(fd, into, len, ARENA_INDEX).offset(offset).build(),
-        (Some(place), false) => Read::new(types::Fixed(place), into, len).offset(offset).build(),
-        (None, false) => Read::new(fd, into, len).offset(offset).build(),
-    };
-    entry.user_data(read.mark)
 }
 
 #[cfg(test)]

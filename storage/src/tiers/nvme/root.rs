@@ -39,24 +39,15 @@ pub(crate) struct FileId {
     changed_ns: i128,
 }
 
-/// Direct-read support reported by a file system.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DirectIo {
-    /// Not reported.
-    Unknown,
-    /// Not supported for this file.
-    Refused,
-    /// Supported with these alignments, in bytes.
-    Aligned { memory: u32, offset: u32 },
-}
-
 /// Attributes of a file from `statx`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FileStat {
     pub(crate) id: FileId,
     pub(crate) is_file: bool,
     pub(crate) is_dir: bool,
-    pub(crate) direct_io: DirectIo,
+    /// Alignments of memory and offset for direct reads, in bytes; zeros if the file does not support them, `None` if
+    /// the file system reports none.
+    pub(crate) direct_io: Option<(u32, u32)>,
 }
 
 impl FileId {
@@ -67,11 +58,8 @@ impl FileId {
     }
 
     pub(crate) fn describe(&self, path: &ObjectPath) -> Object {
-        Object {
-            path: path.clone(),
-            size: self.size,
-            version: self.version(),
-        }
+        let (path, size, version) = (path.clone(), self.size, self.version());
+        Object { path, size, version }
     }
 }
 
@@ -86,7 +74,7 @@ impl Root {
     pub(crate) fn open(location: &Path) -> Result<Self, StorageError> {
         let failed = |e: &io::Error| {
             let what = format!("cannot use folder as a tier's root: {e}; create it or set `root`");
-            (StorageError::from_io("", e).kind()).error(location.display(), what)
+            ErrorKind::of_io(e.kind()).error(location.display(), what)
         };
         let options = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let root = Self {
@@ -115,10 +103,9 @@ impl Root {
 
     /// Attributes of the file at a path, following links inside the folder. Blocks.
     pub(crate) fn stat(&self, path: &ObjectPath) -> Result<FileStat, StorageError> {
-        let fd = self
-            .open_raw(path.as_str(), OFlag::O_PATH)
-            .map_err(|e| self.explain(path.as_str(), &e))?;
-        stat_fd(fd.as_fd()).map_err(|e| self.explain(path.as_str(), &e))
+        let opened = self.open_raw(path.as_str(), OFlag::O_PATH);
+        let stat = opened.and_then(|fd| stat_fd(fd.as_fd()));
+        stat.map_err(|e| self.explain(path.as_str(), &e))
     }
 
     /// Identity of the regular file at a path. Blocks.
@@ -146,20 +133,15 @@ impl Root {
 
     /// Converts a kernel error about a path, and adds advice.
     pub(crate) fn explain(&self, path: &str, error: &io::Error) -> StorageError {
+        let text = error.to_string();
         let (kind, what) = match error.raw_os_error() {
-            Some(libc::EXDEV) => (
-                ErrorKind::Denied,
-                "a symbolic link leads out of the tier's root".to_owned(),
-            ),
-            Some(libc::ELOOP) => (ErrorKind::Denied, "too many symbolic links, or a magic one".to_owned()),
-            Some(libc::ENOSYS) => (
-                ErrorKind::Unsupported,
-                "the kernel has no openat2: use Linux 5.6 or later".to_owned(),
-            ),
-            _ => {
-                let plain = StorageError::from_io(path, error);
-                (plain.kind(), error.to_string())
+            Some(libc::EXDEV) => (ErrorKind::Denied, "a symbolic link leads out of the tier's root"),
+            Some(libc::ELOOP) => (ErrorKind::Denied, "too many symbolic links, or a magic one"),
+            Some(libc::ENOSYS) => {
+                let what = "the kernel has no openat2: use Linux 5.6 or later";
+                (ErrorKind::Unsupported, what)
             }
+            _ => (ErrorKind::of_io(error.kind()), text.as_str()),
         };
         kind.error(path, format!("{what}, below {}", self.location.display()))
     }
@@ -186,14 +168,7 @@ fn statx(dir: BorrowedFd<'_>, path: &CStr, flags: i32) -> io::Result<FileStat> {
     let stat = unsafe { buffer.assume_init() };
     let nanoseconds = |t: libc::statx_timestamp| i128::from(t.tv_sec) * 1_000_000_000 + i128::from(t.tv_nsec);
     let format = u32::from(stat.stx_mode) & libc::S_IFMT;
-    let direct_io = match (stat.stx_mask & STATX_DIOALIGN, stat.stx_dio_offset_align) {
-        (0, _) => DirectIo::Unknown,
-        (_, 0) => DirectIo::Refused,
-        (_, offset) => DirectIo::Aligned {
-            memory: stat.stx_dio_mem_align,
-            offset,
-        },
-    };
+    let has_alignment = stat.stx_mask & STATX_DIOALIGN != 0;
     Ok(FileStat {
         id: FileId {
             inode: stat.stx_ino,
@@ -203,7 +178,7 @@ fn statx(dir: BorrowedFd<'_>, path: &CStr, flags: i32) -> io::Result<FileStat> {
         },
         is_file: format == libc::S_IFREG,
         is_dir: format == libc::S_IFDIR,
-        direct_io,
+        direct_io: has_alignment.then_some((stat.stx_dio_mem_align, stat.stx_dio_offset_align)),
     })
 }
 

@@ -15,7 +15,6 @@ pub(super) struct Signals {
     pub(super) wake: EventFd,
     /// Indices of closed files in the table of registered files.
     closed: Mutex<Vec<u32>>,
-    has_closed: AtomicBool,
     /// Results that a test substitutes for those of the next completions.
     #[cfg(test)]
     pub(super) injected: Mutex<Vec<i32>>,
@@ -28,7 +27,6 @@ impl Signals {
             stopping: AtomicBool::new(false),
             wake: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             closed: Mutex::default(),
-            has_closed: AtomicBool::new(false),
             #[cfg(test)]
             injected: Mutex::default(),
         })
@@ -69,28 +67,17 @@ impl Signals {
 
     /// Reports a closed registered file. The thread removes it from the kernel's table, so that a removed file releases
     /// its disk space.
-    pub(super) fn file_closed(&self, place: u32) {
-        self.closed.lock().push(place);
-        self.has_closed.store(true, Ordering::SeqCst);
+    pub(super) fn file_closed(&self, index: u32) {
+        self.closed.lock().push(index);
         self.notify();
     }
 
     pub(super) fn has_closed(&self) -> bool {
-        self.has_closed.load(Ordering::SeqCst)
+        !self.closed.lock().is_empty()
     }
 
     /// Takes the indices added since the last call.
     pub(super) fn take_closed(&self) -> Vec<u32> {
-        if !self.has_closed() {
-            return Vec::new();
-        }
-        self.has_closed.store(false, Ordering::SeqCst);
         std::mem::take(&mut *self.closed.lock())
-    }
-
-    /// Resets the wake-up event.
-    pub(super) fn drain_wake_event(&self) {
-        // May be empty: it was drained before.
-        let _ = self.wake.read();
     }
 }

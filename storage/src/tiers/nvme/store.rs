@@ -8,7 +8,7 @@ use nix::fcntl::{OFlag, openat, renameat};
 use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, BufReader, Read};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -103,26 +103,14 @@ pub(crate) fn put_from(root: &Root, path: &ObjectPath, source: &mut dyn Read) ->
     let failed = |e: &io::Error| root.explain(path.as_str(), e);
     let folder = make_folders(root, parent).map_err(|e| failed(&e))?;
     let (mut file, partial) = Partial::create(&folder).map_err(|e| failed(&e))?;
-    copy(source, &mut file).map_err(|e| failed(&e))?;
+    // In pieces of a size that suits the disk.
+    io::copy(&mut BufReader::with_capacity(COPY_BYTES, source), &mut file).map_err(|e| failed(&e))?;
     file.sync_all().map_err(|e| failed(&e))?;
     partial.rename_to(name).map_err(|e| failed(&e))?;
     folder.sync_all().map_err(|e| failed(&e))?;
     // Taken after the renaming, which changes the file's change time.
     let id: FileId = stat_fd(file.as_fd()).map_err(|e| failed(&e))?.id;
     Ok(id.describe(path))
-}
-
-/// Copies in pieces of a size that suits the disk.
-fn copy(from: &mut dyn Read, to: &mut File) -> io::Result<()> {
-    let mut piece = vec![0; COPY_BYTES];
-    loop {
-        match from.read(&mut piece) {
-            Ok(0) => return Ok(()),
-            Ok(n) => to.write_all(&piece[..n])?,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
 }
 
 /// Removes a file. Folders that become empty stay.

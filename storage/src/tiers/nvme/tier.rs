@@ -4,9 +4,9 @@ use super::LocalOptions;
 use super::buffer::{Arena, Buffer, BufferPool};
 use super::engine::Engine;
 use super::files::{self, LocalFiles, OpenFile};
-use super::job::Done;
 use super::plan::{self, Plan, Segment};
 use super::root::Root;
+use super::worker::Done;
 use crate::limits::check_ranges;
 use crate::tasks::blocking;
 use crate::{Body, ErrorKind, Object, ObjectPath, Read, ReadCost, ReadMany, StorageError, Tier, TierInfo};
@@ -78,12 +78,17 @@ impl NvmeTier {
         .await
     }
 
-    async fn read_file(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
-        let started = Instant::now();
+    async fn open_file(&self, object: &Object) -> Result<Arc<OpenFile>, StorageError> {
         let file = self.files.open(object).await?;
         if let Some(why) = file.refusal {
             self.buffered.get_or_init(|| why);
         }
+        Ok(file)
+    }
+
+    async fn read_file(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+        let started = Instant::now();
+        let file = self.open_file(object).await?;
         let plan = Plan::new(ranges, file.direct_align.map_or(1, u64::from));
         if plan.segments.is_empty() {
             return Ok(ReadMany {
@@ -94,9 +99,9 @@ impl NvmeTier {
         let Done { segments, mut cost } = match self.read_cached(&file, &plan, started)? {
             Some(done) => done,
             None => {
-                let place = self.engine.place(&file).await?;
+                let slot = self.engine.slot(&file).await?;
                 let segments = self.with_buffers(&file, &plan)?;
-                self.engine.read(&file, segments, place, started).await?
+                self.engine.read(&file, segments, slot, started).await?
             }
         };
         let buffers = segments.into_iter().map(|(_, buffer)| buffer);
@@ -105,12 +110,10 @@ impl NvmeTier {
             0 => Bytes::new(),
             len => whole[part.segment].slice(part.offset..part.offset + len),
         };
-        let via = if file.direct_align.is_some() {
-            Via::Direct
-        } else {
-            Via::PageCache
-        };
-        cost.via = ViaSet::of(via);
+        cost.via = ViaSet::of(match file.direct_align {
+            Some(_) => Via::Direct,
+            None => Via::PageCache,
+        });
         let parts = plan.parts.iter().map(slice).collect();
         Ok(ReadMany { parts, cost })
     }
@@ -217,7 +220,7 @@ impl Tier for NvmeTier {
         let range = [range];
         check_ranges(object, &range)?;
         let read = async {
-            let file = self.files.open(object).await?;
+            let file = self.open_file(object).await?;
             self.read_range_cached(&file, &range[0], started)
         };
         match self.files.noticed(object, read.await)? {

@@ -30,7 +30,7 @@ pub(super) type Attempts = Arc<Mutex<RequestTally>>;
 /// Counts of a range. If dropped before a read has reported them, they are added to the unreported cost.
 #[derive(Debug, Default)]
 pub(super) struct RequestTally {
-    unreported: Option<Arc<UnreportedCost>>,
+    pub(super) unreported: Option<Arc<UnreportedCost>>,
     /// True if the read itself reports the counts.
     pub(super) is_reported: bool,
     /// Requests sent.
@@ -60,13 +60,6 @@ impl Drop for RequestTally {
     }
 }
 
-/// Creates a tally that is added to `unreported` unless it is reported.
-pub(super) fn of_read(unreported: &Arc<UnreportedCost>) -> Attempts {
-    let mut tally = RequestTally::default();
-    tally.unreported = Some(Arc::clone(unreported));
-    Arc::new(Mutex::new(tally))
-}
-
 /// Wait that the server asks for because of overload.
 fn asked_wait(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     let is_load = matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS);
@@ -93,10 +86,7 @@ pub(super) struct CountingConnector {
 
 impl CountingConnector {
     pub(super) fn new(client: reqwest::Client, plain: reqwest::Client) -> Self {
-        let counting = |client| {
-            let inner = HttpClient::new(client);
-            HttpClient::new(CountingService { inner })
-        };
+        let counting = |client| HttpClient::new(CountingService(HttpClient::new(client)));
         Self {
             client: counting(client),
             plain: counting(plain),
@@ -114,9 +104,7 @@ impl HttpConnector for CountingConnector {
 }
 
 #[derive(Debug)]
-struct CountingService {
-    inner: HttpClient,
-}
+struct CountingService(HttpClient);
 
 #[async_trait]
 impl HttpService for CountingService {
@@ -125,7 +113,7 @@ impl HttpService for CountingService {
         if let Some(attempts) = &attempts {
             attempts.lock().requests += 1;
         }
-        let response = self.inner.execute(request).await?;
+        let response = self.0.execute(request).await?;
         let status = response.status();
         if let Some((attempts, wait)) = attempts.as_ref().zip(asked_wait(status, response.headers())) {
             attempts.lock().retry_after = Some(wait);

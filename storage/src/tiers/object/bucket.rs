@@ -74,10 +74,9 @@ impl Bucket {
         };
         let refuse = |why: String| ErrorKind::Invalid.error(path, why);
         if whole.len() > MAX_KEY_BYTES {
-            return Err(refuse(format!(
-                "key of {} bytes, including the prefix, exceeds the limit of {MAX_KEY_BYTES}",
-                whole.len()
-            )));
+            let len = whole.len();
+            let why = format!("key of {len} bytes, including the prefix, exceeds the limit of {MAX_KEY_BYTES}");
+            return Err(refuse(why));
         }
         Key::parse(&whole).map_err(|e| refuse(e.to_string()))
     }
@@ -112,11 +111,15 @@ impl Bucket {
         match tokio::time::timeout(limit, call).await {
             Ok(done) => done.map_err(|e| self.error(key, &e)),
             Err(_) => {
-                let limit = limit.as_millis();
-                let detail = format!("{} did not answer within {limit} ms, including retries", self.endpoint);
-                Err(ErrorKind::Timeout.error(self.object(key), detail))
+                let what = format!(" did not answer within {} ms, including retries", limit.as_millis());
+                Err(self.fault(ErrorKind::Timeout, key, &what))
             }
         }
+    }
+
+    /// Creates an error about the endpoint's answer for a key.
+    pub(super) fn fault(&self, kind: ErrorKind, key: &Key, what: &str) -> StorageError {
+        kind.error(self.object(key), format!("{}{what}", self.endpoint))
     }
 
     /// Version mark of an object: its ETag, or its date and size if the server sends none. Azure's listings omit the
@@ -141,54 +144,42 @@ impl Bucket {
 
     /// Creates an error with its kind; it names bucket, key and endpoint.
     pub(super) fn error(&self, key: &Key, error: &object_store::Error) -> StorageError {
+        use ErrorKind::{Changed, Denied, Invalid, NotFound, Timeout, Unavailable};
         let text = with_causes(error.to_string(), error);
         let status = status(error, &text);
         let said = code_and_message(&text).map_or_else(String::new, |said| format!("; the server says {said}"));
         // Address that serves a cloud machine's own credentials, used if no others are set.
         let of_machine = ["169.254.16", "metadata.google.internal"];
         let (kind, what) = match status {
-            _ if of_machine.iter().any(|at| text.contains(at)) => {
-                (ErrorKind::Denied, self.place.service.credentials().to_owned())
+            _ if of_machine.iter().any(|at| text.contains(at)) => (Denied, self.place.service.credentials().to_owned()),
+            _ if matches!(error, object_store::Error::InvalidPath { .. }) => {
+                let hint = "rename the key, or set a prefix without it";
+                (Invalid, format!("cannot be listed: {}; {hint}", text.escape_debug()))
             }
-            _ if matches!(error, object_store::Error::InvalidPath { .. }) => (
-                ErrorKind::Invalid,
-                format!(
-                    "cannot be listed: {}; rename the key, or set a prefix without it",
-                    text.escape_debug()
-                ),
-            ),
             None if text.contains("invalid peer certificate") => {
                 let hint = "unknown certificate authority; set `ca_file` to its certificate";
-                (ErrorKind::Unavailable, format!("{hint}: {}", without_body(&text)))
+                (Unavailable, format!("{hint}: {}", without_body(&text)))
             }
-            Some(status @ 300..=399) => (
-                ErrorKind::Unavailable,
-                format!(
-                    "server answered {status}, a redirect to another server, which is not followed because it would leak \
-                     credentials; check `endpoint`, `region` and `bucket`"
-                ),
-            ),
-            Some(404) if text.contains("NoSuchBucket") || text.contains("ContainerNotFound") => (
-                ErrorKind::NotFound,
-                format!("no bucket `{}`; check `bucket` and `endpoint`", self.place.bucket),
-            ),
-            Some(404) => (ErrorKind::NotFound, "no such object".to_owned()),
-            Some(412) => (
-                ErrorKind::Changed,
-                "the object is no longer the looked-up version".to_owned(),
-            ),
-            Some(416) => (
-                ErrorKind::Changed,
-                "the object is shorter than at the look-up".to_owned(),
-            ),
-            Some(401 | 403) => (
-                ErrorKind::Denied,
-                format!("access denied; check the credentials, or `anonymous`{said}"),
-            ),
-            None if timed_out(error) => (ErrorKind::Timeout, without_body(&text)),
-            _ => (ErrorKind::Unavailable, format!("{}{said}", without_body(&text))),
+            Some(status @ 300..=399) => {
+                let why = "a redirect to another server, which is not followed because it would leak credentials";
+                let hint = "check `endpoint`, `region` and `bucket`";
+                (Unavailable, format!("server answered {status}, {why}; {hint}"))
+            }
+            Some(404) if text.contains("NoSuchBucket") || text.contains("ContainerNotFound") => {
+                let bucket = &self.place.bucket;
+                (NotFound, format!("no bucket `{bucket}`; check `bucket` and `endpoint`"))
+            }
+            Some(404) => (NotFound, "no such object".to_owned()),
+            Some(412) => (Changed, "the object is no longer the looked-up version".to_owned()),
+            Some(416) => (Changed, "the object is shorter than at the look-up".to_owned()),
+            Some(401 | 403) => {
+                let what = format!("access denied; check the credentials, or `anonymous`{said}");
+                (Denied, what)
+            }
+            None if timed_out(error) => (Timeout, without_body(&text)),
+            _ => (Unavailable, format!("{}{said}", without_body(&text))),
         };
-        kind.error(self.object(key), format!("{}: {what}", self.endpoint))
+        self.fault(kind, key, &format!(": {what}"))
     }
 }
 

@@ -24,7 +24,11 @@ pub(super) fn addressed(
         Some(file) => {
             let name = config.profile.as_deref().unwrap_or("default");
             let profile = Profile::read(file, name)?;
-            with_region(with_keys(builder, &profile), profile)
+            let builder = with_keys(builder, &profile);
+            match profile.region {
+                Some(region) => builder.with_region(region),
+                None => builder,
+            }
         }
         None if config.profile.is_some() => return Err("`profile` requires `credentials_file`: set both".into()),
         None => with_environment(builder, config.anonymous),
@@ -62,10 +66,9 @@ fn with_environment(builder: AmazonS3Builder, anonymous: bool) -> AmazonS3Builde
     let placeless = missing(AmazonS3ConfigKey::Region) && missing(AmazonS3ConfigKey::DefaultRegion);
     let profile = Profile::load();
     let builder = if keyless { with_keys(builder, &profile) } else { builder };
-    if placeless {
-        with_region(builder, profile)
-    } else {
-        builder
+    match profile.region.filter(|_| placeless) {
+        Some(region) => builder.with_region(region),
+        None => builder,
     }
 }
 
@@ -76,13 +79,6 @@ fn with_keys(builder: AmazonS3Builder, profile: &Profile) -> AmazonS3Builder {
     let builder = builder.with_access_key_id(id).with_secret_access_key(secret);
     match &profile.session_token {
         Some(token) => builder.with_token(token),
-        None => builder,
-    }
-}
-
-fn with_region(builder: AmazonS3Builder, profile: Profile) -> AmazonS3Builder {
-    match profile.region {
-        Some(region) => builder.with_region(region),
         None => builder,
     }
 }
@@ -120,16 +116,12 @@ pub(super) fn is_local(endpoint: &Url) -> bool {
 /// Endpoint with the bucket prepended to its host.
 fn with_bucket(endpoint: &Url, bucket: &str) -> Result<String, String> {
     let Some(name) = endpoint.domain() else {
-        return Err(format!(
-            "`virtual_host` requires a host name, but endpoint `{endpoint}` has an IP address"
-        ));
+        let what = "`virtual_host` requires a host name, but endpoint";
+        return Err(format!("{what} `{endpoint}` has an IP address"));
     };
     let mut with_bucket = endpoint.clone();
-    with_bucket
-        .set_host(Some(&format!("{bucket}.{name}")))
-        .map_err(|error| {
-            format!("bucket `{bucket}` is not valid in a host name, as `virtual_host` requires ({error})")
-        })?;
+    let set = with_bucket.set_host(Some(&format!("{bucket}.{name}")));
+    set.map_err(|e| format!("bucket `{bucket}` is not valid in a host name, as `virtual_host` requires ({e})"))?;
     Ok(text(&with_bucket))
 }
 
@@ -143,7 +135,6 @@ const REDIRECTS: usize = 4;
 /// Builds a client; each call may take `limit`. A `local` client resolves every name to this machine. A `plain` client
 /// may use plain HTTP, like sources of credentials that only this machine reaches.
 pub(super) fn client(config: &BucketConfig, limit: Duration, local: bool, plain: bool) -> Result<Client, String> {
-    let idle = usize::try_from(config.concurrency).unwrap_or(usize::MAX);
     let builder = Client::builder()
         .user_agent(concat!("tierlab/", env!("CARGO_PKG_VERSION")))
         .http1_only()
@@ -154,7 +145,7 @@ pub(super) fn client(config: &BucketConfig, limit: Duration, local: bool, plain:
         .https_only(!config.allow_http && !plain)
         .timeout(limit)
         .connect_timeout(limit.min(CONNECT_LIMIT))
-        .pool_max_idle_per_host(idle.saturating_add(SPARE_CONNECTIONS))
+        .pool_max_idle_per_host(config.concurrency as usize + SPARE_CONNECTIONS)
         .redirect(Policy::custom(within_the_endpoint))
         .dns_resolver(Resolver { local })
         .tls_certs_merge(certificates(config)?);
@@ -248,13 +239,11 @@ impl Profile {
 
     /// Reads a profile of a credentials file, which must have its keys.
     pub(super) fn read(file: &Path, name: &str) -> Result<Self, String> {
-        let text = std::fs::read_to_string(file).map_err(|e| format!("`credentials_file` {}: {e}", file.display()))?;
+        let shown = file.display();
+        let text = std::fs::read_to_string(file).map_err(|e| format!("`credentials_file` {shown}: {e}"))?;
         let profile = Self::parse(&text, "", name);
         if profile.access_key_id.is_none() || profile.secret_access_key.is_none() {
-            return Err(format!(
-                "`credentials_file` {} has no keys for profile `{name}`",
-                file.display()
-            ));
+            return Err(format!("`credentials_file` {shown} has no keys for profile `{name}`"));
         }
         Ok(profile)
     }

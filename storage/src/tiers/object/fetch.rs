@@ -3,7 +3,7 @@
 //! ETag. So no byte is requested twice, and no byte of another version is accepted. No attempt, and no wait between
 //! attempts, outlives the caller's deadline.
 
-use super::attempts::{self, Attempts};
+use super::attempts::Attempts;
 use super::bucket::Bucket;
 use super::hedge::reply;
 use super::service::Service;
@@ -14,8 +14,8 @@ use futures::StreamExt;
 use object_store::GetOptions;
 use object_store::path::Path as Key;
 use std::ops::Range;
-use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 /// Range of a version to read.
 pub(super) struct Wanted<'a> {
@@ -39,13 +39,12 @@ impl Bucket {
     ) -> Result<(BytesMut, ReadCost), StorageError> {
         let Wanted { key, range, .. } = &wanted;
         let began = Instant::now();
-        let asker = wanted
-            .deadline
-            .map(|deadline| deadline.saturating_duration_since(began));
-        let limit = asker.map_or(self.policy.limit, |limit| limit.min(self.policy.limit));
+        let left = |deadline: Instant| deadline.saturating_duration_since(began).min(self.policy.limit);
+        let limit = wanted.deadline.map_or(self.policy.limit, left);
         let mut retries = Retries::new(self.policy.backoff(), began, limit, self.policy.retries);
         let len = range.end - range.start;
-        let attempts = attempts::of_read(&self.unreported);
+        let attempts = Attempts::default();
+        attempts.lock().unreported = Some(Arc::clone(&self.unreported));
         loop {
             let rest = range.start + into.len() as u64..range.end;
             let missing = rest.end - rest.start;
@@ -54,7 +53,10 @@ impl Bucket {
             let failure = match tokio::time::timeout(limit, attempt).await {
                 Ok(Ok(())) => None,
                 Ok(Err(e)) => Some(e),
-                Err(_) => Some(self.stalled(key, limit)),
+                Err(_) => {
+                    let what = format!(" did not finish within {} ms", limit.as_millis());
+                    Some(self.fault(ErrorKind::Timeout, key, &what))
+                }
             };
             // All bytes may have arrived before the failure.
             let Some(failure) = failure.filter(|_| (into.len() as u64) < len) else {
@@ -103,17 +105,6 @@ impl Bucket {
         }
     }
 
-    /// Error if the time ends before a GET is sent.
-    pub(super) fn busy(&self, key: &Key) -> StorageError {
-        let detail = format!("{}: no free slot for a GET in time; raise `concurrency`", self.endpoint);
-        ErrorKind::Timeout.error(self.object(key), detail)
-    }
-
-    fn stalled(&self, key: &Key, limit: Duration) -> StorageError {
-        let detail = format!("{} did not finish within {} ms", self.endpoint, limit.as_millis());
-        ErrorKind::Timeout.error(self.object(key), detail)
-    }
-
     /// Makes one GET of the missing bytes and appends them to `into` as they arrive.
     async fn attempt(
         &self,
@@ -135,31 +126,25 @@ impl Bucket {
         let result = reply(hedging, &self.reads, key, options, (missing, attempts)).await;
         let result = result.map_err(|e| self.error(key, &e))?;
         if let Some(size) = size.filter(|size| *size != result.meta.size) {
-            let detail = format!(
-                "{}: object has {} bytes instead of {size}",
-                self.endpoint, result.meta.size
-            );
-            return Err(ErrorKind::Corrupt.error(self.object(key), detail));
+            let what = format!(": object has {} bytes instead of {size}", result.meta.size);
+            return Err(self.fault(ErrorKind::Corrupt, key, &what));
         }
         let found = self.version_of(&result.meta);
         let version = version.get_or_init(|| found.clone());
         if found != *version {
-            let detail = format!("{} has version {found} instead of {version}", self.endpoint);
-            return Err(ErrorKind::Changed.error(self.object(key), detail));
+            let what = format!(" has version {found} instead of {version}");
+            return Err(self.fault(ErrorKind::Changed, key, &what));
         }
         let mut body = result.into_stream();
         while let Some(chunk) = body.next().await {
             let chunk = chunk.map_err(|e| self.error(key, &e))?;
-            let unexpected = || {
-                let detail = format!("{} sent more bytes than requested", self.endpoint);
-                ErrorKind::Unavailable.error(self.object(key), detail)
-            };
+            let unexpected = || self.fault(ErrorKind::Unavailable, key, " sent more bytes than requested");
             missing = missing.checked_sub(chunk.len() as u64).ok_or_else(unexpected)?;
             into.extend_from_slice(&chunk);
         }
         if missing > 0 {
-            let detail = format!("{} ended its reply {missing} bytes early", self.endpoint);
-            return Err(ErrorKind::Unavailable.error(self.object(key), detail));
+            let what = format!(" ended its reply {missing} bytes early");
+            return Err(self.fault(ErrorKind::Unavailable, key, &what));
         }
         Ok(())
     }

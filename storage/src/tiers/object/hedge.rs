@@ -12,7 +12,6 @@ use object_store::path::Path as Key;
 use object_store::{GetOptions, GetResult, ObjectStore};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Number of replies from which the quantile is computed.
@@ -27,13 +26,18 @@ const EVERY: u64 = 16;
 pub(super) struct Hedging {
     quantile: f64,
     max_share: f64,
-    /// Latest waits for a first byte, in microseconds, as a ring.
-    recent: Mutex<Vec<u64>>,
-    replies: AtomicU64,
-    /// Wait in microseconds; 0 until known.
-    delay_us: AtomicU64,
-    sent: AtomicU64,
-    hedged: AtomicU64,
+    counts: Mutex<HedgeCounts>,
+}
+
+#[derive(Debug, Default)]
+struct HedgeCounts {
+    /// Latest waits for a first byte, as a ring.
+    recent: Vec<Duration>,
+    replies: u64,
+    /// Wait before a second GET, once known.
+    delay: Option<Duration>,
+    sent: u64,
+    hedged: u64,
 }
 
 impl Hedging {
@@ -47,52 +51,44 @@ impl Hedging {
         if !(quantile > 0.0 && quantile < 1.0) {
             return Err(invalid("hedge_after_quantile"));
         }
+        let counts = Mutex::default();
         Ok(Some(Self {
             quantile,
             max_share,
-            recent: Mutex::new(Vec::with_capacity(WINDOW)),
-            replies: AtomicU64::new(0),
-            delay_us: AtomicU64::new(0),
-            sent: AtomicU64::new(0),
-            hedged: AtomicU64::new(0),
+            counts,
         }))
     }
 
     /// Counts a GET and returns the wait before a second GET; `None` if too few reply times are known.
     pub(super) fn begin(&self) -> Option<Duration> {
-        self.sent.fetch_add(1, Ordering::Relaxed);
-        match self.delay_us.load(Ordering::Relaxed) {
-            0 => None,
-            us => Some(Duration::from_micros(us)),
-        }
+        let mut counts = self.counts.lock();
+        counts.sent += 1;
+        counts.delay
     }
 
     /// Returns true, and counts the request, if a second GET stays within the share.
     pub(super) fn allow(&self) -> bool {
-        let most = (self.sent.load(Ordering::Relaxed) as f64 * self.max_share) as u64;
-        let more = |hedged| (hedged < most).then_some(hedged + 1);
-        self.hedged
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
-            .is_ok()
+        let mut counts = self.counts.lock();
+        let is_allowed = counts.hedged < (counts.sent as f64 * self.max_share) as u64;
+        counts.hedged += u64::from(is_allowed);
+        is_allowed
     }
 
     /// Records the time to the first byte of a reply.
     pub(super) fn record(&self, first_byte: Duration) {
-        let us = u64::try_from(first_byte.as_micros()).unwrap_or(u64::MAX).max(1);
-        let mut recent = self.recent.lock();
-        let nth = self.replies.fetch_add(1, Ordering::Relaxed);
-        if recent.len() < WINDOW {
-            recent.push(us);
+        let mut counts = self.counts.lock();
+        if counts.recent.len() < WINDOW {
+            counts.recent.push(first_byte);
         } else {
-            // Smaller than WINDOW, so it fits.
-            recent[(nth % WINDOW as u64) as usize] = us;
+            let oldest = counts.replies as usize % WINDOW;
+            counts.recent[oldest] = first_byte;
         }
-        if nth + 1 >= WARM && (nth + 1).is_multiple_of(EVERY) {
-            let mut sorted = recent.clone();
-            drop(recent);
+        counts.replies += 1;
+        if counts.replies >= WARM && counts.replies.is_multiple_of(EVERY) {
+            let mut sorted = counts.recent.clone();
             let rank = ((sorted.len() as f64 * self.quantile).ceil() as usize).clamp(1, sorted.len()) - 1;
             let (_, delay, _) = sorted.select_nth_unstable(rank);
-            self.delay_us.store(*delay, Ordering::Relaxed);
+            counts.delay = Some(*delay);
         }
     }
 }

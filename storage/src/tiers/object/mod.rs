@@ -15,7 +15,7 @@ use crate::deadline;
 use crate::limits::{Listing, buffer_for, check_ranges, rejoin, split_front};
 use crate::ranges::{self, Span};
 use crate::tasks::at_once;
-use crate::tiers::{check_not_zero, number};
+use crate::tiers::{check_not_zero, cut, number};
 use crate::unreported::PendingCost;
 use crate::{Body, ErrorKind, Object, ObjectPath, Read, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tierlab_protocol::via::{Via, ViaSet};
 use tokio::sync::Semaphore;
 
@@ -47,9 +47,7 @@ mod service;
 pub struct BucketTier {
     bucket: Arc<Bucket>,
     slots: Arc<Semaphore>,
-    concurrency: usize,
-    part_bytes: u64,
-    coalesce_bytes: u64,
+    config: BucketConfig,
     notes: Vec<String>,
 }
 
@@ -84,25 +82,17 @@ impl BucketTier {
             Err(e) if e.kind() == ErrorKind::Invalid => notes.push(e.detail().to_owned()),
             Err(e) => return Err(e),
         }
-        let concurrency = usize::try_from(config.concurrency)
-            .unwrap_or(usize::MAX)
-            .min(Semaphore::MAX_PERMITS);
         Ok(Self {
             bucket: Arc::new(bucket),
-            slots: Arc::new(Semaphore::new(concurrency)),
-            concurrency,
-            part_bytes: config.part_bytes,
-            coalesce_bytes: config.coalesce_bytes,
+            slots: Arc::new(Semaphore::new(config.concurrency as usize)),
+            config: config.clone(),
             notes,
         })
     }
 
     fn describe(&self, path: ObjectPath, meta: &ObjectMeta) -> Object {
-        Object {
-            path,
-            size: meta.size,
-            version: self.bucket.version_of(meta),
-        }
+        let (size, version) = (meta.size, self.bucket.version_of(meta));
+        Object { path, size, version }
     }
 
     /// Reads the spans of a version, or of an object of a given size. Returns their bytes in order, with the cost.
@@ -113,36 +103,31 @@ impl BucketTier {
         spans: &[Span],
     ) -> Result<(Vec<Bytes>, ReadCost), StorageError> {
         let version = Arc::new(version.map(str::to_owned).map_or_else(OnceLock::new, OnceLock::from));
+        // Read here, because the tasks below do not inherit it.
+        let deadline = deadline::current();
         let mut gets = Vec::new();
         for (of, span) in spans.iter().enumerate() {
             let mut rest = buffer_for(&self.bucket.object(key), span.bytes.end - span.bytes.start)?;
-            for range in ranges::pieces(&span.bytes, self.part_bytes) {
-                let into = split_front(&mut rest, length(key, &range)?);
-                gets.push((of, range, into));
+            for range in ranges::pieces(&span.bytes, self.config.part_bytes) {
+                let into = split_front(&mut rest, (range.end - range.start) as usize);
+                let (bucket, slots) = (Arc::clone(&self.bucket), Arc::clone(&self.slots));
+                let (key, version) = (key.clone(), Arc::clone(&version));
+                gets.push(async move {
+                    let wanted = Wanted {
+                        key: &key,
+                        version: &version,
+                        size,
+                        range,
+                        deadline,
+                    };
+                    let (bytes, cost) = get(&bucket, &slots, wanted, into).await?;
+                    Ok::<_, StorageError>((of, bytes, cost))
+                });
             }
         }
-        // Read here, because the tasks below do not inherit it.
-        let deadline = deadline::current();
-        // Each range with the index of its span.
-        let one = |(of, range, into): (usize, Range<u64>, BytesMut)| {
-            let (bucket, slots) = (Arc::clone(&self.bucket), Arc::clone(&self.slots));
-            let (key, version) = (key.clone(), Arc::clone(&version));
-            async move {
-                let wanted = Wanted {
-                    key: &key,
-                    version: &version,
-                    size,
-                    range,
-                    deadline,
-                };
-                let (bytes, cost) = get(&bucket, &slots, wanted, into).await?;
-                Ok::<_, StorageError>((of, bytes, cost))
-            }
-        };
         let mut cost = PendingCost::new(&self.bucket.unreported);
-        let gets = gets.into_iter().map(one).collect();
         let parts = at_once(key.as_ref(), gets, |(_, _, of_get)| cost.add(of_get)).await?;
-        let mut wholes: Vec<BytesMut> = spans.iter().map(|_| BytesMut::new()).collect();
+        let mut wholes = vec![BytesMut::new(); spans.len()];
         for (of, bytes, _) in parts {
             rejoin(&mut wholes[of], bytes);
         }
@@ -163,7 +148,8 @@ async fn get(
         None => slots.acquire().await,
         Some(deadline) => {
             let slot = tokio::time::timeout_at(deadline.into(), slots.acquire()).await;
-            slot.map_err(|_| bucket.busy(wanted.key))?
+            let what = ": no free slot for a GET in time; raise `concurrency`";
+            slot.map_err(|_| bucket.fault(ErrorKind::Timeout, wanted.key, what))?
         }
     };
     let sent = Instant::now();
@@ -178,27 +164,11 @@ async fn get(
     Ok((bytes, cost))
 }
 
-fn length(key: &Key, range: &Range<u64>) -> Result<usize, StorageError> {
-    usize::try_from(range.end - range.start).map_err(|e| ErrorKind::Invalid.error(key.as_ref(), e.to_string()))
-}
-
-/// Cuts a part out of a reply. Small parts are copied, so that they do not keep the whole reply in memory.
-fn cut(reply: &Bytes, at: Range<usize>) -> (Bytes, Duration) {
-    if at.len() * 2 >= reply.len() {
-        return (reply.slice(at), Duration::ZERO);
-    }
-    let began = Instant::now();
-    (Bytes::copy_from_slice(&reply[at]), began.elapsed())
-}
-
 #[async_trait]
 impl Tier for BucketTier {
     fn info(&self) -> TierInfo {
-        TierInfo::new(
-            self.bucket.place.service.kind(),
-            self.bucket.location(),
-            self.notes.clone(),
-        )
+        let kind = self.bucket.place.service.kind();
+        TierInfo::new(kind, self.bucket.location(), self.notes.clone())
     }
 
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
@@ -209,23 +179,23 @@ impl Tier for BucketTier {
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
         check_ranges(object, ranges)?;
         let key = self.bucket.key(&object.path)?;
-        let spans = ranges::spans(ranges, self.coalesce_bytes);
+        let spans = ranges::spans(ranges, self.config.coalesce_bytes);
         let (replies, mut cost) = self.fetch(&key, (Some(&object.version), None), &spans).await?;
+        let began = Instant::now();
         let mut parts = vec![Bytes::new(); ranges.len()];
         for (span, reply) in spans.iter().zip(replies) {
             for &i in &span.answers {
-                let place = |offset: u64| usize::try_from(offset - span.bytes.start).unwrap_or(usize::MAX);
-                let (part, copy) = cut(&reply, place(ranges[i].start)..place(ranges[i].end));
-                parts[i] = part;
-                cost.copy += copy;
+                let at = |offset: u64| (offset - span.bytes.start) as usize;
+                parts[i] = cut(&reply, at(ranges[i].start)..at(ranges[i].end));
             }
         }
+        cost.copy += began.elapsed();
         Ok(ReadMany { parts, cost })
     }
 
     async fn read_whole(&self, path: &ObjectPath, bytes: u64) -> Result<Read, StorageError> {
         let key = self.bucket.key(path)?;
-        let spans = ranges::spans(std::slice::from_ref(&(0..bytes)), self.coalesce_bytes);
+        let spans = ranges::spans(std::slice::from_ref(&(0..bytes)), self.config.coalesce_bytes);
         let (mut replies, cost) = self.fetch(&key, (None, Some(bytes)), &spans).await?;
         let bytes = replies.pop().unwrap_or_default();
         Ok(Read { bytes, cost })
@@ -259,13 +229,12 @@ impl Tier for BucketTier {
 
     async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
         let key = self.bucket.key(path)?;
-        let (size, tag) = put::put(&self.bucket, &key, body, self.part_bytes, self.concurrency).await?;
+        let (size, tag) = put::put(&self.bucket, &key, body, &self.config).await?;
         match tag {
-            Some(version) => Ok(Object {
-                path: path.clone(),
-                size,
-                version,
-            }),
+            Some(version) => {
+                let path = path.clone();
+                Ok(Object { path, size, version })
+            }
             None => self.stat(path).await,
         }
     }

@@ -1,5 +1,6 @@
 //! Writes: one PUT for a small body, a multipart upload for a large body. In: a body. Out: its size and ETag.
 
+use super::BucketConfig;
 use super::bucket::Bucket;
 use crate::tiers::source::Source;
 use crate::{Body, ErrorKind, StorageError};
@@ -21,18 +22,17 @@ pub(super) async fn put(
     bucket: &Arc<Bucket>,
     key: &Key,
     body: Body,
-    part_bytes: u64,
-    concurrency: usize,
+    config: &BucketConfig,
 ) -> Result<(u64, Option<String>), StorageError> {
     let source = Source::open(body).await?;
     let size = source.size;
-    let part_bytes = part_bytes.max(MIN_PART_BYTES).max(size.div_ceil(MAX_PARTS));
+    let part_bytes = config.part_bytes.max(MIN_PART_BYTES).max(size.div_ceil(MAX_PARTS));
     let result = if size <= part_bytes {
         let payload = PutPayload::from_bytes(source.piece(0, size).await?);
         bucket.within(key, bucket.store.put(key, payload)).await?
     } else {
         let mut upload = Upload::begin(Arc::clone(bucket), key.clone()).await?;
-        let at_once = concurrency.min(PARTS_IN_FLIGHT);
+        let at_once = PARTS_IN_FLIGHT.min(config.concurrency as usize);
         upload.send(&source, part_bytes, at_once).await?
     };
     Ok((size, result.e_tag))
@@ -54,9 +54,8 @@ impl Upload {
             let inner = Some(bucket.within(&key, bucket.store.put_multipart(&key)).await?);
             Ok(Self { bucket, key, inner })
         });
-        begun
-            .await
-            .map_err(|e| ErrorKind::Unavailable.error(name, e.to_string()))?
+        let begun = begun.await;
+        begun.map_err(|e| ErrorKind::Unavailable.error(name, e.to_string()))?
     }
 
     async fn send(&mut self, source: &Source, part_bytes: u64, at_once: usize) -> Result<PutResult, StorageError> {

@@ -25,30 +25,26 @@ pub(crate) enum Service {
 impl Service {
     const ALL: [Self; 3] = [Self::S3, Self::Google, Self::Azure];
 
+    /// Kind of tier, scheme of URLs, and default name of the endpoint in messages.
+    const fn names(self) -> [&'static str; 3] {
+        match self {
+            Self::S3 => ["s3", "s3", "AWS"],
+            Self::Google => ["gcs", "gs", "Google Cloud"],
+            Self::Azure => ["azure", "az", "Azure"],
+        }
+    }
+
     /// Kind of tier, in results and metrics.
     pub(crate) const fn kind(self) -> &'static str {
-        match self {
-            Self::S3 => "s3",
-            Self::Google => "gcs",
-            Self::Azure => "azure",
-        }
+        self.names()[0]
     }
 
     pub(super) const fn scheme(self) -> &'static str {
-        match self {
-            Self::S3 => "s3",
-            Self::Google => "gs",
-            Self::Azure => "az",
-        }
+        self.names()[1]
     }
 
-    /// Default name of the endpoint in messages.
     pub(super) const fn endpoint(self) -> &'static str {
-        match self {
-            Self::S3 => "AWS",
-            Self::Google => "Google Cloud",
-            Self::Azure => "Azure",
-        }
+        self.names()[2]
     }
 
     /// Error and advice if no credentials are found.
@@ -99,9 +95,8 @@ impl Place {
                 (service, bucket, prefix)
             }
             (None, None) => {
-                return invalid(
-                    "missing bucket: set `url = \"s3://BUCKET/PREFIX\"` (or gs://, az://), or `bucket`".to_owned(),
-                );
+                let what = "missing bucket: set `url = \"s3://BUCKET/PREFIX\"` (or gs://, az://), or `bucket`";
+                return invalid(what.to_owned());
             }
         };
         let place = Self {
@@ -119,10 +114,8 @@ impl Place {
             ("account", config.account.is_some(), Service::Azure),
         ] {
             if is_set && service != only {
-                return invalid(format!(
-                    "`{key}` is only for {}://, but the bucket is {place}",
-                    only.scheme()
-                ));
+                let scheme = only.scheme();
+                return invalid(format!("`{key}` is only for {scheme}://, but the bucket is {place}"));
             }
         }
         Ok(place)
@@ -148,7 +141,7 @@ pub(super) fn build(config: &BucketConfig, place: &Place) -> Result<Clients, Str
     let limit = Duration::from_millis(config.timeout_ms.max(1));
     // The defaults of object_store, 10 retries within 180 s, far exceed any request's deadline.
     let retry = RetryConfig {
-        max_retries: usize::try_from(config.retries).unwrap_or(usize::MAX),
+        max_retries: config.retries as usize,
         retry_timeout: limit,
         backoff: BackoffConfig {
             init_backoff: Duration::from_millis(20).min(limit),
@@ -172,47 +165,26 @@ pub(super) fn build(config: &BucketConfig, place: &Place) -> Result<Clients, Str
         client::client(config, limit, local, true)?,
     );
     let text = |error: object_store::Error| error.to_string();
+    // Both clients of a service's builder, with the same credentials.
+    macro_rules! clients {
+        ($builder:expr) => {{
+            let builder = $builder.with_client_options(options).with_http_connector(connector);
+            let store = builder.clone().with_retry(retry).build().map_err(text)?;
+            let credentials = Arc::clone(store.credentials());
+            let reads = builder.with_credentials(credentials).with_retry(once).build();
+            Clients {
+                store: Arc::new(store),
+                reads: Arc::new(reads.map_err(text)?),
+            }
+        }};
+    }
+    let endpoint = endpoint.as_ref();
     Ok(match place.service {
         Service::S3 => {
-            let builder = client::addressed(config, &place.bucket, endpoint.as_ref())?
-                .with_client_options(options)
-                .with_disable_bulk_delete(true)
-                .with_http_connector(connector);
-            let store = builder.clone().with_retry(retry).build().map_err(text)?;
-            let reads = builder
-                .with_credentials(Arc::clone(store.credentials()))
-                .with_retry(once);
-            Clients {
-                store: Arc::new(store),
-                reads: Arc::new(reads.build().map_err(text)?),
-            }
+            clients!(client::addressed(config, &place.bucket, endpoint)?.with_disable_bulk_delete(true))
         }
-        Service::Google => {
-            let builder = google(config, place, endpoint.as_ref())
-                .with_client_options(options)
-                .with_http_connector(connector);
-            let store = builder.clone().with_retry(retry).build().map_err(text)?;
-            let reads = builder
-                .with_credentials(Arc::clone(store.credentials()))
-                .with_retry(once);
-            Clients {
-                store: Arc::new(store),
-                reads: Arc::new(reads.build().map_err(text)?),
-            }
-        }
-        Service::Azure => {
-            let builder = azure(config, place, endpoint.as_ref())?
-                .with_client_options(options)
-                .with_http_connector(connector);
-            let store = builder.clone().with_retry(retry).build().map_err(text)?;
-            let reads = builder
-                .with_credentials(Arc::clone(store.credentials()))
-                .with_retry(once);
-            Clients {
-                store: Arc::new(store),
-                reads: Arc::new(reads.build().map_err(text)?),
-            }
-        }
+        Service::Google => clients!(google(config, place, endpoint)),
+        Service::Azure => clients!(azure(config, place, endpoint)?),
     })
 }
 

@@ -60,9 +60,8 @@ impl RedisConfig {
         let password = match (&self.password_env, &self.password_file) {
             (Some(_), Some(_)) => return Err(self.invalid("set either `password_env` or `password_file`, not both")),
             (Some(name), None) => Some(std::env::var(name).map_err(|_| {
-                self.invalid(format!(
-                    "environment variable `{name}` of `password_env` is not set or not UTF-8: export it"
-                ))
+                let what = "of `password_env` is not set or not UTF-8: export it";
+                self.invalid(format!("environment variable `{name}` {what}"))
             })?),
             (None, Some(file)) => Some(std::fs::read_to_string(file).map_err(|e| at(file, "`password_file`", &e))?),
             (None, None) if self.username.is_some() => {
@@ -92,9 +91,8 @@ impl RedisConfig {
             }
         }
         if roots.is_empty() {
-            return Err(
-                self.invalid("no trusted certificates: set `ca_file` to the certificate of the server's authority")
-            );
+            let what = "no trusted certificates: set `ca_file` to the certificate of the server's authority";
+            return Err(self.invalid(what));
         }
         let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()

@@ -64,7 +64,7 @@ pub(super) struct Link {
     login: Option<Cmd>,
     slots: Arc<Semaphore>,
     owners: Mutex<Arc<Owners>>,
-    nodes: Mutex<HashMap<String, Arc<[Place]>>>,
+    nodes: Mutex<HashMap<String, Arc<[Slot]>>>,
     next: AtomicUsize,
     pub(super) unreported: UnreportedCost,
 }
@@ -73,7 +73,7 @@ pub(super) struct Link {
 type Owners = Vec<(u16, u16, String)>;
 
 /// Slot of a node's connection, which is opened on first use.
-type Place = tokio::sync::Mutex<Option<Arc<Connection>>>;
+type Slot = tokio::sync::Mutex<Option<Arc<Connection>>>;
 
 /// A connection, shared by the requests in flight on it.
 struct Connection {
@@ -103,11 +103,10 @@ impl Link {
     /// Prepares the connections; each is opened on first use.
     pub(super) fn new(config: &RedisConfig) -> Result<Self, StorageError> {
         let (seed, is_tls) = config.checked_address()?;
-        let slots = usize::try_from(config.concurrency).unwrap_or(usize::MAX);
         Ok(Self {
             tls: if is_tls { Some(config.tls()?) } else { None },
             login: config.login()?,
-            slots: Arc::new(Semaphore::new(slots.min(Semaphore::MAX_PERMITS))),
+            slots: Arc::new(Semaphore::new(config.concurrency as usize)),
             owners: Mutex::new(Arc::new(vec![(0, SLOTS - 1, seed.clone())])),
             nodes: Mutex::default(),
             next: AtomicUsize::new(0),
@@ -246,11 +245,8 @@ impl Link {
         let slot = tokio::time::timeout(left, Arc::clone(&self.slots).acquire_owned()).await;
         // The semaphore is never closed.
         let slot = slot.map_err(|_| {
-            let what = format!(
-                "{}: no free slot for a request in time; raise `concurrency`",
-                self.url()
-            );
-            ErrorKind::Timeout.error(call.object, what)
+            let (url, what) = (self.url(), "no free slot for a request in time; raise `concurrency`");
+            ErrorKind::Timeout.error(call.object, format!("{url}: {what}"))
         })?;
         let queue = queued.elapsed();
         let (mut pipeline, mut most, mut bytes) = (Pipeline::new(), 0, 0);
@@ -287,12 +283,10 @@ impl Link {
         let mut requests: Vec<(String, Vec<usize>)> = Vec::new();
         // Index and bytes of the last request to each node.
         let mut open: HashMap<&str, (usize, u64)> = HashMap::new();
-        let missing = call
-            .commands
-            .iter()
-            .enumerate()
-            .filter(|(i, _)| call.replies[*i].is_none());
-        for (i, command) in missing {
+        for (i, command) in call.commands.iter().enumerate() {
+            if call.replies[i].is_some() {
+                continue;
+            }
             let at = owners.partition_point(|(_, last, _)| *last < command.slot);
             let Some((_, _, address)) = owners.get(at).filter(|(first, ..)| *first <= command.slot) else {
                 let what = format!("{}: cluster has no node for slot {}", self.url(), command.slot);
@@ -368,10 +362,8 @@ impl Link {
                 !is_moving && self.refused(object, address, error).kind().is_transient()
             };
             // A replaced node, for example, has a new address when its name is resolved again.
-            if !values
-                .iter()
-                .any(|value| matches!(value, Value::ServerError(error) if spoils(error)))
-            {
+            let has_spoiled = |value: &Value| matches!(value, Value::ServerError(error) if spoils(error));
+            if !values.iter().any(has_spoiled) {
                 expected.arrived();
             }
             Ok(values)
@@ -397,13 +389,13 @@ impl Link {
 
     /// Returns the next connection to a node, and opens it if it is missing or broken.
     async fn connection(&self, address: &str) -> Result<Arc<Connection>, RedisError> {
-        let unused = || (0..self.config.connections).map(|_| Place::default()).collect();
-        let places = Arc::clone(self.nodes.lock().entry(address.to_owned()).or_insert_with(unused));
-        let turn = self.next.fetch_add(1, Ordering::Relaxed) % places.len();
-        let mut place = places[turn].lock().await;
-        match &*place {
+        let unused = || (0..self.config.connections).map(|_| Slot::default()).collect();
+        let slots = Arc::clone(self.nodes.lock().entry(address.to_owned()).or_insert_with(unused));
+        let index = self.next.fetch_add(1, Ordering::Relaxed) % slots.len();
+        let mut slot = slots[index].lock().await;
+        match &*slot {
             Some(connection) if !connection.allowance.is_spoiled() => Ok(Arc::clone(connection)),
-            _ => Ok(Arc::clone(place.insert(Arc::new(self.connect(address).await?)))),
+            _ => Ok(Arc::clone(slot.insert(Arc::new(self.connect(address).await?)))),
         }
     }
 
@@ -456,35 +448,32 @@ impl Link {
 
     /// Error of a node: its code and text, or the text of a broken connection.
     fn failed(&self, object: &str, address: &str, code: Option<&str>, said: &str) -> StorageError {
+        use ErrorKind::{Corrupt, Denied, Invalid, Unavailable, Unsupported};
         let (kind, hint) = match code {
             Some("NOAUTH" | "WRONGPASS" | "NOPERM") => (
-                ErrorKind::Denied,
+                Denied,
                 "access denied; check `username`, `password_env` or `password_file`, and the user's permissions",
             ),
-            Some("MOVED" | "ASK" | "CROSSSLOT") if !self.config.cluster => (
-                ErrorKind::Invalid,
-                "server is a node of a cluster; set `cluster = true`",
-            ),
+            Some("MOVED" | "ASK" | "CROSSSLOT") if !self.config.cluster => {
+                (Invalid, "server is a node of a cluster; set `cluster = true`")
+            }
             Some("ERR") if said.contains("cluster support disabled") => {
-                (ErrorKind::Invalid, "server is not a cluster; remove `cluster`")
+                (Invalid, "server is not a cluster; remove `cluster`")
             }
             Some("ERR") if said.contains(FULL) => (
-                ErrorKind::Unavailable,
+                Unavailable,
                 "store has too many clients; raise `maxclients` or lower `connections`",
             ),
-            Some("ERR") => (ErrorKind::Unsupported, "store does not support a command of this tier"),
-            Some("WRONGTYPE") => (ErrorKind::Invalid, "another program uses these keys; change `prefix`"),
-            Some("OOM") => (
-                ErrorKind::Unavailable,
-                "store's memory is full; raise `maxmemory` or add nodes",
-            ),
-            Some("READONLY") => (ErrorKind::Unavailable, "server is a replica; set `url` to the primary"),
-            None if said.contains(TOO_MUCH) => (ErrorKind::Corrupt, "reply is too long"),
+            Some("ERR") => (Unsupported, "store does not support a command of this tier"),
+            Some("WRONGTYPE") => (Invalid, "another program uses these keys; change `prefix`"),
+            Some("OOM") => (Unavailable, "store's memory is full; raise `maxmemory` or add nodes"),
+            Some("READONLY") => (Unavailable, "server is a replica; set `url` to the primary"),
+            None if said.contains(TOO_MUCH) => (Corrupt, "reply is too long"),
             None if said.contains("invalid peer certificate") => (
-                ErrorKind::Unavailable,
+                Unavailable,
                 "unknown certificate authority; set `ca_file` to its certificate",
             ),
-            _ => (ErrorKind::Unavailable, "store does not answer"),
+            _ => (Unavailable, "store does not answer"),
         };
         // Removes a command's arguments, which may be rows.
         let said = said.split(", with args").next().unwrap_or_default();

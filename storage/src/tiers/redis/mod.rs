@@ -10,6 +10,7 @@
 //! slots, `device` the time from sending to the last reply, including retries, `copy` the time to join values.
 
 use crate::limits::{Listing, buffer_for, check_ranges};
+use crate::tiers::{changed, cut};
 use crate::unreported::PendingCost;
 use crate::{Body, ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
@@ -180,15 +181,10 @@ impl RedisTier {
                 }
             }
         }
-        let odd = wanted
-            .iter()
-            .zip(&chunks)
-            .find(|((_, len), chunk)| chunk.len() as u64 != *len);
-        if let Some(((number, len), chunk)) = odd {
-            let what = format!(
-                "chunk {number} has {} bytes instead of {len}; publish the object again",
-                chunk.len()
-            );
+        let mut pairs = wanted.iter().zip(&chunks);
+        if let Some(((number, len), chunk)) = pairs.find(|((_, len), chunk)| chunk.len() as u64 != *len) {
+            let found = chunk.len();
+            let what = format!("chunk {number} has {found} bytes instead of {len}; publish the object again");
             return Err(self.error(ErrorKind::Corrupt, &object.path, what));
         }
         cost.add(&ReadCost {
@@ -203,10 +199,8 @@ impl RedisTier {
         match self.look_up(&object.path).await {
             Err(error) => error,
             Ok(now) if now == *version => {
-                let what = format!(
-                    "chunk {number} is missing: the store dropped it; set `maxmemory-policy noeviction`, remove the object \
-                     and publish it again"
-                );
+                let hint = "set `maxmemory-policy noeviction`, remove the object and publish it again";
+                let what = format!("chunk {number} is missing: the store dropped it; {hint}");
                 self.error(ErrorKind::Corrupt, &object.path, what)
             }
             Ok(now) => self.changed(object, &now.to_string()),
@@ -214,16 +208,12 @@ impl RedisTier {
     }
 
     fn changed(&self, object: &Object, now: &str) -> StorageError {
-        let what = format!("version was {} at the look-up, is {now} now", object.version);
-        self.error(ErrorKind::Changed, &object.path, what)
+        changed(self.name(&object.path), &object.version, now)
     }
 
     fn describe(path: ObjectPath, version: &Version) -> Object {
-        Object {
-            path,
-            size: version.size,
-            version: version.to_string(),
-        }
+        let (size, version) = (version.size, version.to_string());
+        Object { path, size, version }
     }
 }
 
@@ -240,13 +230,7 @@ fn join(
     let at = (range.start - start) as usize;
     let len = (range.end - range.start) as usize;
     if let [chunk] = chunks {
-        let part = chunk.slice(at..at + len);
-        // A copy, so that a small part of a large chunk does not keep the chunk in memory.
-        return Ok(if len * 2 < chunk.len() {
-            Bytes::copy_from_slice(&part)
-        } else {
-            part
-        });
+        return Ok(cut(chunk, at..at + len));
     }
     let mut whole = buffer_for(object, range.end - range.start)?;
     for (i, chunk) in chunks.iter().enumerate() {
@@ -312,14 +296,9 @@ impl Tier for RedisTier {
             join(object.path.as_str(), range, &version, wanted.start, held)
         });
         let parts = parts.collect::<Result<_, _>>()?;
-        cost.add(&ReadCost {
-            copy: began.elapsed(),
-            ..ReadCost::default()
-        });
-        Ok(ReadMany {
-            parts,
-            cost: cost.report(),
-        })
+        let mut cost = cost.report();
+        cost.copy = began.elapsed();
+        Ok(ReadMany { parts, cost })
     }
 
     fn take_unreported(&self) -> Option<ReadCost> {

@@ -78,15 +78,12 @@ impl Record {
 
     fn parse(record: &str) -> Option<Self> {
         let mut parts = record.splitn(5, ' ');
-        let (at, done) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-        let (digest, version) = (parts.next()?.to_owned(), Version::parse(parts.next()?)?);
-        let path = ObjectPath::new(parts.next()?).ok()?;
         Some(Self {
-            at,
-            done,
-            digest,
-            version,
-            path,
+            at: parts.next()?.parse().ok()?,
+            done: parts.next()?.parse().ok()?,
+            digest: parts.next()?.to_owned(),
+            version: Version::parse(parts.next()?)?,
+            path: ObjectPath::new(parts.next()?).ok()?,
         })
     }
 }
@@ -99,10 +96,8 @@ impl fmt::Display for Record {
 }
 
 fn now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs()
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default().as_secs()
 }
 
 impl RedisTier {

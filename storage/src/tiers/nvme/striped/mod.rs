@@ -5,7 +5,6 @@
 //! each part of a read is checked like any file of an [`NvmeTier`]. So all bytes are of the looked-up version.
 
 mod disk;
-mod layout;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +13,7 @@ use super::tier::NvmeTier;
 use crate::limits::check_ranges;
 use crate::tasks::blocking;
 use crate::tiers::source::Source;
+use crate::tiers::{changed, check_multiple, remember};
 use crate::{Body, ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -45,10 +45,7 @@ pub struct StripedTier {
 impl StripedTier {
     /// Creates a tier that stripes over open folders, in this order. Blocks: it removes parts left by crashed puts.
     pub(super) fn new(tiers: Vec<NvmeTier>, stripe_bytes: u64) -> Result<Self, StorageError> {
-        if stripe_bytes == 0 || !stripe_bytes.is_multiple_of(STRIPE_UNIT) || stripe_bytes > LARGEST_STRIPE {
-            let detail = format!("must be a multiple of {STRIPE_UNIT}, at most {LARGEST_STRIPE}: {stripe_bytes}");
-            return Err(ErrorKind::Invalid.error("stripe_bytes", detail));
-        }
+        check_multiple("stripe_bytes", stripe_bytes, STRIPE_UNIT, LARGEST_STRIPE)?;
         let roots: Vec<_> = tiers.iter().map(|tier| tier.files.root.clone()).collect();
         for (i, root) in roots.iter().enumerate() {
             if roots[..i].iter().any(|other| other.location == root.location) {
@@ -75,11 +72,7 @@ impl StripedTier {
 
     fn remember(&self, striped: Striped) -> Arc<Striped> {
         let striped = Arc::new(striped);
-        let mut known = self.known.lock();
-        if known.len() >= REMEMBERED {
-            known.clear();
-        }
-        known.insert(striped.object.path.clone(), striped.clone());
+        remember(&self.known, REMEMBERED, striped.object.path.clone(), striped.clone());
         striped
     }
 
@@ -89,10 +82,7 @@ impl StripedTier {
 
     /// Parts of the looked-up version.
     async fn parts_of(&self, object: &Object) -> Result<Arc<Striped>, StorageError> {
-        let known = {
-            let known = self.known.lock();
-            known.get(&object.path).cloned()
-        };
+        let known = self.known.lock().get(&object.path).cloned();
         if let Some(striped) = known.filter(|striped| striped.object == *object) {
             return Ok(striped);
         }
@@ -100,32 +90,22 @@ impl StripedTier {
         if striped.object == *object {
             return Ok(striped);
         }
-        let detail = format!(
-            "version was {} at the look-up, is {} now",
-            object.version, striped.object.version
-        );
-        Err(ErrorKind::Changed.error(&object.path, detail))
+        Err(changed(&object.path, &object.version, &striped.object.version))
     }
 
     async fn read_parts(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
         let striped = self.parts_of(object).await?;
         let layout = striped.layout;
-        let of_part =
-            |part: usize| -> Vec<Range<u64>> { ranges.iter().map(|range| layout.part_range(range, part)).collect() };
-        let reads = self
-            .tiers
-            .iter()
-            .zip(&striped.parts)
-            .enumerate()
-            .map(|(part, (tier, file))| {
-                let needed = of_part(part);
-                async move {
-                    if needed.iter().all(Range::is_empty) {
-                        return Ok(None);
-                    }
-                    tier.read_many(file, &needed).await.map(Some)
+        let tiers = self.tiers.iter().zip(&striped.parts).enumerate();
+        let reads = tiers.map(|(part, (tier, file))| {
+            let needed: Vec<_> = ranges.iter().map(|range| layout.part_range(range, part)).collect();
+            async move {
+                if needed.iter().all(Range::is_empty) {
+                    return Ok(None);
                 }
-            });
+                tier.read_many(file, &needed).await.map(Some)
+            }
+        });
         let parts = try_join_all(reads).await?;
         let begun = Instant::now();
         let mut cost = ReadCost::default();
@@ -170,11 +150,8 @@ impl Tier for StripedTier {
     fn info(&self) -> TierInfo {
         let infos: Vec<_> = self.tiers.iter().map(Tier::info).collect();
         let locations: Vec<_> = infos.iter().map(|info| info.location.as_str()).collect();
-        let mut notes = vec![format!(
-            "striped over {} folders, {} bytes each",
-            infos.len(),
-            self.stripe_bytes
-        )];
+        let (folders, bytes) = (infos.len(), self.stripe_bytes);
+        let mut notes = vec![format!("striped over {folders} folders, {bytes} bytes each")];
         for info in &infos {
             notes.extend(info.notes.iter().map(|note| format!("{}: {note}", info.location)));
         }
