@@ -7,7 +7,7 @@ use crate::curves::slo;
 use crate::decision;
 use crate::latency::{bands, grade, objective, tail};
 use crate::record::{
-    Driven, Factors, Fault, Finding, Gap, Grade, Grades, IdleByCause, Interval, Limits, Percentile, Point, Pricing,
+    Driven, Factors, Fault, Finding, Grade, Grades, IdleByCause, Interval, Limits, Percentile, Point, Pricing,
     RAMP_BLOCKS, RampBlock, RampRates, Repeat, Run, ServerDelta, Slo, StreamFigure, StreamSummary, Summary, Verdict,
     counted,
 };
@@ -16,7 +16,6 @@ use crate::statistics::{inversion, sections, student};
 use crate::validity::rules::Evidence;
 use crate::validity::{laws, stationarity, verdict};
 use hdrhistogram::Histogram;
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Fills in the summaries of a run's points, its findings and its answer.
@@ -62,12 +61,8 @@ pub fn withhold(points: &mut [Point]) {
 /// Summarises a point without the other points of its run.
 #[must_use]
 pub fn summary(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Summary {
-    let summary = all_figures(point, limits, pricing);
-    let mut points = [Point {
-        summary: Some(summary),
-        ..point.clone()
-    }];
-    withhold(&mut points);
+    let mut points = [point.clone()];
+    summarise(&mut points, limits, pricing);
     let [Point { summary, .. }] = points;
     summary.unwrap_or_else(|| unreachable!("it was filled in above"))
 }
@@ -111,22 +106,16 @@ fn keep_printable(summary: &mut Summary, repeats: usize, queueing: f64) {
 pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Summary {
     let repeats = &*counted(&point.repeats);
     let latency = clock(repeats, |repeat| &repeat.histograms.latency);
-    let p99 = |clock: BlockTable| clock.pooled_quantile(0.99).map(|us| us as f64);
-    let lag_p99_us = p99(clock(repeats, |repeat| &repeat.histograms.lag));
-    let samples = latency.samples();
+    let lag = clock(repeats, |repeat| &repeat.histograms.lag);
+    let p99 = |clock: &BlockTable| clock.pooled_quantile(0.99).map(|us| us as f64);
     let [p50_us, p90_us, p95_us, p99_us, p999_us] =
         Percentile::ALL.map(|percentile| latency_interval(&latency, percentile.quantile()));
     let rate_of = |rate: &dyn Fn(&Repeat) -> f64| rate_interval(&point.factors, repeats, rate);
     let achieved_rps = rate_of(&|repeat| repeat.achieved_rps);
     let drifts = stationarity::drifts(repeats);
     let evidence = Evidence {
-        offered_rps: point.factors.offered_rps,
-        samples,
-        p50_us: latency.pooled_quantile(0.5).unwrap_or(0) as f64,
-        p99_us: latency.pooled_quantile(0.99).unwrap_or(0) as f64,
-        lag_p99_us: lag_p99_us.unwrap_or(0.0),
         drifts: drifts.iter().map(ToString::to_string).collect(),
-        steps: Cow::Borrowed(repeats),
+        ..Evidence::of(point.factors.offered_rps, repeats, &latency, &lag)
     };
     let (verdict, faults) = judge(&point.factors, repeats, &evidence, limits);
     // A journey is paid as a whole: its steps share the server's hour and the tier, and the share of each is unknown.
@@ -138,7 +127,7 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
     let by_reply = || repeats.iter().any(|repeat| repeat.in_time.is_some()).then_some(0.0);
     let limit_us = limits.objective_us.or_else(by_reply);
     Summary {
-        samples,
+        samples: latency.samples(),
         p50_us,
         p90_us,
         p95_us,
@@ -148,15 +137,20 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
         max_us: latency.range().map(|(_, most)| most as f64),
         grades: Grades::default(),
         autocorrelation_time: autocorrelation_time(repeats),
-        gaps: gaps(&latency),
-        service_p99_us: p99(clock(repeats, |repeat| &repeat.histograms.service)),
-        lag_p99_us,
+        gaps: Percentile::ALL
+            .into_iter()
+            .filter_map(|one| inversion::gap(&latency, one))
+            .collect(),
+        service_p99_us: p99(&clock(repeats, |repeat| &repeat.histograms.service)),
+        lag_p99_us: p99(&lag),
         achieved_rps,
         goodput_rps: limit_us.map(|limit_us| rate_of(&|repeat| objective::rate(repeat, limit_us))),
         goodput_share: limit_us.and_then(|limit_us| objective::share(repeats, limit_us)),
         streams: streams(repeats),
         ramp: match &point.factors.driven {
-            Some(Driven::Ramp(rates)) => ramp_blocks(rates, &point.factors, repeats),
+            Some(Driven::Ramp(rates)) => (0..RAMP_BLOCKS)
+                .filter_map(|index| ramp_block(index, rates, &point.factors, repeats))
+                .collect(),
             _ => Vec::new(),
         },
         inferences_per_s: achieved_rps.map(|rps| rps * rows_per_request(&point.factors, repeats)),
@@ -186,20 +180,17 @@ fn streams(repeats: &[Repeat]) -> BTreeMap<StreamFigure, StreamSummary> {
             .iter()
             .filter_map(|repeat| repeat.histograms.streams.get(&figure));
         let table = BlockTable::new(blocks.map(Vec::as_slice));
-        let percentiles = Percentile::ALL.into_iter();
-        let percentiles = percentiles.filter_map(|one| Some((one, latency_interval(&table, one.quantile())?)));
-        let mean = table.mean()?;
-        let percentiles = percentiles.collect();
+        let (mean, percentiles) = (table.mean()?, percentiles(&table, Percentile::ALL));
         Some((figure, StreamSummary { mean, percentiles }))
     };
     StreamFigure::ALL.into_iter().filter_map(of_figure).collect()
 }
 
-/// Returns the blocks of a ramp in which anything was sent, in chronological order.
-fn ramp_blocks(rates: &RampRates, factors: &Factors, repeats: &[Repeat]) -> Vec<RampBlock> {
-    (0..RAMP_BLOCKS)
-        .filter_map(|index| ramp_block(index, rates, factors, repeats))
-        .collect()
+fn percentiles(table: &BlockTable, of: impl IntoIterator<Item = Percentile>) -> BTreeMap<Percentile, Interval> {
+    let known = of
+        .into_iter()
+        .filter_map(|one| Some((one, latency_interval(table, one.quantile())?)));
+    known.collect()
 }
 
 /// Returns a block of a ramp; `None` if nothing was sent in it. Replies count over the seconds in which a repeat
@@ -228,17 +219,16 @@ fn ramp_block(index: usize, rates: &RampRates, factors: &Factors, repeats: &[Rep
     let seconds: f64 = counted()
         .map(|repeat| share * repeat.window_s / RAMP_BLOCKS as f64)
         .sum();
-    let percentiles = Percentile::ALL.into_iter();
-    let percentiles = percentiles.filter(|one| samples >= one.samples_needed());
+    let printed = Percentile::ALL
+        .into_iter()
+        .filter(|one| samples >= one.samples_needed());
     let at = |block: usize| rates.rate(block as f64 / RAMP_BLOCKS as f64);
     Some(RampBlock {
         offered_rps: [at(index), at(index + 1)],
         answered_rps: answered as f64 / seconds,
         samples,
         errors,
-        percentiles: percentiles
-            .filter_map(|one| Some((one, latency_interval(&table, one.quantile())?)))
-            .collect(),
+        percentiles: percentiles(&table, printed),
     })
 }
 
@@ -285,15 +275,6 @@ fn autocorrelation_time(repeats: &[Repeat]) -> f64 {
     (repeats.iter().map(of).sum::<f64>() / scheduled.max(1) as f64).max(1.0)
 }
 
-/// Returns the percentiles that lie on a gap of the distribution.
-fn gaps(latency: &BlockTable) -> Vec<Gap> {
-    let gap = |percentile: Percentile| {
-        let (lo, hi) = inversion::interval(latency, percentile.quantile())?;
-        inversion::gap(latency, percentile, lo, hi)
-    };
-    Percentile::ALL.into_iter().filter_map(gap).collect()
-}
-
 /// Returns a percentile with its 95 % interval; `None` without samples. With a single repeat the interval is open on
 /// both sides.
 ///
@@ -304,37 +285,24 @@ fn gaps(latency: &BlockTable) -> Vec<Gap> {
 pub fn latency_interval(table: &BlockTable, quantile: f64) -> Option<Interval> {
     let value = table.pooled_quantile(quantile)? as f64;
     let Some((lo, hi)) = inversion::interval(table, quantile) else {
-        return Some(open(value));
+        return Some(Interval::new(value, 0.0, f64::INFINITY));
     };
     let of_sections = sections::log_quantile(table, quantile)?
         .interval(2.0 * sections::OUTSIDE)
         .map(f64::exp);
     let (least, most) = table.range()?;
-    Some(Interval {
-        value,
-        lo: of_sections.lo.min(lo as f64).max(least as f64).min(value),
-        hi: of_sections.hi.max(hi as f64).min(most as f64).max(value),
-    })
+    let lo = of_sections.lo.min(lo as f64).max(least as f64).min(value);
+    let hi = of_sections.hi.max(hi as f64).min(most as f64).max(value);
+    Some(Interval::new(value, lo, hi))
 }
 
 /// Returns the mean with its 95 % interval; `None` without samples.
 fn mean_interval(table: &BlockTable) -> Option<Interval> {
     let value = table.mean()?;
-    let interval = inversion::mean_interval(&table.means()).unwrap_or(open(value));
-    Some(Interval {
-        value,
-        lo: interval.lo.clamp(0.0, value),
-        hi: interval.hi.max(value),
-    })
-}
-
-/// Creates a value without an interval.
-const fn open(value: f64) -> Interval {
-    Interval {
-        value,
-        lo: 0.0,
-        hi: f64::INFINITY,
-    }
+    let interval = inversion::mean_interval(&table.means());
+    let ends = |interval: Interval| (interval.lo.clamp(0.0, value), interval.hi.max(value));
+    let (lo, hi) = interval.map_or((0.0, f64::INFINITY), ends);
+    Some(Interval::new(value, lo, hi))
 }
 
 /// Returns a rate per second of the offered time, from one per second of the window: the mean over the repeats with
@@ -344,10 +312,7 @@ fn rate_interval(factors: &Factors, repeats: &[Repeat], rate: impl Fn(&Repeat) -
     let offered = |repeat: &Repeat| rate(repeat) * (repeat.window_s / repeat.offered_s(factors));
     let rates: Vec<f64> = repeats.iter().map(offered).collect();
     if let Some(interval) = sections::mean_interval(&rates) {
-        return Interval {
-            lo: interval.lo.max(0.0),
-            ..interval
-        };
+        return Interval::new(interval.value, interval.lo.max(0.0), interval.hi);
     }
     let (Some(&rate), Some(repeat)) = (rates.first().filter(|rate| **rate > 0.0), repeats.first()) else {
         return Interval::default();
@@ -358,11 +323,7 @@ fn rate_interval(factors: &Factors, repeats: &[Repeat], rate: impl Fn(&Repeat) -
         let root = 1.0 - 1.0 / (9.0 * count) + side * student::Z95 / (3.0 * count.sqrt());
         count * root.max(0.05).powi(3)
     };
-    Interval {
-        value: rate,
-        lo: end(count, -1.0) / offered_s,
-        hi: end(count + 1.0, 1.0) / offered_s,
-    }
+    Interval::new(rate, end(count, -1.0) / offered_s, end(count + 1.0, 1.0) / offered_s)
 }
 
 /// Returns joules per inference over all repeats and GPUs; `None` without a GPU or without inferences.

@@ -5,7 +5,7 @@
 
 use super::cost::{Cost, cost, hit_ratio, parts};
 use crate::curve::{Curve, grouped};
-use crate::record::{InstancePrice, Interval, Point, Pricing, Summary, counted};
+use crate::record::{InstancePrice, Interval, Point, Pricing, Repeat, counted};
 use crate::statistics::bisect;
 use crate::statistics::sections::mean_interval;
 
@@ -13,17 +13,21 @@ use crate::statistics::sections::mean_interval;
 /// it.
 #[must_use]
 pub fn side_by_side<'a>(point: &Point, pricing: &'a Pricing) -> Vec<(&'a InstancePrice, Option<Cost>)> {
-    let rate = point.summary.as_ref().map(|summary: &Summary| summary.achieved_rps);
+    let summary = point.summary.as_ref();
     let on = |instance: &InstancePrice| {
-        can_be_had(pricing, point.factors.label(), instance)
-            .then(|| cost(&point.factors, &counted(&point.repeats), &rate?, &pricing.on(instance)))
-            .flatten()
+        let summary = summary.filter(|_| is_available(pricing, point.factors.label(), instance))?;
+        cost(
+            &point.factors,
+            &counted(&point.repeats),
+            &summary.achieved_rps,
+            &pricing.on(instance),
+        )
     };
     let instances = pricing.instances.iter();
     instances.map(|instance| (instance, on(instance))).collect()
 }
 
-fn can_be_had(pricing: &Pricing, tier: &str, instance: &InstancePrice) -> bool {
+fn is_available(pricing: &Pricing, tier: &str, instance: &InstancePrice) -> bool {
     let names = pricing.instances_by_tier.get(tier);
     names.is_none_or(|names| names.contains(&instance.name))
 }
@@ -61,10 +65,9 @@ impl Line {
     /// Returns dollars per 10,000 inferences at a hit ratio.
     #[must_use]
     pub fn at(&self, hit_ratio: f64) -> f64 {
+        let states = self.states.iter();
         at(
-            self.states
-                .iter()
-                .map(|state| [state.hit_ratio, state.hourly_usd, state.misses_usd]),
+            states.map(|state| [state.hit_ratio, state.hourly_usd, state.misses_usd]),
             hit_ratio,
         )
     }
@@ -108,11 +111,9 @@ pub fn lines(curves: &[Curve<'_>], offered_rps: f64, pricing: &Pricing) -> Vec<L
 }
 
 fn line(tier: &str, points: &[&Point], pricing: &Pricing) -> Option<Line> {
-    let cheapest = pricing
-        .instances
-        .iter()
-        .filter(|instance| can_be_had(pricing, tier, instance))
-        .min_by(|a, b| a.usd_per_hour.total_cmp(&b.usd_per_hour))?;
+    let instances = pricing.instances.iter();
+    let available = instances.filter(|instance| is_available(pricing, tier, instance));
+    let cheapest = available.min_by(|a, b| a.usd_per_hour.total_cmp(&b.usd_per_hour))?;
     let on = pricing.on(cheapest);
     let mut states: Vec<State> = points.iter().map(|point| state(point, &on)).collect::<Option<_>>()?;
     states.sort_by(|a, b| a.hit_ratio.total_cmp(&b.hit_ratio));
@@ -128,16 +129,14 @@ fn line(tier: &str, points: &[&Point], pricing: &Pricing) -> Option<Line> {
 }
 
 fn state(point: &Point, pricing: &Pricing) -> Option<State> {
-    let repeats: Vec<(u32, [f64; 3])> = counted(&point.repeats)
-        .iter()
-        .map(|repeat| {
-            let parts = parts(&point.factors, repeat, pricing)?;
-            let hits = hit_ratio([repeat]).unwrap_or(0.0);
-            let misses = parts[3] + parts[4];
-            let per_miss = if hits < 1.0 { misses / (1.0 - hits) } else { 0.0 };
-            Some((repeat.index, [hits, parts[..3].iter().sum(), per_miss]))
-        })
-        .collect::<Option<_>>()?;
+    let of = |repeat: &Repeat| {
+        let parts = parts(&point.factors, repeat, pricing)?;
+        let hits = hit_ratio([repeat]).unwrap_or(0.0);
+        let misses = parts[3] + parts[4];
+        let per_miss = if hits < 1.0 { misses / (1.0 - hits) } else { 0.0 };
+        Some((repeat.index, [hits, parts[..3].iter().sum(), per_miss]))
+    };
+    let repeats: Vec<(u32, [f64; 3])> = counted(&point.repeats).iter().map(of).collect::<Option<_>>()?;
     let count = repeats.len().max(1) as f64;
     let mean = |part: usize| repeats.iter().map(|(_, of)| of[part]).sum::<f64>() / count;
     Some(State {
@@ -190,11 +189,7 @@ pub fn break_even(a: &Line, b: &Line) -> BreakEven {
         .collect();
     let interval = mean_interval(&each).unwrap_or(Interval::exact(value));
     BreakEven::At {
-        hit_ratio: Interval {
-            value,
-            lo: interval.lo.clamp(0.0, value),
-            hi: interval.hi.clamp(value, 1.0),
-        },
+        hit_ratio: Interval::new(value, interval.lo.clamp(0.0, value), interval.hi.clamp(value, 1.0)),
         first_below: hot > 0.0,
     }
 }
@@ -202,11 +197,11 @@ pub fn break_even(a: &Line, b: &Line) -> BreakEven {
 /// Returns the highest argument from 0 to 1 at which a difference changes its sign, within 1e-12.
 fn crossing(difference: impl Fn(f64) -> f64) -> Option<f64> {
     const STEPS: u32 = 400;
-    let place = |step: u32| f64::from(step) / f64::from(STEPS);
+    let argument = |step: u32| f64::from(step) / f64::from(STEPS);
     let side = difference(1.0) > 0.0;
-    let step = (0..STEPS).rev().find(|step| (difference(place(*step)) > 0.0) != side)?;
     let is_below = |at: f64| (difference(at) > 0.0) != side;
-    let (low, high) = bisect((place(step), place(step + 1)), 40, is_below);
+    let step = (0..STEPS).rev().find(|step| is_below(argument(*step)))?;
+    let (low, high) = bisect((argument(step), argument(step + 1)), 40, is_below);
     Some(f64::midpoint(low, high))
 }
 

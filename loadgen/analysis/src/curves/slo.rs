@@ -8,10 +8,9 @@ use crate::decision::curve::Grid;
 use crate::decision::places::{gather, usable};
 use crate::decision::{from_run, standing};
 use crate::latency::objective;
-use crate::latency::objective::measured_us;
 use crate::record::{
     Fault, Interval, Limits, MeetsObjective, Minimise, NotMet, Objective, Point, Question, Repeat, Slo, SloFinding,
-    SloOutcome, StreamFigure, Summary, Verdict, counted,
+    SloOutcome, StreamFigure, Summary, Verdict, counted, milliseconds,
 };
 use crate::statistics::percentile::BlockTable;
 use crate::statistics::sections::mean_interval;
@@ -87,13 +86,12 @@ fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo)
         return MeetsObjective::Unknown;
     };
     let has = |fault: Fault| summary.faults.contains(&fault);
-    let off_schedule = [
-        Fault::Device,
-        Fault::Skew,
-        Fault::Schedule,
-        Fault::Backlog,
-        Fault::Drift,
-    ];
+    let is_off_schedule = |fault: &Fault| {
+        matches!(
+            fault,
+            Fault::Device | Fault::Skew | Fault::Schedule | Fault::Backlog | Fault::Drift
+        )
+    };
     let limit_us = slo.objective.limit_us();
     // Every user was busy: the server is too slow only if its own time shows that.
     let waited = || {
@@ -108,7 +106,7 @@ fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo)
     let is_known = match estimate_us < limit_us {
         _ if summary.verdict == Verdict::Valid => true,
         // The measurement did not follow its schedule, so any result is unknown.
-        _ if summary.faults.is_empty() || off_schedule.into_iter().any(has) => false,
+        _ if summary.faults.is_empty() || summary.faults.iter().any(is_off_schedule) => false,
         // Latency includes the wait for a user and a late send.
         true => !(has(Fault::Replies) || has(Fault::Disturbed) && has(Fault::Errors)),
         false if has(Fault::InFlight) => !has(Fault::Disturbed) && !waited(),
@@ -137,7 +135,7 @@ fn estimate_us(point: &Point, slo: &Slo, of: impl Fn(&Repeat) -> &[Histogram<u64
         return None;
     }
     let Some(quantile) = slo.objective.quantile() else {
-        return measured_us(slo.objective, &table);
+        return objective::measured_us(slo.objective, &table);
     };
     match objective::among_good(&repeats, quantile) {
         Some(among) => table.pooled_quantile(among).map(|us| us as f64),
@@ -148,12 +146,8 @@ fn estimate_us(point: &Point, slo: &Slo, of: impl Fn(&Repeat) -> &[Histogram<u64
 /// Returns the interval of the share of requests that miss the objective, failed requests included, over the repeats.
 fn misses(point: &Point, slo: &Slo) -> Option<Interval> {
     let share = |repeat: &Repeat| Some(objective::misses(repeat, slo.objective)? / repeat.scheduled.max(1) as f64);
-    mean_interval(
-        &counted(&point.repeats)
-            .iter()
-            .map(share)
-            .collect::<Option<Vec<f64>>>()?,
-    )
+    let shares: Option<Vec<f64>> = counted(&point.repeats).iter().map(share).collect();
+    mean_interval(&shares?)
 }
 
 fn interval(summary: &Summary, objective: Objective) -> Option<Interval> {
@@ -201,29 +195,25 @@ const CONFIDENCE: f64 = 0.95;
 fn highest(points: &[(&Point, RateEvidence)], best: RateEvidence, slo: &Slo, limits: &Limits) -> Interval {
     let first = points.first().map_or(best.rps, |(point, _)| point.factors.offered_rps);
     let question = question(slo, points.last().map_or(&best, |(_, last)| last).rps, points[0].0);
-    let steps: Vec<_> = points
+    let repeats = points
         .iter()
-        .flat_map(|(point, _)| point.repeats.iter().map(move |repeat| (point, repeat)))
-        .map(|(point, repeat)| from_run::step(&question, limits, point, repeat))
-        .collect();
+        .flat_map(|(point, _)| point.repeats.iter().map(move |repeat| (point, repeat)));
+    let steps = repeats.map(|(point, repeat)| from_run::step(&question, limits, point, repeat));
+    let steps: Vec<_> = steps.collect();
     let grid = Grid::around(&[first, question.highest_rps]);
     let places = gather(&question, &steps, &[], |_| true);
     let is_broken = usable(&places).any(|place| !place.looks_met());
     let curves = standing::all_curves(&question, &grid, &[places]);
-    let (lo, hi) = curves
-        .first()
-        .map_or((0.0, f64::INFINITY), |curve| curve.interval(&grid, SIDE));
+    let known = curves.first().map(|curve| curve.interval(&grid, SIDE));
+    let (lo, hi) = known.unwrap_or((0.0, f64::INFINITY));
     // A queue that grows in every repeat misses the objective in the long run, however few requests are slow within a
     // repeat.
     let broken = points.iter().map(|(_, evidence)| evidence);
     let broken = broken.filter(|one| one.answer == MeetsObjective::NotMet && one.certain && one.rps > best.rps);
     let ceiling = broken.map(|one| one.rps).fold(f64::INFINITY, f64::min);
     let open = slo.highest_rps.max(best.rps).min(ceiling);
-    Interval {
-        value: best.rps,
-        lo: lo.min(best.rps),
-        hi: if is_broken { hi.clamp(best.rps, open) } else { open },
-    }
+    let hi = if is_broken { hi.clamp(best.rps, open) } else { open };
+    Interval::new(best.rps, lo.min(best.rps), hi)
 }
 
 /// Converts the search's objective to a question about one instance.
@@ -247,10 +237,8 @@ fn question(slo: &Slo, highest_rps: f64, point: &Point) -> Question {
 /// Returns the highest rate of a curve under an objective; `None` if nothing was measured.
 #[must_use]
 pub fn finding(curve: &Curve<'_>, slo: &Slo, limits: &Limits) -> Option<SloFinding> {
-    let measured = curve
-        .points
-        .iter()
-        .filter_map(|point| Some((*point, evidence(point, slo)?)));
+    let points = curve.points.iter();
+    let measured = points.filter_map(|point| Some((*point, evidence(point, slo)?)));
     let (judged, unknown): (Vec<_>, Vec<_>) =
         measured.partition(|(_, evidence)| evidence.answer != MeetsObjective::Unknown);
     let all: Vec<RateEvidence> = judged.iter().map(|(_, evidence)| *evidence).collect();
@@ -308,15 +296,6 @@ pub fn why_not(point: &Point, slo: &Slo) -> String {
         );
     }
     format!("{} {}", slo.objective.figure(), milliseconds(us))
-}
-
-fn milliseconds(us: f64) -> String {
-    let ms = us / 1e3;
-    match ms {
-        ms if ms >= 100.0 => format!("{ms:.0} ms"),
-        ms if ms >= 1.0 => format!("{ms:.1} ms"),
-        ms => format!("{ms:.3} ms"),
-    }
 }
 
 #[cfg(test)]

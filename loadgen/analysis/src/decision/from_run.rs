@@ -115,21 +115,12 @@ fn judged(
         return Err("missing histogram".to_owned());
     }
     let lag = BlockTable::new([repeat.histograms.lag.as_slice()]);
-    let at = |table: &BlockTable, quantile: f64| table.pooled_quantile(quantile).unwrap_or(0) as f64;
     let since_due = question.objectives.iter().filter_map(|one| one.limit_since_due_us());
     let limits = Limits {
         objective_us: since_due.reduce(f64::min).or(limits.objective_us),
         ..limits.clone()
     };
-    let evidence = Evidence {
-        offered_rps: point.factors.offered_rps,
-        samples: latency.samples(),
-        p50_us: at(latency, 0.5),
-        p99_us: at(latency, 0.99),
-        lag_p99_us: at(&lag, 0.99),
-        drifts: Vec::new(),
-        steps: std::slice::from_ref(repeat).into(),
-    };
+    let evidence = Evidence::of(point.factors.offered_rps, std::slice::from_ref(repeat), latency, &lag);
     let (verdict, faults) = verdict::judge(&evidence, &limits);
     let has = |fault: Fault| faults.contains(&fault);
     // Failures above the plan's limit are counted as misses; they do not show a growing queue.

@@ -17,24 +17,22 @@ pub struct Interval {
 }
 
 impl Interval {
+    /// Creates an interval from a value and the two ends.
+    #[must_use]
+    pub const fn new(value: f64, lo: f64, hi: f64) -> Self {
+        Self { value, lo, hi }
+    }
+
     /// Value without uncertainty.
     #[must_use]
     pub const fn exact(value: f64) -> Self {
-        Self {
-            value,
-            lo: value,
-            hi: value,
-        }
+        Self::new(value, value, value)
     }
 
     /// Returns the interval of a rising function of the value.
     #[must_use]
     pub fn map(self, of: impl Fn(f64) -> f64) -> Self {
-        Self {
-            value: of(self.value),
-            lo: of(self.lo),
-            hi: of(self.hi),
-        }
+        Self::new(of(self.value), of(self.lo), of(self.hi))
     }
 }
 

@@ -72,11 +72,7 @@ pub fn mean_interval(values: &[f64]) -> Option<Interval> {
         };
         mean - deviation * far
     };
-    Some(Interval {
-        value: mean,
-        lo: end(1.0),
-        hi: end(-1.0),
-    })
+    Some(Interval::new(mean, end(1.0), end(-1.0)))
 }
 
 /// Returns mean, standard deviation and skewness of at least two values.
@@ -110,9 +106,10 @@ fn skew_corrected(values: &[f64]) -> f64 {
     count.sqrt() * corrected
 }
 
-/// Returns the widest gap between the two ends of an interval, if it is a property of the distribution.
+/// Returns the widest gap between the two ends of a percentile's interval, if it is a property of the distribution.
 #[must_use]
-pub fn gap(table: &BlockTable, percentile: Percentile, lo: u64, hi: u64) -> Option<Gap> {
+pub fn gap(table: &BlockTable, percentile: Percentile) -> Option<Gap> {
+    let (lo, hi) = interval(table, percentile.quantile())?;
     let ratio = |from: u64, to: u64| to as f64 / from.max(1) as f64;
     let pairs = table.values_between(lo, hi).windows(2).map(|pair| (pair[0], pair[1]));
     let (from, to) = pairs.max_by(|a, b| ratio(a.0, a.1).total_cmp(&ratio(b.0, b.1)))?;
@@ -143,8 +140,7 @@ mod tests {
     }
 
     fn gap_at(table: &BlockTable, percentile: Percentile) -> Option<Gap> {
-        let (lo, hi) = interval(table, percentile.quantile()).unwrap();
-        gap(table, percentile, lo, hi)
+        gap(table, percentile)
     }
 
     #[test]

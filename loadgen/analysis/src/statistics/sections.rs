@@ -70,10 +70,9 @@ impl Estimate {
         Self {
             value: self.value - other.value,
             error: (a + b).sqrt(),
-            freedom: if weighted > 0.0 {
-                (a + b).powi(2) / weighted
-            } else {
-                self.freedom.min(other.freedom)
+            freedom: match weighted > 0.0 {
+                true => (a + b).powi(2) / weighted,
+                false => self.freedom.min(other.freedom),
             },
         }
     }
@@ -82,11 +81,7 @@ impl Estimate {
     #[must_use]
     pub fn interval(self, outside: f64) -> Interval {
         let half = t_two_sided(outside, self.freedom) * self.error;
-        Interval {
-            value: self.value,
-            lo: self.value - half,
-            hi: self.value + half,
-        }
+        Interval::new(self.value, self.value - half, self.value + half)
     }
 }
 
@@ -115,10 +110,8 @@ pub fn log_ratio(a: &BlockTable, b: &BlockTable, quantile: f64) -> Option<Estima
 pub fn spread_dominates(point: &Point) -> bool {
     let repeats = counted(&point.repeats);
     let table = BlockTable::new(repeats.iter().map(|repeat| repeat.histograms.latency.as_slice()));
-    let time = point
-        .summary
-        .as_ref()
-        .map_or(1.0, |summary| summary.autocorrelation_time.max(1.0));
+    let summary = point.summary.as_ref();
+    let time = summary.map_or(1.0, |summary| summary.autocorrelation_time.max(1.0));
     let Some(estimate) = log_quantile(&table, 0.5).filter(|_| table.repeats().len() > 1) else {
         return false;
     };

@@ -3,10 +3,9 @@
 //! In: counts of a point's repeats. Out: a [`Verdict`]. Pure: the combination of the rules. Independent of histograms, of
 //! measuring, and of other points.
 
-use super::growth::Growth;
 use super::rules::{
-    Evidence, backlog_growing, device_shortfall, disturbed, drifting, error_share, in_flight_limit, long_pauses,
-    not_reached, schedule_error, send_lag, start_skew, too_few_samples,
+    Evidence, Growth, backlog_growing, device_shortfall, disturbed, drifting, error_share, in_flight_limit,
+    long_pauses, not_reached, schedule_error, send_lag, start_skew, too_few_samples,
 };
 use crate::record::{ClosedLoopFigures, Fault, Limits, Verdict};
 
