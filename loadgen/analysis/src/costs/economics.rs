@@ -15,13 +15,9 @@ use crate::statistics::sections::mean_interval;
 pub fn side_by_side<'a>(point: &Point, pricing: &'a Pricing) -> Vec<(&'a InstancePrice, Option<Cost>)> {
     let summary = point.summary.as_ref();
     let on = |instance: &InstancePrice| {
-        let summary = summary.filter(|_| is_available(pricing, point.factors.label(), instance))?;
-        cost(
-            &point.factors,
-            &counted(&point.repeats),
-            &summary.achieved_rps,
-            &pricing.on(instance),
-        )
+        let summary = summary.filter(|_| is_available(pricing, point.factors.label(), instance));
+        let rate = &summary?.achieved_rps;
+        cost(&point.factors, &counted(&point.repeats), rate, &pricing.on(instance))
     };
     let instances = pricing.instances.iter();
     instances.map(|instance| (instance, on(instance))).collect()

@@ -70,12 +70,15 @@ pub fn filled_to(question: &Question) -> f64 {
 /// Returns the instances needed if one carries `highest_rps`; 1 without a demand.
 #[must_use]
 pub fn instances(question: &Question, highest_rps: f64) -> f64 {
-    let least = f64::from(question.least_instances.max(1));
-    question.demand.as_ref().map_or(1.0, |demand| {
-        // A rate that is exactly an instance's share needs no further instance.
-        let needed = demand.peak_rps / (filled_to(question) * highest_rps) - 1e-9;
-        needed.ceil().max(least)
-    })
+    let demand = question.demand.as_ref();
+    demand.map_or(1.0, |demand| instances_at(question, demand.peak_rps, highest_rps))
+}
+
+/// Returns the instances needed at a peak demand if one carries `highest_rps`.
+pub(super) fn instances_at(question: &Question, peak_rps: f64, highest_rps: f64) -> f64 {
+    // A rate that is exactly an instance's share needs no further instance.
+    let needed = peak_rps / (filled_to(question) * highest_rps) - 1e-9;
+    needed.ceil().max(f64::from(question.least_instances.max(1)))
 }
 
 /// Prices and usage of a variant, as far as known.

@@ -119,10 +119,9 @@ pub fn decide(points: &[Vec<Figure>], within: f64, error_share: f64) -> Vec<Vec<
             let mut levels = levels.into_iter();
             let one = |figure: &Figure| {
                 let mut leveled = |estimate: Estimate| Some((estimate, levels.next()?));
-                let margin = if figure.scale == Scale::Share {
-                    error_share
-                } else {
-                    within
+                let margin = match figure.scale {
+                    Scale::Share => error_share,
+                    Scale::MoreIsWorse | Scale::LessIsWorse => within,
                 };
                 let tested = figure.tested().map(|tested| tested.and_then(&mut leveled));
                 decided(figure, tested, least, margin)

@@ -208,9 +208,8 @@ pub(super) fn steps_for_p99(steps: &[StepEvidence], rps: f64) -> u32 {
     let requests = here.iter().sum::<f64>() / here.len() as f64;
     // Without steps the quotient is NaN, which becomes 0.
     let wanted = (Percentile::P99.samples_needed() as f64 / requests).ceil();
-    if wanted <= f64::from(MOST_FOR_P99) {
-        wanted as u32
-    } else {
-        0
+    match wanted <= f64::from(MOST_FOR_P99) {
+        true => wanted as u32,
+        false => 0,
     }
 }

@@ -30,11 +30,7 @@ const SLOPE_BLOCKS: usize = 20;
 /// Minimum number of samples in a block.
 const SLOPE_BLOCK_SAMPLES: usize = 5;
 /// Slope without information: up to a second per second, as for a stalled server under an open loop.
-const UNKNOWN_SLOPE: Interval = Interval {
-    value: 0.0,
-    lo: -1e6,
-    hi: 1e6,
-};
+const UNKNOWN_SLOPE: Interval = Interval::new(0.0, -1e6, 1e6);
 
 /// Returns the mean composition of the latency of good replies per percentile band: `send_lag`, `network`, then the
 /// server's stages, and `untold` last if replies without timing fall into the band. The parts of a band sum to its mean
@@ -44,12 +40,9 @@ pub fn bands(samples: &[Sample]) -> Vec<Band> {
     let mut sorted: Vec<&Sample> = samples.iter().collect();
     sorted.sort_by_key(|sample| sample.latency_us());
     let cut = |share: f64| (share * sorted.len() as f64).round() as usize;
-    BANDS
-        .iter()
-        .map(|&(name, from, to)| (name, &sorted[cut(from)..cut(to)]))
-        .filter(|(_, samples)| !samples.is_empty())
-        .map(|(name, samples)| band(name, samples))
-        .collect()
+    let cut = BANDS.map(|(name, from, to)| (name, &sorted[cut(from)..cut(to)]));
+    let filled = cut.into_iter().filter(|(_, samples)| !samples.is_empty());
+    filled.map(|(name, samples)| band(name, samples)).collect()
 }
 
 fn band(name: &str, samples: &[&Sample]) -> Band {
@@ -140,15 +133,12 @@ pub fn over_repeats(repeats: &[Repeat]) -> Vec<Band> {
     let mut bands = merge(repeats.iter().map(|repeat| repeat.bands.as_slice()));
     for band in &mut bands {
         let of_repeats = repeats.iter().flat_map(|repeat| &repeat.bands);
-        let means: Vec<f64> = of_repeats
-            .filter(|other| other.name == band.name)
-            .map(|other| other.mean_us.max(1.0).ln())
-            .collect();
-        band.over_repeats_us = mean_interval(&means).map(|interval| Interval {
-            value: band.mean_us,
+        let same = of_repeats.filter(|other| other.name == band.name);
+        let means: Vec<f64> = same.map(|other| other.mean_us.max(1.0).ln()).collect();
+        let mean_us = band.mean_us;
+        band.over_repeats_us = mean_interval(&means).map(|interval| {
             // The mean over requests may differ from the mean over repeats.
-            lo: interval.lo.exp().min(band.mean_us),
-            hi: interval.hi.exp().max(band.mean_us),
+            Interval::new(mean_us, interval.lo.exp().min(mean_us), interval.hi.exp().max(mean_us))
         });
     }
     bands
@@ -179,8 +169,7 @@ fn absorb(into: &mut Band, band: &Band) {
 /// Returns the microseconds of a part, summed over all requests of some bands.
 #[must_use]
 pub fn band_total(bands: &[Band], part: &str) -> f64 {
-    let all = bands.iter().map(|band| band.count as f64 * band.part_us(part));
-    all.sum()
+    bands.iter().map(|band| band.count as f64 * band.part_us(part)).sum()
 }
 
 /// Returns a figure of the reads behind some bands' replies, summed over their requests.
@@ -201,8 +190,8 @@ pub fn backlog_slope(samples: &[Sample]) -> Interval {
     if blocks < 4 {
         return UNKNOWN_SLOPE;
     }
-    let times = samples.iter().map(|sample| (sample.due_us, sample.latency_us()));
-    let mut sorted: Vec<(u64, u64)> = times.collect();
+    let times = |sample: &Sample| (sample.due_us, sample.latency_us());
+    let mut sorted: Vec<(u64, u64)> = samples.iter().map(times).collect();
     sorted.sort_unstable();
     let medians: Vec<(f64, f64)> = (0..blocks)
         .map(|block| {
@@ -225,11 +214,8 @@ pub fn backlog_slope(samples: &[Sample]) -> Interval {
     let (pairs, blocks) = (slopes.len() as f64, blocks as f64);
     let spread = Z95 * (blocks * (blocks - 1.0) * (2.0 * blocks + 5.0) / 18.0).sqrt();
     let at = |rank: f64| slopes[(rank.max(0.0) as usize).min(slopes.len() - 1)];
-    Interval {
-        value: at((pairs - 1.0) / 2.0),
-        lo: at(((pairs - spread) / 2.0).floor() - 1.0),
-        hi: at(((pairs + spread) / 2.0).ceil()),
-    }
+    let (lo, hi) = (((pairs - spread) / 2.0).floor() - 1.0, ((pairs + spread) / 2.0).ceil());
+    Interval::new(at((pairs - 1.0) / 2.0), at(lo), at(hi))
 }
 
 #[cfg(test)]

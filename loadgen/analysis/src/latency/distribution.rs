@@ -68,13 +68,10 @@ pub struct OverTime {
 pub fn over_time(point: &Point, grid: &LatencyGrid, most: usize) -> Vec<OverTime> {
     let one = |histograms: &Histograms| {
         let together = histograms.latency.len().div_ceil(most.max(1)).max(1);
+        let columns = histograms.latency.chunks(together);
         OverTime {
             column_s: histograms.block_s * together as f64,
-            columns: histograms
-                .latency
-                .chunks(together)
-                .map(|blocks| shares(blocks, grid))
-                .collect(),
+            columns: columns.map(|blocks| shares(blocks, grid)).collect(),
         }
     };
     point.repeats.iter().map(|repeat| one(&repeat.histograms)).collect()

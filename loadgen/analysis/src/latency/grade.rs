@@ -48,11 +48,9 @@ pub fn queueing(points: &[Point]) -> Vec<f64> {
         };
         let highest = higher.iter().rfind(|point| is_valid(point));
         for point in &curve.points {
-            let other = if std::ptr::eq(*point, *lowest) {
-                highest
-            } else {
-                Some(lowest)
-            };
+            let other = Some(lowest)
+                .filter(|lowest| !std::ptr::eq(*point, **lowest))
+                .or(highest);
             let grown = other.and_then(|other| growth(point, other));
             if let (Some(grown), Some(index)) = (grown, points.iter().position(|known| std::ptr::eq(known, *point))) {
                 shares[index] = grown.max(waits(point).unwrap_or(0.0)).min(most(point));

@@ -19,20 +19,16 @@ pub fn tail(repeats: &[Repeat]) -> Option<Tail> {
     let merged = bands::merge(repeats.iter().map(|repeat| repeat.bands.as_slice()));
     let slowest = merged.last().filter(|band| band.mean_us > 0.0)?;
     let is_same = |band: &&Band| band.name == slowest.name && band.mean_us > 0.0;
-    let same: Vec<&Band> = repeats
-        .iter()
-        .flat_map(|repeat| &repeat.bands)
-        .filter(is_same)
-        .collect();
+    let all = repeats.iter().flat_map(|repeat| &repeat.bands);
+    let same: Vec<&Band> = all.filter(is_same).collect();
     let parts = slowest.parts_us.iter().filter(|(_, us)| *us > 0.0);
     let mut parts: Vec<(String, Interval)> = parts
         .map(|(name, us)| (name.clone(), share(us / whole(slowest), &shares(&same, name))))
         .collect();
     parts.sort_by(|a, b| b.1.value.total_cmp(&a.1.value));
     let first = parts.first()?;
-    let second = parts
-        .get(1)
-        .map_or_else(|| vec![0.0; same.len()], |(name, _)| shares(&same, name));
+    let second = parts.get(1).map(|(name, _)| shares(&same, name));
+    let second = second.unwrap_or_else(|| vec![0.0; same.len()]);
     let pairs = shares(&same, &first.0).into_iter().zip(second);
     let leads: Vec<f64> = pairs.map(|(first, second)| first - second).collect();
     let certain = mean_interval(&leads).is_some_and(|lead| lead.lo > 0.0);
@@ -59,11 +55,12 @@ fn shares(bands: &[&Band], part: &str) -> Vec<f64> {
 }
 
 fn share(value: f64, repeats: &[f64]) -> Interval {
-    mean_interval(repeats).map_or(Interval::exact(value), |interval| Interval {
-        value,
-        lo: interval.lo.clamp(0.0, value.max(0.0)),
-        hi: interval.hi.clamp(value, value.max(1.0)),
-    })
+    let interval = mean_interval(repeats).unwrap_or(Interval::exact(value));
+    let (lo, hi) = (
+        interval.lo.clamp(0.0, value.max(0.0)),
+        interval.hi.clamp(value, value.max(1.0)),
+    );
+    Interval::new(value, lo, hi)
 }
 
 #[cfg(test)]

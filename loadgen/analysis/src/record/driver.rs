@@ -84,10 +84,9 @@ impl RampRates {
         }
         // The line's integral is `from t + (to - from) t² / (2 over)`, solved for t without losing digits if both are equal.
         let root = (from * from + 2.0 * (to - from) * requests / over).max(0.0).sqrt();
-        if from + root > 0.0 {
-            2.0 * requests / (from + root)
-        } else {
-            0.0
+        match from + root > 0.0 {
+            true => 2.0 * requests / (from + root),
+            false => 0.0,
         }
     }
 }
@@ -158,37 +157,33 @@ impl DriverFigures {
     /// Share of a part of a mix.
     #[must_use]
     pub const fn mix_share(&self) -> Option<MixShare> {
-        match self {
-            Self::MixPart { mix_share } => Some(*mix_share),
-            _ => None,
-        }
+        let Self::MixPart { mix_share } = self else { return None };
+        Some(*mix_share)
     }
 
     /// Terms of the interactive response time law, for a closed loop.
     #[must_use]
     pub const fn closed_loop(&self) -> Option<ClosedLoopFigures> {
-        match self {
-            Self::ClosedLoop { closed_loop, .. } => Some(*closed_loop),
-            _ => None,
-        }
+        let Self::ClosedLoop { closed_loop, .. } = self else {
+            return None;
+        };
+        Some(*closed_loop)
     }
 
     /// Figures of a ramp.
     #[must_use]
     pub const fn ramp(&self) -> Option<RampFigures> {
-        match self {
-            Self::Ramp { ramp } => Some(*ramp),
-            _ => None,
-        }
+        let Self::Ramp { ramp } = self else { return None };
+        Some(*ramp)
     }
 
     /// Number of whole journeys.
     #[must_use]
     pub const fn journeys(&self) -> Option<JourneyFigures> {
-        match self {
-            Self::Journeys { journeys, .. } => Some(*journeys),
-            _ => None,
-        }
+        let Self::Journeys { journeys, .. } = self else {
+            return None;
+        };
+        Some(*journeys)
     }
 
     /// Times of goose's own clock, for closed loops and journeys.

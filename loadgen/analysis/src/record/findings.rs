@@ -64,19 +64,17 @@ impl Objective {
     /// Limited percentile of the latency; `None` for the mean.
     #[must_use]
     pub const fn percentile(self) -> Option<Percentile> {
-        match self {
-            Self::Percentile { percentile, .. } => Some(percentile),
-            _ => None,
-        }
+        let Self::Percentile { percentile, .. } = self else {
+            return None;
+        };
+        Some(percentile)
     }
 
     /// Limited figure of streamed replies; `None` for the latency.
     #[must_use]
     pub const fn stream(self) -> Option<StreamFigure> {
-        match self {
-            Self::Stream { figure, .. } => Some(figure),
-            Self::Percentile { .. } | Self::Mean { .. } | Self::Goodput { .. } => None,
-        }
+        let Self::Stream { figure, .. } = self else { return None };
+        Some(figure)
     }
 
     /// Share of all requests that must keep to the limit; `None` for the mean.

@@ -227,8 +227,8 @@ pub fn failures<'a>(repeats: impl Iterator<Item = &'a Repeat>) -> Vec<(&'a str, 
             *example = example.or_else(|| repeat.examples.get(reason).map(String::as_str));
         }
     }
+    let counts = counts.into_iter();
     let mut failures: Vec<_> = counts
-        .into_iter()
         .map(|(reason, (count, example))| (reason, count, example))
         .collect();
     failures.sort_by_key(|(_, count, _)| std::cmp::Reverse(*count));
@@ -246,13 +246,8 @@ pub fn counted(repeats: &[Repeat]) -> Cow<'_, [Repeat]> {
     if sound == repeats.len() || (sound < ENOUGH && 2 * sound < repeats.len()) {
         return Cow::Borrowed(repeats);
     }
-    Cow::Owned(
-        repeats
-            .iter()
-            .filter(|repeat| repeat.disturbed.is_none())
-            .cloned()
-            .collect(),
-    )
+    let undisturbed = repeats.iter().filter(|repeat| repeat.disturbed.is_none());
+    Cow::Owned(undisturbed.cloned().collect())
 }
 
 /// Autocorrelation time of older results, which did not measure it.

@@ -166,9 +166,7 @@ fn along(curve: &[(f64, f64)], at: f64) -> f64 {
         [] => 0.0,
         [(_, only)] => *only,
         _ => {
-            let next = curve
-                .partition_point(|(place, _)| *place <= at)
-                .clamp(1, curve.len() - 1);
+            let next = curve.partition_point(|(x, _)| *x <= at).clamp(1, curve.len() - 1);
             let ((from, low), (to, high)) = (curve[next - 1], curve[next]);
             low + (high - low) * (at - from) / (to - from)
         }

@@ -70,12 +70,8 @@ impl fmt::Display for Minimise {
 impl fmt::Display for Question {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let objectives: Vec<String> = self.objectives.iter().map(ToString::to_string).collect();
-        write!(
-            f,
-            "{}, errors < {} %",
-            objectives.join(", "),
-            trim(100.0 * self.error_share)
-        )?;
+        let (objectives, errors) = (objectives.join(", "), trim(100.0 * self.error_share));
+        write!(f, "{objectives}, errors < {errors} %")?;
         if let Some(demand) = &self.demand {
             write!(f, ", at {}/s", trim(demand.peak_rps))?;
         }

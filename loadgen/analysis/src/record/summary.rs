@@ -409,11 +409,10 @@ impl fmt::Display for Drift {
         match self.how {
             DriftHow::Within => write!(f, "{of} {moves} from {from} to {to} within every repeat")?,
             DriftHow::Across => write!(f, "{of} {moves} from {from} to {to} over the repeats")?,
-            DriftHow::After(number) => write!(
-                f,
-                "{of} is {from} up to repeat {number} and {to} from repeat {} on",
-                number + 1
-            )?,
+            DriftHow::After(number) => {
+                let next = number + 1;
+                write!(f, "{of} is {from} up to repeat {number} and {to} from repeat {next} on")?;
+            }
         }
         write!(f, " {}", sparkline(&self.course_us))
     }
@@ -433,9 +432,8 @@ pub(crate) fn milliseconds(us: f64) -> String {
 fn sparkline(values: &[f64]) -> String {
     const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let logs: Vec<f64> = values.iter().map(|us| us.max(1.0).ln()).collect();
-    let (least, most) = logs.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), log| {
-        (a.min(*log), b.max(*log))
-    });
+    let least = logs.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let span = (most - least).max(1e-9);
     logs.iter()
         .map(|log| HEIGHTS[((7.0 * (log - least) / span).round() as usize).min(7)])
