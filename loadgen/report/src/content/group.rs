@@ -2,7 +2,6 @@
 
 use super::best::{self, Best};
 use super::costs::{self, Costs};
-use super::percentiles;
 use super::point_row::Tier;
 use super::table::{Cell, Table, figures, words as text};
 use super::{reach, words};
@@ -59,7 +58,7 @@ impl<'a> Group<'a> {
         let common_rps = common_rate(&curves.iter().collect::<Vec<_>>());
         let at_common = |curve: &Curve<'a>| common_rps.and_then(|rps| curve.valid_at(rps));
         let at_common: Vec<Option<&Point>> = curves.iter().map(at_common).collect();
-        let tail = percentiles::highest(&at_common);
+        let tail = best::highest_percentile(&at_common);
         let fails =
             |curve: &Curve<'_>| best::ranked(run, curve).is_some_and(|ranked| ranked.outcome == MeetsObjective::NotMet);
         // A variant that fails the objective is not a reference for the others.
@@ -117,7 +116,7 @@ fn reached(best: &Best<'_>) -> Option<Interval> {
 }
 
 fn fastest<'a>(in_play: impl Iterator<Item = &'a Point>, tail: Percentile) -> Option<&'a Point> {
-    let known = in_play.filter_map(|point| Some((point, percentiles::at(point, tail)?.value)));
+    let known = in_play.filter_map(|point| Some((point, best::percentile_of(point, tail)?.value)));
     let (fastest, _) = known.min_by(|a, b| a.1.total_cmp(&b.1))?;
     Some(fastest)
 }

@@ -51,10 +51,8 @@ fn checks(run: &Run) -> Option<Table> {
         let proofs = proofs.filter_map(|carried| Some((carried.part.as_deref(), carried.proof()?)));
         rows.extend(proofs.flat_map(|(part, proof)| proof.checks.iter().map(move |check| line(part, check))));
     }
-    (!rows.is_empty()).then(|| Table {
-        title: "Self-check".to_owned(),
-        ..Table::new(["self-check", "expected", "measured", "result"].map(words), rows)
-    })
+    let columns = ["self-check", "expected", "measured", "result"].map(words);
+    Table::section("Self-check", "", columns, rows)
 }
 
 fn line(part: Option<&str>, check: &Check) -> Vec<Cell> {
@@ -71,17 +69,14 @@ fn line(part: Option<&str>, check: &Check) -> Vec<Cell> {
 }
 
 fn sentence(carried: &CarriedCertificate) -> String {
-    let part = carried
-        .part
-        .as_ref()
-        .map_or_else(String::new, |part| format!("{part}: "));
+    let part = carried.part.as_ref();
+    let part = part.map_or_else(String::new, |part| format!("{part}: "));
     let doubts = carried.doubts.join("; ");
     let Some(certificate) = &carried.certificate else {
         return format!("{part}Missing certificate of the self-check ({doubts}); {}", how_to());
     };
-    let age = carried
-        .age_s
-        .map_or_else(|| "age unknown".to_owned(), |age_s| format!("{} old", age(age_s)));
+    let age = carried.age_s.map(|age_s| format!("{} old", age(age_s)));
+    let age = age.unwrap_or_else(|| "age unknown".to_owned());
     let what = format!(
         "certificate of the self-check of {}, {age}, tierlab-loadgen {} of commit {}, on {}, {} cores",
         certificate.made_at,
@@ -90,13 +85,10 @@ fn sentence(carried: &CarriedCertificate) -> String {
         certificate.machine.cpu,
         certificate.machine.cores
     );
-    if carried.doubts.is_empty() {
-        format!(
-            "{part}The instrument is proven: all {} checks passed ({what})",
-            certificate.checks.len()
-        )
-    } else {
-        format!("{part}The {what}, is not valid for this run: {doubts}; {}", how_to())
+    let checks = certificate.checks.len();
+    match carried.doubts.is_empty() {
+        true => format!("{part}The instrument is proven: all {checks} checks passed ({what})"),
+        false => format!("{part}The {what}, is not valid for this run: {doubts}; {}", how_to()),
     }
 }
 

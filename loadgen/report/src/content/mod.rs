@@ -3,7 +3,7 @@
 //! - `table`: tables, as all renderers show them
 //! - `report`, `group`, `point_row`: the whole, its groups of curves, its points
 //! - `answer`, `answer_sentence`: the answer to a question, its sentence and the figures of a variant
-//! - `best`, `percentiles`: the point and the percentile that stand for a curve
+//! - `best`: the point and the percentile that stand for a curve
 //! - `remarks`, `requests`, `words`, `reach`, `costs`, `instrument`: sentences
 //! - `side_tables`: streams, cold starts, closed loops, journeys, fleets, GPUs
 
@@ -13,7 +13,6 @@ pub(crate) mod best;
 pub(crate) mod costs;
 pub(crate) mod group;
 mod instrument;
-mod percentiles;
 mod point_row;
 pub(crate) mod reach;
 mod remarks;

@@ -3,16 +3,17 @@
 //! In: a summarised run. Out: the most important remarks in a line each, and all of them in sentences. Knows nothing of markup.
 
 use super::instrument::Instrument;
-use super::percentiles;
 use super::point_row::Tier;
 use super::words::{self, name, tiers};
 use crate::units::{digits3, latency, percent, rate, thousands};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use tierlab_analysis::curves::is_valid;
 use tierlab_analysis::record::{
-    AgentStart, Answer, DriftHow, Driven, Failure, Limits, MeetsObjective, Minimise, Point, Ranked, Repeat, Run,
-    Verdict, counted, failures, worst_start,
+    AgentStart, Answer, DriftHow, Driven, Failure, Grade, Limits, MeetsObjective, Minimise, Percentile, Point, Ranked,
+    Repeat, Run, Verdict, counted, failures, worst_start,
 };
+use tierlab_analysis::statistics::sections::spread_dominates;
 use tierlab_analysis::validity::laws;
 
 /// Reasons of failures that a remark lists.
@@ -34,8 +35,8 @@ pub(crate) fn brief(run: &Run, instrument: &Instrument) -> Vec<String> {
     remarks.extend(answer.and_then(unconfirmed));
     remarks.extend(unchecked_prices(run));
     remarks.extend(stand_ins(run));
-    remarks.extend(percentiles::missing_p99(run));
-    remarks.extend(percentiles::rough_p99(run));
+    remarks.extend(missing_p99(run));
+    remarks.extend(rough_p99(run));
     remarks.iter().map(|remark| first_sentence(remark)).collect()
 }
 
@@ -59,9 +60,9 @@ pub(crate) fn cautions(run: &Run, instrument: &Instrument) -> Vec<String> {
     cautions.extend(warnings.map(|warning| format!("This machine: {warning}")));
     cautions.extend(disturbed(&run.points, None));
     cautions.extend(unseen(&run.points));
-    cautions.extend(percentiles::missing_p99(run));
-    cautions.extend(percentiles::rough_p99(run));
-    cautions.extend(percentiles::wide(run));
+    cautions.extend(missing_p99(run));
+    cautions.extend(rough_p99(run));
+    cautions.extend(wide(run));
     cautions
 }
 
@@ -405,6 +406,65 @@ fn unchecked_prices(run: &Run) -> Option<String> {
     let mut names: Vec<&str> = unchecked.filter_map(|source| source.split(": $").next()).collect();
     names.dedup();
     (!names.is_empty()).then(|| format!("prices not checked: {}", names.join(", ")))
+}
+
+/// Half of an interval beyond which a median is called wide, as a share.
+const WIDE: f64 = 0.1;
+
+/// Number of valid points whose median has a wide interval because repeats differ, with the remedy; `None` if there are none.
+fn wide(run: &Run) -> Option<String> {
+    let valid: Vec<&Point> = run.points.iter().filter(|point| is_valid(point)).collect();
+    let spread = valid.iter().filter(|point| spread_dominates(point));
+    let medians = spread.filter_map(|point| point.summary.as_ref()?.p50_us);
+    let halves = medians.map(|us| (us.hi / us.lo.max(1e-9)).sqrt() - 1.0);
+    let widths: Vec<f64> = halves.filter(|half| *half > WIDE && half.is_finite()).collect();
+    let widest = widths.iter().copied().fold(0.0, f64::max);
+    (!widths.is_empty()).then(|| {
+        format!(
+            "The p50 is known only within ±{:.0} % at {} of {} valid points because repeats differ: raise `repeats`; longer ones do not help",
+            100.0 * widest,
+            widths.len(),
+            valid.len()
+        )
+    })
+}
+
+/// Number of valid points without a p99, and the requests that they lack; `None` if all have one.
+pub(super) fn missing_p99(run: &Run) -> Option<String> {
+    let valid: Vec<&Point> = run.points.iter().filter(|point| is_valid(point)).collect();
+    let needed = Percentile::P99.samples_needed();
+    let summaries = valid.iter().filter_map(|point| point.summary.as_ref());
+    let without = summaries.filter(|summary| summary.p99_us.is_none());
+    let without: Vec<u64> = without
+        .map(|summary| needed.div_ceil(summary.samples.max(1)).max(2))
+        .collect();
+    let (least, most) = (without.iter().min()?, without.iter().max()?);
+    let times = match least < most {
+        true => format!("{least} to {most}"),
+        false => most.to_string(),
+    };
+    Some(format!(
+        "No p99 at {} of {} valid points. It needs {} requests over all repeats, {times} times as many as there were. Raise \
+         `repeats` or `step_s` in the plan, or run the long lab (`make lab-full`)",
+        without.len(),
+        valid.len(),
+        thousands(needed)
+    ))
+}
+
+/// Number of rough p99 of valid points, with the advice that makes them solid; `None` if there are none.
+fn rough_p99(run: &Run) -> Option<String> {
+    let valid = run.points.iter().filter(|point| is_valid(point));
+    let grades = valid.filter_map(|point| point.summary.as_ref()?.grades.p99_grade);
+    let grades: Vec<Grade> = grades.collect();
+    let rough = grades.iter().filter(|grade| **grade == Grade::Rough).count();
+    (rough > 0).then(|| {
+        format!(
+            "{rough} of {} p99 are rough (~). Their upper bound is unknown, because requests queue or fewer than 15 in 10 repeats lie \
+             beyond them. More or longer repeats make them solid",
+            grades.len()
+        )
+    })
 }
 
 /// Text up to its first full stop.

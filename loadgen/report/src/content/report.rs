@@ -5,7 +5,7 @@ use super::group::{self, Group, Row};
 use super::instrument::Instrument;
 use super::point_row::{self, Tier};
 use super::table::{Cell, Table, words as text};
-use super::{percentiles, remarks, requests, side_tables, words};
+use super::{best, remarks, requests, side_tables, words};
 use crate::units::{bytes, latency_interval, rate, thousands};
 use tierlab_analysis::curves::is_valid;
 use tierlab_analysis::record::{Point, Run};
@@ -69,7 +69,7 @@ impl<'a> Report<'a> {
             verdicts: verdicts(run),
             is_emulated: words::tiers(run).iter().any(|tier| words::is_emulated(run, tier)),
             groups,
-            missing_p99: percentiles::missing_p99(run),
+            missing_p99: remarks::missing_p99(run),
             parts: parts(run),
             side_tables: side_tables::side_tables(run),
             gpus: side_tables::gpus(run),
@@ -155,8 +155,8 @@ fn sentence(run: &Run, groups: &[Group<'_>]) -> String {
 
 /// `; p99 12.3 ms [11.8–12.9] there`, with the highest percentile of the point.
 fn tail_at(point: &Point) -> String {
-    let tail = percentiles::highest(&[Some(point)]);
-    percentiles::at(point, tail).map_or_else(String::new, |interval| {
+    let tail = best::highest_percentile(&[Some(point)]);
+    best::percentile_of(point, tail).map_or_else(String::new, |interval| {
         format!("; {tail} {} there", latency_interval(Some(&interval)))
     })
 }

@@ -182,6 +182,18 @@ impl Table {
         self.rows.push(row.into_iter().map(Into::into).collect());
     }
 
+    /// Creates a table below a heading and an explanation; `None` without rows.
+    pub(crate) fn section(
+        title: &str,
+        intro: &str,
+        columns: impl IntoIterator<Item = Column>,
+        rows: impl IntoIterator<Item = Vec<Cell>>,
+    ) -> Option<Self> {
+        let mut table = Self::new(columns, rows).titled(title);
+        intro.clone_into(&mut table.intro);
+        Some(table).filter(|table| !table.rows.is_empty())
+    }
+
     pub(crate) fn new(columns: impl IntoIterator<Item = Column>, rows: impl IntoIterator<Item = Vec<Cell>>) -> Self {
         Self {
             columns: columns.into_iter().collect(),
