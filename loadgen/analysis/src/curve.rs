@@ -43,32 +43,24 @@ impl<'a> Curve<'a> {
     /// Returns the valid point at a rate.
     #[must_use]
     pub fn valid_at(&self, offered_rps: f64) -> Option<&'a Point> {
-        self.points
-            .iter()
-            .copied()
-            .find(|point| point.factors.offered_rps == offered_rps && is_valid(point))
+        let mut points = self.points.iter().copied();
+        points.find(|point| point.factors.offered_rps == offered_rps && is_valid(point))
     }
 
     /// Returns the rate at the knee of the p95; `None` with fewer than four valid points, or without a bend.
     #[must_use]
     pub fn knee(&self) -> Option<f64> {
-        let points: Vec<(f64, f64)> = self
-            .points
-            .iter()
-            .filter(|point| is_valid(point))
-            .filter_map(|point| Some((point.factors.offered_rps, point.summary.as_ref()?.p95_us?.value)))
-            .collect();
-        knee(&points)
+        let valid = self.points.iter().filter(|point| is_valid(point));
+        let p95 = valid.filter_map(|point| Some((point.factors.offered_rps, point.summary.as_ref()?.p95_us?.value)));
+        knee(&p95.collect::<Vec<_>>())
     }
 }
 
 /// True if a point's verdict is `valid`.
 #[must_use]
 pub fn is_valid(point: &Point) -> bool {
-    point
-        .summary
-        .as_ref()
-        .is_some_and(|summary| summary.verdict == Verdict::Valid)
+    let summary = point.summary.as_ref();
+    summary.is_some_and(|summary| summary.verdict == Verdict::Valid)
 }
 
 /// Returns the curves of single requests in an open loop, in the order in which their first points appear. Only these
@@ -117,12 +109,11 @@ pub fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
 #[must_use]
 pub fn common_rate(curves: &[&Curve<'_>]) -> Option<f64> {
     let rates = curves.iter().flat_map(|curve| &curve.points);
+    let rates = rates.map(|point| point.factors.offered_rps);
     let valid_at = |rate: f64| curves.iter().filter(|curve| curve.valid_at(rate).is_some()).count();
-    rates
-        .map(|point| (valid_at(point.factors.offered_rps), point.factors.offered_rps))
-        .filter(|(count, _)| *count > 0)
-        .max_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)))
-        .map(|(_, rate)| rate)
+    let counted = rates.map(|rate| (valid_at(rate), rate));
+    let most = counted.max_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)))?;
+    (most.0 > 0).then_some(most.1)
 }
 
 /// True if two points belong to the same curve.

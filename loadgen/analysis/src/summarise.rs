@@ -2,7 +2,7 @@
 //! [`Summary`], the findings of each curve, and the answer to the run's question. Pure.
 
 use crate::costs::{cost, mix_shares};
-use crate::curve::{but_rate, curves};
+use crate::curve::{Curve, but_rate, curves};
 use crate::curves::slo;
 use crate::decision;
 use crate::latency::{bands, grade, objective, tail};
@@ -28,15 +28,13 @@ pub fn conclude(run: &mut Run) {
 /// Returns the finding of each curve of summarised points, in the order in which the curves first appear.
 #[must_use]
 pub fn findings(points: &[Point], objective: Option<&Slo>, limits: &Limits) -> Vec<Finding> {
-    curves(points)
-        .iter()
-        .map(|curve| Finding {
-            factors: but_rate(curve.factors()),
-            highest_valid_rps: curve.highest_valid().map(|point| point.factors.offered_rps),
-            knee_rps: curve.knee(),
-            slo: objective.and_then(|objective| slo::finding(curve, objective, limits)),
-        })
-        .collect()
+    let finding = |curve: &Curve<'_>| Finding {
+        factors: but_rate(curve.factors()),
+        highest_valid_rps: curve.highest_valid().map(|point| point.factors.offered_rps),
+        knee_rps: curve.knee(),
+        slo: objective.and_then(|objective| slo::finding(curve, objective, limits)),
+    };
+    curves(points).iter().map(finding).collect()
 }
 
 /// Fills in [`Point::summary`] of every point from its repeats and their histograms.
@@ -106,6 +104,7 @@ fn keep_printable(summary: &mut Summary, repeats: usize, queueing: f64) {
 pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Summary {
     let repeats = &*counted(&point.repeats);
     let latency = clock(repeats, |repeat| &repeat.histograms.latency);
+    let gap = |percentile| inversion::gap(&latency, percentile);
     let lag = clock(repeats, |repeat| &repeat.histograms.lag);
     let p99 = |clock: &BlockTable| clock.pooled_quantile(0.99).map(|us| us as f64);
     let [p50_us, p90_us, p95_us, p99_us, p999_us] =
@@ -137,10 +136,7 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
         max_us: latency.range().map(|(_, most)| most as f64),
         grades: Grades::default(),
         autocorrelation_time: autocorrelation_time(repeats),
-        gaps: Percentile::ALL
-            .into_iter()
-            .filter_map(|one| inversion::gap(&latency, one))
-            .collect(),
+        gaps: Percentile::ALL.into_iter().filter_map(gap).collect(),
         service_p99_us: p99(&clock(repeats, |repeat| &repeat.histograms.service)),
         lag_p99_us: p99(&lag),
         achieved_rps,
@@ -148,9 +144,10 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
         goodput_share: limit_us.and_then(|limit_us| objective::share(repeats, limit_us)),
         streams: streams(repeats),
         ramp: match &point.factors.driven {
-            Some(Driven::Ramp(rates)) => (0..RAMP_BLOCKS)
-                .filter_map(|index| ramp_block(index, rates, &point.factors, repeats))
-                .collect(),
+            Some(Driven::Ramp(rates)) => {
+                let block = |index| ramp_block(index, rates, &point.factors, repeats);
+                (0..RAMP_BLOCKS).filter_map(block).collect()
+            }
             _ => Vec::new(),
         },
         inferences_per_s: achieved_rps.map(|rps| rps * rows_per_request(&point.factors, repeats)),
@@ -174,12 +171,10 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
 }
 
 /// Returns the figures of streamed replies.
-fn streams(repeats: &[Repeat]) -> BTreeMap<StreamFigure, StreamSummary> {
+fn streams<'a>(repeats: &'a [Repeat]) -> BTreeMap<StreamFigure, StreamSummary> {
     let of_figure = |figure: StreamFigure| {
-        let blocks = repeats
-            .iter()
-            .filter_map(|repeat| repeat.histograms.streams.get(&figure));
-        let table = BlockTable::new(blocks.map(Vec::as_slice));
+        let blocks = |repeat: &'a Repeat| repeat.histograms.streams.get(&figure).map(Vec::as_slice);
+        let table = BlockTable::new(repeats.iter().filter_map(blocks));
         let (mean, percentiles) = (table.mean()?, percentiles(&table, Percentile::ALL));
         Some((figure, StreamSummary { mean, percentiles }))
     };
@@ -195,12 +190,10 @@ fn percentiles(table: &BlockTable, of: impl IntoIterator<Item = Percentile>) -> 
 
 /// Returns a block of a ramp; `None` if nothing was sent in it. Replies count over the seconds in which a repeat
 /// offered requests, and only in the repeats that offered them longest: after a stop the backlog is answered.
-fn ramp_block(index: usize, rates: &RampRates, factors: &Factors, repeats: &[Repeat]) -> Option<RampBlock> {
+fn ramp_block<'a>(index: usize, rates: &RampRates, factors: &Factors, repeats: &'a [Repeat]) -> Option<RampBlock> {
     let of = |blocks: &Vec<Histogram<u64>>| blocks.get(index).map_or(0, Histogram::len);
-    let latencies = repeats
-        .iter()
-        .filter_map(|repeat| repeat.histograms.latency.get(index..=index));
-    let table = BlockTable::new(latencies);
+    let latencies = |repeat: &'a Repeat| repeat.histograms.latency.get(index..=index);
+    let table = BlockTable::new(repeats.iter().filter_map(latencies));
     let errors = repeats.iter().map(|repeat| of(&repeat.histograms.failed)).sum();
     let samples = table.samples();
     if samples + errors == 0 {
@@ -216,19 +209,16 @@ fn ramp_block(index: usize, rates: &RampRates, factors: &Factors, repeats: &[Rep
     let answered: u64 = figures.map(|figures| figures.answered[index]).sum();
     // The estimated end of a ramp may lie just before its last request.
     let share = if most > 0.0 { most } else { 1.0 };
-    let seconds: f64 = counted()
-        .map(|repeat| share * repeat.window_s / RAMP_BLOCKS as f64)
-        .sum();
-    let printed = Percentile::ALL
-        .into_iter()
-        .filter(|one| samples >= one.samples_needed());
+    let seconds = |repeat: &Repeat| share * repeat.window_s / RAMP_BLOCKS as f64;
+    let seconds: f64 = counted().map(seconds).sum();
+    let is_printed = |one: &Percentile| samples >= one.samples_needed();
     let at = |block: usize| rates.rate(block as f64 / RAMP_BLOCKS as f64);
     Some(RampBlock {
         offered_rps: [at(index), at(index + 1)],
         answered_rps: answered as f64 / seconds,
         samples,
         errors,
-        percentiles: percentiles(&table, printed),
+        percentiles: percentiles(&table, Percentile::ALL.into_iter().filter(is_printed)),
     })
 }
 
@@ -259,9 +249,8 @@ fn session_shares(repeats: &[Repeat]) -> Vec<(String, f64)> {
     }
     let all: f64 = seconds.values().sum();
     let known = seconds.into_iter().filter(|_| all > 0.0);
-    known
-        .map(|(state, seconds)| (state.to_owned(), seconds / all))
-        .collect()
+    let shares = known.map(|(state, seconds)| (state.to_owned(), seconds / all));
+    shares.collect()
 }
 
 fn clock(repeats: &[Repeat], of: impl Fn(&Repeat) -> &Vec<Histogram<u64>>) -> BlockTable {
@@ -331,20 +320,16 @@ fn joules_per_inference(repeats: &[Repeat]) -> Option<f64> {
     let servers = repeats.iter().filter_map(|repeat| repeat.server.as_ref());
     let joules: f64 = servers.flat_map(|server| &server.gpus).map(|gpu| gpu.energy_j).sum();
     let has_gpus = |repeat: &&Repeat| repeat.server.as_ref().is_some_and(|server| !server.gpus.is_empty());
-    let inferences: f64 = repeats
-        .iter()
-        .filter(has_gpus)
-        .filter_map(Repeat::served_inferences)
-        .sum();
+    let with_gpus = repeats.iter().filter(has_gpus);
+    let inferences: f64 = with_gpus.filter_map(Repeat::served_inferences).sum();
     (joules > 0.0 && inferences > 0.0).then(|| joules / inferences)
 }
 
 /// Returns the shares of GPU time; `None` without a GPU, or without session times.
 fn idle_by_cause(repeats: &[Repeat]) -> Option<IdleByCause> {
     let watched = || {
-        let servers = repeats
-            .iter()
-            .filter_map(|repeat| Some((repeat, repeat.server.as_ref()?)));
+        let repeats = repeats.iter();
+        let servers = repeats.filter_map(|repeat| Some((repeat, repeat.server.as_ref()?)));
         servers.filter(|(_, server)| !server.gpus.is_empty())
     };
     let servers = || watched().map(|(_, server)| server);
@@ -357,9 +342,8 @@ fn idle_by_cause(repeats: &[Repeat]) -> Option<IdleByCause> {
     // The busiest GPU, because sessions of one model run on one GPU.
     let busiest = |server: &ServerDelta| server.gpus.iter().map(|gpu| gpu.busy_s).fold(0.0, f64::max);
     let busy: f64 = servers().map(busiest).sum();
-    let seconds: f64 = watched()
-        .map(|(repeat, server)| server.between_s.unwrap_or(repeat.window_s))
-        .sum();
+    let between = |(repeat, server): (&Repeat, &ServerDelta)| server.between_s.unwrap_or(repeat.window_s);
+    let seconds: f64 = watched().map(between).sum();
     let busy = (busy / seconds.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0);
     // If sessions waited longer than the GPU was idle, their waits share the idle time.
     let idle = waits.iter().sum::<f64>() / whole;

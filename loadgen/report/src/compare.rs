@@ -16,7 +16,7 @@ use serde::Serialize;
 use tierlab_analysis::curves::comparison::{self, Decided, Decision, Figure, Scale, SlowShare};
 use tierlab_analysis::curves::{Curve, curves, per_repeat, same_but_rate};
 use tierlab_analysis::record::{
-    Environment, Fault, Interval, MeetsObjective, Objective, Point, Run, SloOutcome, Verdict,
+    Answer, Environment, Fault, Interval, MeetsObjective, Objective, Point, Run, SloOutcome, Verdict,
 };
 use tierlab_analysis::statistics::sections::Pairing;
 
@@ -108,21 +108,18 @@ pub fn comparison(a: &Run, b: &Run, within: f64) -> Comparison {
         ));
     }
     let prices = [a.pricing.as_ref(), b.pricing.as_ref()];
-    let figures: Vec<Vec<Figure>> = pairs
-        .iter()
-        .map(|Pair { a, b, compared, .. }| match compared {
-            Compared::All => per_repeat::figures(a, b, prices),
-            Compared::Throughput => per_repeat::throughput(a, b),
-            Compared::Errors => vec![per_repeat::errors(a, b)],
-        })
-        .collect();
+    let figures = |pair: &Pair<'_>| match pair.compared {
+        Compared::All => per_repeat::figures(pair.a, pair.b, prices),
+        Compared::Throughput => per_repeat::throughput(pair.a, pair.b),
+        Compared::Errors => vec![per_repeat::errors(pair.a, pair.b)],
+    };
+    let figures: Vec<Vec<Figure>> = pairs.iter().map(figures).collect();
     let error_share = a.limits.error_share.max(b.limits.error_share);
     let decided = comparison::decide(&figures, within, error_share);
     for ((pair, figures), decided) in pairs.iter().zip(&figures).zip(decided) {
-        let changes = figures.iter().zip(decided);
-        comparison
-            .changes
-            .extend(changes.map(|(figure, decided)| change(&pair.name, figure, &decided)));
+        let decided = figures.iter().zip(decided);
+        let changes = decided.map(|(figure, decided)| change(&pair.name, figure, &decided));
+        comparison.changes.extend(changes);
     }
     comparison.highest_rates(a, b);
     comparison
@@ -192,11 +189,7 @@ fn misses_up_to(run: &Run, curve: &Curve<'_>, rps: f64) -> bool {
 fn judge_highest(a: (&Best<'_>, &Curve<'_>), b: (&Best<'_>, &Curve<'_>), within: f64) -> (Decision, Interval) {
     let (reach_a, reach_b) = (reach(a.0, &a.1.points), reach(b.0, &b.1.points));
     let (rps_a, rps_b) = (a.0.rps(), b.0.rps());
-    let ratio = Interval {
-        value: rps_b / rps_a,
-        lo: reach_b.lo / reach_a.hi,
-        hi: reach_b.hi / reach_a.lo,
-    };
+    let ratio = Interval::new(rps_b / rps_a, reach_b.lo / reach_a.hi, reach_b.hi / reach_a.lo);
     match (a.0.at_least, b.0.at_least) {
         // At the measured rates there is no difference.
         (in_a, in_b) if in_a == in_b && rps_a == rps_b => (Decision::Equivalent, Interval::exact(1.0)),
@@ -213,11 +206,9 @@ fn reach(best: &Best<'_>, points: &[&Point]) -> Interval {
     let mut rates = points.iter().map(|point| point.factors.offered_rps);
     let next = rates.find(|rps| *rps > value);
     let hi = next.map_or(value, |next| value.max(next.next_down()));
-    let known = best.interval.unwrap_or(Interval { value, lo: value, hi });
-    Interval {
-        hi: if best.at_least { f64::INFINITY } else { known.hi },
-        ..known
-    }
+    let known = best.interval.unwrap_or(Interval::new(value, value, hi));
+    let hi = if best.at_least { f64::INFINITY } else { known.hi };
+    Interval { hi, ..known }
 }
 
 fn change(name: &str, figure: &Figure, decided: &Decided) -> Change {
@@ -285,10 +276,9 @@ fn machine_notes(a: &Environment, b: &Environment) -> Vec<String> {
 
 /// Objectives and error limit of a curve's highest rate: of the question, or else of the search; `None` without either.
 fn objective(run: &Run, curve: &Curve<'_>) -> Option<(Vec<Objective>, f64)> {
-    let question = ranked(run, curve)
-        .and(run.answer.as_ref())
-        .map(|answer| &answer.question);
-    let of_question = question.map(|question| (question.objectives.clone(), question.error_share));
+    let answer = ranked(run, curve).and(run.answer.as_ref());
+    let of_question = |Answer { question, .. }: &Answer| (question.objectives.clone(), question.error_share);
+    let of_question = answer.map(of_question);
     of_question.or_else(|| run.slo.map(|slo| (vec![slo.objective], slo.error_share)))
 }
 

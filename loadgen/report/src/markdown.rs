@@ -21,9 +21,9 @@ pub fn markdown(run: &Run) -> String {
     let report = Report::of(run);
     let mut page = Page::default();
     let (name, sentence, facts) = (plain(&run.name), plain(&report.sentence), facts(&report));
-    page.add(&format!("# {name}\n\n**{sentence}.**\n\n{facts}\n"));
+    page.text += &format!("# {name}\n\n**{sentence}.**\n\n{facts}\n");
     if let Some(answer) = &report.answer {
-        page.add(&format!("\n{}.\n", plain(&answer.terms)));
+        page.text += &format!("\n{}.\n", plain(&answer.terms));
     }
     page.table("", &report.overview(POINTS));
     page.list("", &report.remarks);
@@ -57,21 +57,13 @@ struct Page {
 }
 
 impl Page {
-    fn fits(&self, more: &str) -> bool {
-        self.text.split_whitespace().count() + more.split_whitespace().count() <= WORDS
-    }
-
-    fn add(&mut self, text: &str) {
-        self.text += text;
-    }
-
     /// Adds text if it fits.
     fn offer(&mut self, text: &str) -> bool {
-        let fits = self.fits(text);
-        if fits {
-            self.add(text);
+        let words = self.text.split_whitespace().count() + text.split_whitespace().count();
+        if words <= WORDS {
+            self.text += text;
         }
-        fits
+        words <= WORDS
     }
 
     /// Adds as many lines as fit, below an optional heading, and the number of the others.
@@ -100,7 +92,7 @@ impl Page {
             }
         }
         if left_out > 0 {
-            self.add(&format!("\n{left_out} more {what} are in `report.html`.\n"));
+            self.text += &format!("\n{left_out} more {what} are in `report.html`.\n");
         }
     }
 }

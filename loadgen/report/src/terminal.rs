@@ -27,7 +27,7 @@ pub fn table(run: &Run) -> String {
     let report = Report::of(run);
     let mut text = report.answer.as_ref().map_or_else(String::new, answer);
     for sentence in &report.requests {
-        text += &format!("{}\n\n", wrapped(&format!("{sentence}."), 0, COLUMNS));
+        text += &format!("{}\n\n", self::sentence(sentence));
     }
     for group in &report.groups {
         text += &format!("{}\n{}\n\n", group.name, points(&report, group));
@@ -53,12 +53,25 @@ pub fn table(run: &Run) -> String {
     shown(&text)
 }
 
+/// Text with its full stop, in lines.
+fn sentence(text: &str) -> String {
+    wrapped(&format!("{text}."), 0, COLUMNS)
+}
+
+/// Sentences as a list.
+fn bullets(lines: &[String]) -> String {
+    let lines = lines
+        .iter()
+        .map(|line| wrapped(&format!("• {line}."), 2, COLUMNS) + "\n");
+    lines.collect()
+}
+
 /// Answer, ranking, reasons for each rank, open questions, and confidence.
 fn answer(answer: &AnswerText) -> String {
     let mut text = format!(
         "{}\n{}\n\n{}\n",
-        wrapped(&format!("{}.", answer.sentence), 0, COLUMNS),
-        wrapped(&format!("{}.", answer.terms), 0, COLUMNS),
+        sentence(&answer.sentence),
+        sentence(&answer.terms),
         text_table(&answer.without_reasons()).join("\n")
     );
     for (rank, row) in (1..).zip(&answer.ranking.rows) {
@@ -67,10 +80,7 @@ fn answer(answer: &AnswerText) -> String {
     }
     for (title, lines) in answer.lists() {
         if !lines.is_empty() {
-            text += &format!("\n{title}:\n");
-        }
-        for line in lines {
-            text += &format!("{}\n", wrapped(&format!("• {line}."), 2, COLUMNS));
+            text += &format!("\n{title}:\n{}", bullets(lines));
         }
     }
     text + "\n"
@@ -78,16 +88,9 @@ fn answer(answer: &AnswerText) -> String {
 
 /// Table beside the curves, with its explanation.
 fn side_table(side: &Table) -> String {
-    let mut text = format!(
-        "{}\n{}\n{}\n",
-        side.title,
-        text_table(side).join("\n"),
-        wrapped(&format!("{}.", side.intro), 0, COLUMNS)
-    );
-    for note in &side.notes {
-        text += &format!("{}\n", wrapped(&format!("• {note}."), 2, COLUMNS));
-    }
-    text + "\n"
+    let table = text_table(side).join("\n");
+    let (title, intro, notes) = (&side.title, sentence(&side.intro), bullets(&side.notes));
+    format!("{title}\n{table}\n{intro}\n{notes}\n")
 }
 
 /// Width of text, in columns of the terminal.

@@ -45,8 +45,6 @@ pub struct Line {
 /// Measured cache state of a tier.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
-    /// Name of the cache state.
-    pub cache: String,
     /// Share of rows found in the cache.
     pub hit_ratio: f64,
     /// Hourly costs, in dollars per 10,000 inferences.
@@ -136,7 +134,6 @@ fn state(point: &Point, pricing: &Pricing) -> Option<State> {
     let count = repeats.len().max(1) as f64;
     let mean = |part: usize| repeats.iter().map(|(_, of)| of[part]).sum::<f64>() / count;
     Some(State {
-        cache: point.factors.cache.clone(),
         hit_ratio: mean(0),
         hourly_usd: mean(1),
         misses_usd: mean(2),
@@ -215,7 +212,6 @@ mod tests {
 
     fn cached(states: &[(f64, f64, &[f64])]) -> Line {
         let state = |&(hit_ratio, hourly, misses): &(f64, f64, &[f64])| State {
-            cache: "c".into(),
             hit_ratio,
             hourly_usd: hourly,
             misses_usd: misses.iter().sum::<f64>() / misses.len() as f64,

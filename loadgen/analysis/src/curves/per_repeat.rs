@@ -107,10 +107,8 @@ struct Sides<'a> {
 impl<'a> Sides<'a> {
     fn new(a: &'a [Repeat], b: &'a [Repeat]) -> Self {
         let other = |index: u32| b.iter().find(|repeat| repeat.index == index);
-        let mut common: Vec<(&Repeat, &Repeat)> = a
-            .iter()
-            .filter_map(|repeat| Some((repeat, other(repeat.index)?)))
-            .collect();
+        let common = a.iter().filter_map(|repeat| Some((repeat, other(repeat.index)?)));
+        let mut common: Vec<(&Repeat, &Repeat)> = common.collect();
         if common.len() >= 2 && common.iter().all(|(a, b)| a.seed == b.seed) {
             common.sort_by_key(|(repeat, _)| repeat.index);
             let (a, b) = common.into_iter().unzip();
@@ -119,8 +117,9 @@ impl<'a> Sides<'a> {
                 pairing: Pairing::ByRepeat,
             };
         }
+        let repeats = [a, b].map(|repeats| repeats.iter().collect());
         Self {
-            repeats: [a, b].map(|repeats| repeats.iter().collect()),
+            repeats,
             pairing: Pairing::Independent,
         }
     }
@@ -132,10 +131,8 @@ impl<'a> Sides<'a> {
         scale: Scale,
         of: impl Fn(usize, &Repeat) -> Option<f64>,
     ) -> Option<Figure> {
-        let [a, b] = [0, 1].map(|side| {
-            let values = self.repeats[side].iter().map(|repeat| of(side, repeat));
-            values.collect::<Option<Vec<f64>>>()
-        });
+        let [a, b]: [Option<Vec<f64>>; 2] =
+            [0, 1].map(|side| self.repeats[side].iter().map(|repeat| of(side, repeat)).collect());
         if a.is_none() && b.is_none() {
             return None;
         }
@@ -160,9 +157,8 @@ impl<'a> Sides<'a> {
         let complete = table.repeats().len() == split + self.repeats[1].len();
         let sides = complete.then(|| table.repeats().split_at(split));
         let figure = |(what, quantile)| {
-            sides
-                .and_then(|sides| self.percentile(&table, sides, what, quantile))
-                .unwrap_or_else(|| Figure::unknown(what, Scale::MoreIsWorse))
+            let known = sides.and_then(|sides| self.percentile(&table, sides, what, quantile));
+            known.unwrap_or_else(|| Figure::unknown(what, Scale::MoreIsWorse))
         };
         names.map(figure).into()
     }

@@ -24,25 +24,21 @@ pub fn candidates(run: &Run) -> Vec<Candidate> {
         names = distinct(points(run, question).map(|point| point.factors.label()));
     }
     let terms = |name: &str| run.pricing.as_ref()?.terms_by_variant.get(name).cloned();
-    names
-        .into_iter()
-        .map(|name| {
-            let mut repeats: Vec<(&Point, &Repeat)> = points(run, question)
-                .filter(|point| point.factors.label() == name)
-                .flat_map(|point| point.repeats.iter().map(move |repeat| (point, repeat)))
-                .collect();
-            // RFC 3339 in UTC sorts chronologically.
-            repeats.sort_by(|a, b| a.1.started_at.cmp(&b.1.started_at));
-            Candidate {
-                variant: name.to_owned(),
-                terms: terms(name),
-                steps: repeats
-                    .into_iter()
-                    .map(|(point, repeat)| step(question, &run.limits, point, repeat))
-                    .collect(),
-            }
-        })
-        .collect()
+    let candidate = |name: &str| {
+        let points = points(run, question).filter(|point| point.factors.label() == name);
+        let repeats = points.flat_map(|point| point.repeats.iter().map(move |repeat| (point, repeat)));
+        let mut repeats: Vec<(&Point, &Repeat)> = repeats.collect();
+        // RFC 3339 in UTC sorts chronologically.
+        repeats.sort_by(|a, b| a.1.started_at.cmp(&b.1.started_at));
+        let steps = repeats.into_iter();
+        let steps = steps.map(|(point, repeat)| step(question, &run.limits, point, repeat));
+        Candidate {
+            variant: name.to_owned(),
+            terms: terms(name),
+            steps: steps.collect(),
+        }
+    };
+    names.into_iter().map(candidate).collect()
 }
 
 /// Points of the question's kind of request.

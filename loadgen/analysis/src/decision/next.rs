@@ -237,9 +237,8 @@ impl Plan<'_> {
         let placed: Vec<bool> = (0..scores.len()).map(|index| lab.is_placed(index)).collect();
         let tie = lab.question.tie;
         let fails = |score: f64| 1.0 - unbeaten(&scores, &placed, leader, score, tie);
-        let rival = (0..scores.len())
-            .filter(|&index| index != leader && placed[index])
-            .max_by(|&a, &b| lab.beats(a, leader).total_cmp(&lab.beats(b, leader)));
+        let more_likely = |a: &usize, b: &usize| lab.beats(*a, leader).total_cmp(&lab.beats(*b, leader));
+        let rival = lab.others(leader).max_by(more_likely);
         let mut asked: Vec<(f64, Probe)> = self.most_informative(leader, &fails).into_iter().collect();
         if let Some(rival) = rival {
             let own = scores[leader];
@@ -345,9 +344,9 @@ impl Plan<'_> {
     /// Returns the likely requests per independent observation, from the measured rate nearest to `rps`.
     fn dependence(&self, index: usize, rps: f64) -> f64 {
         let far = |place: &&Place| (place.rps / rps).ln().abs();
-        usable(&self.lab.standings[index].places)
-            .min_by(|a, b| far(a).total_cmp(&far(b)))
-            .map_or(1.0, |place| place.dependence)
+        let places = usable(&self.lab.standings[index].places);
+        let nearest = places.min_by(|a, b| far(a).total_cmp(&far(b)));
+        nearest.map_or(1.0, |place| place.dependence)
     }
 
     /// Returns steps of the likeliest answer and its strongest rival at the rate at which percentiles are compared.

@@ -260,17 +260,14 @@ impl<'a> Lab<'a> {
     /// Returns the likeliest answer. Among candidates that are likely enough, all within the tie margin of the best, it
     /// is the one with the lowest score.
     pub(crate) fn leader(&self) -> Option<usize> {
-        (0..self.standings.len())
-            .filter(|&index| self.is_placed(index))
-            .max_by(|&a, &b| {
-                let score = |index: usize| self.standings[index].score;
-                let chance = |index: usize| self.chances[index].min(self.enough());
-                chance(a)
-                    .total_cmp(&chance(b))
-                    .then(score(b).total_cmp(&score(a)))
-                    .then(self.chances[a].total_cmp(&self.chances[b]))
-            })
-            .filter(|&index| self.chances[index] > 0.0)
+        let chance = |index: usize| self.chances[index].min(self.enough());
+        let order = |&a: &usize, &b: &usize| {
+            let by_score = self.standings[b].score.total_cmp(&self.standings[a].score);
+            let by_chance = self.chances[a].total_cmp(&self.chances[b]);
+            chance(a).total_cmp(&chance(b)).then(by_score).then(by_chance)
+        };
+        let placed = (0..self.standings.len()).filter(|&index| self.is_placed(index));
+        placed.max_by(order).filter(|&index| self.chances[index] > 0.0)
     }
 
     /// Returns the probability that a candidate is better than another by more than the tie margin.

@@ -193,15 +193,14 @@ pub fn backlog_slope(samples: &[Sample]) -> Interval {
     let times = |sample: &Sample| (sample.due_us, sample.latency_us());
     let mut sorted: Vec<(u64, u64)> = samples.iter().map(times).collect();
     sorted.sort_unstable();
-    let medians: Vec<(f64, f64)> = (0..blocks)
-        .map(|block| {
-            let block = &sorted[block * sorted.len() / blocks..(block + 1) * sorted.len() / blocks];
-            let mut latencies: Vec<u64> = block.iter().map(|&(_, latency)| latency).collect();
-            latencies.sort_unstable();
-            let middle = block.len() / 2;
-            (block[middle].0 as f64 / 1e6, latencies[middle] as f64)
-        })
-        .collect();
+    let medians = |block: usize| {
+        let block = &sorted[block * sorted.len() / blocks..(block + 1) * sorted.len() / blocks];
+        let mut latencies: Vec<u64> = block.iter().map(|&(_, latency)| latency).collect();
+        latencies.sort_unstable();
+        let middle = block.len() / 2;
+        (block[middle].0 as f64 / 1e6, latencies[middle] as f64)
+    };
+    let medians: Vec<(f64, f64)> = (0..blocks).map(medians).collect();
     let mut slopes = Vec::with_capacity(blocks * (blocks - 1) / 2);
     for (index, &(x, y)) in medians.iter().enumerate() {
         let later = medians[index + 1..].iter().filter(|next| next.0 > x);

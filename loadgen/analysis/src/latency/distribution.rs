@@ -28,10 +28,9 @@ pub fn cumulative(point: &Point) -> Vec<(f64, f64)> {
 #[must_use]
 pub fn range(point: &Point) -> Option<(f64, f64)> {
     let blocks = point.repeats.iter().flat_map(|repeat| &repeat.histograms.latency);
-    blocks
-        .filter(|block| !block.is_empty())
-        .map(|block| (block.min().max(1) as f64, block.max().max(1) as f64))
-        .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+    let filled = blocks.filter(|block| !block.is_empty());
+    let ends = filled.map(|block| (block.min().max(1) as f64, block.max().max(1) as f64));
+    ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
 }
 
 /// Bands of latency between two ends, evenly spaced in its logarithm.

@@ -96,9 +96,8 @@ pub(crate) fn rate(repeat: &Repeat, limit_us: f64) -> f64 {
 
 /// Returns the good replies in time: by every objective of a plan that limits streams, else within a latency limit.
 fn kept(repeat: &Repeat, limit_us: f64) -> u64 {
-    repeat
-        .in_time
-        .unwrap_or_else(|| repeat.scheduled - missed(repeat, limit_us))
+    let kept = || repeat.scheduled - missed(repeat, limit_us);
+    repeat.in_time.unwrap_or_else(kept)
 }
 
 /// Returns the share of all scheduled requests with a good reply within a limit; `None` if nothing was scheduled.

@@ -84,22 +84,16 @@ impl BlockTable {
             }
             before = counts;
         }
-        sums.iter()
-            .zip(before)
-            .map(|(sum, count)| sum / *count as f64)
-            .collect()
+        let sums = sums.iter().zip(before);
+        sums.map(|(sum, count)| sum / *count as f64).collect()
     }
 
     /// Mean of all samples; `None` without samples.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         let (_, counts) = self.counts_by_repeat().next_back()?;
-        let sum: f64 = self
-            .means()
-            .iter()
-            .zip(counts)
-            .map(|(mean, count)| mean * *count as f64)
-            .sum();
+        let sums = self.means().into_iter().zip(counts);
+        let sum: f64 = sums.map(|(mean, count)| mean * *count as f64).sum();
         Some(sum / self.samples() as f64)
     }
 
@@ -184,9 +178,8 @@ impl BlockTable {
 }
 
 fn dot(weights: &[u32], counts: &[u32]) -> u64 {
-    weights
-        .iter()
-        .zip(counts)
+    let pairs = weights.iter().zip(counts);
+    pairs
         .map(|(&weight, &count)| u64::from(weight) * u64::from(count))
         .sum()
 }
@@ -196,14 +189,10 @@ pub(crate) type Counts = Vec<(u64, u32)>;
 
 /// Counts of a histogram, without its empty buckets.
 pub(crate) fn counts(block: &Histogram<u64>) -> Counts {
-    block
-        .iter_recorded()
-        .map(|step| {
-            (
-                step.value_iterated_to(),
-                u32::try_from(step.count_at_value()).unwrap_or(u32::MAX),
-            )
-        })
+    let count = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+    let steps = block.iter_recorded();
+    steps
+        .map(|step| (step.value_iterated_to(), count(step.count_at_value())))
         .collect()
 }
 

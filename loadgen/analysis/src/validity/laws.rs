@@ -16,10 +16,8 @@ use std::ops::Range;
 #[must_use]
 pub fn by_stays(samples: &[Sample], window: &Range<u64>) -> f64 {
     let within = |us: u64| us.clamp(window.start, window.end);
-    let stays: u64 = samples
-        .iter()
-        .map(|sample| within(sample.done_us).saturating_sub(within(sample.due_us)))
-        .sum();
+    let stay = |sample: &Sample| within(sample.done_us).saturating_sub(within(sample.due_us));
+    let stays: u64 = samples.iter().map(stay).sum();
     stays as f64 / window.end.saturating_sub(window.start).max(1) as f64
 }
 
@@ -59,10 +57,8 @@ pub fn holds((counted, by_stays): (f64, f64)) -> Option<bool> {
 
 /// Returns the steps that break the law, with both sides.
 pub fn broken(repeats: &[Repeat]) -> impl Iterator<Item = (u32, (f64, f64))> {
-    repeats
-        .iter()
-        .map(|repeat| (repeat.index, sides(repeat)))
-        .filter(|(_, sides)| holds(*sides) == Some(false))
+    let steps = repeats.iter().map(|repeat| (repeat.index, sides(repeat)));
+    steps.filter(|(_, sides)| holds(*sides) == Some(false))
 }
 
 /// Tolerance of the closed loop's law, as a share, beyond the cycles cut by the window's edges.
@@ -73,18 +69,15 @@ const TOLERANCE: f64 = 0.02;
 /// operational analysis of queueing network models*, 1978).
 #[must_use]
 pub fn closed_loop_figures(repeats: &[Repeat]) -> Option<ClosedLoopFigures> {
-    let kept = || {
-        repeats
-            .iter()
-            .filter_map(|repeat| Some((repeat.window_s, repeat.driver.closed_loop()?)))
+    let loops = || {
+        let repeats = repeats.iter();
+        repeats.filter_map(|repeat| Some((repeat.window_s, repeat.driver.closed_loop()?)))
     };
-    let seconds: f64 = kept().map(|(window_s, _)| window_s).sum();
-    let ended: f64 = kept().map(|(window_s, figures)| figures.ended_rps * window_s).sum();
+    let seconds: f64 = loops().map(|(window_s, _)| window_s).sum();
+    let ended: f64 = loops().map(|(window_s, figures)| figures.ended_rps * window_s).sum();
     let mean = |of: fn(&ClosedLoopFigures) -> f64| {
-        let sum: f64 = kept()
-            .map(|(window_s, figures)| of(&figures) * figures.ended_rps * window_s)
-            .sum();
-        sum / ended
+        let weighted = loops().map(|(window_s, figures)| of(&figures) * figures.ended_rps * window_s);
+        weighted.sum::<f64>() / ended
     };
     (ended > 0.0 && seconds > 0.0).then(|| ClosedLoopFigures {
         ended_rps: ended / seconds,
@@ -99,10 +92,8 @@ pub fn closed_loop_figures(repeats: &[Repeat]) -> Option<ClosedLoopFigures> {
 #[must_use]
 pub fn differing_users(users: u32, repeats: &[Repeat]) -> Option<f64> {
     let figures = closed_loop_figures(repeats)?;
-    let ended: f64 = repeats
-        .iter()
-        .filter_map(|repeat| Some(repeat.driver.closed_loop()?.ended_rps * repeat.window_s))
-        .sum();
+    let ended = |repeat: &Repeat| Some(repeat.driver.closed_loop()?.ended_rps * repeat.window_s);
+    let ended: f64 = repeats.iter().filter_map(ended).sum();
     let by_law = figures.users_by_law();
     let users = f64::from(users);
     let edges = users * repeats.len() as f64 / ended;

@@ -140,12 +140,9 @@ pub(super) fn schedule_error(evidence: &Evidence<'_>, limits: &Limits) -> Option
 /// limit. An open loop offered a share `x` more than the server can do gains `x` seconds of latency per second.
 pub(super) fn backlog_growing(evidence: &Evidence<'_>, limits: &Limits) -> Option<String> {
     let matters = (0.5 * evidence.p50_us).max(limits.lag_us as f64);
-    let growing: Vec<f64> = evidence
-        .steps
-        .iter()
-        .filter(|step| step.backlog_slope.lo > 0.0 && step.backlog_slope.value * step.window_s > matters)
-        .map(|step| step.backlog_slope.value)
-        .collect();
+    let slopes = evidence.steps.iter().map(|step| (step.backlog_slope, step.window_s));
+    let growing = slopes.filter(|(slope, window_s)| slope.lo > 0.0 && slope.value * window_s > matters);
+    let growing: Vec<f64> = growing.map(|(slope, _)| slope.value).collect();
     let repeats = evidence.steps.len();
     (2 * growing.len() > repeats).then(|| {
         format!(
@@ -161,16 +158,15 @@ pub(super) fn error_share(evidence: &Evidence<'_>, limits: &Limits) -> Option<St
     let (failed, scheduled) = (evidence.failed(), evidence.scheduled());
     let share = failed / scheduled;
     (share > limits.error_share).then(|| {
-        let named = failures(evidence.steps.iter())
-            .into_iter()
-            .map(|(reason, count, example)| {
-                let example = example.map_or_else(String::new, |says| format!(", as: {says}"));
-                format!("{count} × {reason}{example}")
-            });
+        let named = |(reason, count, example): (&str, u64, Option<&str>)| {
+            let example = example.map_or_else(String::new, |says| format!(", as: {says}"));
+            format!("{count} × {reason}{example}")
+        };
+        let failures = failures(evidence.steps.iter()).into_iter();
         format!(
             "{:.2} % of the requests failed ({}; limit {:.2} %)",
             100.0 * share,
-            named.collect::<Vec<_>>().join(", "),
+            failures.map(named).collect::<Vec<_>>().join(", "),
             100.0 * limits.error_share
         )
     })

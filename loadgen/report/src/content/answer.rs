@@ -147,9 +147,8 @@ fn months(answer: &Answer) -> Vec<(String, Vec<(f64, f64)>)> {
         (ranked.variant.clone(), over_demand(&answer.question, ranked, &at_rps))
     };
     let ranking = answer.ranking.iter();
-    let months = ranking
-        .filter(|ranked| ranked.outcome != MeetsObjective::NotMet)
-        .map(of);
+    let may_meet = |ranked: &&Ranked| ranked.outcome != MeetsObjective::NotMet;
+    let months = ranking.filter(may_meet).map(of);
     months.filter(|(_, months)| !months.is_empty()).collect()
 }
 
@@ -202,10 +201,9 @@ fn other_sizes(run: &Run, answer: &Answer) -> Vec<String> {
     let Some((terms, by_size)) = terms_of(best).and_then(|terms| Some((terms, terms.by_size.as_ref()?))) else {
         return Vec::new();
     };
-    let mut said: Vec<String> = others
-        .filter_map(|other| Some((other, terms_of(other)?)))
-        .flat_map(|other| turns_of_sizes((best, terms), by_size, other))
-        .collect();
+    let others = others.filter_map(|other| Some((other, terms_of(other)?)));
+    let turns = others.flat_map(|other| turns_of_sizes((best, terms), by_size, other));
+    let mut said: Vec<String> = turns.collect();
     if let Some(largest) = by_size.largest_times {
         let (best, instance) = (&best.variant, &terms.instance);
         said.push(format!(

@@ -10,8 +10,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use tierlab_analysis::curves::is_valid;
 use tierlab_analysis::record::{
-    AgentStart, Answer, DriftHow, Driven, Failure, Grade, Limits, MeetsObjective, Minimise, Percentile, Point, Ranked,
-    Repeat, Run, Verdict, counted, failures, worst_start,
+    AgentStart, Answer, Check, DriftHow, Driven, Failure, Grade, Limits, MeetsObjective, Minimise, Percentile, Point,
+    Ranked, Repeat, Run, Summary, Verdict, counted, failures, worst_start,
 };
 use tierlab_analysis::statistics::sections::spread_dominates;
 use tierlab_analysis::validity::laws;
@@ -45,10 +45,13 @@ pub(crate) fn cautions(run: &Run, instrument: &Instrument) -> Vec<String> {
     let mut cautions: Vec<String> = interrupted(run).chain(search_stopped(run)).chain(stops(run)).collect();
     cautions.extend(resumptions(run));
     cautions.extend(run.selfcheck.iter().filter(|check| !check.passed).map(|failed| {
-        format!(
-            "Self-check failed: {} (expected {}, measured {})",
-            failed.name, failed.expected, failed.measured
-        )
+        let Check {
+            name,
+            expected,
+            measured,
+            ..
+        } = failed;
+        format!("Self-check failed: {name} (expected {expected}, measured {measured})")
     }));
     cautions.extend(instrument.refused.clone());
     cautions.extend(run.points.iter().flat_map(|point| point_cautions(run, point)));
@@ -108,11 +111,8 @@ fn stops(run: &Run) -> impl Iterator<Item = String> {
 
 fn resumptions(run: &Run) -> impl Iterator<Item = String> {
     run.resumed.iter().map(|resumed| {
-        let differences: String = resumed
-            .differences
-            .iter()
-            .map(|difference| format!("; {difference}"))
-            .collect();
+        let differences = resumed.differences.iter();
+        let differences: String = differences.map(|difference| format!("; {difference}")).collect();
         format!(
             "Resumed at {} after {} finished steps, with the servers and caches as they were then{differences}",
             resumed.at, resumed.finished_steps
@@ -179,10 +179,8 @@ fn disturbed<'a>(points: &'a [Point], answer: Option<&Answer>) -> Option<String>
 fn unseen(points: &[Point]) -> Option<String> {
     let machines = points.iter().flat_map(|point| &point.repeats);
     let machines = machines.filter_map(|repeat| repeat.machine.as_ref());
-    let kinds: BTreeSet<&str> = machines
-        .flat_map(|machine| &machine.unseen)
-        .map(String::as_str)
-        .collect();
+    let kinds = machines.flat_map(|machine| &machine.unseen);
+    let kinds: BTreeSet<&str> = kinds.map(String::as_str).collect();
     let kinds = Vec::from_iter(kinds).join(", ");
     (!kinds.is_empty()).then(|| {
         format!("Foreign {kinds} cannot be separated from the run's own on this machine, so it disturbs no step")
@@ -288,10 +286,9 @@ fn agents(points: &[Point], limits: &Limits) -> Vec<String> {
     let mut sentences = Vec::new();
     if let Some(worst) = worst_start(&starts) {
         let names: BTreeSet<&str> = starts.iter().map(|start| start.agent.as_str()).collect();
-        let late = if worst.late_us > 0.0 {
-            format!(", of which it was {} late", latency(worst.late_us))
-        } else {
-            String::new()
+        let late = match worst.late_us > 0.0 {
+            true => format!(", of which it was {} late", latency(worst.late_us)),
+            false => String::new(),
         };
         sentences.push(format!(
             "Sent by {} agents, each with a share of one schedule: at worst {} started within {} of the common start{late} (limit {})",
@@ -435,9 +432,8 @@ pub(super) fn missing_p99(run: &Run) -> Option<String> {
     let needed = Percentile::P99.samples_needed();
     let summaries = valid.iter().filter_map(|point| point.summary.as_ref());
     let without = summaries.filter(|summary| summary.p99_us.is_none());
-    let without: Vec<u64> = without
-        .map(|summary| needed.div_ceil(summary.samples.max(1)).max(2))
-        .collect();
+    let times = |summary: &Summary| needed.div_ceil(summary.samples.max(1)).max(2);
+    let without: Vec<u64> = without.map(times).collect();
     let (least, most) = (without.iter().min()?, without.iter().max()?);
     let times = match least < most {
         true => format!("{least} to {most}"),

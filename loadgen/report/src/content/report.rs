@@ -52,10 +52,8 @@ impl<'a> Report<'a> {
         let answer = AnswerText::of(run);
         let groups = words::groups(run).into_iter();
         let groups: Vec<Group<'_>> = groups.map(|(name, curves)| Group::of(run, name, curves)).collect();
-        let samples = run
-            .points
-            .iter()
-            .filter_map(|point| Some(point.summary.as_ref()?.samples));
+        let summaries = run.points.iter().filter_map(|point| point.summary.as_ref());
+        let samples = summaries.map(|summary| summary.samples);
         Self {
             run,
             sentence: match &answer {

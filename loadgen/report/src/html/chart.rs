@@ -279,21 +279,15 @@ impl<'a> Series<'a> {
             marker: row.tier.number,
         };
         let curves = group.curves.iter().zip(&group.rows);
-        curves
-            .map(|(curve, row)| Self {
-                curve,
-                row,
-                look: look(row),
-            })
-            .collect()
+        let series = curves.map(|(curve, row)| (curve, row, look(row)));
+        series.map(|(curve, row, look)| Self { curve, row, look }).collect()
     }
 
     /// Point to show beside those of other series: the valid one at the common rate, else the best, else the highest valid one.
     pub(super) fn shown_at(&self, common: Option<f64>) -> Option<&'a Point> {
-        common
-            .and_then(|rps| self.curve.valid_at(rps))
-            .or_else(|| Some(self.row.best.as_ref()?.point))
-            .or_else(|| self.curve.highest_valid())
+        let at_common = common.and_then(|rps| self.curve.valid_at(rps));
+        let best = at_common.or_else(|| Some(self.row.best.as_ref()?.point));
+        best.or_else(|| self.curve.highest_valid())
     }
 }
 

@@ -152,9 +152,8 @@ fn even_ticks(from: f64, to: f64) -> Vec<f64> {
     let power = 10_f64.powf(least.log10().floor());
     let steps = [1.0, 2.0, 5.0].map(|times| times * power);
     let step = steps.into_iter().find(|step| *step >= least).unwrap_or(10.0 * power);
-    ((from / step).ceil() as u64..=(to / step).floor() as u64)
-        .map(|at| at as f64 * step)
-        .collect()
+    let steps = (from / step).ceil() as u64..=(to / step).floor() as u64;
+    steps.map(|at| at as f64 * step).collect()
 }
 
 /// Latency at an axis: `100 µs` rather than `100.0 µs`, because a tick is a round number.

@@ -178,10 +178,8 @@ type GroupPart = fn(&Group<'_>, &[Series<'_>]) -> Markup;
 
 /// Part of every group, each below the group's name; nothing if no group has any.
 fn over_groups(report: &Report<'_>, part: GroupPart) -> Markup {
-    let parts = report
-        .groups
-        .iter()
-        .map(|group| (group, part(group, &Series::of(group))));
+    let groups = report.groups.iter();
+    let parts = groups.map(|group| (group, part(group, &Series::of(group))));
     html! {
         @for (group, part) in parts {
             @if !part.0.is_empty() { h3 { (group.name) } (part) }
