@@ -7,14 +7,14 @@ use crate::curves::slo;
 use crate::decision;
 use crate::latency::{bands, grade, objective, tail};
 use crate::record::{
-    Driven, Factors, Fault, Finding, Grade, Grades, IdleByCause, Interval, Limits, Percentile, Point, Pricing,
-    RAMP_BLOCKS, RampBlock, RampRates, Repeat, Run, ServerDelta, Slo, StreamFigure, StreamSummary, Summary, Verdict,
-    counted,
+    Driven, Factors, Finding, Grade, Grades, IdleByCause, Interval, Limits, Percentile, Point, Pricing, RAMP_BLOCKS,
+    RampBlock, RampRates, Repeat, Run, ServerDelta, Slo, StreamFigure, StreamSummary, Summary, counted,
 };
 use crate::statistics::percentile::BlockTable;
 use crate::statistics::{inversion, sections, student};
 use crate::validity::rules::Evidence;
-use crate::validity::{laws, stationarity, verdict};
+use crate::validity::verdict::judge_driven;
+use crate::validity::{laws, stationarity};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 
@@ -116,7 +116,7 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
         drifts: drifts.iter().map(ToString::to_string).collect(),
         ..Evidence::of(point.factors.offered_rps, repeats, &latency, &lag)
     };
-    let (verdict, faults) = judge(&point.factors, repeats, &evidence, limits);
+    let (verdict, faults) = judge_driven(point.factors.driven.as_ref(), &evidence, limits);
     // A journey is paid as a whole: its steps share the server's hour and the tier, and the share of each is unknown.
     let pricing = pricing.filter(|_| !matches!(&point.factors.driven, Some(Driven::Journey { step: Some(_), .. })));
     let cost = pricing.and_then(|pricing| cost::cost(&point.factors, repeats, &achieved_rps, pricing));
@@ -220,18 +220,6 @@ fn ramp_block<'a>(index: usize, rates: &RampRates, factors: &Factors, repeats: &
         errors,
         percentiles: percentiles(&table, Percentile::ALL.into_iter().filter(is_printed)),
     })
-}
-
-/// Returns the verdict by the rules of the point's driver.
-fn judge(factors: &Factors, repeats: &[Repeat], evidence: &Evidence<'_>, limits: &Limits) -> (Verdict, Vec<Fault>) {
-    match &factors.driven {
-        Some(Driven::ClosedLoop { .. }) => {
-            verdict::judge_closed_loop(evidence, laws::closed_loop_figures(repeats), limits)
-        }
-        Some(Driven::Journey { step: Some(_), .. }) => verdict::judge_step(evidence, limits),
-        Some(Driven::Ramp(_)) => verdict::judge_ramp(evidence, limits),
-        _ => verdict::judge(evidence, limits),
-    }
 }
 
 /// Mean inferences of a request over the repeats.
@@ -361,7 +349,7 @@ fn idle_by_cause(repeats: &[Repeat]) -> Option<IdleByCause> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{DriverFigures, GpuUse, Histograms, Mode, RampFigures};
+    use crate::record::{DriverFigures, Fault, GpuUse, Histograms, Mode, RampFigures, Verdict};
     use crate::statistics::percentile::histogram;
 
     fn factors() -> Factors {
