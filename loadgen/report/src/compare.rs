@@ -172,8 +172,8 @@ impl Load {
 }
 
 fn verdict(point: &Point) -> String {
-    let summary = point.summary.as_ref();
-    summary.map_or_else(|| "not summarised".to_owned(), |summary| summary.verdict.to_string())
+    let verdict = point.summary.as_ref().map(|summary| summary.verdict.to_string());
+    verdict.unwrap_or_else(|| "not summarised".to_owned())
 }
 
 /// True if no rate of the curve meets the objective, and a measured one is at most `rps`.
@@ -390,16 +390,8 @@ impl Comparison {
             [None, None] if misses(a, f64::INFINITY) == misses(b, f64::INFINITY) => return None,
             _ => (Decision::Undecided, None),
         };
-        let factors = a.1.factors();
         Some(Change {
-            point: format!(
-                "{} {} {} {} ×{}",
-                text::tier(a.0, factors.label()),
-                text::cache(factors),
-                factors.mode,
-                factors.model,
-                factors.batch_size
-            ),
+            point: text::curve_name(a.0, a.1.factors()),
             what: "highest rate",
             unit: "per_second",
             values: best[0].zip(best[1]).map(|(a, b)| (a.rps(), b.rps())),

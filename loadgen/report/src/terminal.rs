@@ -68,12 +68,9 @@ fn bullets(lines: &[String]) -> String {
 
 /// Answer, ranking, reasons for each rank, open questions, and confidence.
 fn answer(answer: &AnswerText) -> String {
-    let mut text = format!(
-        "{}\n{}\n\n{}\n",
-        sentence(&answer.sentence),
-        sentence(&answer.terms),
-        text_table(&answer.without_reasons()).join("\n")
-    );
+    let [said, terms] = [&answer.sentence, &answer.terms].map(|text| sentence(text));
+    let table = text_table(&answer.without_reasons()).join("\n");
+    let mut text = format!("{said}\n{terms}\n\n{table}\n");
     for (rank, row) in (1..).zip(&answer.ranking.rows) {
         let why = row.last().map_or("", |why| &why.value);
         text += &format!("{}\n", wrapped(&format!("{rank}. {}: {why}", row[0].value), 3, COLUMNS));

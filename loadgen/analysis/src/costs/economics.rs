@@ -59,11 +59,8 @@ impl Line {
     /// Returns dollars per 10,000 inferences at a hit ratio.
     #[must_use]
     pub fn at(&self, hit_ratio: f64) -> f64 {
-        let states = self.states.iter();
-        at(
-            states.map(|state| [state.hit_ratio, state.hourly_usd, state.misses_usd]),
-            hit_ratio,
-        )
+        let figures = |state: &State| [state.hit_ratio, state.hourly_usd, state.misses_usd];
+        at(self.states.iter().map(figures), hit_ratio)
     }
 
     /// Returns hit ratio, hourly and miss costs of one repeat in each state; `None` if a state lacks the repeat.
@@ -174,12 +171,11 @@ pub fn break_even(a: &Line, b: &Line) -> BreakEven {
         return if_less(cold);
     };
     let indices = a.states[0].repeats.iter().map(|(index, _)| *index);
-    let each: Vec<f64> = indices
-        .filter_map(|index| {
-            let (a, b) = (a.in_repeat(index)?, b.in_repeat(index)?);
-            crossing(|hit_ratio| at(a.iter().copied(), hit_ratio) - at(b.iter().copied(), hit_ratio))
-        })
-        .collect();
+    let in_repeat = |index: u32| {
+        let (a, b) = (a.in_repeat(index)?, b.in_repeat(index)?);
+        crossing(|hit_ratio| at(a.iter().copied(), hit_ratio) - at(b.iter().copied(), hit_ratio))
+    };
+    let each: Vec<f64> = indices.filter_map(in_repeat).collect();
     let interval = mean_interval(&each).unwrap_or(Interval::exact(value));
     BreakEven::At {
         hit_ratio: Interval::new(value, interval.lo.clamp(0.0, value), interval.hi.clamp(value, 1.0)),
@@ -199,10 +195,9 @@ fn crossing(difference: impl Fn(f64) -> f64) -> Option<f64> {
 }
 
 fn if_less(difference: f64) -> BreakEven {
-    if difference < 0.0 {
-        BreakEven::First
-    } else {
-        BreakEven::Second
+    match difference < 0.0 {
+        true => BreakEven::First,
+        false => BreakEven::Second,
     }
 }
 

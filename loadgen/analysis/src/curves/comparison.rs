@@ -135,10 +135,9 @@ pub fn decide(points: &[Vec<Figure>], within: f64, error_share: f64) -> Vec<Vec<
 /// worst case.
 fn decided(figure: &Figure, [own, slow]: [Option<(Estimate, f64)>; 2], least: f64, within: f64) -> Decided {
     let is_share = figure.scale == Scale::Share;
-    let equivalent = if is_share {
-        -within..=within
-    } else {
-        (1.0 - within).ln()..=(1.0 + within).ln()
+    let equivalent = match is_share {
+        true => -within..=within,
+        false => (1.0 - within).ln()..=(1.0 + within).ln(),
     };
     // A percentile is decided by the share of slow requests if it moved by more than the equivalence margin itself.
     let by_share = slow.map(|(estimate, level)| {
@@ -234,10 +233,9 @@ pub(super) fn levels(points: &[Vec<f64>], outside: f64) -> Vec<Vec<f64>> {
             level = outside / open.iter().filter(|tests| **tests > 0).count() as f64;
             passes = adjusted <= level;
         }
-        levels[point][test] = if passes && p > 0.0 {
-            level * (p / adjusted)
-        } else {
-            level / points[point].len() as f64
+        levels[point][test] = match passes && p > 0.0 {
+            true => level * (p / adjusted),
+            false => level / points[point].len() as f64,
         };
         open[point] -= usize::from(passes);
     }

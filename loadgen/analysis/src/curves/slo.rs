@@ -289,11 +289,9 @@ pub fn why_not(point: &Point, slo: &Slo) -> String {
         return format!("too few samples for a {}", slo.objective.figure());
     };
     if summary.error_share > slo.error_share || us.is_infinite() {
-        return format!(
-            "{:.2} % of the requests failed (limit {:.2} %)",
-            100.0 * summary.error_share,
-            100.0 * slo.error_share.min(slo.objective.slow_share())
-        );
+        let limit = slo.error_share.min(slo.objective.slow_share());
+        let [failed, limit] = [summary.error_share, limit].map(|share| 100.0 * share);
+        return format!("{failed:.2} % of the requests failed (limit {limit:.2} %)");
     }
     format!("{} {}", slo.objective.figure(), milliseconds(us))
 }

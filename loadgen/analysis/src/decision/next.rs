@@ -168,10 +168,8 @@ impl Plan<'_> {
     /// Candidates that may be the answer, by their order.
     fn open(&self) -> Vec<usize> {
         let may_meet = |index: &usize| self.lab.standings[*index].outcome != MeetsObjective::NotMet;
-        let all = 0..self.lab.candidates.len();
-        all.filter(|&index| self.lab.is_placed(index))
-            .filter(may_meet)
-            .collect()
+        let placed = (0..self.lab.candidates.len()).filter(|&index| self.lab.is_placed(index));
+        placed.filter(may_meet).collect()
     }
 
     fn decide(&self) -> Option<Next> {

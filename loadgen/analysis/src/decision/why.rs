@@ -10,10 +10,8 @@ pub(super) fn why(lab: &Lab<'_>, verdict: &LabVerdict, index: usize) -> String {
     let standing = &lab.standings[index];
     if standing.outcome == MeetsObjective::NotMet {
         let rps = Some(standing.hi).filter(|hi| hi.is_finite()).unwrap_or(lab.rates[0]);
-        return format!(
-            "does not meet the objective at {}/s, the lowest rate that would suffice",
-            number(rps)
-        );
+        let rps = number(rps);
+        return format!("does not meet the objective at {rps}/s, the lowest rate that would suffice");
     }
     if !lab.is_placed(index) {
         return "has no price".into();

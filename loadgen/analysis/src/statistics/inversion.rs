@@ -64,11 +64,10 @@ pub fn mean_interval(values: &[f64]) -> Option<Interval> {
     let (mean, deviation, skewness) = moments(values);
     let reach = t_two_sided(OUTSIDE, count - 1.0) / count.sqrt();
     let end = |side: f64| {
-        let far = if skewness.abs() < 1e-6 {
-            side * reach
-        } else {
-            let cube = 1.0 + skewness * (side * reach - skewness / (6.0 * count));
-            3.0 / skewness * (cube.cbrt() - 1.0)
+        let cube = 1.0 + skewness * (side * reach - skewness / (6.0 * count));
+        let far = match skewness.abs() < 1e-6 {
+            true => side * reach,
+            false => 3.0 / skewness * (cube.cbrt() - 1.0),
         };
         mean - deviation * far
     };
@@ -84,10 +83,9 @@ fn moments(values: &[f64]) -> (f64, f64, f64) {
         (squares + apart * apart, cubes + apart * apart * apart)
     });
     let deviation = (squares / (count - 1.0)).sqrt();
-    let skewness = if deviation < TINY {
-        0.0
-    } else {
-        cubes / count / deviation.powi(3)
+    let skewness = match deviation < TINY {
+        true => 0.0,
+        false => cubes / count / deviation.powi(3),
     };
     (mean, deviation, skewness)
 }

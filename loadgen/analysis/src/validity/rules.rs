@@ -110,9 +110,8 @@ pub(super) fn disturbed(evidence: &Evidence<'_>) -> Option<String> {
 /// Checks that several agents started together; otherwise their schedule is not the plan's.
 pub(super) fn start_skew(evidence: &Evidence<'_>, limits: &Limits) -> Option<String> {
     let worst = evidence.steps.iter().filter_map(|step| worst_start(&step.agents));
-    let over: Vec<_> = worst
-        .filter(|start| start.skew_us() > limits.start_skew_us as f64)
-        .collect();
+    let over = worst.filter(|start| start.skew_us() > limits.start_skew_us as f64);
+    let over: Vec<_> = over.collect();
     let worst = over.iter().max_by(|a, b| a.skew_us().total_cmp(&b.skew_us()))?;
     Some(format!(
         "agents may not have started together in {} of {} repeats: {} started within {:.1} ms of the common start (limit {:.1} ms)",
@@ -145,11 +144,8 @@ pub(super) fn backlog_growing(evidence: &Evidence<'_>, limits: &Limits) -> Optio
     let growing: Vec<f64> = growing.map(|(slope, _)| slope.value).collect();
     let repeats = evidence.steps.len();
     (2 * growing.len() > repeats).then(|| {
-        format!(
-            "backlog growing: latency rises by {:.0} ms per second in {} of {repeats} repeats",
-            mean(&growing) / 1e3,
-            growing.len()
-        )
+        let (ms, count) = (mean(&growing) / 1e3, growing.len());
+        format!("backlog growing: latency rises by {ms:.0} ms per second in {count} of {repeats} repeats")
     })
 }
 
@@ -281,10 +277,7 @@ impl Growth {
 
     fn text(&self) -> String {
         let percent = |requests: f64| 100.0 * requests / self.expected.max(1.0);
-        format!(
-            "achieved rate off by {:+.1} % (limit {:.1} %)",
-            -percent(self.requests),
-            percent(self.healthy_beside)
-        )
+        let (off, limit) = (-percent(self.requests), percent(self.healthy_beside));
+        format!("achieved rate off by {off:+.1} % (limit {limit:.1} %)")
     }
 }

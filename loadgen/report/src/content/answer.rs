@@ -265,10 +265,10 @@ fn confidence(answer: &Answer) -> String {
         return format!("Confidence {reached}: probability that the answer is right, by the stopping rule");
     }
     let by_steps = match &answer.best {
-        Some(best) if answer.confidence > 0.0 => format!(
-            "{best} is the answer with a probability of {} %",
-            digits3(100.0 * answer.confidence)
-        ),
+        Some(best) if answer.confidence > 0.0 => {
+            let probability = digits3(100.0 * answer.confidence);
+            format!("{best} is the answer with a probability of {probability} %")
+        }
         Some(best) => format!("{best} is likely enough, but a question is open"),
         None => "no variant is likely".to_owned(),
     };
@@ -288,11 +288,10 @@ fn how_sure(answer: &Answer) -> Vec<String> {
         0 => "none disturbed by other activity".to_owned(),
         count => format!("{count} disturbed by other activity and ignored"),
     };
+    let [spent, budget] = [answer.spent_s, answer.question.budget_s].map(duration);
+    let steps = answer.steps;
     said.push(format!(
-        "Measured for {} of at most {}: {} steps, {disturbed}",
-        duration(answer.spent_s),
-        duration(answer.question.budget_s),
-        answer.steps
+        "Measured for {spent} of at most {budget}: {steps} steps, {disturbed}"
     ));
     said.extend(answer.control_drift.map(|drift| {
         let (sign, percent) = (if drift < 0.0 { "−" } else { "+" }, digits3(100.0 * drift.abs()));

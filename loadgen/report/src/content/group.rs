@@ -177,7 +177,7 @@ fn cells(group: &Group<'_>, row: &Row<'_>, curve: &Curve<'_>) -> Vec<Cell> {
 }
 
 /// True if the interval of a ratio leaves 1 out.
-pub(crate) fn is_told_apart(ratio: &Interval) -> bool {
+pub(crate) fn is_distinguishable(ratio: &Interval) -> bool {
     ratio.lo > 1.0 || ratio.hi < 1.0
 }
 
@@ -187,10 +187,9 @@ fn against_fastest(row: &Row<'_>) -> Cell {
         return Cell::of(row.is_fastest.then(|| "fastest".to_owned()));
     };
     let [value, lo, hi] = [ratio.value, ratio.lo, ratio.hi].map(digits3);
-    let doubt = if is_told_apart(&ratio) {
-        ""
-    } else {
-        ", not distinguishable"
+    let doubt = match is_distinguishable(&ratio) {
+        true => "",
+        false => ", not distinguishable",
     };
     Cell {
         interval: format!("[{lo}–{hi}]{doubt}"),

@@ -145,10 +145,8 @@ fn disturbed<'a>(points: &'a [Point], answer: Option<&Answer>) -> Option<String>
     let by = steps().filter_map(|(_, repeat)| repeat.disturbed.as_ref().or(repeat.disturbed_before.last()));
     let Some(by) = most_frequent(by.map(String::as_str)) else {
         let answer = answer.filter(|answer| answer.disturbed_steps > 0)?;
-        return Some(format!(
-            "{} of {} steps disturbed by other activity",
-            answer.disturbed_steps, answer.steps
-        ));
+        let (disturbed, steps) = (answer.disturbed_steps, answer.steps);
+        return Some(format!("{disturbed} of {steps} steps disturbed by other activity"));
     };
     let is_still = |repeat: &Repeat| repeat.disturbed.is_some();
     let (mut again, mut counts, mut left_out) = (0, 0, 0);
@@ -264,10 +262,9 @@ fn counters(name: &str, point: &Point) -> Vec<String> {
     let doubts: Vec<&str> = servers().filter_map(|server| server.doubt.as_deref()).collect();
     let mut cautions = Vec::new();
     if let Some(first) = doubts.first() {
+        let (omitted, steps) = (doubts.len(), point.repeats.len());
         cautions.push(format!(
-            "{name}: server counters omitted in {} of {} steps: {first}",
-            doubts.len(),
-            point.repeats.len()
+            "{name}: server counters omitted in {omitted} of {steps} steps: {first}"
         ));
     }
     let restarts: u32 = servers().map(|server| server.restarts).sum();

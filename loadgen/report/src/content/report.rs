@@ -127,7 +127,7 @@ fn sentence(run: &Run, groups: &[Group<'_>]) -> String {
     if let (Some(fastest), Some(rps), None, 2..) = (fastest, group.common_rps, run.slo, group.rows.len()) {
         let figure = fastest.at_common.and_then(|summary| summary.percentile(group.tail));
         let against = group.rows.iter().filter_map(|row| row.against_fastest.as_ref());
-        let doubt = match against.filter(|ratio| !group::is_told_apart(ratio)).count() {
+        let doubt = match against.filter(|ratio| !group::is_distinguishable(ratio)).count() {
             0 => String::new(),
             1 => ", not distinguishable from 1 other".to_owned(),
             others => format!(", not distinguishable from {others} others"),

@@ -304,17 +304,26 @@ fn misses(summary: &Summary, band: &Band) -> Option<String> {
     (rows > 0.0).then(|| format!("{own} of their rows came from the cache, {all} of all"))
 }
 
+/// Name of a curve within a run.
+pub(crate) fn curve_name(run: &Run, factors: &Factors) -> String {
+    let who = format!("{} {}", tier(run, factors.label()), cache(factors));
+    format!("{who} {} {} ×{}", factors.mode, factors.model, factors.batch_size)
+}
+
 /// Full name of a point within a run.
 pub(crate) fn name(run: &Run, factors: &Factors) -> String {
-    let who = format!("{} {}", tier(run, factors.label()), cache(factors));
-    let what = format!("{} {} ×{}", factors.mode, factors.model, factors.batch_size);
-    let at = format!("at {} rps", rate(factors.offered_rps));
+    let (curve, at) = (
+        curve_name(run, factors),
+        format!("at {} rps", rate(factors.offered_rps)),
+    );
     match &factors.driven {
-        None => format!("{who} {what} {at}"),
-        Some(driven @ Driven::ClosedLoop { .. }) => format!("{who} {what}, {driven}"),
-        Some(driven @ Driven::BesideClosedLoop { .. }) => format!("{who} {what} {at}, {driven}"),
-        Some(driven @ Driven::Journey { .. }) => format!("{who} {driven} {at}"),
-        Some(driven @ Driven::Ramp(_)) => format!("{who} {what} on a {driven}"),
+        None => format!("{curve} {at}"),
+        Some(driven @ Driven::ClosedLoop { .. }) => format!("{curve}, {driven}"),
+        Some(driven @ Driven::BesideClosedLoop { .. }) => format!("{curve} {at}, {driven}"),
+        Some(driven @ Driven::Journey { .. }) => {
+            format!("{} {} {driven} {at}", tier(run, factors.label()), cache(factors))
+        }
+        Some(driven @ Driven::Ramp(_)) => format!("{curve} on a {driven}"),
     }
 }
 
