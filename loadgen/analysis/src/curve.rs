@@ -22,33 +22,28 @@ pub struct Curve<'a> {
 
 impl<'a> Curve<'a> {
     /// Factors that the points share, with the rate of the first.
-    #[must_use]
     pub fn factors(&self) -> &'a Factors {
         &self.points[0].factors
     }
 
     /// Returns the valid point with the highest rate up to which every point is valid. A valid point above an invalid
     /// one says nothing about the server's capacity.
-    #[must_use]
     pub fn highest_valid(&self) -> Option<&'a Point> {
         self.points.iter().copied().take_while(|point| is_valid(point)).last()
     }
 
     /// Returns the lowest point that is not valid; `None` if all are valid.
-    #[must_use]
     pub fn first_not_valid(&self) -> Option<&'a Point> {
         self.points.iter().copied().find(|point| !is_valid(point))
     }
 
     /// Returns the valid point at a rate.
-    #[must_use]
     pub fn valid_at(&self, offered_rps: f64) -> Option<&'a Point> {
         let mut points = self.points.iter().copied();
         points.find(|point| point.factors.offered_rps == offered_rps && is_valid(point))
     }
 
     /// Returns the rate at the knee of the p95; `None` with fewer than four valid points, or without a bend.
-    #[must_use]
     pub fn knee(&self) -> Option<f64> {
         let valid = self.points.iter().filter(|point| is_valid(point));
         let p95 = valid.filter_map(|point| Some((point.factors.offered_rps, point.summary.as_ref()?.p95_us?.value)));
@@ -57,7 +52,6 @@ impl<'a> Curve<'a> {
 }
 
 /// True if a point's verdict is `valid`.
-#[must_use]
 pub fn is_valid(point: &Point) -> bool {
     let summary = point.summary.as_ref();
     summary.is_some_and(|summary| summary.verdict == Verdict::Valid)
@@ -65,7 +59,6 @@ pub fn is_valid(point: &Point) -> bool {
 
 /// Returns the curves of single requests in an open loop, in the order in which their first points appear. Only these
 /// show a server's capacity: a closed loop offers no rate, and a journey is more than a request.
-#[must_use]
 pub fn curves(points: &[Point]) -> Vec<Curve<'_>> {
     curves_of(points.iter().filter(|point| point.factors.driven.is_none()))
 }
@@ -86,7 +79,6 @@ fn curves_of<'a>(points: impl Iterator<Item = &'a Point>) -> Vec<Curve<'a>> {
 }
 
 /// Returns items by key, in the order in which the keys first appear.
-#[must_use]
 pub fn grouped<K: PartialEq, T>(items: impl IntoIterator<Item = (K, T)>) -> Vec<(K, Vec<T>)> {
     let mut groups: Vec<(K, Vec<T>)> = Vec::new();
     for (key, item) in items {
@@ -99,14 +91,12 @@ pub fn grouped<K: PartialEq, T>(items: impl IntoIterator<Item = (K, T)>) -> Vec<
 }
 
 /// Returns distinct items, in the order in which they first appear.
-#[must_use]
 pub fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     let groups = grouped(items.into_iter().map(|item| (item, ())));
     groups.into_iter().map(|(item, _)| item).collect()
 }
 
 /// Returns the rate at which the most curves have a valid point; the highest of several. `None` without valid points.
-#[must_use]
 pub fn common_rate(curves: &[&Curve<'_>]) -> Option<f64> {
     let rates = curves.iter().flat_map(|curve| &curve.points);
     let rates = rates.map(|point| point.factors.offered_rps);
@@ -117,7 +107,6 @@ pub fn common_rate(curves: &[&Curve<'_>]) -> Option<f64> {
 }
 
 /// True if two points belong to the same curve.
-#[must_use]
 pub fn same_but_rate(a: &Factors, b: &Factors) -> bool {
     but_rate(a) == but_rate(b)
 }

@@ -26,7 +26,6 @@ pub fn conclude(run: &mut Run) {
 }
 
 /// Returns the finding of each curve of summarised points, in the order in which the curves first appear.
-#[must_use]
 pub fn findings(points: &[Point], objective: Option<&Slo>, limits: &Limits) -> Vec<Finding> {
     let finding = |curve: &Curve<'_>| Finding {
         factors: but_rate(curve.factors()),
@@ -57,7 +56,6 @@ pub fn withhold(points: &mut [Point]) {
 }
 
 /// Summarises a point without the other points of its run.
-#[must_use]
 pub fn summary(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Summary {
     let mut points = [point.clone()];
     summarise(&mut points, limits, pricing);
@@ -100,7 +98,6 @@ fn keep_printable(summary: &mut Summary, repeats: usize, queueing: f64) {
 }
 
 /// Computes every figure, even those with too few samples to print.
-#[must_use]
 pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Summary {
     let repeats = &*counted(&point.repeats);
     let latency = clock(repeats, |repeat| &repeat.histograms.latency);
@@ -258,7 +255,6 @@ fn autocorrelation_time(repeats: &[Repeat]) -> f64 {
 /// The interval covers two others: the latencies up to which the share of the requests may be the percentile's by all
 /// repeats ([`inversion`]), and the 90 % interval of the repeats' own percentiles ([`sections`]), which follows repeats
 /// that differ as wholes. Together they cover 92 to 98 % in simulation (`results/coverage`).
-#[must_use]
 pub fn latency_interval(table: &BlockTable, quantile: f64) -> Option<Interval> {
     let value = table.pooled_quantile(quantile)? as f64;
     let Some((lo, hi)) = inversion::interval(table, quantile) else {

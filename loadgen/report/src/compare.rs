@@ -87,7 +87,6 @@ pub struct Comparison {
 }
 
 /// Compares B with A point by point. `within` is the equivalence margin, as a share.
-#[must_use]
 pub fn comparison(a: &Run, b: &Run, within: f64) -> Comparison {
     let mut comparison = Comparison {
         names: (a.name.clone(), b.name.clone()),
@@ -404,13 +403,11 @@ impl Comparison {
     }
 
     /// Number of figures with a decision.
-    #[must_use]
     pub fn count(&self, decision: Decision) -> usize {
         self.changes.iter().filter(|change| change.decision == decision).count()
     }
 
     /// Outcome of the whole comparison.
-    #[must_use]
     pub fn outcome(&self) -> Outcome {
         if !self.lost.is_empty() || self.count(Decision::Worse) > 0 {
             Outcome::Regression
@@ -424,14 +421,12 @@ impl Comparison {
     }
 
     /// Text for a terminal.
-    #[must_use]
     pub fn text(&self) -> String {
         let table = terminal::text_table(&self.table()).join("\n");
         terminal::shown(&self.around(&table, "  "))
     }
 
     /// JSON for programs.
-    #[must_use]
     pub fn json(&self) -> String {
         #[derive(Serialize)]
         struct Document<'a> {
@@ -449,7 +444,6 @@ impl Comparison {
     }
 
     /// Markdown for a pull request.
-    #[must_use]
     pub fn markdown(&self) -> String {
         self.around(&markdown::table(&self.table()), "- ")
     }

@@ -33,7 +33,6 @@ pub mod parts {
 }
 
 /// Returns a point's full name within its run.
-#[must_use]
 pub fn point_name(run: &tierlab_analysis::record::Run, point: &tierlab_analysis::record::Point) -> String {
     content::words::name(run, &point.factors)
 }

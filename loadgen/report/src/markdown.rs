@@ -16,7 +16,6 @@ const POINTS: usize = 12;
 const COMMIT_DIGITS: usize = 12;
 
 /// Returns the text of `report.md`.
-#[must_use]
 pub fn markdown(run: &Run) -> String {
     let report = Report::of(run);
     let mut page = Page::default();
@@ -111,7 +110,6 @@ fn facts(report: &Report<'_>) -> String {
 }
 
 /// Returns a whole table as Markdown, without its heading.
-#[must_use]
 pub fn table(table: &Table) -> String {
     head(table) + &table.text().map(|cells| row(&cells)).collect::<String>()
 }

@@ -16,13 +16,11 @@ const LEGEND: &str = "Latency runs from the scheduled send to the last byte of t
                       too many requests; invalid: the instrument or the machine failed (reasons below).";
 
 /// Returns the answer of a run as text; `None` without a question.
-#[must_use]
 pub fn answer_text(run: &Run) -> Option<String> {
     Report::of(run).answer.as_ref().map(answer).as_deref().map(shown)
 }
 
 /// Returns all tables and sentences of a run as text.
-#[must_use]
 pub fn table(run: &Run) -> String {
     let report = Report::of(run);
     let mut text = report.answer.as_ref().map_or_else(String::new, answer);
@@ -114,7 +112,6 @@ fn points(report: &Report<'_>, group: &Group<'_>) -> String {
 pub(crate) const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 /// Returns a table as lines of text, without its heading.
-#[must_use]
 pub fn text_table(of: &Table) -> Vec<String> {
     let mut table = comfy_table::Table::new();
     table

@@ -21,7 +21,6 @@ const REMARKS: usize = 5;
 const NAME_COLUMNS: usize = 16;
 
 /// Returns a run in a few lines. `views` is the folder of its reports, if there are any.
-#[must_use]
 pub fn brief(run: &Run, folder: &Path, views: Option<&Path>) -> String {
     let report = Report::of(run);
     let sentence = sentence(&report.sentence);

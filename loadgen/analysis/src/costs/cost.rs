@@ -35,7 +35,6 @@ pub struct Cost {
 ///
 /// `None` if there is nothing to divide by, if a variant has no price, or if the tier charges for requests or bytes that
 /// the server's counters do not report: a cost with a missing part would look like a cheap tier.
-#[must_use]
 pub fn cost(factors: &Factors, repeats: &[Repeat], rate: &Interval, pricing: &Pricing) -> Option<Cost> {
     let per_repeat = repeats.iter().map(|repeat| parts(factors, repeat, pricing));
     let per_repeat: Vec<[f64; 5]> = per_repeat.collect::<Option<_>>()?;

@@ -11,7 +11,6 @@ use crate::statistics::sections::mean_interval;
 
 /// Returns the cost of a point on each instance of the prices, in their order; `None` if the tier is not available on
 /// it.
-#[must_use]
 pub fn side_by_side<'a>(point: &Point, pricing: &'a Pricing) -> Vec<(&'a InstancePrice, Option<Cost>)> {
     let summary = point.summary.as_ref();
     let on = |instance: &InstancePrice| {
@@ -57,7 +56,6 @@ pub struct State {
 
 impl Line {
     /// Returns dollars per 10,000 inferences at a hit ratio.
-    #[must_use]
     pub fn at(&self, hit_ratio: f64) -> f64 {
         let figures = |state: &State| [state.hit_ratio, state.hourly_usd, state.misses_usd];
         at(self.states.iter().map(figures), hit_ratio)
@@ -92,7 +90,6 @@ fn at(states: impl IntoIterator<Item = [f64; 3]>, hit_ratio: f64) -> f64 {
 }
 
 /// Returns the lines of the tiers of some curves at a rate, in the order in which tiers first appear.
-#[must_use]
 pub fn lines(curves: &[Curve<'_>], offered_rps: f64, pricing: &Pricing) -> Vec<Line> {
     let points = curves.iter().filter_map(|curve| curve.valid_at(offered_rps));
     grouped(points.map(|point| (point.factors.label(), point)))
@@ -157,7 +154,6 @@ pub enum BreakEven {
 }
 
 /// Returns the hit ratio at which two lines cross; the highest if they cross more than once.
-#[must_use]
 pub fn break_even(a: &Line, b: &Line) -> BreakEven {
     let (cold, hot) = (a.at(0.0) - b.at(0.0), a.at(1.0) - b.at(1.0));
     let small = |difference: f64, hit_ratio: f64| difference.abs() <= 1e-3 * a.at(hit_ratio).max(b.at(hit_ratio));

@@ -12,7 +12,6 @@ use crate::record::{HourBy, MixShare, Repeat};
 use tierlab_protocol::timing::Stage;
 
 /// Returns the shares of the parts of one step, in their order; each part comes with its rows per request.
-#[must_use]
 pub fn mix_shares(parts: &[(u32, &Repeat)]) -> Vec<MixShare> {
     let rows = |(rows, repeat): &(u32, &Repeat)| f64::from(*rows) * repeat.completed as f64;
     let rows: Vec<f64> = parts.iter().map(rows).collect();
@@ -36,7 +35,6 @@ pub fn mix_shares(parts: &[(u32, &Repeat)]) -> Vec<MixShare> {
 }
 
 /// Returns the mean shares of one part over its repeats; `None` if there were no other parts.
-#[must_use]
 pub fn mean(repeats: &[Repeat]) -> Option<MixShare> {
     let shares: Vec<MixShare> = repeats.iter().filter_map(|repeat| repeat.driver.mix_share()).collect();
     let hour_by = shares.iter().map(|share| share.hour_by).max()?;

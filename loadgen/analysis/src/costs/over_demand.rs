@@ -12,7 +12,6 @@ const STEPS: f64 = 100.0;
 /// Returns dollars a month over the peak demand in requests per second: at each given demand, rising, and between them
 /// at both sides of every step. The average stays the same share of the peak. Empty if the question has no demand or
 /// the variant no price.
-#[must_use]
 pub fn over_demand(question: &Question, ranked: &Ranked, at_rps: &[f64]) -> Vec<(f64, f64)> {
     in_steps(question, ranked, at_rps, STEPS)
 }

@@ -33,7 +33,6 @@ pub struct Stretch {
 
 /// Returns the demands at which `other` costs less than `best`, within a factor of 100 of the question's demand; `None`
 /// if one of them has no month, or the question no demand.
-#[must_use]
 pub fn turns(question: &Question, best: &Ranked, other: &Ranked) -> Option<Turns> {
     let peak_rps = question.demand?.peak_rps;
     let ends = [peak_rps / REACH, peak_rps, peak_rps * REACH];
@@ -43,7 +42,6 @@ pub fn turns(question: &Question, best: &Ranked, other: &Ranked) -> Option<Turns
 
 /// Returns the table sizes at which `other` costs less than `best`, as multiples of the measured table, from 0 to 1,000
 /// and up to the largest that both can hold, which is an end. `None` if the prices of one do not depend on size.
-#[must_use]
 pub fn turns_by_size(best: (&Ranked, &CostTerms), other: (&Ranked, &CostTerms)) -> Option<Turns> {
     let largest = |terms: &CostTerms| terms.by_size.as_ref().map(BySize::largest);
     let largest = largest(best.1)?.min(largest(other.1)?);

@@ -104,7 +104,6 @@ pub struct Decided {
 
 /// Decides the figures of all points together. `within` is the equivalence margin as a share; `error_share` is that of
 /// failed shares.
-#[must_use]
 pub fn decide(points: &[Vec<Figure>], within: f64, error_share: f64) -> Vec<Vec<Decided>> {
     let tests: Vec<Vec<f64>> = points
         .iter()
@@ -202,7 +201,6 @@ fn p_value(estimate: Estimate) -> f64 {
 
 /// Compares two highest rates by the intervals of their boundaries. These are intervals of measured rates without a
 /// level, so they are not part of the family.
-#[must_use]
 pub fn highest_rates(a: Interval, b: Interval, within: f64) -> Decision {
     if b.hi < a.lo && b.value < a.value * (1.0 - within) {
         Decision::Worse

@@ -15,7 +15,6 @@ use std::slice::from_ref;
 
 /// Returns the pairing of two points' repeats: by repeat if at least two have the same index and all of these have
 /// equal seeds, and so equal arrivals and keys.
-#[must_use]
 pub fn pairing(a: &Point, b: &Point) -> Pairing {
     Sides::new(&counted(&a.repeats), &counted(&b.repeats)).pairing
 }
@@ -28,7 +27,6 @@ const STREAMS: [(StreamFigure, [(&str, f64); 2]); 2] = [
 
 /// Returns the figures of two points. A cost is a figure if either run has a price for it, and has no estimate if only
 /// one has.
-#[must_use]
 pub fn figures(a: &Point, b: &Point, pricing: [Option<&Pricing>; 2]) -> Vec<Figure> {
     let (counted_a, counted_b) = (counted(&a.repeats), counted(&b.repeats));
     let sides = Sides::new(&counted_a, &counted_b);
@@ -53,7 +51,6 @@ pub fn figures(a: &Point, b: &Point, pricing: [Option<&Pricing>; 2]) -> Vec<Figu
 }
 
 /// Returns failures and good replies per second, the figures that also hold at saturation.
-#[must_use]
 pub fn throughput(a: &Point, b: &Point) -> Vec<Figure> {
     let (counted_a, counted_b) = (counted(&a.repeats), counted(&b.repeats));
     let sides = Sides::new(&counted_a, &counted_b);
@@ -64,7 +61,6 @@ pub fn throughput(a: &Point, b: &Point) -> Vec<Figure> {
 }
 
 /// Compares the failed shares of requests. If no request failed in either run, nothing needs a decision.
-#[must_use]
 pub fn errors(a: &Point, b: &Point) -> Figure {
     let share = |repeat: &Repeat| repeat.errors.values().sum::<u64>() as f64 / repeat.scheduled.max(1) as f64;
     let [of_a, of_b] = [a, b].map(|point| counted(&point.repeats).iter().map(share).collect::<Vec<f64>>());
@@ -80,7 +76,6 @@ pub fn errors(a: &Point, b: &Point) -> Figure {
 
 /// Returns the ratio `b / a` of a latency percentile of two points, with its 95 % interval, over the repeats that both have.
 /// `None` if either has too few samples for the percentile.
-#[must_use]
 pub fn ratio(a: &Point, b: &Point, quantile: f64) -> Option<Interval> {
     let (counted_a, counted_b) = (counted(&a.repeats), counted(&b.repeats));
     let table = |of: &[Repeat], others: &[Repeat]| {

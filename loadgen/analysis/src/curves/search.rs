@@ -56,7 +56,6 @@ pub struct Search {
 
 impl Search {
     /// Returns the next rate given the evidence, by rising rate; `None` at the end.
-    #[must_use]
     pub fn next(&self, measured: &[RateEvidence]) -> Option<RateProbe> {
         let (known, unknown): (Vec<RateEvidence>, Vec<RateEvidence>) =
             measured.iter().partition(|one| one.answer != MeetsObjective::Unknown);
@@ -190,7 +189,6 @@ fn is_given_up(unknown: &[RateEvidence], rps: f64) -> bool {
 }
 
 /// Returns the lowest rate whose repeats together have the needed samples; windows hold a whole number of requests.
-#[must_use]
 pub fn lowest_rate(samples: u64, repeats: u32, window_s: f64) -> f64 {
     samples.div_ceil(u64::from(repeats)) as f64 / window_s
 }

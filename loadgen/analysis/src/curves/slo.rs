@@ -35,14 +35,12 @@ pub struct RateEvidence {
 
 impl RateEvidence {
     /// True if the objective is met.
-    #[must_use]
     pub fn is_met(&self) -> bool {
         self.answer == MeetsObjective::Met
     }
 }
 
 /// Returns the evidence of a point about an objective; `None` if it was not summarised.
-#[must_use]
 pub fn evidence(point: &Point, slo: &Slo) -> Option<RateEvidence> {
     let summary = point.summary.as_ref()?;
     let estimate_us = limited_us(point, slo);
@@ -166,7 +164,6 @@ fn interval(summary: &Summary, objective: Objective) -> Option<Interval> {
 /// repeats at higher rates, and one lucky repeat at a high rate shows nothing against many.
 ///
 /// The rate below the cut always meets the objective, and the rate above misses it.
-#[must_use]
 pub fn cut(evidence: &[RateEvidence]) -> usize {
     let met = evidence.iter().filter(|one| one.is_met());
     let above: u64 = met.map(|one| u64::from(one.repeats)).sum();
@@ -235,7 +232,6 @@ fn question(slo: &Slo, highest_rps: f64, point: &Point) -> Question {
 }
 
 /// Returns the highest rate of a curve under an objective; `None` if nothing was measured.
-#[must_use]
 pub fn finding(curve: &Curve<'_>, slo: &Slo, limits: &Limits) -> Option<SloFinding> {
     let points = curve.points.iter();
     let measured = points.filter_map(|point| Some((*point, evidence(point, slo)?)));
@@ -277,7 +273,6 @@ fn outcome(below: &[RateEvidence], above: &[RateEvidence], unknown: &[NotMet], s
 }
 
 /// Returns the reason for which a point misses the objective, or for which that is unknown, in words.
-#[must_use]
 pub fn why_not(point: &Point, slo: &Slo) -> String {
     let Some(summary) = &point.summary else {
         return "not summarised".into();

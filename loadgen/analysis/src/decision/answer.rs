@@ -20,7 +20,6 @@ use crate::statistics::percentile::BlockTable;
 const CONTROLS: usize = 4;
 
 /// Returns the answer to the run's question; `None` if the run has no question.
-#[must_use]
 pub fn answer(run: &Run) -> Option<Answer> {
     let question = run.question.as_ref()?;
     let candidates = candidates(run);

@@ -14,7 +14,6 @@ const TAIL_FROM: f64 = 0.9;
 
 /// Returns the run's variants with their steps of the question's kind of request, in the order of measurement; empty
 /// without a question. A run without variants has one candidate per tier.
-#[must_use]
 pub fn candidates(run: &Run) -> Vec<Candidate> {
     let Some(question) = &run.question else {
         return Vec::new();
@@ -51,7 +50,6 @@ pub(super) fn points<'a>(run: &'a Run, question: &'a Question) -> impl Iterator<
 }
 
 /// Returns one repeat as evidence.
-#[must_use]
 pub fn step(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat) -> StepEvidence {
     let latency = BlockTable::new([repeat.histograms.latency.as_slice()]);
     let failed = repeat.errors.values().sum::<u64>() as f64;

@@ -56,7 +56,6 @@ const STEPS_A_TIME: usize = 64;
 const MOST_TIMES: usize = 3;
 
 /// Returns the next block, or the reason to stop.
-#[must_use]
 pub fn next(question: &Question, candidates: &[Candidate], time: &Time) -> Next {
     let lab = Lab::new(question, candidates);
     let left = ((question.budget_s - time.spent_s) / time.step_s.max(1e-9)).floor();
@@ -525,7 +524,6 @@ fn knee_rps(wide: &Lab<'_>, index: usize) -> Option<f64> {
 }
 
 /// Returns the rate of one instance at which a variant is shown: its share of the demand.
-#[must_use]
 pub fn at_rps(lab: &Lab<'_>, index: usize) -> Option<f64> {
     let question = lab.question;
     if question.minimise == Minimise::P99 {

@@ -101,7 +101,6 @@ pub(super) fn confirms(purpose: Purpose) -> bool {
 
 impl<'a> Lab<'a> {
     /// Creates the lab from all steps so far.
-    #[must_use]
     pub fn new(question: &'a Question, candidates: &'a [Candidate]) -> Self {
         Self::over(question, candidates, rates(question))
     }
@@ -301,7 +300,6 @@ impl<'a> Lab<'a> {
     }
 
     /// Returns the answer, if it is certain and no steps contradict it: the first of `Self::as_good`.
-    #[must_use]
     pub fn decided(&self) -> Option<usize> {
         self.as_good().first().copied()
     }

@@ -35,7 +35,6 @@ const UNKNOWN_SLOPE: Interval = Interval::new(0.0, -1e6, 1e6);
 /// Returns the mean composition of the latency of good replies per percentile band: `send_lag`, `network`, then the
 /// server's stages, and `untold` last if replies without timing fall into the band. The parts of a band sum to its mean
 /// latency. Bands without requests are left out.
-#[must_use]
 pub fn bands(samples: &[Sample]) -> Vec<Band> {
     let mut sorted: Vec<&Sample> = samples.iter().collect();
     sorted.sort_by_key(|sample| sample.latency_us());
@@ -111,7 +110,6 @@ fn add_reads(into: &mut Reads, reads: &Reads, weight: f64) {
 }
 
 /// Merges the bands of several steps: means weighted by their requests.
-#[must_use]
 pub fn merge<'a>(steps: impl IntoIterator<Item = &'a [Band]>) -> Vec<Band> {
     let mut merged: Vec<Band> = Vec::new();
     for band in steps.into_iter().flatten() {
@@ -128,7 +126,6 @@ pub fn merge<'a>(steps: impl IntoIterator<Item = &'a [Band]>) -> Vec<Band> {
 /// Returns the bands of all repeats of a point. Every repeat is cut into bands by itself, so that a slow repeat does
 /// not fill the slowest band alone. The intervals are over the repeats' means, on the scale of their logarithm as for
 /// percentiles.
-#[must_use]
 pub fn over_repeats(repeats: &[Repeat]) -> Vec<Band> {
     let mut bands = merge(repeats.iter().map(|repeat| repeat.bands.as_slice()));
     for band in &mut bands {
@@ -167,13 +164,11 @@ fn absorb(into: &mut Band, band: &Band) {
 }
 
 /// Returns the microseconds of a part, summed over all requests of some bands.
-#[must_use]
 pub fn band_total(bands: &[Band], part: &str) -> f64 {
     bands.iter().map(|band| band.count as f64 * band.part_us(part)).sum()
 }
 
 /// Returns a figure of the reads behind some bands' replies, summed over their requests.
-#[must_use]
 pub fn reads_total(bands: &[Band], of: fn(&Reads) -> f64) -> f64 {
     bands.iter().map(|band| band.count as f64 * of(&band.reads)).sum()
 }
@@ -184,7 +179,6 @@ pub fn reads_total(bands: &[Band], of: fn(&Reads) -> f64) -> f64 {
 /// between every two block medians, and the interval is the rank interval of Kendall's tau (Theil 1950; Sen 1968, J.
 /// Am. Stat. Assoc. 63). Medians and ranks keep a short stall from looking like a trend. With too few requests for four
 /// blocks the slope is unknown, and the interval reaches a second per second to either side.
-#[must_use]
 pub fn backlog_slope(samples: &[Sample]) -> Interval {
     let blocks = SLOPE_BLOCKS.min(samples.len() / SLOPE_BLOCK_SAMPLES);
     if blocks < 4 {

@@ -9,7 +9,6 @@ use crate::statistics::percentile::BlockTable;
 use hdrhistogram::Histogram;
 
 /// Returns the times of a repeat that the objective limits.
-#[must_use]
 pub fn limited(objective: Objective, repeat: &Repeat) -> &[Histogram<u64>] {
     match objective.stream() {
         Some(figure) => repeat.histograms.streams.get(&figure).map_or(&[], Vec::as_slice),
@@ -19,7 +18,6 @@ pub fn limited(objective: Objective, repeat: &Repeat) -> &[Histogram<u64>] {
 
 /// Counts the good replies in time by every objective at once, each objective by its limit alone. A reply meets a limit
 /// on gaps if the mean of its own gaps does.
-#[must_use]
 pub fn in_time<'a>(objectives: &[Objective], replies: impl Iterator<Item = &'a StreamSample>) -> u64 {
     let keeps = |objective: &Objective, StreamSample { sample, reply }: &StreamSample| {
         let us = match objective.stream() {
@@ -36,7 +34,6 @@ pub fn in_time<'a>(objectives: &[Objective], replies: impl Iterator<Item = &'a S
 }
 
 /// Returns the figure that the objective limits from a table of its times, in microseconds; `None` without samples.
-#[must_use]
 pub fn measured_us(objective: Objective, table: &BlockTable) -> Option<f64> {
     match objective.quantile() {
         Some(quantile) => Some(table.pooled_quantile(quantile)? as f64),

@@ -14,7 +14,6 @@ const EXCEEDS: f64 = 1.1;
 /// Student's over the repeats. The first part is clear if it leads the second in every repeat (within a repeat, so that
 /// a slow repeat does not blur it), and either that lead has a 95 % interval above zero or the part is more than half
 /// of the time.
-#[must_use]
 pub fn tail(repeats: &[Repeat]) -> Option<Tail> {
     let merged = bands::merge(repeats.iter().map(|repeat| repeat.bands.as_slice()));
     let slowest = merged.last().filter(|band| band.mean_us > 0.0)?;
@@ -44,7 +43,6 @@ pub fn tail(repeats: &[Repeat]) -> Option<Tail> {
 
 /// Returns the denominator of shares: the mean latency, or the sum of the parts if a server reports more than that. A
 /// negative part (the network, if the server's stages take longer than the request) does not reduce the sum.
-#[must_use]
 pub fn whole(band: &Band) -> f64 {
     let parts: f64 = band.parts_us.iter().map(|(_, us)| us.max(0.0)).sum();
     parts.max(band.mean_us)

@@ -116,7 +116,6 @@ pub struct Answer {
 
 impl Answer {
     /// Returns the best variant with its figures.
-    #[must_use]
     pub fn best(&self) -> Option<&Ranked> {
         let is_best = |ranked: &&Ranked| Some(&ranked.variant) == self.best.as_ref();
         self.ranking.iter().find(is_best)

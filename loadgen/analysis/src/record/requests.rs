@@ -80,7 +80,6 @@ pub struct ValueCheck {
 
 impl Spread {
     /// Returns the statistics of values; all 0 if empty.
-    #[must_use]
     pub fn of(mut values: Vec<u64>) -> Self {
         values.sort_unstable();
         let at = |index: usize| values.get(index).copied().unwrap_or(0);
@@ -110,25 +109,21 @@ pub struct Sample {
 
 impl Sample {
     /// Scheduled send to last byte, in microseconds.
-    #[must_use]
     pub const fn latency_us(&self) -> u64 {
         self.done_us.saturating_sub(self.due_us)
     }
 
     /// Actual send to last byte, in microseconds.
-    #[must_use]
     pub const fn service_us(&self) -> u64 {
         self.done_us.saturating_sub(self.sent_us)
     }
 
     /// Scheduled to actual send, in microseconds.
-    #[must_use]
     pub const fn lag_us(&self) -> u64 {
         self.sent_us.saturating_sub(self.due_us)
     }
 
     /// True for a good reply.
-    #[must_use]
     pub const fn is_ok(&self) -> bool {
         matches!(self.outcome, Outcome::Ok)
     }
@@ -212,7 +207,6 @@ pub struct StreamedReply {
 
 impl StreamedReply {
     /// Mean time between events; `None` with a single event.
-    #[must_use]
     pub fn mean_gap_us(&self) -> Option<f64> {
         let sum: u64 = self.gaps_us.iter().copied().map(u64::from).sum();
         (!self.gaps_us.is_empty()).then(|| sum as f64 / self.gaps_us.len() as f64)
@@ -249,25 +243,21 @@ impl StreamFigure {
     ];
 
     /// Name in plans, results and histograms.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         ["first_byte", "ttft", "gap", "events", "bytes", "tokens"][self as usize]
     }
 
     /// Returns the figure of this name.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|figure| figure.name() == name)
     }
 
     /// True for times, which objectives can limit.
-    #[must_use]
     pub const fn is_time(self) -> bool {
         matches!(self, Self::FirstByte | Self::Ttft | Self::Gap)
     }
 
     /// True for times that begin at the scheduled send, as the latency does.
-    #[must_use]
     pub const fn is_since_due(self) -> bool {
         matches!(self, Self::FirstByte | Self::Ttft)
     }

@@ -106,7 +106,6 @@ pub struct GpuUse {
 impl DeviceReads {
     /// Returns the reason for which these reads are not the requested ones: GPUDirect Storage that the driver's
     /// counters do not confirm. `None` if another path was requested, or nothing was read.
-    #[must_use]
     pub fn shortfall(&self) -> Option<String> {
         if self.path != "gds" || self.requests == 0.0 {
             return None;

@@ -136,13 +136,11 @@ pub struct Grades {
 
 impl Summary {
     /// Returns a percentile with its interval, in microseconds.
-    #[must_use]
     pub const fn percentile(&self, percentile: Percentile) -> Option<Interval> {
         [self.p50_us, self.p90_us, self.p95_us, self.p99_us, self.p999_us][percentile as usize]
     }
 
     /// Returns the grade of a percentile.
-    #[must_use]
     pub const fn grade(&self, percentile: Percentile) -> Option<Grade> {
         let of = &self.grades;
         [of.p50_grade, of.p90_grade, of.p95_grade, of.p99_grade, of.p999_grade][percentile as usize]
@@ -299,7 +297,6 @@ pub struct Band {
 
 impl Band {
     /// Returns the mean microseconds of a part; 0 without it.
-    #[must_use]
     pub fn part_us(&self, part: &str) -> f64 {
         let found = self.parts_us.iter().find(|(name, _)| name == part);
         found.map_or(0.0, |(_, us)| *us)

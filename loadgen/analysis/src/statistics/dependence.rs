@@ -30,7 +30,6 @@ pub struct Dependence {
 
 impl Dependence {
     /// Computes the autocorrelation times of latencies in order of their due times.
-    #[must_use]
     pub fn of(latencies_us: &[u64]) -> Self {
         Self {
             body: autocorrelation_time(latencies_us),
@@ -40,7 +39,6 @@ impl Dependence {
 }
 
 /// Returns the autocorrelation time of being among the slowest twentieth. At least 1.
-#[must_use]
 pub fn tail_autocorrelation_time(latencies_us: &[u64]) -> f64 {
     let mut sorted = latencies_us.to_vec();
     sorted.sort_unstable();
@@ -56,7 +54,6 @@ pub fn tail_autocorrelation_time(latencies_us: &[u64]) -> f64 {
 /// Returns the integrated autocorrelation time of the ranks of the latencies, `1 + 2 Σ ρ(k)`, summed over pairs of lags
 /// as long as a pair is positive (Geyer, *Practical Markov Chain Monte Carlo*, Statistical Science 7, 1992). Ranks keep
 /// a single stall from dominating the result. At least 1.
-#[must_use]
 pub fn autocorrelation_time(latencies_us: &[u64]) -> f64 {
     integrated(&ranks(latencies_us))
 }

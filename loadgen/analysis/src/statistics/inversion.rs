@@ -24,7 +24,6 @@ const SHARE_ABOVE: f64 = 0.25;
 
 /// Returns the lower and upper end of the interval of a percentile, in microseconds; `None` without samples or with a
 /// single repeat.
-#[must_use]
 pub fn interval(table: &BlockTable, quantile: f64) -> Option<(u64, u64)> {
     let value = table.pooled_quantile(quantile)?;
     let (_, totals) = table.counts_by_repeat().next_back()?;
@@ -55,7 +54,6 @@ pub fn interval(table: &BlockTable, quantile: f64) -> Option<(u64, u64)> {
 
 /// Returns the 95 % interval of the mean of independent values, corrected for skewness as [`interval`] is; `None` for
 /// fewer than two.
-#[must_use]
 pub fn mean_interval(values: &[f64]) -> Option<Interval> {
     let count = values.len() as f64;
     if values.len() < 2 {
@@ -105,7 +103,6 @@ fn skew_corrected(values: &[f64]) -> f64 {
 }
 
 /// Returns the widest gap between the two ends of a percentile's interval, if it is a property of the distribution.
-#[must_use]
 pub fn gap(table: &BlockTable, percentile: Percentile) -> Option<Gap> {
     let (lo, hi) = interval(table, percentile.quantile())?;
     let ratio = |from: u64, to: u64| to as f64 / from.max(1) as f64;

@@ -24,7 +24,6 @@ pub struct BlockTable {
 impl BlockTable {
     /// Creates the table of some repeats. Blocks and repeats without samples are left out: they are no evidence about a
     /// percentile.
-    #[must_use]
     pub fn new<'a>(repeats: impl IntoIterator<Item = &'a [Histogram<u64>]>) -> Self {
         let mut blocks: Vec<Counts> = Vec::new();
         let mut ranges = Vec::new();
@@ -67,14 +66,12 @@ impl BlockTable {
     }
 
     /// Recorded values, ascending, each with the number of samples of each repeat at or below it.
-    #[must_use]
     pub fn counts_by_repeat(&self) -> impl DoubleEndedIterator<Item = (u64, &[u64])> + ExactSizeIterator {
         let counts = self.by_repeat.chunks(self.repeats.len().max(1));
         self.values.iter().copied().zip(counts)
     }
 
     /// Mean of each repeat's samples.
-    #[must_use]
     pub fn means(&self) -> Vec<f64> {
         let mut sums = vec![0.0; self.repeats.len()];
         let mut before = &vec![0; self.repeats.len()][..];
@@ -89,7 +86,6 @@ impl BlockTable {
     }
 
     /// Mean of all samples; `None` without samples.
-    #[must_use]
     pub fn mean(&self) -> Option<f64> {
         let (_, counts) = self.counts_by_repeat().next_back()?;
         let sums = self.means().into_iter().zip(counts);
@@ -98,26 +94,22 @@ impl BlockTable {
     }
 
     /// Blocks of each repeat, as indices into a weighting.
-    #[must_use]
     pub fn repeats(&self) -> &[Range<usize>] {
         &self.repeats
     }
 
     /// Number of blocks, and length of a weighting.
-    #[must_use]
     pub fn blocks(&self) -> usize {
         self.totals.len()
     }
 
     /// Number of samples.
-    #[must_use]
     pub fn samples(&self) -> u64 {
         self.totals.iter().copied().map(u64::from).sum()
     }
 
     /// Returns the quantile of the blocks, each counted `weights[block]` times: the smallest value with at least the
     /// share `quantile` of the samples at or below it, as HdrHistogram defines it. `None` without samples.
-    #[must_use]
     pub fn quantile(&self, weights: &[u32], quantile: f64) -> Option<u64> {
         let total = dot(weights, &self.totals);
         if total == 0 {
@@ -143,13 +135,11 @@ impl BlockTable {
     }
 
     /// Returns the quantile of all blocks, each counted once.
-    #[must_use]
     pub fn pooled_quantile(&self, quantile: f64) -> Option<u64> {
         self.quantile(&vec![1; self.blocks()], quantile)
     }
 
     /// Returns the share of the samples of some blocks at or below a value; `None` without samples.
-    #[must_use]
     pub fn share_up_to(&self, blocks: Range<usize>, value: u64) -> Option<f64> {
         let rows = self.values.partition_point(|known| *known <= value);
         let sum = |counts: &[u32]| counts[blocks.clone()].iter().copied().map(u64::from).sum::<u64>();
@@ -159,7 +149,6 @@ impl BlockTable {
     }
 
     /// Recorded values in a closed range.
-    #[must_use]
     pub fn values_between(&self, from: u64, to: u64) -> &[u64] {
         let start = self.values.partition_point(|known| *known < from);
         let end = self.values.partition_point(|known| *known <= to);
@@ -167,7 +156,6 @@ impl BlockTable {
     }
 
     /// Smallest and largest value of any block; `None` without samples.
-    #[must_use]
     pub fn range(&self) -> Option<(u64, u64)> {
         Some((*self.values.first()?, *self.values.last()?))
     }
@@ -200,7 +188,6 @@ pub(crate) fn counts(block: &Histogram<u64>) -> Counts {
 const DIGITS: u8 = 3;
 
 /// Creates a histogram just large enough for its values, because a run holds thousands of them.
-#[must_use]
 pub fn histogram(values_us: &[u64]) -> Histogram<u64> {
     let most = values_us.iter().copied().max().unwrap_or_default().max(2);
     let Ok(mut histogram) = Histogram::new_with_bounds(1, most, DIGITS) else {

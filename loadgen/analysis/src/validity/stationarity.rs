@@ -69,7 +69,6 @@ const FIGURES: [Tested; 2] = [
 ];
 
 /// Returns the drifts of a point's latency; empty without drifts, or with too few repeats or requests to test.
-#[must_use]
 pub fn drifts(repeats: &[Repeat]) -> Vec<Drift> {
     let mut in_order: Vec<&Repeat> = repeats.iter().collect();
     in_order.sort_by_key(|repeat| repeat.index);

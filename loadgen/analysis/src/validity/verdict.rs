@@ -15,7 +15,6 @@ use crate::record::{Driven, Fault, Limits, Verdict};
 /// in-flight limit and with it a late send) are listed as its symptoms. A late send without the in-flight limit is the
 /// generator's own fault, and a disturbance is the fault of neither: such a point is invalid even if its latency grows.
 /// Failures count against the server despite a late send. Any other fault makes the point invalid.
-#[must_use]
 pub fn judge(evidence: &Evidence<'_>, limits: &Limits) -> (Verdict, Vec<Fault>) {
     if evidence.scheduled() == 0.0 {
         return nothing_sent();
@@ -78,7 +77,6 @@ fn concluded(
 /// samples, and the length of users' pauses. A step of a journey is judged by its requests, except for the rate, which earlier steps set;
 /// if many journeys never reached the step, it is invalid. The latency of a ramp changes with its rate, and it may end early: what
 /// remains are failures, disturbance, late sends and samples. In all of these only failures are the server's.
-#[must_use]
 pub fn judge_driven(driven: Option<&Driven>, evidence: &Evidence<'_>, limits: &Limits) -> (Verdict, Vec<Fault>) {
     let (schedule, late, drift) = match driven {
         Some(Driven::ClosedLoop { .. }) => {

@@ -83,7 +83,6 @@ impl Cell {
     }
 
     /// A word in a colour: `class` is a CSS class of `page.css`, such as `valid`.
-    #[must_use]
     pub fn badge(class: &'static str, label: &str) -> Self {
         Self {
             badge: Some(Badge {
@@ -158,7 +157,6 @@ impl From<String> for Cell {
 
 impl Table {
     /// A table of ready cells, whose columns after the first `words` hold figures.
-    #[must_use]
     pub fn of_rows<C: Into<Cell>>(
         title: &str,
         header: &[&str],
@@ -172,7 +170,6 @@ impl Table {
     }
 
     /// Heading above the table; empty without one.
-    #[must_use]
     pub fn title(&self) -> &str {
         &self.title
     }

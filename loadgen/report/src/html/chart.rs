@@ -81,14 +81,12 @@ pub enum Unit {
 
 impl Axis {
     /// Linear axis between two ends.
-    #[must_use]
     pub const fn linear(name: &'static str, unit: Unit, range: (f64, f64)) -> Self {
         let log = false;
         Self { name, unit, log, range }
     }
 
     /// Logarithmic axis between two ends above zero.
-    #[must_use]
     pub const fn logarithmic(name: &'static str, unit: Unit, range: (f64, f64)) -> Self {
         let log = true;
         Self { name, unit, log, range }
@@ -182,7 +180,6 @@ pub(super) fn short(value: f64) -> f64 {
 
 impl Figure {
     /// Figure of charts over series that have only names.
-    #[must_use]
     pub fn of_names(names: impl IntoIterator<Item = String>, charts: Vec<Chart>, caption: &str) -> Self {
         let look = |(number, label): (usize, String)| Look {
             label,
@@ -208,7 +205,6 @@ impl Figure {
     }
 
     /// Figure as HTML; nothing without a line in any chart.
-    #[must_use]
     pub fn html(mut self) -> Markup {
         self.charts.retain(|chart| !chart.lines.is_empty());
         if self.charts.is_empty() {

@@ -29,7 +29,6 @@ const CSS: &str = include_str!("page.css");
 const JS: &str = include_str!("page.js");
 
 /// Returns the page of some runs.
-#[must_use]
 pub fn page(runs: &[&Run]) -> String {
     let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
     let body = html! {
@@ -49,7 +48,6 @@ pub fn page(runs: &[&Run]) -> String {
 }
 
 /// Returns a whole document around a body, with style, chart library and script inside, so that it loads nothing.
-#[must_use]
 pub fn document(program: &str, title: &str, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE) "\n"
