@@ -32,11 +32,6 @@ impl<'a> Curve<'a> {
         self.points.iter().copied().take_while(|point| is_valid(point)).last()
     }
 
-    /// Returns the lowest point that is not valid; `None` if all are valid.
-    pub fn first_not_valid(&self) -> Option<&'a Point> {
-        self.points.iter().copied().find(|point| !is_valid(point))
-    }
-
     /// Returns the valid point at a rate.
     pub fn valid_at(&self, offered_rps: f64) -> Option<&'a Point> {
         let mut points = self.points.iter().copied();

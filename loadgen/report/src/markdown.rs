@@ -99,14 +99,9 @@ impl Page {
 fn facts(report: &Report<'_>) -> String {
     let environment = &report.run.environment;
     let commit: String = environment.git_commit.chars().take(COMMIT_DIGITS).collect();
-    format!(
-        "{} · {} · {}, {} cores · commit `{}`",
-        report.run.started_at,
-        report.amount,
-        plain(&environment.cpu),
-        environment.cores,
-        plain(&commit)
-    )
+    let (started_at, amount, cores) = (&report.run.started_at, &report.amount, environment.cores);
+    let [cpu, commit] = [&environment.cpu, &commit].map(|text| plain(text));
+    format!("{started_at} · {amount} · {cpu}, {cores} cores · commit `{commit}`")
 }
 
 /// Returns a whole table as Markdown, without its heading.

@@ -320,10 +320,8 @@ impl HighestRate {
     /// Returns the probability that a rate meets the objectives.
     pub(crate) fn at_least(&self, grid: &Grid, rps: f64) -> f64 {
         let above = self.mass.iter().zip(&grid.rates).rev();
-        above
-            .take_while(|(_, highest)| **highest >= rps * (1.0 - 1e-6))
-            .map(|(mass, _)| mass)
-            .sum()
+        let above = above.take_while(|(_, highest)| **highest >= rps * (1.0 - 1e-6));
+        above.map(|(mass, _)| mass).sum()
     }
 
     /// Returns the rate that the highest rate exceeds with a probability, interpolated between the rates of the grid.

@@ -159,12 +159,9 @@ pub(super) fn error_share(evidence: &Evidence<'_>, limits: &Limits) -> Option<St
             format!("{count} × {reason}{example}")
         };
         let failures = failures(evidence.steps.iter()).into_iter();
-        format!(
-            "{:.2} % of the requests failed ({}; limit {:.2} %)",
-            100.0 * share,
-            failures.map(named).collect::<Vec<_>>().join(", "),
-            100.0 * limits.error_share
-        )
+        let named = failures.map(named).collect::<Vec<_>>().join(", ");
+        let [failed, limit] = [share, limits.error_share].map(|share| 100.0 * share);
+        format!("{failed:.2} % of the requests failed ({named}; limit {limit:.2} %)")
     })
 }
 

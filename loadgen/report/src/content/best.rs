@@ -102,7 +102,8 @@ fn answered<'a>(curve: &Curve<'a>, ranked: &Ranked) -> Option<Best<'a>> {
 /// True if the server ended the valid rates, by not keeping up at the next one or by failing there. The end of a plan, or a
 /// measurement that broke its own rules, says nothing about the server's limit.
 fn ends_at_the_server(run: &Run, curve: &Curve<'_>) -> bool {
-    let next = curve.first_not_valid().and_then(|point| point.summary.as_ref());
+    let next = curve.points.iter().find(|point| !is_valid(point));
+    let next = next.and_then(|point| point.summary.as_ref());
     next.is_some_and(|summary| {
         matches!(summary.verdict, Verdict::Saturated(_)) || summary.error_share > run.limits.error_share
     })

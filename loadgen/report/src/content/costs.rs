@@ -93,14 +93,11 @@ pub(crate) fn mix_shares(run: &Run, curves: &[Curve<'_>]) -> Vec<String> {
             continue;
         };
         hour_by = hour_by.max(Some(share.hour_by));
+        let (tier, cache) = (words::tier(run, curve.factors().label()), words::cache(curve.factors()));
+        let [hour, of_tier, inferences] = [share.hour, share.tier, share.inferences].map(percent);
+        let rps = rate(point.factors.offered_rps);
         said.push(format!(
-            "{} {} pays {} of the hour and {} of the tier for {} of the inferences at {} rps",
-            words::tier(run, curve.factors().label()),
-            words::cache(curve.factors()),
-            percent(share.hour),
-            percent(share.tier),
-            percent(share.inferences),
-            rate(point.factors.offered_rps)
+            "{tier} {cache} pays {hour} of the hour and {of_tier} of the tier for {inferences} of the inferences at {rps} rps"
         ));
     }
     let Some(hour_by) = hour_by else { return said };

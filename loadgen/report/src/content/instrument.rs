@@ -36,10 +36,9 @@ fn noise_floor(run: &Run) -> Option<String> {
     let point = run.noise_floor.as_ref()?;
     let summary = point.summary.as_ref()?;
     let [p50, p99] = [&summary.p50_us, &summary.p99_us].map(|p| latency_interval(p.as_ref()));
+    let (rps, samples) = (rate(point.factors.offered_rps), thousands(summary.samples));
     Some(format!(
-        "Noise floor (the same load on a null endpoint, {} rps, {} samples): p50 {p50}, p99 {p99}",
-        rate(point.factors.offered_rps),
-        thousands(summary.samples)
+        "Noise floor (the same load on a null endpoint, {rps} rps, {samples} samples): p50 {p50}, p99 {p99}"
     ))
 }
 

@@ -5,7 +5,7 @@
 use super::words::{cache, tier};
 use crate::units::rate;
 use tierlab_analysis::curves::{Curve, same_but_rate};
-use tierlab_analysis::record::{Finding, NotMet, Run, Slo, SloFinding, SloOutcome};
+use tierlab_analysis::record::{Factors, Finding, NotMet, Run, Slo, SloFinding, SloOutcome};
 
 /// Explanation of the interval of a highest rate.
 pub(crate) const REACH: &str = "Highest rate under the objective: [lo–hi] is from the highest rate that certainly meets it to the lowest \
@@ -13,10 +13,9 @@ pub(crate) const REACH: &str = "Highest rate under the objective: [lo–hi] is f
 
 /// Returns the sentences of [`reach`] about the curves of a group.
 pub(crate) fn reaches(run: &Run, curves: &[Curve<'_>]) -> Vec<String> {
-    let is_of = |curve: &Curve<'_>, finding: &Finding| same_but_rate(curve.factors(), &finding.factors);
-    let findings = run.findings.iter();
-    let mine = findings.filter(|finding| curves.iter().any(|curve| is_of(curve, finding)));
-    mine.filter_map(|finding| reach(run, finding)).collect()
+    let is_of_curve = |factors: &Factors| curves.iter().any(|curve| same_but_rate(curve.factors(), factors));
+    let findings = run.findings.iter().filter(|finding| is_of_curve(&finding.factors));
+    findings.filter_map(|finding| reach(run, finding)).collect()
 }
 
 /// Returns the highest rate of a curve under the run's objective in one sentence; `None` without an objective.

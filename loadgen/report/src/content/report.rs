@@ -132,14 +132,9 @@ fn sentence(run: &Run, groups: &[Group<'_>]) -> String {
             1 => ", not distinguishable from 1 other".to_owned(),
             others => format!(", not distinguishable from {others} others"),
         };
-        return format!(
-            "{} has the lowest {} of {} at {}/s: {}{doubt}",
-            who(fastest),
-            group.tail,
-            group.rows.len(),
-            rate(rps),
-            latency_interval(figure.as_ref())
-        );
+        let (who, tail, all) = (who(fastest), group.tail, group.rows.len());
+        let (rps, figure) = (rate(rps), latency_interval(figure.as_ref()));
+        return format!("{who} has the lowest {tail} of {all} at {rps}/s: {figure}{doubt}");
     }
     let rows = group.rows.iter().filter_map(|row| Some((row, row.best.as_ref()?)));
     match rows.max_by(|(_, a), (_, b)| a.rps().total_cmp(&b.rps())) {

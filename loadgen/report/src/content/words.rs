@@ -97,11 +97,9 @@ pub(crate) fn tier(run: &Run, tier: &str) -> String {
 /// Factors of a table or chart in words: all but tier, cache and rate.
 pub(crate) fn group(factors: &Factors) -> String {
     let rows = if factors.batch_size == 1 { "row" } else { "rows" };
-    let sent = format!(
-        "{} · {} · {} {rows} per request",
-        factors.mode, factors.model, factors.batch_size
-    );
-    format!("{sent} · {} arrivals · {} keys", arrivals(factors), factors.keys)
+    let (mode, model, batch_size) = (factors.mode, &factors.model, factors.batch_size);
+    let (arrivals, keys) = (arrivals(factors), &factors.keys);
+    format!("{mode} · {model} · {batch_size} {rows} per request · {arrivals} arrivals · {keys} keys")
 }
 
 /// The arrival process, and what was sent at the same time.
@@ -227,10 +225,10 @@ fn server_stages(point: &Point) -> Option<String> {
 fn nothing_valid(curve: &Curve<'_>) -> String {
     match curve.points.iter().filter(|point| is_valid(point)).count() {
         0 => format!("no valid point at any of {} rates", curve.points.len()),
-        valid => format!(
-            "no highest valid rate: the lowest, {} rps, is not valid, and {valid} above it are",
-            rate(curve.factors().offered_rps)
-        ),
+        valid => {
+            let lowest = rate(curve.factors().offered_rps);
+            format!("no highest valid rate: the lowest, {lowest} rps, is not valid, and {valid} above it are")
+        }
     }
 }
 

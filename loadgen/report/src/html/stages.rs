@@ -67,15 +67,9 @@ fn part(band: &Band, name: &str, us: f64) -> Markup {
     if share < 0.002 {
         return Markup::default();
     }
-    let tip = format!(
-        "{}: {} of {} ({})\n{} requests, {}",
-        words::part(name),
-        latency(us),
-        latency(whole(band)),
-        percent(share),
-        band.count,
-        band.name
-    );
+    let (part, [us, all]) = (words::part(name), [us, whole(band)].map(latency));
+    let (percent, count, of) = (percent(share), band.count, &band.name);
+    let tip = format!("{part}: {us} of {all} ({percent})\n{count} requests, {of}");
     let style = format!("width:{:.2}%;background:{}", 100.0 * share, colour(name));
     html! {
         span class=[DARK.contains(&name).then_some("d")] style=(style) data-tip=(tip) { (label(name, share)) }

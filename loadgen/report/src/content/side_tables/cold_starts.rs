@@ -128,14 +128,13 @@ fn together(run: &Run, group: &StartGroup<'_>, groups: &[StartGroup<'_>]) -> Opt
         (Some(_), Some(_)) => ", and nothing is read from the tier".to_owned(),
         _ => String::new(),
     };
+    let (way, servers) = (group.first.way, group.first.servers);
+    let few = match few.first.servers {
+        1 => "a single server".to_owned(),
+        few => format!("the last of {few}"),
+    };
     Some(format!(
-        "{base} by {}: the last of {} servers that start together takes {times} times as long to reply as {}{read}",
-        group.first.way,
-        group.first.servers,
-        match few.first.servers {
-            1 => "a single server".to_owned(),
-            few => format!("the last of {few}"),
-        },
+        "{base} by {way}: the last of {servers} servers that start together takes {times} times as long to reply as {few}{read}"
     ))
 }
 

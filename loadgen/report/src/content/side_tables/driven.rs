@@ -97,11 +97,9 @@ fn side_by_side(closed: &Point, open: &Point) -> Option<String> {
         ),
         false => String::new(),
     };
+    let (times, [a, b]) = (b / a.max(1e-9), [a, b].map(latency));
     Some(format!(
-        "{name} {} in the closed loop, {} in the open loop at its throughput ({:.2} times){difference}",
-        latency(a),
-        latency(b),
-        b / a.max(1e-9)
+        "{name} {a} in the closed loop, {b} in the open loop at its throughput ({times:.2} times){difference}"
     ))
 }
 
