@@ -172,16 +172,14 @@ fn streams<'a>(repeats: &'a [Repeat]) -> BTreeMap<StreamFigure, StreamSummary> {
     let of_figure = |figure: StreamFigure| {
         let blocks = |repeat: &'a Repeat| repeat.histograms.streams.get(&figure).map(Vec::as_slice);
         let table = BlockTable::new(repeats.iter().filter_map(blocks));
-        let (mean, percentiles) = (table.mean()?, percentiles(&table, Percentile::ALL));
+        let (mean, percentiles) = (table.mean()?, percentiles(&table, Percentile::ALL.into_iter()));
         Some((figure, StreamSummary { mean, percentiles }))
     };
     StreamFigure::ALL.into_iter().filter_map(of_figure).collect()
 }
 
-fn percentiles(table: &BlockTable, of: impl IntoIterator<Item = Percentile>) -> BTreeMap<Percentile, Interval> {
-    let known = of
-        .into_iter()
-        .filter_map(|one| Some((one, latency_interval(table, one.quantile())?)));
+fn percentiles(table: &BlockTable, of: impl Iterator<Item = Percentile>) -> BTreeMap<Percentile, Interval> {
+    let known = of.filter_map(|one| Some((one, latency_interval(table, one.quantile())?)));
     known.collect()
 }
 

@@ -423,7 +423,7 @@ impl Comparison {
     /// Text for a terminal.
     pub fn text(&self) -> String {
         let table = terminal::text_table(&self.table()).join("\n");
-        terminal::shown(&self.around(&table, "  "))
+        terminal::shown(&self.document(&table, "  "))
     }
 
     /// JSON for programs.
@@ -445,7 +445,7 @@ impl Comparison {
 
     /// Markdown for a pull request.
     pub fn markdown(&self) -> String {
-        self.around(&markdown::table(&self.table()), "- ")
+        self.document(&markdown::table(&self.table()), "- ")
     }
 
     fn table(&self) -> Table {
@@ -467,7 +467,7 @@ impl Comparison {
         Table::new(columns.chain([words("decision")]), rows)
     }
 
-    fn around(&self, table: &str, bullet: &str) -> String {
+    fn document(&self, table: &str, bullet: &str) -> String {
         let mut text = format!("A: {}\nB: {}\n\n{table}\n\n", self.names.0, self.names.1);
         text += &match self.outcome() {
             Outcome::NothingInCommon => {

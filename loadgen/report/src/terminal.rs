@@ -133,8 +133,8 @@ pub fn text_table(of: &Table) -> Vec<String> {
 /// reverse the direction of letters.
 pub(crate) fn shown(text: &str) -> String {
     let is_order = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let is_told = |c: char| c == '\n' || !(c.is_control() || is_order(c));
-    text.chars().map(|c| if is_told(c) { c } else { '\u{fffd}' }).collect()
+    let is_plain = |c: char| c == '\n' || !(c.is_control() || is_order(c));
+    text.chars().map(|c| if is_plain(c) { c } else { '\u{fffd}' }).collect()
 }
 
 /// Text in lines of at most `columns` columns, all but the first moved in.

@@ -104,8 +104,8 @@ fn cut(text: &str, columns: usize) -> String {
     if text.chars().count() <= columns {
         return text.to_owned();
     }
-    let kept: String = text.chars().take(columns.saturating_sub(1)).collect();
-    format!("{}…", kept.trim_end())
+    let start: String = text.chars().take(columns.saturating_sub(1)).collect();
+    format!("{}…", start.trim_end())
 }
 
 /// Sentence in as few lines as its clauses allow.

@@ -139,11 +139,12 @@ fn decided(figure: &Figure, [own, slow]: [Option<(Estimate, f64)>; 2], least: f6
         false => (1.0 - within).ln()..=(1.0 + within).ln(),
     };
     // A percentile is decided by the share of slow requests if it moved by more than the equivalence margin itself.
-    let by_share = slow.map(|(estimate, level)| {
-        let moved = figure.values.map_or(0.0, |(a, b)| (b / a).ln());
-        let slow = estimate.interval(level);
-        judge(Interval::new(moved, slow.lo, slow.hi), &equivalent, false)
+    let moved = figure.values.map_or(0.0, |(a, b)| (b / a).ln());
+    let slow = slow.map(|(estimate, level)| Interval {
+        value: moved,
+        ..estimate.interval(level)
     });
+    let by_share = slow.map(|slow| judge(slow, &equivalent, false));
     let shown = |interval: Interval| {
         if is_share { interval } else { interval.map(f64::exp) }
     };

@@ -84,11 +84,9 @@ fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo)
         return MeetsObjective::Unknown;
     };
     let has = |fault: Fault| summary.faults.contains(&fault);
-    let is_off_schedule = |fault: &Fault| {
-        matches!(
-            fault,
-            Fault::Device | Fault::Skew | Fault::Schedule | Fault::Backlog | Fault::Drift
-        )
+    let off_schedule = {
+        use Fault::{Backlog, Device, Drift, Schedule, Skew};
+        [Device, Skew, Schedule, Backlog, Drift]
     };
     let limit_us = slo.objective.limit_us();
     // Every user was busy: the server is too slow only if its own time shows that.
@@ -104,7 +102,7 @@ fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo)
     let is_known = match estimate_us < limit_us {
         _ if summary.verdict == Verdict::Valid => true,
         // The measurement did not follow its schedule, so any result is unknown.
-        _ if summary.faults.is_empty() || summary.faults.iter().any(is_off_schedule) => false,
+        _ if summary.faults.is_empty() || off_schedule.into_iter().any(has) => false,
         // Latency includes the wait for a user and a late send.
         true => !(has(Fault::Replies) || has(Fault::Disturbed) && has(Fault::Errors)),
         false if has(Fault::InFlight) => !has(Fault::Disturbed) && !waited(),
@@ -192,9 +190,8 @@ const CONFIDENCE: f64 = 0.95;
 fn highest(points: &[(&Point, RateEvidence)], best: RateEvidence, slo: &Slo, limits: &Limits) -> Interval {
     let first = points.first().map_or(best.rps, |(point, _)| point.factors.offered_rps);
     let question = question(slo, points.last().map_or(&best, |(_, last)| last).rps, points[0].0);
-    let repeats = points
-        .iter()
-        .flat_map(|(point, _)| point.repeats.iter().map(move |repeat| (point, repeat)));
+    let measured = points.iter().map(|(point, _)| *point);
+    let repeats = measured.flat_map(|point| point.repeats.iter().map(move |repeat| (point, repeat)));
     let steps = repeats.map(|(point, repeat)| from_run::step(&question, limits, point, repeat));
     let steps: Vec<_> = steps.collect();
     let grid = Grid::around(&[first, question.highest_rps]);

@@ -396,14 +396,14 @@ fn outcomes(expected: f64) -> [f64; OUTCOMES] {
 fn information(sums: &[[f64; OUTCOMES]; 2]) -> f64 {
     let rows = sums.map(|row| row.iter().sum::<f64>());
     let all: f64 = rows.iter().sum();
-    let mut told = 0.0;
+    let mut nats = 0.0;
     for outcome in 0..OUTCOMES {
         let column = sums[0][outcome] + sums[1][outcome];
         for (row, sum) in sums.iter().zip(rows) {
             if row[outcome] > 0.0 {
-                told += row[outcome] / all * (row[outcome] * all / (column * sum)).ln();
+                nats += row[outcome] / all * (row[outcome] * all / (column * sum)).ln();
             }
         }
     }
-    told.max(0.0)
+    nats.max(0.0)
 }

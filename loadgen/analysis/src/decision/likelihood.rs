@@ -231,7 +231,7 @@ fn odds_at(index: usize) -> f64 {
 /// Returns normal weights of log odds with a standard deviation of `sigma`, centred so that the mean share is `mean`:
 /// the long-run share, in which a few bad repeats may dominate.
 fn with_mean(sigma: f64, mean: f64, shares: &[f64; ODDS]) -> [f64; ODDS] {
-    let around = |centre: f64| {
+    let weights = |centre: f64| {
         let weights: [f64; ODDS] = std::array::from_fn(|index| {
             let z = (odds_at(index) - centre) / sigma;
             let is_odds = index <= 2 * FAR_SIDE;
@@ -241,9 +241,9 @@ fn with_mean(sigma: f64, mean: f64, shares: &[f64; ODDS]) -> [f64; ODDS] {
         weights.map(|weight| weight / sum)
     };
     let reach = FAR_SIDE as f64 * FINE;
-    let is_below = |centre: f64| dot(&around(centre), shares) <= mean;
+    let is_below = |centre: f64| dot(&weights(centre), shares) <= mean;
     let (low, high) = bisect((-reach - sigma, reach + sigma), CENTRE_HALVINGS, is_below);
-    around(f64::midpoint(low, high))
+    weights(f64::midpoint(low, high))
 }
 
 /// Sums in lanes, so that the compiler may add several at once.

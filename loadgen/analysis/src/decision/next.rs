@@ -463,15 +463,15 @@ impl Plan<'_> {
 
     /// Returns as many steps as fit in the time left less a reserve, in an order that rotates with the number of
     /// measured steps.
-    fn block(&self, phase: Phase, mut probes: Vec<Probe>, kept: f64) -> Option<Next> {
+    fn block(&self, phase: Phase, mut probes: Vec<Probe>, reserve: f64) -> Option<Next> {
         if probes.is_empty() {
             return None;
         }
         let measured: usize = self.lab.candidates.iter().map(|candidate| candidate.steps.len()).sum();
-        let turn = (measured / probes.len()) % probes.len();
-        probes.rotate_left(turn);
+        let rotation = (measured / probes.len()) % probes.len();
+        probes.rotate_left(rotation);
         // Non-negative, and far below the limits of either type.
-        probes.truncate(((self.left - kept).max(1.0) as usize).max(1));
+        probes.truncate(((self.left - reserve).max(1.0) as usize).max(1));
         Some(Next::Block { phase, probes })
     }
 }

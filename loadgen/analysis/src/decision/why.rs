@@ -16,19 +16,19 @@ pub(super) fn why(lab: &Lab<'_>, verdict: &LabVerdict, index: usize) -> String {
     if !lab.is_placed(index) {
         return "has no price".into();
     }
-    let kept = kept(standing);
+    let rates = rates_met(standing);
     if let Some(rps) = standing.missed.filter(|_| standing.outcome == MeetsObjective::Unknown) {
-        return format!("{kept}; all steps at {}/s together miss it", number(rps));
+        return format!("{rates}; all steps at {}/s together miss it", number(rps));
     }
-    let Some(best) = verdict.best else { return kept };
+    let Some(best) = verdict.best else { return rates };
     match comparison(lab, verdict, index, best) {
-        Some(said) => format!("{said}: {kept}"),
-        None => kept,
+        Some(comparison) => format!("{comparison}: {rates}"),
+        None => rates,
     }
 }
 
 /// Rates at which a variant meets the objective, as far as they are certain.
-fn kept(standing: &Standing) -> String {
+fn rates_met(standing: &Standing) -> String {
     let (lo, hi) = (number(standing.lo), number(standing.hi));
     match (standing.lo > 0.0, standing.hi.is_finite()) {
         (true, true) => format!("meets the objective at {lo}/s, not at {hi}/s"),

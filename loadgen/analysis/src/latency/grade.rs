@@ -76,8 +76,8 @@ pub fn of_in_flight(in_flight: f64) -> f64 {
 }
 
 fn growth(point: &Point, other: &Point) -> Option<f64> {
-    let place = |point: &Point| Some((point.factors.offered_rps, point.summary.as_ref()?.mean_us?.value));
-    of_growth(place(point)?, place(other)?)
+    let rate_and_mean = |point: &Point| Some((point.factors.offered_rps, point.summary.as_ref()?.mean_us?.value));
+    of_growth(rate_and_mean(point)?, rate_and_mean(other)?)
 }
 
 /// Returns the queueing share at a rate from its mean latency and that of another rate: the reciprocal of a queue's

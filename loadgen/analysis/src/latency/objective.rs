@@ -88,20 +88,20 @@ pub(crate) fn misses(repeat: &Repeat, objective: Objective) -> Option<f64> {
 
 /// Returns good replies within a limit per second of the window, by scheduled start.
 pub(crate) fn rate(repeat: &Repeat, limit_us: f64) -> f64 {
-    kept(repeat, limit_us) as f64 / repeat.window_s
+    in_time_or_within(repeat, limit_us) as f64 / repeat.window_s
 }
 
 /// Returns the good replies in time: by every objective of a plan that limits streams, else within a latency limit.
-fn kept(repeat: &Repeat, limit_us: f64) -> u64 {
-    let kept = || repeat.scheduled - missed(repeat, limit_us);
-    repeat.in_time.unwrap_or_else(kept)
+fn in_time_or_within(repeat: &Repeat, limit_us: f64) -> u64 {
+    let within = || repeat.scheduled - missed(repeat, limit_us);
+    repeat.in_time.unwrap_or_else(within)
 }
 
 /// Returns the share of all scheduled requests with a good reply within a limit; `None` if nothing was scheduled.
 pub(crate) fn share(repeats: &[Repeat], limit_us: f64) -> Option<f64> {
     let scheduled: u64 = repeats.iter().map(|repeat| repeat.scheduled).sum();
-    let kept: u64 = repeats.iter().map(|repeat| kept(repeat, limit_us)).sum();
-    (scheduled > 0).then(|| kept as f64 / scheduled as f64)
+    let in_time: u64 = repeats.iter().map(|repeat| in_time_or_within(repeat, limit_us)).sum();
+    (scheduled > 0).then(|| in_time as f64 / scheduled as f64)
 }
 
 /// Returns the quantile of good replies that is the given quantile of all requests, if failed requests count as slower

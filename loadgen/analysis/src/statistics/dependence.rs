@@ -66,7 +66,7 @@ fn integrated(values: &[f64]) -> f64 {
         let apart = (values.len() - PIECE) / (PIECES - 1);
         (0..PIECES).map(|piece| &values[piece * apart..][..PIECE]).collect()
     };
-    let looked_at: usize = pieces.iter().map(|piece| piece.len()).sum();
+    let count: usize = pieces.iter().map(|piece| piece.len()).sum();
     let longest = pieces.first().map_or(0, |piece| piece.len() / 4);
     let lagged = |lag: usize| -> f64 {
         let products = pieces.iter().map(|piece| {
@@ -89,7 +89,7 @@ fn integrated(values: &[f64]) -> f64 {
     }
     let time = 2.0 * sum - 1.0;
     // With one pair summed, the estimate of independent requests scatters like sqrt(6 / n).
-    let by_chance = CHANCE * (6.0 / looked_at as f64).sqrt();
+    let by_chance = CHANCE * (6.0 / count as f64).sqrt();
     if time > 1.0 + by_chance { time } else { 1.0 }
 }
 

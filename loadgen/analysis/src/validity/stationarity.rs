@@ -213,8 +213,7 @@ fn across(figure: &Tested, windows: &[Vec<Counts>], outside: f64) -> Option<Drif
     let outside = outside / (logs.len() - 1) as f64;
     let change = change(figure, &logs, |moved, left, scale| test(moved, left, scale, outside));
     let found = [trend, change].into_iter().flatten();
-    let (better, _) = found.min_by(|a, b| a.1.total_cmp(&b.1))?;
-    Some(better)
+    found.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(better, _)| better)
 }
 
 /// Fits a straight line through the repeats, with the remaining squares. `test` judges a difference by those squares

@@ -60,7 +60,7 @@ fn on_instances(run: &Run, pricing: &Pricing, curves: &[Curve<'_>], considered: 
         let costs = costs.map(|(_, cost)| Cell::split_or_none(cost.map(text)));
         let tier = Tier::of(run, curve.factors().label()).cell();
         let who = [tier, words::cache(curve.factors()).into(), best.text().into()];
-        Some(who.into_iter().chain(costs).collect())
+        Some(who.into_iter().chain(costs).collect::<Vec<Cell>>())
     };
     let price = |instance: &&InstancePrice| {
         let unchecked = if instance.checked { "" } else { ", unchecked" };

@@ -117,8 +117,7 @@ fn reached(best: &Best<'_>) -> Option<Interval> {
 
 fn fastest<'a>(in_play: impl Iterator<Item = &'a Point>, tail: Percentile) -> Option<&'a Point> {
     let known = in_play.filter_map(|point| Some((point, best::percentile_of(point, tail)?.value)));
-    let (fastest, _) = known.min_by(|a, b| a.1.total_cmp(&b.1))?;
-    Some(fastest)
+    known.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(fastest, _)| fastest)
 }
 
 /// Columns that text has no room for.

@@ -43,8 +43,7 @@ fn noise_floor(run: &Run) -> Option<String> {
 }
 
 fn checks(run: &Run) -> Option<Table> {
-    let own = run.selfcheck.iter().map(|check| line(None, check));
-    let mut rows: Vec<Vec<Cell>> = own.collect();
+    let mut rows: Vec<Vec<Cell>> = run.selfcheck.iter().map(|check| line(None, check)).collect();
     if rows.is_empty() {
         let proofs = run.certificates.iter();
         let proofs = proofs.filter_map(|carried| Some((carried.part.as_deref(), carried.proof()?)));

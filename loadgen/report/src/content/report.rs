@@ -174,10 +174,7 @@ fn parts(run: &Run) -> Vec<&'static str> {
 
 fn facts(run: &Run) -> Vec<(String, String)> {
     let environment = &run.environment;
-    let gpus = match environment.gpus.is_empty() {
-        true => "none".to_owned(),
-        false => environment.gpus.join(", "),
-    };
+    let gpus = Some(environment.gpus.join(", ")).filter(|gpus| !gpus.is_empty());
     let cpu = format!("{}, {} logical cores", environment.cpu, environment.cores);
     let tierlab = format!("{}, commit {}", environment.version, environment.git_commit);
     let own = [
@@ -185,7 +182,7 @@ fn facts(run: &Run) -> Vec<(String, String)> {
         ("memory", bytes(environment.memory_bytes)),
         ("kernel", environment.kernel.clone()),
         ("ONNX Runtime", environment.onnxruntime.clone()),
-        ("GPUs", gpus),
+        ("GPUs", gpus.unwrap_or_else(|| "none".to_owned())),
         ("Tierlab", tierlab),
         ("on the same cores", environment.shared_cores.join(", ")),
     ];

@@ -227,8 +227,8 @@ impl Figure {
 
     fn table(&self, chart: &Chart) -> Table {
         let labels = chart.lines.iter().map(|line| figures(&self.series[line.series].label));
-        let (places, slack) = &chart.rows;
-        let rows = places.iter().map(|&at| {
+        let (values, slack) = &chart.rows;
+        let rows = values.iter().map(|&at| {
             let values = chart.lines.iter().map(|line| line.text(chart.y.unit, at, *slack));
             cells([chart.x.unit.text(at)].into_iter().chain(values))
         });

@@ -74,7 +74,7 @@ fn axis(grid: &LatencyGrid) -> Markup {
     let every = ticks.len().div_ceil(6).max(1);
     html! {
         @for us in ticks.into_iter().step_by(every) {
-            @let at = place(grid, us);
+            @let at = height(grid, us);
             path.grid d={ "M" (left) " " (coordinate(at)) "H" (right) } {}
             text.tick x=(coordinate(left - 5.0)) y=(coordinate(at + 4.0)) text-anchor="end" { (tick_label(us)) }
         }
@@ -87,7 +87,7 @@ fn coordinate(at: f64) -> String {
 }
 
 /// Height of a latency.
-fn place(grid: &LatencyGrid, us: f64) -> f64 {
+fn height(grid: &LatencyGrid, us: f64) -> f64 {
     let (_, top, _, bottom) = AREA;
     bottom - (us / grid.from_us).ln() / (grid.to_us / grid.from_us).ln() * (bottom - top)
 }
