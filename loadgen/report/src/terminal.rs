@@ -58,10 +58,8 @@ fn sentence(text: &str) -> String {
 
 /// Sentences as a list.
 fn bullets(lines: &[String]) -> String {
-    let lines = lines
-        .iter()
-        .map(|line| wrapped(&format!("• {line}."), 2, COLUMNS) + "\n");
-    lines.collect()
+    let bullet = |line: &String| wrapped(&format!("• {line}."), 2, COLUMNS) + "\n";
+    lines.iter().map(bullet).collect()
 }
 
 /// Answer, ranking, reasons for each rank, open questions, and confidence.
