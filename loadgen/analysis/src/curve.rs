@@ -22,58 +22,38 @@ pub struct Curve<'a> {
 
 impl<'a> Curve<'a> {
     /// Factors that the points share, with the rate of the first.
-    #[must_use]
     pub fn factors(&self) -> &'a Factors {
         &self.points[0].factors
     }
 
     /// Returns the valid point with the highest rate up to which every point is valid. A valid point above an invalid
     /// one says nothing about the server's capacity.
-    #[must_use]
     pub fn highest_valid(&self) -> Option<&'a Point> {
         self.points.iter().copied().take_while(|point| is_valid(point)).last()
     }
 
-    /// Returns the lowest point that is not valid; `None` if all are valid.
-    #[must_use]
-    pub fn first_not_valid(&self) -> Option<&'a Point> {
-        self.points.iter().copied().find(|point| !is_valid(point))
-    }
-
     /// Returns the valid point at a rate.
-    #[must_use]
     pub fn valid_at(&self, offered_rps: f64) -> Option<&'a Point> {
-        self.points
-            .iter()
-            .copied()
-            .find(|point| point.factors.offered_rps == offered_rps && is_valid(point))
+        let mut points = self.points.iter().copied();
+        points.find(|point| point.factors.offered_rps == offered_rps && is_valid(point))
     }
 
     /// Returns the rate at the knee of the p95; `None` with fewer than four valid points, or without a bend.
-    #[must_use]
     pub fn knee(&self) -> Option<f64> {
-        let points: Vec<(f64, f64)> = self
-            .points
-            .iter()
-            .filter(|point| is_valid(point))
-            .filter_map(|point| Some((point.factors.offered_rps, point.summary.as_ref()?.p95_us?.value)))
-            .collect();
-        knee(&points)
+        let valid = self.points.iter().filter(|point| is_valid(point));
+        let p95 = valid.filter_map(|point| Some((point.factors.offered_rps, point.summary.as_ref()?.p95_us?.value)));
+        knee(&p95.collect::<Vec<_>>())
     }
 }
 
 /// True if a point's verdict is `valid`.
-#[must_use]
 pub fn is_valid(point: &Point) -> bool {
-    point
-        .summary
-        .as_ref()
-        .is_some_and(|summary| summary.verdict == Verdict::Valid)
+    let summary = point.summary.as_ref();
+    summary.is_some_and(|summary| summary.verdict == Verdict::Valid)
 }
 
 /// Returns the curves of single requests in an open loop, in the order in which their first points appear. Only these
 /// show a server's capacity: a closed loop offers no rate, and a journey is more than a request.
-#[must_use]
 pub fn curves(points: &[Point]) -> Vec<Curve<'_>> {
     curves_of(points.iter().filter(|point| point.factors.driven.is_none()))
 }
@@ -94,7 +74,6 @@ fn curves_of<'a>(points: impl Iterator<Item = &'a Point>) -> Vec<Curve<'a>> {
 }
 
 /// Returns items by key, in the order in which the keys first appear.
-#[must_use]
 pub fn grouped<K: PartialEq, T>(items: impl IntoIterator<Item = (K, T)>) -> Vec<(K, Vec<T>)> {
     let mut groups: Vec<(K, Vec<T>)> = Vec::new();
     for (key, item) in items {
@@ -107,26 +86,22 @@ pub fn grouped<K: PartialEq, T>(items: impl IntoIterator<Item = (K, T)>) -> Vec<
 }
 
 /// Returns distinct items, in the order in which they first appear.
-#[must_use]
 pub fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     let groups = grouped(items.into_iter().map(|item| (item, ())));
     groups.into_iter().map(|(item, _)| item).collect()
 }
 
 /// Returns the rate at which the most curves have a valid point; the highest of several. `None` without valid points.
-#[must_use]
 pub fn common_rate(curves: &[&Curve<'_>]) -> Option<f64> {
     let rates = curves.iter().flat_map(|curve| &curve.points);
+    let rates = rates.map(|point| point.factors.offered_rps);
     let valid_at = |rate: f64| curves.iter().filter(|curve| curve.valid_at(rate).is_some()).count();
-    rates
-        .map(|point| (valid_at(point.factors.offered_rps), point.factors.offered_rps))
-        .filter(|(count, _)| *count > 0)
-        .max_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)))
-        .map(|(_, rate)| rate)
+    let counted = rates.map(|rate| (valid_at(rate), rate));
+    let most = counted.max_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)))?;
+    (most.0 > 0).then_some(most.1)
 }
 
 /// True if two points belong to the same curve.
-#[must_use]
 pub fn same_but_rate(a: &Factors, b: &Factors) -> bool {
     but_rate(a) == but_rate(b)
 }

@@ -2,21 +2,20 @@
 //! [`Summary`], the findings of each curve, and the answer to the run's question. Pure.
 
 use crate::costs::{cost, mix_shares};
-use crate::curve::{but_rate, curves};
+use crate::curve::{Curve, but_rate, curves};
 use crate::curves::slo;
 use crate::decision;
 use crate::latency::{bands, grade, objective, tail};
 use crate::record::{
-    Driven, Factors, Fault, Finding, Gap, Grade, Grades, IdleByCause, Interval, Limits, Percentile, Point, Pricing,
-    RAMP_BLOCKS, RampBlock, RampRates, Repeat, Run, ServerDelta, Slo, StreamFigure, StreamSummary, Summary, Verdict,
-    counted,
+    Driven, Factors, Finding, Grade, Grades, IdleByCause, Interval, Limits, Percentile, Point, Pricing, RAMP_BLOCKS,
+    RampBlock, RampRates, Repeat, Run, ServerDelta, Slo, StreamFigure, StreamSummary, Summary, counted,
 };
 use crate::statistics::percentile::BlockTable;
 use crate::statistics::{inversion, sections, student};
 use crate::validity::rules::Evidence;
-use crate::validity::{laws, stationarity, verdict};
+use crate::validity::verdict::judge_driven;
+use crate::validity::{laws, stationarity};
 use hdrhistogram::Histogram;
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Fills in the summaries of a run's points, its findings and its answer.
@@ -27,17 +26,14 @@ pub fn conclude(run: &mut Run) {
 }
 
 /// Returns the finding of each curve of summarised points, in the order in which the curves first appear.
-#[must_use]
 pub fn findings(points: &[Point], objective: Option<&Slo>, limits: &Limits) -> Vec<Finding> {
-    curves(points)
-        .iter()
-        .map(|curve| Finding {
-            factors: but_rate(curve.factors()),
-            highest_valid_rps: curve.highest_valid().map(|point| point.factors.offered_rps),
-            knee_rps: curve.knee(),
-            slo: objective.and_then(|objective| slo::finding(curve, objective, limits)),
-        })
-        .collect()
+    let finding = |curve: &Curve<'_>| Finding {
+        factors: but_rate(curve.factors()),
+        highest_valid_rps: curve.highest_valid().map(|point| point.factors.offered_rps),
+        knee_rps: curve.knee(),
+        slo: objective.and_then(|objective| slo::finding(curve, objective, limits)),
+    };
+    curves(points).iter().map(finding).collect()
 }
 
 /// Fills in [`Point::summary`] of every point from its repeats and their histograms.
@@ -60,14 +56,9 @@ pub fn withhold(points: &mut [Point]) {
 }
 
 /// Summarises a point without the other points of its run.
-#[must_use]
 pub fn summary(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Summary {
-    let summary = all_figures(point, limits, pricing);
-    let mut points = [Point {
-        summary: Some(summary),
-        ..point.clone()
-    }];
-    withhold(&mut points);
+    let mut points = [point.clone()];
+    summarise(&mut points, limits, pricing);
     let [Point { summary, .. }] = points;
     summary.unwrap_or_else(|| unreachable!("it was filled in above"))
 }
@@ -107,28 +98,22 @@ fn keep_printable(summary: &mut Summary, repeats: usize, queueing: f64) {
 }
 
 /// Computes every figure, even those with too few samples to print.
-#[must_use]
 pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Summary {
     let repeats = &*counted(&point.repeats);
     let latency = clock(repeats, |repeat| &repeat.histograms.latency);
-    let p99 = |clock: BlockTable| clock.pooled_quantile(0.99).map(|us| us as f64);
-    let lag_p99_us = p99(clock(repeats, |repeat| &repeat.histograms.lag));
-    let samples = latency.samples();
+    let gap = |percentile| inversion::gap(&latency, percentile);
+    let lag = clock(repeats, |repeat| &repeat.histograms.lag);
+    let p99 = |clock: &BlockTable| clock.pooled_quantile(0.99).map(|us| us as f64);
     let [p50_us, p90_us, p95_us, p99_us, p999_us] =
         Percentile::ALL.map(|percentile| latency_interval(&latency, percentile.quantile()));
     let rate_of = |rate: &dyn Fn(&Repeat) -> f64| rate_interval(&point.factors, repeats, rate);
     let achieved_rps = rate_of(&|repeat| repeat.achieved_rps);
     let drifts = stationarity::drifts(repeats);
     let evidence = Evidence {
-        offered_rps: point.factors.offered_rps,
-        samples,
-        p50_us: latency.pooled_quantile(0.5).unwrap_or(0) as f64,
-        p99_us: latency.pooled_quantile(0.99).unwrap_or(0) as f64,
-        lag_p99_us: lag_p99_us.unwrap_or(0.0),
         drifts: drifts.iter().map(ToString::to_string).collect(),
-        steps: Cow::Borrowed(repeats),
+        ..Evidence::of(point.factors.offered_rps, repeats, &latency, &lag)
     };
-    let (verdict, faults) = judge(&point.factors, repeats, &evidence, limits);
+    let (verdict, faults) = judge_driven(point.factors.driven.as_ref(), &evidence, limits);
     // A journey is paid as a whole: its steps share the server's hour and the tier, and the share of each is unknown.
     let pricing = pricing.filter(|_| !matches!(&point.factors.driven, Some(Driven::Journey { step: Some(_), .. })));
     let cost = pricing.and_then(|pricing| cost::cost(&point.factors, repeats, &achieved_rps, pricing));
@@ -138,7 +123,7 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
     let by_reply = || repeats.iter().any(|repeat| repeat.in_time.is_some()).then_some(0.0);
     let limit_us = limits.objective_us.or_else(by_reply);
     Summary {
-        samples,
+        samples: latency.samples(),
         p50_us,
         p90_us,
         p95_us,
@@ -148,15 +133,18 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
         max_us: latency.range().map(|(_, most)| most as f64),
         grades: Grades::default(),
         autocorrelation_time: autocorrelation_time(repeats),
-        gaps: gaps(&latency),
-        service_p99_us: p99(clock(repeats, |repeat| &repeat.histograms.service)),
-        lag_p99_us,
+        gaps: Percentile::ALL.into_iter().filter_map(gap).collect(),
+        service_p99_us: p99(&clock(repeats, |repeat| &repeat.histograms.service)),
+        lag_p99_us: p99(&lag),
         achieved_rps,
         goodput_rps: limit_us.map(|limit_us| rate_of(&|repeat| objective::rate(repeat, limit_us))),
         goodput_share: limit_us.and_then(|limit_us| objective::share(repeats, limit_us)),
         streams: streams(repeats),
         ramp: match &point.factors.driven {
-            Some(Driven::Ramp(rates)) => ramp_blocks(rates, &point.factors, repeats),
+            Some(Driven::Ramp(rates)) => {
+                let block = |index| ramp_block(index, rates, &point.factors, repeats);
+                (0..RAMP_BLOCKS).filter_map(block).collect()
+            }
             _ => Vec::new(),
         },
         inferences_per_s: achieved_rps.map(|rps| rps * rows_per_request(&point.factors, repeats)),
@@ -180,36 +168,27 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
 }
 
 /// Returns the figures of streamed replies.
-fn streams(repeats: &[Repeat]) -> BTreeMap<StreamFigure, StreamSummary> {
+fn streams<'a>(repeats: &'a [Repeat]) -> BTreeMap<StreamFigure, StreamSummary> {
     let of_figure = |figure: StreamFigure| {
-        let blocks = repeats
-            .iter()
-            .filter_map(|repeat| repeat.histograms.streams.get(&figure));
-        let table = BlockTable::new(blocks.map(Vec::as_slice));
-        let percentiles = Percentile::ALL.into_iter();
-        let percentiles = percentiles.filter_map(|one| Some((one, latency_interval(&table, one.quantile())?)));
-        let mean = table.mean()?;
-        let percentiles = percentiles.collect();
+        let blocks = |repeat: &'a Repeat| repeat.histograms.streams.get(&figure).map(Vec::as_slice);
+        let table = BlockTable::new(repeats.iter().filter_map(blocks));
+        let (mean, percentiles) = (table.mean()?, percentiles(&table, Percentile::ALL.into_iter()));
         Some((figure, StreamSummary { mean, percentiles }))
     };
     StreamFigure::ALL.into_iter().filter_map(of_figure).collect()
 }
 
-/// Returns the blocks of a ramp in which anything was sent, in chronological order.
-fn ramp_blocks(rates: &RampRates, factors: &Factors, repeats: &[Repeat]) -> Vec<RampBlock> {
-    (0..RAMP_BLOCKS)
-        .filter_map(|index| ramp_block(index, rates, factors, repeats))
-        .collect()
+fn percentiles(table: &BlockTable, of: impl Iterator<Item = Percentile>) -> BTreeMap<Percentile, Interval> {
+    let known = of.filter_map(|one| Some((one, latency_interval(table, one.quantile())?)));
+    known.collect()
 }
 
 /// Returns a block of a ramp; `None` if nothing was sent in it. Replies count over the seconds in which a repeat
 /// offered requests, and only in the repeats that offered them longest: after a stop the backlog is answered.
-fn ramp_block(index: usize, rates: &RampRates, factors: &Factors, repeats: &[Repeat]) -> Option<RampBlock> {
+fn ramp_block<'a>(index: usize, rates: &RampRates, factors: &Factors, repeats: &'a [Repeat]) -> Option<RampBlock> {
     let of = |blocks: &Vec<Histogram<u64>>| blocks.get(index).map_or(0, Histogram::len);
-    let latencies = repeats
-        .iter()
-        .filter_map(|repeat| repeat.histograms.latency.get(index..=index));
-    let table = BlockTable::new(latencies);
+    let latencies = |repeat: &'a Repeat| repeat.histograms.latency.get(index..=index);
+    let table = BlockTable::new(repeats.iter().filter_map(latencies));
     let errors = repeats.iter().map(|repeat| of(&repeat.histograms.failed)).sum();
     let samples = table.samples();
     if samples + errors == 0 {
@@ -225,33 +204,17 @@ fn ramp_block(index: usize, rates: &RampRates, factors: &Factors, repeats: &[Rep
     let answered: u64 = figures.map(|figures| figures.answered[index]).sum();
     // The estimated end of a ramp may lie just before its last request.
     let share = if most > 0.0 { most } else { 1.0 };
-    let seconds: f64 = counted()
-        .map(|repeat| share * repeat.window_s / RAMP_BLOCKS as f64)
-        .sum();
-    let percentiles = Percentile::ALL.into_iter();
-    let percentiles = percentiles.filter(|one| samples >= one.samples_needed());
+    let seconds = |repeat: &Repeat| share * repeat.window_s / RAMP_BLOCKS as f64;
+    let seconds: f64 = counted().map(seconds).sum();
+    let is_printed = |one: &Percentile| samples >= one.samples_needed();
     let at = |block: usize| rates.rate(block as f64 / RAMP_BLOCKS as f64);
     Some(RampBlock {
         offered_rps: [at(index), at(index + 1)],
         answered_rps: answered as f64 / seconds,
         samples,
         errors,
-        percentiles: percentiles
-            .filter_map(|one| Some((one, latency_interval(&table, one.quantile())?)))
-            .collect(),
+        percentiles: percentiles(&table, Percentile::ALL.into_iter().filter(is_printed)),
     })
-}
-
-/// Returns the verdict by the rules of the point's driver.
-fn judge(factors: &Factors, repeats: &[Repeat], evidence: &Evidence<'_>, limits: &Limits) -> (Verdict, Vec<Fault>) {
-    match &factors.driven {
-        Some(Driven::ClosedLoop { .. }) => {
-            verdict::judge_closed_loop(evidence, laws::closed_loop_figures(repeats), limits)
-        }
-        Some(Driven::Journey { step: Some(_), .. }) => verdict::judge_step(evidence, limits),
-        Some(Driven::Ramp(_)) => verdict::judge_ramp(evidence, limits),
-        _ => verdict::judge(evidence, limits),
-    }
 }
 
 /// Mean inferences of a request over the repeats.
@@ -269,9 +232,8 @@ fn session_shares(repeats: &[Repeat]) -> Vec<(String, f64)> {
     }
     let all: f64 = seconds.values().sum();
     let known = seconds.into_iter().filter(|_| all > 0.0);
-    known
-        .map(|(state, seconds)| (state.to_owned(), seconds / all))
-        .collect()
+    let shares = known.map(|(state, seconds)| (state.to_owned(), seconds / all));
+    shares.collect()
 }
 
 fn clock(repeats: &[Repeat], of: impl Fn(&Repeat) -> &Vec<Histogram<u64>>) -> BlockTable {
@@ -285,56 +247,33 @@ fn autocorrelation_time(repeats: &[Repeat]) -> f64 {
     (repeats.iter().map(of).sum::<f64>() / scheduled.max(1) as f64).max(1.0)
 }
 
-/// Returns the percentiles that lie on a gap of the distribution.
-fn gaps(latency: &BlockTable) -> Vec<Gap> {
-    let gap = |percentile: Percentile| {
-        let (lo, hi) = inversion::interval(latency, percentile.quantile())?;
-        inversion::gap(latency, percentile, lo, hi)
-    };
-    Percentile::ALL.into_iter().filter_map(gap).collect()
-}
-
 /// Returns a percentile with its 95 % interval; `None` without samples. With a single repeat the interval is open on
 /// both sides.
 ///
 /// The interval covers two others: the latencies up to which the share of the requests may be the percentile's by all
 /// repeats ([`inversion`]), and the 90 % interval of the repeats' own percentiles ([`sections`]), which follows repeats
 /// that differ as wholes. Together they cover 92 to 98 % in simulation (`results/coverage`).
-#[must_use]
 pub fn latency_interval(table: &BlockTable, quantile: f64) -> Option<Interval> {
     let value = table.pooled_quantile(quantile)? as f64;
     let Some((lo, hi)) = inversion::interval(table, quantile) else {
-        return Some(open(value));
+        return Some(Interval::new(value, 0.0, f64::INFINITY));
     };
     let of_sections = sections::log_quantile(table, quantile)?
         .interval(2.0 * sections::OUTSIDE)
         .map(f64::exp);
     let (least, most) = table.range()?;
-    Some(Interval {
-        value,
-        lo: of_sections.lo.min(lo as f64).max(least as f64).min(value),
-        hi: of_sections.hi.max(hi as f64).min(most as f64).max(value),
-    })
+    let lo = of_sections.lo.min(lo as f64).max(least as f64).min(value);
+    let hi = of_sections.hi.max(hi as f64).min(most as f64).max(value);
+    Some(Interval::new(value, lo, hi))
 }
 
 /// Returns the mean with its 95 % interval; `None` without samples.
 fn mean_interval(table: &BlockTable) -> Option<Interval> {
     let value = table.mean()?;
-    let interval = inversion::mean_interval(&table.means()).unwrap_or(open(value));
-    Some(Interval {
-        value,
-        lo: interval.lo.clamp(0.0, value),
-        hi: interval.hi.max(value),
-    })
-}
-
-/// Creates a value without an interval.
-const fn open(value: f64) -> Interval {
-    Interval {
-        value,
-        lo: 0.0,
-        hi: f64::INFINITY,
-    }
+    let interval = inversion::mean_interval(&table.means());
+    let ends = |interval: Interval| (interval.lo.clamp(0.0, value), interval.hi.max(value));
+    let (lo, hi) = interval.map_or((0.0, f64::INFINITY), ends);
+    Some(Interval::new(value, lo, hi))
 }
 
 /// Returns a rate per second of the offered time, from one per second of the window: the mean over the repeats with
@@ -344,10 +283,7 @@ fn rate_interval(factors: &Factors, repeats: &[Repeat], rate: impl Fn(&Repeat) -
     let offered = |repeat: &Repeat| rate(repeat) * (repeat.window_s / repeat.offered_s(factors));
     let rates: Vec<f64> = repeats.iter().map(offered).collect();
     if let Some(interval) = sections::mean_interval(&rates) {
-        return Interval {
-            lo: interval.lo.max(0.0),
-            ..interval
-        };
+        return Interval::new(interval.value, interval.lo.max(0.0), interval.hi);
     }
     let (Some(&rate), Some(repeat)) = (rates.first().filter(|rate| **rate > 0.0), repeats.first()) else {
         return Interval::default();
@@ -358,11 +294,7 @@ fn rate_interval(factors: &Factors, repeats: &[Repeat], rate: impl Fn(&Repeat) -
         let root = 1.0 - 1.0 / (9.0 * count) + side * student::Z95 / (3.0 * count.sqrt());
         count * root.max(0.05).powi(3)
     };
-    Interval {
-        value: rate,
-        lo: end(count, -1.0) / offered_s,
-        hi: end(count + 1.0, 1.0) / offered_s,
-    }
+    Interval::new(rate, end(count, -1.0) / offered_s, end(count + 1.0, 1.0) / offered_s)
 }
 
 /// Returns joules per inference over all repeats and GPUs; `None` without a GPU or without inferences.
@@ -370,20 +302,16 @@ fn joules_per_inference(repeats: &[Repeat]) -> Option<f64> {
     let servers = repeats.iter().filter_map(|repeat| repeat.server.as_ref());
     let joules: f64 = servers.flat_map(|server| &server.gpus).map(|gpu| gpu.energy_j).sum();
     let has_gpus = |repeat: &&Repeat| repeat.server.as_ref().is_some_and(|server| !server.gpus.is_empty());
-    let inferences: f64 = repeats
-        .iter()
-        .filter(has_gpus)
-        .filter_map(Repeat::served_inferences)
-        .sum();
+    let with_gpus = repeats.iter().filter(has_gpus);
+    let inferences: f64 = with_gpus.filter_map(Repeat::served_inferences).sum();
     (joules > 0.0 && inferences > 0.0).then(|| joules / inferences)
 }
 
 /// Returns the shares of GPU time; `None` without a GPU, or without session times.
 fn idle_by_cause(repeats: &[Repeat]) -> Option<IdleByCause> {
     let watched = || {
-        let servers = repeats
-            .iter()
-            .filter_map(|repeat| Some((repeat, repeat.server.as_ref()?)));
+        let repeats = repeats.iter();
+        let servers = repeats.filter_map(|repeat| Some((repeat, repeat.server.as_ref()?)));
         servers.filter(|(_, server)| !server.gpus.is_empty())
     };
     let servers = || watched().map(|(_, server)| server);
@@ -396,9 +324,8 @@ fn idle_by_cause(repeats: &[Repeat]) -> Option<IdleByCause> {
     // The busiest GPU, because sessions of one model run on one GPU.
     let busiest = |server: &ServerDelta| server.gpus.iter().map(|gpu| gpu.busy_s).fold(0.0, f64::max);
     let busy: f64 = servers().map(busiest).sum();
-    let seconds: f64 = watched()
-        .map(|(repeat, server)| server.between_s.unwrap_or(repeat.window_s))
-        .sum();
+    let between = |(repeat, server): (&Repeat, &ServerDelta)| server.between_s.unwrap_or(repeat.window_s);
+    let seconds: f64 = watched().map(between).sum();
     let busy = (busy / seconds.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0);
     // If sessions waited longer than the GPU was idle, their waits share the idle time.
     let idle = waits.iter().sum::<f64>() / whole;
@@ -416,7 +343,7 @@ fn idle_by_cause(repeats: &[Repeat]) -> Option<IdleByCause> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{DriverFigures, GpuUse, Histograms, Mode, RampFigures};
+    use crate::record::{DriverFigures, Fault, GpuUse, Histograms, Mode, RampFigures, Verdict};
     use crate::statistics::percentile::histogram;
 
     fn factors() -> Factors {

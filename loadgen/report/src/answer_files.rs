@@ -9,7 +9,6 @@ use crate::content::words;
 use tierlab_analysis::record::{Answer, AnswerOutcome, MeetsObjective, OpenQuestion, Ranked, Run};
 
 /// Returns `answer.json`, the keys of the record; `None` without a question, or before its answer.
-#[must_use]
 pub fn answer_json(run: &Run) -> Option<String> {
     let text = serde_json::to_string_pretty(run.answer.as_ref()?).ok()?;
     Some(text + "\n")
@@ -38,7 +37,6 @@ pub enum CaseResult {
 /// Returns the answer as JUnit XML; `None` without a question, or before its answer. A variant that meets the objective passes; one
 /// that misses it fails with the reason; any other is skipped with the missing evidence. The case `decided` fails without a
 /// decision.
-#[must_use]
 pub fn answer_junit(run: &Run) -> Option<String> {
     let answer = run.answer.as_ref()?;
     let sentence = AnswerText::of(run)?.sentence;
@@ -57,7 +55,6 @@ pub fn answer_junit(run: &Run) -> Option<String> {
 }
 
 /// Returns cases of a run as JUnit XML, with the time of its measured windows.
-#[must_use]
 pub fn junit(run: &Run, cases: &[&Case]) -> String {
     let windows = run.points.iter().flat_map(|point| &point.repeats);
     document(run, cases, windows.map(|repeat| repeat.window_s).sum(), "")

@@ -16,7 +16,7 @@ use serde::Serialize;
 use tierlab_analysis::curves::comparison::{self, Decided, Decision, Figure, Scale, SlowShare};
 use tierlab_analysis::curves::{Curve, curves, per_repeat, same_but_rate};
 use tierlab_analysis::record::{
-    Environment, Fault, Interval, MeetsObjective, Objective, Point, Run, SloOutcome, Verdict,
+    Answer, Environment, Fault, Interval, MeetsObjective, Objective, Point, Run, SloOutcome, Verdict,
 };
 use tierlab_analysis::statistics::sections::Pairing;
 
@@ -87,7 +87,6 @@ pub struct Comparison {
 }
 
 /// Compares B with A point by point. `within` is the equivalence margin, as a share.
-#[must_use]
 pub fn comparison(a: &Run, b: &Run, within: f64) -> Comparison {
     let mut comparison = Comparison {
         names: (a.name.clone(), b.name.clone()),
@@ -108,21 +107,18 @@ pub fn comparison(a: &Run, b: &Run, within: f64) -> Comparison {
         ));
     }
     let prices = [a.pricing.as_ref(), b.pricing.as_ref()];
-    let figures: Vec<Vec<Figure>> = pairs
-        .iter()
-        .map(|Pair { a, b, compared, .. }| match compared {
-            Compared::All => per_repeat::figures(a, b, prices),
-            Compared::Throughput => per_repeat::throughput(a, b),
-            Compared::Errors => vec![per_repeat::errors(a, b)],
-        })
-        .collect();
+    let figures = |pair: &Pair<'_>| match pair.compared {
+        Compared::All => per_repeat::figures(pair.a, pair.b, prices),
+        Compared::Throughput => per_repeat::throughput(pair.a, pair.b),
+        Compared::Errors => vec![per_repeat::errors(pair.a, pair.b)],
+    };
+    let figures: Vec<Vec<Figure>> = pairs.iter().map(figures).collect();
     let error_share = a.limits.error_share.max(b.limits.error_share);
     let decided = comparison::decide(&figures, within, error_share);
     for ((pair, figures), decided) in pairs.iter().zip(&figures).zip(decided) {
-        let changes = figures.iter().zip(decided);
-        comparison
-            .changes
-            .extend(changes.map(|(figure, decided)| change(&pair.name, figure, &decided)));
+        let decided = figures.iter().zip(decided);
+        let changes = decided.map(|(figure, decided)| change(&pair.name, figure, &decided));
+        comparison.changes.extend(changes);
     }
     comparison.highest_rates(a, b);
     comparison
@@ -175,8 +171,8 @@ impl Load {
 }
 
 fn verdict(point: &Point) -> String {
-    let summary = point.summary.as_ref();
-    summary.map_or_else(|| "not summarised".to_owned(), |summary| summary.verdict.to_string())
+    let verdict = point.summary.as_ref().map(|summary| summary.verdict.to_string());
+    verdict.unwrap_or_else(|| "not summarised".to_owned())
 }
 
 /// True if no rate of the curve meets the objective, and a measured one is at most `rps`.
@@ -192,11 +188,7 @@ fn misses_up_to(run: &Run, curve: &Curve<'_>, rps: f64) -> bool {
 fn judge_highest(a: (&Best<'_>, &Curve<'_>), b: (&Best<'_>, &Curve<'_>), within: f64) -> (Decision, Interval) {
     let (reach_a, reach_b) = (reach(a.0, &a.1.points), reach(b.0, &b.1.points));
     let (rps_a, rps_b) = (a.0.rps(), b.0.rps());
-    let ratio = Interval {
-        value: rps_b / rps_a,
-        lo: reach_b.lo / reach_a.hi,
-        hi: reach_b.hi / reach_a.lo,
-    };
+    let ratio = Interval::new(rps_b / rps_a, reach_b.lo / reach_a.hi, reach_b.hi / reach_a.lo);
     match (a.0.at_least, b.0.at_least) {
         // At the measured rates there is no difference.
         (in_a, in_b) if in_a == in_b && rps_a == rps_b => (Decision::Equivalent, Interval::exact(1.0)),
@@ -213,11 +205,9 @@ fn reach(best: &Best<'_>, points: &[&Point]) -> Interval {
     let mut rates = points.iter().map(|point| point.factors.offered_rps);
     let next = rates.find(|rps| *rps > value);
     let hi = next.map_or(value, |next| value.max(next.next_down()));
-    let known = best.interval.unwrap_or(Interval { value, lo: value, hi });
-    Interval {
-        hi: if best.at_least { f64::INFINITY } else { known.hi },
-        ..known
-    }
+    let known = best.interval.unwrap_or(Interval::new(value, value, hi));
+    let hi = if best.at_least { f64::INFINITY } else { known.hi };
+    Interval { hi, ..known }
 }
 
 fn change(name: &str, figure: &Figure, decided: &Decided) -> Change {
@@ -285,10 +275,9 @@ fn machine_notes(a: &Environment, b: &Environment) -> Vec<String> {
 
 /// Objectives and error limit of a curve's highest rate: of the question, or else of the search; `None` without either.
 fn objective(run: &Run, curve: &Curve<'_>) -> Option<(Vec<Objective>, f64)> {
-    let question = ranked(run, curve)
-        .and(run.answer.as_ref())
-        .map(|answer| &answer.question);
-    let of_question = question.map(|question| (question.objectives.clone(), question.error_share));
+    let answer = ranked(run, curve).and(run.answer.as_ref());
+    let of_question = |Answer { question, .. }: &Answer| (question.objectives.clone(), question.error_share);
+    let of_question = answer.map(of_question);
     of_question.or_else(|| run.slo.map(|slo| (vec![slo.objective], slo.error_share)))
 }
 
@@ -400,16 +389,8 @@ impl Comparison {
             [None, None] if misses(a, f64::INFINITY) == misses(b, f64::INFINITY) => return None,
             _ => (Decision::Undecided, None),
         };
-        let factors = a.1.factors();
         Some(Change {
-            point: format!(
-                "{} {} {} {} ×{}",
-                text::tier(a.0, factors.label()),
-                text::cache(factors),
-                factors.mode,
-                factors.model,
-                factors.batch_size
-            ),
+            point: text::curve_name(a.0, a.1.factors()),
             what: "highest rate",
             unit: "per_second",
             values: best[0].zip(best[1]).map(|(a, b)| (a.rps(), b.rps())),
@@ -422,13 +403,11 @@ impl Comparison {
     }
 
     /// Number of figures with a decision.
-    #[must_use]
     pub fn count(&self, decision: Decision) -> usize {
         self.changes.iter().filter(|change| change.decision == decision).count()
     }
 
     /// Outcome of the whole comparison.
-    #[must_use]
     pub fn outcome(&self) -> Outcome {
         if !self.lost.is_empty() || self.count(Decision::Worse) > 0 {
             Outcome::Regression
@@ -442,14 +421,12 @@ impl Comparison {
     }
 
     /// Text for a terminal.
-    #[must_use]
     pub fn text(&self) -> String {
         let table = terminal::text_table(&self.table()).join("\n");
-        terminal::shown(&self.around(&table, "  "))
+        terminal::shown(&self.document(&table, "  "))
     }
 
     /// JSON for programs.
-    #[must_use]
     pub fn json(&self) -> String {
         #[derive(Serialize)]
         struct Document<'a> {
@@ -467,9 +444,8 @@ impl Comparison {
     }
 
     /// Markdown for a pull request.
-    #[must_use]
     pub fn markdown(&self) -> String {
-        self.around(&markdown::table(&self.table()), "- ")
+        self.document(&markdown::table(&self.table()), "- ")
     }
 
     fn table(&self) -> Table {
@@ -491,7 +467,7 @@ impl Comparison {
         Table::new(columns.chain([words("decision")]), rows)
     }
 
-    fn around(&self, table: &str, bullet: &str) -> String {
+    fn document(&self, table: &str, bullet: &str) -> String {
         let mut text = format!("A: {}\nB: {}\n\n{table}\n\n", self.names.0, self.names.1);
         text += &match self.outcome() {
             Outcome::NothingInCommon => {

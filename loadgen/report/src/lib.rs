@@ -6,7 +6,32 @@
 
 mod answer_files;
 mod compare;
-mod content;
+/// Content of a report without any markup: made once ([`content::Report::of`]), and shown by every renderer.
+///
+/// - `table`: tables, as all renderers show them
+/// - `report`, `group`, `point_row`: the whole, its groups of curves, its points
+/// - `answer`, `answer_sentence`: the answer to a question, its sentence and the figures of a variant
+/// - `best`: the point and the percentile that stand for a curve
+/// - `remarks`, `requests`, `words`, `reach`, `costs`, `instrument`: sentences
+/// - `side_tables`: streams, cold starts, closed loops, journeys, fleets, GPUs
+mod content {
+    pub(crate) mod answer;
+    pub(crate) mod answer_sentence;
+    pub(crate) mod best;
+    pub(crate) mod costs;
+    pub(crate) mod group;
+    mod instrument;
+    mod point_row;
+    pub(crate) mod reach;
+    mod remarks;
+    pub(crate) mod report;
+    pub(crate) mod requests;
+    pub(crate) mod side_tables;
+    pub(crate) mod table;
+    pub(crate) mod words;
+
+    pub(crate) use report::Report;
+}
 mod csv_files;
 mod html;
 mod markdown;
@@ -33,7 +58,6 @@ pub mod parts {
 }
 
 /// Returns a point's full name within its run.
-#[must_use]
 pub fn point_name(run: &tierlab_analysis::record::Run, point: &tierlab_analysis::record::Point) -> String {
     content::words::name(run, &point.factors)
 }

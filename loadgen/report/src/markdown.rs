@@ -16,14 +16,13 @@ const POINTS: usize = 12;
 const COMMIT_DIGITS: usize = 12;
 
 /// Returns the text of `report.md`.
-#[must_use]
 pub fn markdown(run: &Run) -> String {
     let report = Report::of(run);
     let mut page = Page::default();
     let (name, sentence, facts) = (plain(&run.name), plain(&report.sentence), facts(&report));
-    page.add(&format!("# {name}\n\n**{sentence}.**\n\n{facts}\n"));
+    page.text += &format!("# {name}\n\n**{sentence}.**\n\n{facts}\n");
     if let Some(answer) = &report.answer {
-        page.add(&format!("\n{}.\n", plain(&answer.terms)));
+        page.text += &format!("\n{}.\n", plain(&answer.terms));
     }
     page.table("", &report.overview(POINTS));
     page.list("", &report.remarks);
@@ -57,21 +56,13 @@ struct Page {
 }
 
 impl Page {
-    fn fits(&self, more: &str) -> bool {
-        self.text.split_whitespace().count() + more.split_whitespace().count() <= WORDS
-    }
-
-    fn add(&mut self, text: &str) {
-        self.text += text;
-    }
-
     /// Adds text if it fits.
     fn offer(&mut self, text: &str) -> bool {
-        let fits = self.fits(text);
-        if fits {
-            self.add(text);
+        let words = self.text.split_whitespace().count() + text.split_whitespace().count();
+        if words <= WORDS {
+            self.text += text;
         }
-        fits
+        words <= WORDS
     }
 
     /// Adds as many lines as fit, below an optional heading, and the number of the others.
@@ -100,7 +91,7 @@ impl Page {
             }
         }
         if left_out > 0 {
-            self.add(&format!("\n{left_out} more {what} are in `report.html`.\n"));
+            self.text += &format!("\n{left_out} more {what} are in `report.html`.\n");
         }
     }
 }
@@ -108,18 +99,12 @@ impl Page {
 fn facts(report: &Report<'_>) -> String {
     let environment = &report.run.environment;
     let commit: String = environment.git_commit.chars().take(COMMIT_DIGITS).collect();
-    format!(
-        "{} · {} · {}, {} cores · commit `{}`",
-        report.run.started_at,
-        report.amount,
-        plain(&environment.cpu),
-        environment.cores,
-        plain(&commit)
-    )
+    let (started_at, amount, cores) = (&report.run.started_at, &report.amount, environment.cores);
+    let [cpu, commit] = [&environment.cpu, &commit].map(|text| plain(text));
+    format!("{started_at} · {amount} · {cpu}, {cores} cores · commit `{commit}`")
 }
 
 /// Returns a whole table as Markdown, without its heading.
-#[must_use]
 pub fn table(table: &Table) -> String {
     head(table) + &table.text().map(|cells| row(&cells)).collect::<String>()
 }

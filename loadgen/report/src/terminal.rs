@@ -16,18 +16,16 @@ const LEGEND: &str = "Latency runs from the scheduled send to the last byte of t
                       too many requests; invalid: the instrument or the machine failed (reasons below).";
 
 /// Returns the answer of a run as text; `None` without a question.
-#[must_use]
 pub fn answer_text(run: &Run) -> Option<String> {
     Report::of(run).answer.as_ref().map(answer).as_deref().map(shown)
 }
 
 /// Returns all tables and sentences of a run as text.
-#[must_use]
 pub fn table(run: &Run) -> String {
     let report = Report::of(run);
     let mut text = report.answer.as_ref().map_or_else(String::new, answer);
     for sentence in &report.requests {
-        text += &format!("{}\n\n", wrapped(&format!("{sentence}."), 0, COLUMNS));
+        text += &format!("{}\n\n", self::sentence(sentence));
     }
     for group in &report.groups {
         text += &format!("{}\n{}\n\n", group.name, points(&report, group));
@@ -53,24 +51,29 @@ pub fn table(run: &Run) -> String {
     shown(&text)
 }
 
+/// Text with its full stop, in lines.
+fn sentence(text: &str) -> String {
+    wrapped(&format!("{text}."), 0, COLUMNS)
+}
+
+/// Sentences as a list.
+fn bullets(lines: &[String]) -> String {
+    let bullet = |line: &String| wrapped(&format!("• {line}."), 2, COLUMNS) + "\n";
+    lines.iter().map(bullet).collect()
+}
+
 /// Answer, ranking, reasons for each rank, open questions, and confidence.
 fn answer(answer: &AnswerText) -> String {
-    let mut text = format!(
-        "{}\n{}\n\n{}\n",
-        wrapped(&format!("{}.", answer.sentence), 0, COLUMNS),
-        wrapped(&format!("{}.", answer.terms), 0, COLUMNS),
-        text_table(&answer.without_reasons()).join("\n")
-    );
+    let [said, terms] = [&answer.sentence, &answer.terms].map(|text| sentence(text));
+    let table = text_table(&answer.without_reasons()).join("\n");
+    let mut text = format!("{said}\n{terms}\n\n{table}\n");
     for (rank, row) in (1..).zip(&answer.ranking.rows) {
         let why = row.last().map_or("", |why| &why.value);
         text += &format!("{}\n", wrapped(&format!("{rank}. {}: {why}", row[0].value), 3, COLUMNS));
     }
     for (title, lines) in answer.lists() {
         if !lines.is_empty() {
-            text += &format!("\n{title}:\n");
-        }
-        for line in lines {
-            text += &format!("{}\n", wrapped(&format!("• {line}."), 2, COLUMNS));
+            text += &format!("\n{title}:\n{}", bullets(lines));
         }
     }
     text + "\n"
@@ -78,16 +81,9 @@ fn answer(answer: &AnswerText) -> String {
 
 /// Table beside the curves, with its explanation.
 fn side_table(side: &Table) -> String {
-    let mut text = format!(
-        "{}\n{}\n{}\n",
-        side.title,
-        text_table(side).join("\n"),
-        wrapped(&format!("{}.", side.intro), 0, COLUMNS)
-    );
-    for note in &side.notes {
-        text += &format!("{}\n", wrapped(&format!("• {note}."), 2, COLUMNS));
-    }
-    text + "\n"
+    let table = text_table(side).join("\n");
+    let (title, intro, notes) = (&side.title, sentence(&side.intro), bullets(&side.notes));
+    format!("{title}\n{table}\n{intro}\n{notes}\n")
 }
 
 /// Width of text, in columns of the terminal.
@@ -114,7 +110,6 @@ fn points(report: &Report<'_>, group: &Group<'_>) -> String {
 pub(crate) const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 /// Returns a table as lines of text, without its heading.
-#[must_use]
 pub fn text_table(of: &Table) -> Vec<String> {
     let mut table = comfy_table::Table::new();
     table
@@ -136,8 +131,8 @@ pub fn text_table(of: &Table) -> Vec<String> {
 /// reverse the direction of letters.
 pub(crate) fn shown(text: &str) -> String {
     let is_order = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let is_told = |c: char| c == '\n' || !(c.is_control() || is_order(c));
-    text.chars().map(|c| if is_told(c) { c } else { '\u{fffd}' }).collect()
+    let is_plain = |c: char| c == '\n' || !(c.is_control() || is_order(c));
+    text.chars().map(|c| if is_plain(c) { c } else { '\u{fffd}' }).collect()
 }
 
 /// Text in lines of at most `columns` columns, all but the first moved in.

@@ -21,7 +21,6 @@ const REMARKS: usize = 5;
 const NAME_COLUMNS: usize = 16;
 
 /// Returns a run in a few lines. `views` is the folder of its reports, if there are any.
-#[must_use]
 pub fn brief(run: &Run, folder: &Path, views: Option<&Path>) -> String {
     let report = Report::of(run);
     let sentence = sentence(&report.sentence);
@@ -31,11 +30,8 @@ pub fn brief(run: &Run, folder: &Path, views: Option<&Path>) -> String {
     let room = LINES.saturating_sub(sentence.len() + remarks.len() + paths.len() + 5);
     let table = table(&report, room);
     let parts = [sentence, table, remarks, paths];
-    let parts: Vec<String> = parts
-        .iter()
-        .filter(|part| !part.is_empty())
-        .map(|part| part.join("\n"))
-        .collect();
+    let parts = parts.iter().filter(|part| !part.is_empty());
+    let parts: Vec<String> = parts.map(|part| part.join("\n")).collect();
     shown(&(parts.join("\n\n") + "\n"))
 }
 
@@ -108,8 +104,8 @@ fn cut(text: &str, columns: usize) -> String {
     if text.chars().count() <= columns {
         return text.to_owned();
     }
-    let kept: String = text.chars().take(columns.saturating_sub(1)).collect();
-    format!("{}…", kept.trim_end())
+    let start: String = text.chars().take(columns.saturating_sub(1)).collect();
+    format!("{}…", start.trim_end())
 }
 
 /// Sentence in as few lines as its clauses allow.
@@ -137,15 +133,12 @@ fn remarks(all: &[String]) -> Vec<String> {
 
 /// First lines of a sentence, the last of them cut if there are more.
 fn limited(text: &str) -> Vec<String> {
-    let mut kept: Vec<String> = text
-        .lines()
-        .take(SENTENCE_LINES)
-        .map(|line| cut(line, COLUMNS))
-        .collect();
-    if let (Some(last), true) = (kept.last_mut(), text.lines().count() > SENTENCE_LINES) {
+    let first = text.lines().take(SENTENCE_LINES);
+    let mut lines: Vec<String> = first.map(|line| cut(line, COLUMNS)).collect();
+    if let (Some(last), true) = (lines.last_mut(), text.lines().count() > SENTENCE_LINES) {
         *last = cut(&format!("{last} …"), COLUMNS);
     }
-    kept
+    lines
 }
 
 #[cfg(test)]

@@ -35,12 +35,9 @@ pub struct Cost {
 ///
 /// `None` if there is nothing to divide by, if a variant has no price, or if the tier charges for requests or bytes that
 /// the server's counters do not report: a cost with a missing part would look like a cheap tier.
-#[must_use]
 pub fn cost(factors: &Factors, repeats: &[Repeat], rate: &Interval, pricing: &Pricing) -> Option<Cost> {
-    let per_repeat: Vec<[f64; 5]> = repeats
-        .iter()
-        .map(|repeat| parts(factors, repeat, pricing))
-        .collect::<Option<Vec<_>>>()?;
+    let per_repeat = repeats.iter().map(|repeat| parts(factors, repeat, pricing));
+    let per_repeat: Vec<[f64; 5]> = per_repeat.collect::<Option<_>>()?;
     if per_repeat.is_empty() {
         return None;
     }
@@ -48,26 +45,18 @@ pub fn cost(factors: &Factors, repeats: &[Repeat], rate: &Interval, pricing: &Pr
     let means: [f64; 5] = std::array::from_fn(|part| per_repeat.iter().map(|parts| parts[part]).sum::<f64>() / count);
     let value: f64 = means.iter().sum();
     let totals: Vec<f64> = per_repeat.iter().map(|parts| parts.iter().sum()).collect();
-    let usd_per_10k = match mean_interval(&totals) {
-        Some(interval) => Interval {
-            value,
-            lo: interval.lo.max(0.0),
-            hi: interval.hi,
-        },
-        None => {
+    let (lo, hi) = mean_interval(&totals).map_or_else(
+        || {
             let (hourly, rest) = (means[..3].iter().sum::<f64>(), means[3] + means[4]);
             // A rate above zero has an interval above zero.
             let end = |rate_end: f64| rest + hourly * rate.value / rate_end;
-            Interval {
-                value,
-                lo: end(rate.hi),
-                hi: end(rate.lo),
-            }
-        }
-    };
+            (end(rate.hi), end(rate.lo))
+        },
+        |interval| (interval.lo.max(0.0), interval.hi),
+    );
     let parts = PARTS.iter().zip(means).filter(|(_, usd)| *usd > 0.0);
     Some(Cost {
-        usd_per_10k,
+        usd_per_10k: Interval::new(value, lo, hi),
         parts: parts.map(|(name, usd)| ((*name).to_owned(), usd)).collect(),
     })
 }
@@ -172,10 +161,8 @@ pub(crate) fn hit_ratio<'a>(repeats: impl IntoIterator<Item = &'a Repeat>) -> Op
 pub(crate) fn tier_requests_per_inference(repeats: &[Repeat]) -> Option<f64> {
     let (mut requests, mut inferences) = (0.0, 0.0);
     for repeat in repeats {
-        let (tier, of) = repeat
-            .driver
-            .mix_share()
-            .map_or((1.0, 1.0), |share| (share.tier, share.inferences));
+        let share = repeat.driver.mix_share();
+        let (tier, of) = share.map_or((1.0, 1.0), |share| (share.tier, share.inferences));
         requests += repeat.server.as_ref().map_or(0.0, |server| tier * server.tier_requests);
         inferences += of * repeat.served_inferences().unwrap_or(0.0);
     }

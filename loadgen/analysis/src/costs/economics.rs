@@ -5,25 +5,24 @@
 
 use super::cost::{Cost, cost, hit_ratio, parts};
 use crate::curve::{Curve, grouped};
-use crate::record::{InstancePrice, Interval, Point, Pricing, Summary, counted};
+use crate::record::{InstancePrice, Interval, Point, Pricing, Repeat, counted};
 use crate::statistics::bisect;
 use crate::statistics::sections::mean_interval;
 
 /// Returns the cost of a point on each instance of the prices, in their order; `None` if the tier is not available on
 /// it.
-#[must_use]
 pub fn side_by_side<'a>(point: &Point, pricing: &'a Pricing) -> Vec<(&'a InstancePrice, Option<Cost>)> {
-    let rate = point.summary.as_ref().map(|summary: &Summary| summary.achieved_rps);
+    let summary = point.summary.as_ref();
     let on = |instance: &InstancePrice| {
-        can_be_had(pricing, point.factors.label(), instance)
-            .then(|| cost(&point.factors, &counted(&point.repeats), &rate?, &pricing.on(instance)))
-            .flatten()
+        let summary = summary.filter(|_| is_available(pricing, point.factors.label(), instance));
+        let rate = &summary?.achieved_rps;
+        cost(&point.factors, &counted(&point.repeats), rate, &pricing.on(instance))
     };
     let instances = pricing.instances.iter();
     instances.map(|instance| (instance, on(instance))).collect()
 }
 
-fn can_be_had(pricing: &Pricing, tier: &str, instance: &InstancePrice) -> bool {
+fn is_available(pricing: &Pricing, tier: &str, instance: &InstancePrice) -> bool {
     let names = pricing.instances_by_tier.get(tier);
     names.is_none_or(|names| names.contains(&instance.name))
 }
@@ -45,8 +44,6 @@ pub struct Line {
 /// Measured cache state of a tier.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
-    /// Name of the cache state.
-    pub cache: String,
     /// Share of rows found in the cache.
     pub hit_ratio: f64,
     /// Hourly costs, in dollars per 10,000 inferences.
@@ -59,14 +56,9 @@ pub struct State {
 
 impl Line {
     /// Returns dollars per 10,000 inferences at a hit ratio.
-    #[must_use]
     pub fn at(&self, hit_ratio: f64) -> f64 {
-        at(
-            self.states
-                .iter()
-                .map(|state| [state.hit_ratio, state.hourly_usd, state.misses_usd]),
-            hit_ratio,
-        )
+        let figures = |state: &State| [state.hit_ratio, state.hourly_usd, state.misses_usd];
+        at(self.states.iter().map(figures), hit_ratio)
     }
 
     /// Returns hit ratio, hourly and miss costs of one repeat in each state; `None` if a state lacks the repeat.
@@ -98,7 +90,6 @@ fn at(states: impl IntoIterator<Item = [f64; 3]>, hit_ratio: f64) -> f64 {
 }
 
 /// Returns the lines of the tiers of some curves at a rate, in the order in which tiers first appear.
-#[must_use]
 pub fn lines(curves: &[Curve<'_>], offered_rps: f64, pricing: &Pricing) -> Vec<Line> {
     let points = curves.iter().filter_map(|curve| curve.valid_at(offered_rps));
     grouped(points.map(|point| (point.factors.label(), point)))
@@ -108,11 +99,9 @@ pub fn lines(curves: &[Curve<'_>], offered_rps: f64, pricing: &Pricing) -> Vec<L
 }
 
 fn line(tier: &str, points: &[&Point], pricing: &Pricing) -> Option<Line> {
-    let cheapest = pricing
-        .instances
-        .iter()
-        .filter(|instance| can_be_had(pricing, tier, instance))
-        .min_by(|a, b| a.usd_per_hour.total_cmp(&b.usd_per_hour))?;
+    let instances = pricing.instances.iter();
+    let available = instances.filter(|instance| is_available(pricing, tier, instance));
+    let cheapest = available.min_by(|a, b| a.usd_per_hour.total_cmp(&b.usd_per_hour))?;
     let on = pricing.on(cheapest);
     let mut states: Vec<State> = points.iter().map(|point| state(point, &on)).collect::<Option<_>>()?;
     states.sort_by(|a, b| a.hit_ratio.total_cmp(&b.hit_ratio));
@@ -128,20 +117,17 @@ fn line(tier: &str, points: &[&Point], pricing: &Pricing) -> Option<Line> {
 }
 
 fn state(point: &Point, pricing: &Pricing) -> Option<State> {
-    let repeats: Vec<(u32, [f64; 3])> = counted(&point.repeats)
-        .iter()
-        .map(|repeat| {
-            let parts = parts(&point.factors, repeat, pricing)?;
-            let hits = hit_ratio([repeat]).unwrap_or(0.0);
-            let misses = parts[3] + parts[4];
-            let per_miss = if hits < 1.0 { misses / (1.0 - hits) } else { 0.0 };
-            Some((repeat.index, [hits, parts[..3].iter().sum(), per_miss]))
-        })
-        .collect::<Option<_>>()?;
+    let of = |repeat: &Repeat| {
+        let parts = parts(&point.factors, repeat, pricing)?;
+        let hits = hit_ratio([repeat]).unwrap_or(0.0);
+        let misses = parts[3] + parts[4];
+        let per_miss = if hits < 1.0 { misses / (1.0 - hits) } else { 0.0 };
+        Some((repeat.index, [hits, parts[..3].iter().sum(), per_miss]))
+    };
+    let repeats: Vec<(u32, [f64; 3])> = counted(&point.repeats).iter().map(of).collect::<Option<_>>()?;
     let count = repeats.len().max(1) as f64;
     let mean = |part: usize| repeats.iter().map(|(_, of)| of[part]).sum::<f64>() / count;
     Some(State {
-        cache: point.factors.cache.clone(),
         hit_ratio: mean(0),
         hourly_usd: mean(1),
         misses_usd: mean(2),
@@ -168,7 +154,6 @@ pub enum BreakEven {
 }
 
 /// Returns the hit ratio at which two lines cross; the highest if they cross more than once.
-#[must_use]
 pub fn break_even(a: &Line, b: &Line) -> BreakEven {
     let (cold, hot) = (a.at(0.0) - b.at(0.0), a.at(1.0) - b.at(1.0));
     let small = |difference: f64, hit_ratio: f64| difference.abs() <= 1e-3 * a.at(hit_ratio).max(b.at(hit_ratio));
@@ -182,19 +167,14 @@ pub fn break_even(a: &Line, b: &Line) -> BreakEven {
         return if_less(cold);
     };
     let indices = a.states[0].repeats.iter().map(|(index, _)| *index);
-    let each: Vec<f64> = indices
-        .filter_map(|index| {
-            let (a, b) = (a.in_repeat(index)?, b.in_repeat(index)?);
-            crossing(|hit_ratio| at(a.iter().copied(), hit_ratio) - at(b.iter().copied(), hit_ratio))
-        })
-        .collect();
+    let in_repeat = |index: u32| {
+        let (a, b) = (a.in_repeat(index)?, b.in_repeat(index)?);
+        crossing(|hit_ratio| at(a.iter().copied(), hit_ratio) - at(b.iter().copied(), hit_ratio))
+    };
+    let each: Vec<f64> = indices.filter_map(in_repeat).collect();
     let interval = mean_interval(&each).unwrap_or(Interval::exact(value));
     BreakEven::At {
-        hit_ratio: Interval {
-            value,
-            lo: interval.lo.clamp(0.0, value),
-            hi: interval.hi.clamp(value, 1.0),
-        },
+        hit_ratio: Interval::new(value, interval.lo.clamp(0.0, value), interval.hi.clamp(value, 1.0)),
         first_below: hot > 0.0,
     }
 }
@@ -202,19 +182,18 @@ pub fn break_even(a: &Line, b: &Line) -> BreakEven {
 /// Returns the highest argument from 0 to 1 at which a difference changes its sign, within 1e-12.
 fn crossing(difference: impl Fn(f64) -> f64) -> Option<f64> {
     const STEPS: u32 = 400;
-    let place = |step: u32| f64::from(step) / f64::from(STEPS);
+    let argument = |step: u32| f64::from(step) / f64::from(STEPS);
     let side = difference(1.0) > 0.0;
-    let step = (0..STEPS).rev().find(|step| (difference(place(*step)) > 0.0) != side)?;
     let is_below = |at: f64| (difference(at) > 0.0) != side;
-    let (low, high) = bisect((place(step), place(step + 1)), 40, is_below);
+    let step = (0..STEPS).rev().find(|step| is_below(argument(*step)))?;
+    let (low, high) = bisect((argument(step), argument(step + 1)), 40, is_below);
     Some(f64::midpoint(low, high))
 }
 
 fn if_less(difference: f64) -> BreakEven {
-    if difference < 0.0 {
-        BreakEven::First
-    } else {
-        BreakEven::Second
+    match difference < 0.0 {
+        true => BreakEven::First,
+        false => BreakEven::Second,
     }
 }
 
@@ -224,7 +203,6 @@ mod tests {
 
     fn cached(states: &[(f64, f64, &[f64])]) -> Line {
         let state = |&(hit_ratio, hourly, misses): &(f64, f64, &[f64])| State {
-            cache: "c".into(),
             hit_ratio,
             hourly_usd: hourly,
             misses_usd: misses.iter().sum::<f64>() / misses.len() as f64,

@@ -12,35 +12,29 @@ use crate::record::{HourBy, MixShare, Repeat};
 use tierlab_protocol::timing::Stage;
 
 /// Returns the shares of the parts of one step, in their order; each part comes with its rows per request.
-#[must_use]
 pub fn mix_shares(parts: &[(u32, &Repeat)]) -> Vec<MixShare> {
-    let rows = parts
-        .iter()
-        .map(|(rows, repeat)| f64::from(*rows) * repeat.completed as f64);
-    let rows: Vec<f64> = rows.collect();
+    let rows = |(rows, repeat): &(u32, &Repeat)| f64::from(*rows) * repeat.completed as f64;
+    let rows: Vec<f64> = parts.iter().map(rows).collect();
     let of_all = |total: fn(&Repeat) -> f64| -> Vec<f64> { parts.iter().map(|(_, repeat)| total(repeat)).collect() };
     let busy = of_all(|repeat| band_total(&repeat.bands, Stage::Infer.as_str()));
     let read = of_all(|repeat| reads_total(&repeat.bands, |reads| reads.tier_requests));
     // A part with replies but without reported times would pay nothing.
-    let told = busy.iter().zip(&rows).all(|(busy, rows)| *busy > 0.0 || *rows == 0.0);
-    let (hour, hour_by) = match told {
+    let all_report = busy.iter().zip(&rows).all(|(busy, rows)| *busy > 0.0 || *rows == 0.0);
+    let (hour, hour_by) = match all_report {
         true => (shares(&busy, &rows), HourBy::InferenceTime),
         false => (shares(&rows, &rows), HourBy::Inferences),
     };
-    let tier = shares(&read, &rows);
-    let inferences = shares(&rows, &rows);
-    (0..parts.len())
-        .map(|part| MixShare {
-            inferences: inferences[part],
-            hour: hour[part],
-            tier: tier[part],
-            hour_by,
-        })
-        .collect()
+    let (tier, inferences) = (shares(&read, &rows), shares(&rows, &rows));
+    let of_part = |part: usize| MixShare {
+        inferences: inferences[part],
+        hour: hour[part],
+        tier: tier[part],
+        hour_by,
+    };
+    (0..parts.len()).map(of_part).collect()
 }
 
 /// Returns the mean shares of one part over its repeats; `None` if there were no other parts.
-#[must_use]
 pub fn mean(repeats: &[Repeat]) -> Option<MixShare> {
     let shares: Vec<MixShare> = repeats.iter().filter_map(|repeat| repeat.driver.mix_share()).collect();
     let hour_by = shares.iter().map(|share| share.hour_by).max()?;

@@ -33,7 +33,6 @@ pub struct Monthly {
 /// Returns a month at the question's demand, with instances that carry up to `highest_rps` requests per second each
 /// under the objective and are filled to the question's utilisation: `max(least, ceil(peak ÷ (utilisation × highest)))`
 /// of them. Without a demand, it is a month of one instance at that rate. `highest_rps` is above 0.
-#[must_use]
 pub fn monthly(terms: &CostTerms, use_per_inference: Use, question: &Question, highest_rps: f64) -> Monthly {
     let instances = instances(question, highest_rps);
     let average_rps = question.demand.map_or(highest_rps, |demand| demand.average_rps);
@@ -59,7 +58,6 @@ pub fn monthly(terms: &CostTerms, use_per_inference: Use, question: &Question, h
 
 /// Returns the maximum utilisation of an instance. It is 1 if a percentile is minimised, which is measured at the rate
 /// of each instance.
-#[must_use]
 pub fn filled_to(question: &Question) -> f64 {
     match question.minimise {
         Minimise::P99 => 1.0,
@@ -68,14 +66,16 @@ pub fn filled_to(question: &Question) -> f64 {
 }
 
 /// Returns the instances needed if one carries `highest_rps`; 1 without a demand.
-#[must_use]
 pub fn instances(question: &Question, highest_rps: f64) -> f64 {
-    let least = f64::from(question.least_instances.max(1));
-    question.demand.as_ref().map_or(1.0, |demand| {
-        // A rate that is exactly an instance's share needs no further instance.
-        let needed = demand.peak_rps / (filled_to(question) * highest_rps) - 1e-9;
-        needed.ceil().max(least)
-    })
+    let demand = question.demand.as_ref();
+    demand.map_or(1.0, |demand| instances_at(question, demand.peak_rps, highest_rps))
+}
+
+/// Returns the instances needed at a peak demand if one carries `highest_rps`.
+pub(super) fn instances_at(question: &Question, peak_rps: f64, highest_rps: f64) -> f64 {
+    // A rate that is exactly an instance's share needs no further instance.
+    let needed = peak_rps / (filled_to(question) * highest_rps) - 1e-9;
+    needed.ceil().max(f64::from(question.least_instances.max(1)))
 }
 
 /// Prices and usage of a variant, as far as known.
@@ -89,7 +89,6 @@ pub struct Priced<'a> {
 
 /// Returns the score if one instance carries `highest_rps` requests per second. Infinite if it carries none, or if the
 /// tier charges for an unknown quantity. An infinite rate gives the best case, with unknown quantities as zero.
-#[must_use]
 pub fn score(question: &Question, priced: Priced<'_>, highest_rps: f64, best_case: bool) -> f64 {
     let highest_rps = highest_rps.min(question.highest_rps);
     if highest_rps <= 0.0 {
@@ -117,7 +116,6 @@ pub fn score(question: &Question, priced: Priced<'_>, highest_rps: f64, best_cas
 }
 
 /// True if prices decide the question.
-#[must_use]
 pub fn is_priced(question: &Question) -> bool {
     matches!(question.minimise, Minimise::UsdPerMonth | Minimise::UsdPer10k)
 }

@@ -3,8 +3,8 @@
 //! In: a variant of an answer, with the parts of its month at the question's demand. Out: its month at other demands,
 //! with a step at each further instance. Knows nothing of how the highest rate was found.
 
-use super::monthly::{filled_to, instances};
-use crate::record::{Demand, Question, Ranked};
+use super::monthly::{filled_to, instances_at};
+use crate::record::{Question, Ranked};
 
 /// Maximum steps between two demands; with more, a curve of instances looks like a line.
 const STEPS: f64 = 100.0;
@@ -12,7 +12,6 @@ const STEPS: f64 = 100.0;
 /// Returns dollars a month over the peak demand in requests per second: at each given demand, rising, and between them
 /// at both sides of every step. The average stays the same share of the peak. Empty if the question has no demand or
 /// the variant no price.
-#[must_use]
 pub fn over_demand(question: &Question, ranked: &Ranked, at_rps: &[f64]) -> Vec<(f64, f64)> {
     in_steps(question, ranked, at_rps, STEPS)
 }
@@ -28,26 +27,14 @@ pub(super) fn in_steps(question: &Question, ranked: &Ranked, at_rps: &[f64], ste
         return Vec::new();
     }
     let usd = |peak_rps: f64, count: f64| -> f64 {
-        let parts = ranked.usd_parts.iter();
-        parts
-            .map(|(name, usd)| match name.as_str() {
-                "compute" => usd / f64::from(now) * count,
-                "storage requests" | "bytes" => usd * peak_rps / demand.peak_rps,
-                _ => *usd,
-            })
-            .sum()
-    };
-    let needed = |peak_rps: f64| {
-        let demand = Demand {
-            average_rps: peak_rps,
-            peak_rps,
+        let part = |(name, usd): &(String, f64)| match name.as_str() {
+            "compute" => usd / f64::from(now) * count,
+            "storage requests" | "bytes" => usd * peak_rps / demand.peak_rps,
+            _ => *usd,
         };
-        let asked = Question {
-            demand: Some(demand),
-            ..question.clone()
-        };
-        instances(&asked, highest)
+        ranked.usd_parts.iter().map(part).sum()
     };
+    let needed = |peak_rps: f64| instances_at(question, peak_rps, highest);
     let Some(&first) = at_rps.first() else {
         return Vec::new();
     };
@@ -70,7 +57,7 @@ pub(super) fn in_steps(question: &Question, ranked: &Ranked, at_rps: &[f64], ste
 mod tests {
     use super::super::monthly::{Use, monthly};
     use super::*;
-    use crate::record::{CostTerms, MeetsObjective, Minimise, Mode};
+    use crate::record::{CostTerms, Demand, MeetsObjective, Minimise, Mode};
 
     fn question(peak_rps: f64) -> Question {
         Question {

@@ -33,27 +33,19 @@ pub struct Stretch {
 
 /// Returns the demands at which `other` costs less than `best`, within a factor of 100 of the question's demand; `None`
 /// if one of them has no month, or the question no demand.
-#[must_use]
 pub fn turns(question: &Question, best: &Ranked, other: &Ranked) -> Option<Turns> {
     let peak_rps = question.demand?.peak_rps;
     let ends = [peak_rps / REACH, peak_rps, peak_rps * REACH];
-    let (best, other) = (
-        in_steps(question, best, &ends, STEPS),
-        in_steps(question, other, &ends, STEPS),
-    );
+    let [best, other] = [best, other].map(|ranked| in_steps(question, ranked, &ends, STEPS));
     (!best.is_empty() && !other.is_empty()).then(|| nearest(&best, &other, peak_rps))
 }
 
 /// Returns the table sizes at which `other` costs less than `best`, as multiples of the measured table, from 0 to 1,000
 /// and up to the largest that both can hold, which is an end. `None` if the prices of one do not depend on size.
-#[must_use]
 pub fn turns_by_size(best: (&Ranked, &CostTerms), other: (&Ranked, &CostTerms)) -> Option<Turns> {
-    let largest = [best, other].map(|(_, terms)| terms.by_size.as_ref().map(BySize::largest));
-    let [Some(of_best), Some(of_other)] = largest else {
-        return None;
-    };
-    let largest = of_best.min(of_other);
-    let (best, other) = (over_size(best.0, best.1, largest), over_size(other.0, other.1, largest));
+    let largest = |terms: &CostTerms| terms.by_size.as_ref().map(BySize::largest);
+    let largest = largest(best.1)?.min(largest(other.1)?);
+    let [best, other] = [best, other].map(|(ranked, terms)| over_size(ranked, terms, largest));
     (!best.is_empty() && !other.is_empty()).then(|| {
         let mut turns = nearest(&best, &other, 1.0);
         if largest < BySize::REACH
@@ -110,9 +102,7 @@ fn cheaper_in(best: &[(f64, f64)], other: &[(f64, f64)], low: f64, high: f64) ->
 /// Returns a month by the line that a curve follows inside an interval, also at its ends, where the curve may step.
 fn inside(curve: &[(f64, f64)], low: f64, high: f64, at: f64) -> f64 {
     let middle = f64::midpoint(low, high);
-    let next = curve
-        .partition_point(|(place, _)| *place <= middle)
-        .clamp(1, curve.len() - 1);
+    let next = curve.partition_point(|(at, _)| *at <= middle).clamp(1, curve.len() - 1);
     let ((from, usd_from), (to, usd_to)) = (curve[next - 1], curve[next]);
     match to > from {
         true => usd_from + (usd_to - usd_from) * (at - from) / (to - from),

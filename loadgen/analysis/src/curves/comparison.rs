@@ -104,7 +104,6 @@ pub struct Decided {
 
 /// Decides the figures of all points together. `within` is the equivalence margin as a share; `error_share` is that of
 /// failed shares.
-#[must_use]
 pub fn decide(points: &[Vec<Figure>], within: f64, error_share: f64) -> Vec<Vec<Decided>> {
     let tests: Vec<Vec<f64>> = points
         .iter()
@@ -117,22 +116,16 @@ pub fn decide(points: &[Vec<Figure>], within: f64, error_share: f64) -> Vec<Vec<
         .map(|(figures, levels)| {
             let least = OUTSIDE / (family * levels.len()).max(1) as f64;
             let mut levels = levels.into_iter();
-            let mut one = |figure: &Figure| {
-                let leveled = figure
-                    .tested()
-                    .map(|tested| tested.and_then(|estimate| Some((estimate, levels.next()?))));
-                decided(
-                    figure,
-                    leveled,
-                    least,
-                    if figure.scale == Scale::Share {
-                        error_share
-                    } else {
-                        within
-                    },
-                )
+            let one = |figure: &Figure| {
+                let mut leveled = |estimate: Estimate| Some((estimate, levels.next()?));
+                let margin = match figure.scale {
+                    Scale::Share => error_share,
+                    Scale::MoreIsWorse | Scale::LessIsWorse => within,
+                };
+                let tested = figure.tested().map(|tested| tested.and_then(&mut leveled));
+                decided(figure, tested, least, margin)
             };
-            figures.iter().map(&mut one).collect()
+            figures.iter().map(one).collect()
         })
         .collect()
 }
@@ -141,12 +134,17 @@ pub fn decide(points: &[Vec<Figure>], within: f64, error_share: f64) -> Vec<Vec<
 /// worst case.
 fn decided(figure: &Figure, [own, slow]: [Option<(Estimate, f64)>; 2], least: f64, within: f64) -> Decided {
     let is_share = figure.scale == Scale::Share;
-    let equivalent = if is_share {
-        -within..=within
-    } else {
-        (1.0 - within).ln()..=(1.0 + within).ln()
+    let equivalent = match is_share {
+        true => -within..=within,
+        false => (1.0 - within).ln()..=(1.0 + within).ln(),
     };
-    let by_share = slow.map(|(estimate, level)| by_slow_share(figure, estimate.interval(level), &equivalent));
+    // A percentile is decided by the share of slow requests if it moved by more than the equivalence margin itself.
+    let moved = figure.values.map_or(0.0, |(a, b)| (b / a).ln());
+    let slow = slow.map(|(estimate, level)| Interval {
+        value: moved,
+        ..estimate.interval(level)
+    });
+    let by_share = slow.map(|slow| judge(slow, &equivalent, false));
     let shown = |interval: Interval| {
         if is_share { interval } else { interval.map(f64::exp) }
     };
@@ -177,25 +175,11 @@ fn decided(figure: &Figure, [own, slow]: [Option<(Estimate, f64)>; 2], least: f6
     }
 }
 
-/// Decides a percentile by the share of slow requests, if the percentile itself moved by more than the equivalence
-/// margin.
-fn by_slow_share(figure: &Figure, slow: Interval, equivalent: &RangeInclusive<f64>) -> Decision {
-    let moved = figure.values.map_or(0.0, |(a, b)| (b / a).ln());
-    if slow.lo > 0.0 && moved > *equivalent.end() {
-        Decision::Worse
-    } else if slow.hi < 0.0 && moved < *equivalent.start() {
-        Decision::Better
-    } else {
-        Decision::Undecided
-    }
-}
-
 /// Decides by an interval and an equivalence margin on the scale of the estimate.
 fn judge(interval: Interval, equivalent: &RangeInclusive<f64>, less_is_worse: bool) -> Decision {
-    let (up, down) = if less_is_worse {
-        (Decision::Better, Decision::Worse)
-    } else {
-        (Decision::Worse, Decision::Better)
+    let (up, down) = match less_is_worse {
+        true => (Decision::Better, Decision::Worse),
+        false => (Decision::Worse, Decision::Better),
     };
     if interval.lo > 0.0 && interval.value > *equivalent.end() {
         up
@@ -210,15 +194,14 @@ fn judge(interval: Interval, equivalent: &RangeInclusive<f64>, less_is_worse: bo
 
 /// Two-sided p-value of no difference.
 fn p_value(estimate: Estimate) -> f64 {
-    if estimate.error == 0.0 {
-        return 0.0;
+    match estimate.error {
+        0.0 => 0.0,
+        error => beyond(estimate.value / error, estimate.freedom),
     }
-    beyond(estimate.value / estimate.error, estimate.freedom)
 }
 
 /// Compares two highest rates by the intervals of their boundaries. These are intervals of measured rates without a
 /// level, so they are not part of the family.
-#[must_use]
 pub fn highest_rates(a: Interval, b: Interval, within: f64) -> Decision {
     if b.hi < a.lo && b.value < a.value * (1.0 - within) {
         Decision::Worse
@@ -249,10 +232,9 @@ pub(super) fn levels(points: &[Vec<f64>], outside: f64) -> Vec<Vec<f64>> {
             level = outside / open.iter().filter(|tests| **tests > 0).count() as f64;
             passes = adjusted <= level;
         }
-        levels[point][test] = if passes && p > 0.0 {
-            level * (p / adjusted)
-        } else {
-            level / points[point].len() as f64
+        levels[point][test] = match passes && p > 0.0 {
+            true => level * (p / adjusted),
+            false => level / points[point].len() as f64,
         };
         open[point] -= usize::from(passes);
     }
@@ -266,9 +248,8 @@ fn adjusted(tests: &[f64]) -> Vec<f64> {
         let mut others = tests.to_vec();
         let own = others.remove(test);
         others.sort_by(|a, b| b.total_cmp(a));
-        (0..=others.len())
-            .map(|count| simes(own, &others[..count]))
-            .fold(own, f64::max)
+        let all = (0..=others.len()).map(|count| simes(own, &others[..count]));
+        all.fold(own, f64::max)
     };
     (0..tests.len()).map(of).collect()
 }

@@ -15,7 +15,6 @@ use std::slice::from_ref;
 
 /// Returns the pairing of two points' repeats: by repeat if at least two have the same index and all of these have
 /// equal seeds, and so equal arrivals and keys.
-#[must_use]
 pub fn pairing(a: &Point, b: &Point) -> Pairing {
     Sides::new(&counted(&a.repeats), &counted(&b.repeats)).pairing
 }
@@ -28,7 +27,6 @@ const STREAMS: [(StreamFigure, [(&str, f64); 2]); 2] = [
 
 /// Returns the figures of two points. A cost is a figure if either run has a price for it, and has no estimate if only
 /// one has.
-#[must_use]
 pub fn figures(a: &Point, b: &Point, pricing: [Option<&Pricing>; 2]) -> Vec<Figure> {
     let (counted_a, counted_b) = (counted(&a.repeats), counted(&b.repeats));
     let sides = Sides::new(&counted_a, &counted_b);
@@ -53,7 +51,6 @@ pub fn figures(a: &Point, b: &Point, pricing: [Option<&Pricing>; 2]) -> Vec<Figu
 }
 
 /// Returns failures and good replies per second, the figures that also hold at saturation.
-#[must_use]
 pub fn throughput(a: &Point, b: &Point) -> Vec<Figure> {
     let (counted_a, counted_b) = (counted(&a.repeats), counted(&b.repeats));
     let sides = Sides::new(&counted_a, &counted_b);
@@ -64,7 +61,6 @@ pub fn throughput(a: &Point, b: &Point) -> Vec<Figure> {
 }
 
 /// Compares the failed shares of requests. If no request failed in either run, nothing needs a decision.
-#[must_use]
 pub fn errors(a: &Point, b: &Point) -> Figure {
     let share = |repeat: &Repeat| repeat.errors.values().sum::<u64>() as f64 / repeat.scheduled.max(1) as f64;
     let [of_a, of_b] = [a, b].map(|point| counted(&point.repeats).iter().map(share).collect::<Vec<f64>>());
@@ -80,7 +76,6 @@ pub fn errors(a: &Point, b: &Point) -> Figure {
 
 /// Returns the ratio `b / a` of a latency percentile of two points, with its 95 % interval, over the repeats that both have.
 /// `None` if either has too few samples for the percentile.
-#[must_use]
 pub fn ratio(a: &Point, b: &Point, quantile: f64) -> Option<Interval> {
     let (counted_a, counted_b) = (counted(&a.repeats), counted(&b.repeats));
     let table = |of: &[Repeat], others: &[Repeat]| {
@@ -107,10 +102,8 @@ struct Sides<'a> {
 impl<'a> Sides<'a> {
     fn new(a: &'a [Repeat], b: &'a [Repeat]) -> Self {
         let other = |index: u32| b.iter().find(|repeat| repeat.index == index);
-        let mut common: Vec<(&Repeat, &Repeat)> = a
-            .iter()
-            .filter_map(|repeat| Some((repeat, other(repeat.index)?)))
-            .collect();
+        let common = a.iter().filter_map(|repeat| Some((repeat, other(repeat.index)?)));
+        let mut common: Vec<(&Repeat, &Repeat)> = common.collect();
         if common.len() >= 2 && common.iter().all(|(a, b)| a.seed == b.seed) {
             common.sort_by_key(|(repeat, _)| repeat.index);
             let (a, b) = common.into_iter().unzip();
@@ -119,8 +112,9 @@ impl<'a> Sides<'a> {
                 pairing: Pairing::ByRepeat,
             };
         }
+        let repeats = [a, b].map(|repeats| repeats.iter().collect());
         Self {
-            repeats: [a, b].map(|repeats| repeats.iter().collect()),
+            repeats,
             pairing: Pairing::Independent,
         }
     }
@@ -132,10 +126,8 @@ impl<'a> Sides<'a> {
         scale: Scale,
         of: impl Fn(usize, &Repeat) -> Option<f64>,
     ) -> Option<Figure> {
-        let [a, b] = [0, 1].map(|side| {
-            let values = self.repeats[side].iter().map(|repeat| of(side, repeat));
-            values.collect::<Option<Vec<f64>>>()
-        });
+        let [a, b]: [Option<Vec<f64>>; 2] =
+            [0, 1].map(|side| self.repeats[side].iter().map(|repeat| of(side, repeat)).collect());
         if a.is_none() && b.is_none() {
             return None;
         }
@@ -160,9 +152,8 @@ impl<'a> Sides<'a> {
         let complete = table.repeats().len() == split + self.repeats[1].len();
         let sides = complete.then(|| table.repeats().split_at(split));
         let figure = |(what, quantile)| {
-            sides
-                .and_then(|sides| self.percentile(&table, sides, what, quantile))
-                .unwrap_or_else(|| Figure::unknown(what, Scale::MoreIsWorse))
+            let known = sides.and_then(|sides| self.percentile(&table, sides, what, quantile));
+            known.unwrap_or_else(|| Figure::unknown(what, Scale::MoreIsWorse))
         };
         names.map(figure).into()
     }

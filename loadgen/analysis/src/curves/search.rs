@@ -20,7 +20,7 @@ pub const MAX_PROBES: usize = 60;
 /// Maximum measurements of a rate at which the instrument failed, the first included.
 pub const MAX_TRIES: u32 = 3;
 /// Relative positions of candidate rates in a gap, by ratio: the middle, then beside it if the middle gives no answer.
-const PLACES: [f64; 3] = [0.5, 0.75, 0.25];
+const PARTS: [f64; 3] = [0.5, 0.75, 0.25];
 /// Steps on either side of the boundary in search of certainty.
 const MARGIN_STEPS: usize = 3;
 /// Resolution steps within which a rate with all repeats is not weighed against rates with a single repeat.
@@ -56,7 +56,6 @@ pub struct Search {
 
 impl Search {
     /// Returns the next rate given the evidence, by rising rate; `None` at the end.
-    #[must_use]
     pub fn next(&self, measured: &[RateEvidence]) -> Option<RateProbe> {
         let (known, unknown): (Vec<RateEvidence>, Vec<RateEvidence>) =
             measured.iter().partition(|one| one.answer != MeetsObjective::Unknown);
@@ -98,14 +97,12 @@ impl Search {
         let double = rounded(2.0 * met.rps).min(self.highest_rps);
         let is_between = |one: &&RateEvidence| one.rps > met.rps && one.rps <= double;
         let failed = unknown.iter().filter(is_between).find(|one| one.tries >= MAX_TRIES);
-        match failed {
-            None => Some(self.coarse(double)),
-            Some(failed) => {
-                let middle = rounded((met.rps * failed.rps).sqrt());
-                let is_wide = failed.rps / met.rps > 1.0 + self.resolution;
-                (is_wide && middle > met.rps && middle < failed.rps).then(|| self.coarse(middle))
-            }
-        }
+        let Some(failed) = failed else {
+            return Some(self.coarse(double));
+        };
+        let middle = rounded((met.rps * failed.rps).sqrt());
+        let is_wide = failed.rps / met.rps > 1.0 + self.resolution;
+        (is_wide && middle > met.rps && middle < failed.rps).then(|| self.coarse(middle))
     }
 
     /// Returns the middle of a gap that is too wide, by ratio.
@@ -115,17 +112,12 @@ impl Search {
             return None;
         }
         let is_inside = |rps: &f64| *rps > met.rps && *rps < not_met.rps;
-        let places = PLACES.map(|place| rounded(met.rps * ratio.powf(place)));
-        let rps = places
-            .into_iter()
-            .filter(is_inside)
-            .find(|&rps| !is_given_up(unknown, rps))?;
-        let weighed = self.is_full(met) || self.is_full(not_met);
-        let close = ratio <= (1.0 + self.resolution).powi(CLOSE_STEPS);
-        Some(if weighed && close {
-            self.full(rps)
-        } else {
-            self.coarse(rps)
+        let candidates = PARTS.map(|part| rounded(met.rps * ratio.powf(part))).into_iter();
+        let rps = candidates.filter(is_inside).find(|&rps| !is_given_up(unknown, rps))?;
+        let is_weighed = self.is_full(met) || self.is_full(not_met);
+        Some(match is_weighed && ratio <= (1.0 + self.resolution).powi(CLOSE_STEPS) {
+            true => self.full(rps),
+            false => self.coarse(rps),
         })
     }
 
@@ -197,7 +189,6 @@ fn is_given_up(unknown: &[RateEvidence], rps: f64) -> bool {
 }
 
 /// Returns the lowest rate whose repeats together have the needed samples; windows hold a whole number of requests.
-#[must_use]
 pub fn lowest_rate(samples: u64, repeats: u32, window_s: f64) -> f64 {
     samples.div_ceil(u64::from(repeats)) as f64 / window_s
 }

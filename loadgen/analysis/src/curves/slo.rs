@@ -8,10 +8,9 @@ use crate::decision::curve::Grid;
 use crate::decision::places::{gather, usable};
 use crate::decision::{from_run, standing};
 use crate::latency::objective;
-use crate::latency::objective::measured_us;
 use crate::record::{
     Fault, Interval, Limits, MeetsObjective, Minimise, NotMet, Objective, Point, Question, Repeat, Slo, SloFinding,
-    SloOutcome, StreamFigure, Summary, Verdict, counted,
+    SloOutcome, StreamFigure, Summary, Verdict, counted, milliseconds,
 };
 use crate::statistics::percentile::BlockTable;
 use crate::statistics::sections::mean_interval;
@@ -36,14 +35,12 @@ pub struct RateEvidence {
 
 impl RateEvidence {
     /// True if the objective is met.
-    #[must_use]
     pub fn is_met(&self) -> bool {
         self.answer == MeetsObjective::Met
     }
 }
 
 /// Returns the evidence of a point about an objective; `None` if it was not summarised.
-#[must_use]
 pub fn evidence(point: &Point, slo: &Slo) -> Option<RateEvidence> {
     let summary = point.summary.as_ref()?;
     let estimate_us = limited_us(point, slo);
@@ -87,13 +84,10 @@ fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo)
         return MeetsObjective::Unknown;
     };
     let has = |fault: Fault| summary.faults.contains(&fault);
-    let off_schedule = [
-        Fault::Device,
-        Fault::Skew,
-        Fault::Schedule,
-        Fault::Backlog,
-        Fault::Drift,
-    ];
+    let off_schedule = {
+        use Fault::{Backlog, Device, Drift, Schedule, Skew};
+        [Device, Skew, Schedule, Backlog, Drift]
+    };
     let limit_us = slo.objective.limit_us();
     // Every user was busy: the server is too slow only if its own time shows that.
     let waited = || {
@@ -137,7 +131,7 @@ fn estimate_us(point: &Point, slo: &Slo, of: impl Fn(&Repeat) -> &[Histogram<u64
         return None;
     }
     let Some(quantile) = slo.objective.quantile() else {
-        return measured_us(slo.objective, &table);
+        return objective::measured_us(slo.objective, &table);
     };
     match objective::among_good(&repeats, quantile) {
         Some(among) => table.pooled_quantile(among).map(|us| us as f64),
@@ -148,12 +142,8 @@ fn estimate_us(point: &Point, slo: &Slo, of: impl Fn(&Repeat) -> &[Histogram<u64
 /// Returns the interval of the share of requests that miss the objective, failed requests included, over the repeats.
 fn misses(point: &Point, slo: &Slo) -> Option<Interval> {
     let share = |repeat: &Repeat| Some(objective::misses(repeat, slo.objective)? / repeat.scheduled.max(1) as f64);
-    mean_interval(
-        &counted(&point.repeats)
-            .iter()
-            .map(share)
-            .collect::<Option<Vec<f64>>>()?,
-    )
+    let shares: Option<Vec<f64>> = counted(&point.repeats).iter().map(share).collect();
+    mean_interval(&shares?)
 }
 
 fn interval(summary: &Summary, objective: Objective) -> Option<Interval> {
@@ -172,7 +162,6 @@ fn interval(summary: &Summary, objective: Objective) -> Option<Interval> {
 /// repeats at higher rates, and one lucky repeat at a high rate shows nothing against many.
 ///
 /// The rate below the cut always meets the objective, and the rate above misses it.
-#[must_use]
 pub fn cut(evidence: &[RateEvidence]) -> usize {
     let met = evidence.iter().filter(|one| one.is_met());
     let above: u64 = met.map(|one| u64::from(one.repeats)).sum();
@@ -201,29 +190,24 @@ const CONFIDENCE: f64 = 0.95;
 fn highest(points: &[(&Point, RateEvidence)], best: RateEvidence, slo: &Slo, limits: &Limits) -> Interval {
     let first = points.first().map_or(best.rps, |(point, _)| point.factors.offered_rps);
     let question = question(slo, points.last().map_or(&best, |(_, last)| last).rps, points[0].0);
-    let steps: Vec<_> = points
-        .iter()
-        .flat_map(|(point, _)| point.repeats.iter().map(move |repeat| (point, repeat)))
-        .map(|(point, repeat)| from_run::step(&question, limits, point, repeat))
-        .collect();
+    let measured = points.iter().map(|(point, _)| *point);
+    let repeats = measured.flat_map(|point| point.repeats.iter().map(move |repeat| (point, repeat)));
+    let steps = repeats.map(|(point, repeat)| from_run::step(&question, limits, point, repeat));
+    let steps: Vec<_> = steps.collect();
     let grid = Grid::around(&[first, question.highest_rps]);
     let places = gather(&question, &steps, &[], |_| true);
     let is_broken = usable(&places).any(|place| !place.looks_met());
     let curves = standing::all_curves(&question, &grid, &[places]);
-    let (lo, hi) = curves
-        .first()
-        .map_or((0.0, f64::INFINITY), |curve| curve.interval(&grid, SIDE));
+    let known = curves.first().map(|curve| curve.interval(&grid, SIDE));
+    let (lo, hi) = known.unwrap_or((0.0, f64::INFINITY));
     // A queue that grows in every repeat misses the objective in the long run, however few requests are slow within a
     // repeat.
     let broken = points.iter().map(|(_, evidence)| evidence);
     let broken = broken.filter(|one| one.answer == MeetsObjective::NotMet && one.certain && one.rps > best.rps);
     let ceiling = broken.map(|one| one.rps).fold(f64::INFINITY, f64::min);
     let open = slo.highest_rps.max(best.rps).min(ceiling);
-    Interval {
-        value: best.rps,
-        lo: lo.min(best.rps),
-        hi: if is_broken { hi.clamp(best.rps, open) } else { open },
-    }
+    let hi = if is_broken { hi.clamp(best.rps, open) } else { open };
+    Interval::new(best.rps, lo.min(best.rps), hi)
 }
 
 /// Converts the search's objective to a question about one instance.
@@ -245,12 +229,9 @@ fn question(slo: &Slo, highest_rps: f64, point: &Point) -> Question {
 }
 
 /// Returns the highest rate of a curve under an objective; `None` if nothing was measured.
-#[must_use]
 pub fn finding(curve: &Curve<'_>, slo: &Slo, limits: &Limits) -> Option<SloFinding> {
-    let measured = curve
-        .points
-        .iter()
-        .filter_map(|point| Some((*point, evidence(point, slo)?)));
+    let points = curve.points.iter();
+    let measured = points.filter_map(|point| Some((*point, evidence(point, slo)?)));
     let (judged, unknown): (Vec<_>, Vec<_>) =
         measured.partition(|(_, evidence)| evidence.answer != MeetsObjective::Unknown);
     let all: Vec<RateEvidence> = judged.iter().map(|(_, evidence)| *evidence).collect();
@@ -289,7 +270,6 @@ fn outcome(below: &[RateEvidence], above: &[RateEvidence], unknown: &[NotMet], s
 }
 
 /// Returns the reason for which a point misses the objective, or for which that is unknown, in words.
-#[must_use]
 pub fn why_not(point: &Point, slo: &Slo) -> String {
     let Some(summary) = &point.summary else {
         return "not summarised".into();
@@ -301,22 +281,11 @@ pub fn why_not(point: &Point, slo: &Slo) -> String {
         return format!("too few samples for a {}", slo.objective.figure());
     };
     if summary.error_share > slo.error_share || us.is_infinite() {
-        return format!(
-            "{:.2} % of the requests failed (limit {:.2} %)",
-            100.0 * summary.error_share,
-            100.0 * slo.error_share.min(slo.objective.slow_share())
-        );
+        let limit = slo.error_share.min(slo.objective.slow_share());
+        let [failed, limit] = [summary.error_share, limit].map(|share| 100.0 * share);
+        return format!("{failed:.2} % of the requests failed (limit {limit:.2} %)");
     }
     format!("{} {}", slo.objective.figure(), milliseconds(us))
-}
-
-fn milliseconds(us: f64) -> String {
-    let ms = us / 1e3;
-    match ms {
-        ms if ms >= 100.0 => format!("{ms:.0} ms"),
-        ms if ms >= 1.0 => format!("{ms:.1} ms"),
-        ms => format!("{ms:.3} ms"),
-    }
 }
 
 #[cfg(test)]

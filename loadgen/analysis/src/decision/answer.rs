@@ -20,7 +20,6 @@ use crate::statistics::percentile::BlockTable;
 const CONTROLS: usize = 4;
 
 /// Returns the answer to the run's question; `None` if the run has no question.
-#[must_use]
 pub fn answer(run: &Run) -> Option<Answer> {
     let question = run.question.as_ref()?;
     let candidates = candidates(run);
@@ -28,11 +27,11 @@ pub fn answer(run: &Run) -> Option<Answer> {
     let repeats: Vec<&Repeat> = points(run, question).flat_map(|point| &point.repeats).collect();
     // A step that was measured again took as long each time.
     let measured = |repeat: &&Repeat| repeat.window_s * f64::from(1 + repeat.attempt);
-    let spent_s = run
-        .question_spent_s
-        .unwrap_or_else(|| repeats.iter().map(measured).sum());
+    let measured_s = || repeats.iter().map(measured).sum();
+    let spent_s = run.question_spent_s.unwrap_or_else(measured_s);
     let verdict = LabVerdict::of(&lab);
     let reaches = reaches(&lab);
+    let ranked = |index: usize| ranked(run, &lab, &verdict, (index, reaches[index]));
     let step_s = spent_s / repeats.len().max(1) as f64;
     Some(Answer {
         question: question.clone(),
@@ -49,10 +48,7 @@ pub fn answer(run: &Run) -> Option<Answer> {
         steps: repeats.len() as u32,
         disturbed_steps: repeats.iter().filter(|repeat| repeat.disturbed.is_some()).count() as u32,
         control_drift: control_drift(run, question),
-        ranking: order(&lab, &verdict)
-            .into_iter()
-            .map(|index| ranked(run, &lab, &verdict, (index, reaches[index])))
-            .collect(),
+        ranking: order(&lab, &verdict).into_iter().map(ranked).collect(),
         open: match verdict.outcome {
             AnswerOutcome::Undecided => open(&lab, &verdict, step_s),
             _ => Vec::new(),
@@ -189,15 +185,16 @@ pub(super) fn beside<'a>(points: &[&'a Point], has_demand: bool, rps: f64) -> Op
 
 /// Returns the change of the control's median from the first to the second half of its steps, as a share.
 fn control_drift(run: &Run, question: &Question) -> Option<f64> {
-    let mut controls: Vec<(&str, f64)> = points(run, question)
+    let is_control = |repeat: &&Repeat| repeat.purpose == Purpose::Control && repeat.disturbed.is_none();
+    let controls = points(run, question)
         .flat_map(|point| &point.repeats)
-        .filter(|repeat| repeat.purpose == Purpose::Control && repeat.disturbed.is_none())
-        .filter_map(|repeat| {
-            let latency = BlockTable::new([repeat.histograms.latency.as_slice()]);
-            let median = latency.pooled_quantile(0.5)? as f64;
-            Some((repeat.started_at.as_str(), median.max(1.0).ln()))
-        })
-        .collect();
+        .filter(is_control);
+    let log_median = |repeat: &Repeat| {
+        let latency = BlockTable::new([repeat.histograms.latency.as_slice()]);
+        Some((latency.pooled_quantile(0.5)? as f64).max(1.0).ln())
+    };
+    let controls = controls.filter_map(|repeat| Some((repeat.started_at.as_str(), log_median(repeat)?)));
+    let mut controls: Vec<(&str, f64)> = controls.collect();
     if controls.len() < CONTROLS {
         return None;
     }

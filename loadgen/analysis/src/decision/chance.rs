@@ -88,12 +88,9 @@ pub(crate) fn unbeaten(scores: &[&Scores], placed: &[bool], candidate: usize, sc
 
 /// Returns each candidate's probability of being best, from independent score distributions.
 pub(crate) fn by_score(scores: &[&Scores], placed: &[bool], tie: f64) -> Vec<f64> {
-    let chance = |candidate: usize| {
-        if placed[candidate] {
-            scores[candidate].expect(|score| unbeaten(scores, placed, candidate, score, tie))
-        } else {
-            0.0
-        }
+    let chance = |candidate: usize| match placed[candidate] {
+        true => scores[candidate].expect(|score| unbeaten(scores, placed, candidate, score, tie)),
+        false => 0.0,
     };
     (0..scores.len()).map(chance).collect()
 }
@@ -107,9 +104,8 @@ pub(crate) fn by_percentile(logs: &[Vec<f64>], scores: &[&Scores], tie: f64) -> 
         let intervals = intervals(logs, 1.0 - confidence);
         let Some(own) = intervals[candidate] else { return false };
         let others = (0..logs.len()).filter(|&other| other != candidate && meets[other] > 1.0 - confidence);
-        others
-            .map(|other| intervals[other].map_or(f64::NEG_INFINITY, |interval| interval.lo))
-            .all(|lo| own.hi <= lo + within)
+        let mut ends = others.map(|other| intervals[other].map_or(f64::NEG_INFINITY, |interval| interval.lo));
+        ends.all(|lo| own.hi <= lo + within)
     };
     let chance = |candidate: usize| {
         let (confidence, _) = bisect((0.0, 1.0), HALVINGS, |confidence| apart(candidate, confidence));
@@ -121,30 +117,23 @@ pub(crate) fn by_percentile(logs: &[Vec<f64>], scores: &[&Scores], tie: f64) -> 
 /// Returns the interval of each variant's mean, as logarithms; `None` without steps. All hold together, at every
 /// interim analysis, with probability `1 - wrong`.
 pub(crate) fn intervals(logs: &[Vec<f64>], wrong: f64) -> Vec<Option<Interval>> {
-    let squares: f64 = logs
-        .iter()
-        .flat_map(|values| {
-            let mean = mean(values);
-            values.iter().map(move |value| (value - mean).powi(2))
-        })
-        .sum();
+    let squares = logs.iter().flat_map(|values| {
+        let mean = mean(values);
+        values.iter().map(move |value| (value - mean).powi(2))
+    });
+    let squares: f64 = squares.sum();
     let freedom: f64 = logs.iter().map(|values| values.len().saturating_sub(1) as f64).sum();
     let variance = (squares + FREEDOM * SPREAD * SPREAD) / (freedom + FREEDOM);
-    logs.iter()
-        .map(|values| {
-            let count = values.len() as f64;
-            (count > 0.0).then(|| {
-                let share = wrong / logs.len() as f64 * 6.0 / (PI * PI * count * count);
-                let reach = t_two_sided(share, freedom + FREEDOM) * (variance / count).sqrt();
-                let value = mean(values);
-                Interval {
-                    value,
-                    lo: value - reach,
-                    hi: value + reach,
-                }
-            })
+    let interval = |values: &Vec<f64>| {
+        let count = values.len() as f64;
+        (count > 0.0).then(|| {
+            let share = wrong / logs.len() as f64 * 6.0 / (PI * PI * count * count);
+            let reach = t_two_sided(share, freedom + FREEDOM) * (variance / count).sqrt();
+            let value = mean(values);
+            Interval::new(value, value - reach, value + reach)
         })
-        .collect()
+    };
+    logs.iter().map(interval).collect()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 //! the spread of repeats are unknown: the model averages over all of them, weighted by the likelihood of the steps. So
 //! a step at one rate is evidence for other rates, as far as a curve goes through all steps.
 
-use super::likelihood::{FINE, Likelihood, SIDE, SIGMAS, THETAS};
+use super::likelihood::{FINE, SIDE, SIGMAS, THETAS};
 use super::places::Place;
 use std::sync::OnceLock;
 
@@ -163,22 +163,17 @@ fn odds_tables() -> &'static [Vec<f32>] {
         let table = |floor: f64, rising: f64, slope: f64| {
             let at = |index: i64| {
                 let x = (index - REACH) as f64 * 0.5 * STEP;
-                let theta = (floor + rising * (slope * x.exp_m1()).min(700.0).exp())
-                    .max(1e-300)
-                    .ln();
+                let odds = floor + rising * (slope * x.exp_m1()).min(700.0).exp();
+                let theta = odds.max(1e-300).ln();
                 let most = (THETAS - 1) as f64;
                 // Leaves a whole step on the right for interpolation.
                 (theta / FINE + SIDE as f64).clamp(0.0, most - 1e-3) as f32
             };
             (0..=2 * REACH).map(at).collect()
         };
-        let with = FLOORS
-            .iter()
-            .flat_map(|&(floor, _)| SLOPES.map(|slope| (floor, 1.0 - floor, slope)));
-        let without = NEVER.iter().map(|odds| (odds.exp(), 1.0, NEVER_SLOPE));
-        with.chain(without)
-            .map(|(floor, rising, slope)| table(floor, rising, slope))
-            .collect()
+        let of_floor = |(floor, _): (f64, usize)| SLOPES.map(|slope| table(floor, 1.0 - floor, slope));
+        let without = NEVER.map(|odds| table(odds.exp(), 1.0, NEVER_SLOPE));
+        FLOORS.into_iter().flat_map(of_floor).chain(without).collect()
     })
 }
 
@@ -190,11 +185,12 @@ pub(crate) struct Likely {
 }
 
 impl Likely {
-    /// Computes the likelihood of the steps of all rates, for one objective.
-    pub(crate) fn of<'a>(grid: &Grid, places: impl Iterator<Item = (f64, &'a Likelihood)>) -> Self {
+    /// Computes the likelihood of a candidate's steps for one objective, or for failures if it has too many.
+    pub(crate) fn of(grid: &Grid, places: &[Place], objective: usize) -> Self {
         let mut logs = vec![vec![0.0; grid.states()]; SIGMAS.len()];
-        for (rps, likelihood) in places {
-            grid.odds(rps, |state, at| {
+        for place in places {
+            let likelihood = &place.likelihoods[objective];
+            grid.odds(place.rps, |state, at| {
                 let (from, share) = (at as usize, f64::from(at.fract()));
                 let singles = grid.singles(state);
                 for (sigma, logs) in logs.iter_mut().enumerate() {
@@ -211,11 +207,8 @@ impl Likely {
         std::array::from_fn(|sigma| {
             let logs = &self.logs[sigma];
             let greatest = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            let sum: f64 = logs
-                .iter()
-                .zip(&prior[sigma])
-                .map(|(log, prior)| prior * (log - greatest).exp())
-                .sum();
+            let weighted = logs.iter().zip(&prior[sigma]);
+            let sum: f64 = weighted.map(|(log, prior)| prior * (log - greatest).exp()).sum();
             greatest + (sum / prior[sigma].iter().sum::<f64>()).ln()
         })
     }
@@ -245,25 +238,18 @@ pub(crate) fn curves(grid: &Grid, likely: &[Likely]) -> Vec<HighestRate> {
             *all += POOLED * own;
         }
     }
-    likely
-        .iter()
-        .zip(&own)
-        .map(|(likely, own)| {
-            let sigma_logs: [f64; SIGMAS.len()] = std::array::from_fn(|sigma| all[sigma] - POOLED * own[sigma]);
-            HighestRate::of(grid, &prior, likely, &sigma_logs)
-        })
-        .collect()
+    let curve = |(likely, own): (&Likely, &[f64; SIGMAS.len()])| {
+        let sigma_logs = std::array::from_fn(|sigma| all[sigma] - POOLED * own[sigma]);
+        HighestRate::of(grid, &prior, likely, &sigma_logs)
+    };
+    likely.iter().zip(&own).map(curve).collect()
 }
 
 impl HighestRate {
     fn of(grid: &Grid, prior: &Prior, likely: &Likely, sigma_logs: &[f64; SIGMAS.len()]) -> Self {
-        let greatest = likely
-            .logs
-            .iter()
-            .zip(sigma_logs)
-            .fold(f64::NEG_INFINITY, |most, (logs, sigma)| {
-                logs.iter().fold(most, |most, log| most.max(log + sigma))
-            });
+        let by_sigma = likely.logs.iter().zip(sigma_logs);
+        let all = by_sigma.flat_map(|(logs, sigma)| logs.iter().map(move |log| log + sigma));
+        let greatest = all.fold(f64::NEG_INFINITY, f64::max);
         let mut weights = vec![0.0; grid.states()];
         for ((logs, sigma), prior) in likely.logs.iter().zip(sigma_logs).zip(prior) {
             // Terms far below the greatest vanish after `exp`.
@@ -296,8 +282,7 @@ impl HighestRate {
 
     /// Returns the distribution before any step.
     pub(crate) fn prior(grid: &Grid) -> Self {
-        let likely = Likely::of(grid, std::iter::empty());
-        Self::of(grid, &grid.prior(), &likely, &[0.0; SIGMAS.len()])
+        Self::of(grid, &grid.prior(), &Likely::of(grid, &[], 0), &[0.0; SIGMAS.len()])
     }
 
     /// Combines the curves of several objectives, all of which must be met. Meeting a rate is no more likely than for
@@ -328,21 +313,15 @@ impl HighestRate {
 
     fn mean(&self, grid: &Grid) -> f64 {
         let low = grid.start - 1.0;
-        let logs = self
-            .mass
-            .iter()
-            .zip(&grid.rates)
-            .map(|(mass, rps)| mass * (rps.ln() - low));
-        logs.sum()
+        let by_rate = self.mass.iter().zip(&grid.rates);
+        by_rate.map(|(mass, rps)| mass * (rps.ln() - low)).sum()
     }
 
     /// Returns the probability that a rate meets the objectives.
     pub(crate) fn at_least(&self, grid: &Grid, rps: f64) -> f64 {
         let above = self.mass.iter().zip(&grid.rates).rev();
-        above
-            .take_while(|(_, highest)| **highest >= rps * (1.0 - 1e-6))
-            .map(|(mass, _)| mass)
-            .sum()
+        let above = above.take_while(|(_, highest)| **highest >= rps * (1.0 - 1e-6));
+        above.map(|(mass, _)| mass).sum()
     }
 
     /// Returns the rate that the highest rate exceeds with a probability, interpolated between the rates of the grid.
@@ -352,12 +331,10 @@ impl HighestRate {
         let mut above = 0.0;
         for (index, (mass, rps)) in self.mass.iter().zip(&grid.rates).enumerate().rev() {
             if above + mass >= probability {
-                let is_last = index + 1 == self.mass.len();
                 let share = (probability - above) / mass.max(f64::MIN_POSITIVE);
-                return if is_last {
-                    f64::INFINITY
-                } else {
-                    rps * (STEP * (0.5 - share)).exp()
+                return match index + 1 == self.mass.len() {
+                    true => f64::INFINITY,
+                    false => rps * (STEP * (0.5 - share)).exp(),
                 };
             }
             above += mass;
@@ -419,22 +396,14 @@ fn outcomes(expected: f64) -> [f64; OUTCOMES] {
 fn information(sums: &[[f64; OUTCOMES]; 2]) -> f64 {
     let rows = sums.map(|row| row.iter().sum::<f64>());
     let all: f64 = rows.iter().sum();
-    let mut told = 0.0;
+    let mut nats = 0.0;
     for outcome in 0..OUTCOMES {
         let column = sums[0][outcome] + sums[1][outcome];
         for (row, sum) in sums.iter().zip(rows) {
             if row[outcome] > 0.0 {
-                told += row[outcome] / all * (row[outcome] * all / (column * sum)).ln();
+                nats += row[outcome] / all * (row[outcome] * all / (column * sum)).ln();
             }
         }
     }
-    told.max(0.0)
-}
-
-/// Returns the likelihood of a candidate's steps for one objective, or for failures if it has too many.
-pub(crate) fn likely(grid: &Grid, places: &[Place], objective: usize) -> Likely {
-    Likely::of(
-        grid,
-        places.iter().map(|place| (place.rps, &place.likelihoods[objective])),
-    )
+    nats.max(0.0)
 }

@@ -14,7 +14,6 @@ const TAIL_FROM: f64 = 0.9;
 
 /// Returns the run's variants with their steps of the question's kind of request, in the order of measurement; empty
 /// without a question. A run without variants has one candidate per tier.
-#[must_use]
 pub fn candidates(run: &Run) -> Vec<Candidate> {
     let Some(question) = &run.question else {
         return Vec::new();
@@ -24,25 +23,21 @@ pub fn candidates(run: &Run) -> Vec<Candidate> {
         names = distinct(points(run, question).map(|point| point.factors.label()));
     }
     let terms = |name: &str| run.pricing.as_ref()?.terms_by_variant.get(name).cloned();
-    names
-        .into_iter()
-        .map(|name| {
-            let mut repeats: Vec<(&Point, &Repeat)> = points(run, question)
-                .filter(|point| point.factors.label() == name)
-                .flat_map(|point| point.repeats.iter().map(move |repeat| (point, repeat)))
-                .collect();
-            // RFC 3339 in UTC sorts chronologically.
-            repeats.sort_by(|a, b| a.1.started_at.cmp(&b.1.started_at));
-            Candidate {
-                variant: name.to_owned(),
-                terms: terms(name),
-                steps: repeats
-                    .into_iter()
-                    .map(|(point, repeat)| step(question, &run.limits, point, repeat))
-                    .collect(),
-            }
-        })
-        .collect()
+    let candidate = |name: &str| {
+        let points = points(run, question).filter(|point| point.factors.label() == name);
+        let repeats = points.flat_map(|point| point.repeats.iter().map(move |repeat| (point, repeat)));
+        let mut repeats: Vec<(&Point, &Repeat)> = repeats.collect();
+        // RFC 3339 in UTC sorts chronologically.
+        repeats.sort_by(|a, b| a.1.started_at.cmp(&b.1.started_at));
+        let steps = repeats.into_iter();
+        let steps = steps.map(|(point, repeat)| step(question, &run.limits, point, repeat));
+        Candidate {
+            variant: name.to_owned(),
+            terms: terms(name),
+            steps: steps.collect(),
+        }
+    };
+    names.into_iter().map(candidate).collect()
 }
 
 /// Points of the question's kind of request.
@@ -55,7 +50,6 @@ pub(super) fn points<'a>(run: &'a Run, question: &'a Question) -> impl Iterator<
 }
 
 /// Returns one repeat as evidence.
-#[must_use]
 pub fn step(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat) -> StepEvidence {
     let latency = BlockTable::new([repeat.histograms.latency.as_slice()]);
     let failed = repeat.errors.values().sum::<u64>() as f64;
@@ -115,21 +109,12 @@ fn judged(
         return Err("missing histogram".to_owned());
     }
     let lag = BlockTable::new([repeat.histograms.lag.as_slice()]);
-    let at = |table: &BlockTable, quantile: f64| table.pooled_quantile(quantile).unwrap_or(0) as f64;
     let since_due = question.objectives.iter().filter_map(|one| one.limit_since_due_us());
     let limits = Limits {
         objective_us: since_due.reduce(f64::min).or(limits.objective_us),
         ..limits.clone()
     };
-    let evidence = Evidence {
-        offered_rps: point.factors.offered_rps,
-        samples: latency.samples(),
-        p50_us: at(latency, 0.5),
-        p99_us: at(latency, 0.99),
-        lag_p99_us: at(&lag, 0.99),
-        drifts: Vec::new(),
-        steps: std::slice::from_ref(repeat).into(),
-    };
+    let evidence = Evidence::of(point.factors.offered_rps, std::slice::from_ref(repeat), latency, &lag);
     let (verdict, faults) = verdict::judge(&evidence, &limits);
     let has = |fault: Fault| faults.contains(&fault);
     // Failures above the plan's limit are counted as misses; they do not show a growing queue.

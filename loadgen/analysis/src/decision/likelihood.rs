@@ -90,12 +90,10 @@ impl StepCounts {
             return (std::array::from_fn(|index| of(odds(index))), self.requests, self.slow);
         }
         let count = (self.requests / dependence).min(MOST_SURE / (share * (1.0 - share)).max(1e-9));
-        let count = if saturated {
-            count.clamp(1.0, SATURATED_COUNT)
-        } else {
-            count
+        let (count, slow) = match saturated {
+            true => (count.clamp(1.0, SATURATED_COUNT), count.clamp(1.0, SATURATED_COUNT)),
+            false => (count, count * share),
         };
-        let slow = if saturated { count } else { count * share };
         let ways = libm::lgamma(count + 1.0) - libm::lgamma(slow + 1.0) - libm::lgamma(count - slow + 1.0);
         let of = |odds: f64| {
             // ln p and ln (1 - p) without losing the smaller value.
@@ -130,10 +128,8 @@ impl StepCounts {
         let mut chances = [0.0; MOST_COUNTED as usize + 1];
         chances[0] = (-none).exp();
         for count in 1..=slow {
-            let sum: f64 = (1..=count)
-                .map(|length| expected[length] * chances[count - length])
-                .sum();
-            chances[count] = sum / count as f64;
+            let of_length = |length: usize| expected[length] * chances[count - length];
+            chances[count] = (1..=count).map(of_length).sum::<f64>() / count as f64;
         }
         chances[slow]
     }
@@ -157,10 +153,9 @@ impl Likelihood {
             let (given, count, slow) = counts.given(odds, single * limit, limit);
             let any = 1.0 / (count + 1.0);
             // In half of the disturbed steps nearly all requests are slow.
-            let most = if slow > 0.8 * count {
-                1.0 / (0.2 * count + 1.0)
-            } else {
-                0.0
+            let most = match slow > 0.8 * count {
+                true => 1.0 / (0.2 * count + 1.0),
+                false => 0.0,
             };
             let disturbed = DISTURBED * 0.5 * (any + most);
             for (logs, kernels) in logs.iter_mut().zip(kernels) {
@@ -185,10 +180,8 @@ impl Likelihood {
             singles.flat_map(move |((single, of_single), by_sigma)| {
                 by_sigma.iter().zip(SIGMA_PRIOR).flat_map(move |(logs, of_sigma)| {
                     let prior = (of_single * of_sigma).ln();
-                    let logs = logs
-                        .iter()
-                        .enumerate()
-                        .map(move |(index, log)| (prior + log, theta(index)));
+                    let logs = logs.iter().enumerate();
+                    let logs = logs.map(move |(index, log)| (prior + log, theta(index)));
                     logs.filter(move |(_, theta)| theta.exp() > single)
                 })
             })
@@ -238,22 +231,19 @@ fn odds_at(index: usize) -> f64 {
 /// Returns normal weights of log odds with a standard deviation of `sigma`, centred so that the mean share is `mean`:
 /// the long-run share, in which a few bad repeats may dominate.
 fn with_mean(sigma: f64, mean: f64, shares: &[f64; ODDS]) -> [f64; ODDS] {
-    let around = |centre: f64| {
+    let weights = |centre: f64| {
         let weights: [f64; ODDS] = std::array::from_fn(|index| {
             let z = (odds_at(index) - centre) / sigma;
-            if index <= 2 * FAR_SIDE {
-                (-0.5 * z * z).exp()
-            } else {
-                0.0
-            }
+            let is_odds = index <= 2 * FAR_SIDE;
+            if is_odds { (-0.5 * z * z).exp() } else { 0.0 }
         });
         let sum: f64 = weights.iter().sum();
         weights.map(|weight| weight / sum)
     };
     let reach = FAR_SIDE as f64 * FINE;
-    let is_below = |centre: f64| dot(&around(centre), shares) <= mean;
+    let is_below = |centre: f64| dot(&weights(centre), shares) <= mean;
     let (low, high) = bisect((-reach - sigma, reach + sigma), CENTRE_HALVINGS, is_below);
-    around(f64::midpoint(low, high))
+    weights(f64::midpoint(low, high))
 }
 
 /// Sums in lanes, so that the compiler may add several at once.

@@ -56,7 +56,6 @@ const STEPS_A_TIME: usize = 64;
 const MOST_TIMES: usize = 3;
 
 /// Returns the next block, or the reason to stop.
-#[must_use]
 pub fn next(question: &Question, candidates: &[Candidate], time: &Time) -> Next {
     let lab = Lab::new(question, candidates);
     let left = ((question.budget_s - time.spent_s) / time.step_s.max(1e-9)).floor();
@@ -98,13 +97,13 @@ impl Plan<'_> {
 
     fn scout(&self) -> Option<Next> {
         let rates = &self.lab.rates;
-        let low = rates.iter().copied().rfind(|rps| *rps <= MOST_RISE * rates[0]);
-        let low = low.unwrap_or(rates[0]);
+        let is_low = |rps: &f64| *rps <= MOST_RISE * rates[0];
+        let low = rates.iter().copied().rfind(is_low).unwrap_or(rates[0]);
         let wanted = (0..self.lab.candidates.len()).filter(|&index| {
             let places = &self.lab.standings[index].places;
             usable(places).next().is_none() && !self.lab.at(index, low).is_some_and(Place::is_stuck)
         });
-        let probes = wanted.map(|index| self.explore(index, low)).collect();
+        let probes = wanted.map(|index| explore(index, low)).collect();
         self.block(Phase::Scout, probes, 0.0)
     }
 
@@ -126,12 +125,8 @@ impl Plan<'_> {
             } else if fresh.in_vain >= TRIES {
                 stopped = stopped.or(Some(StopReason::Stuck));
             } else {
-                let probe = Probe {
-                    candidate: best,
-                    rps,
-                    purpose: Purpose::Confirm,
-                };
-                return self.block(Phase::Confirm, vec![probe; (CONFIRM - fresh.usable) as usize], 0.0);
+                let probes = vec![probe(best, rps, Purpose::Confirm); (CONFIRM - fresh.usable) as usize];
+                return self.block(Phase::Confirm, probes, 0.0);
             }
         }
         stopped.map(Next::Stop)
@@ -151,11 +146,8 @@ impl Plan<'_> {
             Some(place) => wanted.saturating_sub(place.usable),
             None => wanted,
         };
-        let probe = Probe {
-            purpose: Purpose::Confirm,
-            ..self.explore(best, rps)
-        };
-        self.block(Phase::AtDemand, vec![probe; missing as usize], 0.0)
+        let probes = vec![probe(best, rps, Purpose::Confirm); missing as usize];
+        self.block(Phase::AtDemand, probes, 0.0)
     }
 
     /// Returns steps that narrow intervals, and with the rest of the time steps that show each variant. Highest rates
@@ -174,12 +166,9 @@ impl Plan<'_> {
 
     /// Candidates that may be the answer, by their order.
     fn open(&self) -> Vec<usize> {
-        let all = 0..self.lab.candidates.len();
-        all.filter(|&index| self.is_open(index)).collect()
-    }
-
-    fn is_open(&self, index: usize) -> bool {
-        self.lab.is_placed(index) && self.lab.standings[index].outcome != MeetsObjective::NotMet
+        let may_meet = |index: &usize| self.lab.standings[*index].outcome != MeetsObjective::NotMet;
+        let placed = (0..self.lab.candidates.len()).filter(|&index| self.lab.is_placed(index));
+        placed.filter(may_meet).collect()
     }
 
     fn decide(&self) -> Option<Next> {
@@ -187,7 +176,7 @@ impl Plan<'_> {
         if probes.is_empty() {
             probes = self.duel();
         }
-        if self.explored().is_multiple_of(NARROW_EVERY) {
+        if self.count(Purpose::Explore).is_multiple_of(NARROW_EVERY) {
             let leader = self.lab.leader().filter(|&leader| self.is_wide(leader));
             probes.extend(leader.and_then(|leader| self.narrowing(leader)));
         }
@@ -217,7 +206,7 @@ impl Plan<'_> {
         let needed = |&index: &usize| {
             let most = MOST_RISE * carried(&lab.standings[index].places, lab.rates[0]);
             let rps = self.free_rates(index).find(|rps| lab.score(index, *rps) <= good)?;
-            Some(self.explore(index, rps)).filter(|_| rps <= most)
+            Some(explore(index, rps)).filter(|_| rps <= most)
         };
         let is_first = |index: &&usize| lab.candidates[**index].steps.len() < FIRST_STEPS;
         open.iter().filter(is_first).filter_map(needed).collect()
@@ -230,7 +219,7 @@ impl Plan<'_> {
         let leader = lab.leader().filter(|&leader| lab.chances[leader] >= lab.enough())?;
         let rps = lab.contradiction(leader)?;
         let is_stuck = lab.at(leader, rps).is_some_and(Place::is_stuck);
-        (!is_stuck).then(|| vec![self.explore(leader, rps); CONFIRM as usize])
+        (!is_stuck).then(|| vec![explore(leader, rps); CONFIRM as usize])
     }
 
     /// Returns steps of the likeliest answer and its likeliest rival, each at its most informative rate; only one step
@@ -245,22 +234,21 @@ impl Plan<'_> {
         let placed: Vec<bool> = (0..scores.len()).map(|index| lab.is_placed(index)).collect();
         let tie = lab.question.tie;
         let fails = |score: f64| 1.0 - unbeaten(&scores, &placed, leader, score, tie);
-        let rival = (0..scores.len())
-            .filter(|&index| index != leader && placed[index])
-            .max_by(|&a, &b| lab.beats(a, leader).total_cmp(&lab.beats(b, leader)));
-        let mut told: Vec<(f64, Probe)> = self.telling_score(leader, &fails).into_iter().collect();
+        let more_likely = |a: &usize, b: &usize| lab.beats(*a, leader).total_cmp(&lab.beats(*b, leader));
+        let rival = lab.others(leader).max_by(more_likely);
+        let mut asked: Vec<(f64, Probe)> = self.most_informative(leader, &fails).into_iter().collect();
         if let Some(rival) = rival {
             let own = scores[leader];
             // The leader is beaten if its rate would have to be lower.
             let wins = |score: f64| own.expect(|leads| f64::from(leads > (1.0 + tie) * score));
-            told.extend(self.telling_score(rival, &wins));
+            asked.extend(self.most_informative(rival, &wins));
         }
-        let most = told.iter().map(|(told, _)| *told).fold(0.0, f64::max);
-        told.retain(|(told, _)| *told > 0.0 && *told >= WORTH * most);
+        let most = asked.iter().map(|(information, _)| *information).fold(0.0, f64::max);
+        asked.retain(|(information, _)| *information > 0.0 && *information >= WORTH * most);
         // With many steps a single one changes little, so several are measured between decisions.
         let steps: usize = lab.candidates.iter().map(|candidate| candidate.steps.len()).sum();
         let times = 1 + (steps / STEPS_A_TIME).min(MOST_TIMES - 1);
-        let once: Vec<Probe> = told.into_iter().map(|(_, probe)| probe).collect();
+        let once: Vec<Probe> = asked.into_iter().map(|(_, probe)| probe).collect();
         once.repeat(times)
     }
 
@@ -279,38 +267,30 @@ impl Plan<'_> {
     fn narrowing(&self, index: usize) -> Option<Probe> {
         let (lab, standing) = (self.lab, &self.lab.standings[index]);
         let middle = standing.curve.median(&lab.grid).unwrap_or(lab.rates[0]);
-        let end = if standing.lo <= 0.0 {
-            middle / NARROWING.powi(2)
-        } else if standing.hi / middle > middle / standing.lo {
-            middle * NARROWING
-        } else {
-            middle / NARROWING
+        let end = match standing.lo {
+            lo if lo <= 0.0 => middle / NARROWING.powi(2),
+            lo if standing.hi / middle > middle / lo => middle * NARROWING,
+            _ => middle / NARROWING,
         };
         let end = end.min(KNEE_RISE * carried(&standing.places, lab.rates[0]));
         let far = |rps: f64| (rps / end).ln().abs();
         let nearest = self.free_rates(index).min_by(|a, b| far(*a).total_cmp(&far(*b)));
-        nearest.map(|rps| self.explore(index, rps))
+        nearest.map(|rps| explore(index, rps))
     }
 
-    /// Number of steps that explore a point.
-    fn explored(&self) -> usize {
+    /// Number of measured steps with a purpose.
+    fn count(&self, purpose: Purpose) -> usize {
         let steps = self.lab.candidates.iter().flat_map(|candidate| &candidate.steps);
-        steps.filter(|step| step.purpose == Purpose::Explore).count()
+        steps.filter(|step| step.purpose == purpose).count()
     }
 
     /// Returns the most informative rate about an event that depends on a candidate's score, with the information.
-    fn telling_score(&self, index: usize, chance: &dyn Fn(f64) -> f64) -> Option<(f64, Probe)> {
+    fn most_informative(&self, index: usize, chance: &dyn Fn(f64) -> f64) -> Option<(f64, Probe)> {
         let scores = &self.lab.standings[index].scores;
         let rates = 0..self.lab.grid.rates.len();
         let by_rate: Vec<f64> = rates.map(|highest| chance(scores.at(Some(highest)))).collect();
         let without = chance(f64::INFINITY);
         let chance = |highest: Option<usize>| highest.map_or(without, |highest| by_rate[highest]);
-        self.telling(index, &chance)
-    }
-
-    /// Returns the most informative rate about an event that depends on a candidate's highest rate, with the
-    /// information.
-    fn telling(&self, index: usize, chance: &dyn Fn(Option<usize>) -> f64) -> Option<(f64, Probe)> {
         let lab = self.lab;
         let standing = &lab.standings[index];
         let objective = lab.question.objectives.iter().map(|one| one.slow_share());
@@ -318,15 +298,15 @@ impl Plan<'_> {
         let mut best: Option<(f64, f64)> = None;
         for rps in self.worth_asking(index) {
             let requests = rps * self.window_s(index) / self.dependence(index, rps);
-            let mut told = standing.curve.tells(&lab.grid, rps, requests, limit, chance);
+            let mut information = standing.curve.tells(&lab.grid, rps, requests, limit, &chance);
             if lab.at(index, rps).is_some() {
-                told *= AGAIN;
+                information *= AGAIN;
             }
-            if best.is_none_or(|(most, _)| told > most) {
-                best = Some((told, rps));
+            if best.is_none_or(|(most, _)| information > most) {
+                best = Some((information, rps));
             }
         }
-        best.map(|(told, rps)| (told, self.explore(index, rps)))
+        best.map(|(information, rps)| (information, explore(index, rps)))
     }
 
     /// Returns rates at which the highest rate may lie, thinned if close together, and not far above the rate carried
@@ -334,11 +314,8 @@ impl Plan<'_> {
     fn worth_asking(&self, index: usize) -> Vec<f64> {
         let lab = self.lab;
         let standing = &lab.standings[index];
-        let stuck = standing
-            .places
-            .iter()
-            .filter(|place| place.is_stuck())
-            .map(|place| place.rps);
+        let stuck = standing.places.iter().filter(|place| place.is_stuck());
+        let stuck = stuck.map(|place| place.rps);
         let reached = stuck.fold(carried(&standing.places, lab.rates[0]), f64::max);
         let likely = |rps: f64| standing.curve.at_least(&lab.grid, rps);
         let free = self.free_rates(index).filter(|rps| *rps <= MOST_RISE * reached);
@@ -364,9 +341,9 @@ impl Plan<'_> {
     /// Returns the likely requests per independent observation, from the measured rate nearest to `rps`.
     fn dependence(&self, index: usize, rps: f64) -> f64 {
         let far = |place: &&Place| (place.rps / rps).ln().abs();
-        usable(&self.lab.standings[index].places)
-            .min_by(|a, b| far(a).total_cmp(&far(b)))
-            .map_or(1.0, |place| place.dependence)
+        let places = usable(&self.lab.standings[index].places);
+        let nearest = places.min_by(|a, b| far(a).total_cmp(&far(b)));
+        nearest.map_or(1.0, |place| place.dependence)
     }
 
     /// Returns steps of the likeliest answer and its strongest rival at the rate at which percentiles are compared.
@@ -385,7 +362,7 @@ impl Plan<'_> {
         let rps = lab.rates[0];
         let is_free = |index: &usize| !lab.at(*index, rps).is_some_and(Place::is_stuck);
         let free = open.into_iter().filter(is_free);
-        free.map(|index| self.explore(index, rps)).collect()
+        free.map(|index| explore(index, rps)).collect()
     }
 
     /// Rates that are not given up for a candidate, rising.
@@ -398,11 +375,8 @@ impl Plan<'_> {
     /// highest rate.
     fn control(&self) -> Option<Probe> {
         let lab = self.lab;
-        let steps = || lab.candidates.iter().flat_map(|candidate| &candidate.steps);
-        let controls = steps().filter(|step| step.purpose == Purpose::Control).count();
-        let explored = steps().filter(|step| step.purpose == Purpose::Explore).count();
-        let before = lab.candidates.len();
-        if explored < before + CONTROL_EVERY * (controls + 1) {
+        let controls = self.count(Purpose::Control);
+        if self.count(Purpose::Explore) < lab.candidates.len() + CONTROL_EVERY * (controls + 1) {
             return None;
         }
         let first = lab.candidates.iter().enumerate().find_map(|(candidate, one)| {
@@ -415,11 +389,7 @@ impl Plan<'_> {
             let below = lab.rates.iter().copied().rfind(|rps| *rps <= half);
             Some((leader, below.unwrap_or(lab.rates[0])))
         })?;
-        Some(Probe {
-            candidate,
-            rps,
-            purpose: Purpose::Control,
-        })
+        Some(probe(candidate, rps, Purpose::Control))
     }
 
     /// Returns the steps that show each variant. First come steps at the likely rate of every variant, even of those
@@ -429,7 +399,7 @@ impl Plan<'_> {
         let lab = self.lab;
         let open = self.open();
         let probe =
-            |index: usize, rps: f64, wanted: u32| self.is_missing(index, rps, wanted).then(|| self.explore(index, rps));
+            |index: usize, rps: f64, wanted: u32| self.is_missing(index, rps, wanted).then(|| explore(index, rps));
         let is_settled = |index: usize| {
             let standing = &lab.standings[index];
             standing.outcome == MeetsObjective::NotMet || standing.lo >= self.likely(index) * 0.999
@@ -464,7 +434,7 @@ impl Plan<'_> {
         let mut reached = 0.0;
         while let Some(rps) = bracket(&self.lab.rates, reached) {
             if self.is_missing(index, rps, ON_CURVE) {
-                return Some(self.explore(index, rps));
+                return Some(explore(index, rps));
             }
             let place = self.lab.at(index, rps);
             if place.is_some_and(|place| place.usable > 0 && !place.looks_met()) {
@@ -478,40 +448,44 @@ impl Plan<'_> {
     /// Returns the next step of each variant towards its knee, which may lie above the rates that matter.
     fn knees(&self, open: &[usize]) -> Vec<Probe> {
         let wide = widened(self.lab.question, self.lab.candidates);
-        let next = |&index: &usize| Some(self.explore(index, knee_rps(&wide, index)?));
+        let next = |&index: &usize| Some(explore(index, knee_rps(&wide, index)?));
         open.iter().filter_map(next).collect()
     }
 
     /// Returns the highest rate that matters at which a variant likely meets the objective; the lowest if there is
     /// none.
     fn likely(&self, index: usize) -> f64 {
-        let mut rates = self.lab.rates.iter().copied();
+        let rates = &self.lab.rates;
         let estimate = self.lab.standings[index].curve.median(&self.lab.grid).unwrap_or(0.0);
-        let met = rates.rfind(|rps| *rps <= estimate * 1.001);
-        met.unwrap_or(self.lab.rates[0])
-    }
-
-    fn explore(&self, candidate: usize, rps: f64) -> Probe {
-        Probe {
-            candidate,
-            rps,
-            purpose: Purpose::Explore,
-        }
+        let is_met = |rps: &f64| *rps <= estimate * 1.001;
+        rates.iter().copied().rfind(is_met).unwrap_or(rates[0])
     }
 
     /// Returns as many steps as fit in the time left less a reserve, in an order that rotates with the number of
     /// measured steps.
-    fn block(&self, phase: Phase, mut probes: Vec<Probe>, kept: f64) -> Option<Next> {
+    fn block(&self, phase: Phase, mut probes: Vec<Probe>, reserve: f64) -> Option<Next> {
         if probes.is_empty() {
             return None;
         }
         let measured: usize = self.lab.candidates.iter().map(|candidate| candidate.steps.len()).sum();
-        let turn = (measured / probes.len()) % probes.len();
-        probes.rotate_left(turn);
+        let rotation = (measured / probes.len()) % probes.len();
+        probes.rotate_left(rotation);
         // Non-negative, and far below the limits of either type.
-        probes.truncate(((self.left - kept).max(1.0) as usize).max(1));
+        probes.truncate(((self.left - reserve).max(1.0) as usize).max(1));
         Some(Next::Block { phase, probes })
     }
+}
+
+const fn probe(candidate: usize, rps: f64, purpose: Purpose) -> Probe {
+    Probe {
+        candidate,
+        rps,
+        purpose,
+    }
+}
+
+const fn explore(candidate: usize, rps: f64) -> Probe {
+    probe(candidate, rps, Purpose::Explore)
 }
 
 /// Returns the most informative rate about a variant's knee; `None` if the knee is known well or no rate is left.
@@ -550,7 +524,6 @@ fn knee_rps(wide: &Lab<'_>, index: usize) -> Option<f64> {
 }
 
 /// Returns the rate of one instance at which a variant is shown: its share of the demand.
-#[must_use]
 pub fn at_rps(lab: &Lab<'_>, index: usize) -> Option<f64> {
     let question = lab.question;
     if question.minimise == Minimise::P99 {

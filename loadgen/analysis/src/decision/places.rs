@@ -32,7 +32,7 @@ fn is_same(rps: f64, other: f64) -> bool {
 }
 
 /// Steps of one rate.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Place {
     /// Offered rate in requests per second.
     pub(crate) rps: f64,
@@ -56,14 +56,9 @@ impl Place {
     fn new(rps: f64, objectives: usize, dependence: f64) -> Self {
         Self {
             rps,
-            usable: 0,
-            in_vain: 0,
-            since: 0,
             likelihoods: vec![Likelihood::none(); objectives + 1],
             dependence,
-            position: 0.0,
-            requests: 0.0,
-            failed: 0.0,
+            ..Self::default()
         }
     }
 
@@ -208,9 +203,8 @@ pub(super) fn steps_for_p99(steps: &[StepEvidence], rps: f64) -> u32 {
     let requests = here.iter().sum::<f64>() / here.len() as f64;
     // Without steps the quotient is NaN, which becomes 0.
     let wanted = (Percentile::P99.samples_needed() as f64 / requests).ceil();
-    if wanted <= f64::from(MOST_FOR_P99) {
-        wanted as u32
-    } else {
-        0
+    match wanted <= f64::from(MOST_FOR_P99) {
+        true => wanted as u32,
+        false => 0,
     }
 }

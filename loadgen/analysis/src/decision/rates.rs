@@ -21,7 +21,6 @@ const LEAST_STEP: f64 = 0.01;
 /// With a demand: `peak / (utilisation × n)`, the rate that each of `n` instances must carry, from the smallest
 /// possible `n`; if there are many, only those that differ by half a tie margin. Without a demand: half a tie margin
 /// apart. For a percentile question: only the demand's share of the fewest instances.
-#[must_use]
 pub fn rates(question: &Question) -> Vec<f64> {
     if question.minimise == Minimise::P99 {
         return vec![percentile_rps(question)];
@@ -50,7 +49,6 @@ pub fn rates(question: &Question) -> Vec<f64> {
 
 /// Returns the rates that matter, with rates half a tie margin apart from the lowest of them to the question's highest;
 /// rising.
-#[must_use]
 pub fn all(question: &Question) -> Vec<f64> {
     let mut all = rates(question);
     let open = Question {
@@ -68,7 +66,6 @@ pub fn all(question: &Question) -> Vec<f64> {
 
 /// Returns the next rate of a curve: the highest up to twice the rate reached, or else the next one; `None` at the end.
 /// From 0 it is the lowest.
-#[must_use]
 pub fn bracket(rates: &[f64], reached: f64) -> Option<f64> {
     let above = || rates.iter().copied().filter(|rate| *rate > reached * (1.0 + 1e-6));
     let near = above().take_while(|rate| *rate <= RISE * reached);

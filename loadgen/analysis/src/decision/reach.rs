@@ -23,7 +23,6 @@ pub struct Reach {
 }
 
 /// Returns the lab over all rates up to the question's highest, measured rates included.
-#[must_use]
 pub(super) fn widened<'a>(question: &'a Question, candidates: &'a [Candidate]) -> Lab<'a> {
     let mut rates = rates::all(question);
     let steps = candidates.iter().flat_map(|candidate| &candidate.steps);
@@ -36,7 +35,6 @@ pub(super) fn widened<'a>(question: &'a Question, candidates: &'a [Candidate]) -
 
 /// Returns the reach of every variant. Within the rates that the question needs it agrees with the decision, and so
 /// with the number of instances; above them it extends as far as was measured.
-#[must_use]
 pub fn reaches(lab: &Lab<'_>) -> Vec<Reach> {
     let question = lab.question;
     let wide = widened(question, lab.candidates);

@@ -3,7 +3,7 @@
 //! In: a question and candidates. Out: the score distribution of each. Knows nothing of the next measurement.
 
 use super::chance::{self, Scores};
-use super::curve::{Grid, HighestRate, Likely, curves, likely};
+use super::curve::{Grid, HighestRate, Likely, curves};
 use super::evidence::{Candidate, StepEvidence};
 use super::places::{Place, at, gather, missed_rps, reached, usable};
 use super::rates::rates;
@@ -101,7 +101,6 @@ pub(super) fn confirms(purpose: Purpose) -> bool {
 
 impl<'a> Lab<'a> {
     /// Creates the lab from all steps so far.
-    #[must_use]
     pub fn new(question: &'a Question, candidates: &'a [Candidate]) -> Self {
         Self::over(question, candidates, rates(question))
     }
@@ -131,10 +130,9 @@ impl<'a> Lab<'a> {
         }
         let placed: Vec<bool> = (0..candidates.len()).map(|index| lab.is_placed(index)).collect();
         let scores: Vec<&Scores> = lab.standings.iter().map(|standing| &standing.scores).collect();
-        lab.chances = if question.minimise == Minimise::P99 {
-            chance::by_percentile(&logs, &scores, question.tie)
-        } else {
-            chance::by_score(&scores, &placed, question.tie)
+        lab.chances = match question.minimise {
+            Minimise::P99 => chance::by_percentile(&logs, &scores, question.tie),
+            _ => chance::by_score(&scores, &placed, question.tie),
         };
         lab
     }
@@ -220,11 +218,9 @@ impl<'a> Lab<'a> {
     fn interval(&self, places: &[Place], curve: &HighestRate) -> (f64, f64) {
         let (lo, hi) = curve.interval(&self.grid, OF_MODEL * self.side());
         let lo = lo.min(reached(places).unwrap_or(0.0)).min(self.question.highest_rps);
-        let is_broken = usable(places).any(|place| !place.looks_met());
-        let hi = if is_broken {
-            hi.max(self.rates[0])
-        } else {
-            f64::INFINITY
+        let hi = match usable(places).all(Place::looks_met) {
+            true => f64::INFINITY,
+            false => hi.max(self.rates[0]),
         };
         (if lo < self.rates[0] * BELOW { 0.0 } else { lo }, hi)
     }
@@ -263,17 +259,14 @@ impl<'a> Lab<'a> {
     /// Returns the likeliest answer. Among candidates that are likely enough, all within the tie margin of the best, it
     /// is the one with the lowest score.
     pub(crate) fn leader(&self) -> Option<usize> {
-        (0..self.standings.len())
-            .filter(|&index| self.is_placed(index))
-            .max_by(|&a, &b| {
-                let score = |index: usize| self.standings[index].score;
-                let chance = |index: usize| self.chances[index].min(self.enough());
-                chance(a)
-                    .total_cmp(&chance(b))
-                    .then(score(b).total_cmp(&score(a)))
-                    .then(self.chances[a].total_cmp(&self.chances[b]))
-            })
-            .filter(|&index| self.chances[index] > 0.0)
+        let chance = |index: usize| self.chances[index].min(self.enough());
+        let order = |&a: &usize, &b: &usize| {
+            let by_score = self.standings[b].score.total_cmp(&self.standings[a].score);
+            let by_chance = self.chances[a].total_cmp(&self.chances[b]);
+            chance(a).total_cmp(&chance(b)).then(by_score).then(by_chance)
+        };
+        let placed = (0..self.standings.len()).filter(|&index| self.is_placed(index));
+        placed.max_by(order).filter(|&index| self.chances[index] > 0.0)
     }
 
     /// Returns the probability that a candidate is better than another by more than the tie margin.
@@ -283,7 +276,7 @@ impl<'a> Lab<'a> {
     }
 
     /// Other candidates that can be the answer.
-    fn others(&self, best: usize) -> impl Iterator<Item = usize> {
+    pub(super) fn others(&self, best: usize) -> impl Iterator<Item = usize> {
         (0..self.standings.len()).filter(move |&index| index != best && self.is_placed(index))
     }
 
@@ -295,9 +288,8 @@ impl<'a> Lab<'a> {
 
     /// Returns candidates that may still be better than `best` by more than the tie margin.
     pub(crate) fn rivals(&self, best: usize) -> Vec<usize> {
-        let others = self
-            .others(best)
-            .filter(|&index| self.standings[index].outcome != MeetsObjective::NotMet);
+        let may_meet = |index: &usize| self.standings[*index].outcome != MeetsObjective::NotMet;
+        let others = self.others(best).filter(may_meet);
         if self.question.minimise == Minimise::P99 {
             let upper = self.standings[best].upper;
             let may_win = |index: &usize| upper > self.tied(self.standings[*index].lower);
@@ -308,7 +300,6 @@ impl<'a> Lab<'a> {
     }
 
     /// Returns the answer, if it is certain and no steps contradict it: the first of `Self::as_good`.
-    #[must_use]
     pub fn decided(&self) -> Option<usize> {
         self.as_good().first().copied()
     }
@@ -361,9 +352,8 @@ impl<'a> Lab<'a> {
         let standing = &self.standings[best];
         let least = self.least_of_others(best);
         let is_best_below = standing.upper.is_finite() && standing.upper <= self.tied(least);
-        standing
-            .missed
-            .filter(|missed| !is_best_below && standing.curve.at_least(&self.grid, *missed) >= self.enough())
+        let missed = standing.missed.filter(|_| !is_best_below);
+        missed.filter(|missed| standing.curve.at_least(&self.grid, *missed) >= self.enough())
     }
 
     /// Returns the highest rate that the best was measured at, if it is the answer only because of rates above it.
@@ -382,16 +372,12 @@ impl<'a> Lab<'a> {
         is_open.then_some(reached)
     }
 
-    /// Returns the probability that no candidate meets the objective.
-    pub(crate) fn none_chance(&self) -> f64 {
-        let meets = |standing: &Standing| standing.curve.at_least(&self.grid, self.rates[0]);
-        self.standings.iter().map(|standing| 1.0 - meets(standing)).product()
-    }
-
     /// True if no candidate meets the objective.
     pub(crate) fn none_meets(&self) -> bool {
         let all_measured = self.standings.iter().all(|standing| standing.estimate.is_some());
-        !self.standings.is_empty() && all_measured && self.none_chance() >= self.enough()
+        let misses = |standing: &Standing| 1.0 - standing.curve.at_least(&self.grid, self.rates[0]);
+        let probability: f64 = self.standings.iter().map(misses).product();
+        !self.standings.is_empty() && all_measured && probability >= self.enough()
     }
 
     /// Returns the lowest rate at which the winner still wins, which fresh steps have to confirm.
@@ -409,10 +395,9 @@ impl<'a> Lab<'a> {
     pub(crate) fn confirmation(&self, best: usize, rps: f64) -> Confirmation {
         let mut places = gather(self.question, &self.candidates[best].steps, &self.rates, confirms);
         // A rate met also confirms lower rates; a rate missed also contradicts higher ones.
-        let enough = places.iter().filter(|place| place.rps >= rps * 0.99);
-        let (usable, in_vain) = enough.fold((0, 0), |(usable, in_vain), place| {
-            (usable + place.usable, place.in_vain.max(in_vain))
-        });
+        let enough = || places.iter().filter(|place| place.rps >= rps * 0.99);
+        let usable: u32 = enough().map(|place| place.usable).sum();
+        let in_vain = enough().map(|place| place.in_vain).max().unwrap_or(0);
         places.retain(|place| place.rps <= rps * 1.01);
         let odds = |curve: &HighestRate| {
             let meets = curve.at_least(&self.grid, rps);
@@ -463,14 +448,14 @@ fn within_reach(mut places: Vec<Place>, rates: &[f64], grid: &Grid) -> Vec<Place
 pub(crate) fn all_curves(question: &Question, grid: &Grid, gathered: &[Vec<Place>]) -> Vec<HighestRate> {
     let mut by_candidate: Vec<Vec<HighestRate>> = vec![Vec::new(); gathered.len()];
     for objective in 0..question.objectives.len() {
-        let likely: Vec<Likely> = gathered.iter().map(|places| likely(grid, places, objective)).collect();
-        for (all, curve) in by_candidate.iter_mut().zip(curves(grid, &likely)) {
+        let likely = gathered.iter().map(|places| Likely::of(grid, places, objective));
+        for (all, curve) in by_candidate.iter_mut().zip(curves(grid, &likely.collect::<Vec<_>>())) {
             all.push(curve);
         }
     }
     for (all, places) in by_candidate.iter_mut().zip(gathered) {
         if places.iter().any(|place| place.refuses(question)) {
-            all.extend(curves(grid, &[likely(grid, places, question.objectives.len())]));
+            all.extend(curves(grid, &[Likely::of(grid, places, question.objectives.len())]));
         }
     }
     let of_all = by_candidate.into_iter();
@@ -479,12 +464,10 @@ pub(crate) fn all_curves(question: &Question, grid: &Grid, gathered: &[Vec<Place
 
 /// Logarithms of the first objective's percentile at a rate.
 fn log_percentiles(candidate: &Candidate, rps: f64) -> Vec<f64> {
-    let steps = candidate.steps.iter();
-    steps
-        .filter(|step| chooses(step.purpose) && step.usable.is_ok() && (step.rps / rps - 1.0).abs() <= 0.01)
-        .filter_map(|step| step.quantile_us.first().filter(|us| **us > 0.0))
-        .map(|us| us.ln())
-        .collect()
+    let is_here = |step: &&StepEvidence| (step.rps / rps - 1.0).abs() <= 0.01 && step.usable.is_ok();
+    let steps = candidate.steps.iter().filter(|step| chooses(step.purpose));
+    let us = steps.filter(is_here).filter_map(|step| step.quantile_us.first());
+    us.filter(|us| **us > 0.0).map(|us| us.ln()).collect()
 }
 
 /// Returns the mean over the steps that report it, weighted by requests.
@@ -521,38 +504,34 @@ pub(super) struct LabVerdict {
 impl LabVerdict {
     /// Computes the verdict of a lab.
     pub(super) fn of(lab: &Lab<'_>) -> Self {
-        let undecided = Self {
-            outcome: AnswerOutcome::Undecided,
-            // A candidate that misses the objective is no answer, however little is known of the others. Without a
-            // usable step only the prior prefers a variant.
-            best: lab.leader().filter(|&best| {
-                let standing = &lab.standings[best];
-                standing.outcome != MeetsObjective::NotMet && usable(&standing.places).next().is_some()
-            }),
+        let without_fresh = |outcome: AnswerOutcome, best: Option<usize>| Self {
+            outcome,
+            best,
             confirmed: false,
             contradicted: false,
             missing: 0,
         };
         if lab.none_meets() {
-            return Self {
-                outcome: AnswerOutcome::None,
-                best: None,
-                ..undecided
-            };
+            return without_fresh(AnswerOutcome::None, None);
         }
         let good = lab.as_good();
         let fresh = |index: usize| lab.confirmation(index, lab.decisive_rps(index));
         // The least expensive one within the tie margin that fresh steps confirm; without one, the least expensive.
         let confirmed = good.iter().copied().find(|&index| fresh(index).confirms());
         let Some(best) = confirmed.or_else(|| good.first().copied()) else {
-            return undecided;
+            // A candidate that misses the objective is no answer, however little is known of the others. Without a
+            // usable step only the prior prefers a variant.
+            let may_be_best = |best: &usize| {
+                let standing = &lab.standings[*best];
+                standing.outcome != MeetsObjective::NotMet && usable(&standing.places).next().is_some()
+            };
+            return without_fresh(AnswerOutcome::Undecided, lab.leader().filter(may_be_best));
         };
         let fresh = fresh(best);
         Self {
-            outcome: if fresh.confirms() && lab.unmeasured_above(best).is_none() {
-                AnswerOutcome::Decided
-            } else {
-                AnswerOutcome::Undecided
+            outcome: match fresh.confirms() && lab.unmeasured_above(best).is_none() {
+                true => AnswerOutcome::Decided,
+                false => AnswerOutcome::Undecided,
             },
             best: Some(best),
             confirmed: fresh.confirms(),

@@ -9,32 +9,26 @@ use crate::record::{AnswerOutcome, MeetsObjective, Minimise, OpenQuestion};
 pub(super) fn why(lab: &Lab<'_>, verdict: &LabVerdict, index: usize) -> String {
     let standing = &lab.standings[index];
     if standing.outcome == MeetsObjective::NotMet {
-        let rps = if standing.hi.is_finite() {
-            standing.hi
-        } else {
-            lab.rates[0]
-        };
-        return format!(
-            "does not meet the objective at {}/s, the lowest rate that would suffice",
-            number(rps)
-        );
+        let rps = Some(standing.hi).filter(|hi| hi.is_finite()).unwrap_or(lab.rates[0]);
+        let rps = number(rps);
+        return format!("does not meet the objective at {rps}/s, the lowest rate that would suffice");
     }
     if !lab.is_placed(index) {
         return "has no price".into();
     }
-    let kept = kept(standing);
+    let rates = rates_met(standing);
     if let Some(rps) = standing.missed.filter(|_| standing.outcome == MeetsObjective::Unknown) {
-        return format!("{kept}; all steps at {}/s together miss it", number(rps));
+        return format!("{rates}; all steps at {}/s together miss it", number(rps));
     }
-    let Some(best) = verdict.best else { return kept };
+    let Some(best) = verdict.best else { return rates };
     match comparison(lab, verdict, index, best) {
-        Some(said) => format!("{said}: {kept}"),
-        None => kept,
+        Some(comparison) => format!("{comparison}: {rates}"),
+        None => rates,
     }
 }
 
 /// Rates at which a variant meets the objective, as far as they are certain.
-fn kept(standing: &Standing) -> String {
+fn rates_met(standing: &Standing) -> String {
     let (lo, hi) = (number(standing.lo), number(standing.hi));
     match (standing.lo > 0.0, standing.hi.is_finite()) {
         (true, true) => format!("meets the objective at {lo}/s, not at {hi}/s"),
@@ -81,19 +75,16 @@ fn comparison(lab: &Lab<'_>, verdict: &LabVerdict, index: usize, best: usize) ->
 /// Returns the variant with the lowest score of all that meet the objective, if it is not the best.
 fn less(lab: &Lab<'_>, best: usize) -> Option<usize> {
     let score = |index: usize| lab.standings[index].score;
-    let others = (0..lab.standings.len()).filter(|&index| lab.is_placed(index));
-    others
-        .filter(|&index| lab.standings[index].outcome == MeetsObjective::Met && score(index) < score(best))
-        .min_by(|&a, &b| score(a).total_cmp(&score(b)))
+    let is_less = |&index: &usize| lab.standings[index].outcome == MeetsObjective::Met && score(index) < score(best);
+    let others = lab.others(best).filter(is_less);
+    others.min_by(|&a, &b| score(a).total_cmp(&score(b)))
 }
 
 /// Open question about some variants, with the steps that it needs.
 fn question(lab: &Lab<'_>, variants: &[usize], what: String, more_steps: Option<f64>, step_s: f64) -> OpenQuestion {
+    let name = |&index: &usize| lab.candidates[index].variant.clone();
     OpenQuestion {
-        variants: variants
-            .iter()
-            .map(|&index| lab.candidates[index].variant.clone())
-            .collect(),
+        variants: variants.iter().map(name).collect(),
         what,
         more_s: more_steps.map(|steps| steps * step_s),
     }
@@ -113,17 +104,13 @@ pub(super) fn open(lab: &Lab<'_>, verdict: &LabVerdict, step_s: f64) -> Vec<Open
 /// Variants that meet the objective, none of which is likely to be best; or those whose objective is open.
 fn without_best(lab: &Lab<'_>, step_s: f64) -> Vec<OpenQuestion> {
     let all = || 0..lab.candidates.len();
-    let with = |outcome| {
-        all()
-            .filter(move |&index| lab.standings[index].outcome == outcome)
-            .collect()
-    };
-    let met: Vec<usize> = with(MeetsObjective::Met);
+    let with = |outcome| all().filter(move |&index| lab.standings[index].outcome == outcome);
+    let met: Vec<usize> = with(MeetsObjective::Met).collect();
     if !met.is_empty() {
         let which = format!("which of them is the {}", least(lab.question.minimise));
         return vec![question(lab, &met, which, None, step_s)];
     }
-    let mut unknown: Vec<usize> = with(MeetsObjective::Unknown);
+    let mut unknown: Vec<usize> = with(MeetsObjective::Unknown).collect();
     if unknown.is_empty() {
         // Each is unlikely to meet it, but that none does is not likely enough.
         let share = (1.0 - lab.enough()) / lab.candidates.len().max(1) as f64;
@@ -154,10 +141,9 @@ fn about_best(lab: &Lab<'_>, verdict: &LabVerdict, best: usize, step_s: f64) -> 
         ask(&[best], what.into(), Some(f64::from(verdict.missing)));
     }
     if let Some(rps) = lab.contradiction(best) {
-        let what = format!(
-            "it is best only if it meets the objective at {}/s, but all steps there together miss it",
-            number(rps)
-        );
+        let rps = number(rps);
+        let what =
+            format!("it is best only if it meets the objective at {rps}/s, but all steps there together miss it");
         ask(&[best], what, None);
     } else if lab.standings[best].outcome != MeetsObjective::Met {
         let more = further(meets(lab, best), lab.enough(), steps(lab, best));
@@ -165,10 +151,9 @@ fn about_best(lab: &Lab<'_>, verdict: &LabVerdict, best: usize, step_s: f64) -> 
     }
     let is_likely = lab.chances[best] >= lab.enough();
     if let Some(rps) = lab.unmeasured_above(best).filter(|_| is_likely) {
-        let what = format!(
-            "it is the {is_least} only if it meets the objective above {}/s, the highest rate measured",
-            number(rps)
-        );
+        let rps = number(rps);
+        let what =
+            format!("it is the {is_least} only if it meets the objective above {rps}/s, the highest rate measured");
         ask(&[best], what, None);
     } else {
         for rival in lab.rivals(best) {
@@ -212,9 +197,8 @@ fn number(value: f64) -> String {
     }
     let digits = (2.0 - value.abs().log10().floor()).clamp(0.0, 6.0) as usize;
     let text = format!("{value:.digits$}");
-    if text.contains('.') {
-        text.trim_end_matches('0').trim_end_matches('.').to_owned()
-    } else {
-        text
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
     }
 }

@@ -30,26 +30,18 @@ const SLOPE_BLOCKS: usize = 20;
 /// Minimum number of samples in a block.
 const SLOPE_BLOCK_SAMPLES: usize = 5;
 /// Slope without information: up to a second per second, as for a stalled server under an open loop.
-const UNKNOWN_SLOPE: Interval = Interval {
-    value: 0.0,
-    lo: -1e6,
-    hi: 1e6,
-};
+const UNKNOWN_SLOPE: Interval = Interval::new(0.0, -1e6, 1e6);
 
 /// Returns the mean composition of the latency of good replies per percentile band: `send_lag`, `network`, then the
 /// server's stages, and `untold` last if replies without timing fall into the band. The parts of a band sum to its mean
 /// latency. Bands without requests are left out.
-#[must_use]
 pub fn bands(samples: &[Sample]) -> Vec<Band> {
     let mut sorted: Vec<&Sample> = samples.iter().collect();
     sorted.sort_by_key(|sample| sample.latency_us());
     let cut = |share: f64| (share * sorted.len() as f64).round() as usize;
-    BANDS
-        .iter()
-        .map(|&(name, from, to)| (name, &sorted[cut(from)..cut(to)]))
-        .filter(|(_, samples)| !samples.is_empty())
-        .map(|(name, samples)| band(name, samples))
-        .collect()
+    let cut = BANDS.map(|(name, from, to)| (name, &sorted[cut(from)..cut(to)]));
+    let filled = cut.into_iter().filter(|(_, samples)| !samples.is_empty());
+    filled.map(|(name, samples)| band(name, samples)).collect()
 }
 
 fn band(name: &str, samples: &[&Sample]) -> Band {
@@ -118,7 +110,6 @@ fn add_reads(into: &mut Reads, reads: &Reads, weight: f64) {
 }
 
 /// Merges the bands of several steps: means weighted by their requests.
-#[must_use]
 pub fn merge<'a>(steps: impl IntoIterator<Item = &'a [Band]>) -> Vec<Band> {
     let mut merged: Vec<Band> = Vec::new();
     for band in steps.into_iter().flatten() {
@@ -135,20 +126,16 @@ pub fn merge<'a>(steps: impl IntoIterator<Item = &'a [Band]>) -> Vec<Band> {
 /// Returns the bands of all repeats of a point. Every repeat is cut into bands by itself, so that a slow repeat does
 /// not fill the slowest band alone. The intervals are over the repeats' means, on the scale of their logarithm as for
 /// percentiles.
-#[must_use]
 pub fn over_repeats(repeats: &[Repeat]) -> Vec<Band> {
     let mut bands = merge(repeats.iter().map(|repeat| repeat.bands.as_slice()));
     for band in &mut bands {
         let of_repeats = repeats.iter().flat_map(|repeat| &repeat.bands);
-        let means: Vec<f64> = of_repeats
-            .filter(|other| other.name == band.name)
-            .map(|other| other.mean_us.max(1.0).ln())
-            .collect();
-        band.over_repeats_us = mean_interval(&means).map(|interval| Interval {
-            value: band.mean_us,
+        let same = of_repeats.filter(|other| other.name == band.name);
+        let means: Vec<f64> = same.map(|other| other.mean_us.max(1.0).ln()).collect();
+        let mean_us = band.mean_us;
+        band.over_repeats_us = mean_interval(&means).map(|interval| {
             // The mean over requests may differ from the mean over repeats.
-            lo: interval.lo.exp().min(band.mean_us),
-            hi: interval.hi.exp().max(band.mean_us),
+            Interval::new(mean_us, interval.lo.exp().min(mean_us), interval.hi.exp().max(mean_us))
         });
     }
     bands
@@ -177,14 +164,11 @@ fn absorb(into: &mut Band, band: &Band) {
 }
 
 /// Returns the microseconds of a part, summed over all requests of some bands.
-#[must_use]
 pub fn band_total(bands: &[Band], part: &str) -> f64 {
-    let all = bands.iter().map(|band| band.count as f64 * band.part_us(part));
-    all.sum()
+    bands.iter().map(|band| band.count as f64 * band.part_us(part)).sum()
 }
 
 /// Returns a figure of the reads behind some bands' replies, summed over their requests.
-#[must_use]
 pub fn reads_total(bands: &[Band], of: fn(&Reads) -> f64) -> f64 {
     bands.iter().map(|band| band.count as f64 * of(&band.reads)).sum()
 }
@@ -195,24 +179,22 @@ pub fn reads_total(bands: &[Band], of: fn(&Reads) -> f64) -> f64 {
 /// between every two block medians, and the interval is the rank interval of Kendall's tau (Theil 1950; Sen 1968, J.
 /// Am. Stat. Assoc. 63). Medians and ranks keep a short stall from looking like a trend. With too few requests for four
 /// blocks the slope is unknown, and the interval reaches a second per second to either side.
-#[must_use]
 pub fn backlog_slope(samples: &[Sample]) -> Interval {
     let blocks = SLOPE_BLOCKS.min(samples.len() / SLOPE_BLOCK_SAMPLES);
     if blocks < 4 {
         return UNKNOWN_SLOPE;
     }
-    let times = samples.iter().map(|sample| (sample.due_us, sample.latency_us()));
-    let mut sorted: Vec<(u64, u64)> = times.collect();
+    let times = |sample: &Sample| (sample.due_us, sample.latency_us());
+    let mut sorted: Vec<(u64, u64)> = samples.iter().map(times).collect();
     sorted.sort_unstable();
-    let medians: Vec<(f64, f64)> = (0..blocks)
-        .map(|block| {
-            let block = &sorted[block * sorted.len() / blocks..(block + 1) * sorted.len() / blocks];
-            let mut latencies: Vec<u64> = block.iter().map(|&(_, latency)| latency).collect();
-            latencies.sort_unstable();
-            let middle = block.len() / 2;
-            (block[middle].0 as f64 / 1e6, latencies[middle] as f64)
-        })
-        .collect();
+    let medians = |block: usize| {
+        let block = &sorted[block * sorted.len() / blocks..(block + 1) * sorted.len() / blocks];
+        let mut latencies: Vec<u64> = block.iter().map(|&(_, latency)| latency).collect();
+        latencies.sort_unstable();
+        let middle = block.len() / 2;
+        (block[middle].0 as f64 / 1e6, latencies[middle] as f64)
+    };
+    let medians: Vec<(f64, f64)> = (0..blocks).map(medians).collect();
     let mut slopes = Vec::with_capacity(blocks * (blocks - 1) / 2);
     for (index, &(x, y)) in medians.iter().enumerate() {
         let later = medians[index + 1..].iter().filter(|next| next.0 > x);
@@ -225,11 +207,8 @@ pub fn backlog_slope(samples: &[Sample]) -> Interval {
     let (pairs, blocks) = (slopes.len() as f64, blocks as f64);
     let spread = Z95 * (blocks * (blocks - 1.0) * (2.0 * blocks + 5.0) / 18.0).sqrt();
     let at = |rank: f64| slopes[(rank.max(0.0) as usize).min(slopes.len() - 1)];
-    Interval {
-        value: at((pairs - 1.0) / 2.0),
-        lo: at(((pairs - spread) / 2.0).floor() - 1.0),
-        hi: at(((pairs + spread) / 2.0).ceil()),
-    }
+    let (lo, hi) = (((pairs - spread) / 2.0).floor() - 1.0, ((pairs + spread) / 2.0).ceil());
+    Interval::new(at((pairs - 1.0) / 2.0), at(lo), at(hi))
 }
 
 #[cfg(test)]

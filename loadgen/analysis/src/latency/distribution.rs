@@ -13,7 +13,6 @@ const NINES: f64 = 4.0;
 
 /// Returns the cumulative curve: shares of the requests, and the latency in microseconds that they do not exceed. It
 /// ends where a percentile would no longer be printed.
-#[must_use]
 pub fn cumulative(point: &Point) -> Vec<(f64, f64)> {
     let repeats = counted(&point.repeats);
     let table = BlockTable::new(repeats.iter().map(|repeat| repeat.histograms.latency.as_slice()));
@@ -25,13 +24,11 @@ pub fn cumulative(point: &Point) -> Vec<(f64, f64)> {
 }
 
 /// Returns the smallest and the largest latency of a point, in microseconds and at least 1; `None` without requests.
-#[must_use]
 pub fn range(point: &Point) -> Option<(f64, f64)> {
     let blocks = point.repeats.iter().flat_map(|repeat| &repeat.histograms.latency);
-    blocks
-        .filter(|block| !block.is_empty())
-        .map(|block| (block.min().max(1) as f64, block.max().max(1) as f64))
-        .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+    let filled = blocks.filter(|block| !block.is_empty());
+    let ends = filled.map(|block| (block.min().max(1) as f64, block.max().max(1) as f64));
+    ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
 }
 
 /// Bands of latency between two ends, evenly spaced in its logarithm.
@@ -47,7 +44,6 @@ pub struct LatencyGrid {
 
 impl LatencyGrid {
     /// Returns the band of a latency; a latency outside the grid belongs to the first or the last band.
-    #[must_use]
     pub fn band(&self, us: f64) -> usize {
         let share = (us.max(1e-9) / self.from_us).ln() / (self.to_us / self.from_us).ln();
         ((share * self.bands as f64).max(0.0) as usize).min(self.bands.saturating_sub(1))
@@ -64,17 +60,13 @@ pub struct OverTime {
 }
 
 /// Returns the change of a point's latency in each repeat, with time blocks merged into at most `most` columns.
-#[must_use]
 pub fn over_time(point: &Point, grid: &LatencyGrid, most: usize) -> Vec<OverTime> {
     let one = |histograms: &Histograms| {
         let together = histograms.latency.len().div_ceil(most.max(1)).max(1);
+        let columns = histograms.latency.chunks(together);
         OverTime {
             column_s: histograms.block_s * together as f64,
-            columns: histograms
-                .latency
-                .chunks(together)
-                .map(|blocks| shares(blocks, grid))
-                .collect(),
+            columns: columns.map(|blocks| shares(blocks, grid)).collect(),
         }
     };
     point.repeats.iter().map(|repeat| one(&repeat.histograms)).collect()

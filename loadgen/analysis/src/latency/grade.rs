@@ -28,7 +28,6 @@ const APART: f64 = 1.05;
 /// Returns the grade of a percentile; `None` if fewer than 10 requests lie beyond it.
 ///
 /// `queueing` is the share of the mean latency that is queueing, from 0 to 1.
-#[must_use]
 pub fn grade(quantile: f64, samples: u64, repeats: usize, queueing: f64) -> Option<Grade> {
     if samples < samples_needed(quantile) {
         return None;
@@ -39,7 +38,6 @@ pub fn grade(quantile: f64, samples: u64, repeats: usize, queueing: f64) -> Opti
 }
 
 /// Returns the queueing share of each point's mean latency, in their order. Their summaries must have means.
-#[must_use]
 pub fn queueing(points: &[Point]) -> Vec<f64> {
     let mut shares: Vec<f64> = points.iter().map(alone).collect();
     for curve in all_curves(points) {
@@ -48,11 +46,9 @@ pub fn queueing(points: &[Point]) -> Vec<f64> {
         };
         let highest = higher.iter().rfind(|point| is_valid(point));
         for point in &curve.points {
-            let other = if std::ptr::eq(*point, *lowest) {
-                highest
-            } else {
-                Some(lowest)
-            };
+            let other = Some(lowest)
+                .filter(|lowest| !std::ptr::eq(*point, **lowest))
+                .or(highest);
             let grown = other.and_then(|other| growth(point, other));
             if let (Some(grown), Some(index)) = (grown, points.iter().position(|known| std::ptr::eq(known, *point))) {
                 shares[index] = grown.max(waits(point).unwrap_or(0.0)).min(most(point));
@@ -64,7 +60,6 @@ pub fn queueing(points: &[Point]) -> Vec<f64> {
 
 /// Returns the queueing share of a single point: the server's own waits, and at most the share that its requests in
 /// flight allow.
-#[must_use]
 pub fn alone(point: &Point) -> f64 {
     waits(point).unwrap_or(1.0).min(most(point))
 }
@@ -76,19 +71,17 @@ fn most(point: &Point) -> f64 {
 
 /// Returns the queueing share of one server with exponential service, given its mean requests in flight. More servers
 /// queue less.
-#[must_use]
 pub fn of_in_flight(in_flight: f64) -> f64 {
     in_flight / (1.0 + in_flight)
 }
 
 fn growth(point: &Point, other: &Point) -> Option<f64> {
-    let place = |point: &Point| Some((point.factors.offered_rps, point.summary.as_ref()?.mean_us?.value));
-    of_growth(place(point)?, place(other)?)
+    let rate_and_mean = |point: &Point| Some((point.factors.offered_rps, point.summary.as_ref()?.mean_us?.value));
+    of_growth(rate_and_mean(point)?, rate_and_mean(other)?)
 }
 
 /// Returns the queueing share at a rate from its mean latency and that of another rate: the reciprocal of a queue's
 /// latency falls about linearly with the rate, and at rate 0 nothing queues. `None` for rates too close to each other.
-#[must_use]
 pub fn of_growth((rps, mean_us): (f64, f64), (other_rps, other_mean_us): (f64, f64)) -> Option<f64> {
     if rps.max(other_rps) < APART * rps.min(other_rps) {
         return None;

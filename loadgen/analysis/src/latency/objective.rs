@@ -9,7 +9,6 @@ use crate::statistics::percentile::BlockTable;
 use hdrhistogram::Histogram;
 
 /// Returns the times of a repeat that the objective limits.
-#[must_use]
 pub fn limited(objective: Objective, repeat: &Repeat) -> &[Histogram<u64>] {
     match objective.stream() {
         Some(figure) => repeat.histograms.streams.get(&figure).map_or(&[], Vec::as_slice),
@@ -19,7 +18,6 @@ pub fn limited(objective: Objective, repeat: &Repeat) -> &[Histogram<u64>] {
 
 /// Counts the good replies in time by every objective at once, each objective by its limit alone. A reply meets a limit
 /// on gaps if the mean of its own gaps does.
-#[must_use]
 pub fn in_time<'a>(objectives: &[Objective], replies: impl Iterator<Item = &'a StreamSample>) -> u64 {
     let keeps = |objective: &Objective, StreamSample { sample, reply }: &StreamSample| {
         let us = match objective.stream() {
@@ -36,7 +34,6 @@ pub fn in_time<'a>(objectives: &[Objective], replies: impl Iterator<Item = &'a S
 }
 
 /// Returns the figure that the objective limits from a table of its times, in microseconds; `None` without samples.
-#[must_use]
 pub fn measured_us(objective: Objective, table: &BlockTable) -> Option<f64> {
     match objective.quantile() {
         Some(quantile) => Some(table.pooled_quantile(quantile)? as f64),
@@ -91,21 +88,20 @@ pub(crate) fn misses(repeat: &Repeat, objective: Objective) -> Option<f64> {
 
 /// Returns good replies within a limit per second of the window, by scheduled start.
 pub(crate) fn rate(repeat: &Repeat, limit_us: f64) -> f64 {
-    kept(repeat, limit_us) as f64 / repeat.window_s
+    in_time_or_within(repeat, limit_us) as f64 / repeat.window_s
 }
 
 /// Returns the good replies in time: by every objective of a plan that limits streams, else within a latency limit.
-fn kept(repeat: &Repeat, limit_us: f64) -> u64 {
-    repeat
-        .in_time
-        .unwrap_or_else(|| repeat.scheduled - missed(repeat, limit_us))
+fn in_time_or_within(repeat: &Repeat, limit_us: f64) -> u64 {
+    let within = || repeat.scheduled - missed(repeat, limit_us);
+    repeat.in_time.unwrap_or_else(within)
 }
 
 /// Returns the share of all scheduled requests with a good reply within a limit; `None` if nothing was scheduled.
 pub(crate) fn share(repeats: &[Repeat], limit_us: f64) -> Option<f64> {
     let scheduled: u64 = repeats.iter().map(|repeat| repeat.scheduled).sum();
-    let kept: u64 = repeats.iter().map(|repeat| kept(repeat, limit_us)).sum();
-    (scheduled > 0).then(|| kept as f64 / scheduled as f64)
+    let in_time: u64 = repeats.iter().map(|repeat| in_time_or_within(repeat, limit_us)).sum();
+    (scheduled > 0).then(|| in_time as f64 / scheduled as f64)
 }
 
 /// Returns the quantile of good replies that is the given quantile of all requests, if failed requests count as slower

@@ -14,25 +14,20 @@ const EXCEEDS: f64 = 1.1;
 /// Student's over the repeats. The first part is clear if it leads the second in every repeat (within a repeat, so that
 /// a slow repeat does not blur it), and either that lead has a 95 % interval above zero or the part is more than half
 /// of the time.
-#[must_use]
 pub fn tail(repeats: &[Repeat]) -> Option<Tail> {
     let merged = bands::merge(repeats.iter().map(|repeat| repeat.bands.as_slice()));
     let slowest = merged.last().filter(|band| band.mean_us > 0.0)?;
     let is_same = |band: &&Band| band.name == slowest.name && band.mean_us > 0.0;
-    let same: Vec<&Band> = repeats
-        .iter()
-        .flat_map(|repeat| &repeat.bands)
-        .filter(is_same)
-        .collect();
+    let all = repeats.iter().flat_map(|repeat| &repeat.bands);
+    let same: Vec<&Band> = all.filter(is_same).collect();
     let parts = slowest.parts_us.iter().filter(|(_, us)| *us > 0.0);
     let mut parts: Vec<(String, Interval)> = parts
         .map(|(name, us)| (name.clone(), share(us / whole(slowest), &shares(&same, name))))
         .collect();
     parts.sort_by(|a, b| b.1.value.total_cmp(&a.1.value));
     let first = parts.first()?;
-    let second = parts
-        .get(1)
-        .map_or_else(|| vec![0.0; same.len()], |(name, _)| shares(&same, name));
+    let second = parts.get(1).map(|(name, _)| shares(&same, name));
+    let second = second.unwrap_or_else(|| vec![0.0; same.len()]);
     let pairs = shares(&same, &first.0).into_iter().zip(second);
     let leads: Vec<f64> = pairs.map(|(first, second)| first - second).collect();
     let certain = mean_interval(&leads).is_some_and(|lead| lead.lo > 0.0);
@@ -48,7 +43,6 @@ pub fn tail(repeats: &[Repeat]) -> Option<Tail> {
 
 /// Returns the denominator of shares: the mean latency, or the sum of the parts if a server reports more than that. A
 /// negative part (the network, if the server's stages take longer than the request) does not reduce the sum.
-#[must_use]
 pub fn whole(band: &Band) -> f64 {
     let parts: f64 = band.parts_us.iter().map(|(_, us)| us.max(0.0)).sum();
     parts.max(band.mean_us)
@@ -59,11 +53,12 @@ fn shares(bands: &[&Band], part: &str) -> Vec<f64> {
 }
 
 fn share(value: f64, repeats: &[f64]) -> Interval {
-    mean_interval(repeats).map_or(Interval::exact(value), |interval| Interval {
-        value,
-        lo: interval.lo.clamp(0.0, value.max(0.0)),
-        hi: interval.hi.clamp(value, value.max(1.0)),
-    })
+    let interval = mean_interval(repeats).unwrap_or(Interval::exact(value));
+    let (lo, hi) = (
+        interval.lo.clamp(0.0, value.max(0.0)),
+        interval.hi.clamp(value, value.max(1.0)),
+    );
+    Interval::new(value, lo, hi)
 }
 
 #[cfg(test)]

@@ -51,20 +51,17 @@ pub const RAMP_BLOCKS: usize = 10;
 
 impl RampRates {
     /// Rate after a share of the window.
-    #[must_use]
     pub fn rate(&self, share: f64) -> f64 {
         self.from + (self.to - self.from) * (share / self.over).min(1.0)
     }
 
     /// Mean rate over the window.
-    #[must_use]
     pub fn mean(&self) -> f64 {
         f64::midpoint(self.from, self.to) * self.over + self.to * (1.0 - self.over)
     }
 
     /// Share of the window before a stop at `stopped_rps`. `passed` is the share of the window's requests before the
     /// stop; it decides if the stop is in the constant part.
-    #[must_use]
     pub fn share_until(&self, stopped_rps: f64, passed: f64) -> f64 {
         let Self { from, to, over } = *self;
         match stopped_rps == to {
@@ -74,7 +71,6 @@ impl RampRates {
     }
 
     /// Share of the window after which the share `passed` of its requests is due.
-    #[must_use]
     pub fn share_of_time(&self, passed: f64) -> f64 {
         let Self { from, to, over } = *self;
         let requests = passed * self.mean();
@@ -84,17 +80,15 @@ impl RampRates {
         }
         // The line's integral is `from t + (to - from) t² / (2 over)`, solved for t without losing digits if both are equal.
         let root = (from * from + 2.0 * (to - from) * requests / over).max(0.0).sqrt();
-        if from + root > 0.0 {
-            2.0 * requests / (from + root)
-        } else {
-            0.0
+        match from + root > 0.0 {
+            true => 2.0 * requests / (from + root),
+            false => 0.0,
         }
     }
 }
 
 impl Driven {
     /// True if the point's rate is a result and not the offered rate.
-    #[must_use]
     pub const fn is_closed(&self) -> bool {
         matches!(self, Self::ClosedLoop { .. })
     }
@@ -156,43 +150,34 @@ impl Default for DriverFigures {
 
 impl DriverFigures {
     /// Share of a part of a mix.
-    #[must_use]
     pub const fn mix_share(&self) -> Option<MixShare> {
-        match self {
-            Self::MixPart { mix_share } => Some(*mix_share),
-            _ => None,
-        }
+        let Self::MixPart { mix_share } = self else { return None };
+        Some(*mix_share)
     }
 
     /// Terms of the interactive response time law, for a closed loop.
-    #[must_use]
     pub const fn closed_loop(&self) -> Option<ClosedLoopFigures> {
-        match self {
-            Self::ClosedLoop { closed_loop, .. } => Some(*closed_loop),
-            _ => None,
-        }
+        let Self::ClosedLoop { closed_loop, .. } = self else {
+            return None;
+        };
+        Some(*closed_loop)
     }
 
     /// Figures of a ramp.
-    #[must_use]
     pub const fn ramp(&self) -> Option<RampFigures> {
-        match self {
-            Self::Ramp { ramp } => Some(*ramp),
-            _ => None,
-        }
+        let Self::Ramp { ramp } = self else { return None };
+        Some(*ramp)
     }
 
     /// Number of whole journeys.
-    #[must_use]
     pub const fn journeys(&self) -> Option<JourneyFigures> {
-        match self {
-            Self::Journeys { journeys, .. } => Some(*journeys),
-            _ => None,
-        }
+        let Self::Journeys { journeys, .. } = self else {
+            return None;
+        };
+        Some(*journeys)
     }
 
     /// Times of goose's own clock, for closed loops and journeys.
-    #[must_use]
     pub const fn goose(&self) -> Option<GooseFigures> {
         match self {
             Self::ClosedLoop { goose, .. } | Self::Journeys { goose, .. } => *goose,
@@ -227,13 +212,11 @@ pub struct ClosedLoopFigures {
 
 impl ClosedLoopFigures {
     /// Returns the users by the law; equal to the plan's except for cycles cut by the window's edges.
-    #[must_use]
     pub fn users_by_law(&self) -> f64 {
         self.ended_rps * (self.mean_response_us + self.mean_pause_us) / 1e6
     }
 
     /// Returns the mean pause beyond the think time, in microseconds: timers and the load generator's own work.
-    #[must_use]
     pub fn own_us(&self) -> f64 {
         (self.mean_pause_us - self.mean_think_us).max(0.0)
     }
@@ -304,14 +287,12 @@ pub struct AgentStart {
 
 impl AgentStart {
     /// Returns the maximum distance between the common start and its own, in microseconds.
-    #[must_use]
     pub fn skew_us(&self) -> f64 {
         self.uncertainty_us + self.late_us
     }
 }
 
 /// Returns the agent that may have started furthest from the common start.
-#[must_use]
 pub fn worst_start(agents: &[AgentStart]) -> Option<&AgentStart> {
     agents.iter().max_by(|a, b| a.skew_us().total_cmp(&b.skew_us()))
 }

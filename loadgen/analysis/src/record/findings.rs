@@ -62,25 +62,20 @@ pub enum Objective {
 
 impl Objective {
     /// Limited percentile of the latency; `None` for the mean.
-    #[must_use]
     pub const fn percentile(self) -> Option<Percentile> {
-        match self {
-            Self::Percentile { percentile, .. } => Some(percentile),
-            _ => None,
-        }
+        let Self::Percentile { percentile, .. } = self else {
+            return None;
+        };
+        Some(percentile)
     }
 
     /// Limited figure of streamed replies; `None` for the latency.
-    #[must_use]
     pub const fn stream(self) -> Option<StreamFigure> {
-        match self {
-            Self::Stream { figure, .. } => Some(figure),
-            Self::Percentile { .. } | Self::Mean { .. } | Self::Goodput { .. } => None,
-        }
+        let Self::Stream { figure, .. } = self else { return None };
+        Some(figure)
     }
 
     /// Share of all requests that must keep to the limit; `None` for the mean.
-    #[must_use]
     pub const fn quantile(self) -> Option<f64> {
         match self {
             Self::Percentile { percentile, .. } | Self::Stream { percentile, .. } => Some(percentile.quantile()),
@@ -90,7 +85,6 @@ impl Objective {
     }
 
     /// Limit, in microseconds.
-    #[must_use]
     pub const fn limit_us(self) -> f64 {
         match self {
             Self::Percentile { limit_us, .. } | Self::Stream { limit_us, .. } => limit_us,
@@ -100,14 +94,12 @@ impl Objective {
     }
 
     /// Limit of a time that begins at the scheduled send and so includes the send lag; `None` for gaps.
-    #[must_use]
     pub fn limit_since_due_us(self) -> Option<f64> {
         let is_since_due = self.stream().is_none_or(StreamFigure::is_since_due);
         is_since_due.then(|| self.limit_us())
     }
 
     /// Share of slow requests from which the objective is missed.
-    #[must_use]
     pub const fn slow_share(self) -> f64 {
         match self.quantile() {
             Some(quantile) => 1.0 - quantile,
@@ -116,13 +108,11 @@ impl Objective {
     }
 
     /// Minimum number of samples with which the limited figure is shown.
-    #[must_use]
     pub fn samples_needed(self) -> u64 {
         samples_needed(self.quantile().unwrap_or(0.5))
     }
 
     /// Name of the limited figure.
-    #[must_use]
     pub fn figure(self) -> String {
         let of = self.stream().map_or_else(String::new, |stream| format!("{stream} "));
         match self.quantile() {

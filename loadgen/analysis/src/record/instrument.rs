@@ -65,7 +65,6 @@ pub struct CarriedCertificate {
 
 impl CarriedCertificate {
     /// Returns the certificate, if it is valid.
-    #[must_use]
     pub fn proof(&self) -> Option<&Certificate> {
         self.certificate.as_ref().filter(|_| self.doubts.is_empty())
     }

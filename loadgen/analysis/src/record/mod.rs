@@ -6,8 +6,6 @@
 //! A [`Run`] is made of [`Point`]s, a point of [`Repeat`]s, a repeat of [`Sample`]s, stored as histograms, [`Band`]s and the
 //! server's counters; a [`Summary`] combines the repeats.
 
-mod cold_start;
-mod drift;
 mod driver;
 mod findings;
 mod instrument;
@@ -17,13 +15,9 @@ mod prices;
 mod question;
 mod requests;
 mod run;
-mod sample;
 mod server;
-mod stream;
 mod summary;
 
-pub use cold_start::{ColdStart, ColdWay, PageCache};
-pub use drift::{Drift, DriftHow, DriftOf};
 pub use driver::{
     AgentStart, ClosedLoopFigures, Driven, DriverFigures, GooseFigures, HourBy, JourneyFigures, MixShare, RAMP_BLOCKS,
     RampFigures, RampRates, worst_start,
@@ -37,12 +31,17 @@ pub use question::{
     Answer, AnswerOutcome, Demand, MeetsObjective, Minimise, OpenQuestion, Question, Ranked, StageFill, StageState,
     Variant,
 };
-pub use requests::{SentInput, SentRequests, ShapeShare, Spread, ValueCheck};
-pub use run::{Environment, Resumption, Run, SCHEMA_VERSION};
-pub use sample::{Failure, Outcome, Sample};
+pub use requests::{
+    Failure, Outcome, Sample, SentInput, SentRequests, ShapeShare, Spread, StreamFigure, StreamSample, StreamSummary,
+    StreamedReply, ValueCheck,
+};
+pub use run::{ColdStart, ColdWay, Environment, PageCache, Resumption, Run, SCHEMA_VERSION};
 pub use server::{DeviceReads, GpuUse, IdleByCause, ServerDelta, ServerStages};
-pub use stream::{StreamFigure, StreamSample, StreamSummary, StreamedReply};
-pub use summary::{Band, Fault, Gap, Grades, Limits, RampBlock, Reads, Summary, Tail, Verdict};
+pub use summary::{
+    Band, Drift, DriftHow, DriftOf, Fault, Gap, Grades, Limits, RampBlock, Reads, Summary, Tail, Verdict,
+};
+
+pub(crate) use summary::milliseconds;
 
 /// Default of a number of servers.
 const fn one() -> u32 {

@@ -17,24 +17,19 @@ pub struct Interval {
 }
 
 impl Interval {
+    /// Creates an interval from a value and the two ends.
+    pub const fn new(value: f64, lo: f64, hi: f64) -> Self {
+        Self { value, lo, hi }
+    }
+
     /// Value without uncertainty.
-    #[must_use]
     pub const fn exact(value: f64) -> Self {
-        Self {
-            value,
-            lo: value,
-            hi: value,
-        }
+        Self::new(value, value, value)
     }
 
     /// Returns the interval of a rising function of the value.
-    #[must_use]
     pub fn map(self, of: impl Fn(f64) -> f64) -> Self {
-        Self {
-            value: of(self.value),
-            lo: of(self.lo),
-            hi: of(self.hi),
-        }
+        Self::new(of(self.value), of(self.lo), of(self.hi))
     }
 }
 
@@ -67,25 +62,21 @@ impl Percentile {
     pub const ALL: [Self; 5] = [Self::P50, Self::P90, Self::P95, Self::P99, Self::P999];
 
     /// Returns the percentile with this name, such as `p99.9`.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|percentile| percentile.name() == name)
     }
 
     /// Name in plans and reports.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         ["p50", "p90", "p95", "p99", "p99.9"][self as usize]
     }
 
     /// Returns the minimum samples, over all repeats, with which it is shown: 10 of them lie above it.
-    #[must_use]
     pub fn samples_needed(self) -> u64 {
         samples_needed(self.quantile())
     }
 
     /// Share of the requests at or below the percentile.
-    #[must_use]
     pub const fn quantile(self) -> f64 {
         [0.5, 0.9, 0.95, 0.99, 0.999][self as usize]
     }
@@ -98,7 +89,6 @@ impl fmt::Display for Percentile {
 }
 
 /// Returns the minimum samples with which the percentile of this share is shown: 10 of them lie above it, and 10 below.
-#[must_use]
 pub fn samples_needed(share: f64) -> u64 {
     let beyond = share.min(1.0 - share).max(f64::MIN_POSITIVE);
     (BEYOND / beyond - 1e-6).ceil() as u64

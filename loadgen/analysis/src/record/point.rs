@@ -61,12 +61,10 @@ pub struct Factors {
 
 impl Factors {
     /// Key of prices, origins and labels: the variant, or the tier without variants.
-    #[must_use]
     pub fn label(&self) -> &str {
-        if self.variant.is_empty() {
-            &self.tier
-        } else {
-            &self.variant
+        match self.variant.as_str() {
+            "" => &self.tier,
+            variant => variant,
         }
     }
 }
@@ -217,7 +215,6 @@ pub struct SlowRequest {
 
 /// Returns the failures of some repeats by reason, the most frequent first: reason, number of requests, and an example if one was
 /// kept.
-#[must_use]
 pub fn failures<'a>(repeats: impl Iterator<Item = &'a Repeat>) -> Vec<(&'a str, u64, Option<&'a str>)> {
     let mut counts: BTreeMap<&str, (u64, Option<&str>)> = BTreeMap::new();
     for repeat in repeats {
@@ -227,8 +224,8 @@ pub fn failures<'a>(repeats: impl Iterator<Item = &'a Repeat>) -> Vec<(&'a str, 
             *example = example.or_else(|| repeat.examples.get(reason).map(String::as_str));
         }
     }
+    let counts = counts.into_iter();
     let mut failures: Vec<_> = counts
-        .into_iter()
         .map(|(reason, (count, example))| (reason, count, example))
         .collect();
     failures.sort_by_key(|(_, count, _)| std::cmp::Reverse(*count));
@@ -240,19 +237,13 @@ const ENOUGH: usize = 3;
 
 /// Returns the repeats for figures: without the disturbed ones, if at least three others or half of all remain; else
 /// all, and the verdict names the disturbances.
-#[must_use]
 pub fn counted(repeats: &[Repeat]) -> Cow<'_, [Repeat]> {
     let sound = repeats.iter().filter(|repeat| repeat.disturbed.is_none()).count();
     if sound == repeats.len() || (sound < ENOUGH && 2 * sound < repeats.len()) {
         return Cow::Borrowed(repeats);
     }
-    Cow::Owned(
-        repeats
-            .iter()
-            .filter(|repeat| repeat.disturbed.is_none())
-            .cloned()
-            .collect(),
-    )
+    let undisturbed = repeats.iter().filter(|repeat| repeat.disturbed.is_none());
+    Cow::Owned(undisturbed.cloned().collect())
 }
 
 /// Autocorrelation time of older results, which did not measure it.
@@ -279,14 +270,12 @@ pub struct Histograms {
 
 impl Repeat {
     /// Inferences counted for one request: the batch size unless set otherwise.
-    #[must_use]
     pub fn inferences_per_request(&self, factors: &Factors) -> f64 {
         let sent = self.sent.as_ref().map(|sent| sent.inferences_per_request);
         sent.unwrap_or_else(|| factors.batch_size.into())
     }
 
     /// Seconds of the window in which requests were offered: up to the stop of a ramp, else all of it.
-    #[must_use]
     pub fn offered_s(&self, factors: &Factors) -> f64 {
         let stopped_rps = self.driver.ramp().and_then(|ramp| ramp.stopped_rps);
         match (&factors.driven, stopped_rps) {
@@ -299,7 +288,6 @@ impl Repeat {
     }
 
     /// Inferences of the server over the step as the plan counts them; `None` without its counters.
-    #[must_use]
     pub fn served_inferences(&self) -> Option<f64> {
         let rows = self.server.as_ref()?.inferences;
         let per_row =
@@ -308,19 +296,16 @@ impl Repeat {
     }
 
     /// Scheduled requests without a good reply.
-    #[must_use]
     pub const fn failed(&self) -> u64 {
         self.scheduled.saturating_sub(self.completed)
     }
 
     /// True if the latency histograms hold failed requests too, as in older results.
-    #[must_use]
     pub fn has_failures_in_latency(&self) -> bool {
         self.histograms.latency.iter().map(Histogram::len).sum::<u64>() > self.completed
     }
 
     /// Repeat of one second in which nothing was sent, for callers that set some of its fields.
-    #[must_use]
     pub fn empty() -> Self {
         Self {
             started_at: "2026-11-20T12:00:00Z".into(),

@@ -86,7 +86,6 @@ pub struct StoredBytes {
 
 impl Pricing {
     /// Returns the same prices on another instance.
-    #[must_use]
     pub fn on(&self, instance: &InstancePrice) -> Self {
         let mut on = Self {
             instance: instance.name.clone(),
@@ -147,13 +146,11 @@ impl BySize {
     pub(crate) const REACH: f64 = 1_000.0;
 
     /// Returns the largest size considered.
-    #[must_use]
     pub fn largest(&self) -> f64 {
         self.largest_times.unwrap_or(Self::REACH).min(Self::REACH)
     }
 
     /// Returns dollars per month at a size, for `instances` instances.
-    #[must_use]
     pub fn at(&self, times: f64, instances: f64) -> f64 {
         let paid = if self.per_instance { instances } else { 1.0 };
         paid * along(&self.usd_per_month, times) + instances * along(&self.copy_usd_per_month, times)
@@ -166,9 +163,7 @@ fn along(curve: &[(f64, f64)], at: f64) -> f64 {
         [] => 0.0,
         [(_, only)] => *only,
         _ => {
-            let next = curve
-                .partition_point(|(place, _)| *place <= at)
-                .clamp(1, curve.len() - 1);
+            let next = curve.partition_point(|(x, _)| *x <= at).clamp(1, curve.len() - 1);
             let ((from, low), (to, high)) = (curve[next - 1], curve[next]);
             low + (high - low) * (at - from) / (to - from)
         }

@@ -70,12 +70,8 @@ impl fmt::Display for Minimise {
 impl fmt::Display for Question {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let objectives: Vec<String> = self.objectives.iter().map(ToString::to_string).collect();
-        write!(
-            f,
-            "{}, errors < {} %",
-            objectives.join(", "),
-            trim(100.0 * self.error_share)
-        )?;
+        let (objectives, errors) = (objectives.join(", "), trim(100.0 * self.error_share));
+        write!(f, "{objectives}, errors < {errors} %")?;
         if let Some(demand) = &self.demand {
             write!(f, ", at {}/s", trim(demand.peak_rps))?;
         }
@@ -120,7 +116,6 @@ pub struct Answer {
 
 impl Answer {
     /// Returns the best variant with its figures.
-    #[must_use]
     pub fn best(&self) -> Option<&Ranked> {
         let is_best = |ranked: &&Ranked| Some(&ranked.variant) == self.best.as_ref();
         self.ranking.iter().find(is_best)

@@ -106,7 +106,6 @@ pub struct GpuUse {
 impl DeviceReads {
     /// Returns the reason for which these reads are not the requested ones: GPUDirect Storage that the driver's
     /// counters do not confirm. `None` if another path was requested, or nothing was read.
-    #[must_use]
     pub fn shortfall(&self) -> Option<String> {
         if self.path != "gds" || self.requests == 0.0 {
             return None;
@@ -115,19 +114,16 @@ impl DeviceReads {
         let what = if !self.counted {
             "no counter confirms the path of its reads".to_owned()
         } else if self.posix > 0.0 {
-            format!(
-                "{:.0} of {:.0} reads went through POSIX",
-                self.posix,
-                self.posix + direct
-            )
+            let (posix, all) = (self.posix, self.posix + direct);
+            format!("{posix:.0} of {all:.0} reads went through POSIX")
         } else if direct == 0.0 {
             format!("the driver counted none of {:.0} reads", self.requests)
         } else {
             return None;
         };
+        let missing = &self.missing;
         Some(format!(
-            "GPUDirect Storage was requested, but {what}; missing: {}",
-            self.missing
+            "GPUDirect Storage was requested, but {what}; missing: {missing}"
         ))
     }
 }

@@ -1,7 +1,7 @@
-//! Combined result of a point's repeats: figures with their intervals, and the verdict.
+//! Combined result of a point's repeats: figures with their intervals, drifts of the latency, and the verdict.
 
 use super::point::independent;
-use super::{Drift, Grade, IdleByCause, Interval, MixShare, Percentile, StreamFigure, StreamSummary};
+use super::{Grade, IdleByCause, Interval, MixShare, Percentile, StreamFigure, StreamSummary};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -136,13 +136,11 @@ pub struct Grades {
 
 impl Summary {
     /// Returns a percentile with its interval, in microseconds.
-    #[must_use]
     pub const fn percentile(&self, percentile: Percentile) -> Option<Interval> {
         [self.p50_us, self.p90_us, self.p95_us, self.p99_us, self.p999_us][percentile as usize]
     }
 
     /// Returns the grade of a percentile.
-    #[must_use]
     pub const fn grade(&self, percentile: Percentile) -> Option<Grade> {
         let of = &self.grades;
         [of.p50_grade, of.p90_grade, of.p95_grade, of.p99_grade, of.p999_grade][percentile as usize]
@@ -299,7 +297,6 @@ pub struct Band {
 
 impl Band {
     /// Returns the mean microseconds of a part; 0 without it.
-    #[must_use]
     pub fn part_us(&self, part: &str) -> f64 {
         let found = self.parts_us.iter().find(|(name, _)| name == part);
         found.map_or(0.0, |(_, us)| *us)
@@ -340,6 +337,7 @@ pub struct Tail {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exceeds: Option<f64>,
 }
+
 /// Block of a ramp, over all repeats.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RampBlock {
@@ -353,4 +351,116 @@ pub struct RampBlock {
     pub errors: u64,
     /// Latency percentiles for which the block has enough requests, in microseconds.
     pub percentiles: BTreeMap<Percentile, Interval>,
+}
+
+/// Figure that drifted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum DriftOf {
+    /// Median latency.
+    P50,
+    /// Mean of the slowest 1 %, from the p99 upwards.
+    SlowestPercent,
+}
+
+/// Form of a drift.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum DriftHow {
+    /// Drift from the start to the end of every repeat.
+    Within,
+    /// Drift from the first repeat to the last.
+    Across,
+    /// Jump after the repeat with this number, counted from 1.
+    After(u32),
+}
+
+/// Change of the latency that is significant and large enough to matter.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Drift {
+    /// Drifting figure.
+    pub of: DriftOf,
+    /// Form of the drift.
+    pub how: DriftHow,
+    /// Value at the start, in microseconds.
+    pub from_us: f64,
+    /// Value at the end, in microseconds.
+    pub to_us: f64,
+    /// Values in between, in microseconds: repeat by repeat, or by sections of the window as means over the repeats.
+    pub course_us: Vec<f64>,
+}
+
+impl fmt::Display for DriftOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::P50 => "p50",
+            Self::SlowestPercent => "the mean of the slowest 1 %",
+        })
+    }
+}
+
+impl fmt::Display for Drift {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (of, from, to) = (self.of, milliseconds(self.from_us), milliseconds(self.to_us));
+        let moves = if self.to_us > self.from_us { "rises" } else { "falls" };
+        match self.how {
+            DriftHow::Within => write!(f, "{of} {moves} from {from} to {to} within every repeat")?,
+            DriftHow::Across => write!(f, "{of} {moves} from {from} to {to} over the repeats")?,
+            DriftHow::After(number) => {
+                let next = number + 1;
+                write!(f, "{of} is {from} up to repeat {number} and {to} from repeat {next} on")?;
+            }
+        }
+        write!(f, " {}", sparkline(&self.course_us))
+    }
+}
+
+/// Formats microseconds as milliseconds of three digits.
+pub(crate) fn milliseconds(us: f64) -> String {
+    match us / 1e3 {
+        ms if ms >= 100.0 => format!("{ms:.0} ms"),
+        ms if ms >= 10.0 => format!("{ms:.1} ms"),
+        ms if ms >= 1.0 => format!("{ms:.2} ms"),
+        ms => format!("{ms:.3} ms"),
+    }
+}
+
+/// Draws eight heights on a logarithmic scale, from the smallest value to the largest.
+fn sparkline(values: &[f64]) -> String {
+    const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let logs: Vec<f64> = values.iter().map(|us| us.max(1.0).ln()).collect();
+    let least = logs.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let span = (most - least).max(1e-9);
+    logs.iter()
+        .map(|log| HEIGHTS[((7.0 * (log - least) / span).round() as usize).min(7)])
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drift_says_what_moved_from_where_to_where_and_shows_it() {
+        let drift = |of, how, course_us: &[f64]| Drift {
+            of,
+            how,
+            from_us: course_us[0],
+            to_us: course_us[course_us.len() - 1],
+            course_us: course_us.to_vec(),
+        };
+        assert_eq!(
+            drift(DriftOf::P50, DriftHow::Across, &[20_000.0, 60_000.0, 183_000.0]).to_string(),
+            "p50 rises from 20.0 ms to 183 ms over the repeats ▁▄█"
+        );
+        assert_eq!(
+            drift(DriftOf::SlowestPercent, DriftHow::Within, &[5_000.0, 5_000.0, 900.0]).to_string(),
+            "the mean of the slowest 1 % falls from 5.00 ms to 0.900 ms within every repeat ██▁"
+        );
+        assert_eq!(
+            drift(DriftOf::P50, DriftHow::After(1), &[13_000.0, 29_000.0, 29_000.0]).to_string(),
+            "p50 is 13.0 ms up to repeat 1 and 29.0 ms from repeat 2 on ▁██"
+        );
+    }
 }

@@ -30,7 +30,6 @@ pub struct Dependence {
 
 impl Dependence {
     /// Computes the autocorrelation times of latencies in order of their due times.
-    #[must_use]
     pub fn of(latencies_us: &[u64]) -> Self {
         Self {
             body: autocorrelation_time(latencies_us),
@@ -40,7 +39,6 @@ impl Dependence {
 }
 
 /// Returns the autocorrelation time of being among the slowest twentieth. At least 1.
-#[must_use]
 pub fn tail_autocorrelation_time(latencies_us: &[u64]) -> f64 {
     let mut sorted = latencies_us.to_vec();
     sorted.sort_unstable();
@@ -56,7 +54,6 @@ pub fn tail_autocorrelation_time(latencies_us: &[u64]) -> f64 {
 /// Returns the integrated autocorrelation time of the ranks of the latencies, `1 + 2 Σ ρ(k)`, summed over pairs of lags
 /// as long as a pair is positive (Geyer, *Practical Markov Chain Monte Carlo*, Statistical Science 7, 1992). Ranks keep
 /// a single stall from dominating the result. At least 1.
-#[must_use]
 pub fn autocorrelation_time(latencies_us: &[u64]) -> f64 {
     integrated(&ranks(latencies_us))
 }
@@ -69,7 +66,7 @@ fn integrated(values: &[f64]) -> f64 {
         let apart = (values.len() - PIECE) / (PIECES - 1);
         (0..PIECES).map(|piece| &values[piece * apart..][..PIECE]).collect()
     };
-    let looked_at: usize = pieces.iter().map(|piece| piece.len()).sum();
+    let count: usize = pieces.iter().map(|piece| piece.len()).sum();
     let longest = pieces.first().map_or(0, |piece| piece.len() / 4);
     let lagged = |lag: usize| -> f64 {
         let products = pieces.iter().map(|piece| {
@@ -92,7 +89,7 @@ fn integrated(values: &[f64]) -> f64 {
     }
     let time = 2.0 * sum - 1.0;
     // With one pair summed, the estimate of independent requests scatters like sqrt(6 / n).
-    let by_chance = CHANCE * (6.0 / looked_at as f64).sqrt();
+    let by_chance = CHANCE * (6.0 / count as f64).sqrt();
     if time > 1.0 + by_chance { time } else { 1.0 }
 }
 

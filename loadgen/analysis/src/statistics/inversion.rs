@@ -24,7 +24,6 @@ const SHARE_ABOVE: f64 = 0.25;
 
 /// Returns the lower and upper end of the interval of a percentile, in microseconds; `None` without samples or with a
 /// single repeat.
-#[must_use]
 pub fn interval(table: &BlockTable, quantile: f64) -> Option<(u64, u64)> {
     let value = table.pooled_quantile(quantile)?;
     let (_, totals) = table.counts_by_repeat().next_back()?;
@@ -55,7 +54,6 @@ pub fn interval(table: &BlockTable, quantile: f64) -> Option<(u64, u64)> {
 
 /// Returns the 95 % interval of the mean of independent values, corrected for skewness as [`interval`] is; `None` for
 /// fewer than two.
-#[must_use]
 pub fn mean_interval(values: &[f64]) -> Option<Interval> {
     let count = values.len() as f64;
     if values.len() < 2 {
@@ -64,19 +62,14 @@ pub fn mean_interval(values: &[f64]) -> Option<Interval> {
     let (mean, deviation, skewness) = moments(values);
     let reach = t_two_sided(OUTSIDE, count - 1.0) / count.sqrt();
     let end = |side: f64| {
-        let far = if skewness.abs() < 1e-6 {
-            side * reach
-        } else {
-            let cube = 1.0 + skewness * (side * reach - skewness / (6.0 * count));
-            3.0 / skewness * (cube.cbrt() - 1.0)
+        let cube = 1.0 + skewness * (side * reach - skewness / (6.0 * count));
+        let far = match skewness.abs() < 1e-6 {
+            true => side * reach,
+            false => 3.0 / skewness * (cube.cbrt() - 1.0),
         };
         mean - deviation * far
     };
-    Some(Interval {
-        value: mean,
-        lo: end(1.0),
-        hi: end(-1.0),
-    })
+    Some(Interval::new(mean, end(1.0), end(-1.0)))
 }
 
 /// Returns mean, standard deviation and skewness of at least two values.
@@ -88,10 +81,9 @@ fn moments(values: &[f64]) -> (f64, f64, f64) {
         (squares + apart * apart, cubes + apart * apart * apart)
     });
     let deviation = (squares / (count - 1.0)).sqrt();
-    let skewness = if deviation < TINY {
-        0.0
-    } else {
-        cubes / count / deviation.powi(3)
+    let skewness = match deviation < TINY {
+        true => 0.0,
+        false => cubes / count / deviation.powi(3),
     };
     (mean, deviation, skewness)
 }
@@ -110,9 +102,9 @@ fn skew_corrected(values: &[f64]) -> f64 {
     count.sqrt() * corrected
 }
 
-/// Returns the widest gap between the two ends of an interval, if it is a property of the distribution.
-#[must_use]
-pub fn gap(table: &BlockTable, percentile: Percentile, lo: u64, hi: u64) -> Option<Gap> {
+/// Returns the widest gap between the two ends of a percentile's interval, if it is a property of the distribution.
+pub fn gap(table: &BlockTable, percentile: Percentile) -> Option<Gap> {
+    let (lo, hi) = interval(table, percentile.quantile())?;
     let ratio = |from: u64, to: u64| to as f64 / from.max(1) as f64;
     let pairs = table.values_between(lo, hi).windows(2).map(|pair| (pair[0], pair[1]));
     let (from, to) = pairs.max_by(|a, b| ratio(a.0, a.1).total_cmp(&ratio(b.0, b.1)))?;
@@ -143,8 +135,7 @@ mod tests {
     }
 
     fn gap_at(table: &BlockTable, percentile: Percentile) -> Option<Gap> {
-        let (lo, hi) = interval(table, percentile.quantile()).unwrap();
-        gap(table, percentile, lo, hi)
+        gap(table, percentile)
     }
 
     #[test]

@@ -17,7 +17,6 @@ pub(crate) fn mean(values: &[f64]) -> f64 {
 }
 
 /// Halves an interval `times` times, towards the point up to which `is_below` is true.
-#[must_use]
 pub fn bisect((mut low, mut high): (f64, f64), times: usize, is_below: impl Fn(f64) -> bool) -> (f64, f64) {
     for _ in 0..times {
         let middle = f64::midpoint(low, high);

@@ -24,7 +24,6 @@ pub struct BlockTable {
 impl BlockTable {
     /// Creates the table of some repeats. Blocks and repeats without samples are left out: they are no evidence about a
     /// percentile.
-    #[must_use]
     pub fn new<'a>(repeats: impl IntoIterator<Item = &'a [Histogram<u64>]>) -> Self {
         let mut blocks: Vec<Counts> = Vec::new();
         let mut ranges = Vec::new();
@@ -67,14 +66,12 @@ impl BlockTable {
     }
 
     /// Recorded values, ascending, each with the number of samples of each repeat at or below it.
-    #[must_use]
     pub fn counts_by_repeat(&self) -> impl DoubleEndedIterator<Item = (u64, &[u64])> + ExactSizeIterator {
         let counts = self.by_repeat.chunks(self.repeats.len().max(1));
         self.values.iter().copied().zip(counts)
     }
 
     /// Mean of each repeat's samples.
-    #[must_use]
     pub fn means(&self) -> Vec<f64> {
         let mut sums = vec![0.0; self.repeats.len()];
         let mut before = &vec![0; self.repeats.len()][..];
@@ -84,46 +81,35 @@ impl BlockTable {
             }
             before = counts;
         }
-        sums.iter()
-            .zip(before)
-            .map(|(sum, count)| sum / *count as f64)
-            .collect()
+        let sums = sums.iter().zip(before);
+        sums.map(|(sum, count)| sum / *count as f64).collect()
     }
 
     /// Mean of all samples; `None` without samples.
-    #[must_use]
     pub fn mean(&self) -> Option<f64> {
         let (_, counts) = self.counts_by_repeat().next_back()?;
-        let sum: f64 = self
-            .means()
-            .iter()
-            .zip(counts)
-            .map(|(mean, count)| mean * *count as f64)
-            .sum();
+        let sums = self.means().into_iter().zip(counts);
+        let sum: f64 = sums.map(|(mean, count)| mean * *count as f64).sum();
         Some(sum / self.samples() as f64)
     }
 
     /// Blocks of each repeat, as indices into a weighting.
-    #[must_use]
     pub fn repeats(&self) -> &[Range<usize>] {
         &self.repeats
     }
 
     /// Number of blocks, and length of a weighting.
-    #[must_use]
     pub fn blocks(&self) -> usize {
         self.totals.len()
     }
 
     /// Number of samples.
-    #[must_use]
     pub fn samples(&self) -> u64 {
         self.totals.iter().copied().map(u64::from).sum()
     }
 
     /// Returns the quantile of the blocks, each counted `weights[block]` times: the smallest value with at least the
     /// share `quantile` of the samples at or below it, as HdrHistogram defines it. `None` without samples.
-    #[must_use]
     pub fn quantile(&self, weights: &[u32], quantile: f64) -> Option<u64> {
         let total = dot(weights, &self.totals);
         if total == 0 {
@@ -149,13 +135,11 @@ impl BlockTable {
     }
 
     /// Returns the quantile of all blocks, each counted once.
-    #[must_use]
     pub fn pooled_quantile(&self, quantile: f64) -> Option<u64> {
         self.quantile(&vec![1; self.blocks()], quantile)
     }
 
     /// Returns the share of the samples of some blocks at or below a value; `None` without samples.
-    #[must_use]
     pub fn share_up_to(&self, blocks: Range<usize>, value: u64) -> Option<f64> {
         let rows = self.values.partition_point(|known| *known <= value);
         let sum = |counts: &[u32]| counts[blocks.clone()].iter().copied().map(u64::from).sum::<u64>();
@@ -165,7 +149,6 @@ impl BlockTable {
     }
 
     /// Recorded values in a closed range.
-    #[must_use]
     pub fn values_between(&self, from: u64, to: u64) -> &[u64] {
         let start = self.values.partition_point(|known| *known < from);
         let end = self.values.partition_point(|known| *known <= to);
@@ -173,7 +156,6 @@ impl BlockTable {
     }
 
     /// Smallest and largest value of any block; `None` without samples.
-    #[must_use]
     pub fn range(&self) -> Option<(u64, u64)> {
         Some((*self.values.first()?, *self.values.last()?))
     }
@@ -184,9 +166,8 @@ impl BlockTable {
 }
 
 fn dot(weights: &[u32], counts: &[u32]) -> u64 {
-    weights
-        .iter()
-        .zip(counts)
+    let pairs = weights.iter().zip(counts);
+    pairs
         .map(|(&weight, &count)| u64::from(weight) * u64::from(count))
         .sum()
 }
@@ -196,14 +177,10 @@ pub(crate) type Counts = Vec<(u64, u32)>;
 
 /// Counts of a histogram, without its empty buckets.
 pub(crate) fn counts(block: &Histogram<u64>) -> Counts {
-    block
-        .iter_recorded()
-        .map(|step| {
-            (
-                step.value_iterated_to(),
-                u32::try_from(step.count_at_value()).unwrap_or(u32::MAX),
-            )
-        })
+    let count = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+    let steps = block.iter_recorded();
+    steps
+        .map(|step| (step.value_iterated_to(), count(step.count_at_value())))
         .collect()
 }
 
@@ -211,7 +188,6 @@ pub(crate) fn counts(block: &Histogram<u64>) -> Counts {
 const DIGITS: u8 = 3;
 
 /// Creates a histogram just large enough for its values, because a run holds thousands of them.
-#[must_use]
 pub fn histogram(values_us: &[u64]) -> Histogram<u64> {
     let most = values_us.iter().copied().max().unwrap_or_default().max(2);
     let Ok(mut histogram) = Histogram::new_with_bounds(1, most, DIGITS) else {

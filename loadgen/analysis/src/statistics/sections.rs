@@ -70,28 +70,21 @@ impl Estimate {
         Self {
             value: self.value - other.value,
             error: (a + b).sqrt(),
-            freedom: if weighted > 0.0 {
-                (a + b).powi(2) / weighted
-            } else {
-                self.freedom.min(other.freedom)
+            freedom: match weighted > 0.0 {
+                true => (a + b).powi(2) / weighted,
+                false => self.freedom.min(other.freedom),
             },
         }
     }
 
     /// Returns the interval that leaves out the share `outside`.
-    #[must_use]
     pub fn interval(self, outside: f64) -> Interval {
         let half = t_two_sided(outside, self.freedom) * self.error;
-        Interval {
-            value: self.value,
-            lo: self.value - half,
-            hi: self.value + half,
-        }
+        Interval::new(self.value, self.value - half, self.value + half)
     }
 }
 
 /// Returns the logarithm of a percentile; `None` without samples or with a single section.
-#[must_use]
 pub fn log_quantile(table: &BlockTable, quantile: f64) -> Option<Estimate> {
     let (all, sections) = quantiles(table, quantile)?;
     let logs: Vec<f64> = sections.iter().map(|us| us.ln()).collect();
@@ -100,7 +93,6 @@ pub fn log_quantile(table: &BlockTable, quantile: f64) -> Option<Estimate> {
 
 /// Returns the logarithm of the ratio `b / a` of a percentile of paired repeats; `None` for tables with different
 /// numbers of repeats.
-#[must_use]
 pub fn log_ratio(a: &BlockTable, b: &BlockTable, quantile: f64) -> Option<Estimate> {
     let ((all_a, sections_a), (all_b, sections_b)) = (quantiles(a, quantile)?, quantiles(b, quantile)?);
     let pairs = sections_a.iter().zip(&sections_b);
@@ -111,14 +103,11 @@ pub fn log_ratio(a: &BlockTable, b: &BlockTable, quantile: f64) -> Option<Estima
 
 /// True if the median is uncertain because repeats differ, rather than because each has few samples: its standard error
 /// is more than twice the error of as many samples with their estimated dependence.
-#[must_use]
 pub fn spread_dominates(point: &Point) -> bool {
     let repeats = counted(&point.repeats);
     let table = BlockTable::new(repeats.iter().map(|repeat| repeat.histograms.latency.as_slice()));
-    let time = point
-        .summary
-        .as_ref()
-        .map_or(1.0, |summary| summary.autocorrelation_time.max(1.0));
+    let summary = point.summary.as_ref();
+    let time = summary.map_or(1.0, |summary| summary.autocorrelation_time.max(1.0));
     let Some(estimate) = log_quantile(&table, 0.5).filter(|_| table.repeats().len() > 1) else {
         return false;
     };
@@ -129,7 +118,6 @@ pub fn spread_dominates(point: &Point) -> bool {
 
 /// Returns the difference of the mean of `b` less that of `a`, from values of their repeats; `None` for fewer than two,
 /// or for pairs of unequal number.
-#[must_use]
 pub fn of_means(a: &[f64], b: &[f64], pairing: Pairing) -> Option<Estimate> {
     match pairing {
         Pairing::ByRepeat if a.len() == b.len() => {
@@ -142,7 +130,6 @@ pub fn of_means(a: &[f64], b: &[f64], pairing: Pairing) -> Option<Estimate> {
 }
 
 /// Returns the 95 % interval of a mean of independent values by Student's t; `None` for fewer than two values.
-#[must_use]
 pub fn mean_interval(values: &[f64]) -> Option<Interval> {
     Estimate::of(mean(values), values).map(|estimate| estimate.interval(OUTSIDE))
 }

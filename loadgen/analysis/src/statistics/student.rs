@@ -18,7 +18,6 @@ const TINY: f64 = 1e-300;
 
 /// Returns the share of Student's t beyond `t` on either side: `I_x(freedom / 2, 1 / 2)` with `x = freedom / (freedom + t²)`
 /// (DLMF 8.17). Fewer than one degree of freedom counts as one.
-#[must_use]
 pub fn beyond(t: f64, freedom: f64) -> f64 {
     let freedom = freedom.max(1.0);
     regularised(freedom / 2.0, 0.5, freedom / (freedom + t * t))
@@ -26,7 +25,6 @@ pub fn beyond(t: f64, freedom: f64) -> f64 {
 
 /// Returns the two-sided quantile of Student's t that leaves out `outside`. Fewer than one degree of freedom counts as
 /// one. Computed by bisection of [`beyond`].
-#[must_use]
 pub fn t_two_sided(outside: f64, freedom: f64) -> f64 {
     if freedom >= NORMAL_FROM {
         return z_two_sided(outside);
@@ -41,7 +39,6 @@ pub fn t_two_sided(outside: f64, freedom: f64) -> f64 {
 
 /// Returns the two-sided quantile of the standard normal that leaves out `outside`: `z_two_sided(0.05)` is 1.96.
 /// Accurate within 0.000 5 (Abramowitz & Stegun, *Handbook of Mathematical Functions*, 26.2.23).
-#[must_use]
 pub fn z_two_sided(outside: f64) -> f64 {
     let t = (-2.0 * (outside / 2.0).ln()).sqrt();
     t - (2.515_517 + t * (0.802_853 + t * 0.010_328)) / (1.0 + t * (1.432_788 + t * (0.189_269 + t * 0.001_308)))

@@ -13,18 +13,14 @@ use std::ops::Range;
 /// Returns the law's right side over a finite window (microseconds on the samples' clock): the parts of all stays (due
 /// to done) that lie in the window, over its length. Without edges this is rate × mean latency; with stays cut at the
 /// edges it is exact for any window.
-#[must_use]
 pub fn by_stays(samples: &[Sample], window: &Range<u64>) -> f64 {
     let within = |us: u64| us.clamp(window.start, window.end);
-    let stays: u64 = samples
-        .iter()
-        .map(|sample| within(sample.done_us).saturating_sub(within(sample.due_us)))
-        .sum();
+    let stay = |sample: &Sample| within(sample.done_us).saturating_sub(within(sample.due_us));
+    let stays: u64 = samples.iter().map(stay).sum();
     stays as f64 / window.end.saturating_sub(window.start).max(1) as f64
 }
 
 /// Returns both sides over all repeats, weighted by their windows: counted, and from the requests' own times.
-#[must_use]
 pub fn in_flight(repeats: &[Repeat]) -> (f64, f64) {
     let window: f64 = repeats.iter().map(|repeat| repeat.window_s).sum();
     if window <= 0.0 {
@@ -36,7 +32,6 @@ pub fn in_flight(repeats: &[Repeat]) -> (f64, f64) {
 
 /// Returns both sides of one step. For older results without the requests' stays, the right side is rate × mean latency
 /// from the histograms, which counts requests of the window entirely even if they ended after it.
-#[must_use]
 pub fn sides(repeat: &Repeat) -> (f64, f64) {
     let by_stays = repeat.in_flight_by_stays.unwrap_or_else(|| {
         let latency = &repeat.histograms.latency;
@@ -52,17 +47,14 @@ pub const TELLS_FROM: f64 = 5.0;
 
 /// True if both sides agree within 10 %; `None` if fewer than [`TELLS_FROM`] are in flight by either side, since the law could
 /// not fail then.
-#[must_use]
 pub fn holds((counted, by_stays): (f64, f64)) -> Option<bool> {
     (counted.max(by_stays) >= TELLS_FROM).then(|| (counted - by_stays).abs() <= (0.1 * by_stays).max(0.1 * TELLS_FROM))
 }
 
 /// Returns the steps that break the law, with both sides.
 pub fn broken(repeats: &[Repeat]) -> impl Iterator<Item = (u32, (f64, f64))> {
-    repeats
-        .iter()
-        .map(|repeat| (repeat.index, sides(repeat)))
-        .filter(|(_, sides)| holds(*sides) == Some(false))
+    let steps = repeats.iter().map(|repeat| (repeat.index, sides(repeat)));
+    steps.filter(|(_, sides)| holds(*sides) == Some(false))
 }
 
 /// Tolerance of the closed loop's law, as a share, beyond the cycles cut by the window's edges.
@@ -71,20 +63,16 @@ const TOLERANCE: f64 = 0.02;
 /// Returns the terms of the interactive response time law over the repeats of a closed loop, weighted by requests; `None`
 /// if nothing ended. `users = rate × (response time + pause)` holds for any server (P. J. Denning and J. P. Buzen, *The
 /// operational analysis of queueing network models*, 1978).
-#[must_use]
 pub fn closed_loop_figures(repeats: &[Repeat]) -> Option<ClosedLoopFigures> {
-    let kept = || {
-        repeats
-            .iter()
-            .filter_map(|repeat| Some((repeat.window_s, repeat.driver.closed_loop()?)))
+    let loops = || {
+        let repeats = repeats.iter();
+        repeats.filter_map(|repeat| Some((repeat.window_s, repeat.driver.closed_loop()?)))
     };
-    let seconds: f64 = kept().map(|(window_s, _)| window_s).sum();
-    let ended: f64 = kept().map(|(window_s, figures)| figures.ended_rps * window_s).sum();
+    let seconds: f64 = loops().map(|(window_s, _)| window_s).sum();
+    let ended: f64 = loops().map(|(window_s, figures)| figures.ended_rps * window_s).sum();
     let mean = |of: fn(&ClosedLoopFigures) -> f64| {
-        let sum: f64 = kept()
-            .map(|(window_s, figures)| of(&figures) * figures.ended_rps * window_s)
-            .sum();
-        sum / ended
+        let weighted = loops().map(|(window_s, figures)| of(&figures) * figures.ended_rps * window_s);
+        weighted.sum::<f64>() / ended
     };
     (ended > 0.0 && seconds > 0.0).then(|| ClosedLoopFigures {
         ended_rps: ended / seconds,
@@ -96,13 +84,10 @@ pub fn closed_loop_figures(repeats: &[Repeat]) -> Option<ClosedLoopFigures> {
 
 /// Returns the users by the law if they differ from the plan's. At each edge of a window a user's cycle is cut, so the
 /// count of cycles may be wrong by the number of users.
-#[must_use]
 pub fn differing_users(users: u32, repeats: &[Repeat]) -> Option<f64> {
     let figures = closed_loop_figures(repeats)?;
-    let ended: f64 = repeats
-        .iter()
-        .filter_map(|repeat| Some(repeat.driver.closed_loop()?.ended_rps * repeat.window_s))
-        .sum();
+    let ended = |repeat: &Repeat| Some(repeat.driver.closed_loop()?.ended_rps * repeat.window_s);
+    let ended: f64 = repeats.iter().filter_map(ended).sum();
     let by_law = figures.users_by_law();
     let users = f64::from(users);
     let edges = users * repeats.len() as f64 / ended;

@@ -1,6 +1,13 @@
-//! Rules of validity, each a function that returns the fault in words, or `None`. In: evidence and limits. Pure.
+//! Rules of validity, each a function that returns the fault in words, or `None`; and the growth of the number in flight, the sign of a
+//! server that cannot keep up. In: evidence and limits. Pure.
+//!
+//! The number of requests that a schedule holds is known, so good requests scheduled in a window less good replies in it are exactly the
+//! growth of the queue. A healthy queue grows too, because a step begins with an empty one.
 
 use crate::record::{ClosedLoopFigures, Limits, Pool, Repeat, failures, worst_start};
+use crate::statistics::mean;
+use crate::statistics::percentile::BlockTable;
+use crate::statistics::student::t_two_sided;
 use std::borrow::Cow;
 
 /// Fewest samples of a point: of 72 requests some are beyond the p95 with a probability of 97.5 %.
@@ -28,7 +35,21 @@ pub struct Evidence<'a> {
     pub steps: Cow<'a, [Repeat]>,
 }
 
-impl Evidence<'_> {
+impl<'a> Evidence<'a> {
+    /// Creates the evidence of some repeats, from tables of their latencies and send lags, without drifts.
+    pub(crate) fn of(offered_rps: f64, steps: &'a [Repeat], latency: &BlockTable, lag: &BlockTable) -> Self {
+        let at = |table: &BlockTable, quantile: f64| table.pooled_quantile(quantile).unwrap_or(0) as f64;
+        Self {
+            offered_rps,
+            samples: latency.samples(),
+            p50_us: at(latency, 0.5),
+            p99_us: at(latency, 0.99),
+            lag_p99_us: at(lag, 0.99),
+            drifts: Vec::new(),
+            steps: Cow::Borrowed(steps),
+        }
+    }
+
     pub(super) fn sum(&self, of: impl Fn(&Repeat) -> f64) -> f64 {
         self.steps.iter().map(of).sum()
     }
@@ -73,32 +94,24 @@ pub(super) fn not_reached(evidence: &Evidence<'_>, limits: &Limits) -> Option<St
 /// Checks that the bytes arrived by the requested path: a figure of another path does not describe this one, even if
 /// saturated.
 pub(super) fn device_shortfall(evidence: &Evidence<'_>) -> Option<String> {
-    evidence
-        .steps
-        .iter()
-        .find_map(|step| step.server.as_ref()?.device_reads.as_ref()?.shortfall())
+    let mut steps = evidence.steps.iter();
+    steps.find_map(|step| step.server.as_ref()?.device_reads.as_ref()?.shortfall())
 }
 
 /// Checks for foreign activity on the machine, which may have caused any result. The disturbed repeats that remain here
 /// were needed ([`crate::record::counted`]).
 pub(super) fn disturbed(evidence: &Evidence<'_>) -> Option<String> {
-    let disturbed: Vec<&String> = evidence
-        .steps
-        .iter()
-        .filter_map(|step| step.disturbed.as_ref())
-        .collect();
-    let repeats = evidence.steps.len();
-    disturbed
-        .first()
-        .map(|by| format!("disturbed in {} of {repeats} repeats: {by}", disturbed.len()))
+    let disturbed = || evidence.steps.iter().filter_map(|step| step.disturbed.as_ref());
+    let (count, repeats) = (disturbed().count(), evidence.steps.len());
+    let by = disturbed().next()?;
+    Some(format!("disturbed in {count} of {repeats} repeats: {by}"))
 }
 
 /// Checks that several agents started together; otherwise their schedule is not the plan's.
 pub(super) fn start_skew(evidence: &Evidence<'_>, limits: &Limits) -> Option<String> {
     let worst = evidence.steps.iter().filter_map(|step| worst_start(&step.agents));
-    let over: Vec<_> = worst
-        .filter(|start| start.skew_us() > limits.start_skew_us as f64)
-        .collect();
+    let over = worst.filter(|start| start.skew_us() > limits.start_skew_us as f64);
+    let over: Vec<_> = over.collect();
     let worst = over.iter().max_by(|a, b| a.skew_us().total_cmp(&b.skew_us()))?;
     Some(format!(
         "agents may not have started together in {} of {} repeats: {} started within {:.1} ms of the common start (limit {:.1} ms)",
@@ -126,20 +139,13 @@ pub(super) fn schedule_error(evidence: &Evidence<'_>, limits: &Limits) -> Option
 /// limit. An open loop offered a share `x` more than the server can do gains `x` seconds of latency per second.
 pub(super) fn backlog_growing(evidence: &Evidence<'_>, limits: &Limits) -> Option<String> {
     let matters = (0.5 * evidence.p50_us).max(limits.lag_us as f64);
-    let growing: Vec<f64> = evidence
-        .steps
-        .iter()
-        .filter(|step| step.backlog_slope.lo > 0.0 && step.backlog_slope.value * step.window_s > matters)
-        .map(|step| step.backlog_slope.value)
-        .collect();
+    let slopes = evidence.steps.iter().map(|step| (step.backlog_slope, step.window_s));
+    let growing = slopes.filter(|(slope, window_s)| slope.lo > 0.0 && slope.value * window_s > matters);
+    let growing: Vec<f64> = growing.map(|(slope, _)| slope.value).collect();
     let repeats = evidence.steps.len();
     (2 * growing.len() > repeats).then(|| {
-        let mean = growing.iter().sum::<f64>() / growing.len() as f64;
-        format!(
-            "backlog growing: latency rises by {:.0} ms per second in {} of {repeats} repeats",
-            mean / 1e3,
-            growing.len()
-        )
+        let (ms, count) = (mean(&growing) / 1e3, growing.len());
+        format!("backlog growing: latency rises by {ms:.0} ms per second in {count} of {repeats} repeats")
     })
 }
 
@@ -148,18 +154,14 @@ pub(super) fn error_share(evidence: &Evidence<'_>, limits: &Limits) -> Option<St
     let (failed, scheduled) = (evidence.failed(), evidence.scheduled());
     let share = failed / scheduled;
     (share > limits.error_share).then(|| {
-        let named = failures(evidence.steps.iter())
-            .into_iter()
-            .map(|(reason, count, example)| {
-                let example = example.map_or_else(String::new, |says| format!(", as: {says}"));
-                format!("{count} × {reason}{example}")
-            });
-        format!(
-            "{:.2} % of the requests failed ({}; limit {:.2} %)",
-            100.0 * share,
-            named.collect::<Vec<_>>().join(", "),
-            100.0 * limits.error_share
-        )
+        let named = |(reason, count, example): (&str, u64, Option<&str>)| {
+            let example = example.map_or_else(String::new, |says| format!(", as: {says}"));
+            format!("{count} × {reason}{example}")
+        };
+        let failures = failures(evidence.steps.iter()).into_iter();
+        let named = failures.map(named).collect::<Vec<_>>().join(", ");
+        let [failed, limit] = [share, limits.error_share].map(|share| 100.0 * share);
+        format!("{failed:.2} % of the requests failed ({named}; limit {limit:.2} %)")
     })
 }
 
@@ -180,13 +182,8 @@ pub(super) fn send_lag(evidence: &Evidence<'_>, limits: &Limits) -> Option<Strin
     let limit = (limits.lag_share_of_p99 * of_latency).max(limits.lag_us as f64);
     let own_us = evidence.pools().map(|pool| pool.own_lag_p99_us).max();
     let lag_us = own_us.map_or(evidence.lag_p99_us, |us| us as f64);
-    (lag_us > limit).then(|| {
-        format!(
-            "sent late: send lag p99 {:.1} ms, limit {:.1} ms",
-            lag_us / 1e3,
-            limit / 1e3
-        )
-    })
+    let [lag_ms, limit_ms] = [lag_us, limit].map(|us| us / 1e3);
+    (lag_us > limit).then(|| format!("sent late: send lag p99 {lag_ms:.1} ms, limit {limit_ms:.1} ms"))
 }
 
 /// Checks for drift: latency that changes during the measurement has no percentile.
@@ -201,4 +198,83 @@ pub(super) fn too_few_samples(evidence: &Evidence<'_>, limits: &Limits) -> Optio
         return None;
     }
     (evidence.samples < FEWEST_SAMPLES).then(|| format!("too few samples: {} of {FEWEST_SAMPLES}", evidence.samples))
+}
+
+/// Minimum number of repeats whose differences give the random error.
+const REPEATS_TELL: usize = 5;
+/// Probability of a false growth, in either direction.
+const OUTSIDE: f64 = 0.01;
+/// Mean growth over a window, in requests, of a healthy queue that begins a step empty.
+const FILLS_BY: f64 = 5.0;
+/// Standard deviation of the number in flight in a queue of one server at 95 % of its capacity.
+const HEALTHY_IN_FLIGHT: f64 = 19.0;
+/// Largest share of the requests of a window that a healthy queue may grow by.
+const MOST_OF_WINDOW: f64 = 0.25;
+
+/// Growth of the number of requests in flight, all windows together.
+pub(super) struct Growth {
+    /// Good requests scheduled in the windows.
+    expected: f64,
+    /// Growth, in requests.
+    requests: f64,
+    /// Growth within the random error, in requests.
+    chance: f64,
+    /// Growth that a healthy queue may show, in requests.
+    healthy: f64,
+    /// Growth that a healthy queue may show beside another sign of a queue, or if the growth is certain.
+    healthy_beside: f64,
+}
+
+impl Growth {
+    /// Computes the growth. With few repeats the error is that of two independent observations of a queue of one server
+    /// with as many in flight, each with a standard deviation of `sqrt(L + L^2)`.
+    pub(super) fn of(evidence: &Evidence<'_>, limits: &Limits) -> Self {
+        let expected = evidence.scheduled() - evidence.failed();
+        let count = evidence.steps.len() as f64;
+        let failed = |step: &Repeat| step.errors.values().sum::<u64>() as f64;
+        let grown = |step: &Repeat| step.scheduled as f64 - failed(step) - step.achieved_rps * step.window_s;
+        let requests = evidence.sum(grown);
+        let chance = if evidence.steps.len() < REPEATS_TELL {
+            let in_flight = |step: &Repeat| step.mean_in_flight.max(0.0);
+            let variance = evidence.sum(|step| 2.0 * in_flight(step) * (1.0 + in_flight(step)));
+            CHANCE * variance.sqrt()
+        } else {
+            let squares = evidence.sum(|step| (grown(step) - requests / count).powi(2));
+            t_two_sided(OUTSIDE, count - 1.0) * (squares / (count - 1.0) * count).sqrt()
+        };
+        let healthy = |per_window: f64| {
+            let few = per_window.min(MOST_OF_WINDOW * expected / count);
+            (limits.rate_error_share * expected).max(count * few)
+        };
+        let per_window = FILLS_BY + HEALTHY_IN_FLIGHT / count.sqrt();
+        Self {
+            expected,
+            requests,
+            chance,
+            healthy: healthy(per_window),
+            healthy_beside: healthy(per_window / 2.0),
+        }
+    }
+
+    /// True if replies fall behind by more than those of a healthy server.
+    pub(super) fn is_large(&self) -> bool {
+        self.requests > self.healthy
+    }
+
+    /// Describes replies that fall behind: certainly, or by enough `beside` another sign of a queue.
+    pub(super) fn behind(&self, beside: bool) -> Option<String> {
+        let chance = if beside { 0.0 } else { self.chance };
+        (self.requests - chance > self.healthy_beside).then(|| self.text())
+    }
+
+    /// Describes more replies than requests: the windows began with an earlier queue.
+    pub(super) fn ahead(&self) -> Option<String> {
+        (-self.requests - self.chance > self.healthy_beside).then(|| self.text())
+    }
+
+    fn text(&self) -> String {
+        let percent = |requests: f64| 100.0 * requests / self.expected.max(1.0);
+        let (off, limit) = (-percent(self.requests), percent(self.healthy_beside));
+        format!("achieved rate off by {off:+.1} % (limit {limit:.1} %)")
+    }
 }

@@ -69,7 +69,6 @@ const FIGURES: [Tested; 2] = [
 ];
 
 /// Returns the drifts of a point's latency; empty without drifts, or with too few repeats or requests to test.
-#[must_use]
 pub fn drifts(repeats: &[Repeat]) -> Vec<Drift> {
     let mut in_order: Vec<&Repeat> = repeats.iter().collect();
     in_order.sort_by_key(|repeat| repeat.index);
@@ -142,9 +141,9 @@ fn requests(blocks: &[Counts]) -> u64 {
 /// Returns the figures of a window cut into pieces of equally many blocks; `None` if a piece has too few requests.
 fn pieces(figure: &Tested, blocks: &[Counts], count: usize) -> Option<Vec<f64>> {
     let edge = |piece: usize| piece * blocks.len() / count;
+    let log = |piece: &[Counts]| figure.log(piece).filter(|_| requests(piece) >= PIECE_REQUESTS);
     (0..count)
-        .map(|piece| &blocks[edge(piece)..edge(piece + 1)])
-        .map(|piece| (requests(piece) >= PIECE_REQUESTS).then(|| figure.log(piece)).flatten())
+        .map(|piece| log(&blocks[edge(piece)..edge(piece + 1)]))
         .collect()
 }
 
@@ -174,16 +173,12 @@ fn within(figure: &Tested, windows: &[Vec<Counts>], outside: f64) -> Option<Drif
         return None;
     }
     let from = mean(&ends.iter().map(|(first, _)| *first).collect::<Vec<_>>());
-    let cut: Vec<Vec<f64>> = windows
-        .iter()
-        .filter_map(|blocks| pieces(figure, blocks, COURSE_PIECES.min(blocks.len())))
-        .collect();
-    let course: Vec<f64> = if cut.len() == windows.len() && cut.iter().all(|one| one.len() == cut[0].len()) {
-        (0..cut[0].len())
-            .map(|piece| mean(&cut.iter().map(|one| one[piece]).collect::<Vec<_>>()))
-            .collect()
-    } else {
-        vec![from, from + mean_moved]
+    let cut = |blocks: &Vec<Counts>| pieces(figure, blocks, COURSE_PIECES.min(blocks.len()));
+    let cut: Vec<Vec<f64>> = windows.iter().filter_map(cut).collect();
+    let mean_of = |piece: usize| mean(&cut.iter().map(|one| one[piece]).collect::<Vec<_>>());
+    let course: Vec<f64> = match cut.len() == windows.len() && cut.iter().all(|one| one.len() == cut[0].len()) {
+        true => (0..cut[0].len()).map(mean_of).collect(),
+        false => vec![from, from + mean_moved],
     };
     Some(figure.drift(DriftHow::Within, from, from + mean_moved, &course))
 }
@@ -214,17 +209,11 @@ fn across(figure: &Tested, windows: &[Vec<Counts>], outside: f64) -> Option<Drif
             figure.tells(difference, error, scatter.freedom, outside)
         })
     };
-    let (trend, change) = (
-        trend(figure, &logs, |difference, left, scale| {
-            test(difference, left, scale, outside)
-        }),
-        change(figure, &logs, |difference, left, scale| {
-            test(difference, left, scale, outside / (logs.len() - 1) as f64)
-        }),
-    );
+    let trend = trend(figure, &logs, |moved, left, scale| test(moved, left, scale, outside));
+    let outside = outside / (logs.len() - 1) as f64;
+    let change = change(figure, &logs, |moved, left, scale| test(moved, left, scale, outside));
     let found = [trend, change].into_iter().flatten();
-    let (better, _) = found.min_by(|a, b| a.1.total_cmp(&b.1))?;
-    Some(better)
+    found.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(better, _)| better)
 }
 
 /// Fits a straight line through the repeats, with the remaining squares. `test` judges a difference by those squares
@@ -235,11 +224,8 @@ fn trend(figure: &Tested, logs: &[f64], test: impl Fn(f64, f64, f64) -> bool) ->
     let places: Vec<f64> = (0..logs.len()).map(|index| index as f64 - middle).collect();
     let spread: f64 = places.iter().map(|place| place * place).sum();
     let slope = places.iter().zip(logs).map(|(place, log)| place * log).sum::<f64>() / spread;
-    let left: f64 = places
-        .iter()
-        .zip(logs)
-        .map(|(place, log)| (log - level - slope * place).powi(2))
-        .sum();
+    let pairs = places.iter().zip(logs);
+    let left: f64 = pairs.map(|(place, log)| (log - level - slope * place).powi(2)).sum();
     let span = count - 1.0;
     test(span * slope, left, span * span / spread).then(|| {
         let ends = (level - middle * slope, level + middle * slope);
@@ -255,12 +241,8 @@ fn change(figure: &Tested, logs: &[f64], test: impl Fn(f64, f64, f64) -> bool) -
             let (before, after) = logs.split_at(place);
             let ((from, left), (to, right)) = (about_mean(before), about_mean(after));
             let sizes = 1.0 / before.len() as f64 + 1.0 / after.len() as f64;
-            test(to - from, left + right, sizes).then(|| {
-                (
-                    figure.drift(DriftHow::After(place as u32), from, to, logs),
-                    left + right,
-                )
-            })
+            let drift = || figure.drift(DriftHow::After(place as u32), from, to, logs);
+            test(to - from, left + right, sizes).then(|| (drift(), left + right))
         })
         .min_by(|a, b| a.1.total_cmp(&b.1))
 }
@@ -283,10 +265,8 @@ impl Scatter {
                 .min(blocks / 2)
                 .clamp(2, figure.pieces),
         };
-        let cut: Vec<Vec<f64>> = windows
-            .iter()
-            .map(|blocks| pieces(figure, blocks, count))
-            .collect::<Option<_>>()?;
+        let cut = windows.iter().map(|blocks| pieces(figure, blocks, count));
+        let cut: Vec<Vec<f64>> = cut.collect::<Option<_>>()?;
         let squares: f64 = cut.iter().map(|pieces| about_mean(pieces).1).sum();
         let freedom = (cut.len() * (count - 1)) as f64;
         // Pieces without bursts are nearly independent, so a window counts as all of them.

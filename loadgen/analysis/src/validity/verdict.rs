@@ -3,19 +3,18 @@
 //! In: counts of a point's repeats. Out: a [`Verdict`]. Pure: the combination of the rules. Independent of histograms, of
 //! measuring, and of other points.
 
-use super::growth::Growth;
+use super::laws::closed_loop_figures;
 use super::rules::{
-    Evidence, backlog_growing, device_shortfall, disturbed, drifting, error_share, in_flight_limit, long_pauses,
-    not_reached, schedule_error, send_lag, start_skew, too_few_samples,
+    Evidence, Growth, backlog_growing, device_shortfall, disturbed, drifting, error_share, in_flight_limit,
+    long_pauses, not_reached, schedule_error, send_lag, start_skew, too_few_samples,
 };
-use crate::record::{ClosedLoopFigures, Fault, Limits, Verdict};
+use crate::record::{Driven, Fault, Limits, Verdict};
 
 /// Returns the verdict with the faults behind it. A point is saturated if the server could not keep up (latency grows, or
 /// replies fall behind the schedule) or failed more requests than the plan allows. Consequences of saturation (drift, the
 /// in-flight limit and with it a late send) are listed as its symptoms. A late send without the in-flight limit is the
 /// generator's own fault, and a disturbance is the fault of neither: such a point is invalid even if its latency grows.
 /// Failures count against the server despite a late send. Any other fault makes the point invalid.
-#[must_use]
 pub fn judge(evidence: &Evidence<'_>, limits: &Limits) -> (Verdict, Vec<Fault>) {
     if evidence.scheduled() == 0.0 {
         return nothing_sent();
@@ -72,69 +71,56 @@ fn concluded(
     (verdict, faults)
 }
 
-/// Returns the verdict of a closed loop. It offers no rate, cannot grow a backlog, and has no schedule: the remaining
-/// rules are failures, drift, disturbance, samples, and the length of users' pauses.
-#[must_use]
-pub fn judge_closed_loop(
-    evidence: &Evidence<'_>,
-    figures: Option<ClosedLoopFigures>,
-    limits: &Limits,
-) -> (Verdict, Vec<Fault>) {
-    let rules = [
-        (Fault::Errors, error_share(evidence, limits)),
-        (Fault::Late, figures.and_then(|figures| long_pauses(&figures, limits))),
-        (Fault::Drift, drifting(evidence)),
-        (Fault::Samples, too_few_samples(evidence, limits)),
-    ];
-    without_rate(evidence, rules)
-}
-
-/// Returns the verdict of one step of a journey: that of its requests, except for the rate, which earlier steps set. If
-/// many journeys never reached the step, it is invalid.
-#[must_use]
-pub fn judge_step(evidence: &Evidence<'_>, limits: &Limits) -> (Verdict, Vec<Fault>) {
-    let rules = [
-        (Fault::Schedule, not_reached(evidence, limits)),
-        (Fault::Errors, error_share(evidence, limits)),
-        (Fault::Late, send_lag(evidence, limits)),
-        (Fault::Drift, drifting(evidence)),
-        (Fault::Samples, too_few_samples(evidence, limits)),
-    ];
-    without_rate(evidence, rules)
-}
-
-/// Returns the verdict of a ramp. Its latency changes with its rate, and it may end early: what remains are failures,
-/// disturbance, late sends and samples.
-#[must_use]
-pub fn judge_ramp(evidence: &Evidence<'_>, limits: &Limits) -> (Verdict, Vec<Fault>) {
-    let has_pool = evidence.pools().next().is_some();
-    let late = send_lag(evidence, limits).filter(|_| has_pool || in_flight_limit(evidence).is_none());
-    let rules = [
+/// Returns the verdict by the rules of the point's driver.
+///
+/// A closed loop offers no rate, cannot grow a backlog, and has no schedule: the remaining rules are failures, drift, disturbance,
+/// samples, and the length of users' pauses. A step of a journey is judged by its requests, except for the rate, which earlier steps set;
+/// if many journeys never reached the step, it is invalid. The latency of a ramp changes with its rate, and it may end early: what
+/// remains are failures, disturbance, late sends and samples. In all of these only failures are the server's.
+pub fn judge_driven(driven: Option<&Driven>, evidence: &Evidence<'_>, limits: &Limits) -> (Verdict, Vec<Fault>) {
+    let (schedule, late, drift) = match driven {
+        Some(Driven::ClosedLoop { .. }) => {
+            let figures = closed_loop_figures(&evidence.steps);
+            let late = figures.and_then(|figures| long_pauses(&figures, limits));
+            (None, late, drifting(evidence))
+        }
+        Some(Driven::Journey { step: Some(_), .. }) => (
+            not_reached(evidence, limits),
+            send_lag(evidence, limits),
+            drifting(evidence),
+        ),
+        Some(Driven::Ramp(_)) => {
+            let has_pool = evidence.pools().next().is_some();
+            let late = send_lag(evidence, limits);
+            (
+                None,
+                late.filter(|_| has_pool || in_flight_limit(evidence).is_none()),
+                None,
+            )
+        }
+        _ => return judge(evidence, limits),
+    };
+    if evidence.scheduled() == 0.0 {
+        return nothing_sent();
+    }
+    let found = [
+        (Fault::Disturbed, disturbed(evidence)),
+        (Fault::Device, device_shortfall(evidence)),
+        (Fault::Schedule, schedule),
         (Fault::Errors, error_share(evidence, limits)),
         (Fault::Late, late),
+        (Fault::Drift, drift),
         (Fault::Samples, too_few_samples(evidence, limits)),
     ];
-    without_rate(evidence, rules)
+    concluded(found, |faults| {
+        let unsound = [Fault::Disturbed, Fault::Device, Fault::Schedule];
+        faults.contains(&Fault::Errors) && !unsound.iter().any(|fault| faults.contains(fault))
+    })
 }
 
 fn nothing_sent() -> (Verdict, Vec<Fault>) {
     let reasons = vec!["no requests in the window".to_owned()];
     (Verdict::Invalid(reasons), vec![Fault::Samples])
-}
-
-/// Returns the verdict without a comparison of rate and replies: only failures are the server's.
-fn without_rate<const N: usize>(evidence: &Evidence<'_>, rules: [(Fault, Option<String>); N]) -> (Verdict, Vec<Fault>) {
-    if evidence.scheduled() == 0.0 {
-        return nothing_sent();
-    }
-    let of_any = [
-        (Fault::Disturbed, disturbed(evidence)),
-        (Fault::Device, device_shortfall(evidence)),
-    ];
-    concluded(of_any.into_iter().chain(rules), |faults| {
-        let unsound = [Fault::Disturbed, Fault::Device, Fault::Schedule];
-        faults.contains(&Fault::Errors) && !unsound.iter().any(|fault| faults.contains(fault))
-    })
 }
 
 #[cfg(test)]

@@ -147,9 +147,8 @@ fn months(answer: &Answer) -> Vec<(String, Vec<(f64, f64)>)> {
         (ranked.variant.clone(), over_demand(&answer.question, ranked, &at_rps))
     };
     let ranking = answer.ranking.iter();
-    let months = ranking
-        .filter(|ranked| ranked.outcome != MeetsObjective::NotMet)
-        .map(of);
+    let may_meet = |ranked: &&Ranked| ranked.outcome != MeetsObjective::NotMet;
+    let months = ranking.filter(may_meet).map(of);
     months.filter(|(_, months)| !months.is_empty()).collect()
 }
 
@@ -202,10 +201,9 @@ fn other_sizes(run: &Run, answer: &Answer) -> Vec<String> {
     let Some((terms, by_size)) = terms_of(best).and_then(|terms| Some((terms, terms.by_size.as_ref()?))) else {
         return Vec::new();
     };
-    let mut said: Vec<String> = others
-        .filter_map(|other| Some((other, terms_of(other)?)))
-        .flat_map(|other| turns_of_sizes((best, terms), by_size, other))
-        .collect();
+    let others = others.filter_map(|other| Some((other, terms_of(other)?)));
+    let turns = others.flat_map(|other| turns_of_sizes((best, terms), by_size, other));
+    let mut said: Vec<String> = turns.collect();
     if let Some(largest) = by_size.largest_times {
         let (best, instance) = (&best.variant, &terms.instance);
         said.push(format!(
@@ -267,10 +265,10 @@ fn confidence(answer: &Answer) -> String {
         return format!("Confidence {reached}: probability that the answer is right, by the stopping rule");
     }
     let by_steps = match &answer.best {
-        Some(best) if answer.confidence > 0.0 => format!(
-            "{best} is the answer with a probability of {} %",
-            digits3(100.0 * answer.confidence)
-        ),
+        Some(best) if answer.confidence > 0.0 => {
+            let probability = digits3(100.0 * answer.confidence);
+            format!("{best} is the answer with a probability of {probability} %")
+        }
         Some(best) => format!("{best} is likely enough, but a question is open"),
         None => "no variant is likely".to_owned(),
     };
@@ -290,11 +288,10 @@ fn how_sure(answer: &Answer) -> Vec<String> {
         0 => "none disturbed by other activity".to_owned(),
         count => format!("{count} disturbed by other activity and ignored"),
     };
+    let [spent, budget] = [answer.spent_s, answer.question.budget_s].map(duration);
+    let steps = answer.steps;
     said.push(format!(
-        "Measured for {} of at most {}: {} steps, {disturbed}",
-        duration(answer.spent_s),
-        duration(answer.question.budget_s),
-        answer.steps
+        "Measured for {spent} of at most {budget}: {steps} steps, {disturbed}"
     ));
     said.extend(answer.control_drift.map(|drift| {
         let (sign, percent) = (if drift < 0.0 { "−" } else { "+" }, digits3(100.0 * drift.abs()));

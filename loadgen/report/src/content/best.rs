@@ -1,11 +1,12 @@
-//! Representative point of a curve: the highest rate under the run's objective, or else the highest valid one.
+//! Representative point of a curve: the highest rate under the run's objective, or else the highest valid one; and the percentile that
+//! represents a tail: the highest that all shown points have.
 //!
 //! In: a run and a curve. Out: the point, the rate with its interval, and the kind of rate. Knows nothing of
 //! presentation.
 
 use crate::units::{dollars_interval, rate};
 use tierlab_analysis::curves::{Curve, is_valid, same_but_rate};
-use tierlab_analysis::record::{Interval, Point, Ranked, Run, SloFinding, SloOutcome, Verdict};
+use tierlab_analysis::record::{Interval, Percentile, Point, Ranked, Run, SloFinding, SloOutcome, Verdict};
 
 /// Best point of a curve.
 #[derive(Debug, Clone, Copy)]
@@ -101,7 +102,8 @@ fn answered<'a>(curve: &Curve<'a>, ranked: &Ranked) -> Option<Best<'a>> {
 /// True if the server ended the valid rates, by not keeping up at the next one or by failing there. The end of a plan, or a
 /// measurement that broke its own rules, says nothing about the server's limit.
 fn ends_at_the_server(run: &Run, curve: &Curve<'_>) -> bool {
-    let next = curve.first_not_valid().and_then(|point| point.summary.as_ref());
+    let next = curve.points.iter().find(|point| !is_valid(point));
+    let next = next.and_then(|point| point.summary.as_ref());
     next.is_some_and(|summary| {
         matches!(summary.verdict, Verdict::Saturated(_)) || summary.error_share > run.limits.error_share
     })
@@ -114,4 +116,19 @@ pub(crate) fn title(run: &Run) -> String {
         Some(slo) => format!("highest rate with {}", slo.objective),
         None => "highest valid rate".to_owned(),
     }
+}
+
+/// Percentiles of a tail, the highest first.
+pub(crate) const TAILS: [Percentile; 3] = [Percentile::P99, Percentile::P95, Percentile::P50];
+
+/// Percentile of a point.
+pub(crate) fn percentile_of(point: &Point, percentile: Percentile) -> Option<Interval> {
+    point.summary.as_ref()?.percentile(percentile)
+}
+
+/// Returns the highest percentile that every point has, or else the median.
+pub(crate) fn highest_percentile(points: &[Option<&Point>]) -> Percentile {
+    let summaries = || points.iter().flatten().filter_map(|point| point.summary.as_ref());
+    let all_have = |percentile: &Percentile| summaries().all(|summary| summary.percentile(*percentile).is_some());
+    TAILS.into_iter().find(all_have).unwrap_or(Percentile::P50)
 }

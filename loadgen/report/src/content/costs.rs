@@ -40,12 +40,10 @@ impl Costs {
     pub(crate) fn of(run: &Run, curves: &[Curve<'_>]) -> Option<Self> {
         let pricing = run.pricing.as_ref()?;
         let over_hit_ratio = over_hit_ratio(run, pricing, curves);
+        let break_evens = over_hit_ratio.as_ref().map(|over| break_evens(run, over));
         Some(Self {
             on_instances: on_instances(run, pricing, curves, &considered(pricing, over_hit_ratio.as_ref())),
-            break_evens: over_hit_ratio
-                .as_ref()
-                .map(|over| break_evens(run, over))
-                .unwrap_or_default(),
+            break_evens: break_evens.unwrap_or_default(),
             over_hit_ratio,
         })
     }
@@ -54,32 +52,25 @@ impl Costs {
 fn on_instances(run: &Run, pricing: &Pricing, curves: &[Curve<'_>], considered: &[&str]) -> Option<Table> {
     let is_considered = |instance: &&InstancePrice| considered.contains(&instance.name.as_str());
     let instances: Vec<&InstancePrice> = pricing.instances.iter().filter(is_considered).collect();
-    let rows: Vec<Vec<Cell>> = curves
-        .iter()
-        .filter_map(|curve| {
-            let best = best(run, curve)?;
-            let costs = side_by_side(best.point, pricing).into_iter();
-            let costs = costs.filter(|(instance, _)| is_considered(instance));
-            let text = |cost: Cost| format!("{}{}", best.at_most(), dollars_interval(Some(&cost.usd_per_10k)));
-            let costs = costs.map(|(_, cost)| Cell::split_or_none(cost.map(text)));
-            let who = [
-                Tier::of(run, curve.factors().label()).cell(),
-                words::cache(curve.factors()).into(),
-                best.text().into(),
-            ];
-            Some(who.into_iter().chain(costs).collect())
-        })
-        .collect();
+    let row = |curve: &Curve<'_>| {
+        let best = best(run, curve)?;
+        let costs = side_by_side(best.point, pricing).into_iter();
+        let costs = costs.filter(|(instance, _)| is_considered(instance));
+        let text = |cost: Cost| format!("{}{}", best.at_most(), dollars_interval(Some(&cost.usd_per_10k)));
+        let costs = costs.map(|(_, cost)| Cell::split_or_none(cost.map(text)));
+        let tier = Tier::of(run, curve.factors().label()).cell();
+        let who = [tier, words::cache(curve.factors()).into(), best.text().into()];
+        Some(who.into_iter().chain(costs).collect::<Vec<Cell>>())
+    };
     let price = |instance: &&InstancePrice| {
         let unchecked = if instance.checked { "" } else { ", unchecked" };
         let usd = dollars(instance.usd_per_hour);
         figures(format!("{}, {usd}/h{unchecked}", instance.name))
     };
-    let columns = [text("tier"), text("cache"), figures("at")];
-    (instances.len() > 1 && !rows.is_empty()).then(|| Table {
-        title: "Costs by instance".to_owned(),
-        ..Table::new(columns.into_iter().chain(instances.iter().map(price)), rows)
-    })
+    let columns = [text("tier"), text("cache"), figures("at")].into_iter();
+    let columns = columns.chain(instances.iter().map(price));
+    let table = Table::section("Costs by instance", "", columns, curves.iter().filter_map(row));
+    table.filter(|_| instances.len() > 1)
 }
 
 /// Names of the instances that anything is priced on.
@@ -87,10 +78,8 @@ fn considered<'a>(pricing: &'a Pricing, over: Option<&'a OverHitRatio>) -> Vec<&
     let variants = pricing.terms_by_variant.values().map(|terms| terms.instance.as_str());
     let cheapest = over.into_iter().flat_map(|over| &over.lines);
     let cheapest = cheapest.map(|line| line.instance.as_str());
-    std::iter::once(pricing.instance.as_str())
-        .chain(variants)
-        .chain(cheapest)
-        .collect()
+    let chosen = std::iter::once(pricing.instance.as_str());
+    chosen.chain(variants).chain(cheapest).collect()
 }
 
 /// Cost share of each curve that is a part of a mix, at its highest rate; empty for curves that were measured alone.
@@ -104,14 +93,11 @@ pub(crate) fn mix_shares(run: &Run, curves: &[Curve<'_>]) -> Vec<String> {
             continue;
         };
         hour_by = hour_by.max(Some(share.hour_by));
+        let (tier, cache) = (words::tier(run, curve.factors().label()), words::cache(curve.factors()));
+        let [hour, of_tier, inferences] = [share.hour, share.tier, share.inferences].map(percent);
+        let rps = rate(point.factors.offered_rps);
         said.push(format!(
-            "{} {} pays {} of the hour and {} of the tier for {} of the inferences at {} rps",
-            words::tier(run, curve.factors().label()),
-            words::cache(curve.factors()),
-            percent(share.hour),
-            percent(share.tier),
-            percent(share.inferences),
-            rate(point.factors.offered_rps)
+            "{tier} {cache} pays {hour} of the hour and {of_tier} of the tier for {inferences} of the inferences at {rps} rps"
         ));
     }
     let Some(hour_by) = hour_by else { return said };

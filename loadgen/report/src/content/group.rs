@@ -2,7 +2,6 @@
 
 use super::best::{self, Best};
 use super::costs::{self, Costs};
-use super::percentiles;
 use super::point_row::Tier;
 use super::table::{Cell, Table, figures, words as text};
 use super::{reach, words};
@@ -59,7 +58,7 @@ impl<'a> Group<'a> {
         let common_rps = common_rate(&curves.iter().collect::<Vec<_>>());
         let at_common = |curve: &Curve<'a>| common_rps.and_then(|rps| curve.valid_at(rps));
         let at_common: Vec<Option<&Point>> = curves.iter().map(at_common).collect();
-        let tail = percentiles::highest(&at_common);
+        let tail = best::highest_percentile(&at_common);
         let fails =
             |curve: &Curve<'_>| best::ranked(run, curve).is_some_and(|ranked| ranked.outcome == MeetsObjective::NotMet);
         // A variant that fails the objective is not a reference for the others.
@@ -117,9 +116,8 @@ fn reached(best: &Best<'_>) -> Option<Interval> {
 }
 
 fn fastest<'a>(in_play: impl Iterator<Item = &'a Point>, tail: Percentile) -> Option<&'a Point> {
-    let known = in_play.filter_map(|point| Some((point, percentiles::at(point, tail)?.value)));
-    let (fastest, _) = known.min_by(|a, b| a.1.total_cmp(&b.1))?;
-    Some(fastest)
+    let known = in_play.filter_map(|point| Some((point, best::percentile_of(point, tail)?.value)));
+    known.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(fastest, _)| fastest)
 }
 
 /// Columns that text has no room for.
@@ -178,7 +176,7 @@ fn cells(group: &Group<'_>, row: &Row<'_>, curve: &Curve<'_>) -> Vec<Cell> {
 }
 
 /// True if the interval of a ratio leaves 1 out.
-pub(crate) fn is_told_apart(ratio: &Interval) -> bool {
+pub(crate) fn is_distinguishable(ratio: &Interval) -> bool {
     ratio.lo > 1.0 || ratio.hi < 1.0
 }
 
@@ -188,10 +186,9 @@ fn against_fastest(row: &Row<'_>) -> Cell {
         return Cell::of(row.is_fastest.then(|| "fastest".to_owned()));
     };
     let [value, lo, hi] = [ratio.value, ratio.lo, ratio.hi].map(digits3);
-    let doubt = if is_told_apart(&ratio) {
-        ""
-    } else {
-        ", not distinguishable"
+    let doubt = match is_distinguishable(&ratio) {
+        true => "",
+        false => ", not distinguishable",
     };
     Cell {
         interval: format!("[{lo}–{hi}]{doubt}"),

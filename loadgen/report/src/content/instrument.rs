@@ -36,25 +36,21 @@ fn noise_floor(run: &Run) -> Option<String> {
     let point = run.noise_floor.as_ref()?;
     let summary = point.summary.as_ref()?;
     let [p50, p99] = [&summary.p50_us, &summary.p99_us].map(|p| latency_interval(p.as_ref()));
+    let (rps, samples) = (rate(point.factors.offered_rps), thousands(summary.samples));
     Some(format!(
-        "Noise floor (the same load on a null endpoint, {} rps, {} samples): p50 {p50}, p99 {p99}",
-        rate(point.factors.offered_rps),
-        thousands(summary.samples)
+        "Noise floor (the same load on a null endpoint, {rps} rps, {samples} samples): p50 {p50}, p99 {p99}"
     ))
 }
 
 fn checks(run: &Run) -> Option<Table> {
-    let own = run.selfcheck.iter().map(|check| line(None, check));
-    let mut rows: Vec<Vec<Cell>> = own.collect();
+    let mut rows: Vec<Vec<Cell>> = run.selfcheck.iter().map(|check| line(None, check)).collect();
     if rows.is_empty() {
         let proofs = run.certificates.iter();
         let proofs = proofs.filter_map(|carried| Some((carried.part.as_deref(), carried.proof()?)));
         rows.extend(proofs.flat_map(|(part, proof)| proof.checks.iter().map(move |check| line(part, check))));
     }
-    (!rows.is_empty()).then(|| Table {
-        title: "Self-check".to_owned(),
-        ..Table::new(["self-check", "expected", "measured", "result"].map(words), rows)
-    })
+    let columns = ["self-check", "expected", "measured", "result"].map(words);
+    Table::section("Self-check", "", columns, rows)
 }
 
 fn line(part: Option<&str>, check: &Check) -> Vec<Cell> {
@@ -71,17 +67,14 @@ fn line(part: Option<&str>, check: &Check) -> Vec<Cell> {
 }
 
 fn sentence(carried: &CarriedCertificate) -> String {
-    let part = carried
-        .part
-        .as_ref()
-        .map_or_else(String::new, |part| format!("{part}: "));
+    let part = carried.part.as_ref();
+    let part = part.map_or_else(String::new, |part| format!("{part}: "));
     let doubts = carried.doubts.join("; ");
     let Some(certificate) = &carried.certificate else {
         return format!("{part}Missing certificate of the self-check ({doubts}); {}", how_to());
     };
-    let age = carried
-        .age_s
-        .map_or_else(|| "age unknown".to_owned(), |age_s| format!("{} old", age(age_s)));
+    let age = carried.age_s.map(|age_s| format!("{} old", age(age_s)));
+    let age = age.unwrap_or_else(|| "age unknown".to_owned());
     let what = format!(
         "certificate of the self-check of {}, {age}, tierlab-loadgen {} of commit {}, on {}, {} cores",
         certificate.made_at,
@@ -90,13 +83,10 @@ fn sentence(carried: &CarriedCertificate) -> String {
         certificate.machine.cpu,
         certificate.machine.cores
     );
-    if carried.doubts.is_empty() {
-        format!(
-            "{part}The instrument is proven: all {} checks passed ({what})",
-            certificate.checks.len()
-        )
-    } else {
-        format!("{part}The {what}, is not valid for this run: {doubts}; {}", how_to())
+    let checks = certificate.checks.len();
+    match carried.doubts.is_empty() {
+        true => format!("{part}The instrument is proven: all {checks} checks passed ({what})"),
+        false => format!("{part}The {what}, is not valid for this run: {doubts}; {}", how_to()),
     }
 }
 

@@ -5,7 +5,7 @@
 use super::words::{cache, tier};
 use crate::units::rate;
 use tierlab_analysis::curves::{Curve, same_but_rate};
-use tierlab_analysis::record::{Finding, NotMet, Run, Slo, SloFinding, SloOutcome};
+use tierlab_analysis::record::{Factors, Finding, NotMet, Run, Slo, SloFinding, SloOutcome};
 
 /// Explanation of the interval of a highest rate.
 pub(crate) const REACH: &str = "Highest rate under the objective: [lo–hi] is from the highest rate that certainly meets it to the lowest \
@@ -13,10 +13,9 @@ pub(crate) const REACH: &str = "Highest rate under the objective: [lo–hi] is f
 
 /// Returns the sentences of [`reach`] about the curves of a group.
 pub(crate) fn reaches(run: &Run, curves: &[Curve<'_>]) -> Vec<String> {
-    let is_of = |curve: &Curve<'_>, finding: &Finding| same_but_rate(curve.factors(), &finding.factors);
-    let findings = run.findings.iter();
-    let mine = findings.filter(|finding| curves.iter().any(|curve| is_of(curve, finding)));
-    mine.filter_map(|finding| reach(run, finding)).collect()
+    let is_of_curve = |factors: &Factors| curves.iter().any(|curve| same_but_rate(curve.factors(), factors));
+    let findings = run.findings.iter().filter(|finding| is_of_curve(&finding.factors));
+    findings.filter_map(|finding| reach(run, finding)).collect()
 }
 
 /// Returns the highest rate of a curve under the run's objective in one sentence; `None` without an objective.
@@ -36,17 +35,16 @@ fn reach(run: &Run, finding: &Finding) -> Option<String> {
         ));
     };
     let mut text = format!("{who}: {}", boundary(slo, found));
-    let per_s = |rates: &mut dyn Iterator<Item = f64>| -> String {
-        let rates: Vec<String> = rates.map(|rps| format!("{}/s", rate(rps))).collect();
+    let per_s = |rates: &[f64]| {
+        let rates: Vec<String> = rates.iter().map(|rps| format!("{}/s", rate(*rps))).collect();
         rates.join(", ")
     };
     if let Some(first) = found.unknown.first() {
-        let rates = per_s(&mut found.unknown.iter().map(|one| one.rps));
-        text += &format!("; unknown at {rates} ({})", first.why);
+        let rates: Vec<f64> = found.unknown.iter().map(|one| one.rps).collect();
+        text += &format!("; unknown at {} ({})", per_s(&rates), first.why);
     }
     if !found.contradicting_rps.is_empty() {
-        let rates = per_s(&mut found.contradicting_rps.iter().copied());
-        text += &format!("; contradicted at {rates}");
+        text += &format!("; contradicted at {}", per_s(&found.contradicting_rps));
     }
     if let Some(knee) = finding.knee_rps {
         text += &format!("; knee of the p95 at {}/s", rate(knee));
@@ -62,12 +60,8 @@ fn boundary(slo: &Slo, found: &SloFinding) -> String {
         found.not_met.as_ref().map_or_else(String::new, said)
     };
     let Some(highest) = found.highest_rps else {
-        let is_lowest = found.not_met.as_ref().is_some_and(|next| next.rps <= slo.lowest_rps);
-        let note = if is_lowest {
-            ", the lowest rate of the search,"
-        } else {
-            ""
-        };
+        let lowest = found.not_met.as_ref().filter(|next| next.rps <= slo.lowest_rps);
+        let note = lowest.map_or("", |_| ", the lowest rate of the search,");
         return match found.outcome {
             SloOutcome::Unknown => format!("unknown if any rate meets {objective}{}", next(";", "")),
             _ => format!("no rate meets {objective}{}", next(":", note)),

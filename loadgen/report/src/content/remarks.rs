@@ -3,16 +3,17 @@
 //! In: a summarised run. Out: the most important remarks in a line each, and all of them in sentences. Knows nothing of markup.
 
 use super::instrument::Instrument;
-use super::percentiles;
 use super::point_row::Tier;
 use super::words::{self, name, tiers};
 use crate::units::{digits3, latency, percent, rate, thousands};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use tierlab_analysis::curves::is_valid;
 use tierlab_analysis::record::{
-    AgentStart, Answer, DriftHow, Driven, Failure, Limits, MeetsObjective, Minimise, Point, Ranked, Repeat, Run,
-    Verdict, counted, failures, worst_start,
+    AgentStart, Answer, Check, DriftHow, Driven, Failure, Grade, Limits, MeetsObjective, Minimise, Percentile, Point,
+    Ranked, Repeat, Run, Summary, Verdict, counted, failures, worst_start,
 };
+use tierlab_analysis::statistics::sections::spread_dominates;
 use tierlab_analysis::validity::laws;
 
 /// Reasons of failures that a remark lists.
@@ -34,8 +35,8 @@ pub(crate) fn brief(run: &Run, instrument: &Instrument) -> Vec<String> {
     remarks.extend(answer.and_then(unconfirmed));
     remarks.extend(unchecked_prices(run));
     remarks.extend(stand_ins(run));
-    remarks.extend(percentiles::missing_p99(run));
-    remarks.extend(percentiles::rough_p99(run));
+    remarks.extend(missing_p99(run));
+    remarks.extend(rough_p99(run));
     remarks.iter().map(|remark| first_sentence(remark)).collect()
 }
 
@@ -44,10 +45,13 @@ pub(crate) fn cautions(run: &Run, instrument: &Instrument) -> Vec<String> {
     let mut cautions: Vec<String> = interrupted(run).chain(search_stopped(run)).chain(stops(run)).collect();
     cautions.extend(resumptions(run));
     cautions.extend(run.selfcheck.iter().filter(|check| !check.passed).map(|failed| {
-        format!(
-            "Self-check failed: {} (expected {}, measured {})",
-            failed.name, failed.expected, failed.measured
-        )
+        let Check {
+            name,
+            expected,
+            measured,
+            ..
+        } = failed;
+        format!("Self-check failed: {name} (expected {expected}, measured {measured})")
     }));
     cautions.extend(instrument.refused.clone());
     cautions.extend(run.points.iter().flat_map(|point| point_cautions(run, point)));
@@ -59,9 +63,9 @@ pub(crate) fn cautions(run: &Run, instrument: &Instrument) -> Vec<String> {
     cautions.extend(warnings.map(|warning| format!("This machine: {warning}")));
     cautions.extend(disturbed(&run.points, None));
     cautions.extend(unseen(&run.points));
-    cautions.extend(percentiles::missing_p99(run));
-    cautions.extend(percentiles::rough_p99(run));
-    cautions.extend(percentiles::wide(run));
+    cautions.extend(missing_p99(run));
+    cautions.extend(rough_p99(run));
+    cautions.extend(wide(run));
     cautions
 }
 
@@ -107,11 +111,8 @@ fn stops(run: &Run) -> impl Iterator<Item = String> {
 
 fn resumptions(run: &Run) -> impl Iterator<Item = String> {
     run.resumed.iter().map(|resumed| {
-        let differences: String = resumed
-            .differences
-            .iter()
-            .map(|difference| format!("; {difference}"))
-            .collect();
+        let differences = resumed.differences.iter();
+        let differences: String = differences.map(|difference| format!("; {difference}")).collect();
         format!(
             "Resumed at {} after {} finished steps, with the servers and caches as they were then{differences}",
             resumed.at, resumed.finished_steps
@@ -144,10 +145,8 @@ fn disturbed<'a>(points: &'a [Point], answer: Option<&Answer>) -> Option<String>
     let by = steps().filter_map(|(_, repeat)| repeat.disturbed.as_ref().or(repeat.disturbed_before.last()));
     let Some(by) = most_frequent(by.map(String::as_str)) else {
         let answer = answer.filter(|answer| answer.disturbed_steps > 0)?;
-        return Some(format!(
-            "{} of {} steps disturbed by other activity",
-            answer.disturbed_steps, answer.steps
-        ));
+        let (disturbed, steps) = (answer.disturbed_steps, answer.steps);
+        return Some(format!("{disturbed} of {steps} steps disturbed by other activity"));
     };
     let is_still = |repeat: &Repeat| repeat.disturbed.is_some();
     let (mut again, mut counts, mut left_out) = (0, 0, 0);
@@ -178,10 +177,8 @@ fn disturbed<'a>(points: &'a [Point], answer: Option<&Answer>) -> Option<String>
 fn unseen(points: &[Point]) -> Option<String> {
     let machines = points.iter().flat_map(|point| &point.repeats);
     let machines = machines.filter_map(|repeat| repeat.machine.as_ref());
-    let kinds: BTreeSet<&str> = machines
-        .flat_map(|machine| &machine.unseen)
-        .map(String::as_str)
-        .collect();
+    let kinds = machines.flat_map(|machine| &machine.unseen);
+    let kinds: BTreeSet<&str> = kinds.map(String::as_str).collect();
     let kinds = Vec::from_iter(kinds).join(", ");
     (!kinds.is_empty()).then(|| {
         format!("Foreign {kinds} cannot be separated from the run's own on this machine, so it disturbs no step")
@@ -265,10 +262,9 @@ fn counters(name: &str, point: &Point) -> Vec<String> {
     let doubts: Vec<&str> = servers().filter_map(|server| server.doubt.as_deref()).collect();
     let mut cautions = Vec::new();
     if let Some(first) = doubts.first() {
+        let (omitted, steps) = (doubts.len(), point.repeats.len());
         cautions.push(format!(
-            "{name}: server counters omitted in {} of {} steps: {first}",
-            doubts.len(),
-            point.repeats.len()
+            "{name}: server counters omitted in {omitted} of {steps} steps: {first}"
         ));
     }
     let restarts: u32 = servers().map(|server| server.restarts).sum();
@@ -287,10 +283,9 @@ fn agents(points: &[Point], limits: &Limits) -> Vec<String> {
     let mut sentences = Vec::new();
     if let Some(worst) = worst_start(&starts) {
         let names: BTreeSet<&str> = starts.iter().map(|start| start.agent.as_str()).collect();
-        let late = if worst.late_us > 0.0 {
-            format!(", of which it was {} late", latency(worst.late_us))
-        } else {
-            String::new()
+        let late = match worst.late_us > 0.0 {
+            true => format!(", of which it was {} late", latency(worst.late_us)),
+            false => String::new(),
         };
         sentences.push(format!(
             "Sent by {} agents, each with a share of one schedule: at worst {} started within {} of the common start{late} (limit {})",
@@ -405,6 +400,64 @@ fn unchecked_prices(run: &Run) -> Option<String> {
     let mut names: Vec<&str> = unchecked.filter_map(|source| source.split(": $").next()).collect();
     names.dedup();
     (!names.is_empty()).then(|| format!("prices not checked: {}", names.join(", ")))
+}
+
+/// Half of an interval beyond which a median is called wide, as a share.
+const WIDE: f64 = 0.1;
+
+/// Number of valid points whose median has a wide interval because repeats differ, with the remedy; `None` if there are none.
+fn wide(run: &Run) -> Option<String> {
+    let valid: Vec<&Point> = run.points.iter().filter(|point| is_valid(point)).collect();
+    let spread = valid.iter().filter(|point| spread_dominates(point));
+    let medians = spread.filter_map(|point| point.summary.as_ref()?.p50_us);
+    let halves = medians.map(|us| (us.hi / us.lo.max(1e-9)).sqrt() - 1.0);
+    let widths: Vec<f64> = halves.filter(|half| *half > WIDE && half.is_finite()).collect();
+    let widest = widths.iter().copied().fold(0.0, f64::max);
+    (!widths.is_empty()).then(|| {
+        format!(
+            "The p50 is known only within ±{:.0} % at {} of {} valid points because repeats differ: raise `repeats`; longer ones do not help",
+            100.0 * widest,
+            widths.len(),
+            valid.len()
+        )
+    })
+}
+
+/// Number of valid points without a p99, and the requests that they lack; `None` if all have one.
+pub(super) fn missing_p99(run: &Run) -> Option<String> {
+    let valid: Vec<&Point> = run.points.iter().filter(|point| is_valid(point)).collect();
+    let needed = Percentile::P99.samples_needed();
+    let summaries = valid.iter().filter_map(|point| point.summary.as_ref());
+    let without = summaries.filter(|summary| summary.p99_us.is_none());
+    let times = |summary: &Summary| needed.div_ceil(summary.samples.max(1)).max(2);
+    let without: Vec<u64> = without.map(times).collect();
+    let (least, most) = (without.iter().min()?, without.iter().max()?);
+    let times = match least < most {
+        true => format!("{least} to {most}"),
+        false => most.to_string(),
+    };
+    Some(format!(
+        "No p99 at {} of {} valid points. It needs {} requests over all repeats, {times} times as many as there were. Raise \
+         `repeats` or `step_s` in the plan, or run the long lab (`make lab-full`)",
+        without.len(),
+        valid.len(),
+        thousands(needed)
+    ))
+}
+
+/// Number of rough p99 of valid points, with the advice that makes them solid; `None` if there are none.
+fn rough_p99(run: &Run) -> Option<String> {
+    let valid = run.points.iter().filter(|point| is_valid(point));
+    let grades = valid.filter_map(|point| point.summary.as_ref()?.grades.p99_grade);
+    let grades: Vec<Grade> = grades.collect();
+    let rough = grades.iter().filter(|grade| **grade == Grade::Rough).count();
+    (rough > 0).then(|| {
+        format!(
+            "{rough} of {} p99 are rough (~). Their upper bound is unknown, because requests queue or fewer than 15 in 10 repeats lie \
+             beyond them. More or longer repeats make them solid",
+            grades.len()
+        )
+    })
 }
 
 /// Text up to its first full stop.

@@ -5,7 +5,7 @@ use super::group::{self, Group, Row};
 use super::instrument::Instrument;
 use super::point_row::{self, Tier};
 use super::table::{Cell, Table, words as text};
-use super::{percentiles, remarks, requests, side_tables, words};
+use super::{best, remarks, requests, side_tables, words};
 use crate::units::{bytes, latency_interval, rate, thousands};
 use tierlab_analysis::curves::is_valid;
 use tierlab_analysis::record::{Point, Run};
@@ -52,10 +52,8 @@ impl<'a> Report<'a> {
         let answer = AnswerText::of(run);
         let groups = words::groups(run).into_iter();
         let groups: Vec<Group<'_>> = groups.map(|(name, curves)| Group::of(run, name, curves)).collect();
-        let samples = run
-            .points
-            .iter()
-            .filter_map(|point| Some(point.summary.as_ref()?.samples));
+        let summaries = run.points.iter().filter_map(|point| point.summary.as_ref());
+        let samples = summaries.map(|summary| summary.samples);
         Self {
             run,
             sentence: match &answer {
@@ -69,7 +67,7 @@ impl<'a> Report<'a> {
             verdicts: verdicts(run),
             is_emulated: words::tiers(run).iter().any(|tier| words::is_emulated(run, tier)),
             groups,
-            missing_p99: percentiles::missing_p99(run),
+            missing_p99: remarks::missing_p99(run),
             parts: parts(run),
             side_tables: side_tables::side_tables(run),
             gpus: side_tables::gpus(run),
@@ -129,19 +127,14 @@ fn sentence(run: &Run, groups: &[Group<'_>]) -> String {
     if let (Some(fastest), Some(rps), None, 2..) = (fastest, group.common_rps, run.slo, group.rows.len()) {
         let figure = fastest.at_common.and_then(|summary| summary.percentile(group.tail));
         let against = group.rows.iter().filter_map(|row| row.against_fastest.as_ref());
-        let doubt = match against.filter(|ratio| !group::is_told_apart(ratio)).count() {
+        let doubt = match against.filter(|ratio| !group::is_distinguishable(ratio)).count() {
             0 => String::new(),
             1 => ", not distinguishable from 1 other".to_owned(),
             others => format!(", not distinguishable from {others} others"),
         };
-        return format!(
-            "{} has the lowest {} of {} at {}/s: {}{doubt}",
-            who(fastest),
-            group.tail,
-            group.rows.len(),
-            rate(rps),
-            latency_interval(figure.as_ref())
-        );
+        let (who, tail, all) = (who(fastest), group.tail, group.rows.len());
+        let (rps, figure) = (rate(rps), latency_interval(figure.as_ref()));
+        return format!("{who} has the lowest {tail} of {all} at {rps}/s: {figure}{doubt}");
     }
     let rows = group.rows.iter().filter_map(|row| Some((row, row.best.as_ref()?)));
     match rows.max_by(|(_, a), (_, b)| a.rps().total_cmp(&b.rps())) {
@@ -155,8 +148,8 @@ fn sentence(run: &Run, groups: &[Group<'_>]) -> String {
 
 /// `; p99 12.3 ms [11.8–12.9] there`, with the highest percentile of the point.
 fn tail_at(point: &Point) -> String {
-    let tail = percentiles::highest(&[Some(point)]);
-    percentiles::at(point, tail).map_or_else(String::new, |interval| {
+    let tail = best::highest_percentile(&[Some(point)]);
+    best::percentile_of(point, tail).map_or_else(String::new, |interval| {
         format!("; {tail} {} there", latency_interval(Some(&interval)))
     })
 }
@@ -181,10 +174,7 @@ fn parts(run: &Run) -> Vec<&'static str> {
 
 fn facts(run: &Run) -> Vec<(String, String)> {
     let environment = &run.environment;
-    let gpus = match environment.gpus.is_empty() {
-        true => "none".to_owned(),
-        false => environment.gpus.join(", "),
-    };
+    let gpus = Some(environment.gpus.join(", ")).filter(|gpus| !gpus.is_empty());
     let cpu = format!("{}, {} logical cores", environment.cpu, environment.cores);
     let tierlab = format!("{}, commit {}", environment.version, environment.git_commit);
     let own = [
@@ -192,7 +182,7 @@ fn facts(run: &Run) -> Vec<(String, String)> {
         ("memory", bytes(environment.memory_bytes)),
         ("kernel", environment.kernel.clone()),
         ("ONNX Runtime", environment.onnxruntime.clone()),
-        ("GPUs", gpus),
+        ("GPUs", gpus.unwrap_or_else(|| "none".to_owned())),
         ("Tierlab", tierlab),
         ("on the same cores", environment.shared_cores.join(", ")),
     ];

@@ -2,6 +2,7 @@
 //!
 //! In: the points of a run. Out: a sentence for each kind of request. Knows nothing of markup.
 
+use super::words::trimmed;
 use crate::units::{bytes, percent, thousands};
 use tierlab_analysis::curves::grouped;
 use tierlab_analysis::record::{Run, SentInput, SentRequests, Spread};
@@ -24,10 +25,9 @@ pub(crate) fn sentences(run: &Run) -> Vec<String> {
 }
 
 fn sentence(sent: &SentRequests) -> String {
-    let inputs: Vec<String> = sent.inputs.iter().map(input).collect();
     let inferences = format!("{:.2}", sent.inferences_per_request);
-    let inferences = inferences.trim_end_matches('0').trim_end_matches('.');
-    let inputs: String = inputs.iter().map(|input| format!("{input}; ")).collect();
+    let inferences = trimmed(&inferences);
+    let inputs: String = sent.inputs.iter().map(|one| input(one) + "; ").collect();
     let mut text = format!(
         "{} different, {}, {} order; {inputs}rows: {}; {inferences} inference{} per request",
         thousands(sent.distinct),
@@ -37,11 +37,10 @@ fn sentence(sent: &SentRequests) -> String {
         if inferences == "1" { "" } else { "s" },
     );
     if let Some(checked) = sent.checked {
+        let (share, requests, tolerance) = (percent(checked.share), thousands(checked.requests), checked.tolerance);
         text += &format!(
-            "; values of {} of the replies checked (tolerance {}, absolute and relative), for {} requests with known replies",
-            percent(checked.share),
-            checked.tolerance,
-            thousands(checked.requests)
+            "; values of {share} of the replies checked (tolerance {tolerance}, absolute and relative), for {requests} requests with \
+             known replies"
         );
     }
     text

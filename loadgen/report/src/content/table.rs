@@ -83,7 +83,6 @@ impl Cell {
     }
 
     /// A word in a colour: `class` is a CSS class of `page.css`, such as `valid`.
-    #[must_use]
     pub fn badge(class: &'static str, label: &str) -> Self {
         Self {
             badge: Some(Badge {
@@ -158,7 +157,6 @@ impl From<String> for Cell {
 
 impl Table {
     /// A table of ready cells, whose columns after the first `words` hold figures.
-    #[must_use]
     pub fn of_rows<C: Into<Cell>>(
         title: &str,
         header: &[&str],
@@ -172,7 +170,6 @@ impl Table {
     }
 
     /// Heading above the table; empty without one.
-    #[must_use]
     pub fn title(&self) -> &str {
         &self.title
     }
@@ -180,6 +177,18 @@ impl Table {
     /// Adds a row.
     pub fn push<C: Into<Cell>>(&mut self, row: Vec<C>) {
         self.rows.push(row.into_iter().map(Into::into).collect());
+    }
+
+    /// Creates a table below a heading and an explanation; `None` without rows.
+    pub(crate) fn section(
+        title: &str,
+        intro: &str,
+        columns: impl IntoIterator<Item = Column>,
+        rows: impl IntoIterator<Item = Vec<Cell>>,
+    ) -> Option<Self> {
+        let mut table = Self::new(columns, rows).titled(title);
+        intro.clone_into(&mut table.intro);
+        Some(table).filter(|table| !table.rows.is_empty())
     }
 
     pub(crate) fn new(columns: impl IntoIterator<Item = Column>, rows: impl IntoIterator<Item = Vec<Cell>>) -> Self {

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use tierlab_analysis::curves::{Curve, curves, distinct, grouped, is_valid};
 use tierlab_analysis::latency::bands;
 use tierlab_analysis::record::{
-    Band, Driven, Factors, Interval, OpenQuestion, Point, Reads, Run, ServerStages, Summary, Tail, Variant, Verdict,
+    Band, Driven, Factors, Interval, OpenQuestion, Point, Run, ServerStages, Summary, Tail, Variant, Verdict,
 };
 
 /// Number without the zeros that end its fraction.
@@ -52,17 +52,16 @@ pub(crate) fn verdict(verdict: &Verdict) -> &'static str {
 /// text of an emulated variant names both.
 pub(crate) fn origin_text<'a>(run: &'a Run, label: &str) -> Cow<'a, str> {
     let variant = variant(run, label);
-    let kept = run.environment.origins.get(label).map(String::as_str);
-    match (kept, variant) {
-        (Some(kept), Some(variant)) if variant.emulated.is_some() && !kept.contains(EMULATED) => {
+    let recorded = run.environment.origins.get(label).map(String::as_str);
+    match (recorded, variant) {
+        (Some(recorded), Some(variant)) if variant.emulated.is_some() && !recorded.contains(EMULATED) => {
             let (planned, below) = variant.origin.rsplit_once(' ').unwrap_or_default();
-            if kept.starts_with(below) && planned.contains(EMULATED) {
-                Cow::Owned(format!("{planned} {kept}"))
-            } else {
-                Cow::Owned(format!("{EMULATED}; {kept}"))
-            }
+            Cow::Owned(match recorded.starts_with(below) && planned.contains(EMULATED) {
+                true => format!("{planned} {recorded}"),
+                false => format!("{EMULATED}; {recorded}"),
+            })
         }
-        (Some(kept), _) => Cow::Borrowed(kept),
+        (Some(recorded), _) => Cow::Borrowed(recorded),
         (None, variant) => Cow::Borrowed(variant.map_or("", |variant| &variant.origin)),
     }
 }
@@ -98,11 +97,9 @@ pub(crate) fn tier(run: &Run, tier: &str) -> String {
 /// Factors of a table or chart in words: all but tier, cache and rate.
 pub(crate) fn group(factors: &Factors) -> String {
     let rows = if factors.batch_size == 1 { "row" } else { "rows" };
-    let sent = format!(
-        "{} · {} · {} {rows} per request",
-        factors.mode, factors.model, factors.batch_size
-    );
-    format!("{sent} · {} arrivals · {} keys", arrivals(factors), factors.keys)
+    let (mode, model, batch_size) = (factors.mode, &factors.model, factors.batch_size);
+    let (arrivals, keys) = (arrivals(factors), &factors.keys);
+    format!("{mode} · {model} · {batch_size} {rows} per request · {arrivals} arrivals · {keys} keys")
 }
 
 /// The arrival process, and what was sent at the same time.
@@ -218,9 +215,9 @@ fn server_stages(point: &Point) -> Option<String> {
         latency(sum / requests)
     };
     let (queue, inputs) = (mean(|stages| stages.queue_us), mean(|stages| stages.input_us));
-    let (inference, outputs) = (mean(|stages| stages.infer_us), mean(|stages| stages.output_us));
+    let (infer, outputs) = (mean(|stages| stages.infer_us), mean(|stages| stages.output_us));
     Some(format!(
-        "queue {queue}, inputs {inputs}, inference {inference}, outputs {outputs}"
+        "queue {queue}, inputs {inputs}, inference {infer}, outputs {outputs}"
     ))
 }
 
@@ -228,10 +225,10 @@ fn server_stages(point: &Point) -> Option<String> {
 fn nothing_valid(curve: &Curve<'_>) -> String {
     match curve.points.iter().filter(|point| is_valid(point)).count() {
         0 => format!("no valid point at any of {} rates", curve.points.len()),
-        valid => format!(
-            "no highest valid rate: the lowest, {} rps, is not valid, and {valid} above it are",
-            rate(curve.factors().offered_rps)
-        ),
+        valid => {
+            let lowest = rate(curve.factors().offered_rps);
+            format!("no highest valid rate: the lowest, {lowest} rps, is not valid, and {valid} above it are")
+        }
     }
 }
 
@@ -247,16 +244,15 @@ pub(crate) fn attribution(point: &Point) -> String {
         (None, Some(p95)) => ("p95", Some(p95)),
         (None, None) => ("the tail", None),
     };
-    let figure = interval.map_or_else(
-        || "too few requests for a percentile".to_owned(),
-        |us| format!("{name} {}", latency_interval(Some(us))),
-    );
+    let figure = interval.map(|us| format!("{name} {}", latency_interval(Some(us))));
+    let figure = figure.unwrap_or_else(|| "too few requests for a percentile".to_owned());
     let Some(tail) = &summary.tail else {
         return format!("at {at} rps: {figure}");
     };
-    let which = match tail.band.as_str() {
-        "p99-100" => "slowest 1 %",
-        _ => "slowest",
+    let which = if tail.band == "p99-100" {
+        "slowest 1 %"
+    } else {
+        "slowest"
     };
     let mut details = vec![figure];
     if let Some(band) = summary.bands.iter().find(|band| band.name == tail.band) {
@@ -272,39 +268,29 @@ pub(crate) fn attribution(point: &Point) -> String {
 /// Longest part of the wait for the tier, if that wait dominates.
 fn tier_wait(tail: &Tail, band: &Band) -> Option<String> {
     let wait = band.parts_us.iter().find(|(name, _)| name == "tier")?.1;
-    let Reads {
-        queue_us,
-        device_us,
-        copy_us,
-        ..
-    } = band.reads;
-    let (what, us) = [
-        ("queueing for the tier", queue_us),
-        ("in the device or the remote store", device_us),
-        ("copying", copy_us),
-    ]
-    .into_iter()
-    .max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let parts = [
+        ("queueing for the tier", band.reads.queue_us),
+        ("in the device or the remote store", band.reads.device_us),
+        ("copying", band.reads.copy_us),
+    ];
+    let (what, us) = parts.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
     let dominates = tail.parts.first().is_some_and(|(name, _)| name == "tier") && us > 0.0;
     dominates.then(|| format!("{} of {} tier wait {what}", latency(us), latency(wait)))
 }
 
 /// Time of the session threads in words; `None` if the server did not report it.
 pub(crate) fn sessions(summary: &Summary) -> Option<String> {
-    let said: Vec<String> = summary
-        .session_shares
-        .iter()
-        .map(|(state, share)| {
-            let what = match state.as_str() {
-                "compute" => "computing",
-                "queue_wait" => "idle with requests queued",
-                "storage_wait" => "waiting for storage",
-                "no_requests" => "without requests",
-                other => other,
-            };
-            format!("{} {what}", percent(*share))
-        })
-        .collect();
+    let part = |(state, share): &(String, f64)| {
+        let what = match state.as_str() {
+            "compute" => "computing",
+            "queue_wait" => "idle with requests queued",
+            "storage_wait" => "waiting for storage",
+            "no_requests" => "without requests",
+            other => other,
+        };
+        format!("{} {what}", percent(*share))
+    };
+    let said: Vec<String> = summary.session_shares.iter().map(part).collect();
     (!said.is_empty()).then(|| said.join(", "))
 }
 
@@ -312,26 +298,30 @@ pub(crate) fn sessions(summary: &Summary) -> Option<String> {
 fn misses(summary: &Summary, band: &Band) -> Option<String> {
     let all = summary.cache_hit_ratio?;
     let rows = band.reads.cache_hits + band.reads.cache_misses;
-    (rows > 0.0).then(|| {
-        format!(
-            "{} of their rows came from the cache, {} of all",
-            percent(band.reads.cache_hits / rows),
-            percent(all)
-        )
-    })
+    let [own, all] = [band.reads.cache_hits / rows, all].map(percent);
+    (rows > 0.0).then(|| format!("{own} of their rows came from the cache, {all} of all"))
+}
+
+/// Name of a curve within a run.
+pub(crate) fn curve_name(run: &Run, factors: &Factors) -> String {
+    let who = format!("{} {}", tier(run, factors.label()), cache(factors));
+    format!("{who} {} {} ×{}", factors.mode, factors.model, factors.batch_size)
 }
 
 /// Full name of a point within a run.
 pub(crate) fn name(run: &Run, factors: &Factors) -> String {
-    let who = format!("{} {}", tier(run, factors.label()), cache(factors));
-    let what = format!("{} {} ×{}", factors.mode, factors.model, factors.batch_size);
-    let at = format!("at {} rps", rate(factors.offered_rps));
+    let (curve, at) = (
+        curve_name(run, factors),
+        format!("at {} rps", rate(factors.offered_rps)),
+    );
     match &factors.driven {
-        None => format!("{who} {what} {at}"),
-        Some(driven @ Driven::ClosedLoop { .. }) => format!("{who} {what}, {driven}"),
-        Some(driven @ Driven::BesideClosedLoop { .. }) => format!("{who} {what} {at}, {driven}"),
-        Some(driven @ Driven::Journey { .. }) => format!("{who} {driven} {at}"),
-        Some(driven @ Driven::Ramp(_)) => format!("{who} {what} on a {driven}"),
+        None => format!("{curve} {at}"),
+        Some(driven @ Driven::ClosedLoop { .. }) => format!("{curve}, {driven}"),
+        Some(driven @ Driven::BesideClosedLoop { .. }) => format!("{curve} {at}, {driven}"),
+        Some(driven @ Driven::Journey { .. }) => {
+            format!("{} {} {driven} {at}", tier(run, factors.label()), cache(factors))
+        }
+        Some(driven @ Driven::Ramp(_)) => format!("{curve} on a {driven}"),
     }
 }
 

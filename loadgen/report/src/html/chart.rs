@@ -81,14 +81,12 @@ pub enum Unit {
 
 impl Axis {
     /// Linear axis between two ends.
-    #[must_use]
     pub const fn linear(name: &'static str, unit: Unit, range: (f64, f64)) -> Self {
         let log = false;
         Self { name, unit, log, range }
     }
 
     /// Logarithmic axis between two ends above zero.
-    #[must_use]
     pub const fn logarithmic(name: &'static str, unit: Unit, range: (f64, f64)) -> Self {
         let log = true;
         Self { name, unit, log, range }
@@ -182,7 +180,6 @@ pub(super) fn short(value: f64) -> f64 {
 
 impl Figure {
     /// Figure of charts over series that have only names.
-    #[must_use]
     pub fn of_names(names: impl IntoIterator<Item = String>, charts: Vec<Chart>, caption: &str) -> Self {
         let look = |(number, label): (usize, String)| Look {
             label,
@@ -208,7 +205,6 @@ impl Figure {
     }
 
     /// Figure as HTML; nothing without a line in any chart.
-    #[must_use]
     pub fn html(mut self) -> Markup {
         self.charts.retain(|chart| !chart.lines.is_empty());
         if self.charts.is_empty() {
@@ -231,8 +227,8 @@ impl Figure {
 
     fn table(&self, chart: &Chart) -> Table {
         let labels = chart.lines.iter().map(|line| figures(&self.series[line.series].label));
-        let (places, slack) = &chart.rows;
-        let rows = places.iter().map(|&at| {
+        let (values, slack) = &chart.rows;
+        let rows = values.iter().map(|&at| {
             let values = chart.lines.iter().map(|line| line.text(chart.y.unit, at, *slack));
             cells([chart.x.unit.text(at)].into_iter().chain(values))
         });
@@ -279,21 +275,15 @@ impl<'a> Series<'a> {
             marker: row.tier.number,
         };
         let curves = group.curves.iter().zip(&group.rows);
-        curves
-            .map(|(curve, row)| Self {
-                curve,
-                row,
-                look: look(row),
-            })
-            .collect()
+        let series = curves.map(|(curve, row)| (curve, row, look(row)));
+        series.map(|(curve, row, look)| Self { curve, row, look }).collect()
     }
 
     /// Point to show beside those of other series: the valid one at the common rate, else the best, else the highest valid one.
     pub(super) fn shown_at(&self, common: Option<f64>) -> Option<&'a Point> {
-        common
-            .and_then(|rps| self.curve.valid_at(rps))
-            .or_else(|| Some(self.row.best.as_ref()?.point))
-            .or_else(|| self.curve.highest_valid())
+        let at_common = common.and_then(|rps| self.curve.valid_at(rps));
+        let best = at_common.or_else(|| Some(self.row.best.as_ref()?.point));
+        best.or_else(|| self.curve.highest_valid())
     }
 }
 

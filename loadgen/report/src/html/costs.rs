@@ -38,36 +38,27 @@ const PARTS: [(&str, &str); 5] = [
     ("bytes", "var(--p-join)"),
 ];
 
-/// A series at its highest rate.
-struct Bar<'a> {
-    label: &'a str,
-    best: &'a Best<'a>,
-    parts: &'a [(String, f64)],
-    usd: Interval,
-}
+/// Highest rate of a series, with the parts of its cost and their sum.
+type Bar<'a> = (&'a Best<'a>, &'a [(String, f64)], Interval);
 
 /// Bar of a series; `None` without a price.
 fn bar<'a>(one: &'a Series<'_>) -> Option<Bar<'a>> {
     let best = one.row.best.as_ref()?;
     let summary = best.point.summary.as_ref()?;
-    Some(Bar {
-        label: &one.look.label,
-        best,
-        parts: &summary.usd_parts,
-        usd: summary.usd_per_10k?,
-    })
+    Some((best, summary.usd_parts.as_slice(), summary.usd_per_10k?))
 }
 
 /// Costs at the highest rate; nothing without prices.
 fn figure(series: &[Series<'_>]) -> Markup {
-    let bars: Vec<Bar<'_>> = series.iter().filter_map(bar).collect();
-    let ends = bars.iter().map(|bar| bar.usd.hi.min(bar.usd.value * 3.0));
+    let bars = series.iter().filter_map(|one| Some((&one.look.label, bar(one)?)));
+    let bars: Vec<(&String, Bar<'_>)> = bars.collect();
+    let ends = bars.iter().map(|(_, (.., usd))| usd.hi.min(usd.value * 3.0));
     let most = ends.fold(0.0, f64::max);
     if most <= 0.0 {
         return Markup::default();
     }
     let is_paid = |name: &str| {
-        let mut parts = bars.iter().flat_map(|bar| bar.parts);
+        let mut parts = bars.iter().flat_map(|(_, (_, parts, _))| *parts);
         parts.any(|(part, _)| part == name)
     };
     html! {
@@ -75,7 +66,7 @@ fn figure(series: &[Series<'_>]) -> Markup {
             div.legend {
                 @for (name, colour) in PARTS.iter().filter(|(name, _)| is_paid(name)) { span { (swatch(colour)) (name) } }
             }
-            div.costs { @for bar in &bars { (row(bar, most)) } }
+            div.costs { @for (label, bar) in &bars { (row(label, bar, most)) } }
             figcaption {
                 "Dollars per 10,000 inferences at each series' highest rate; the thin line is the 95 % interval. At most: the server held \
                  even the plan's highest rate, and a higher one would cost less."
@@ -85,13 +76,12 @@ fn figure(series: &[Series<'_>]) -> Markup {
 }
 
 /// Bar of the parts; `most` has the full width.
-fn row(bar: &Bar<'_>, most: f64) -> Markup {
-    let Bar { best, usd, .. } = bar;
+fn row(label: &str, (best, parts, usd): &Bar<'_>, most: f64) -> Markup {
     let (lo, hi) = (100.0 * usd.lo / most, 100.0 * usd.hi.min(most) / most);
     html! {
-        span { (bar.label) br; span.soft { "at " (best.text()) } }
+        span { (label) br; span.soft { "at " (best.text()) } }
         div.bar {
-            @for (name, part) in bar.parts {
+            @for (name, part) in *parts {
                 @let known = PARTS.iter().find(|(known, _)| known == name);
                 @let colour = known.map_or("#777", |(_, colour)| colour);
                 i style=(format!("width:{:.2}%;background:{colour}", 100.0 * part / most)) data-tip={

@@ -74,7 +74,7 @@ fn axis(grid: &LatencyGrid) -> Markup {
     let every = ticks.len().div_ceil(6).max(1);
     html! {
         @for us in ticks.into_iter().step_by(every) {
-            @let at = place(grid, us);
+            @let at = height(grid, us);
             path.grid d={ "M" (left) " " (coordinate(at)) "H" (right) } {}
             text.tick x=(coordinate(left - 5.0)) y=(coordinate(at + 4.0)) text-anchor="end" { (tick_label(us)) }
         }
@@ -87,7 +87,7 @@ fn coordinate(at: f64) -> String {
 }
 
 /// Height of a latency.
-fn place(grid: &LatencyGrid, us: f64) -> f64 {
+fn height(grid: &LatencyGrid, us: f64) -> f64 {
     let (_, top, _, bottom) = AREA;
     bottom - (us / grid.from_us).ln() / (grid.to_us / grid.from_us).ln() * (bottom - top)
 }
@@ -152,9 +152,8 @@ fn even_ticks(from: f64, to: f64) -> Vec<f64> {
     let power = 10_f64.powf(least.log10().floor());
     let steps = [1.0, 2.0, 5.0].map(|times| times * power);
     let step = steps.into_iter().find(|step| *step >= least).unwrap_or(10.0 * power);
-    ((from / step).ceil() as u64..=(to / step).floor() as u64)
-        .map(|at| at as f64 * step)
-        .collect()
+    let steps = (from / step).ceil() as u64..=(to / step).floor() as u64;
+    steps.map(|at| at as f64 * step).collect()
 }
 
 /// Latency at an axis: `100 µs` rather than `100.0 µs`, because a tick is a round number.

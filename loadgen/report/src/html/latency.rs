@@ -36,16 +36,12 @@ fn over_demand(answer: &AnswerText, series: &[Series<'_>]) -> Option<Chart> {
             lines.push(Line::through(index, months.iter().copied()));
         }
     }
-    let rates = || lines.iter().flat_map(|line| &line.x).copied();
-    let dollars = || lines.iter().flat_map(|line| &line.y).copied();
-    let least = |values: &mut dyn Iterator<Item = f64>| values.fold(f64::INFINITY, f64::min);
-    let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
-    let ends = (least(&mut rates()), most(&mut rates()));
-    let usd = (least(&mut dollars()) / 1.15, most(&mut dollars()) * 1.15);
+    let rates = extent(lines.iter().flat_map(|line| &line.x));
+    let (least, most) = extent(lines.iter().flat_map(|line| &line.y));
     (!lines.is_empty()).then(|| Chart {
         title: "Cost against demand".to_owned(),
-        x: Axis::logarithmic("requests per second at the peak", Unit::Rate, ends),
-        y: Axis::logarithmic("dollars a month", Unit::Dollars, usd),
+        x: Axis::logarithmic("requests per second at the peak", Unit::Rate, rates),
+        y: Axis::logarithmic("dollars a month", Unit::Dollars, (least / 1.15, most * 1.15)),
         here: Some((short(peak_rps), format!("{}/s", rate(peak_rps)))),
         rows: (AROUND.map(|times| short(times * peak_rps)).to_vec(), 0.0),
         lines,
@@ -112,6 +108,13 @@ fn charts(group: &Group<'_>, lines: Vec<(Percentile, Vec<Line>)>) -> Vec<Chart> 
         ..Chart::default()
     };
     lines.into_iter().map(chart).collect()
+}
+
+/// Least and largest of some values, which are at least 0.
+fn extent<'a>(values: impl Iterator<Item = &'a f64>) -> (f64, f64) {
+    values.fold((f64::INFINITY, 0.0), |(low, high), value| {
+        (value.min(low), value.max(high))
+    })
 }
 
 /// Least and largest drawn value. An interval may reach far out of the chart; the values decide.
@@ -181,14 +184,13 @@ pub(super) fn distribution(series: &[Series<'_>], common: Option<f64>) -> Markup
             lines.push(line);
         }
     }
-    let values = || lines.iter().flat_map(|line| &line.y).copied();
-    let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(1.0, f64::max));
-    let deepest = lines.iter().flat_map(|line| &line.x).copied().fold(1.0, f64::max);
+    let (low, high) = extent(lines.iter().flat_map(|line| &line.y));
+    let deepest = extent(lines.iter().flat_map(|line| &line.x)).1.max(1.0);
     let rows = SHARES.iter().map(|share| nines(*share));
     let chart = Chart {
         title: "latency that a share of the requests does not exceed".to_owned(),
         x: Axis::linear("share of the requests", Unit::Nines, (0.0, deepest)),
-        y: Axis::logarithmic("latency", Unit::Latency, (low / 1.1, high * 1.1)),
+        y: Axis::logarithmic("latency", Unit::Latency, (low / 1.1, high.max(1.0) * 1.1)),
         rows: (rows.filter(|nines| *nines <= deepest + 0.01).collect(), 0.06),
         lines,
         ..Chart::default()

@@ -7,7 +7,6 @@ use crate::content::table::{Cell, Table};
 use maud::{Markup, html};
 
 /// Sentences as a list, each with its full stop; nothing for none.
-#[must_use]
 pub fn findings(lines: &[String]) -> Markup {
     html! {
         @if !lines.is_empty() {
@@ -17,7 +16,6 @@ pub fn findings(lines: &[String]) -> Markup {
 }
 
 /// Returns a collapsed section; empty without a body.
-#[must_use]
 pub fn closed(id: &str, title: &str, body: &Markup) -> Markup {
     html! {
         @if !body.0.is_empty() {
@@ -31,7 +29,6 @@ pub fn closed(id: &str, title: &str, body: &Markup) -> Markup {
 }
 
 /// Returns content that scrolls sideways on narrow screens, by the keyboard too.
-#[must_use]
 pub fn scroll(label: &str, body: &Markup) -> Markup {
     html! { div.scroll tabindex="0" role="group" aria-label=(label) { (body) } }
 }
@@ -42,7 +39,6 @@ pub(super) fn soft(text: &str) -> Markup {
 }
 
 /// A table of a class in `page.css`; nothing without rows. On a narrow screen rows of the class `brief` become cards.
-#[must_use]
 pub fn table(table: &Table, class: &str) -> Markup {
     let number = |index: usize| table.columns[index].1.then_some("n");
     let label = |index: usize| class.contains("brief").then(|| table.columns[index].0.as_str());

@@ -29,7 +29,6 @@ const CSS: &str = include_str!("page.css");
 const JS: &str = include_str!("page.js");
 
 /// Returns the page of some runs.
-#[must_use]
 pub fn page(runs: &[&Run]) -> String {
     let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
     let body = html! {
@@ -49,7 +48,6 @@ pub fn page(runs: &[&Run]) -> String {
 }
 
 /// Returns a whole document around a body, with style, chart library and script inside, so that it loads nothing.
-#[must_use]
 pub fn document(program: &str, title: &str, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE) "\n"
@@ -178,10 +176,8 @@ type GroupPart = fn(&Group<'_>, &[Series<'_>]) -> Markup;
 
 /// Part of every group, each below the group's name; nothing if no group has any.
 fn over_groups(report: &Report<'_>, part: GroupPart) -> Markup {
-    let parts = report
-        .groups
-        .iter()
-        .map(|group| (group, part(group, &Series::of(group))));
+    let groups = report.groups.iter();
+    let parts = groups.map(|group| (group, part(group, &Series::of(group))));
     html! {
         @for (group, part) in parts {
             @if !part.0.is_empty() { h3 { (group.name) } (part) }

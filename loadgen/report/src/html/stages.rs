@@ -67,15 +67,9 @@ fn part(band: &Band, name: &str, us: f64) -> Markup {
     if share < 0.002 {
         return Markup::default();
     }
-    let tip = format!(
-        "{}: {} of {} ({})\n{} requests, {}",
-        words::part(name),
-        latency(us),
-        latency(whole(band)),
-        percent(share),
-        band.count,
-        band.name
-    );
+    let (part, [us, all]) = (words::part(name), [us, whole(band)].map(latency));
+    let (percent, count, of) = (percent(share), band.count, &band.name);
+    let tip = format!("{part}: {us} of {all} ({percent})\n{count} requests, {of}");
     let style = format!("width:{:.2}%;background:{}", 100.0 * share, colour(name));
     html! {
         span class=[DARK.contains(&name).then_some("d")] style=(style) data-tip=(tip) { (label(name, share)) }
@@ -85,19 +79,16 @@ fn part(band: &Band, name: &str, us: f64) -> Markup {
 /// Name with the share, or the share alone, or nothing: the longest that fits.
 fn label(name: &str, share: f64) -> String {
     let (name, share_text) = (words::part(name), percent(share));
-    [format!("{name} {share_text}"), share_text]
-        .into_iter()
-        .find(|text| 8.0 + LETTER_PX * text.chars().count() as f64 <= share * BAR_PX)
-        .unwrap_or_default()
+    let fits = |text: &String| 8.0 + LETTER_PX * text.chars().count() as f64 <= share * BAR_PX;
+    let mut texts = [format!("{name} {share_text}"), share_text].into_iter();
+    texts.find(fits).unwrap_or_default()
 }
 
 /// The CSS colour of a part; parts of other versions are grey.
 pub(super) fn colour(part: &str) -> String {
-    let known = part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    if known {
-        format!("var(--p-{part}, #777)")
-    } else {
-        "#777".to_owned()
+    match part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+        true => format!("var(--p-{part}, #777)"),
+        false => "#777".to_owned(),
     }
 }
 

@@ -1,7 +1,9 @@
 //! Each rule alone, and their combinations.
 
 use super::*;
-use crate::record::{AgentStart, DeviceReads, Interval, Outcome, Pool, Repeat, Sample, ServerDelta};
+use crate::record::{
+    AgentStart, ClosedLoopFigures, DeviceReads, DriverFigures, Interval, Outcome, Pool, Repeat, Sample, ServerDelta,
+};
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -29,6 +31,18 @@ fn healthy() -> Evidence<'static> {
         lag_p99_us: 300.0,
         drifts: Vec::new(),
         steps: vec![step; 3].into(),
+    }
+}
+
+const CLOSED_LOOP: Driven = Driven::ClosedLoop {
+    users: 1,
+    think_time: String::new(),
+};
+
+fn step_of_journey() -> Driven {
+    Driven::Journey {
+        name: "journey".to_owned(),
+        step: Some("step".to_owned()),
     }
 }
 
@@ -124,24 +138,35 @@ fn a_closed_loop_is_not_held_against_a_rate() {
         mean_think_us: 2_000.0,
     };
     let limits = Limits::default();
-    let judge = |evidence: &Evidence<'_>, own_us| judge_closed_loop(evidence, Some(figures(own_us)), &limits);
-    assert_eq!(judge(&evidence, 900.0), (Verdict::Valid, vec![]));
-    let (verdict, faults) = judge(&evidence, 1_100.0);
+    let mut judge = |change: fn(&mut Repeat), own_us| {
+        for step in evidence.steps.to_mut() {
+            change(step);
+            step.driver = DriverFigures::ClosedLoop {
+                closed_loop: figures(own_us),
+                goose: None,
+            };
+        }
+        judge_driven(Some(&CLOSED_LOOP), &evidence, &limits)
+    };
+    let unchanged = |_: &mut Repeat| ();
+    assert_eq!(judge(unchanged, 900.0), (Verdict::Valid, vec![]));
+    let (verdict, faults) = judge(unchanged, 1_100.0);
     assert_eq!(faults, [Fault::Late]);
     assert_invalid(&verdict, "paused 1.1 ms longer");
-    evidence.steps.to_mut()[0].errors = [("503".to_owned(), 100)].into();
-    assert_eq!(judge(&evidence, 0.0).1, [Fault::Errors]);
+    let failed = |step: &mut Repeat| step.errors = [("503".to_owned(), 100)].into();
+    assert_eq!(judge(failed, 0.0).1, [Fault::Errors]);
 }
 
 #[test]
 fn a_step_that_few_journeys_came_to_says_nothing_of_all() {
     let limits = Limits::default();
     let mut evidence = healthy();
-    assert_eq!(judge_step(&evidence, &limits), (Verdict::Valid, vec![]));
+    let step = step_of_journey();
+    assert_eq!(judge_driven(Some(&step), &evidence, &limits), (Verdict::Valid, vec![]));
     for step in evidence.steps.to_mut() {
         (step.scheduled, step.achieved_rps) = (500, 100.0);
     }
-    let (verdict, faults) = judge_step(&evidence, &limits);
+    let (verdict, faults) = judge_driven(Some(&step), &evidence, &limits);
     assert_eq!(faults, [Fault::Schedule]);
     assert_invalid(&verdict, "only 1500 of 3000 journeys");
 }
@@ -286,10 +311,8 @@ fn failures_are_the_servers_in_spite_of_a_late_send_and_unknown_on_a_disturbed_m
     );
     let mut evidence = healthy();
     failed(&mut evidence);
-    for (verdict, faults) in [
-        judge_closed_loop(&evidence, None, &Limits::default()),
-        judge_step(&evidence, &Limits::default()),
-    ] {
+    for driven in [CLOSED_LOOP, step_of_journey()] {
+        let (verdict, faults) = judge_driven(Some(&driven), &evidence, &Limits::default());
         assert!(matches!(verdict, Verdict::Saturated(_)), "{verdict}");
         assert_eq!(faults, [Fault::Errors]);
     }

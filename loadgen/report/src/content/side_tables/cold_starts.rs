@@ -52,6 +52,8 @@ pub(super) fn table(run: &Run) -> Option<Table> {
     let columns = columns.chain(stages.iter().map(|stage| figures(*stage)));
     let columns = columns.chain(["first reply ms", "in all", "MiB of the tier"].map(figures));
     let groups = groups(run);
+    let together = groups.iter().filter_map(|group| together(run, group, &groups));
+    let spread = groups.iter().filter_map(|group| spread(group, &groups));
     let intro = match has_fleets {
         true => format!("{INTRO}. {FLEETS}"),
         false => INTRO.to_owned(),
@@ -59,11 +61,7 @@ pub(super) fn table(run: &Run) -> Option<Table> {
     let table = Table {
         title: "Cold starts, medians".to_owned(),
         intro,
-        notes: groups
-            .iter()
-            .filter_map(|group| together(run, group, &groups))
-            .chain(groups.iter().filter_map(|group| spread(group, &groups)))
-            .collect(),
+        notes: together.chain(spread).collect(),
         ..Table::new(columns, groups.iter().map(|group| row(group, &stages)))
     };
     Some(table.named(|name| has_fleets || !OF_FLEETS.contains(&name)))
@@ -119,10 +117,8 @@ fn bytes(group: &StartGroup<'_>) -> Option<f64> {
 fn together(run: &Run, group: &StartGroup<'_>, groups: &[StartGroup<'_>]) -> Option<String> {
     let name = |group: &StartGroup<'_>| variant(run, &group.first.tier).map(without_servers);
     let base = name(group)?;
-    let few = groups
-        .iter()
-        .filter(|other| other.is_like(group) && name(other).as_ref() == Some(&base))
-        .min_by_key(|other| other.first.servers)?;
+    let is_same = |other: &&StartGroup<'_>| other.is_like(group) && name(other).as_ref() == Some(&base);
+    let few = groups.iter().filter(is_same).min_by_key(|other| other.first.servers)?;
     if few.first.servers >= group.first.servers || group.first.jitter_s > 0.0 {
         return None;
     }
@@ -132,14 +128,13 @@ fn together(run: &Run, group: &StartGroup<'_>, groups: &[StartGroup<'_>]) -> Opt
         (Some(_), Some(_)) => ", and nothing is read from the tier".to_owned(),
         _ => String::new(),
     };
+    let (way, servers) = (group.first.way, group.first.servers);
+    let few = match few.first.servers {
+        1 => "a single server".to_owned(),
+        few => format!("the last of {few}"),
+    };
     Some(format!(
-        "{base} by {}: the last of {} servers that start together takes {times} times as long to reply as {}{read}",
-        group.first.way,
-        group.first.servers,
-        match few.first.servers {
-            1 => "a single server".to_owned(),
-            few => format!("the last of {few}"),
-        },
+        "{base} by {way}: the last of {servers} servers that start together takes {times} times as long to reply as {few}{read}"
     ))
 }
 
@@ -186,8 +181,8 @@ impl StartGroup<'_> {
 fn groups(run: &Run) -> Vec<StartGroup<'_>> {
     let kind = |start: &ColdStart| (start.tier.clone(), start.way, start.page_cache, start.jitter_s);
     let groups = grouped(run.cold_starts.iter().map(|start| (kind(start), start)));
+    let groups = groups.into_iter();
     groups
-        .into_iter()
         .map(|(_, starts)| StartGroup {
             first: starts[0],
             starts,

@@ -2,11 +2,11 @@
 //!
 //! In: a summarised run. Out: tables with their explanations. Knows nothing of markup.
 
-use crate::content::percentiles::{TAILS, at};
+use crate::content::best::{TAILS, percentile_of};
 use crate::content::table::{Cell, Column, Table, cells, figures, words as text};
 use crate::content::words;
-use crate::units::{NONE, dollars_interval, latency, latency_interval, percent, rate, thousands};
-use tierlab_analysis::record::{Driven, Factors, GooseFigures, Point, Run, counted};
+use crate::units::{latency, percent, rate, thousands};
+use tierlab_analysis::record::{Driven, Factors, GooseFigures, Percentile, Point, Run, counted};
 use tierlab_analysis::validity::laws;
 
 /// Explanation of a closed loop, and its blind spot.
@@ -45,14 +45,8 @@ pub(super) fn closed_loops(run: &Run) -> Option<Table> {
         };
         let noun = if *users == 1 { "user" } else { "users" };
         let name = format!("closed, {users} {noun}{thinking}");
-        let beside = beside(
-            run,
-            point,
-            Driven::BesideClosedLoop {
-                users: *users,
-                think_time: think_time.clone(),
-            },
-        );
+        let (users, think_time) = (*users, think_time.clone());
+        let beside = beside(run, point, Driven::BesideClosedLoop { users, think_time });
         rows.push(row(run, point, &name));
         rows.push(match beside {
             Some(open) => row(run, open, &format!("open at {}/s", rate(open.factors.offered_rps))),
@@ -64,17 +58,12 @@ pub(super) fn closed_loops(run: &Run) -> Option<Table> {
             }
         });
         let both = beside.and_then(|open| side_by_side(point, open));
-        let said = [law(point, *users), goose(point, "the replies' bodies"), both].into_iter();
+        let said = [law(point, users), goose(point, "the replies' bodies"), both].into_iter();
         notes.extend(said.flatten().map(|said| format!("{name}: {said}")));
     }
     notes.extend(paid(run, CLOSED_PAID));
-    (!rows.is_empty()).then(|| Table {
-        title: "Closed loops, each beside an open loop at the same throughput".to_owned(),
-        intro: CLOSED.to_owned(),
-        columns,
-        rows,
-        notes,
-    })
+    let title = "Closed loops, each beside an open loop at the same throughput";
+    Table::section(title, CLOSED, columns, rows).map(|table| Table { notes, ..table })
 }
 
 /// The open loop beside a closed one.
@@ -91,23 +80,26 @@ fn kind(factors: &Factors) -> (&str, &str, &str, u32) {
 
 /// p99 (or the highest percentile that both have) side by side.
 fn side_by_side(closed: &Point, open: &Point) -> Option<String> {
-    let (name, a, b) = TAILS
-        .iter()
-        .find_map(|&percentile| Some((percentile, at(closed, percentile)?.value, at(open, percentile)?.value)))?;
+    let both = |percentile| {
+        Some((
+            percentile,
+            percentile_of(closed, percentile)?.value,
+            percentile_of(open, percentile)?.value,
+        ))
+    };
+    let (name, a, b) = TAILS.into_iter().find_map(both)?;
     let (closed, open) = (closed.summary.as_ref()?, open.summary.as_ref()?);
     let apart = open.achieved_rps.value / closed.achieved_rps.value.max(1e-9);
-    let told = match (apart - 1.0).abs() > APART {
+    let difference = match (apart - 1.0).abs() > APART {
         true => format!(
             "; the open loop had {} of the closed loop's mean throughput, because its first repeat differed from the mean",
             percent(apart)
         ),
         false => String::new(),
     };
+    let (times, [a, b]) = (b / a.max(1e-9), [a, b].map(latency));
     Some(format!(
-        "{name} {} in the closed loop, {} in the open loop at its throughput ({:.2} times){told}",
-        latency(a),
-        latency(b),
-        b / a.max(1e-9)
+        "{name} {a} in the closed loop, {b} in the open loop at its throughput ({times:.2} times){difference}"
     ))
 }
 
@@ -134,15 +126,12 @@ fn law(point: &Point, users: u32) -> Option<String> {
 
 /// Means over the repeats of goose's own times, which leave out a part of each request.
 fn goose(point: &Point, left_out: &str) -> Option<String> {
-    let told = point.repeats.iter().filter_map(|repeat| repeat.driver.goose());
-    let told: Vec<GooseFigures> = told.collect();
-    let mean = |of: fn(&GooseFigures) -> f64| latency(told.iter().map(of).sum::<f64>() / told.len() as f64);
-    (!told.is_empty()).then(|| {
-        let [p50, p95, p99] = [
-            mean(|times| times.p50_us),
-            mean(|times| times.p95_us),
-            mean(|times| times.p99_us),
-        ];
+    let times = point.repeats.iter().filter_map(|repeat| repeat.driver.goose());
+    let times: Vec<GooseFigures> = times.collect();
+    let mean = |of: fn(&GooseFigures) -> f64| latency(times.iter().map(of).sum::<f64>() / times.len() as f64);
+    (!times.is_empty()).then(|| {
+        let (p50, p95) = (mean(|times| times.p50_us), mean(|times| times.p95_us));
+        let p99 = mean(|times| times.p99_us);
         format!("by goose's own clock, the same requests have p50 {p50}, p95 {p95}, p99 {p99}, without {left_out}")
     })
 }
@@ -165,13 +154,8 @@ pub(super) fn journeys(run: &Run) -> Option<Table> {
         }
     }
     notes.extend(paid(run, JOURNEYS_PAID));
-    (!rows.is_empty()).then(|| Table {
-        title: "Journeys".to_owned(),
-        intro: JOURNEYS.to_owned(),
-        columns: columns(run, "journey"),
-        rows,
-        notes,
-    })
+    let table = Table::section("Journeys", JOURNEYS, columns(run, "journey"), rows);
+    table.map(|table| Table { notes, ..table })
 }
 
 /// Meaning of the prices, in a run with prices.
@@ -192,23 +176,21 @@ fn row(run: &Run, point: &Point, what: &str) -> Vec<Cell> {
         1 => String::new(),
         rows => format!(", ×{rows}"),
     };
-    let who = [
-        words::tier(run, factors.label()),
-        words::cache(factors),
-        format!("{what}{batch}"),
+    let what = format!("{what}{batch}");
+    let who = [words::tier(run, factors.label()), words::cache(factors), what].map(Cell::from);
+    let summary = point.summary.as_ref();
+    let latencies =
+        [Percentile::P50, Percentile::P95, Percentile::P99].map(|one| Cell::latency(percentile_of(point, one)));
+    let counts = [
+        summary.map(|summary| rate(summary.achieved_rps.value)),
+        summary.map(|summary| thousands(summary.errors)),
+        summary.map(|summary| words::verdict(&summary.verdict).to_owned()),
     ];
-    let figures = match &point.summary {
-        Some(summary) => [
-            latency_interval(summary.p50_us.as_ref()),
-            latency_interval(summary.p95_us.as_ref()),
-            latency_interval(summary.p99_us.as_ref()),
-            rate(summary.achieved_rps.value),
-            thousands(summary.errors),
-            words::verdict(&summary.verdict).to_owned(),
-        ],
-        None => [NONE; 6].map(str::to_owned),
-    };
-    let usd = point.summary.as_ref().and_then(|summary| summary.usd_per_10k);
-    let price = run.pricing.is_some().then(|| dollars_interval(usd.as_ref()));
-    cells(who.into_iter().chain(figures).chain(price))
+    let usd = || Cell::dollars(summary.and_then(|summary| summary.usd_per_10k));
+    let price = run.pricing.is_some().then(usd);
+    who.into_iter()
+        .chain(latencies)
+        .chain(counts.map(Cell::of))
+        .chain(price)
+        .collect()
 }

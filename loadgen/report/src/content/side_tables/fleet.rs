@@ -1,8 +1,7 @@
 //! Fleets side by side: latency, highest rate and cost over the number of servers that share a tier. In: a run. Out: a table, and
 //! the size from which further servers add nothing.
 
-use crate::content::best::{Best, best};
-use crate::content::percentiles::{TAILS, at};
+use crate::content::best::{Best, TAILS, best, percentile_of};
 use crate::content::table::{Cell, Table, cells, figures, words as text};
 use crate::content::words;
 use crate::units::{NONE, dollars_interval, latency_interval, rate, thousands};
@@ -60,31 +59,17 @@ pub(super) fn table(run: &Run) -> Option<Table> {
             notes.extend(knee(&name, &sizes));
         }
     }
-    if rows.is_empty() {
-        return None;
-    }
-    let of = [
-        "servers",
-        "highest",
-        "of one server",
-        "latency",
-        "tier requests",
-        "$/10k",
-    ];
-    Some(Table {
-        title: "Fleets".to_owned(),
-        intro: INTRO.to_owned(),
-        columns: std::iter::once(text("variant")).chain(of.map(figures)).collect(),
-        rows,
-        notes,
-    })
+    let rates = ["servers", "highest", "of one server"].map(figures);
+    let others = ["latency", "tier requests", "$/10k"].map(figures);
+    let columns = std::iter::once(text("variant")).chain(rates).chain(others);
+    Table::section("Fleets", INTRO, columns, rows).map(|table| Table { notes, ..table })
 }
 
 fn row(name: &str, size: &Size<'_>, first: &Size<'_>, common: Option<(Percentile, f64)>) -> Vec<Cell> {
     let best = size.best.as_ref();
     let of_one = |(best, one): (&Best<'_>, &Best<'_>)| format!("{:.2} times", best.rps() / one.rps());
     let latency = common.and_then(|(percentile, rps)| {
-        let known = latency_interval(Some(&at(size.curve.valid_at(rps)?, percentile)?));
+        let known = latency_interval(Some(&percentile_of(size.curve.valid_at(rps)?, percentile)?));
         Some(format!("{percentile} {known} at {} rps", rate(rps)))
     });
     let per_s = best.and_then(|best| asked_per_s(best.point));
@@ -103,7 +88,7 @@ fn row(name: &str, size: &Size<'_>, first: &Size<'_>, common: Option<(Percentile
 /// Percentile that every number of servers has at a valid point of one rate, and the highest such rate.
 fn common(sizes: &[Size<'_>]) -> Option<(Percentile, f64)> {
     TAILS.into_iter().find_map(|percentile| {
-        let known = |size: &Size<'_>, rps| at(size.curve.valid_at(rps)?, percentile);
+        let known = |size: &Size<'_>, rps| percentile_of(size.curve.valid_at(rps)?, percentile);
         let is_known = |size: &Size<'_>, rps| known(size, rps).is_some();
         let rates = sizes[0].curve.points.iter().map(|point| point.factors.offered_rps);
         let rps = rates.filter(|&rps| sizes.iter().all(|size| is_known(size, rps)));
@@ -135,10 +120,8 @@ fn knee(name: &str, sizes: &[Size<'_>]) -> Option<String> {
             "{name}: the plan's rates end below the servers' limit, so the number beyond which more add nothing is unknown"
         ));
     }
-    let enough = known
-        .iter()
-        .position(|(_, rps, _)| known.iter().all(|(_, other, _)| *other < NO_MORE * rps))?;
-    let (servers, rps, _) = known[enough];
+    let is_enough = |&&(_, rps, _): &&(u32, f64, bool)| known.iter().all(|(_, other, _)| *other < NO_MORE * rps);
+    let &(servers, rps, _) = known.iter().find(is_enough)?;
     let [rps, highest] = [rps, highest].map(rate);
     Some(match servers == largest {
         true => format!("{name}: every server up to {largest} adds throughput, {highest} rps with all of them"),

@@ -1,11 +1,9 @@
 //! Tables of everything except latencies over a rate. In: a run. Out: its tables, each with sentences.
 
+mod by_point;
 mod cold_starts;
 mod driven;
 mod fleet;
-mod ramps;
-mod slowest;
-mod streams;
 
 pub(crate) use cold_starts::{stage_s, stages};
 
@@ -16,9 +14,9 @@ use tierlab_analysis::record::{DeviceReads, IdleByCause, Point, Run};
 /// Tables of a run.
 pub(crate) fn side_tables(run: &Run) -> Vec<Table> {
     [
-        streams::table(run),
-        ramps::table(run),
-        slowest::table(run),
+        by_point::streams(run),
+        by_point::ramps(run),
+        by_point::slowest(run),
         cold_starts::table(run),
         driven::closed_loops(run),
         driven::journeys(run),
@@ -35,24 +33,11 @@ const INTRO: &str = "Busy: share of the step with a running kernel (NVML). The r
 
 /// Returns utilisation and idle time by cause, energy, and the path of the reads, point by point.
 pub(crate) fn gpus(run: &Run) -> Option<Table> {
-    let rows: Vec<Vec<Cell>> = run.points.iter().filter_map(row).collect();
-    let shares = [
-        "rps",
-        "busy",
-        "copies, host",
-        "queue",
-        "storage",
-        "no requests",
-        "J/inference",
-    ];
-    let columns = ["tier", "cache", "mode"].map(words).into_iter();
-    let columns = columns.chain(shares.map(figures));
-    let columns = columns.chain([words("path"), figures("direct reads"), figures("POSIX reads")]);
-    (!rows.is_empty()).then(|| Table {
-        title: "GPUs by point".to_owned(),
-        intro: INTRO.to_owned(),
-        ..Table::new(columns, rows)
-    })
+    let shares = ["rps", "busy", "copies, host", "queue", "storage", "no requests"].map(figures);
+    let columns = ["tier", "cache", "mode"].map(words).into_iter().chain(shares);
+    let columns = columns.chain([figures("J/inference"), words("path")]);
+    let columns = columns.chain(["direct reads", "POSIX reads"].map(figures));
+    Table::section("GPUs by point", INTRO, columns, run.points.iter().filter_map(row))
 }
 
 fn row(point: &Point) -> Option<Vec<Cell>> {
