@@ -9,8 +9,6 @@ mod groups;
 mod kernel;
 mod measured;
 mod network;
-mod nfs;
-mod tree;
 
 use crate::machine::Environment;
 use crate::plan::tier_config;
@@ -18,7 +16,7 @@ use crate::station::runtime;
 use crate::stop::Stop;
 use anyhow::Result;
 use clap::Args;
-use finding::Finding;
+use finding::{Finding, Tree};
 use measured::Ways;
 use serde::Serialize;
 use std::io;
@@ -28,7 +26,6 @@ use tierlab_formats::mounts::holding;
 use tierlab_instrument::units::latency;
 use tierlab_storage::TierConfig;
 use tierlab_storage::tiers::nvme::try_ring;
-use tree::Tree;
 
 /// Flags of `doctor`.
 #[derive(Debug, Args)]
@@ -158,7 +155,7 @@ fn look(
                 "file system",
                 format!("unknown mount of {}", folder.display()),
             )],
-            Some(mount) if mount.kind.starts_with("nfs") => nfs::findings(tree, &mount),
+            Some(mount) if mount.kind.starts_with("nfs") => disk::nfs(tree, &mount),
             Some(mount) => disk::below(tree, &mount),
         };
         match measure(folder) {
@@ -176,7 +173,7 @@ fn look(
     }
     // Checked after the measurements, because limits affect them.
     found.extend(groups::findings(tree, kernel::online(tree)));
-    found.extend(disk::nvme(tree));
+    found.extend(disk::links(tree));
     found.extend(gpu::findings(tree, subject.wants_gpu));
     found
 }
