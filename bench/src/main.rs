@@ -17,7 +17,6 @@ mod single;
 mod station;
 mod stop;
 mod tables;
-mod tiers;
 mod ways;
 
 use anyhow::Result;

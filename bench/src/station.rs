@@ -3,23 +3,56 @@
 
 use crate::content::{Data, name_of_run, patiently, remove};
 use crate::drive::{Course, Driven, tasks, threads};
-use crate::machine::Watched;
-use crate::plan::{Access, CacheState, Operation, Point, Way, WriteSync, word};
+use crate::machine::{Environment, Watched};
+use crate::plan::{Access, CacheState, Common, Operation, Point, Way, WriteSync, word};
+use crate::report::Ran;
 use crate::stop::Stop;
 use crate::ways::{LocalCaller, OWN_OBJECTS, ThroughTier, drop_cache, sync, warm};
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 use tierlab_storage::{ErrorKind, ObjectPath, Tier, TierConfig, TierInfo};
 use tokio::runtime::Runtime;
 
-/// Waits for the start of a repeat.
-pub(crate) type Begin<'a> = &'a mut dyn FnMut() -> Result<Instant>;
-
 /// Tiers of a run by name.
 pub(crate) type Stations = BTreeMap<String, Station>;
+
+/// Opens the plan's tiers on `threads` threads each (0: one per core), measures on them, and removes everything written, also after
+/// an error.
+///
+/// # Errors
+/// A tier does not open, `measure` fails, or data cannot be removed.
+pub(crate) fn on_tiers<T>(
+    common: &Common,
+    stop: &Stop,
+    threads: u16,
+    measure: impl FnOnce(&mut Stations) -> Result<T>,
+) -> Result<(T, Ran)> {
+    let mut tiers = Stations::new();
+    for (name, config) in &common.tiers {
+        let station = Station::new(name, config, common.scratch.as_deref(), threads)?;
+        tiers.insert(name.clone(), station);
+    }
+    let environment = environment(&tiers);
+    let measured = measure(&mut tiers);
+    let ran = Ran::of(common, stop, environment, notes(&tiers));
+    let removed: Vec<Result<()>> = tiers.values().map(Station::remove).collect();
+    let measured = measured?;
+    removed.into_iter().collect::<Result<()>>()?;
+    Ok((measured, ran))
+}
+
+/// Returns the machine, with the file systems below local tiers.
+pub(crate) fn environment(tiers: &Stations) -> Environment {
+    Environment::here(tiers.values().filter_map(Station::root))
+}
+
+/// Returns the notes of each tier.
+pub(crate) fn notes(tiers: &Stations) -> BTreeMap<String, Vec<String>> {
+    let of = |(name, tier): (&String, &Station)| (name.clone(), tier.notes.clone());
+    tiers.iter().map(of).collect()
+}
 
 /// Tier on a runtime.
 pub(crate) struct Opened {
@@ -95,11 +128,15 @@ impl Station {
     /// Creates the folder of a local tier, and opens the tier on `threads` threads; 0 is one per core. Writes nothing.
     pub(crate) fn new(name: &str, config: &TierConfig, scratch: Option<&Path>, threads: u16) -> Result<Self> {
         let mut config = config.clone();
-        let root = local_root(name, &mut config, scratch)?;
-        let watched = match (&root, &config) {
-            (Some(root), _) => Watched::folder(root.path()),
-            (None, TierConfig::Nfs(nfs)) => nfs.path.as_deref().map_or_else(Watched::default, Watched::folder),
-            _ => Watched::default(),
+        let mut root = None;
+        let watched = match &mut config {
+            TierConfig::Nvme(nvme) if nvme.roots.is_empty() => {
+                let folder = root.insert(folder_in(scratch, name)?).path().to_owned();
+                nvme.root = Some(folder.clone());
+                Some(folder)
+            }
+            TierConfig::Nfs(nfs) => nfs.path.clone(),
+            _ => None,
         };
         let base = Manner { threads, direct: None };
         let opened = Opened::new(&config, base, None).with_context(|| format!("tier `{name}`"))?;
@@ -111,7 +148,7 @@ impl Station {
             base,
             opened: BTreeMap::from([(base, opened)]),
             data: BTreeMap::new(),
-            watched,
+            watched: Watched(watched),
         })
     }
 
@@ -194,52 +231,31 @@ impl Station {
     /// # Errors
     /// A call fails, or bytes arrived by a way other than the configured one.
     pub(crate) fn measure(&mut self, point: &Point, access: &Access, repeat: u32, stop: &Stop) -> Result<Driven> {
-        self.measure_from(point, access, repeat, stop, None)
+        self.measure_from(point, access, repeat, stop, Ok)
     }
 
-    /// Measures one repeat. After preparation, `begin` gives the start; without it, the repeat starts at once.
+    /// Measures one repeat. After preparation, `start` may change its start time.
     ///
     /// # Errors
-    /// See [`Self::measure`], and the errors of `begin`.
+    /// See [`Self::measure`], and the errors of `start`.
     pub(crate) fn measure_from(
         &mut self,
         point: &Point,
         access: &Access,
         repeat: u32,
         stop: &Stop,
-        begin: Option<Begin<'_>>,
+        start: impl FnOnce(Course) -> Result<Course>,
     ) -> Result<Driven> {
-        settle(point, &self.files(point))?;
-        let driven = self.drive(point, access, repeat, stop, begin)?;
-        self.check_way(&driven)?;
-        Ok(driven)
-    }
-
-    fn drive(
-        &mut self,
-        point: &Point,
-        access: &Access,
-        repeat: u32,
-        stop: &Stop,
-        begin: Option<Begin<'_>>,
-    ) -> Result<Driven> {
-        let data = self
-            .data
-            .get(&Set::of(point))
-            .context("the data was not prepared")?
-            .clone();
-        let course = |data: &Data| -> Result<Course> {
-            let course = Course::new(point, access, data.file_bytes, repeat, stop)?;
-            match begin {
-                None => Ok(course),
-                Some(begin) => Ok(course.beginning(begin()?)),
-            }
-        };
+        let files = self.files(point);
+        settle(point, &files)?;
+        let data = self.data.get(&Set::of(point)).cloned();
+        let data = data.context("the data was not prepared")?;
+        let course = || start(Course::new(point, access, data.file_bytes, repeat, stop)?);
         if point.way.is_peer() {
-            let files = Arc::new(self.files(point));
+            let files = Arc::new(files);
             let caller = |number| LocalCaller::new(point, files.clone(), data.clone(), number);
             let callers = (0..point.depth).map(caller).collect::<Result<Vec<_>>>()?;
-            return threads(&course(&data)?, callers, &self.watched, || match point.sync {
+            return threads(&course()?, callers, &self.watched, || match point.sync {
                 WriteSync::End => sync(&files),
                 WriteSync::None | WriteSync::Each => Ok(()),
             });
@@ -257,16 +273,11 @@ impl Station {
         let caller = |number| ThroughTier::new(opened.tier.clone(), data.clone(), point, number);
         // Created before the clock starts, because callers generate their content.
         let callers = (0..point.depth).map(caller).collect::<Result<Vec<_>>>()?;
-        let course = Arc::new(course(&data)?);
-        tasks(&opened.runtime, &course, callers, &watched)
-    }
-
-    /// Checks that the bytes arrived by the configured way.
-    fn check_way(&self, driven: &Driven) -> Result<()> {
-        let mut opened = self.opened.values();
-        match opened.find_map(|opened| opened.tier.shortfall(driven.tally.via)) {
+        let driven = tasks(&opened.runtime, &Arc::new(course()?), callers, &watched)?;
+        let mut all = self.opened.values();
+        match all.find_map(|opened| opened.tier.shortfall(driven.tally.via)) {
             Some(why) if driven.tally.sums.calls > 0 => bail!("the requested way was not used: {why}"),
-            _ => Ok(()),
+            _ => Ok(driven),
         }
     }
 
@@ -339,18 +350,6 @@ pub(crate) fn runtime(threads: u16) -> Result<Runtime> {
     let enough = tierlab_program::can_start_workers(threads.into());
     let built = enough.and_then(|()| builder.enable_all().build());
     built.context("cannot start the runtime")
-}
-
-/// Sets a folder of the run as root of a tier of local files. `None` for other tiers.
-fn local_root(name: &str, config: &mut TierConfig, scratch: Option<&Path>) -> Result<Option<tempfile::TempDir>> {
-    match config {
-        TierConfig::Nvme(nvme) if nvme.roots.is_empty() => {
-            let root = folder_in(scratch, name)?;
-            nvme.root = Some(root.path().to_owned());
-            Ok(Some(root))
-        }
-        _ => Ok(None),
-    }
 }
 
 /// Notes of a tier, with a note if its origin is embedded on this machine.

@@ -71,11 +71,10 @@ const fn is_direct(config: &TierConfig) -> bool {
 
 fn origin(options: &CalibrateOptions, config: &TierConfig, station: &Station) -> RecordedOrigin {
     let mount = match config {
-        TierConfig::Nfs(nfs) => nfs.path.clone(),
-        _ => station.root().map(Path::to_owned),
+        TierConfig::Nfs(nfs) => nfs.path.as_deref(),
+        _ => station.root(),
     };
-    let folders: Vec<PathBuf> = mount.into_iter().collect();
-    let here = Environment::here(&folders);
+    let here = Environment::here(mount);
     let filesystem = here.filesystems.values().next();
     RecordedOrigin {
         date: here.date.clone(),

@@ -8,11 +8,10 @@ mod summary;
 use crate::machine::Environment;
 use crate::peers::{FIO, Fio};
 use crate::plan::{Access, Flags, Operation, Plan, Point, Way, bad_usage};
-use crate::report::{Ran, csv, finish};
+use crate::report::{Ran, csv, finish, results_folder};
 use crate::rounds::{Rounds, order};
-use crate::station::{Station, Stations};
+use crate::station::{Station, Stations, on_tiers};
 use crate::stop::Stop;
-use crate::tiers::{on_tiers, results_folder};
 use agents::{AgentFigures, Fleet};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
@@ -54,7 +53,7 @@ pub(crate) struct RunOptions {
 /// The plan is invalid, a tier does not open, a point failed, or an interrupt.
 pub(crate) fn run(options: &RunOptions) -> Result<()> {
     let mut plan = Plan::read(&options.flags, options.seconds)?;
-    let wants_fio = plan.peers && !options.no_peers;
+    plan.peers &= !options.no_peers;
     let fleet = fleet(&mut plan, options)?;
     let mark = mark(&plan, fleet.is_some());
     plan.common.text += &mark;
@@ -67,7 +66,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
             (folder, journal)
         }
     };
-    let fio = if wants_fio { Fio::look() } else { Fio::default() };
+    let fio = if plan.peers { Fio::look() } else { Fio::default() };
     let advice = format!("resume it with --resume {}", folder.display());
     let (hosts, ran) = match fleet {
         None => on_tiers(&plan.common, &stop, 0, |stations| {
@@ -83,14 +82,14 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
                 fleet.measure(&plan, point, repeat, &stop)
             });
             measured.with_context(|| format!("the run ended early; restart its agents, and {advice}"))?;
-            let ran = Ran::of(&plan.common, &stop, Environment::here(&[]), fleet.tiers());
+            let ran = Ran::of(&plan.common, &stop, Environment::here([]), fleet.tiers());
             let hosts = fleet.hosts.clone();
             fleet.close()?;
             (Some(hosts), ran)
         }
     };
     let figures = Figures {
-        peer_notes: (wants_fio && fio.0.is_none())
+        peer_notes: (plan.peers && fio.0.is_none())
             .then(|| "fio is not installed: `scripts/setup fio` unpacks Debian's".to_owned())
             .into_iter()
             .collect(),
@@ -130,20 +129,13 @@ fn fleet(plan: &mut Plan, options: &RunOptions) -> Result<Option<Fleet>> {
         return Ok(None);
     };
     plan.check_agents()?;
-    let refused = [
-        (
-            plan.peers && !options.no_peers,
-            "peers",
-            "fio is only measured on a single host: set `peers = false`, or pass --no-peers",
-        ),
-        (
-            options.flags.scratch.is_some(),
-            "--scratch",
-            "local tiers use the --scratch of each agent: remove this flag",
-        ),
-    ];
-    if let Some((_, what, why)) = refused.into_iter().find(|(is_there, ..)| *is_there) {
-        return Err(bad_usage(what, why));
+    if plan.peers {
+        let why = "fio is only measured on a single host: set `peers = false`, or pass --no-peers";
+        return Err(bad_usage("peers", why));
+    }
+    if options.flags.scratch.is_some() {
+        let why = "local tiers use the --scratch of each agent: remove this flag";
+        return Err(bad_usage("--scratch", why));
     }
     // A resumed run needs the same number of agents.
     plan.common.text += &format!("# --agents: {}\n", agents.addresses.len());
@@ -246,10 +238,8 @@ fn rounds(
 /// Measures one repeat, with fio.
 fn one(plan: &Plan, station: &mut Station, fio: &Fio, (point, repeat): (&Point, u32), stop: &Stop) -> Entry {
     let mut entry = Entry::new(point, repeat);
-    match measured(plan, station, fio, &mut entry, stop) {
-        Ok(measured) => entry.measured = Some(measured),
-        Err(error) => entry.failed = Some(format!("{error:#}")),
-    }
+    let result = measured(plan, station, fio, &mut entry, stop);
+    entry.record(result);
     entry
 }
 

@@ -97,6 +97,14 @@ impl Entry {
             ..Self::default()
         }
     }
+
+    /// Sets the figures, or the error of a failed repeat.
+    pub(super) fn record(&mut self, result: Result<MeasuredRepeat>) {
+        match result {
+            Ok(measured) => self.measured = Some(measured),
+            Err(error) => self.failed = Some(format!("{error:#}")),
+        }
+    }
 }
 
 impl MeasuredRepeat {
@@ -143,10 +151,9 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Starts a journal in a folder, creating the folder if absent.
+    /// Starts a journal in an existing folder.
     pub(super) fn begin(folder: &Path, plan: &str) -> Result<Self> {
         let why = || format!("cannot write results to {}: choose another --out", folder.display());
-        std::fs::create_dir_all(folder).with_context(why)?;
         ensure!(
             !folder.join(FILE).exists(),
             "{} contains a run: resume it with --resume, or choose another --out",

@@ -1,18 +1,17 @@
 //! The `agent` command: measures points for runs on other hosts, one run at a time, until interrupted. Tiers are only files in the
 //! owner's folder, so that no run reaches a path, a secret or an endpoint that the owner did not name.
 
-use super::{AgentHost, Job, LIMIT, PROGRAM, Setup, Told};
-use crate::machine::Environment;
+use super::{AgentHost, AgentRepeatResult, Job, LIMIT, PROGRAM, Setup};
+use crate::drive::Course;
 use crate::plan::{Flags, Plan, Point, bad_usage};
 use crate::runner::record::MeasuredRepeat;
 use crate::runner::{check_space, prepared};
-use crate::station::{Station, Stations, runtime};
+use crate::station::{Stations, environment, notes, on_tiers, runtime};
 use crate::stop::Stop;
-use crate::tiers::on_tiers;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use std::cell::Cell;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 use tierlab_agents::clock::WallClock;
 use tierlab_agents::link::{Link, LinkError, Orders, Output};
@@ -111,18 +110,10 @@ impl Session<'_> {
         let stop = self.stop.clone();
         on_tiers(&plan.common, &stop, 0, |stations| {
             check_space(&plan, stations)?;
-            let roots: Vec<PathBuf> = stations
-                .values()
-                .filter_map(Station::root)
-                .map(Path::to_owned)
-                .collect();
             self.reply(&AgentHost {
                 agent: String::new(),
-                environment: serde_json::to_value(Environment::here(&roots))?,
-                tiers: stations
-                    .iter()
-                    .map(|(name, tier)| (name.clone(), tier.notes.clone()))
-                    .collect(),
+                environment: serde_json::to_value(environment(stations))?,
+                tiers: notes(stations),
             })?;
             loop {
                 match self.next()? {
@@ -153,7 +144,10 @@ impl Session<'_> {
             Ok(start.at)
         };
         let measured = prepared(plan, station, point, repeat, &stop)
-            .and_then(|()| station.measure_from(point, &plan.access, repeat, &stop, Some(&mut begin)))
+            .and_then(|()| {
+                let start = |course: Course| anyhow::Ok(course.beginning(begin()?));
+                station.measure_from(point, &plan.access, repeat, &stop, start)
+            })
             .and_then(|driven| MeasuredRepeat::of(&driven, &plan.limits));
         if late.get().is_none() {
             begin()?;
@@ -162,7 +156,7 @@ impl Session<'_> {
         if stop.is_asked() {
             bail!(LinkError::Ended);
         }
-        self.reply(&Told {
+        self.reply(&AgentRepeatResult {
             late_us: late.get().unwrap_or_default().as_secs_f64() * 1e6,
             measured: measured.map_err(|error| format!("{error:#}")),
         })

@@ -12,15 +12,13 @@ mod trace;
 
 pub(crate) use plan::CachingOptions;
 
-use crate::report::{csv, finish};
+use crate::report::{csv, finish, results_folder};
 use crate::rounds::{Rounds, order};
-use crate::station::Stations;
+use crate::station::{Stations, on_tiers};
 use crate::stop::Stop;
-use crate::tables::price::CachingPrices;
-use crate::tiers::{on_tiers, results_folder};
 use anyhow::Result;
 use measure::{CachePlace, CachingRepeat, Placed, through_the_cache, units};
-use plan::Settings;
+use plan::{CachingPrices, Settings};
 use play::Table;
 use policies::{StackDistances, min_hits};
 use serde::Serialize;

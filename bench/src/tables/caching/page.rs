@@ -1,11 +1,10 @@
 //! Report of a comparison of caches: curves, then tables of measured and of computed figures.
 
 use super::CachingFigures;
-use super::plan::CachingPlan;
+use super::plan::{CachingPlan, CachingPrices};
 use super::statements::{CachingStatement, Computed, findings, place, usd};
 use super::strategy::{Strategy, share_text};
 use crate::report::{Block, Column, Page, Part, Ran, curves};
-use crate::tables::price::CachingPrices;
 use maud::Markup;
 use tierlab_analysis::record::Interval;
 use tierlab_instrument::units::{NONE, bytes, digits3, latency};

@@ -1,4 +1,5 @@
-//! The plan of a comparison of caches. In: TOML, and flags over it. Out: settings, checked.
+//! The plan of a comparison of caches, and what a cache saves. In: TOML, flags over it, the price file. Out: settings, checked; dollars.
+//! A GB is 2^30 bytes and a month 730 hours, as in the price file.
 
 use super::strategy::{Kind, Ram, Strategy, Unit};
 use super::trace::Law;
@@ -6,12 +7,13 @@ use crate::plan::{
     Common, Flags, RawTier, Several, Size, Source, check_counts, check_list, check_name, check_table, check_within,
     hundredths, number,
 };
-use crate::tables::price::{CachingPrices, RawCachingPrice};
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use tierlab_instrument::prices::{BYTES_PER_GB, HOURS_PER_MONTH, ReadPrices};
+use tierlab_instrument::units::parse_bytes;
 use tierlab_storage::TierConfig;
 use tierlab_storage::wrappers::cache::Policy;
 
@@ -94,6 +96,58 @@ pub(super) struct CachingPlan {
     /// The tiers, by name.
     #[serde(skip_serializing)]
     tiers: BTreeMap<String, RawTier>,
+}
+
+/// `[price]` of a plan of caches.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawCachingPrice {
+    /// Price file, relative to the plan's folder.
+    file: PathBuf,
+    /// Look-ups per second, around the clock.
+    lookups_per_s: f64,
+    /// Size of the table represented by the measured one, with the same cache shares.
+    table: Size,
+}
+
+/// Prices of a run of caches.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct CachingPrices {
+    pub(super) lookups_per_s: f64,
+    pub(super) table_bytes: u64,
+    #[serde(flatten)]
+    pub(super) reads: ReadPrices,
+}
+
+impl CachingPrices {
+    /// Reads the file that a plan names. `entries` are the tiers' `price`s.
+    ///
+    /// # Errors
+    /// The file and the key, and its allowed values.
+    fn read(source: &Source, raw: &RawCachingPrice, entries: &BTreeMap<String, String>) -> Result<Self> {
+        check_within("price.lookups_per_s", raw.lookups_per_s, 1e-6, 1e9)
+            .and_then(|()| check_within("price.table", raw.table.0, 1, u64::MAX))
+            .map_err(|why| source.wrong(why))?;
+        Ok(Self {
+            lookups_per_s: raw.lookups_per_s,
+            table_bytes: raw.table.0,
+            reads: source.prices(&raw.file, None, entries)?,
+        })
+    }
+
+    /// Returns dollars a month for a GB of memory; `None` if the file has no such price.
+    pub(super) fn usd_per_gb_month_of_memory(&self) -> Option<f64> {
+        self.reads.usd_per_gib_hour.map(|usd| usd * HOURS_PER_MONTH)
+    }
+
+    /// Returns dollars a month saved per GB of a cache of `share` of the table, before the price of its memory. `requests` and `bytes` are
+    /// the origin's per look-up, without the cache and with it.
+    pub(super) fn saved(&self, tier: &str, share: f64, requests: (f64, f64), bytes: (f64, f64)) -> Option<f64> {
+        let price = self.reads.tiers.get(tier)?;
+        let lookups = self.lookups_per_s * 3600.0 * HOURS_PER_MONTH;
+        let each = (requests.0 - requests.1) * price.usd_per_request + (bytes.0 - bytes.1) * price.usd_per_byte;
+        Some(lookups * each / (share * self.table_bytes as f64 / BYTES_PER_GB))
+    }
 }
 
 /// Settings of a run.
@@ -284,8 +338,8 @@ fn unit_of(text: &str, row_bytes: u64) -> Result<Unit, String> {
     if text == "row" {
         return Ok(Unit::Row);
     }
-    let bytes = tierlab_instrument::units::parse_bytes(text)
-        .map_err(|why| format!("units: must be `row`, or bytes of a block such as `4KiB`: {why}"))?;
+    let bytes =
+        parse_bytes(text).map_err(|why| format!("units: must be `row`, or bytes of a block such as `4KiB`: {why}"))?;
     check_power("units: `row`, or bytes of a block", bytes, row_bytes, 1 << 20)?;
     Ok(Unit::Block(bytes))
 }
@@ -307,4 +361,32 @@ fn policies() -> Vec<Policy> {
 }
 fn units() -> Vec<String> {
     vec!["row".to_owned(), "4KiB".to_owned()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierlab_instrument::prices::ReadPrice;
+
+    #[test]
+    fn savings_by_hand() {
+        let price = ReadPrice {
+            usd_per_request: 4e-7,
+            usd_per_byte: 0.01 / BYTES_PER_GB,
+        };
+        let prices = CachingPrices {
+            lookups_per_s: 1000.0,
+            table_bytes: 64 << 30,
+            reads: ReadPrices {
+                tiers: BTreeMap::from([("s3".to_owned(), price)]),
+                ..ReadPrices::default()
+            },
+        };
+        // 2.628e9 look-ups a month, half a request of 4e-7 saved for each, over 6.4 GB; no bytes saved.
+        let saved = prices.saved("s3", 0.1, (1.0, 0.5), (512.0, 512.0)).unwrap();
+        assert!((saved - 2.628e9 * 0.5 * 4e-7 / 6.4).abs() < 1e-9, "{saved}");
+        // A block of 4 KiB per miss reads more bytes than no cache, which costs money.
+        assert!(prices.saved("s3", 0.1, (1.0, 1.0), (512.0, 2048.0)).unwrap() < 0.0);
+        assert_eq!(prices.saved("disk", 0.1, (1.0, 0.0), (1.0, 0.0)), None);
+    }
 }

@@ -1,12 +1,11 @@
 //! Statements from repeats. In: the figures of each repeat. Out: figures with 95 % intervals over the repeats. Pure.
 
 use super::measure::{CachePlace, CachingRepeat, ComputedHits};
-use super::plan::Settings;
+use super::plan::{CachingPrices, Settings};
 use super::play::warm_up;
 use super::strategy::{Ram, Strategy, share_text};
 use super::trace::Law;
 use crate::intervals;
-use crate::tables::price::CachingPrices;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{Interval, samples_needed};

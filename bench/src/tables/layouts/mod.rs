@@ -8,11 +8,10 @@ mod statements;
 
 pub(crate) use plan::LayoutsOptions;
 
-use super::places::{LaidOut, Place, measure_places};
-use super::rows_file::RowsFile;
-use crate::report::{csv, finish};
+use super::places::{LaidOut, Place, RowsFile, measure_places};
+use crate::report::{csv, finish, results_folder};
+use crate::station::on_tiers;
 use crate::stop::Stop;
-use crate::tiers::{on_tiers, results_folder};
 use anyhow::Result;
 use measure::{LayoutRepeat, measure};
 use plan::LayoutsPlan;

@@ -3,8 +3,8 @@
 
 use super::OfflineCase;
 use super::measure::{OfflineRepeat, StreamFigures};
+use super::plan::OfflinePrices;
 use crate::intervals::{geometric_mean, mean};
-use crate::tables::price::OfflinePrices;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::Interval;

@@ -4,7 +4,7 @@
 use super::plan::{Accelerator, RawWorkload};
 use crate::chance::Random;
 use crate::plan::bad_usage;
-use crate::tables::rows_file::RowsFile;
+use crate::tables::places::RowsFile;
 use anyhow::{Context, Result, anyhow, bail};
 use ort::environment::Environment;
 use ort::session::builder::SessionBuilder;
