@@ -6,7 +6,6 @@ mod cli;
 mod content;
 mod doctor;
 mod drive;
-mod intervals;
 mod machine;
 mod peers;
 mod plan;

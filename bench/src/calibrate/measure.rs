@@ -1,7 +1,7 @@
 //! Measurement rounds. In: a tier, sizes and depths. Out: latencies of each size and depth, per round and over all rounds. Each round
 //! reads each size at each depth once, in a new random order, so that changes over time affect all alike.
 
-use super::options::CalibrateOptions;
+use super::CalibrateOptions;
 use crate::drive::{Driven, Tally};
 use crate::plan::{CacheState, Point};
 use crate::rounds::{Rounds, order};

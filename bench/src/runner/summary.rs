@@ -2,10 +2,10 @@
 //! verdict and peers. Pure.
 
 use super::record::{Entry, MeasuredRepeat};
-use crate::intervals::{geometric_mean, mean};
 use crate::machine::{MachineUse, Traffic};
 use crate::peers::PeerFigures;
 use crate::plan::{CacheState, Point};
+use crate::rounds::{geometric_mean, mean};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use tierlab_analysis::latency_interval;

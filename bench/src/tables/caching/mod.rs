@@ -8,7 +8,6 @@ mod play;
 mod policies;
 mod statements;
 mod strategy;
-mod trace;
 
 pub(crate) use plan::CachingOptions;
 
@@ -19,7 +18,7 @@ use crate::stop::Stop;
 use anyhow::Result;
 use measure::{CachePlace, CachingRepeat, Placed, through_the_cache, units};
 use plan::{CachingPrices, Settings};
-use play::Table;
+use play::{Law, Table};
 use policies::{StackDistances, min_hits};
 use serde::Serialize;
 use statements::{CachingStatement, Computed, at_most_one, mean, statements};
@@ -136,7 +135,7 @@ fn rounds(settings: &Settings, table: &Table, stations: &Stations, stop: &Stop) 
     Rounds::new(common.repeats, stop, order.len(), EXPECTED).measure(&order, |round, step| {
         if traces.0 != Some(round) {
             let seed = common.seed.wrapping_add(u64::from(round) << 32);
-            let trace = |law: &trace::Law| Ok(Arc::new(law.trace(plan.rows, plan.trace_lookups, seed)?));
+            let trace = |law: &Law| Ok(Arc::new(law.trace(plan.rows, plan.trace_lookups, seed)?));
             traces = (Some(round), plan.laws.iter().map(trace).collect::<Result<_>>()?);
         }
         match &step.task {

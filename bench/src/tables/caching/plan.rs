@@ -1,8 +1,8 @@
 //! The plan of a comparison of caches, and what a cache saves. In: TOML, flags over it, the price file. Out: settings, checked; dollars.
 //! A GB is 2^30 bytes and a month 730 hours, as in the price file.
 
+use super::play::Law;
 use super::strategy::{Kind, Ram, Strategy, Unit};
-use super::trace::Law;
 use crate::plan::{
     Common, Flags, RawTier, Several, Size, Source, check_counts, check_list, check_name, check_table, check_within,
     hundredths, number,

@@ -2,10 +2,9 @@
 
 use super::measure::{CachePlace, CachingRepeat, ComputedHits};
 use super::plan::{CachingPrices, Settings};
-use super::play::warm_up;
+use super::play::{Law, warm_up};
 use super::strategy::{Ram, Strategy, share_text};
-use super::trace::Law;
-use crate::intervals;
+use crate::rounds::{self, geometric_mean, percentile};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{Interval, samples_needed};
@@ -136,7 +135,7 @@ pub(super) fn at_most_one(of: Interval) -> Interval {
 
 /// Returns the mean of non-negative values.
 pub(super) fn mean(values: impl IntoIterator<Item = f64>) -> Interval {
-    let of = intervals::mean(values);
+    let of = rounds::mean(values);
     Interval {
         lo: of.lo.max(0.0),
         ..of
@@ -153,9 +152,8 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 /// if all repeats together have too few look-ups for the percentile.
 fn quantile(repeats: &[CachingRepeat], quantile: f64) -> Option<Interval> {
     let samples: u64 = repeats.iter().map(|repeat| repeat.lookups).sum();
-    let of_one =
-        |repeat: &CachingRepeat| Some(intervals::percentile(repeat.played.latencies_us.clone(), quantile)?.max(1e-3));
-    (samples >= samples_needed(quantile)).then(|| intervals::geometric_mean(repeats.iter().filter_map(of_one)))
+    let of_one = |repeat: &CachingRepeat| Some(percentile(repeat.played.latencies_us.clone(), quantile)?.max(1e-3));
+    (samples >= samples_needed(quantile)).then(|| geometric_mean(repeats.iter().filter_map(of_one)))
 }
 
 /// Findings in sentences.

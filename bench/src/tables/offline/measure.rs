@@ -1,9 +1,8 @@
 //! Four measurements of one workload on one tier. In: a table and sessions. Out: for each, rows per second and the
 //! breakdown of time.
 
-use super::loader::{Loaded, RowSource, pieces};
+use super::loader::{Loaded, Ready, RowSource, pieces};
 use super::plan::{Accelerator, OfflinePlan};
-use super::ready::Ready;
 use super::workload::Batch;
 use crate::machine::{MachineUse, Watched};
 use crate::stop::{Stop, sleep_until};

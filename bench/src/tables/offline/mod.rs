@@ -5,7 +5,6 @@ mod loader;
 mod measure;
 mod page;
 mod plan;
-mod ready;
 mod statements;
 mod workload;
 

@@ -4,7 +4,7 @@
 use super::OfflineCase;
 use super::measure::{OfflineRepeat, StreamFigures};
 use super::plan::OfflinePrices;
-use crate::intervals::{geometric_mean, mean};
+use crate::rounds::{geometric_mean, mean};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::Interval;
