@@ -210,8 +210,8 @@ pub(crate) fn tier_config(file: &Path, set: &[String]) -> Result<TierConfig> {
 
 /// Checks that a name can name a folder.
 pub(crate) fn check_name(key: &str, name: &str) -> Result<(), String> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    match !name.is_empty() && name.chars().all(is_plain) {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    match !name.is_empty() && name.chars().all(is_allowed) {
         true => Ok(()),
         false => Err(format!("{key}: invalid name: use letters, digits, `-`, `_` and `.`")),
     }
@@ -231,7 +231,7 @@ pub(crate) fn check_within<T: PartialOrd + Display + Copy>(
     least: T,
     most: T,
 ) -> Result<(), String> {
-    match (&least..=&most).contains(&&value) {
+    match (least..=most).contains(&value) {
         true => Ok(()),
         false => Err(format!("{key}: from {least} to {most}, not {value}")),
     }
@@ -246,6 +246,17 @@ pub(crate) fn check_list<T: PartialEq + Debug>(key: &str, all: &[T]) -> Result<(
         Some((_, one)) => Err(format!("{key}: duplicate entry {one:?}")),
         None => Ok(()),
     }
+}
+
+/// Checks that a list has an entry and no duplicates, and that each entry is in a range.
+pub(crate) fn check_each<T: PartialOrd + Display + Debug + Copy>(
+    key: &str,
+    all: &[T],
+    least: T,
+    most: T,
+) -> Result<(), String> {
+    check_list(key, all)?;
+    all.iter().try_for_each(|one| check_within(key, *one, least, most))
 }
 
 /// Checks that a table has an entry.

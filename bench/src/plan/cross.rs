@@ -45,10 +45,10 @@ pub(crate) fn points(
             }
         }
     }
-    if points.is_empty() {
-        return Err("cross: no point: every factor needs a value".to_owned());
+    match points.is_empty() {
+        true => Err("cross: no point: every factor needs a value".to_owned()),
+        false => Ok(points),
     }
-    Ok(points)
 }
 
 /// Combines every value of each factor with every value of the others.
@@ -82,27 +82,22 @@ fn vary<V>(all: &mut Vec<Point>, values: &[V], set: impl Fn(&mut Point, &V)) {
 
 /// Resolves the way at the tier, and the state of the page cache there.
 fn settle(mut point: Point, places: &BTreeMap<String, TierPlace>) -> Result<Point, String> {
-    let Some(place) = places.get(&point.tier) else {
-        let known: Vec<&str> = places.keys().map(String::as_str).collect();
-        return Err(format!(
-            "cross.tier: unknown tier `{}`: use one of {}",
-            point.tier,
-            known.join(", ")
-        ));
+    let tier = &point.tier;
+    let Some(place) = places.get(tier) else {
+        let names = Vec::from_iter(places.keys().map(String::as_str)).join(", ");
+        return Err(format!("cross.tier: unknown tier `{tier}`: use one of {names}"));
     };
     let (way, operation) = (word(&point.way), word(&point.operation));
     match (place, point.way) {
         (TierPlace::ReadOnly(kind), _) => {
             return Err(format!(
-                "cross.tier: `{}` is a `{kind}` tier, which is read only, and this plan writes its data: measure an object of \
-                 it by flags, with --object",
-                point.tier
+                "cross.tier: `{tier}` is a `{kind}` tier, which is read only, and this plan writes its data: measure an object of \
+                 it by flags, with --object"
             ));
         }
         (TierPlace::Local { direct: true }, Way::Tier) => point.way = Way::Direct,
         (TierPlace::Local { direct: false }, Way::Tier) => point.way = Way::Buffered,
         (TierPlace::Elsewhere, other) if other != Way::Tier => {
-            let tier = &point.tier;
             return Err(format!(
                 "cross.way: `{way}` reads local files, and `{tier}` is not an `nvme` tier with one root: use `tier`"
             ));
@@ -145,40 +140,24 @@ fn check(point: &Point, size: u64) -> Result<(), String> {
     let file_bytes = size / u64::from(point.files.max(1));
     let takes_objects = point.operation.takes_objects();
     let is_aligned = point.block_bytes.is_multiple_of(4096) && file_bytes.is_multiple_of(4096);
-    let (block_bytes, files) = (point.block_bytes, point.files);
+    let (block, files) = (point.block_bytes, point.files);
     let ends = takes_objects && point.ends_with_data();
-    let writes = point.operation != Operation::Read;
-    let faults = [
-        (point.depth == 0, "cross.depth: must be at least 1"),
-        (point.depth > 4096, "cross.depth: at most 4096"),
-        (files == 0, "cross.files: must be at least 1"),
-        (files > MOST_FILES, "cross.files: at most 1000000"),
-        (block_bytes == 0, "cross.block: must be at least one byte"),
-        (
-            point.rate > 0 && ends,
-            "cross.rate: must be 0 for operations that use up their objects",
-        ),
-        (
-            file_bytes == 0 && !takes_objects,
-            "cross.files: more than the bytes of `size`, so files would be empty",
-        ),
-        (
-            block_bytes > file_bytes && !takes_objects,
-            "cross.block: larger than a file, which has `size` divided by `files`",
-        ),
-        (
-            point.way == Way::Mmap && writes,
-            "cross.operation: `mmap` is read only; write with `pread`",
-        ),
-        (
-            point.way == Way::PreadDirect && !is_aligned,
-            "cross.block: `pread-direct` requires blocks and files that are multiples of 4 KiB",
-        ),
-    ];
-    match faults.into_iter().find(|(is_wrong, _)| *is_wrong) {
-        None => Ok(()),
-        Some((_, why)) => Err(format!("{why} ({point})")),
-    }
+    let fault = match (point.way, point.depth) {
+        (_, 0) => "depth: must be at least 1",
+        (_, 4097..) => "depth: at most 4096",
+        _ if files == 0 => "files: must be at least 1",
+        _ if files > MOST_FILES => "files: at most 1000000",
+        _ if block == 0 => "block: must be at least one byte",
+        _ if point.rate > 0 && ends => "rate: must be 0 for operations that use up their objects",
+        _ if file_bytes == 0 && !takes_objects => "files: more than the bytes of `size`, so files would be empty",
+        _ if block > file_bytes && !takes_objects => "block: larger than a file, which has `size` divided by `files`",
+        (Way::Mmap, _) if point.operation != Operation::Read => "operation: `mmap` is read only; write with `pread`",
+        (Way::PreadDirect, _) if !is_aligned => {
+            "block: `pread-direct` requires blocks and files that are multiples of 4 KiB"
+        }
+        _ => return Ok(()),
+    };
+    Err(format!("cross.{fault} ({point})"))
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ mod point;
 mod raw;
 
 pub(crate) use common::{
-    Common, Flags, RawTier, Several, Size, Source, bad_usage, check_counts, check_list, check_name, check_table,
-    check_within, hundredths, mib, number, parse_positive_seconds, parse_seconds, seconds, tier_config,
+    Common, Flags, RawTier, Several, Size, Source, bad_usage, check_counts, check_each, check_list, check_name,
+    check_table, check_within, hundredths, mib, number, parse_positive_seconds, parse_seconds, seconds, tier_config,
 };
 pub(crate) use point::{CacheState, Operation, Pattern, Point, Way, WriteSync, word};
 pub(crate) use raw::Arrivals;
@@ -202,8 +202,7 @@ fn access(raw: &RawPlan) -> Result<Access, String> {
         stride: raw.stride.max(1),
         write_share: raw.write_share,
         arrivals: raw.arrivals,
-        share: Share::default(),
-        tolerates_faults: false,
+        ..Access::default()
     })
 }
 

@@ -17,7 +17,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-use tierlab_report::parts::{Axis, Chart, Line, Table, Unit};
+use tierlab_report::parts::{Axis, Cell, Chart, Line, Table, Unit};
 
 /// Facts of every run, in `run.json`.
 #[derive(Debug, Serialize)]
@@ -83,14 +83,14 @@ pub(crate) struct Block {
     pub(crate) table: Table,
 }
 
-/// Column of a table: its heading, and the cell text of a row.
-pub(crate) type Column<R> = (&'static str, fn(&R) -> String);
+/// Column of a table: its heading, and the cell of a row.
+pub(crate) type Column<R, C = String> = (&'static str, fn(&R) -> C);
 
 impl Block {
     /// Creates a table without charts. The columns after the first `words` hold figures.
-    pub(crate) fn of<R>(title: &str, columns: &[Column<R>], words: usize, rows: &[R]) -> Self {
+    pub(crate) fn of<R, C: Into<Cell>>(title: &str, columns: &[Column<R, C>], words: usize, rows: &[R]) -> Self {
         let header: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
-        let cells = |row: &R| -> Vec<String> { columns.iter().map(|(_, text)| text(row)).collect() };
+        let cells = |row: &R| -> Vec<C> { columns.iter().map(|(_, cell)| cell(row)).collect() };
         Self {
             bars: Vec::new(),
             table: Table::of_rows(title, &header, words, rows.iter().map(cells)),

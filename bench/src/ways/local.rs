@@ -111,20 +111,14 @@ impl OpenFile {
     fn new(Manner { way, synced }: Manner, path: &Path) -> Result<Self> {
         let direct = if way.is_direct() { libc::O_DIRECT } else { 0 };
         let flags = if synced { direct | libc::O_DSYNC } else { direct };
-        let open = || {
-            OpenOptions::new()
-                .read(true)
-                .write(way != Way::Mmap)
-                .custom_flags(flags)
-                .open(path)
-        };
-        let file = open().with_context(|| {
-            let direct = if direct == 0 {
-                ""
-            } else {
-                " with O_DIRECT; file systems in memory do not support it: choose another --scratch"
+        let mut options = OpenOptions::new();
+        options.read(true).write(way != Way::Mmap).custom_flags(flags);
+        let file = options.open(path).with_context(|| {
+            let advice = match way.is_direct() {
+                true => " with O_DIRECT; file systems in memory do not support it: choose another --scratch",
+                false => "",
             };
-            format!("cannot open {}{direct}", path.display())
+            format!("cannot open {}{advice}", path.display())
         })?;
         Ok(match way {
             Way::Mmap => Self::Map(Map::new(&file).with_context(|| format!("cannot map {}", path.display()))?),

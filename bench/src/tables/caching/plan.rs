@@ -4,8 +4,8 @@
 use super::play::Law;
 use super::strategy::{Kind, Ram, Strategy, Unit};
 use crate::plan::{
-    Common, Flags, RawTier, Several, Size, Source, check_counts, check_list, check_name, check_table, check_within,
-    hundredths, number,
+    Common, Flags, RawTier, Several, Size, Source, check_counts, check_each, check_list, check_name, check_table,
+    check_within, hundredths, number,
 };
 use anyhow::Result;
 use clap::Args;
@@ -177,19 +177,14 @@ impl Settings {
         let strategies = plan.strategies(&units).map_err(wrong)?;
         plan.bound(strategies.len()).map_err(wrong)?;
         let (tiers, entries) = source.priced_tiers(&plan.tiers)?;
-        for (tier, config) in &tiers {
-            if let TierConfig::Wrapped(wrapped) = config
-                && wrapped.wrappers.staged.is_some()
-            {
-                return Err(wrong(format!(
-                    "tiers.{tier}: its TOML has a table [staged]: remove it, since `strategies` sets staging"
-                )));
-            }
+        let is_staged =
+            |config: &TierConfig| matches!(config, TierConfig::Wrapped(own) if own.wrappers.staged.is_some());
+        if let Some((tier, _)) = tiers.iter().find(|(_, config)| is_staged(config)) {
+            let why = "its TOML has a table [staged]: remove it, since `strategies` sets staging";
+            return Err(wrong(format!("tiers.{tier}: {why}")));
         }
-        let prices = plan.price.as_ref();
-        let prices = prices
-            .map(|price| CachingPrices::read(&source, price, &entries))
-            .transpose()?;
+        let prices = |price| CachingPrices::read(&source, price, &entries);
+        let prices = plan.price.as_ref().map(prices).transpose()?;
         let head = (plan.name.as_str(), plan.seed, plan.repeats);
         Ok(Self {
             common: source.common(&options.flags, head, plan.scratch.as_ref(), tiers),
@@ -219,10 +214,7 @@ impl CachingPlan {
             ("lookups", u64::from(self.lookups), MOST_LOOKUPS),
             ("trace_lookups", u64::from(self.trace_lookups), MOST_LOOKUPS),
         ])?;
-        check_list("depth", self.depths())?;
-        for &depth in self.depths() {
-            check_within("depth", depth, 1, 1024)?;
-        }
+        check_each("depth", self.depths(), 1, 1024)?;
         check_power("row_bytes", self.row_bytes.0, 512, 1 << 16)?;
         check_power("staged_block_bytes", self.staged_block_bytes.0, 64 << 10, 64 << 20)?;
         check_within("rows × row_bytes", self.table_bytes(), 1, MOST_TABLE_BYTES)?;
@@ -230,15 +222,9 @@ impl CachingPlan {
             return Err(format!("trace_lookups: must be at least `lookups`, {}", self.lookups));
         }
         check_within("seconds", self.seconds, 0.01, 3600.0)?;
-        for (key, shares) in [
-            ("measured_shares", self.measured_shares.as_slice()),
-            ("shares", &self.shares),
-            ("staged_share", std::slice::from_ref(&self.staged_share)),
-        ] {
-            shares
-                .iter()
-                .try_for_each(|share| check_within(key, *share, 0.0001, 8.0))?;
-        }
+        check_each("measured_shares", &self.measured_shares, 0.0001, 8.0)?;
+        check_each("shares", &self.shares, 0.0001, 8.0)?;
+        check_within("staged_share", self.staged_share, 0.0001, 8.0)?;
         self.laws.iter().try_for_each(Law::check)?;
         let unit = |unit: &String| unit_of(unit, self.row_bytes.0);
         let units: Vec<Unit> = self.units.iter().map(unit).collect::<Result<_, _>>()?;
@@ -247,8 +233,6 @@ impl CachingPlan {
         check_list("strategies", &self.strategies)?;
         check_list("policies", &self.policies)?;
         check_list("units", &units)?;
-        check_list("shares", &self.shares)?;
-        check_list("measured_shares", &self.measured_shares)?;
         units.iter().try_for_each(|unit| self.check_smallest(*unit))?;
         Ok(units)
     }

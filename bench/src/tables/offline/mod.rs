@@ -72,8 +72,9 @@ pub(crate) fn run(options: &OfflineOptions) -> Result<()> {
     let (common, plan, prices) = OfflinePlan::read(options)?;
     let needs_model = plan.workloads.values().any(|raw| raw.accelerator.is_none());
     let environment = needs_model.then(|| load_onnxruntime(options.onnxruntime.as_deref()));
-    let environment = environment.transpose();
-    let environment = environment.map_err(|e| bad_usage("--onnxruntime", &e.to_string()))?;
+    let environment = environment
+        .transpose()
+        .map_err(|e| bad_usage("--onnxruntime", &e.to_string()))?;
     let mut workloads: BTreeMap<String, Prepared> = BTreeMap::new();
     for (name, raw) in &plan.workloads {
         let workload = Workload::of(&options.flags.plan, name, raw, common.seed)?;
@@ -174,10 +175,8 @@ fn rounds(
 ) -> Result<MeasuredOffline> {
     let file = |(name, prepared): (&String, &Prepared)| (name.clone(), prepared.workload.table.bytes.clone());
     let files = workloads.iter().map(file).collect();
-    let mut loaders = Vec::new();
-    for (depth, workers) in plan.loaders() {
-        loaders.push((depth, workers, runtime(workers)?));
-    }
+    let loader = |(depth, workers): (usize, u16)| anyhow::Ok((depth, workers, runtime(workers)?));
+    let loaders: Vec<_> = plan.loaders().into_iter().map(loader).collect::<Result<_>>()?;
     let accelerators = plan.workloads.values().filter_map(|raw| raw.accelerator.as_ref());
     let counts = accelerators.map(|accelerator| accelerator.count.len());
     let measurements = MEASUREMENTS + counts.max().unwrap_or(0) as u32;

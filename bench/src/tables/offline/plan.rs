@@ -1,8 +1,8 @@
 //! The plan of an offline run, and its costs. In: TOML, flags over it, the price file. Out: settings, checked; dollars per million samples.
 
 use crate::plan::{
-    Common, Flags, RawTier, Several, Size, Source, check_counts, check_list, check_name, check_table, check_within,
-    hundredths, mib, number,
+    Common, Flags, RawTier, Several, Size, Source, check_counts, check_each, check_list, check_name, check_table,
+    check_within, hundredths, mib, number,
 };
 use anyhow::Result;
 use clap::Args;
@@ -219,14 +219,8 @@ impl OfflinePlan {
 
     fn check(&self) -> Result<(), String> {
         check_name("name", &self.name)?;
-        check_list("loader.depth", self.loader.depth.values())?;
-        check_list("loader.workers", self.loader.workers.values())?;
-        for (depth, workers) in self.loaders() {
-            check_counts(&[
-                ("loader.depth", depth as u64, 1024),
-                ("loader.workers", workers.into(), 256),
-            ])?;
-        }
+        check_each("loader.depth", self.loader.depth.values(), 1, 1024)?;
+        check_each("loader.workers", self.loader.workers.values(), 1, 256)?;
         check_counts(&[
             ("repeats", u64::from(self.repeats), 1000),
             ("shard_bytes", self.shard_bytes.0, 1 << 30),
@@ -263,24 +257,12 @@ impl RawWorkload {
             ));
         }
         if let Some(accelerator) = &self.accelerator {
-            let of = |name: &str| format!("{key}: accelerator.{name}");
-            check_within(
-                &of("compute_ms_per_batch"),
-                accelerator.compute_ms_per_batch,
-                0.01,
-                60_000.0,
-            )?;
-            check_list(&of("count"), &accelerator.count)?;
-            for &count in &accelerator.count {
-                check_within(&of("count"), count, 1, 1024)?;
-            }
+            let (ms, key) = (accelerator.compute_ms_per_batch, format!("{key}: accelerator"));
+            check_within(&format!("{key}.compute_ms_per_batch"), ms, 0.01, 60_000.0)?;
+            check_each(&format!("{key}.count"), &accelerator.count, 1, 1024)?;
         }
-        check_within(
-            &format!("{key}: sample_bytes"),
-            self.sample_bytes.as_ref().map_or(1, |size| size.0),
-            1,
-            63 << 20,
-        )?;
+        let sample_bytes = self.sample_bytes.map_or(1, |size| size.0);
+        check_within(&format!("{key}: sample_bytes"), sample_bytes, 1, 63 << 20)?;
         check_within(&format!("{key}: batch_rows"), self.batch_rows, 1, 1 << 20)?;
         check_within(&format!("{key}: shuffle_rows"), self.shuffle_rows, 0, 1 << 24)?;
         check_within(&format!("{key}: rows"), self.rows.unwrap_or(1), 1, 1 << 28)
