@@ -67,10 +67,6 @@ fn rate(cell: &Cell) -> f64 {
     cell.calls() as f64 / cell.window_s.max(1e-9)
 }
 
-fn median_s(cell: &Cell) -> f64 {
-    cell.tally.latency_ns.value_at_quantile(0.5) as f64 / 1e9
-}
-
 fn limits(cells: &[Cell]) -> RecordedLimits {
     let most = |of: &dyn Fn(&Cell) -> f64| cells.iter().map(of).fold(0.0, f64::max) as u64;
     let sizes = || cells.iter().map(|cell| cell.bytes);
@@ -100,7 +96,7 @@ fn connection(cells: &[Cell]) -> Option<u64> {
     let [.., smaller, larger] = alone.as_slice() else {
         return None;
     };
-    let (short, long) = (median_s(smaller), median_s(larger));
+    let [short, long] = [smaller, larger].map(|cell| cell.tally.latency_ns.value_at_quantile(0.5) as f64 / 1e9);
     (long > short * TELLS_A_RATE).then(|| ((larger.bytes - smaller.bytes) as f64 / (long - short)) as u64)
 }
 

@@ -124,9 +124,14 @@ pub(crate) fn call(options: &CalibrateOptions) -> Result<()> {
     options.check()?;
     let config = tier_config(&options.tier, &options.set)?;
     let stop = Stop::on_signal()?;
-    let mut station = Station::new("calibrate", &config, scratch(options, &config), 0)?;
+    // A local tier is measured in its own root, unless another folder is given.
+    let (root, is_direct) = match &config {
+        TierConfig::Nvme(nvme) => (nvme.root.as_deref(), nvme.direct),
+        _ => (None, false),
+    };
+    let mut station = Station::new("calibrate", &config, options.scratch.as_deref().or(root), 0)?;
     let mut origin = origin(options, &config, &station);
-    let measured = measure::rounds(&mut station, options, is_direct(&config), &stop);
+    let measured = measure::rounds(&mut station, options, is_direct, &stop);
     // Data is removed from the tier after a failure too.
     let removed = station.remove();
     let measured = measured?;
@@ -146,20 +151,6 @@ pub(crate) fn call(options: &CalibrateOptions) -> Result<()> {
         bail!("interrupted: the profile covers {} rounds", measured.rounds_at_s.len());
     }
     Ok(())
-}
-
-/// Returns the folder in which a local tier is measured: its own root, unless another is given.
-fn scratch<'a>(options: &'a CalibrateOptions, config: &'a TierConfig) -> Option<&'a Path> {
-    let root = match config {
-        TierConfig::Nvme(nvme) => nvme.root.as_deref(),
-        _ => None,
-    };
-    options.scratch.as_deref().or(root)
-}
-
-/// True if the tier bypasses the page cache, which is then cleared of the data.
-const fn is_direct(config: &TierConfig) -> bool {
-    matches!(config, TierConfig::Nvme(nvme) if nvme.direct)
 }
 
 fn origin(options: &CalibrateOptions, config: &TierConfig, station: &Station) -> RecordedOrigin {

@@ -103,14 +103,13 @@ impl Fleet {
             }
             let hosts = workers.iter_mut().zip(&agents.addresses).map(async |(worker, agent)| {
                 let host: AgentHost = reply(worker).await?;
-                let shown = |notes: Vec<String>| notes.iter().map(|note| printable(note)).collect();
+                let shown = |(tier, notes): (String, Vec<String>)| {
+                    let notes: Vec<String> = notes.iter().map(|note| printable(note)).collect();
+                    (printable(&tier), notes)
+                };
                 Ok::<_, WorkerError>(AgentHost {
                     agent: agent.clone(),
-                    tiers: host
-                        .tiers
-                        .into_iter()
-                        .map(|(tier, notes)| (printable(&tier), shown(notes)))
-                        .collect(),
+                    tiers: host.tiers.into_iter().map(shown).collect(),
                     ..host
                 })
             });

@@ -1,7 +1,7 @@
 //! The `agent` command: measures points for runs on other hosts, one run at a time, until interrupted. Tiers are only files in the
 //! owner's folder, so that no run reaches a path, a secret or an endpoint that the owner did not name.
 
-use super::{AgentHost, AgentRepeatResult, Job, LIMIT, PROGRAM, Setup};
+use super::{AgentHost, AgentRepeatResult, Job, LIMIT, PROGRAM};
 use crate::drive::Course;
 use crate::plan::{Flags, Plan, Point, bad_usage};
 use crate::runner::record::MeasuredRepeat;
@@ -106,7 +106,13 @@ impl Session<'_> {
         let Job::Setup(setup) = self.next()? else {
             bail!(LinkError::Unexpected("Setup"));
         };
-        let plan = plan(&setup, flags)?;
+        let own = Flags {
+            plan: PathBuf::from(&setup.file),
+            scratch: flags.scratch.clone(),
+            out: None,
+            repeats: None,
+        };
+        let plan = Plan::sent(&setup.text, &own, &flags.tiers, setup.seconds, setup.share)?;
         let stop = self.stop.clone();
         on_tiers(&plan.common, &stop, 0, |stations| {
             check_space(&plan, stations)?;
@@ -128,13 +134,10 @@ impl Session<'_> {
 
     /// Measures a repeat, and reports it to the run. A failed point is reported like any other.
     fn measure(&mut self, plan: &Plan, stations: &mut Stations, point: &Point, repeat: u32) -> Result<()> {
-        let station = stations.get_mut(&point.tier).filter(|_| plan.points.contains(point));
-        let station = station.with_context(|| {
-            format!(
-                "{point}: not a point of the plan with this agent's tier `{}`",
-                point.tier
-            )
-        })?;
+        let tier = &point.tier;
+        let station = stations.get_mut(tier).filter(|_| plan.points.contains(point));
+        let station =
+            station.with_context(|| format!("{point}: not a point of the plan with this agent's tier `{tier}`"))?;
         let stop = self.stop.clone();
         let late = Cell::new(None);
         let mut begin = || -> Result<Instant> {
@@ -173,15 +176,4 @@ impl Session<'_> {
         let reply = ToRun::Reply(serde_json::to_string(value)?);
         Ok(self.handle.block_on(self.output.say(&reply))?)
     }
-}
-
-/// Reads the plan of a run, with the tiers of this agent.
-fn plan(setup: &Setup, flags: &AgentFlags) -> Result<Plan> {
-    let own = Flags {
-        plan: PathBuf::from(&setup.file),
-        scratch: flags.scratch.clone(),
-        out: None,
-        repeats: None,
-    };
-    Plan::sent(&setup.text, &own, &flags.tiers, setup.seconds, setup.share)
 }

@@ -21,13 +21,6 @@ use tierlab_storage::{Body, Object, ObjectPath, Tier, TierConfig};
 /// Number of marks along a trace: few enough that the look-ups between two marks give a hit ratio.
 const MARKS: usize = 20;
 
-/// Returns the capacity of a folder that holds this share of the table's blocks, at least two, with room for their
-/// metadata.
-fn staged_capacity(share: f64, table_bytes: u64, block_bytes: u64) -> u64 {
-    let blocks = (share * table_bytes.div_ceil(block_bytes) as f64).round() as u64;
-    capacity_for(blocks.max(2), block_bytes)
-}
-
 /// Tier name, law's index in the plan, look-ups in flight, strategy's index.
 pub(super) type CachePlace = (String, usize, usize, usize);
 
@@ -141,10 +134,12 @@ impl<'a> Placed<'a> {
         let block_bytes = self.settings.plan.staged_block_bytes.0;
         let mut tier = self.origin.clone();
         if let Some(share) = strategy.staged() {
+            let blocks = (share * table_bytes.div_ceil(block_bytes) as f64).round() as u64;
             let config = StagedConfig {
                 root: folder.to_owned(),
                 shared: false,
-                capacity_bytes: staged_capacity(share, table_bytes, block_bytes),
+                // At least two blocks, with room for their metadata.
+                capacity_bytes: capacity_for(blocks.max(2), block_bytes),
                 block_bytes,
                 queue_depth: 128,
                 direct: true,

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tierlab_storage::{Object, Tier};
@@ -92,7 +92,6 @@ struct RunningPlayback {
     ended: AtomicUsize,
     /// Calls to the origin before this trace.
     calls_before: u64,
-    failed: AtomicBool,
     marks: Mutex<Vec<Mark>>,
 }
 
@@ -105,8 +104,7 @@ impl RunningPlayback {
         let of = &self.of;
         let mut latencies = Vec::new();
         loop {
-            let is_ended = of.stop.is_asked() || self.failed.load(Ordering::Relaxed);
-            let over = is_ended || self.began.elapsed() >= of.longest;
+            let over = of.stop.is_asked() || self.began.elapsed() >= of.longest;
             let next = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(&row) = of.rows.get(next).filter(|_| !over) else {
                 return Ok(latencies);
@@ -114,11 +112,13 @@ impl RunningPlayback {
             let asked = Instant::now();
             let read = of.tier.read(&of.object, of.table.range(row)).await;
             let took = asked.elapsed();
-            let read = read.inspect_err(|_| self.failed.store(true, Ordering::Relaxed))?;
-            if read.bytes != of.table.row(row) {
-                self.failed.store(true, Ordering::Relaxed);
-                anyhow::bail!("row {row}: bytes differ from those written");
+            let is_right = read.as_ref().is_ok_and(|read| read.bytes == of.table.row(row));
+            if !is_right {
+                // Leaves no row for the other callers.
+                self.next.store(of.rows.len(), Ordering::Relaxed);
             }
+            read?;
+            ensure!(is_right, "row {row}: bytes differ from those written");
             latencies.push(took.as_secs_f64() * 1e6);
             let ended = self.ended.fetch_add(1, Ordering::Relaxed) + 1;
             if ended.is_multiple_of(of.mark_every) {
@@ -139,40 +139,35 @@ impl Playback {
     /// # Errors
     /// A read fails, bytes are wrong, or no look-up ended in time.
     pub(super) async fn play(self) -> Result<Played> {
-        let course = Arc::new(RunningPlayback {
+        let running = Arc::new(RunningPlayback {
             began: Instant::now(),
             next: AtomicUsize::new(0),
             ended: AtomicUsize::new(0),
             calls_before: self.origin.calls.load(Ordering::Relaxed),
-            failed: AtomicBool::new(false),
             marks: Mutex::default(),
             of: self,
         });
-        let call = |course: Arc<RunningPlayback>| tokio::spawn(async move { course.call().await });
-        let callers: Vec<_> = (0..course.of.depth).map(|_| call(course.clone())).collect();
+        let call = |running: Arc<RunningPlayback>| tokio::spawn(async move { running.call().await });
+        let callers: Vec<_> = (0..running.of.depth).map(|_| call(running.clone())).collect();
         let mut latencies_us = Vec::new();
-        let mut failure = None;
+        let mut ended = Ok(());
         for caller in callers {
             match caller.await.context("a caller panicked")? {
                 Ok(own) => latencies_us.extend(own),
-                Err(error) => failure = Some(error),
+                Err(error) => ended = Err(error),
             }
         }
-        let elapsed_s = course.began.elapsed().as_secs_f64();
-        if let Some(error) = failure {
-            return Err(error);
-        }
-        ensure!(
-            !latencies_us.is_empty() || course.of.stop.is_asked(),
-            "no look-up ended in {:.0} s",
-            course.of.longest.as_secs_f64()
-        );
-        let mut marks = course.marks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let elapsed_s = running.began.elapsed().as_secs_f64();
+        ended?;
+        let longest_s = running.of.longest.as_secs_f64();
+        let is_measured = !latencies_us.is_empty() || running.of.stop.is_asked();
+        ensure!(is_measured, "no look-up ended in {longest_s:.0} s");
+        let mut marks = running.marks.lock().unwrap_or_else(PoisonError::into_inner).clone();
         marks.sort_by_key(|mark| mark.lookups);
         Ok(Played {
             latencies_us,
             elapsed_s,
-            misses: course.misses(),
+            misses: running.misses(),
             marks,
         })
     }
