@@ -56,12 +56,11 @@ pub(crate) struct Source {
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawTier {
     /// TOML file, relative to the plan's folder.
-    file: PathBuf,
+    pub(super) file: PathBuf,
     /// Keys that override that TOML, as `KEY=VALUE`.
     #[serde(default)]
-    set: Vec<String>,
+    pub(super) set: Vec<String>,
     /// Entry of `[storage]` in the price file that states the price of reads.
-    #[serde(default)]
     price: Option<String>,
 }
 
@@ -87,18 +86,6 @@ impl<'de> Deserialize<'de> for Size {
             Written::Number(bytes) => Ok(Self(bytes)),
             Written::Text(text) => parse_bytes(&text).map(Self).map_err(serde::de::Error::custom),
         }
-    }
-}
-
-impl RawTier {
-    /// Keeps only the file's name.
-    pub(crate) fn forget_folder(&mut self) {
-        self.file = self.file.file_name().map_or_else(PathBuf::new, PathBuf::from);
-    }
-
-    /// True if keys override its TOML.
-    pub(crate) fn is_changed(&self) -> bool {
-        !self.set.is_empty()
     }
 }
 

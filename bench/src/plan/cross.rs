@@ -1,13 +1,13 @@
 //! Factors to points. In: a plan's tables, and the kind of each tier. Out: every point once, or the reason why a point cannot be
 //! measured. Pure.
 
+use super::RawCross;
 use super::point::{CacheState, Operation, Pattern, Point, Way, WriteSync, word};
-use super::raw::RawCross;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Kind of a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TierPlace {
+pub(crate) enum TierKind {
     /// Files of one local folder.
     Local {
         /// True if reads bypass the page cache.
@@ -29,15 +29,15 @@ const MOST_FILES: u32 = 1_000_000;
 ///
 /// # Errors
 /// The factor and the value, and why they cannot be measured.
-pub(crate) fn points(
+pub(super) fn points(
     cross: &[RawCross],
-    places: &BTreeMap<String, TierPlace>,
+    kinds: &BTreeMap<String, TierKind>,
     size: u64,
 ) -> Result<BTreeSet<Point>, String> {
     let mut points = BTreeSet::new();
     for table in cross {
         for point in combinations(table) {
-            let point = settle(point, places)?;
+            let point = settle(point, kinds)?;
             check(&point, size)?;
             points.insert(point);
             if points.len() > MOST_POINTS {
@@ -81,23 +81,23 @@ fn vary<V>(all: &mut Vec<Point>, values: &[V], set: impl Fn(&mut Point, &V)) {
 }
 
 /// Resolves the way at the tier, and the state of the page cache there.
-fn settle(mut point: Point, places: &BTreeMap<String, TierPlace>) -> Result<Point, String> {
+fn settle(mut point: Point, kinds: &BTreeMap<String, TierKind>) -> Result<Point, String> {
     let tier = &point.tier;
-    let Some(place) = places.get(tier) else {
-        let names = Vec::from_iter(places.keys().map(String::as_str)).join(", ");
+    let Some(kind) = kinds.get(tier) else {
+        let names = Vec::from_iter(kinds.keys().map(String::as_str)).join(", ");
         return Err(format!("cross.tier: unknown tier `{tier}`: use one of {names}"));
     };
     let (way, operation) = (word(&point.way), word(&point.operation));
-    match (place, point.way) {
-        (TierPlace::ReadOnly(kind), _) => {
+    match (kind, point.way) {
+        (TierKind::ReadOnly(kind), _) => {
             return Err(format!(
                 "cross.tier: `{tier}` is a `{kind}` tier, which is read only, and this plan writes its data: measure an object of \
                  it by flags, with --object"
             ));
         }
-        (TierPlace::Local { direct: true }, Way::Tier) => point.way = Way::Direct,
-        (TierPlace::Local { direct: false }, Way::Tier) => point.way = Way::Buffered,
-        (TierPlace::Elsewhere, other) if other != Way::Tier => {
+        (TierKind::Local { direct: true }, Way::Tier) => point.way = Way::Direct,
+        (TierKind::Local { direct: false }, Way::Tier) => point.way = Way::Buffered,
+        (TierKind::Elsewhere, other) if other != Way::Tier => {
             return Err(format!(
                 "cross.way: `{way}` reads local files, and `{tier}` is not an `nvme` tier with one root: use `tier`"
             ));
@@ -112,8 +112,8 @@ fn settle(mut point: Point, places: &BTreeMap<String, TierPlace>) -> Result<Poin
     if !matches!(point.cache, CacheState::Cold | CacheState::Warm) {
         return Err("cross.cache: must be `cold` or `warm`".to_owned());
     }
-    point.cache = match (place, point.way.is_direct()) {
-        (TierPlace::Elsewhere | TierPlace::ReadOnly(_), _) => CacheState::AsIs,
+    point.cache = match (kind, point.way.is_direct()) {
+        (TierKind::Elsewhere | TierKind::ReadOnly(_), _) => CacheState::AsIs,
         _ if point.operation.takes_objects() && !point.operation.reads() => CacheState::AsIs,
         (_, true) => CacheState::Bypassed,
         (_, false) => point.cache,
@@ -166,12 +166,12 @@ mod tests {
 
     fn crossed(text: &str) -> Result<Vec<String>, String> {
         let table: RawCross = toml::from_str(text).unwrap();
-        let places = [
-            ("disk".to_owned(), TierPlace::Local { direct: true }),
-            ("bucket".to_owned(), TierPlace::Elsewhere),
-            ("tables".to_owned(), TierPlace::ReadOnly("flight")),
+        let kinds = [
+            ("disk".to_owned(), TierKind::Local { direct: true }),
+            ("bucket".to_owned(), TierKind::Elsewhere),
+            ("tables".to_owned(), TierKind::ReadOnly("flight")),
         ];
-        let points = points(&[table], &places.into(), 1 << 20)?;
+        let points = points(&[table], &kinds.into(), 1 << 20)?;
         Ok(points.iter().map(ToString::to_string).collect())
     }
 

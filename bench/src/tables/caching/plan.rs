@@ -88,7 +88,6 @@ pub(super) struct CachingPlan {
     #[serde(default = "number::<_, 65536>")]
     pub(super) staged_block_bytes: Size,
     /// Folder on the disk for local tiers and staged copies.
-    #[serde(default)]
     scratch: Option<PathBuf>,
     /// Prices of requests and memory.
     #[serde(default, skip_serializing)]

@@ -63,7 +63,6 @@ pub(super) struct OfflinePlan {
     #[serde(default, skip_serializing)]
     price: Option<RawOfflinePrice>,
     /// Folder on the disk that local tiers measure.
-    #[serde(default)]
     scratch: Option<PathBuf>,
     /// The tiers, by name.
     #[serde(skip_serializing)]
@@ -100,22 +99,16 @@ impl Default for Loader {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawWorkload {
     /// Model to generate with its table: `ctr` or `vision`.
-    #[serde(default)]
     pub(super) generate: Option<String>,
     /// Bytes of a sample in a table generated for accelerators, without a model.
-    #[serde(default)]
     pub(super) sample_bytes: Option<Size>,
     /// Rows of the generated table.
-    #[serde(default)]
     pub(super) rows: Option<u64>,
     /// Accelerators emulated instead of the model.
-    #[serde(default)]
     pub(super) accelerator: Option<Accelerator>,
     /// Folder of the model in a repository, with its config and versions.
-    #[serde(default)]
     pub(super) model: Option<PathBuf>,
     /// Model's table, a file in the rows format.
-    #[serde(default)]
     pub(super) table: Option<PathBuf>,
     /// Rows per run of the model.
     pub(super) batch_rows: usize,
