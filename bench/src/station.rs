@@ -62,14 +62,14 @@ pub(crate) struct Opened {
 
 /// Key of an opened tier: threads, and direct reads if configurable.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Manner {
+struct TierKey {
     threads: u16,
     direct: Option<bool>,
 }
 
 /// Key of the data of points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Set {
+struct DataKey {
     files: u32,
     /// `Read` for data that is only read; `Write` for blocks written in place, which a tier refuses to read because it sees another
     /// version of the object. Otherwise the operation that uses the objects.
@@ -79,7 +79,7 @@ struct Set {
     block: u64,
 }
 
-impl Set {
+impl DataKey {
     fn of(point: &Point) -> Self {
         let operation = match point.operation {
             Operation::List => Operation::Stat,
@@ -91,10 +91,9 @@ impl Set {
         Self {
             files: point.objects(),
             operation,
-            block: if operation == Operation::Read {
-                0
-            } else {
-                point.block_bytes
+            block: match operation {
+                Operation::Read => 0,
+                _ => point.block_bytes,
             },
         }
     }
@@ -116,9 +115,9 @@ pub(crate) struct Station {
     /// Folder of its objects.
     pub(crate) folder: String,
     /// Key of the tier that always stays open.
-    base: Manner,
-    opened: BTreeMap<Manner, Opened>,
-    data: BTreeMap<Set, Data>,
+    base: TierKey,
+    opened: BTreeMap<TierKey, Opened>,
+    data: BTreeMap<DataKey, Data>,
     watched: Watched,
     /// Notes of the tier.
     pub(crate) notes: Vec<String>,
@@ -138,7 +137,7 @@ impl Station {
             TierConfig::Nfs(nfs) => nfs.path.clone(),
             _ => None,
         };
-        let base = Manner { threads, direct: None };
+        let base = TierKey { threads, direct: None };
         let opened = Opened::new(&config, base, None).with_context(|| format!("tier `{name}`"))?;
         Ok(Self {
             notes: notes_of(&opened.tier.info()),
@@ -162,7 +161,7 @@ impl Station {
         if self.root.is_none() {
             return 0;
         }
-        let sets: BTreeSet<Set> = points.clone().map(Set::of).collect();
+        let sets: BTreeSet<DataKey> = points.clone().map(DataKey::of).collect();
         // A checkpoint is stored in addition to the previous one until it is complete.
         let copies = sets.iter().map(|set| match set.operation {
             Operation::Write | Operation::Checkpoint => 2 * set.bytes(size),
@@ -190,7 +189,7 @@ impl Station {
     }
 
     fn files(&self, point: &Point) -> Vec<PathBuf> {
-        let (Some(root), Some(data)) = (self.root(), self.data.get(&Set::of(point))) else {
+        let (Some(root), Some(data)) = (self.root(), self.data.get(&DataKey::of(point))) else {
             return Vec::new();
         };
         let objects = data.objects.iter();
@@ -199,18 +198,14 @@ impl Station {
 
     /// Writes the data that a point reads, if missing, and the data that it removes.
     pub(crate) fn prepare(&mut self, point: &Point, access: &Access) -> Result<()> {
-        let set = Set::of(point);
+        let set = DataKey::of(point);
         if self.data.contains_key(&set) && point.operation != Operation::Delete {
             return Ok(());
         }
-        let Set {
-            files,
-            operation,
-            block,
-        } = set;
-        let folder = format!("{}/{files}-files-{}-{block}", self.folder, word(&operation));
+        let (files, operation) = (set.files, word(&set.operation));
+        let folder = format!("{}/{files}-files-{operation}-{}", self.folder, set.block);
         let opened = self.opened();
-        let write = Data::write(&opened.tier, &folder, set.files, set.bytes(access.size), access.seed);
+        let write = Data::write(&opened.tier, &folder, files, set.bytes(access.size), access.seed);
         let data = opened.runtime.block_on(write)?;
         self.data.insert(set, data);
         Ok(())
@@ -248,7 +243,7 @@ impl Station {
     ) -> Result<Driven> {
         let files = self.files(point);
         settle(point, &files)?;
-        let data = self.data.get(&Set::of(point)).cloned();
+        let data = self.data.get(&DataKey::of(point)).cloned();
         let data = data.context("the data was not prepared")?;
         let course = || start(Course::new(point, access, data.file_bytes, repeat, stop)?);
         if point.way.is_peer() {
@@ -260,7 +255,7 @@ impl Station {
                 WriteSync::None | WriteSync::Each => Ok(()),
             });
         }
-        let manner = Manner {
+        let key = TierKey {
             threads: point.threads,
             direct: match point.way {
                 Way::Direct => Some(true),
@@ -269,7 +264,7 @@ impl Station {
             },
         };
         let watched = self.watched.clone();
-        let opened = self.open(manner)?;
+        let opened = self.open(key)?;
         let caller = |number| ThroughTier::new(opened.tier.clone(), data.clone(), point, number);
         // Created before the clock starts, because callers generate their content.
         let callers = (0..point.depth).map(caller).collect::<Result<Vec<_>>>()?;
@@ -281,12 +276,12 @@ impl Station {
         }
     }
 
-    fn open(&mut self, manner: Manner) -> Result<&Opened> {
-        let opened = match self.opened.remove(&manner) {
+    fn open(&mut self, key: TierKey) -> Result<&Opened> {
+        let opened = match self.opened.remove(&key) {
             Some(opened) => opened,
-            None => Opened::new(&self.config, manner, Some(self.opened()))?,
+            None => Opened::new(&self.config, key, Some(self.opened()))?,
         };
-        Ok(self.opened.entry(manner).or_insert(opened))
+        Ok(self.opened.entry(key).or_insert(opened))
     }
 
     /// Removes everything written to the tier.
@@ -322,12 +317,12 @@ fn settle(point: &Point, files: &[PathBuf]) -> Result<()> {
 
 impl Opened {
     /// Opens a tier. All runtimes share a tier that holds its objects in this process.
-    fn new(config: &TierConfig, manner: Manner, before: Option<&Self>) -> Result<Self> {
+    fn new(config: &TierConfig, key: TierKey, before: Option<&Self>) -> Result<Self> {
         let mut config = config.clone();
-        if let (TierConfig::Nvme(nvme), Some(direct)) = (&mut config, manner.direct) {
+        if let (TierConfig::Nvme(nvme), Some(direct)) = (&mut config, key.direct) {
             nvme.direct = direct;
         }
-        let runtime = runtime(manner.threads)?;
+        let runtime = runtime(key.threads)?;
         let tier = match before {
             Some(before) if before.tier.info().kind == "memory" => Arc::clone(&before.tier),
             _ => runtime

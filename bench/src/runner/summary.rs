@@ -2,7 +2,7 @@
 //! verdict and peers. Pure.
 
 use super::record::{Entry, MeasuredRepeat};
-use crate::machine::{MachineUse, Traffic};
+use crate::machine::Traffic;
 use crate::peers::PeerFigures;
 use crate::plan::{CacheState, Point};
 use crate::rounds::{geometric_mean, mean};
@@ -125,14 +125,16 @@ pub(crate) fn summaries(entries: &[Entry]) -> Vec<Summary> {
     }
     let all = by_point.into_iter().map(|(point, entries)| summary(point, &entries));
     let mut all: Vec<Summary> = all.collect();
-    let mut best: BTreeMap<String, f64> = BTreeMap::new();
-    for one in &all {
-        let best = best.entry(one.point.tier.clone()).or_default();
-        let peers = one.peers.values().map(|peer| peer.mb_per_s.value);
-        *best = peers.chain([*best, one.mb_per_s.value]).fold(0.0, f64::max);
-    }
-    for one in &mut all {
-        one.share_of_best_mb = one.mb_per_s.value / best[&one.point.tier].max(f64::MIN_POSITIVE);
+    // Points are sorted by tier.
+    for of_tier in all.chunk_by_mut(|a, b| a.point.tier == b.point.tier) {
+        let rates = of_tier.iter().flat_map(|one| {
+            let peers = one.peers.values().map(|peer| peer.mb_per_s.value);
+            peers.chain([one.mb_per_s.value])
+        });
+        let best = rates.fold(f64::MIN_POSITIVE, f64::max);
+        of_tier
+            .iter_mut()
+            .for_each(|one| one.share_of_best_mb = one.mb_per_s.value / best);
     }
     all
 }
@@ -152,19 +154,15 @@ fn summary(point: &Point, entries: &[&Entry]) -> Summary {
     let each = |of: &dyn Fn(&MeasuredRepeat) -> f64| mean(kept.iter().map(|one| of(one.measured)));
     let sum = |of: fn(&MeasuredRepeat) -> u64| kept.iter().map(|one| of(one.measured)).sum::<u64>();
     let per = |value: u64, of: u64| value as f64 / of.max(1) as f64;
-    let fetched: Option<u64> = kept.iter().map(|one| one.measured.machine.fetched_bytes).sum();
+    let machines = || kept.iter().map(|one| &one.measured.machine);
+    let fetched: Option<u64> = machines().map(|machine| machine.fetched_bytes).sum();
     let moves_bytes = point.operation.moves_bytes();
-    let fetched_share = fetched.filter(|_| moves_bytes);
-    let fetched_share = fetched_share.map(|bytes| per(bytes, sum(|m| m.sums.ended_bytes)));
+    let fetched = fetched.filter(|_| moves_bytes);
     let table = BlockTable::new(kept.iter().map(|one| one.repeat.histograms.latency.as_slice()));
     let percentile = |quantile: f64| {
         let is_printed = table.samples() >= samples_needed(quantile);
         let ns = is_printed.then(|| latency_interval(&table, quantile)).flatten();
         ns.map(|ns| ns.map(|ns| ns / 1e3))
-    };
-    let traffic = |of: fn(&MachineUse) -> Option<Traffic>| {
-        let each = kept.iter().filter_map(|one| of(&one.measured.machine));
-        each.reduce(Traffic::plus)
     };
     let via = kept.iter().map(|one| one.measured.via.clone());
     let requests = sum(|m| m.sums.requests);
@@ -185,25 +183,19 @@ fn summary(point: &Point, entries: &[&Entry]) -> Summary {
         cpu_s_per_gb: moves_bytes.then(|| each(&|m| m.machine.own_cpu_s * 1e9 / m.sums.ended_bytes.max(1) as f64)),
         cpu_us_per_call: each(&|m| m.machine.own_cpu_s * 1e6 / m.sums.ended.max(1) as f64),
         over_read: (requests > 0).then(|| per(sum(|m| m.sums.wire_bytes), sum(|m| m.sums.asked_bytes))),
-        fetched_share,
+        fetched_share: fetched.map(|bytes| per(bytes, sum(|m| m.sums.ended_bytes))),
         requests_per_call: (requests > 0).then(|| per(requests, calls)),
         retries: sum(|m| m.sums.retries),
         unfinished: sum(|m| m.sums.unfinished),
         via: via.filter(|via| !via.is_empty()).collect(),
-        disk: traffic(|machine| machine.disk),
-        nfs: traffic(|machine| machine.nfs),
+        disk: machines().filter_map(|machine| machine.disk).reduce(Traffic::plus),
+        nfs: machines().filter_map(|machine| machine.nfs).reduce(Traffic::plus),
         share_of_best_mb: 0.0,
         peers: peers(&kept),
         drift: drifts(&repeats).iter().map(drift_text).collect(),
         peer_faults: entries.iter().flat_map(|entry| entry.peer_faults.clone()).collect(),
         point: point.clone(),
     }
-}
-
-/// Bytes that the kernel fetched from storage in a repeat, per requested byte.
-fn fetched_share(measured: &MeasuredRepeat) -> Option<f64> {
-    let asked = measured.sums.ended_bytes.max(1) as f64;
-    measured.machine.fetched_bytes.map(|bytes| bytes as f64 / asked)
 }
 
 fn measurement(entry: &Entry) -> Option<Measurement<'_>> {
@@ -233,7 +225,11 @@ fn verdict(point: &Point, entries: &[&Entry], kept: &[&Measurement<'_>]) -> Verd
     if let Some(why) = kept.iter().find_map(|one| one.measured.disturbed.clone()) {
         return Verdict::Unknown(why);
     }
-    let share = |one: &&Measurement<'_>| Some(fetched_share(one.measured)?.min(1.0));
+    // Bytes that the kernel fetched from storage in a repeat, per requested byte.
+    let share = |one: &&Measurement<'_>| {
+        let fetched = one.measured.machine.fetched_bytes? as f64;
+        Some(fetched / one.measured.sums.ended_bytes.max(1) as f64)
+    };
     let least = kept.iter().filter_map(share).fold(1.0, f64::min);
     if point.cache == CacheState::Cold && point.operation.reads() && least < FETCHED {
         return Verdict::Unknown(format!(
@@ -243,8 +239,8 @@ fn verdict(point: &Point, entries: &[&Entry], kept: &[&Measurement<'_>]) -> Verd
         ));
     }
     let is_behind = |one: &&&Measurement<'_>| {
-        let m = one.measured;
-        m.sums.unfinished > 0 || (m.sums.ended as f64) < HELD * m.sums.calls as f64
+        let sums = one.measured.sums;
+        sums.unfinished > 0 || (sums.ended as f64) < HELD * sums.calls as f64
     };
     match point.rate > 0 && kept.iter().filter(is_behind).count() * 2 > kept.len() {
         true => Verdict::Saturated,
