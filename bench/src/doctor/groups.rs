@@ -72,19 +72,13 @@ fn cpu(tree: &Tree, groups: &str, cores: usize) -> Option<Finding> {
 
 /// Periods in which the group used up its share, from the group nearest to the process that counts them.
 fn throttled(tree: &Tree, groups: &str) -> Option<String> {
-    both(tree, groups, "cpu.stat", ("cpu", "cpu.stat"))
-        .iter()
-        .find_map(|text| {
-            let value = |name: &str| {
-                text.lines()
-                    .find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
-            };
-            Some(format!(
-                "throttled in {} of {} periods so far",
-                value("nr_throttled ")?,
-                value("nr_periods ")?
-            ))
-        })
+    let texts = both(tree, groups, "cpu.stat", ("cpu", "cpu.stat"));
+    texts.iter().find_map(|text| {
+        let number = |line: &str, name: &str| line.strip_prefix(name)?.trim().parse::<u64>().ok();
+        let value = |name: &str| text.lines().find_map(|line| number(line, name));
+        let (throttled, periods) = (value("nr_throttled ")?, value("nr_periods ")?);
+        Some(format!("throttled in {throttled} of {periods} periods so far"))
+    })
 }
 
 fn memory(tree: &Tree, groups: &str) -> Option<Finding> {
@@ -93,18 +87,14 @@ fn memory(tree: &Tree, groups: &str) -> Option<Finding> {
     let least = limits.filter(|bytes| *bytes < NO_LIMIT).min()?;
     let all = memory_bytes(&tree.text("proc/meminfo")?)?;
     let used = both(tree, groups, "memory.current", ("memory", "memory.usage_in_bytes"));
-    let used = used.first().and_then(|text| text.parse().ok()).map(bytes);
+    let used = used.first().and_then(|text| text.parse().ok());
+    let used = used.map_or_else(|| "an unknown amount".to_owned(), bytes);
+    let found = format!("{} of {}", bytes(least), bytes(all));
     (least < all).then(|| {
-        Finding::warning(
-            "memory of the control group",
-            format!("{} of {}", bytes(least), bytes(all)),
-        )
-        .effect("it includes the page cache: warm reads become cold earlier than the machine's memory suggests")
-        .change("raise the memory limit of the container or service, or bypass the page cache")
-        .measured(format!(
-            "{} in use, page cache included",
-            used.as_deref().unwrap_or("an unknown amount")
-        ))
+        Finding::warning("memory of the control group", found)
+            .effect("it includes the page cache: warm reads become cold earlier than the machine's memory suggests")
+            .change("raise the memory limit of the container or service, or bypass the page cache")
+            .measured(format!("{used} in use, page cache included"))
     })
 }
 

@@ -149,11 +149,10 @@ fn check_space(plan: &Plan, stations: &Stations) -> Result<()> {
     let checkpoints = points.filter(|point| point.operation == Operation::Checkpoint);
     let held = checkpoints.map(|point| u64::from(point.depth) * point.block_bytes);
     let (held, memory) = (held.max().unwrap_or(0), Host::here().memory_bytes);
+    let (is_enough, held, memory) = (memory == 0 || held <= memory, bytes(held), bytes(memory));
     ensure!(
-        memory == 0 || held <= memory,
-        "cross.block: the writers of a checkpoint hold {} in memory, and this machine has {}: lower `block` or `depth`",
-        bytes(held),
-        bytes(memory)
+        is_enough,
+        "cross.block: the writers of a checkpoint hold {held} in memory, and this machine has {memory}: lower `block` or `depth`"
     );
     let of = |(name, station): (&String, &Station)| {
         let points = plan.points.iter().filter(|point| point.tier == *name);

@@ -33,8 +33,6 @@ pub(super) struct Placed<'a> {
     origin: Arc<dyn Tier>,
     counts: Arc<Counts>,
     object: Object,
-    /// Folder of staged copies, removed on drop.
-    stages: tempfile::TempDir,
 }
 
 /// Hits of caches of the same memory over the look-ups of a repeat, one after another.
@@ -67,7 +65,6 @@ impl<'a> Placed<'a> {
         table: &'a Table,
         stop: &'a Stop,
     ) -> Result<Self> {
-        let stages = folder_in(settings.common.scratch.as_deref(), "stages")?;
         let path = ObjectPath::new(&format!("{}/table", station.folder))?;
         let put = station.opened().tier.put(&path, Body::Bytes(table.bytes.clone()));
         let object = station.opened().runtime.block_on(put);
@@ -81,18 +78,17 @@ impl<'a> Placed<'a> {
             counts: Arc::clone(&counted.counts),
             origin: Arc::new(counted),
             object,
-            stages,
         })
     }
 
     /// Plays a trace through a strategy that starts empty.
     pub(super) fn measure(&self, &(_, _, depth, strategy): &CachePlace, rows: &Arc<Vec<u32>>) -> Result<CachingRepeat> {
         let strategy = self.settings.strategies[strategy];
-        let stage_folder = self.stages.path().join("stage");
+        let stage = folder_in(self.settings.common.scratch.as_deref(), "stage")?;
         let measured = self.station.opened().runtime.block_on(async {
             let metrics = StorageMetrics::unscraped()?;
             let playback = Playback {
-                tier: self.wrapped(strategy, &stage_folder, &metrics).await?,
+                tier: self.wrapped(strategy, stage.path(), &metrics).await?,
                 object: self.object.clone(),
                 table: self.table.clone(),
                 rows: rows.clone(),
@@ -116,10 +112,7 @@ impl<'a> Placed<'a> {
                 computed: None,
             })
         });
-        if stage_folder.exists() {
-            let removed = std::fs::remove_dir_all(&stage_folder);
-            removed.with_context(|| format!("cannot remove {}", stage_folder.display()))?;
-        }
+        stage.close().context("cannot remove the staged copy")?;
         let mut measured = measured?;
         if let Strategy::Ram(ram) = strategy {
             let rows = Arc::new(rows[..measured.lookups as usize].to_vec());

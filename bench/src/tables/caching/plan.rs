@@ -297,24 +297,22 @@ impl CachingPlan {
                 "{steps} steps, maximum {MOST_STEPS}: use fewer repeats, laws, tiers, sizes or units"
             ));
         }
-        let kept = rounds * measured * u64::from(self.lookups);
-        match kept > 50 * MOST_LOOKUPS {
-            true => Err(format!(
-                "lookups: {kept} latencies in all repeats together, maximum {}; lower `lookups`",
-                50 * MOST_LOOKUPS
-            )),
-            false => Ok(()),
+        let (latencies, most) = (rounds * measured * u64::from(self.lookups), 50 * MOST_LOOKUPS);
+        if latencies > most {
+            let why = "latencies in all repeats together";
+            return Err(format!("lookups: {latencies} {why}, maximum {most}; lower `lookups`"));
         }
+        Ok(())
     }
 }
 
 fn check_power(key: &str, value: u64, least: u64, most: u64) -> Result<(), String> {
-    match value.is_power_of_two() && (least..=most).contains(&value) {
-        true => Ok(()),
-        false => Err(format!(
-            "{key}: must be a power of two from {least} to {most}, not {value}"
-        )),
+    if value.is_power_of_two() && (least..=most).contains(&value) {
+        return Ok(());
     }
+    Err(format!(
+        "{key}: must be a power of two from {least} to {most}, not {value}"
+    ))
 }
 
 fn unit_of(text: &str, row_bytes: u64) -> Result<Unit, String> {

@@ -204,27 +204,21 @@ fn of_place(here: &[CachingStatement], prices: Option<&CachingPrices>) -> Vec<St
             };
             format!(", whose memory costs {}: {verdict}", usd(memory))
         });
+        let (name, saved) = (&best.name, usd(saved));
         out.push(format!(
-            "{place}: of the caches in memory, {} saves most: {} a month per GB{memory}",
-            best.name,
-            usd(saved)
+            "{place}: of the caches in memory, {name} saves most: {saved} a month per GB{memory}"
         ));
     }
     let over_read = |one: &&CachingStatement| one.origin_bytes_per_byte.value;
     let caches = here.iter().filter(|one| matches!(one.strategy, Strategy::Ram(_)));
     let most = caches.max_by(|a, b| over_read(a).total_cmp(&over_read(b)));
     out.extend(most.filter(|one| over_read(one) > 1.1).map(|one| {
-        format!(
-            "{place}: {} reads {:.2} bytes of the origin per requested byte",
-            one.name,
-            over_read(&one)
-        )
+        let (name, bytes) = (&one.name, over_read(&one));
+        format!("{place}: {name} reads {bytes:.2} bytes of the origin per requested byte")
     }));
     out.extend(here.iter().filter(|one| one.left_out > 0).map(|one| {
-        format!(
-            "{place}, {}: repeats ended after `seconds`; {} look-ups were skipped",
-            one.name, one.left_out
-        )
+        let (name, count) = (&one.name, one.left_out);
+        format!("{place}, {name}: repeats ended after `seconds`; {count} look-ups were skipped")
     }));
     out
 }

@@ -212,8 +212,7 @@ impl OfflineStatement {
             }
             None => "none of the tested numbers of accelerators at 90 %".to_owned(),
             Some(fed) => {
-                let [value, lo, hi] =
-                    [fed.utilisation.value, fed.utilisation.lo, fed.utilisation.hi].map(|u| 100.0 * u);
+                let Interval { value, lo, hi } = fed.utilisation.map(|share| 100.0 * share);
                 let tried = match highest == Some(fed.count) {
                     true => ", the highest number tested",
                     false => "",
@@ -222,9 +221,8 @@ impl OfflineStatement {
                 format!("{count} accelerators at 90 % or more ({value:.1} % [{lo:.1}-{hi:.1}]){tried}")
             }
         };
-        self.diagnosis = vec![format!(
-            "it feeds {what}; the loader's own rate would suffice for {most}"
-        )];
+        let text = format!("it feeds {what}; the loader's own rate would suffice for {most}");
+        self.diagnosis = vec![text];
         self.accelerators_at_90 = best.map(|fed| fed.count);
         self.accelerators = fed;
     }
@@ -235,10 +233,9 @@ fn diagnosis(one: &OfflineStatement, cores: usize) -> Vec<String> {
     let mut out = vec![slower_part(one)];
     let slower = one.loader_per_s.value.min(one.inference_per_s.value);
     if one.both_per_s.value < ALIKE * slower {
+        let (percent, cause) = (100.0 * one.both_per_s.value / slower, together(one, cores, slower));
         out.push(format!(
-            "together they reach {:.0} % of the slower one alone: {}",
-            100.0 * one.both_per_s.value / slower,
-            together(one, cores, slower)
+            "together they reach {percent:.0} % of the slower one alone: {cause}"
         ));
     }
     out.push(format!(
@@ -247,9 +244,9 @@ fn diagnosis(one: &OfflineStatement, cores: usize) -> Vec<String> {
         100.0 * one.naive_idle_share
     ));
     if one.taken_share > TAKEN {
+        let percent = 100.0 * one.taken_share;
         out.push(format!(
-            "other processes used up to {:.0} % of the cores: measure again on an idle machine",
-            100.0 * one.taken_share
+            "other processes used up to {percent:.0} % of the cores: measure again on an idle machine"
         ));
     }
     out
