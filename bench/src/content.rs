@@ -98,11 +98,8 @@ impl Data {
         let checked = bytes.len().min(CHECKED);
         let expected = || self.bytes(file, range.start..range.start + checked as u64);
         let is_right = len as u64 == range.end - range.start && (self.seed.is_none() || bytes[..checked] == expected());
-        ensure!(
-            is_right,
-            "{}: the bytes {range:?} are wrong",
-            self.objects[file as usize].path
-        );
+        let path = &self.objects[file as usize].path;
+        ensure!(is_right, "{path}: the bytes {range:?} are wrong");
         Ok(())
     }
 }

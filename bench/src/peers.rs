@@ -141,15 +141,9 @@ fn arguments((point, repeat): (&Point, u32), access: &Access, file: &Path) -> Op
     } else {
         words.push(format!("--iodepth={}", point.depth));
     }
-    let rest = [
-        "--norandommap",
-        "--unified_rw_reporting=1",
-        "--lat_percentiles=1",
-        "--clat_percentiles=0",
-        "--percentile_list=50:95:99",
-        "--output-format=json",
-    ];
-    words.extend(rest.map(str::to_owned));
+    let rest = "--norandommap --unified_rw_reporting=1 --lat_percentiles=1 --clat_percentiles=0 --percentile_list=50:95:99 \
+                --output-format=json";
+    words.extend(rest.split(' ').map(str::to_owned));
     Some(words)
 }
 

@@ -366,15 +366,10 @@ fn notes_of(info: &TierInfo) -> Vec<String> {
 /// The folder cannot be created.
 pub(crate) fn folder_in(scratch: Option<&Path>, name: &str) -> Result<tempfile::TempDir> {
     let parent = scratch.map_or_else(std::env::temp_dir, Path::to_owned);
-    let why = || {
-        format!(
-            "cannot create a folder in {}: it must exist and be writable; choose another with --scratch",
-            parent.display()
-        )
-    };
-    let parent = parent.canonicalize().with_context(why)?;
-    let builder = tempfile::Builder::new()
-        .prefix(&format!("tierlab-storage-bench-{name}-"))
-        .tempdir_in(&parent);
-    builder.with_context(why)
+    let advice = "it must exist and be writable; choose another with --scratch";
+    let why = || format!("cannot create a folder in {}: {advice}", parent.display());
+    let prefix = format!("tierlab-storage-bench-{name}-");
+    let folder = parent.canonicalize().with_context(why)?;
+    let folder = tempfile::Builder::new().prefix(&prefix).tempdir_in(folder);
+    folder.with_context(why)
 }

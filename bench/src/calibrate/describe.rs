@@ -143,9 +143,10 @@ pub(super) fn text(profile: &Recorded, out: &Path) -> String {
     let mut lines = vec![profile.label()];
     lines.extend(text_table(&Table::of_rows("", &header, 1, rows)));
     lines.extend(sentences(profile));
+    let file = out.display();
+    let toml = format!("[emulated] with profile = \"{file}\" in its TOML");
     lines.push(format!(
-        "replay it over another tier: --set emulated.profile={0}, or [emulated] with profile = \"{0}\" in its TOML",
-        out.display()
+        "replay it over another tier: --set emulated.profile={file}, or {toml}"
     ));
     lines.join("\n") + "\n"
 }

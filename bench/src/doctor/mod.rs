@@ -73,31 +73,28 @@ struct Subject {
 
 impl Subject {
     fn of(config: &TierConfig) -> Self {
-        let of_folders = |folders| Self {
-            folders,
-            ..Self::default()
-        };
-        let at = |url| Self { url, ..Self::default() };
+        let mut subject = Self::default();
         match config {
-            TierConfig::Wrapped(wrapped) => Self::of(&wrapped.tier),
-            TierConfig::Nvme(nvme) => Self {
-                pinned_bytes: nvme.registered_buffers_bytes,
-                direct: Some(nvme.direct),
-                ..of_folders(nvme.root.iter().chain(&nvme.roots).cloned().collect())
-            },
-            TierConfig::Nfs(nfs) => Self {
-                url: nfs.url.clone(),
-                ..of_folders(nfs.path.iter().cloned().collect())
-            },
-            TierConfig::Object(bucket) => at(bucket.address()),
-            TierConfig::Redis(redis) => at(Some(redis.url.clone())),
-            TierConfig::Flight(flight) => at(Some(flight.url.clone())),
-            TierConfig::Gds(gds) => Self {
-                wants_gpu: true,
-                ..of_folders(vec![gds.root.clone()])
-            },
-            _ => Self::default(),
+            TierConfig::Wrapped(wrapped) => return Self::of(&wrapped.tier),
+            TierConfig::Nvme(nvme) => {
+                subject.folders = nvme.root.iter().chain(&nvme.roots).cloned().collect();
+                subject.pinned_bytes = nvme.registered_buffers_bytes;
+                subject.direct = Some(nvme.direct);
+            }
+            TierConfig::Nfs(nfs) => {
+                subject.folders.extend(nfs.path.clone());
+                subject.url.clone_from(&nfs.url);
+            }
+            TierConfig::Object(bucket) => subject.url = bucket.address(),
+            TierConfig::Redis(redis) => subject.url = Some(redis.url.clone()),
+            TierConfig::Flight(flight) => subject.url = Some(flight.url.clone()),
+            TierConfig::Gds(gds) => {
+                subject.folders.push(gds.root.clone());
+                subject.wants_gpu = true;
+            }
+            _ => {}
         }
+        subject
     }
 }
 

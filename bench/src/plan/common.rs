@@ -261,11 +261,8 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
 
 /// Parses a time in seconds above 0.
 pub(crate) fn parse_positive_seconds(text: &str) -> Result<Duration, String> {
-    let time = parse_seconds(text)?;
-    match time.is_zero() {
-        true => Err("must be more than 0".to_owned()),
-        false => Ok(time),
-    }
+    let time = Some(parse_seconds(text)?).filter(|time| !time.is_zero());
+    time.ok_or_else(|| "must be more than 0".to_owned())
 }
 
 /// Writes a duration as seconds.

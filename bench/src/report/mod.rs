@@ -177,10 +177,8 @@ pub(crate) fn finish(
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     print!("{}", page.text());
-    println!(
-        "\nresults in {}: report.html, report.md, {csv_name}, run.json",
-        folder.display()
-    );
+    let folder = folder.display();
+    println!("\nresults in {folder}: report.html, report.md, {csv_name}, run.json");
     if page.ran.interrupted {
         bail!("interrupted: the report covers the finished repeats{advice}");
     }

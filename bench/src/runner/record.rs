@@ -153,25 +153,27 @@ pub(super) struct Journal {
 impl Journal {
     /// Starts a journal in an existing folder.
     pub(super) fn begin(folder: &Path, plan: &str) -> Result<Self> {
-        let why = || format!("cannot write results to {}: choose another --out", folder.display());
+        let (is_new, shown) = (!folder.join(FILE).exists(), folder.display());
         ensure!(
-            !folder.join(FILE).exists(),
-            "{} contains a run: resume it with --resume, or choose another --out",
-            folder.display()
+            is_new,
+            "{shown} contains a run: resume it with --resume, or choose another --out"
         );
-        std::fs::write(folder.join(PLAN), plan).with_context(why)?;
+        let written = std::fs::write(folder.join(PLAN), plan);
+        written.with_context(|| format!("cannot write results to {shown}: choose another --out"))?;
         Self::open(folder)
     }
 
     /// Resumes a journal of the same plan, tiers and scratch disk.
     pub(super) fn resume(folder: &Path, plan: &str) -> Result<Self> {
         let why = || format!("no run to resume in {}", folder.display());
-        let kept = std::fs::read_to_string(folder.join(PLAN)).with_context(why)?;
+        let file = folder.join(PLAN);
+        let is_same = std::fs::read_to_string(&file).with_context(why)? == plan;
         std::fs::metadata(folder.join(FILE)).with_context(why)?;
+        let advice = "restore them, or omit --resume";
+        let file = file.display();
         ensure!(
-            kept == plan,
-            "{}: plan, tiers or scratch disk differ from the run's: restore them, or omit --resume",
-            folder.join(PLAN).display()
+            is_same,
+            "{file}: plan, tiers or scratch disk differ from the run's: {advice}"
         );
         Self::open(folder)
     }

@@ -189,9 +189,4 @@ impl RowsFile {
         rows.chunks_exact(self.header.stride as usize)
             .take(self.header.rows as usize)
     }
-
-    /// Row of an entity, by its index in the file.
-    pub(super) fn row(&self, index: usize) -> Option<&[u8]> {
-        self.rows().nth(index)
-    }
 }

@@ -95,12 +95,8 @@ impl ThroughTier {
     async fn list(&self) -> Result<Call> {
         let list = self.tier.list(Some(&self.folder));
         let (found, call) = timed("a listing failed", 0, list).await?;
-        let (found, wanted) = (found.len(), self.data.objects.len());
-        ensure!(
-            found == wanted,
-            "{}: {found} objects are listed, not {wanted}",
-            self.folder
-        );
+        let (found, wanted, folder) = (found.len(), self.data.objects.len(), &self.folder);
+        ensure!(found == wanted, "{folder}: {found} objects are listed, not {wanted}");
         Ok(call)
     }
 
@@ -130,12 +126,11 @@ impl ThroughTier {
             }
             Ok((object.size, sum, cost))
         };
-        let bytes = self.data.file_bytes;
+        let (bytes, written) = (self.data.file_bytes, self.sum);
         let ((found, sum, cost), mut call) = timed("a restore failed", bytes as usize, read).await?;
         ensure!(
-            (found, sum) == (bytes, self.sum),
-            "{path}: read {found} bytes with checksum {sum:08x}, but {bytes} bytes with {:08x} were written",
-            self.sum
+            (found, sum) == (bytes, written),
+            "{path}: read {found} bytes with checksum {sum:08x}, but {bytes} bytes with {written:08x} were written"
         );
         call.cost = cost;
         Ok(call)

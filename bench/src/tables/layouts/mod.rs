@@ -126,7 +126,7 @@ async fn look_up(table: &Table, source: &RowsFile, calls: Vec<Vec<i64>>, depth: 
         figures.wire_bytes += rows.cost.read.wire_bytes;
         figures.decode_s += rows.cost.decode.as_secs_f64();
         for (&id, row) in ids.iter().zip(&rows.rows) {
-            let is_right = source.row(id.cast_unsigned() as usize) == Some(&row[..]);
+            let is_right = source.rows().nth(id.cast_unsigned() as usize) == Some(&row[..]);
             ensure!(is_right, "entity {id}: the row differs from the one laid out");
         }
     }

@@ -76,11 +76,6 @@ pub(super) fn pieces(ids: &Range<i64>, rows: u64, seed: u64) -> impl Iterator<It
 }
 
 impl RowSource {
-    /// Number of rows of a piece.
-    fn piece_rows(&self) -> u64 {
-        (self.piece_bytes / u64::from(self.workload.table.header.stride)).max(1)
-    }
-
     /// Reads ahead until stopped, and then ends all reads. Pieces arrive in the order of their reads only if rows
     /// are not shuffled; otherwise no piece waits for a slower one.
     fn read_ahead(&self, runtime: &Runtime, stop: &Arc<AtomicBool>) -> Receiver<Piece> {
@@ -88,7 +83,8 @@ impl RowSource {
         let (send, receive) = channel(1);
         let in_order = self.workload.shuffle_rows == 0;
         let (table, stop) = (Arc::clone(&self.table), Arc::clone(stop));
-        let pieces = pieces(&self.workload.table.header.ids(), self.piece_rows(), self.seed);
+        let header = &self.workload.table.header;
+        let pieces = pieces(&header.ids(), self.piece_bytes / u64::from(header.stride), self.seed);
         runtime.spawn(async move {
             let going = { move |_: &Vec<i64>| !stop.load(Ordering::Acquire) };
             let reads = pieces.take_while(going).map(|ids| {

@@ -70,12 +70,6 @@ pub(super) struct OfflineRepeat {
     pub(super) fed: BTreeMap<u32, StreamFigures>,
 }
 
-impl OfflineRepeat {
-    pub(super) const fn all(&self) -> [&StreamFigures; 4] {
-        [&self.loader, &self.inference, &self.both, &self.naive]
-    }
-}
-
 /// Finished batch.
 struct Done {
     at: Instant,

@@ -165,7 +165,9 @@ fn statement(
     let requests_per_row = loaded(|one| one.requests as f64) / rows;
     let bytes_per_row = loaded(|one| one.wire_bytes as f64) / rows;
     let both_per_s = rate(|one| &one.both);
-    let taken = own.iter().flat_map(OfflineRepeat::all);
+    let taken = own
+        .iter()
+        .flat_map(|one| [&one.loader, &one.inference, &one.both, &one.naive]);
     let mut statement = OfflineStatement {
         case: case.clone(),
         repeats: own.len(),
