@@ -122,28 +122,24 @@ pub(super) fn text(machine: &Environment, tier: Option<&str>, findings: &[Findin
         count => writeln!(out, "{count} causes of slow runs found"),
     };
     for finding in findings {
-        one(&mut out, finding);
+        let word = match finding.level {
+            Level::Warning => "WARNING",
+            Level::Unknown => "unknown",
+            Level::Fine => "fine",
+        };
+        let _ = writeln!(out, "{word:<9}{}: {}", finding.about, finding.found);
+        if let Some(effect) = &finding.effect {
+            let _ = writeln!(out, "{:9}effect:   {effect}", "");
+            let how = finding.measured.as_deref().unwrap_or("not measured");
+            let _ = writeln!(out, "{:9}size:     {how}", "");
+        } else if let Some(measured) = &finding.measured {
+            let _ = writeln!(out, "{:9}measured: {measured}", "");
+        }
+        if let Some(change) = &finding.change {
+            let _ = writeln!(out, "{:9}change:   {change}", "");
+        }
     }
     out
-}
-
-fn one(out: &mut String, finding: &Finding) {
-    let word = match finding.level {
-        Level::Warning => "WARNING",
-        Level::Unknown => "unknown",
-        Level::Fine => "fine",
-    };
-    let _ = writeln!(out, "{word:<9}{}: {}", finding.about, finding.found);
-    if let Some(effect) = &finding.effect {
-        let _ = writeln!(out, "{:9}effect:   {effect}", "");
-        let how = finding.measured.as_deref().unwrap_or("not measured");
-        let _ = writeln!(out, "{:9}size:     {how}", "");
-    } else if let Some(measured) = &finding.measured {
-        let _ = writeln!(out, "{:9}measured: {measured}", "");
-    }
-    if let Some(change) = &finding.change {
-        let _ = writeln!(out, "{:9}change:   {change}", "");
-    }
 }
 
 /// Maximum size of a file; the kernel's are far smaller.

@@ -237,36 +237,27 @@ fn rounds(
 /// Measures one repeat, with fio.
 fn one(plan: &Plan, station: &mut Station, fio: &Fio, (point, repeat): (&Point, u32), stop: &Stop) -> Entry {
     let mut entry = Entry::new(point, repeat);
-    let result = measured(plan, station, fio, &mut entry, stop);
+    let result = prepared(plan, station, point, repeat, stop).and_then(|()| {
+        // The bench and fio alternate in going first.
+        if repeat % 2 == 1 {
+            beside(plan, station, fio, &mut entry, stop);
+        }
+        let driven = station.measure(point, &plan.access, repeat, stop);
+        if repeat.is_multiple_of(2) {
+            beside(plan, station, fio, &mut entry, stop);
+        }
+        MeasuredRepeat::of(&driven?, &plan.limits)
+    });
     entry.record(result);
     entry
 }
 
-/// Measures a repeat. The bench and fio alternate in going first.
-fn measured(plan: &Plan, station: &mut Station, fio: &Fio, entry: &mut Entry, stop: &Stop) -> Result<MeasuredRepeat> {
-    prepared(plan, station, &entry.point, entry.repeat, stop)?;
-    if entry.repeat % 2 == 1 {
-        beside(plan, station, fio, entry, stop);
-    }
-    let driven = station.measure(&entry.point, &plan.access, entry.repeat, stop);
-    if entry.repeat.is_multiple_of(2) {
-        beside(plan, station, fio, entry, stop);
-    }
-    MeasuredRepeat::of(&driven?, &plan.limits)
-}
-
-/// Writes the data of a repeat, and preconditions before the first one.
+/// Writes the data of a repeat. Before the first one, writes like the point for the plan's preconditioning time, so that a measured flash
+/// drive has no clean blocks left.
 fn prepared(plan: &Plan, station: &mut Station, point: &Point, repeat: u32, stop: &Stop) -> Result<()> {
     station.prepare(point, &plan.access)?;
-    match repeat {
-        0 => precondition(plan, station, point, stop).context("preconditioning"),
-        _ => Ok(()),
-    }
-}
-
-/// Writes like the point for the plan's preconditioning time, so that a measured flash drive has no clean blocks left.
-fn precondition(plan: &Plan, station: &mut Station, point: &Point, stop: &Stop) -> Result<()> {
-    if plan.precondition.is_zero() || !matches!(point.operation, Operation::Write | Operation::Mixed) {
+    let writes = matches!(point.operation, Operation::Write | Operation::Mixed);
+    if repeat > 0 || plan.precondition.is_zero() || !writes {
         return Ok(());
     }
     let access = Access {
@@ -274,7 +265,8 @@ fn precondition(plan: &Plan, station: &mut Station, point: &Point, stop: &Stop) 
         warmup: Duration::ZERO,
         ..plan.access
     };
-    station.measure(point, &access, u32::MAX, stop).map(drop)
+    let written = station.measure(point, &access, u32::MAX, stop);
+    written.map(drop).context("preconditioning")
 }
 
 fn beside(plan: &Plan, station: &Station, fio: &Fio, entry: &mut Entry, stop: &Stop) {
