@@ -51,7 +51,6 @@ pub(super) struct CachingRepeat {
     pub(super) left_out: u64,
     pub(super) origin_requests: u64,
     pub(super) origin_bytes: u64,
-    pub(super) asked_bytes: u64,
     /// Computed hits for a cache in memory only: they are undefined over a staged copy, whose own misses also count.
     pub(super) computed: Option<ComputedHits>,
 }
@@ -108,7 +107,6 @@ impl<'a> Placed<'a> {
                 left_out: rows.len() as u64 - lookups,
                 origin_requests: after.0 - before.0,
                 origin_bytes: after.1 - before.1,
-                asked_bytes: lookups * self.table.row_bytes,
                 computed: None,
             })
         });

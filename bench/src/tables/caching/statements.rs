@@ -97,9 +97,7 @@ pub(super) fn statements(
             p99_us: quantile(own, 0.99),
             origin_requests_per_lookup: of(own, requests),
             origin_bytes_per_lookup: of(own, bytes),
-            origin_bytes_per_byte: of(own, |repeat| {
-                repeat.origin_bytes as f64 / repeat.asked_bytes.max(1) as f64
-            }),
+            origin_bytes_per_byte: of(own, |repeat| bytes(repeat) / settings.plan.row_bytes.0 as f64),
             warm_after_lookups: median(warm.iter().map(|warm| warm.0 as f64).collect()),
             warm_after_s: median(warm.iter().map(|warm| warm.1).collect()),
             seconds: of(own, |repeat| repeat.played.elapsed_s),
