@@ -13,6 +13,9 @@ use tierlab_analysis::statistics::sections::mean_interval;
 use tierlab_instrument::progress::{bar, pace, remaining};
 use tierlab_instrument::units::wait;
 
+/// Time of a measurement outside its window: dropping or warming the page cache, starting callers.
+pub(crate) const BESIDE: Duration = Duration::from_millis(100);
+
 /// Returns every target once a round, in a random order per round, with the number of the round.
 pub(crate) fn order<P>(seed: u64, rounds: u32, places: &[P]) -> Vec<(u32, &P)> {
     let mut all = Vec::new();

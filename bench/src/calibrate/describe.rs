@@ -2,12 +2,13 @@
 //! of `calibrate`. Pure.
 
 use super::measure::{Calibrated, Cell};
+use crate::report::or_none;
 use crate::rounds::geometric_mean;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 use tierlab_analysis::record::samples_needed;
-use tierlab_instrument::units::{NONE, bytes, digits3, latency};
+use tierlab_instrument::units::{bytes, digits3, latency};
 use tierlab_report::parts::{Table, text_table};
 use tierlab_storage::wrappers::emulated::{
     InjectedError, Recorded, RecordedLimits, RecordedOrigin, RecordedPoint, RecordedRound, SCHEMA,
@@ -158,18 +159,14 @@ fn has_p99(point: &RecordedPoint) -> bool {
 fn row(profile: &Recorded, point: &RecordedPoint) -> Vec<String> {
     let at = |share: f64| {
         let mut known = profile.shares.iter().zip(&point.latency_us);
-        let us = known.find(|(known, _)| **known >= share);
-        us.map_or_else(|| NONE.to_owned(), |(_, us)| latency(*us))
+        known.find(|(known, _)| **known >= share).map(|(_, us)| *us)
     };
     vec![
         bytes(point.bytes),
         point.depth.to_string(),
-        at(0.5),
-        at(0.95),
-        match has_p99(point) {
-            true => at(0.99),
-            false => NONE.to_owned(),
-        },
+        or_none(at(0.5), latency),
+        or_none(at(0.95), latency),
+        or_none(at(0.99).filter(|_| has_p99(point)), latency),
         digits3(point.calls_per_s),
         digits3(point.calls_per_s * point.bytes as f64 / 1e6),
         point.calls.to_string(),

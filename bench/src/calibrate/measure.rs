@@ -4,7 +4,7 @@
 use super::CalibrateOptions;
 use crate::drive::{Driven, Tally};
 use crate::plan::{CacheState, Point};
-use crate::rounds::{Rounds, order};
+use crate::rounds::{BESIDE, Rounds, order};
 use crate::station::Station;
 use crate::stop::{Stop, sleep_until};
 use anyhow::{Result, bail};
@@ -13,8 +13,6 @@ use std::time::{Duration, Instant};
 use tierlab_analysis::record::Limits;
 use tierlab_instrument::units::bytes;
 
-/// Time of a step outside its window.
-const BESIDE: Duration = Duration::from_millis(100);
 /// Time between checks for an interrupt in a pause.
 const WAKE: Duration = Duration::from_millis(100);
 

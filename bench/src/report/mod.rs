@@ -17,6 +17,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+use tierlab_instrument::units::NONE;
 use tierlab_report::parts::{Axis, Cell, Chart, Line, Table, Unit};
 
 /// Facts of every run, in `run.json`.
@@ -96,6 +97,11 @@ impl Block {
             table: Table::of_rows(title, &header, words, rows.iter().map(cells)),
         }
     }
+}
+
+/// Text of a figure; `n/a` without one.
+pub(crate) fn or_none(value: Option<f64>, text: fn(f64) -> String) -> String {
+    value.map_or_else(|| NONE.to_owned(), text)
 }
 
 /// A chart of bars, from zero to the largest.

@@ -9,7 +9,7 @@ use crate::machine::Environment;
 use crate::peers::{FIO, Fio};
 use crate::plan::{Access, Flags, Operation, Plan, Point, Way, bad_usage};
 use crate::report::{Ran, csv, finish, results_folder};
-use crate::rounds::{Rounds, order};
+use crate::rounds::{BESIDE, Rounds, order};
 use crate::station::{Station, Stations, on_tiers};
 use crate::stop::Stop;
 use agents::{AgentFigures, Fleet};
@@ -25,9 +25,6 @@ use summary::{Summary, Verdict, summaries};
 use tierlab_agents::options::AgentsOptions;
 use tierlab_instrument::host::{Host, filesystem};
 use tierlab_instrument::units::bytes;
-
-/// Time of a repeat outside its window: dropping or warming the page cache, starting callers.
-const BESIDE: Duration = Duration::from_millis(100);
 
 /// Flags of `run`.
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 
 use crate::peers::FIO;
 use crate::plan::{Access, Point, word};
-use crate::report::{Block, Column, Page, Part, Ran, curves, under};
+use crate::report::{Block, Column, Page, Part, Ran, curves, or_none, under};
 use crate::runner::agents::AgentFigures;
 use crate::runner::record::SecondFigures;
 use crate::runner::summary::{Peer, Summary, Verdict};
@@ -96,10 +96,6 @@ fn class(verdict: &'static str) -> &'static str {
         "unknown" | "failed" => "invalid",
         verdict => verdict,
     }
-}
-
-fn or_none(value: Option<f64>, text: fn(f64) -> String) -> String {
-    value.map_or_else(|| NONE.to_owned(), text)
 }
 
 fn time(us: Option<Interval>) -> String {

@@ -3,13 +3,13 @@
 
 use super::plan::LayoutsPlan;
 use super::{AccessCost, LayoutRepeat};
-use crate::report::{Bars, Block, Column, Page, Part, Ran};
+use crate::report::{Bars, Block, Column, Page, Part, Ran, or_none};
 use crate::rounds::{geometric_mean, mean, percentile};
 use crate::tables::places::{LaidOut, Place, Stored};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{Interval, samples_needed};
-use tierlab_instrument::units::{NONE, bytes, digits3, latency, spread};
+use tierlab_instrument::units::{bytes, digits3, latency, spread};
 use tierlab_layouts::Layout;
 
 /// Cost of one kind of access.
@@ -153,10 +153,10 @@ const COLUMNS: [Column<LayoutStatement>; 14] = [
     ("stored", |one| bytes(one.stored.stored_bytes)),
     ("objects", |one| one.stored.objects.to_string()),
     ("open", |one| latency(one.stored.open_ms * 1e3)),
-    ("one p50", |one| time(one.point.p50_us)),
-    ("one p95", |one| time(one.point.p95_us)),
+    ("one p50", |one| or_none(one.point.p50_us, latency)),
+    ("one p95", |one| or_none(one.point.p95_us, latency)),
     ("requests", |one| digits3(one.point.requests_per_sample)),
-    ("batch p50", |one| time(one.batch.p50_us)),
+    ("batch p50", |one| or_none(one.batch.p50_us, latency)),
     ("requests/row", |one| digits3(one.batch.requests_per_sample)),
     ("scan rows/s", |one| spread(&one.scan.samples_per_s)),
     ("of files", |one| one.scan.of_files.map_or_else(String::new, ratio)),
@@ -169,10 +169,6 @@ calls for a single entity, one after another, and their requests; batch: the sam
 in order, ± half of the 95 % interval over the repeats, and the costs per row: bytes moved by the tier, time from these bytes to a \
 checked row, and CPU of the whole process. of files: rows per second relative to a file per entity in the same repeat. n/a: too few \
 calls.";
-
-fn time(us: Option<f64>) -> String {
-    us.map_or_else(|| NONE.to_owned(), latency)
-}
 
 fn ratio(of: Interval) -> String {
     format!("{}x", digits3(of.value))
