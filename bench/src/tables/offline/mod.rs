@@ -141,26 +141,21 @@ fn facts(
         plan.session_threads
     )];
     facts.extend(workloads.iter().map(|(name, Prepared { workload, .. })| {
-        format!(
-            "{name}: {} rows of {}, batches of {}, drawn among {}",
-            workload.table.header.rows,
-            bytes(workload.table.header.stride.into()),
-            workload.batch_rows,
-            workload.shuffle_rows
-        )
+        let (rows, row) = (workload.table.header.rows, bytes(workload.table.header.stride.into()));
+        let (batch, drawn) = (workload.batch_rows, workload.shuffle_rows);
+        format!("{name}: {rows} rows of {row}, batches of {batch}, drawn among {drawn}")
     }));
     let memory = ran.environment.host.memory_bytes;
-    facts.extend(workloads.iter().filter_map(|(name, Prepared { workload, .. })| {
+    for (name, Prepared { workload, .. }) in workloads {
         let data = workload.table.bytes.len() as u64;
-        (workload.accelerator.is_some() && data < MEMORY_TIMES * memory).then(|| {
-            format!(
-                "{name}: {} of data on a machine with {} of memory; MLPerf Storage requires {MEMORY_TIMES} times the memory: \
-                reads may come from the page cache or a server's memory instead of storage",
-                bytes(data),
-                bytes(memory)
-            )
-        })
-    }));
+        if workload.accelerator.is_some() && data < MEMORY_TIMES * memory {
+            let [data, memory] = [data, memory].map(bytes);
+            facts.push(format!(
+                "{name}: {data} of data on a machine with {memory} of memory; MLPerf Storage requires {MEMORY_TIMES} times the memory: \
+                reads may come from the page cache or a server's memory instead of storage"
+            ));
+        }
+    }
     let prices = figures.prices.iter().flat_map(|prices| &prices.reads.sources);
     facts.extend(prices.map(|source| format!("price of {source}")));
     facts

@@ -257,24 +257,20 @@ fn diagnosis(one: &OfflineStatement, cores: usize) -> Vec<String> {
 /// Returns the part with the lower rate, if the intervals of the two rates do not overlap, with advice.
 fn slower_part(one: &OfflineStatement) -> String {
     let (loader, inference, both) = (one.loader_per_s, one.inference_per_s, one.both_per_s.value);
-    let rate = digits3;
+    let [delivers, takes] = [loader, inference].map(|rate| digits3(rate.value));
     let is_limit = |of: Interval, other: Interval| of.value < ALIKE * other.value && of.hi < other.lo;
     if is_limit(loader, inference) {
+        let (advice, gain) = (loader_advice(one), digits3(inference.value / both));
         return format!(
-            "the loader is the bottleneck: alone it delivers {} rows a second, and the model takes {}; {}. The gain is at most {} times",
-            rate(loader.value),
-            rate(inference.value),
-            loader_advice(one),
-            rate(inference.value / both)
+            "the loader is the bottleneck: alone it delivers {delivers} rows a second, and the model takes {takes}; {advice}. The gain is at \
+            most {gain} times"
         );
     }
     if is_limit(inference, loader) {
+        let gain = digits3(loader.value / both);
         return format!(
-            "the model is the bottleneck: alone it takes {} rows a second, and the loader delivers {}; add sessions, threads or an \
-            accelerator, for a gain of up to {} times; a faster tier or layout has no effect",
-            rate(inference.value),
-            rate(loader.value),
-            rate(loader.value / both)
+            "the model is the bottleneck: alone it takes {takes} rows a second, and the loader delivers {delivers}; add sessions, threads or an \
+            accelerator, for a gain of up to {gain} times; a faster tier or layout has no effect"
         );
     }
     let are_alike = loader.value.min(inference.value) >= ALIKE * loader.value.max(inference.value);
@@ -316,12 +312,11 @@ fn together(one: &OfflineStatement, cores: usize, slower: f64) -> String {
         false => String::new(),
     };
     if one.both_per_s.value > ALIKE * most.min(slower) {
+        let [load, infer] = [one.loader_cpu_us, one.inference_cpu_us].map(latency);
+        let most = digits3(most);
         format!(
-            "they share {cores} cores{taken}: a row takes {} of CPU to load and {} to infer, so at most {} rows a second fit; add cores, or reduce \
-            the work per row",
-            latency(one.loader_cpu_us),
-            latency(one.inference_cpu_us),
-            digits3(most)
+            "they share {cores} cores{taken}: a row takes {load} of CPU to load and {infer} to infer, so at most {most} rows a second fit; \
+            add cores, or reduce the work per row"
         )
     } else if taken.is_empty() {
         "the cores are not the bottleneck: raise the loader's `ready_bytes` or `depth`".to_owned()
