@@ -328,12 +328,9 @@ fn cautions(ran: &Ran, figures: &Figures) -> Vec<String> {
 /// Facts about the measurement.
 fn facts(ran: &Ran, access: &Access, figures: &Figures) -> Vec<String> {
     let points = figures.points.len();
+    let (window, warmup) = (access.window.as_secs_f64(), access.warmup.as_secs_f64());
     let mut facts = vec![
-        format!(
-            "{points} points, windows of {} s after {} s",
-            access.window.as_secs_f64(),
-            access.warmup.as_secs_f64()
-        ),
+        format!("{points} points, windows of {window} s after {warmup} s"),
         format!("{} of data, seed {}", bytes(access.size), access.seed),
         format!("load average {} at the start", ran.environment.load_average),
     ];

@@ -315,14 +315,12 @@ impl AgentFigures {
     /// Fact of the report.
     pub(super) fn text(&self) -> String {
         let agents: Vec<&str> = self.hosts.iter().map(|host| host.agent.as_str()).collect();
+        let (count, agents) = (agents.len(), agents.join(", "));
         let starts = self.repeats.iter().flat_map(|repeat| &repeat.shares);
-        let skew_us = starts.map(|share| share.start.skew_us()).fold(0.0, f64::max);
+        let skew_ms = starts.map(|share| share.start.skew_us()).fold(0.0, f64::max) / 1e3;
         format!(
-            "{} agents ({}), started within {:.2} ms of the common start: calls/s and MB/s are sums, latencies are of all calls; each agent \
-             uses the full depth, data and files of a point, and its share of an offered rate",
-            agents.len(),
-            agents.join(", "),
-            skew_us / 1e3
+            "{count} agents ({agents}), started within {skew_ms:.2} ms of the common start: calls/s and MB/s are sums, latencies are of all \
+             calls; each agent uses the full depth, data and files of a point, and its share of an offered rate"
         )
     }
 }

@@ -171,15 +171,12 @@ fn largest_gap(computed: &[Computed]) -> Option<String> {
     let gap = |one: &Computed| one.min.value - one.tiny_lfu.value;
     let worst = computed.iter().max_by(|a, b| gap(a).total_cmp(&gap(b)))?;
     let percent = |of: Interval| format!("{:.1} %", of.value * 100.0);
+    let (law, unit, size) = (worst.law, &worst.unit, share_text(worst.ram.share));
+    let [own, min, lru] = [worst.tiny_lfu, worst.min, worst.lru].map(percent);
     (worst.min.value > 0.0).then(|| {
         format!(
-            "{}, {}: the server's policy is furthest from the best possible at {} of the table: its hit ratio is {}, MIN's {}, LRU's {}",
-            worst.law,
-            worst.unit,
-            share_text(worst.ram.share),
-            percent(worst.tiny_lfu),
-            percent(worst.min),
-            percent(worst.lru),
+            "{law}, {unit}: the server's policy is furthest from the best possible at {size} of the table: its hit ratio is {own}, MIN's \
+            {min}, LRU's {lru}"
         )
     })
 }
