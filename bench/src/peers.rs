@@ -93,12 +93,10 @@ fn arguments((point, repeat): (&Point, u32), access: &Access, file: &Path) -> Op
     if !is_same || (point.way.is_peer() && in_order && point.depth > 1) {
         return None;
     }
-    let (engine, direct) = match point.way {
-        Way::Direct => ("io_uring", 1),
-        Way::Buffered => ("io_uring", 0),
-        Way::Pread => ("psync", 0),
-        Way::PreadDirect => ("psync", 1),
-        Way::Mmap => ("mmap", 0),
+    let engine = match point.way {
+        Way::Direct | Way::Buffered => "io_uring",
+        Way::Pread | Way::PreadDirect => "psync",
+        Way::Mmap => "mmap",
         Way::Tier => return None,
     };
     let mut words = vec![
@@ -107,7 +105,7 @@ fn arguments((point, repeat): (&Point, u32), access: &Access, file: &Path) -> Op
         format!("--size={}", access.size),
         format!("--bs={}", point.block_bytes),
         format!("--ioengine={engine}"),
-        format!("--direct={direct}"),
+        format!("--direct={}", u8::from(point.way.is_direct())),
         format!("--randseed={}", access.seed_of(repeat)),
         format!("--runtime={}ms", access.window.as_millis()),
         // Our callers give the kernel no hints either.

@@ -151,7 +151,7 @@ fn summary(point: &Point, entries: &[&Entry]) -> Summary {
     let repeats: Vec<Repeat> = all.iter().map(|one| one.repeat.clone()).collect();
     let kept: BTreeSet<u32> = counted(&repeats).iter().map(|repeat| repeat.index).collect();
     let kept: Vec<&Measurement<'_>> = all.iter().filter(|one| kept.contains(&one.repeat.index)).collect();
-    let each = |of: &dyn Fn(&MeasuredRepeat) -> f64| mean(kept.iter().map(|one| of(one.measured)));
+    let each = |of: fn(&MeasuredRepeat) -> f64| mean(kept.iter().map(|one| of(one.measured)));
     let sum = |of: fn(&MeasuredRepeat) -> u64| kept.iter().map(|one| of(one.measured)).sum::<u64>();
     let per = |value: u64, of: u64| value as f64 / of.max(1) as f64;
     let machines = || kept.iter().map(|one| &one.measured.machine);
@@ -172,16 +172,16 @@ fn summary(point: &Point, entries: &[&Entry]) -> Summary {
         repeats: all.len(),
         left_out: all.len() - kept.len(),
         calls,
-        iops: each(&|m| m.sums.ended as f64 / m.window_s),
-        mb_per_s: each(&|m| m.sums.ended_bytes as f64 / 1e6 / m.window_s),
-        took_s: point.operation.is_once().then(|| each(&|m| m.window_s)),
+        iops: each(|m| m.sums.ended as f64 / m.window_s),
+        mb_per_s: each(|m| m.sums.ended_bytes as f64 / 1e6 / m.window_s),
+        took_s: point.operation.is_once().then(|| each(|m| m.window_s)),
         p50_us: percentile(0.5),
         p95_us: percentile(0.95),
         p99_us: percentile(0.99),
         p999_us: percentile(0.999),
         late_p99_us: kept.iter().filter_map(|one| one.measured.late_p99_us).reduce(f64::max),
-        cpu_s_per_gb: moves_bytes.then(|| each(&|m| m.machine.own_cpu_s * 1e9 / m.sums.ended_bytes.max(1) as f64)),
-        cpu_us_per_call: each(&|m| m.machine.own_cpu_s * 1e6 / m.sums.ended.max(1) as f64),
+        cpu_s_per_gb: moves_bytes.then(|| each(|m| m.machine.own_cpu_s * 1e9 / m.sums.ended_bytes.max(1) as f64)),
+        cpu_us_per_call: each(|m| m.machine.own_cpu_s * 1e6 / m.sums.ended.max(1) as f64),
         over_read: (requests > 0).then(|| per(sum(|m| m.sums.wire_bytes), sum(|m| m.sums.asked_bytes))),
         fetched_share: fetched.map(|bytes| per(bytes, sum(|m| m.sums.ended_bytes))),
         requests_per_call: (requests > 0).then(|| per(requests, calls)),
@@ -251,24 +251,24 @@ fn verdict(point: &Point, entries: &[&Entry], kept: &[&Measurement<'_>]) -> Verd
 fn peers(kept: &[&Measurement<'_>]) -> BTreeMap<String, Peer> {
     let tools: BTreeSet<&String> = kept.iter().flat_map(|one| one.peers.keys()).collect();
     let peer = |tool: &String| {
-        let pairs = kept.iter().filter_map(|one| Some((*one, one.peers.get(tool)?)));
-        let pairs: Vec<(&Measurement<'_>, &PeerFigures)> = pairs.collect();
-        let each = |of: &dyn Fn(&Measurement<'_>, &PeerFigures) -> Option<f64>| -> Vec<f64> {
-            pairs.iter().filter_map(|(one, figures)| of(one, figures)).collect()
-        };
-        let rate = |one: &Measurement<'_>| one.measured.sums.ended as f64 / one.measured.window_s;
+        let pairs = kept.iter().filter_map(|one| Some((one.measured, one.peers.get(tool)?)));
+        let pairs: Vec<(&MeasuredRepeat, &PeerFigures)> = pairs.collect();
+        let each = |of: fn(&PeerFigures) -> f64| mean(pairs.iter().map(|(_, figures)| of(figures)));
         let some = |of: fn(&PeerFigures) -> Option<f64>| {
-            let values = each(&|_, figures| of(figures));
+            let values: Vec<f64> = pairs.iter().filter_map(|(_, figures)| of(figures)).collect();
             (!values.is_empty()).then(|| mean(values).value)
         };
+        let ratios = pairs
+            .iter()
+            .map(|(own, figures)| own.sums.ended as f64 / own.window_s / figures.iops);
         Peer {
             command: pairs[0].1.command.clone(),
-            iops: mean(each(&|_, figures| Some(figures.iops))),
-            mb_per_s: mean(each(&|_, figures| Some(figures.mb_per_s))),
+            iops: each(|figures| figures.iops),
+            mb_per_s: each(|figures| figures.mb_per_s),
             p50_us: some(|figures| figures.p50_us),
             p99_us: some(|figures| figures.p99_us),
             cpu_us_per_call: some(|figures| figures.cpu_us_per_call),
-            ratio: geometric_mean(each(&|one, figures| Some(rate(one) / figures.iops))),
+            ratio: geometric_mean(ratios),
         }
     };
     tools.into_iter().map(|tool| (tool.clone(), peer(tool))).collect()
