@@ -146,12 +146,10 @@ fn look(
     let mounts = tree.text("proc/self/mountinfo").unwrap_or_default();
     for folder in &subject.folders {
         // A missing folder is on the file system of its parent.
-        let place = folder.canonicalize().unwrap_or_else(|_| folder.clone());
-        let mut own = match holding(&mounts, &place) {
-            None => vec![Finding::unknown(
-                "file system",
-                format!("unknown mount of {}", folder.display()),
-            )],
+        let real = folder.canonicalize().unwrap_or_else(|_| folder.clone());
+        let unknown = format!("unknown mount of {}", folder.display());
+        let mut own = match holding(&mounts, &real) {
+            None => vec![Finding::unknown("file system", unknown)],
             Some(mount) if mount.kind.starts_with("nfs") => disk::nfs(tree, &mount),
             Some(mount) => disk::below(tree, &mount),
         };
@@ -161,10 +159,10 @@ fn look(
                 measured::read_ahead(&mut own, &ways);
                 own.extend(measured::findings(&ways, subject.direct));
             }
-            Some(Err(error)) => own.push(Finding::unknown(
-                "direct and buffered reads",
-                format!("not measured on {}: {error:#}", folder.display()),
-            )),
+            Some(Err(error)) => {
+                let why = format!("not measured on {}: {error:#}", folder.display());
+                own.push(Finding::unknown("direct and buffered reads", why));
+            }
         }
         found.extend(own);
     }

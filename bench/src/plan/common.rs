@@ -289,10 +289,7 @@ impl<T> Several<T> {
 
 /// Default of a number.
 pub(crate) fn number<T: TryFrom<u64>, const N: u64>() -> T {
-    match T::try_from(N) {
-        Ok(number) => number,
-        Err(_) => unreachable!("defaults fit their types"),
-    }
+    T::try_from(N).unwrap_or_else(|_| unreachable!("defaults fit their types"))
 }
 
 /// Default of a list: one number.

@@ -135,9 +135,8 @@ pub(crate) fn drop_cache(files: &[PathBuf]) -> Result<()> {
 
 /// Reads files once, so that the page cache contains as much of them as fits.
 pub(crate) fn warm(files: &[PathBuf]) -> Result<()> {
-    each(files, "read", |path| {
-        io::copy(&mut File::open(path)?, &mut io::sink()).map(drop)
-    })
+    let read = |path: &Path| io::copy(&mut File::open(path)?, &mut io::sink()).map(drop);
+    each(files, "read", read)
 }
 
 fn each(files: &[PathBuf], what: &str, act: impl Fn(&Path) -> io::Result<()>) -> Result<()> {
