@@ -79,8 +79,8 @@ fn output(program: &Path, arguments: &[String], limit: Duration) -> Result<Strin
     let ended = runtime(1)?.block_on(async { timeout(limit, command.output()).await });
     let output = ended.with_context(|| format!("timed out after {} s", limit.as_secs()))?;
     let output = output.context("cannot start")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{}: {}", output.status, said.trim());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}: {}", output.status, stderr.trim());
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 

@@ -158,8 +158,8 @@ fn has_p99(point: &RecordedPoint) -> bool {
 
 fn row(profile: &Recorded, point: &RecordedPoint) -> Vec<String> {
     let at = |share: f64| {
-        let mut known = profile.shares.iter().zip(&point.latency_us);
-        known.find(|(known, _)| **known >= share).map(|(_, us)| *us)
+        let mut quantiles = profile.shares.iter().zip(&point.latency_us);
+        quantiles.find(|(of, _)| **of >= share).map(|(_, us)| *us)
     };
     vec![
         bytes(point.bytes),
@@ -174,41 +174,41 @@ fn row(profile: &Recorded, point: &RecordedPoint) -> Vec<String> {
 }
 
 fn sentences(profile: &Recorded) -> Vec<String> {
-    let mut said = Vec::new();
+    let mut sentences = Vec::new();
     let limits = &profile.limits;
     let mb = |bytes: u64| digits3(bytes as f64 / 1e6);
     if let Some(bytes) = limits.connection_bytes_per_s {
-        said.push(format!("one read: {} MB/s after its first byte", mb(bytes)));
+        sentences.push(format!("one read: {} MB/s after its first byte", mb(bytes)));
     }
     let seen = |is_limit: bool| match is_limit {
         true => "a limit: more depth did not raise it",
         false => "no limit reached",
     };
-    said.push(format!(
+    sentences.push(format!(
         "all reads: {} MB/s ({}), {} reads/s ({})",
         mb(limits.total_bytes_per_s),
         seen(limits.total_is_limit),
         limits.requests_per_s,
         seen(limits.requests_is_limit)
     ));
-    said.extend(profile.errors.iter().map(|error| {
+    sentences.extend(profile.errors.iter().map(|error| {
         let percent = error.rate * 100.0;
         format!("errors: {} in {percent:.3} % of the reads", error.kind)
     }));
     let disturbed = |note: &&String| note.starts_with("disturbed: ");
-    said.extend(profile.origin.notes.iter().filter(disturbed).cloned());
+    sentences.extend(profile.origin.notes.iter().filter(disturbed).cloned());
     let medians = || profile.rounds.iter().map(|round| round.p50_ratio);
     let (least, most) = (medians().fold(f64::INFINITY, f64::min), medians().fold(0.0, f64::max));
     if most > least * DRIFTS {
-        said.push(format!(
+        sentences.push(format!(
             "drift: medians of rounds range from {least:.2} to {most:.2} times the overall median; a replay draws from all rounds"
         ));
     }
     if !profile.points.iter().all(has_p99) {
         let needed = samples_needed(0.99);
-        said.push(format!("n/a: fewer than {needed} reads; raise --rounds or --seconds"));
+        sentences.push(format!("n/a: fewer than {needed} reads; raise --rounds or --seconds"));
     }
-    said
+    sentences
 }
 
 #[cfg(test)]

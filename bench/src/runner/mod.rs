@@ -226,7 +226,7 @@ fn rounds(
         let entry = measure(point, repeat)?;
         match stop.is_asked() {
             true => Ok(()),
-            false => journal.keep(entry),
+            false => journal.append(entry),
         }
     })
 }

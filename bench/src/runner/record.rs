@@ -183,7 +183,7 @@ impl Journal {
         Ok(Self { lines, entries })
     }
 
-    pub(super) fn keep(&mut self, entry: Entry) -> Result<()> {
+    pub(super) fn append(&mut self, entry: Entry) -> Result<()> {
         self.lines.append(&entry)?;
         self.entries.push(entry);
         Ok(())

@@ -180,17 +180,17 @@ impl Fleet {
 }
 
 async fn order(worker: &mut Worker, job: Job) -> Result<(), WorkerError> {
-    let said = worker.link.say(&ToWorker::Job(job)).await;
-    worker.check(said).await
+    let sent = worker.link.say(&ToWorker::Job(job)).await;
+    worker.check(sent).await
 }
 
 async fn reply<T: DeserializeOwned>(worker: &mut Worker) -> Result<T, WorkerError> {
-    let heard = match worker.link.answer::<String>(LIMIT).await {
+    let answer = match worker.link.answer::<String>(LIMIT).await {
         Ok(ToRun::Reply(json)) => serde_json::from_str(&json).map_err(|e| LinkError::Unreadable(e.to_string())),
         Ok(_) => Err(LinkError::Unexpected("Reply")),
         Err(error) => Err(error),
     };
-    worker.check(heard).await
+    worker.check(answer).await
 }
 
 /// Measures one repeat, and returns each agent's result.
