@@ -127,7 +127,7 @@ impl Station {
     /// Creates the folder of a local tier, and opens the tier on `threads` threads; 0 is one per core. Writes nothing.
     pub(crate) fn new(name: &str, config: &TierConfig, scratch: Option<&Path>, threads: u16) -> Result<Self> {
         let mut config = config.clone();
-        let mut root = None;
+        let mut root: Option<tempfile::TempDir> = None;
         let watched = match &mut config {
             TierConfig::Nvme(nvme) if nvme.roots.is_empty() => {
                 let folder = root.insert(folder_in(scratch, name)?).path().to_owned();
