@@ -98,11 +98,8 @@ impl Data {
         let checked = bytes.len().min(CHECKED);
         let expected = || self.bytes(file, range.start..range.start + checked as u64);
         let is_right = len as u64 == range.end - range.start && (self.seed.is_none() || bytes[..checked] == expected());
-        ensure!(
-            is_right,
-            "{}: the bytes {range:?} are wrong",
-            self.objects[file as usize].path
-        );
+        let path = &self.objects[file as usize].path;
+        ensure!(is_right, "{path}: the bytes {range:?} are wrong");
         Ok(())
     }
 }
@@ -118,11 +115,9 @@ async fn write(tier: &Arc<dyn Tier>, path: &ObjectPath, seed: u64, bytes: u64) -
     }
     let cannot = "cannot write the data to a temporary file";
     let mut file = tempfile::NamedTempFile::new().context(cannot)?;
-    let mut at = 0;
-    while at < bytes {
-        let end = (at + PIECE).min(bytes);
-        file.write_all(&content(seed, at..end)).context(cannot)?;
-        at = end;
+    for at in (0..bytes).step_by(PIECE as usize) {
+        let piece = content(seed, at..(at + PIECE).min(bytes));
+        file.write_all(&piece).context(cannot)?;
     }
     put(Body::File(file.path().to_owned())).await
 }

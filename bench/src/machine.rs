@@ -2,6 +2,7 @@
 //! from files such as `/proc/diskstats` and `/proc/self/mountstats`, and their differences between two readings.
 
 use nix::sys::resource::{UsageWho, getrusage};
+use procfs::DiskStat;
 use procfs::process::{MountStat, NFSOperationStat, Process};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -27,27 +28,22 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    pub(crate) fn here(folders: &[PathBuf]) -> Self {
+    pub(crate) fn here<'a>(folders: impl IntoIterator<Item = &'a Path>) -> Self {
         let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let of_folder = |folder: &Path| (folder.to_owned(), filesystem(folder));
         Self {
             date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
             host: Host::here(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            filesystems: folders
-                .iter()
-                .map(|folder| (folder.clone(), filesystem(folder)))
-                .collect(),
+            filesystems: folders.into_iter().map(of_folder).collect(),
             load_average: load.split(' ').next().unwrap_or_default().to_owned(),
         }
     }
 }
 
-/// Watched parts: always the CPUs; disk and mount if a folder is given.
+/// Watched parts: always the CPUs; the disk or the mount below a folder, if one is given.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Watched {
-    disk: Option<Disk>,
-    folder: Option<PathBuf>,
-}
+pub(crate) struct Watched(pub(crate) Option<PathBuf>);
 
 /// Counters at one moment.
 #[derive(Debug)]
@@ -86,21 +82,14 @@ impl MachineUse {
 }
 
 impl Watched {
-    /// Also watches the disk or the mount below a folder.
-    pub(crate) fn folder(folder: &Path) -> Self {
-        Self {
-            disk: Disk::below(folder),
-            folder: Some(folder.to_owned()),
-        }
-    }
-
     pub(crate) fn look(&self) -> Look {
+        let folder = self.0.as_deref();
         Look {
             own_cpu_s: own_cpu_s(),
             cpu: CpuTicks::now(),
             fetched_bytes: Process::myself().and_then(|own| own.io()).ok().map(|io| io.read_bytes),
-            disk: self.disk.as_ref().and_then(Disk::counters),
-            nfs: self.folder.as_deref().and_then(of_mount),
+            disk: folder.and_then(of_disk),
+            nfs: folder.and_then(of_mount),
             at: Instant::now(),
         }
     }
@@ -133,13 +122,6 @@ impl Look {
             nfs: self.nfs.zip(earlier.nfs).map(|(now, then)| now.since(then)),
         }
     }
-}
-
-/// Device below a folder.
-#[derive(Debug, Clone)]
-struct Disk {
-    major: u64,
-    minor: u64,
 }
 
 /// Traffic of a disk or a mount since its start, or between two readings.
@@ -176,28 +158,19 @@ impl Traffic {
     }
 }
 
-impl Disk {
-    /// Returns the disk below a folder; `None` for folders without a device: in memory, on an overlay, on a network.
-    fn below(folder: &Path) -> Option<Self> {
-        let device = std::fs::metadata(folder).ok()?.dev();
-        let (major, minor) = (nix::sys::stat::major(device), nix::sys::stat::minor(device));
-        let disk = Self { major, minor };
-        disk.counters().map(|_| disk)
-    }
-
-    fn counters(&self) -> Option<Traffic> {
-        let all = procfs::diskstats().ok()?;
-        let own = all
-            .iter()
-            .find(|disk| u64::try_from(disk.major) == Ok(self.major) && u64::try_from(disk.minor) == Ok(self.minor))?;
-        Some(Traffic {
-            reads: own.reads,
-            read_bytes: own.sectors_read * SECTOR_BYTES,
-            writes: own.writes,
-            write_bytes: own.sectors_written * SECTOR_BYTES,
-            retransmits: 0,
-        })
-    }
+/// Returns the counters of the disk below a folder; `None` for folders without a device: in memory, on an overlay, on a network.
+fn of_disk(folder: &Path) -> Option<Traffic> {
+    let device = std::fs::metadata(folder).ok()?.dev();
+    let (major, minor) = (nix::sys::stat::major(device), nix::sys::stat::minor(device));
+    let is_own = |disk: &DiskStat| u64::try_from(disk.major) == Ok(major) && u64::try_from(disk.minor) == Ok(minor);
+    let own = procfs::diskstats().ok()?.into_iter().find(is_own)?;
+    Some(Traffic {
+        reads: own.reads,
+        read_bytes: own.sectors_read * SECTOR_BYTES,
+        writes: own.writes,
+        write_bytes: own.sectors_written * SECTOR_BYTES,
+        retransmits: 0,
+    })
 }
 
 /// Returns the counters of the mount that holds a folder; `None` if it is not an NFS mount.
@@ -207,8 +180,8 @@ fn of_mount(folder: &Path) -> Option<Traffic> {
 }
 
 fn of(mounts: &[MountStat], folder: &Path) -> Option<Traffic> {
-    let around = mounts.iter().filter(|mount| folder.starts_with(&mount.mount_point));
-    let mount = around.max_by_key(|mount| mount.mount_point.as_os_str().len())?;
+    let above = mounts.iter().filter(|mount| folder.starts_with(&mount.mount_point));
+    let mount = above.max_by_key(|mount| mount.mount_point.as_os_str().len())?;
     let operations = &mount.statistics.as_ref()?.per_op_stats;
     let sum = |names: &[&str], value: fn(&NFSOperationStat) -> u64| -> u64 {
         names.iter().filter_map(|name| operations.get(*name)).map(value).sum()
@@ -246,7 +219,7 @@ mod tests {
 
     #[test]
     fn work_of_its_own_is_not_foreign() {
-        let watched = Watched::folder(Path::new("/"));
+        let watched = Watched(Some("/".into()));
         let first = watched.look();
         let until = Instant::now() + std::time::Duration::from_millis(50);
         let mut sum = 0_u64;

@@ -6,7 +6,6 @@ mod cli;
 mod content;
 mod doctor;
 mod drive;
-mod intervals;
 mod machine;
 mod peers;
 mod plan;
@@ -17,7 +16,6 @@ mod single;
 mod station;
 mod stop;
 mod tables;
-mod tiers;
 mod ways;
 
 use anyhow::Result;
@@ -43,14 +41,14 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
-            let is_lost = error
-                .chain()
-                .any(|cause| matches!(cause.downcast_ref(), Some(WorkerError::Lost(_))));
-            ExitCode::from(match is_usage(&error) {
-                true => 2,
-                false if is_lost => 5,
-                false => 1,
-            })
+            let is_usage = |error: &StorageError| error.kind() == ErrorKind::Invalid;
+            let mut causes = error.chain();
+            if causes.any(|cause| cause.downcast_ref::<StorageError>().is_some_and(is_usage)) {
+                return ExitCode::from(2);
+            }
+            let mut causes = error.chain();
+            let is_lost = causes.any(|cause| matches!(cause.downcast_ref(), Some(WorkerError::Lost(_))));
+            ExitCode::from(if is_lost { 5 } else { 1 })
         }
     }
 }
@@ -67,12 +65,4 @@ fn command(cli: &Cli) -> Result<()> {
         (None, Some(options)) => single::call(options),
         (None, None) => Err(plan::bad_usage("--tier", "is required without a command; see `--help`")),
     }
-}
-
-fn is_usage(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        cause
-            .downcast_ref::<StorageError>()
-            .is_some_and(|e| e.kind() == ErrorKind::Invalid)
-    })
 }

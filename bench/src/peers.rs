@@ -79,8 +79,8 @@ fn output(program: &Path, arguments: &[String], limit: Duration) -> Result<Strin
     let ended = runtime(1)?.block_on(async { timeout(limit, command.output()).await });
     let output = ended.with_context(|| format!("timed out after {} s", limit.as_secs()))?;
     let output = output.context("cannot start")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{}: {}", output.status, said.trim());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}: {}", output.status, stderr.trim());
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
@@ -93,12 +93,10 @@ fn arguments((point, repeat): (&Point, u32), access: &Access, file: &Path) -> Op
     if !is_same || (point.way.is_peer() && in_order && point.depth > 1) {
         return None;
     }
-    let (engine, direct) = match point.way {
-        Way::Direct => ("io_uring", 1),
-        Way::Buffered => ("io_uring", 0),
-        Way::Pread => ("psync", 0),
-        Way::PreadDirect => ("psync", 1),
-        Way::Mmap => ("mmap", 0),
+    let engine = match point.way {
+        Way::Direct | Way::Buffered => "io_uring",
+        Way::Pread | Way::PreadDirect => "psync",
+        Way::Mmap => "mmap",
         Way::Tier => return None,
     };
     let mut words = vec![
@@ -107,7 +105,7 @@ fn arguments((point, repeat): (&Point, u32), access: &Access, file: &Path) -> Op
         format!("--size={}", access.size),
         format!("--bs={}", point.block_bytes),
         format!("--ioengine={engine}"),
-        format!("--direct={direct}"),
+        format!("--direct={}", u8::from(point.way.is_direct())),
         format!("--randseed={}", access.seed_of(repeat)),
         format!("--runtime={}ms", access.window.as_millis()),
         // Our callers give the kernel no hints either.
@@ -141,15 +139,9 @@ fn arguments((point, repeat): (&Point, u32), access: &Access, file: &Path) -> Op
     } else {
         words.push(format!("--iodepth={}", point.depth));
     }
-    let rest = [
-        "--norandommap",
-        "--unified_rw_reporting=1",
-        "--lat_percentiles=1",
-        "--clat_percentiles=0",
-        "--percentile_list=50:95:99",
-        "--output-format=json",
-    ];
-    words.extend(rest.map(str::to_owned));
+    let rest = "--norandommap --unified_rw_reporting=1 --lat_percentiles=1 --clat_percentiles=0 --percentile_list=50:95:99 \
+                --output-format=json";
+    words.extend(rest.split(' ').map(str::to_owned));
     Some(words)
 }
 

@@ -3,23 +3,56 @@
 
 use crate::content::{Data, name_of_run, patiently, remove};
 use crate::drive::{Course, Driven, tasks, threads};
-use crate::machine::Watched;
-use crate::plan::{Access, CacheState, Operation, Point, Way, WriteSync, word};
+use crate::machine::{Environment, Watched};
+use crate::plan::{Access, CacheState, Common, Operation, Point, Way, WriteSync, word};
+use crate::report::Ran;
 use crate::stop::Stop;
 use crate::ways::{LocalCaller, OWN_OBJECTS, ThroughTier, drop_cache, sync, warm};
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 use tierlab_storage::{ErrorKind, ObjectPath, Tier, TierConfig, TierInfo};
 use tokio::runtime::Runtime;
 
-/// Waits for the start of a repeat.
-pub(crate) type Begin<'a> = &'a mut dyn FnMut() -> Result<Instant>;
-
 /// Tiers of a run by name.
 pub(crate) type Stations = BTreeMap<String, Station>;
+
+/// Opens the plan's tiers on `threads` threads each (0: one per core), measures on them, and removes everything written, also after
+/// an error.
+///
+/// # Errors
+/// A tier does not open, `measure` fails, or data cannot be removed.
+pub(crate) fn on_tiers<T>(
+    common: &Common,
+    stop: &Stop,
+    threads: u16,
+    measure: impl FnOnce(&mut Stations) -> Result<T>,
+) -> Result<(T, Ran)> {
+    let mut tiers = Stations::new();
+    for (name, config) in &common.tiers {
+        let station = Station::new(name, config, common.scratch.as_deref(), threads)?;
+        tiers.insert(name.clone(), station);
+    }
+    let environment = environment(&tiers);
+    let measured = measure(&mut tiers);
+    let ran = Ran::of(common, stop, environment, notes(&tiers));
+    let removed: Vec<Result<()>> = tiers.values().map(Station::remove).collect();
+    let measured = measured?;
+    removed.into_iter().collect::<Result<()>>()?;
+    Ok((measured, ran))
+}
+
+/// Returns the machine, with the file systems below local tiers.
+pub(crate) fn environment(tiers: &Stations) -> Environment {
+    Environment::here(tiers.values().filter_map(Station::root))
+}
+
+/// Returns the notes of each tier.
+pub(crate) fn notes(tiers: &Stations) -> BTreeMap<String, Vec<String>> {
+    let of = |(name, tier): (&String, &Station)| (name.clone(), tier.notes.clone());
+    tiers.iter().map(of).collect()
+}
 
 /// Tier on a runtime.
 pub(crate) struct Opened {
@@ -29,14 +62,14 @@ pub(crate) struct Opened {
 
 /// Key of an opened tier: threads, and direct reads if configurable.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Manner {
+struct TierKey {
     threads: u16,
     direct: Option<bool>,
 }
 
 /// Key of the data of points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Set {
+struct DataKey {
     files: u32,
     /// `Read` for data that is only read; `Write` for blocks written in place, which a tier refuses to read because it sees another
     /// version of the object. Otherwise the operation that uses the objects.
@@ -46,7 +79,7 @@ struct Set {
     block: u64,
 }
 
-impl Set {
+impl DataKey {
     fn of(point: &Point) -> Self {
         let operation = match point.operation {
             Operation::List => Operation::Stat,
@@ -58,10 +91,9 @@ impl Set {
         Self {
             files: point.objects(),
             operation,
-            block: if operation == Operation::Read {
-                0
-            } else {
-                point.block_bytes
+            block: match operation {
+                Operation::Read => 0,
+                _ => point.block_bytes,
             },
         }
     }
@@ -83,9 +115,9 @@ pub(crate) struct Station {
     /// Folder of its objects.
     pub(crate) folder: String,
     /// Key of the tier that always stays open.
-    base: Manner,
-    opened: BTreeMap<Manner, Opened>,
-    data: BTreeMap<Set, Data>,
+    base: TierKey,
+    opened: BTreeMap<TierKey, Opened>,
+    data: BTreeMap<DataKey, Data>,
     watched: Watched,
     /// Notes of the tier.
     pub(crate) notes: Vec<String>,
@@ -95,13 +127,17 @@ impl Station {
     /// Creates the folder of a local tier, and opens the tier on `threads` threads; 0 is one per core. Writes nothing.
     pub(crate) fn new(name: &str, config: &TierConfig, scratch: Option<&Path>, threads: u16) -> Result<Self> {
         let mut config = config.clone();
-        let root = local_root(name, &mut config, scratch)?;
-        let watched = match (&root, &config) {
-            (Some(root), _) => Watched::folder(root.path()),
-            (None, TierConfig::Nfs(nfs)) => nfs.path.as_deref().map_or_else(Watched::default, Watched::folder),
-            _ => Watched::default(),
+        let mut root: Option<tempfile::TempDir> = None;
+        let watched = match &mut config {
+            TierConfig::Nvme(nvme) if nvme.roots.is_empty() => {
+                let folder = root.insert(folder_in(scratch, name)?).path().to_owned();
+                nvme.root = Some(folder.clone());
+                Some(folder)
+            }
+            TierConfig::Nfs(nfs) => nfs.path.clone(),
+            _ => None,
         };
-        let base = Manner { threads, direct: None };
+        let base = TierKey { threads, direct: None };
         let opened = Opened::new(&config, base, None).with_context(|| format!("tier `{name}`"))?;
         Ok(Self {
             notes: notes_of(&opened.tier.info()),
@@ -111,7 +147,7 @@ impl Station {
             base,
             opened: BTreeMap::from([(base, opened)]),
             data: BTreeMap::new(),
-            watched,
+            watched: Watched(watched),
         })
     }
 
@@ -125,7 +161,7 @@ impl Station {
         if self.root.is_none() {
             return 0;
         }
-        let sets: BTreeSet<Set> = points.clone().map(Set::of).collect();
+        let sets: BTreeSet<DataKey> = points.clone().map(DataKey::of).collect();
         // A checkpoint is stored in addition to the previous one until it is complete.
         let copies = sets.iter().map(|set| match set.operation {
             Operation::Write | Operation::Checkpoint => 2 * set.bytes(size),
@@ -153,7 +189,7 @@ impl Station {
     }
 
     fn files(&self, point: &Point) -> Vec<PathBuf> {
-        let (Some(root), Some(data)) = (self.root(), self.data.get(&Set::of(point))) else {
+        let (Some(root), Some(data)) = (self.root(), self.data.get(&DataKey::of(point))) else {
             return Vec::new();
         };
         let objects = data.objects.iter();
@@ -162,18 +198,14 @@ impl Station {
 
     /// Writes the data that a point reads, if missing, and the data that it removes.
     pub(crate) fn prepare(&mut self, point: &Point, access: &Access) -> Result<()> {
-        let set = Set::of(point);
+        let set = DataKey::of(point);
         if self.data.contains_key(&set) && point.operation != Operation::Delete {
             return Ok(());
         }
-        let Set {
-            files,
-            operation,
-            block,
-        } = set;
-        let folder = format!("{}/{files}-files-{}-{block}", self.folder, word(&operation));
+        let (files, operation) = (set.files, word(&set.operation));
+        let folder = format!("{}/{files}-files-{operation}-{}", self.folder, set.block);
         let opened = self.opened();
-        let write = Data::write(&opened.tier, &folder, set.files, set.bytes(access.size), access.seed);
+        let write = Data::write(&opened.tier, &folder, files, set.bytes(access.size), access.seed);
         let data = opened.runtime.block_on(write)?;
         self.data.insert(set, data);
         Ok(())
@@ -194,57 +226,36 @@ impl Station {
     /// # Errors
     /// A call fails, or bytes arrived by a way other than the configured one.
     pub(crate) fn measure(&mut self, point: &Point, access: &Access, repeat: u32, stop: &Stop) -> Result<Driven> {
-        self.measure_from(point, access, repeat, stop, None)
+        self.measure_from(point, access, repeat, stop, Ok)
     }
 
-    /// Measures one repeat. After preparation, `begin` gives the start; without it, the repeat starts at once.
+    /// Measures one repeat. After preparation, `start` may change its start time.
     ///
     /// # Errors
-    /// See [`Self::measure`], and the errors of `begin`.
+    /// See [`Self::measure`], and the errors of `start`.
     pub(crate) fn measure_from(
         &mut self,
         point: &Point,
         access: &Access,
         repeat: u32,
         stop: &Stop,
-        begin: Option<Begin<'_>>,
+        start: impl FnOnce(Course) -> Result<Course>,
     ) -> Result<Driven> {
-        settle(point, &self.files(point))?;
-        let driven = self.drive(point, access, repeat, stop, begin)?;
-        self.check_way(&driven)?;
-        Ok(driven)
-    }
-
-    fn drive(
-        &mut self,
-        point: &Point,
-        access: &Access,
-        repeat: u32,
-        stop: &Stop,
-        begin: Option<Begin<'_>>,
-    ) -> Result<Driven> {
-        let data = self
-            .data
-            .get(&Set::of(point))
-            .context("the data was not prepared")?
-            .clone();
-        let course = |data: &Data| -> Result<Course> {
-            let course = Course::new(point, access, data.file_bytes, repeat, stop)?;
-            match begin {
-                None => Ok(course),
-                Some(begin) => Ok(course.beginning(begin()?)),
-            }
-        };
+        let files = self.files(point);
+        settle(point, &files)?;
+        let data = self.data.get(&DataKey::of(point)).cloned();
+        let data = data.context("the data was not prepared")?;
+        let course = || start(Course::new(point, access, data.file_bytes, repeat, stop)?);
         if point.way.is_peer() {
-            let files = Arc::new(self.files(point));
+            let files = Arc::new(files);
             let caller = |number| LocalCaller::new(point, files.clone(), data.clone(), number);
             let callers = (0..point.depth).map(caller).collect::<Result<Vec<_>>>()?;
-            return threads(&course(&data)?, callers, &self.watched, || match point.sync {
+            return threads(&course()?, callers, &self.watched, || match point.sync {
                 WriteSync::End => sync(&files),
                 WriteSync::None | WriteSync::Each => Ok(()),
             });
         }
-        let manner = Manner {
+        let key = TierKey {
             threads: point.threads,
             direct: match point.way {
                 Way::Direct => Some(true),
@@ -253,29 +264,24 @@ impl Station {
             },
         };
         let watched = self.watched.clone();
-        let opened = self.open(manner)?;
+        let opened = self.open(key)?;
         let caller = |number| ThroughTier::new(opened.tier.clone(), data.clone(), point, number);
         // Created before the clock starts, because callers generate their content.
         let callers = (0..point.depth).map(caller).collect::<Result<Vec<_>>>()?;
-        let course = Arc::new(course(&data)?);
-        tasks(&opened.runtime, &course, callers, &watched)
-    }
-
-    /// Checks that the bytes arrived by the configured way.
-    fn check_way(&self, driven: &Driven) -> Result<()> {
-        let mut opened = self.opened.values();
-        match opened.find_map(|opened| opened.tier.shortfall(driven.tally.via)) {
+        let driven = tasks(&opened.runtime, &Arc::new(course()?), callers, &watched)?;
+        let mut all = self.opened.values();
+        match all.find_map(|opened| opened.tier.shortfall(driven.tally.via)) {
             Some(why) if driven.tally.sums.calls > 0 => bail!("the requested way was not used: {why}"),
-            _ => Ok(()),
+            _ => Ok(driven),
         }
     }
 
-    fn open(&mut self, manner: Manner) -> Result<&Opened> {
-        let opened = match self.opened.remove(&manner) {
+    fn open(&mut self, key: TierKey) -> Result<&Opened> {
+        let opened = match self.opened.remove(&key) {
             Some(opened) => opened,
-            None => Opened::new(&self.config, manner, Some(self.opened()))?,
+            None => Opened::new(&self.config, key, Some(self.opened()))?,
         };
-        Ok(self.opened.entry(manner).or_insert(opened))
+        Ok(self.opened.entry(key).or_insert(opened))
     }
 
     /// Removes everything written to the tier.
@@ -311,12 +317,12 @@ fn settle(point: &Point, files: &[PathBuf]) -> Result<()> {
 
 impl Opened {
     /// Opens a tier. All runtimes share a tier that holds its objects in this process.
-    fn new(config: &TierConfig, manner: Manner, before: Option<&Self>) -> Result<Self> {
+    fn new(config: &TierConfig, key: TierKey, before: Option<&Self>) -> Result<Self> {
         let mut config = config.clone();
-        if let (TierConfig::Nvme(nvme), Some(direct)) = (&mut config, manner.direct) {
+        if let (TierConfig::Nvme(nvme), Some(direct)) = (&mut config, key.direct) {
             nvme.direct = direct;
         }
-        let runtime = runtime(manner.threads)?;
+        let runtime = runtime(key.threads)?;
         let tier = match before {
             Some(before) if before.tier.info().kind == "memory" => Arc::clone(&before.tier),
             _ => runtime
@@ -341,18 +347,6 @@ pub(crate) fn runtime(threads: u16) -> Result<Runtime> {
     built.context("cannot start the runtime")
 }
 
-/// Sets a folder of the run as root of a tier of local files. `None` for other tiers.
-fn local_root(name: &str, config: &mut TierConfig, scratch: Option<&Path>) -> Result<Option<tempfile::TempDir>> {
-    match config {
-        TierConfig::Nvme(nvme) if nvme.roots.is_empty() => {
-            let root = folder_in(scratch, name)?;
-            nvme.root = Some(root.path().to_owned());
-            Ok(Some(root))
-        }
-        _ => Ok(None),
-    }
-}
-
 /// Notes of a tier, with a note if its origin is embedded on this machine.
 fn notes_of(info: &TierInfo) -> Vec<String> {
     let here = ["127.0.0.1", "localhost", "[::1]"];
@@ -372,15 +366,10 @@ fn notes_of(info: &TierInfo) -> Vec<String> {
 /// The folder cannot be created.
 pub(crate) fn folder_in(scratch: Option<&Path>, name: &str) -> Result<tempfile::TempDir> {
     let parent = scratch.map_or_else(std::env::temp_dir, Path::to_owned);
-    let why = || {
-        format!(
-            "cannot create a folder in {}: it must exist and be writable; choose another with --scratch",
-            parent.display()
-        )
-    };
-    let parent = parent.canonicalize().with_context(why)?;
-    let builder = tempfile::Builder::new()
-        .prefix(&format!("tierlab-storage-bench-{name}-"))
-        .tempdir_in(&parent);
-    builder.with_context(why)
+    let advice = "it must exist and be writable; choose another with --scratch";
+    let why = || format!("cannot create a folder in {}: {advice}", parent.display());
+    let prefix = format!("tierlab-storage-bench-{name}-");
+    let folder = parent.canonicalize().with_context(why)?;
+    let folder = tempfile::Builder::new().prefix(&prefix).tempdir_in(folder);
+    folder.with_context(why)
 }

@@ -1,10 +1,10 @@
 //! Measurement rounds. In: a tier, sizes and depths. Out: latencies of each size and depth, per round and over all rounds. Each round
 //! reads each size at each depth once, in a new random order, so that changes over time affect all alike.
 
-use super::options::CalibrateOptions;
+use super::CalibrateOptions;
 use crate::drive::{Driven, Tally};
 use crate::plan::{CacheState, Point};
-use crate::rounds::{Rounds, order};
+use crate::rounds::{BESIDE, Rounds, order};
 use crate::station::Station;
 use crate::stop::{Stop, sleep_until};
 use anyhow::{Result, bail};
@@ -13,8 +13,6 @@ use std::time::{Duration, Instant};
 use tierlab_analysis::record::Limits;
 use tierlab_instrument::units::bytes;
 
-/// Time of a step outside its window.
-const BESIDE: Duration = Duration::from_millis(100);
 /// Time between checks for an interrupt in a pause.
 const WAKE: Duration = Duration::from_millis(100);
 
@@ -105,9 +103,14 @@ pub(super) fn rounds(
     stop: &Stop,
 ) -> Result<Calibrated> {
     let access = options.access();
+    let cache = if direct { CacheState::Bypassed } else { CacheState::AsIs };
     let mut points = Vec::new();
-    for bytes in options.blocks() {
-        points.extend(options.depths().into_iter().map(|depth| point(bytes, depth, direct)));
+    for block_bytes in options.blocks() {
+        points.extend(options.depths().into_iter().map(|depth| Point {
+            cache,
+            depth,
+            ..Point::reads("calibrate", block_bytes)
+        }));
     }
     let mut steps: BTreeMap<Point, Vec<Step>> = BTreeMap::new();
     let (begun, mut rounds_at_s) = (Instant::now(), Vec::new());
@@ -129,11 +132,7 @@ pub(super) fn rounds(
         }
         Ok(())
     })?;
-    let mut measured = Calibrated {
-        rounds_at_s,
-        ..Calibrated::default()
-    };
-    let mut left_out = 0;
+    let (mut cells, mut left_out) = (Vec::new(), 0);
     for point in &points {
         let mut cell = Cell {
             bytes: point.block_bytes,
@@ -141,10 +140,13 @@ pub(super) fn rounds(
             ..Cell::default()
         };
         left_out += cell.add_all(steps.get(point).map_or(&[], Vec::as_slice));
-        measured.cells.push(cell);
+        cells.push(cell);
     }
-    measured.disturbed = disturbed(steps.values().flatten(), left_out);
-    Ok(measured)
+    Ok(Calibrated {
+        cells,
+        disturbed: disturbed(steps.values().flatten(), left_out),
+        rounds_at_s,
+    })
 }
 
 /// Sentence about disturbed steps, `left_out` of which are excluded.
@@ -160,14 +162,6 @@ fn disturbed<'a>(steps: impl Iterator<Item = &'a Step> + Clone, left_out: usize)
         false => "",
     };
     format!("disturbed: {count} of {all} steps, {left_out} of them left out, such as: {first}{counts}")
-}
-
-fn point(block_bytes: u64, depth: u32, direct: bool) -> Point {
-    Point {
-        cache: if direct { CacheState::Bypassed } else { CacheState::AsIs },
-        depth,
-        ..Point::reads("calibrate", block_bytes)
-    }
 }
 
 #[cfg(test)]

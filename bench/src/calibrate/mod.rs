@@ -3,20 +3,113 @@
 
 mod describe;
 mod measure;
-mod options;
-mod print;
-
-pub(crate) use options::CalibrateOptions;
 
 use crate::machine::Environment;
-use crate::plan::tier_config;
+use crate::plan::{Access, bad_usage, parse_positive_seconds, parse_seconds, tier_config};
 use crate::station::Station;
 use crate::stop::Stop;
 use anyhow::{Context, Result, bail};
+use clap::Args;
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tierlab_instrument::units::parse_bytes;
 use tierlab_storage::TierConfig;
 use tierlab_storage::wrappers::emulated::{Recorded, RecordedEnvironment, RecordedOrigin};
+
+/// Maximum number of sizes, and of depths, in a profile.
+const MOST_LEVELS: usize = 32;
+/// Maximum pause between rounds.
+const LONGEST_PAUSE: Duration = Duration::from_secs(86_400);
+
+/// Flags of `calibrate`.
+#[derive(Debug, Args)]
+pub(crate) struct CalibrateOptions {
+    /// Configuration of the tier, a TOML file
+    #[arg(long, value_name = "FILE")]
+    tier: PathBuf,
+    /// Set a key of the tier's configuration, or remove it with KEY=; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// File to write the profile to, ending in `.toml`; must not exist
+    #[arg(long, value_name = "PROFILE")]
+    out: PathBuf,
+    /// Description of the place: region, machine, network in between. Every report of a replay shows it
+    #[arg(long, value_name = "TEXT")]
+    place: String,
+    /// Read sizes in bytes
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "4KiB,64KiB,1MiB", value_parser = parse_bytes)]
+    blocks: Vec<u64>,
+    /// Reads in flight
+    #[arg(long, value_name = "DEPTHS", value_delimiter = ',', default_value = "1,8,32",
+          value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
+    depths: Vec<u32>,
+    /// Measurements of each size at each depth, interleaved
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    rounds: u32,
+    /// Seconds of each measurement
+    #[arg(long, default_value = "3", value_parser = parse_positive_seconds)]
+    seconds: Duration,
+    /// Seconds of reading before each measurement, not counted
+    #[arg(long, default_value = "0.25", value_parser = parse_seconds)]
+    warmup: Duration,
+    /// Time from the start of one round to the next, such as 1h, for a tier that changes over the day
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = humantime::parse_duration)]
+    every: Duration,
+    /// Bytes of the data to read
+    #[arg(long, default_value = "256MiB", value_parser = parse_bytes)]
+    size: u64,
+    /// Folder on the disk to measure with an `nvme` tier, instead of its root
+    #[arg(long, value_name = "FOLDER")]
+    scratch: Option<PathBuf>,
+}
+
+impl CalibrateOptions {
+    /// Checks the flags.
+    ///
+    /// # Errors
+    /// The flag, and its allowed values.
+    fn check(&self) -> Result<()> {
+        let (blocks, depths) = (self.blocks(), self.depths());
+        let levels = format!("at most {MOST_LEVELS} of each");
+        let toml = "must end in .toml, so that `emulated.profile` can tell a file from a name";
+        let exists = format!("{} exists and is not overwritten: choose another", self.out.display());
+        let is_line = (1..=200).contains(&self.place.trim().chars().count()) && !self.place.contains(char::is_control);
+        let is_toml = self.out.extension().is_some_and(|ending| ending == "toml");
+        let in_data = blocks.iter().all(|block| (1..=self.size).contains(block));
+        let is_few = blocks.len().max(depths.len()) <= MOST_LEVELS;
+        let checks = [
+            (is_few, "--blocks, --depths", levels.as_str()),
+            (in_data, "--blocks", "each at least one byte and at most --size"),
+            (is_toml, "--out", toml),
+            (!self.out.exists(), "--out", &exists),
+            (is_line, "--place", "one line of at most 200 characters"),
+            (self.every <= LONGEST_PAUSE, "--every", "at most a day"),
+        ];
+        match checks.into_iter().find(|(is_right, ..)| !is_right) {
+            Some((_, flag, why)) => Err(bad_usage(flag, why)),
+            None => Ok(()),
+        }
+    }
+
+    /// Distinct read sizes.
+    fn blocks(&self) -> BTreeSet<u64> {
+        self.blocks.iter().copied().collect()
+    }
+
+    /// Distinct numbers of reads in flight.
+    fn depths(&self) -> BTreeSet<u32> {
+        self.depths.iter().copied().collect()
+    }
+
+    fn access(&self) -> Access {
+        Access {
+            tolerates_faults: true,
+            ..Access::reads(self.size, self.seconds, self.warmup)
+        }
+    }
+}
 
 /// Maximum characters of a note in a profile.
 const MOST_NOTE: usize = 300;
@@ -31,9 +124,14 @@ pub(crate) fn call(options: &CalibrateOptions) -> Result<()> {
     options.check()?;
     let config = tier_config(&options.tier, &options.set)?;
     let stop = Stop::on_signal()?;
-    let mut station = Station::new("calibrate", &config, scratch(options, &config), 0)?;
+    // A local tier is measured in its own root, unless another folder is given.
+    let (root, is_direct) = match &config {
+        TierConfig::Nvme(nvme) => (nvme.root.as_deref(), nvme.direct),
+        _ => (None, false),
+    };
+    let mut station = Station::new("calibrate", &config, options.scratch.as_deref().or(root), 0)?;
     let mut origin = origin(options, &config, &station);
-    let measured = measure::rounds(&mut station, options, is_direct(&config), &stop);
+    let measured = measure::rounds(&mut station, options, is_direct, &stop);
     // Data is removed from the tier after a failure too.
     let removed = station.remove();
     let measured = measured?;
@@ -48,34 +146,19 @@ pub(crate) fn call(options: &CalibrateOptions) -> Result<()> {
     origin.notes.truncate(MOST_NOTES);
     let profile = describe::profile(origin, &measured);
     write(&profile, &options.out)?;
-    print!("{}", print::text(&profile, &options.out));
+    print!("{}", describe::text(&profile, &options.out));
     if stop.is_asked() {
         bail!("interrupted: the profile covers {} rounds", measured.rounds_at_s.len());
     }
     Ok(())
 }
 
-/// Returns the folder in which a local tier is measured: its own root, unless another is given.
-fn scratch<'a>(options: &'a CalibrateOptions, config: &'a TierConfig) -> Option<&'a Path> {
-    let root = match config {
-        TierConfig::Nvme(nvme) => nvme.root.as_deref(),
-        _ => None,
-    };
-    options.scratch.as_deref().or(root)
-}
-
-/// True if the tier bypasses the page cache, which is then cleared of the data.
-const fn is_direct(config: &TierConfig) -> bool {
-    matches!(config, TierConfig::Nvme(nvme) if nvme.direct)
-}
-
 fn origin(options: &CalibrateOptions, config: &TierConfig, station: &Station) -> RecordedOrigin {
     let mount = match config {
-        TierConfig::Nfs(nfs) => nfs.path.clone(),
-        _ => station.root().map(Path::to_owned),
+        TierConfig::Nfs(nfs) => nfs.path.as_deref(),
+        _ => station.root(),
     };
-    let folders: Vec<PathBuf> = mount.into_iter().collect();
-    let here = Environment::here(&folders);
+    let here = Environment::here(mount);
     let filesystem = here.filesystems.values().next();
     RecordedOrigin {
         date: here.date.clone(),

@@ -1,13 +1,17 @@
-//! Block device below a folder, the NVMe devices of the machine, and links on the PCI bus. In: the system's files. Out: findings.
+//! Block device or NFS mount below a folder, the NVMe devices of the machine, and links on the PCI bus. In: the system's files. Out: findings.
 
-use super::finding::Finding;
-use super::tree::{Tree, bracketed};
+use super::finding::{Finding, Tree, bracketed};
 use tierlab_formats::mounts::Mount;
+use tierlab_instrument::units::bytes;
 
 /// Read-ahead in KiB from which a random read through the page cache fetches far more than requested.
 const MUCH_AHEAD_KB: u64 = 512;
 /// Read-ahead in KiB below which a sequential read is split into many small reads.
 const LITTLE_AHEAD_KB: u64 = 64;
+/// Bytes that current servers return for one READ.
+const WANTED_RSIZE: u64 = 1 << 20;
+/// Read-ahead in KiB from which one stream has several READs in flight.
+const WANTED_AHEAD_KB: u64 = 1024;
 
 /// Effect of a large read-ahead; a small one affects sequential reads.
 pub(super) const FETCHES_MORE: &str = "reads through the page cache and memory maps may fetch far more than requested";
@@ -54,7 +58,7 @@ fn filesystem(mount: &Mount) -> Finding {
 
 fn access_times(mount: &Mount) -> Vec<Finding> {
     let mut found = Vec::new();
-    if !mount.has("noatime") && !mount.has("relatime") && !mount.kind.starts_with("nfs") {
+    if !mount.has("noatime") && !mount.has("relatime") {
         found.push(
             Finding::warning("access times", "strictatime: neither noatime nor relatime")
                 .effect("every read of a file writes its access time")
@@ -81,13 +85,13 @@ fn access_times(mount: &Mount) -> Vec<Finding> {
 fn scheduler(tree: &Tree, disk: &str, queue: &str) -> Option<Finding> {
     let text = tree.text(format!("{queue}/scheduler"))?;
     let about = format!("I/O scheduler of {disk}");
-    let chosen = bracketed(&text).unwrap_or(&text);
+    let scheduler = bracketed(&text).unwrap_or(&text);
     if tree.number(format!("{queue}/rotational")) == Some(1) {
-        let found = format!("{chosen}, a device that reports itself as rotational");
+        let found = format!("{scheduler}, a device that reports itself as rotational");
         return Some(Finding::fine(about, found));
     }
-    let is_fast = chosen == "none" || (chosen == "mq-deadline" && !disk.starts_with("nvme"));
-    let finding = Finding::warning(about, chosen)
+    let is_fast = scheduler == "none" || (scheduler == "mq-deadline" && !disk.starts_with("nvme"));
+    let finding = Finding::warning(about, scheduler)
         .effect("it costs CPU and locks per request, without benefit on a flash device")
         .change(format!("run `echo none > /sys/block/{disk}/queue/scheduler`"));
     Some(finding.fine_if(is_fast))
@@ -127,10 +131,10 @@ fn layers(tree: &Tree, disk: &str) -> Option<Finding> {
 }
 
 /// Checks the links of all NVMe devices.
-pub(super) fn nvme(tree: &Tree) -> Vec<Finding> {
-    let devices = tree.names("sys/class/nvme").into_iter();
-    let link = |name: String| link(tree, &name, &format!("sys/class/nvme/{name}/device"), false);
-    devices.map(link).collect()
+pub(super) fn links(tree: &Tree) -> Vec<Finding> {
+    let names = tree.names("sys/class/nvme");
+    let link = |name: &String| link(tree, name, &format!("sys/class/nvme/{name}/device"), false);
+    names.iter().map(link).collect()
 }
 
 /// Checks the link of one device. For a device that lowers its speed while idle, only the width is checked.
@@ -157,6 +161,69 @@ pub(super) fn link(tree: &Tree, about: &str, folder: &str, slows_when_idle: bool
         .effect(format!("at most {:.0} % of the device's bandwidth", share * 100.0))
         .change("change the slot, riser or BIOS setting; power-cycle a link that lowered its speed after errors")
         .fine_if(share >= 1.0)
+}
+
+/// Checks an NFS mount of the kernel; nfs(5) describes its options.
+pub(super) fn nfs(tree: &Tree, mount: &Mount) -> Vec<Finding> {
+    let mut found = vec![rsize(mount), connections(mount), attributes(mount)];
+    found.extend(mount_read_ahead(tree, mount));
+    if mount.option("proto").is_some_and(|proto| proto.starts_with("udp")) {
+        found.push(
+            Finding::warning("transport of the mount", "UDP")
+                .effect("a lost packet costs a timeout, and long READs are made of many")
+                .change("mount with proto=tcp, or with proto=rdma if client and server support it"),
+        );
+    }
+    if !mount.has("noatime") && !mount.has("relatime") {
+        found.push(Finding::unknown(
+            "access times",
+            "decided by the server; not visible here",
+        ));
+    }
+    found
+}
+
+fn rsize(mount: &Mount) -> Finding {
+    let Some(rsize) = mount.option("rsize").and_then(|text| text.parse::<u64>().ok()) else {
+        return Finding::unknown("rsize", "not reported by the mount");
+    };
+    let reads = WANTED_RSIZE.div_ceil(rsize.max(1));
+    Finding::warning("rsize", bytes(rsize))
+        .effect(format!("a read of 1 MiB is {reads} READs"))
+        .change("mount with rsize=1048576; the server may allow less")
+        .fine_if(rsize >= WANTED_RSIZE)
+}
+
+fn connections(mount: &Mount) -> Finding {
+    let count: u32 = mount.option("nconnect").and_then(|text| text.parse().ok()).unwrap_or(1);
+    if count > 1 {
+        return Finding::fine("nconnect", count.to_string());
+    }
+    Finding::warning("nconnect", "1: one TCP connection for all reads")
+        .effect("one connection's rate and one core's network work limit the mount")
+        .change("mount with nconnect=8 (Linux 5.3), after all other mounts of the server are gone")
+}
+
+fn attributes(mount: &Mount) -> Finding {
+    let zero = |key: &str| mount.option(key) == Some("0");
+    // The kernel shows `actimeo=0` as its four parts, or as noac.
+    if mount.has("noac") || zero("actimeo") || (zero("acregmin") && zero("acregmax")) {
+        return Finding::warning("attribute cache (actimeo)", "off")
+            .effect("every open waits for the file's attributes from the server")
+            .change("mount without noac and actimeo=0; use actimeo=600 for data that never changes");
+    }
+    let seconds = mount.option("actimeo").or_else(|| mount.option("acregmax"));
+    let found = format!("up to {} s", seconds.unwrap_or("60"));
+    Finding::fine("attribute cache (actimeo)", found)
+}
+
+fn mount_read_ahead(tree: &Tree, mount: &Mount) -> Option<Finding> {
+    let file = format!("sys/class/bdi/{}/read_ahead_kb", mount.device);
+    let kb = tree.number(&file)?;
+    let finding = Finding::warning("read-ahead of the mount", format!("{kb} KiB"))
+        .effect("a sequentially read file has at most this much in flight, even on a faster network")
+        .change(format!("run `echo 15360 > /{file}`"));
+    Some(finding.fine_if(kb >= WANTED_AHEAD_KB))
 }
 
 #[cfg(test)]

@@ -2,8 +2,7 @@
 //! device, unless the tier needs one.
 
 use super::disk::link;
-use super::finding::Finding;
-use super::tree::Tree;
+use super::finding::{Finding, Tree};
 
 const DEVICES: &str = "sys/bus/pci/devices";
 const NVIDIA: &str = "0x10de";
@@ -30,8 +29,7 @@ pub(super) fn findings(tree: &Tree, wanted: bool) -> Vec<Finding> {
     }
     let link = |name: &String| link(tree, &format!("GPU {name}"), &format!("{DEVICES}/{name}"), true);
     let mut found: Vec<Finding> = gpus.iter().map(link).collect();
-    found.push(driver(tree));
-    found.extend([nvidia_fs(tree), cufile(tree)]);
+    found.extend([driver(tree), nvidia_fs(tree), cufile(tree)]);
     found.extend(iommu(tree));
     found
 }
@@ -64,19 +62,16 @@ fn cufile(tree: &Tree) -> Finding {
     };
     let settings = tree.text("etc/cufile.json").unwrap_or_default();
     // The file may contain comments, which a JSON parser rejects.
-    let refuses = settings.lines().any(|line| {
-        let line: String = line.split_whitespace().collect();
-        line.starts_with("\"allow_compat_mode\":false")
-    });
+    let mut lines = settings.lines().map(|line| line.replace([' ', '\t'], ""));
+    let refuses = lines.any(|line| line.starts_with("\"allow_compat_mode\":false"));
     let mode = if refuses { ", compatibility mode refused" } else { "" };
     Finding::fine("cuFile", format!("/{library}{mode}"))
 }
 
 fn iommu(tree: &Tree) -> Option<Finding> {
     let line = tree.text("proc/cmdline")?;
-    let on = line
-        .split(' ')
-        .find(|word| ["intel_iommu=on", "amd_iommu=on"].contains(word));
+    let mut words = line.split(' ');
+    let on = words.find(|word| ["intel_iommu=on", "amd_iommu=on"].contains(word));
     on.filter(|_| !line.contains("iommu=pt")).map(|word| {
         Finding::warning("IOMMU", word)
             .effect("transfers from disk to device go through the root complex, or fail")

@@ -1,7 +1,7 @@
 //! Limits of the control group. In: the system's files. Out: findings. Both versions of control groups.
 
-use super::finding::Finding;
-use super::tree::Tree;
+use super::finding::{Finding, Tree};
+use std::path::Path;
 use tierlab_instrument::host::memory_bytes;
 use tierlab_instrument::units::bytes;
 
@@ -15,37 +15,27 @@ pub(super) fn findings(tree: &Tree, cores: usize) -> Vec<Finding> {
         return vec![Finding::unknown("control group", "/proc/self/cgroup cannot be read")];
     };
     let found = [cpu(tree, &groups, cores), memory(tree, &groups), io(tree, &groups)];
-    let mut found: Vec<Finding> = found.into_iter().flatten().collect();
-    if found.is_empty() {
-        found.push(Finding::fine("control group", "no limit on CPU, memory or I/O"));
+    let found: Vec<Finding> = found.into_iter().flatten().collect();
+    match found.is_empty() {
+        true => vec![Finding::fine("control group", "no limit on CPU, memory or I/O")],
+        false => found,
     }
-    found
 }
 
 /// Texts of a file of the group and of each parent group; in a container the group's own path may be that of the host.
 fn texts(tree: &Tree, groups: &str, controller: &str, file: &str) -> Vec<String> {
-    let line = |line: &str| {
-        let mut parts = line.splitn(3, ':').skip(1);
-        Some((parts.next()?.to_owned(), parts.next()?.to_owned()))
-    };
-    let mut lines = groups.lines().filter_map(line);
+    // A line is `4:memory:/a/b`, and in version 2 `0::/a/b`.
+    let mut lines = groups
+        .lines()
+        .filter_map(|line| line.split_once(':')?.1.split_once(':'));
     let Some((_, path)) = lines.find(|(names, _)| names.split(',').any(|name| name == controller)) else {
         return Vec::new();
     };
-    let base = match controller {
-        "" => ROOT.to_owned(),
-        controller => format!("{ROOT}/{controller}"),
-    };
-    let mut folder = path.trim_matches('/').to_owned();
-    let mut found = Vec::new();
-    loop {
-        found.extend(tree.text(format!("{base}/{folder}/{file}")));
-        match folder.rfind('/') {
-            Some(at) => folder.truncate(at),
-            None if folder.is_empty() => return found,
-            None => folder.clear(),
-        }
-    }
+    let base = Path::new(ROOT).join(controller);
+    let folders = Path::new(path.trim_matches('/')).ancestors();
+    folders
+        .filter_map(|folder| tree.text(base.join(folder).join(file)))
+        .collect()
 }
 
 /// Texts of a file in both versions of control groups: version 2's single hierarchy, then version 1's of the controller.
@@ -56,18 +46,18 @@ fn both(tree: &Tree, groups: &str, file: &str, (controller, own): (&str, &str)) 
 }
 
 fn cpu(tree: &Tree, groups: &str, cores: usize) -> Option<Finding> {
-    // `max 100000` or `150000 100000`: microseconds of CPU per period.
-    let two = texts(tree, groups, "", "cpu.max").into_iter().filter_map(|text| {
-        let (quota, period) = text.split_once(' ')?;
-        Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?)
-    });
     let quotas = texts(tree, groups, "cpu", "cpu.cfs_quota_us");
     let periods = texts(tree, groups, "cpu", "cpu.cfs_period_us");
-    let one = quotas.iter().zip(&periods).filter_map(|(quota, period)| {
-        let quota: f64 = quota.parse().ok()?;
-        (quota > 0.0).then_some(quota / period.parse::<f64>().ok()?)
-    });
-    let share = two.chain(one).reduce(f64::min)?;
+    let pairs = quotas.iter().zip(&periods);
+    let mut limits = texts(tree, groups, "", "cpu.max");
+    limits.extend(pairs.map(|(quota, period)| format!("{quota} {period}")));
+    // `150000 100000`: microseconds of CPU per period. Without a limit the quota is `max`, and in version 1 -1.
+    let share = |text: &String| {
+        let (quota, period) = text.split_once(' ')?;
+        let share = quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?;
+        (share > 0.0).then_some(share)
+    };
+    let share = limits.iter().filter_map(share).reduce(f64::min)?;
     (share < cores as f64).then(|| {
         Finding::warning("CPU of the control group", format!("{share:.2} of {cores} cores"))
             .effect("a process that has used its share waits for the next tenth of a second, which shows in the tail")
@@ -82,19 +72,13 @@ fn cpu(tree: &Tree, groups: &str, cores: usize) -> Option<Finding> {
 
 /// Periods in which the group used up its share, from the group nearest to the process that counts them.
 fn throttled(tree: &Tree, groups: &str) -> Option<String> {
-    both(tree, groups, "cpu.stat", ("cpu", "cpu.stat"))
-        .iter()
-        .find_map(|text| {
-            let value = |name: &str| {
-                text.lines()
-                    .find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
-            };
-            Some(format!(
-                "throttled in {} of {} periods so far",
-                value("nr_throttled ")?,
-                value("nr_periods ")?
-            ))
-        })
+    let texts = both(tree, groups, "cpu.stat", ("cpu", "cpu.stat"));
+    texts.iter().find_map(|text| {
+        let number = |line: &str, name: &str| line.strip_prefix(name)?.trim().parse::<u64>().ok();
+        let value = |name: &str| text.lines().find_map(|line| number(line, name));
+        let (throttled, periods) = (value("nr_throttled ")?, value("nr_periods ")?);
+        Some(format!("throttled in {throttled} of {periods} periods so far"))
+    })
 }
 
 fn memory(tree: &Tree, groups: &str) -> Option<Finding> {
@@ -103,35 +87,27 @@ fn memory(tree: &Tree, groups: &str) -> Option<Finding> {
     let least = limits.filter(|bytes| *bytes < NO_LIMIT).min()?;
     let all = memory_bytes(&tree.text("proc/meminfo")?)?;
     let used = both(tree, groups, "memory.current", ("memory", "memory.usage_in_bytes"));
-    let used = used.first().and_then(|text| text.parse().ok()).map(bytes);
+    let used = used.first().and_then(|text| text.parse().ok());
+    let used = used.map_or_else(|| "an unknown amount".to_owned(), bytes);
+    let found = format!("{} of {}", bytes(least), bytes(all));
     (least < all).then(|| {
-        Finding::warning(
-            "memory of the control group",
-            format!("{} of {}", bytes(least), bytes(all)),
-        )
-        .effect("it includes the page cache: warm reads become cold earlier than the machine's memory suggests")
-        .change("raise the memory limit of the container or service, or bypass the page cache")
-        .measured(format!(
-            "{} in use, page cache included",
-            used.as_deref().unwrap_or("an unknown amount")
-        ))
+        Finding::warning("memory of the control group", found)
+            .effect("it includes the page cache: warm reads become cold earlier than the machine's memory suggests")
+            .change("raise the memory limit of the container or service, or bypass the page cache")
+            .measured(format!("{used} in use, page cache included"))
     })
 }
 
 fn io(tree: &Tree, groups: &str) -> Option<Finding> {
-    let two = texts(tree, groups, "", "io.max")
-        .into_iter()
-        .map(|text| (String::new(), text));
-    let one = ["read_bps", "read_iops", "write_bps", "write_iops"]
-        .into_iter()
-        .flat_map(|name| {
-            let texts = texts(tree, groups, "blkio", &format!("blkio.throttle.{name}_device"));
-            texts.into_iter().map(move |text| (format!("{name} "), text))
-        });
-    let limits: Vec<String> = two
-        .chain(one)
-        .flat_map(|(name, text)| text.lines().map(|line| format!("{name}{line}")).collect::<Vec<_>>())
-        .collect();
+    let mut limits = Vec::new();
+    for text in texts(tree, groups, "", "io.max") {
+        limits.extend(text.lines().map(str::to_owned));
+    }
+    for name in ["read_bps", "read_iops", "write_bps", "write_iops"] {
+        for text in texts(tree, groups, "blkio", &format!("blkio.throttle.{name}_device")) {
+            limits.extend(text.lines().map(|line| format!("{name} {line}")));
+        }
+    }
     (!limits.is_empty()).then(|| {
         Finding::warning("I/O of the control group", limits.join("; "))
             .effect("no tier on that device is faster than this")

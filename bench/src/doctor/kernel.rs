@@ -1,7 +1,7 @@
 //! Kernel settings, and limits of the process. In: the system's files. Out: findings.
 
-use super::finding::Finding;
-use super::tree::{Tree, bracketed};
+use super::finding::{Finding, Tree, bracketed};
+use std::collections::BTreeSet;
 use std::io;
 use tierlab_instrument::units;
 
@@ -27,6 +27,11 @@ pub(super) fn online(tree: &Tree) -> usize {
     in_list(&text).unwrap_or(1)
 }
 
+/// Rest of the first line that begins with a name.
+fn after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| line.strip_prefix(name))
+}
+
 /// Counts the numbers of a list such as `0-3,8`.
 fn in_list(text: &str) -> Option<usize> {
     let count = |part: &str| {
@@ -39,9 +44,7 @@ fn in_list(text: &str) -> Option<usize> {
 
 fn affinity(tree: &Tree, cores: usize) -> Option<Finding> {
     let status = tree.text("proc/self/status")?;
-    let list = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    let list = after(&status, "Cpus_allowed_list:")?;
     let allowed = in_list(list)?;
     let finding = Finding::warning("CPU affinity", format!("{allowed} of {cores} CPUs, {}", list.trim()))
         .effect("the measured and the measuring processes share them while others may be idle")
@@ -73,8 +76,7 @@ fn io_uring(tree: &Tree, ring: &io::Result<()>) -> Finding {
 
 /// Parses a limit from `Max open files 1024 4096 files`, or from `unlimited`.
 fn limit(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    match line.split_whitespace().next()? {
+    match after(text, name)?.split_whitespace().next()? {
         "unlimited" => Some(u64::MAX),
         number => number.parse().ok(),
     }
@@ -96,17 +98,14 @@ fn limits(tree: &Tree, pinned_bytes: u64) -> Vec<Finding> {
     };
     let mut found = Vec::new();
     if let Some(locked) = limit(&text, "Max locked memory") {
-        let (about, is) = ("locked memory (RLIMIT_MEMLOCK)", amount(locked, units::bytes));
-        found.push(if locked < pinned_bytes {
-            Finding::warning(
-                about,
-                format!("{is}, but the tier registers {}", units::bytes(pinned_bytes)),
-            )
+        let mut is = amount(locked, units::bytes);
+        if locked < pinned_bytes {
+            is += &format!(", but the tier registers {}", units::bytes(pinned_bytes));
+        }
+        let finding = Finding::warning("locked memory (RLIMIT_MEMLOCK)", is)
             .effect("the kernel maps the memory of each read")
-            .change("run `ulimit -l unlimited`, set LimitMEMLOCK=infinity of the service, or lower `registered_buffers_bytes`")
-        } else {
-            Finding::fine(about, is)
-        });
+            .change("run `ulimit -l unlimited`, set LimitMEMLOCK=infinity of the service, or lower `registered_buffers_bytes`");
+        found.push(finding.fine_if(locked >= pinned_bytes));
     }
     if let Some(files) = limit(&text, "Max open files") {
         let finding = Finding::warning("open files (RLIMIT_NOFILE)", amount(files, |files| files.to_string()))
@@ -121,16 +120,16 @@ fn governor(tree: &Tree) -> Finding {
     let about = "CPU governor";
     let cpus = tree.names("sys/devices/system/cpu");
     let of = |cpu: &String| tree.text(format!("sys/devices/system/cpu/{cpu}/cpufreq/scaling_governor"));
-    let mut governors: Vec<String> = cpus.iter().filter_map(of).collect();
-    governors.sort();
-    governors.dedup();
-    match governors.as_slice() {
-        [] => Finding::unknown(about, "not visible: a virtual machine's host decides"),
-        [only] if only == "performance" => Finding::fine(about, "performance"),
-        others => Finding::warning(about, others.join(", "))
-            .effect("the clock follows the load: equal runs differ, and light loads are slow")
-            .change("run `cpupower frequency-set -g performance`"),
+    let governors: BTreeSet<String> = cpus.iter().filter_map(of).collect();
+    let found = Vec::from_iter(governors).join(", ");
+    if found.is_empty() {
+        return Finding::unknown(about, "not visible: a virtual machine's host decides");
     }
+    let is_fine = found == "performance";
+    Finding::warning(about, found)
+        .effect("the clock follows the load: equal runs differ, and light loads are slow")
+        .change("run `cpupower frequency-set -g performance`")
+        .fine_if(is_fine)
 }
 
 fn huge_pages(tree: &Tree) -> Finding {
@@ -139,8 +138,7 @@ fn huge_pages(tree: &Tree) -> Finding {
         return Finding::unknown(about, "not supported by this kernel");
     };
     let events = tree.text("proc/vmstat").unwrap_or_default();
-    let stalls = events.lines().find_map(|line| line.strip_prefix("compact_stall "));
-    let stalls = stalls.unwrap_or("an unknown number of");
+    let stalls = after(&events, "compact_stall ").unwrap_or("an unknown number of");
     match bracketed(&text) {
         Some("always") => Finding::warning(about, "always")
             .effect("requests wait for memory compaction, which shows in the tail")
@@ -154,13 +152,12 @@ fn huge_pages(tree: &Tree) -> Finding {
 fn numa(tree: &Tree) -> Finding {
     let names = tree.names("sys/devices/system/node");
     let number = |name: &String| name.strip_prefix("node")?.parse::<u32>().ok();
+    let effect = "reads take longer, and vary between runs, if threads or memory are on another node than the device";
     match names.iter().filter_map(number).count() {
         0 => Finding::unknown("NUMA", "not visible"),
         1 => Finding::fine("NUMA", "one node"),
         nodes => Finding::warning("NUMA", format!("{nodes} nodes"))
-            .effect(
-                "reads take longer, and vary between runs, if threads or memory are on another node than the device",
-            )
+            .effect(effect)
             .change("run with `numactl --cpunodebind=N --membind=N`, where N is the device's numa_node"),
     }
 }

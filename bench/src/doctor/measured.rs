@@ -3,11 +3,10 @@
 
 use super::disk::FETCHES_MORE;
 use super::finding::Finding;
-use crate::drive::Driven;
 use crate::plan::{Access, CacheState, Pattern, Point, Way};
 use crate::station::Station;
 use crate::stop::Stop;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use std::path::Path;
 use std::time::Duration;
 use tierlab_instrument::units::{bytes, digits3, latency};
@@ -53,12 +52,18 @@ pub(super) struct Ways {
 /// # Errors
 /// The folder is not writable, or io_uring is refused.
 pub(super) fn ways(folder: &Path, stop: &Stop) -> Result<Ways> {
-    let root = folder.to_str().context("the path is not UTF-8")?;
-    let toml =
-        toml::Table::from_iter([("kind", "nvme"), ("root", root)].map(|(key, value)| (key.to_owned(), value.into())));
-    let config = TierConfig::parse("tier", &toml.to_string())?;
+    // The station replaces the root by a new folder in `folder`.
+    let config = TierConfig::parse("tier", "kind = \"nvme\"\nroot = \"/\"\n")?;
     let mut station = Station::new("doctor", &config, Some(folder), 0)?;
-    let mut of = |pattern, block, way| one(&mut station, &point(pattern, block, way), FILE_BYTES, stop);
+    let mut of = |pattern, block_bytes, way| {
+        let point = Point {
+            pattern,
+            way,
+            cache: CacheState::Cold,
+            ..Point::reads("doctor", block_bytes)
+        };
+        one(&mut station, &point, FILE_BYTES, stop)
+    };
     let ways = Ways {
         small_direct: of(Pattern::Random, SMALL, Way::PreadDirect),
         small_buffered: of(Pattern::Random, SMALL, Way::Pread),
@@ -73,23 +78,11 @@ pub(super) fn ways(folder: &Path, stop: &Stop) -> Result<Ways> {
     Ok(ways)
 }
 
-fn point(pattern: Pattern, block_bytes: u64, way: Way) -> Point {
-    Point {
-        pattern,
-        way,
-        cache: CacheState::Cold,
-        ..Point::reads("doctor", block_bytes)
-    }
-}
-
 /// Measures reads from `bytes` bytes of data.
 fn one(station: &mut Station, point: &Point, bytes: u64, stop: &Stop) -> Result<Shown> {
     let access = Access::reads(bytes, WINDOW, WARMUP);
     station.prepare(point, &access)?;
-    shown(&station.measure(point, &access, 0, stop)?)
-}
-
-fn shown(driven: &Driven) -> Result<Shown> {
+    let driven = station.measure(point, &access, 0, stop)?;
     let tally = &driven.tally;
     if tally.sums.calls == 0 {
         bail!("no read ended in {:.1} s", driven.window.as_secs_f64());
@@ -132,11 +125,7 @@ pub(super) fn read_ahead(found: &mut [Finding], ways: &Ways) {
         bytes((fetched[0] * SMALL as f64) as u64),
         slower[1]
     );
-    let of = finding.clone().measured(measured);
-    *finding = match worst < SLOWER {
-        true => of.fine_if(true),
-        false => of.times(worst),
-    };
+    *finding = finding.clone().measured(measured).times(worst).fine_if(worst < SLOWER);
 }
 
 /// Measures reads through a tier without a local folder.
@@ -170,16 +159,10 @@ pub(super) fn findings(ways: &Ways, direct: Option<bool>) -> Vec<Finding> {
     found.extend(both(&ways.small_direct, &ways.small_buffered).map(|(past, through)| small(past, through, direct)));
     found.extend(both(&ways.large_direct, &ways.large_buffered).map(|(past, through)| large(past, through)));
     found.extend(both(&ways.small_direct, &ways.small_ring).map(|(pread, ring)| {
-        let figures = format!(
-            "{} by io_uring, {} by pread",
-            latency(ring.p50_us),
-            latency(pread.p50_us)
-        );
-        Finding::fine(
-            "io_uring, 4 KiB at random, one at a time",
-            "compared with pread, both direct",
-        )
-        .measured(figures)
+        let [ring, pread] = [ring, pread].map(|shown| latency(shown.p50_us));
+        let about = "io_uring, 4 KiB at random, one at a time";
+        Finding::fine(about, "compared with pread, both direct")
+            .measured(format!("{ring} by io_uring, {pread} by pread"))
     }));
     found
 }
@@ -213,10 +196,8 @@ fn through_cache(
     (effect, change): (&str, &str),
 ) -> Finding {
     if let Some(share) = through.fetched_share.filter(|share| *share < FETCHED) {
-        let found = format!(
-            "not cold: only {:.0} % of the bytes were fetched from storage",
-            100.0 * share
-        );
+        let percent = 100.0 * share;
+        let found = format!("not cold: only {percent:.0} % of the bytes were fetched from storage");
         return Finding::unknown(about, found);
     }
     let finding = match slower < SLOWER {
@@ -233,11 +214,8 @@ fn small(past: &Shown, through: &Shown, direct: Option<bool>) -> Finding {
     let fetched = through.fetched_share.map_or_else(String::new, |share| {
         format!(" ({} fetched each)", bytes((share * SMALL as f64) as u64))
     });
-    let figures = format!(
-        "{} buffered{fetched}, {} direct",
-        latency(through.p50_us),
-        latency(past.p50_us)
-    );
+    let [buffered, direct_us] = [through, past].map(|shown| latency(shown.p50_us));
+    let figures = format!("{buffered} buffered{fetched}, {direct_us} direct");
     let change = match direct {
         Some(false) => "set direct = true in the tier's TOML if the data does not fit into memory",
         _ => "lower the read-ahead, unless the tier has direct = true",
@@ -249,11 +227,8 @@ fn small(past: &Shown, through: &Shown, direct: Option<bool>) -> Finding {
 }
 
 fn large(past: &Shown, through: &Shown) -> Finding {
-    let figures = format!(
-        "{} MB/s buffered, {} MB/s direct, one at a time",
-        digits3(through.mb_per_s),
-        digits3(past.mb_per_s)
-    );
+    let [buffered, direct] = [through, past].map(|shown| digits3(shown.mb_per_s));
+    let figures = format!("{buffered} MB/s buffered, {direct} MB/s direct, one at a time");
     let effect = "sequential reads through the page cache take longer";
     let about = "page cache, 1 MiB in order, cold";
     let slower = past.mb_per_s / through.mb_per_s;

@@ -9,8 +9,6 @@ mod groups;
 mod kernel;
 mod measured;
 mod network;
-mod nfs;
-mod tree;
 
 use crate::machine::Environment;
 use crate::plan::tier_config;
@@ -18,7 +16,7 @@ use crate::station::runtime;
 use crate::stop::Stop;
 use anyhow::Result;
 use clap::Args;
-use finding::Finding;
+use finding::{Finding, Tree};
 use measured::Ways;
 use serde::Serialize;
 use std::io;
@@ -28,7 +26,6 @@ use tierlab_formats::mounts::holding;
 use tierlab_instrument::units::latency;
 use tierlab_storage::TierConfig;
 use tierlab_storage::tiers::nvme::try_ring;
-use tree::Tree;
 
 /// Flags of `doctor`.
 #[derive(Debug, Args)]
@@ -76,31 +73,28 @@ struct Subject {
 
 impl Subject {
     fn of(config: &TierConfig) -> Self {
-        let of_folders = |folders| Self {
-            folders,
-            ..Self::default()
-        };
-        let at = |url| Self { url, ..Self::default() };
+        let mut subject = Self::default();
         match config {
-            TierConfig::Wrapped(wrapped) => Self::of(&wrapped.tier),
-            TierConfig::Nvme(nvme) => Self {
-                pinned_bytes: nvme.registered_buffers_bytes,
-                direct: Some(nvme.direct),
-                ..of_folders(nvme.root.iter().chain(&nvme.roots).cloned().collect())
-            },
-            TierConfig::Nfs(nfs) => Self {
-                url: nfs.url.clone(),
-                ..of_folders(nfs.path.iter().cloned().collect())
-            },
-            TierConfig::Object(bucket) => at(bucket.address()),
-            TierConfig::Redis(redis) => at(Some(redis.url.clone())),
-            TierConfig::Flight(flight) => at(Some(flight.url.clone())),
-            TierConfig::Gds(gds) => Self {
-                wants_gpu: true,
-                ..of_folders(vec![gds.root.clone()])
-            },
-            _ => Self::default(),
+            TierConfig::Wrapped(wrapped) => return Self::of(&wrapped.tier),
+            TierConfig::Nvme(nvme) => {
+                subject.folders = nvme.root.iter().chain(&nvme.roots).cloned().collect();
+                subject.pinned_bytes = nvme.registered_buffers_bytes;
+                subject.direct = Some(nvme.direct);
+            }
+            TierConfig::Nfs(nfs) => {
+                subject.folders.extend(nfs.path.clone());
+                subject.url.clone_from(&nfs.url);
+            }
+            TierConfig::Object(bucket) => subject.url = bucket.address(),
+            TierConfig::Redis(redis) => subject.url = Some(redis.url.clone()),
+            TierConfig::Flight(flight) => subject.url = Some(flight.url.clone()),
+            TierConfig::Gds(gds) => {
+                subject.folders.push(gds.root.clone());
+                subject.wants_gpu = true;
+            }
+            _ => {}
         }
+        subject
     }
 }
 
@@ -112,7 +106,7 @@ pub(crate) fn call(options: &DoctorOptions) -> Result<()> {
     let file = options.tier.as_deref();
     let config = file.map(|file| tier_config(file, &options.set)).transpose()?;
     let subject = config.as_ref().map(Subject::of).unwrap_or_default();
-    let machine = Environment::here(&subject.folders);
+    let machine = Environment::here(subject.folders.iter().map(PathBuf::as_path));
     let stop = Stop::on_signal()?;
     let measure = |folder: &Path| (!options.no_measure).then(|| measured::ways(folder, &stop));
     let tree = Tree::at("/");
@@ -152,13 +146,11 @@ fn look(
     let mounts = tree.text("proc/self/mountinfo").unwrap_or_default();
     for folder in &subject.folders {
         // A missing folder is on the file system of its parent.
-        let place = folder.canonicalize().unwrap_or_else(|_| folder.clone());
-        let mut own = match holding(&mounts, &place) {
-            None => vec![Finding::unknown(
-                "file system",
-                format!("unknown mount of {}", folder.display()),
-            )],
-            Some(mount) if mount.kind.starts_with("nfs") => nfs::findings(tree, &mount),
+        let real = folder.canonicalize().unwrap_or_else(|_| folder.clone());
+        let unknown = format!("unknown mount of {}", folder.display());
+        let mut own = match holding(&mounts, &real) {
+            None => vec![Finding::unknown("file system", unknown)],
+            Some(mount) if mount.kind.starts_with("nfs") => disk::nfs(tree, &mount),
             Some(mount) => disk::below(tree, &mount),
         };
         match measure(folder) {
@@ -167,16 +159,16 @@ fn look(
                 measured::read_ahead(&mut own, &ways);
                 own.extend(measured::findings(&ways, subject.direct));
             }
-            Some(Err(error)) => own.push(Finding::unknown(
-                "direct and buffered reads",
-                format!("not measured on {}: {error:#}", folder.display()),
-            )),
+            Some(Err(error)) => {
+                let why = format!("not measured on {}: {error:#}", folder.display());
+                own.push(Finding::unknown("direct and buffered reads", why));
+            }
         }
         found.extend(own);
     }
     // Checked after the measurements, because limits affect them.
     found.extend(groups::findings(tree, kernel::online(tree)));
-    found.extend(disk::nvme(tree));
+    found.extend(disk::links(tree));
     found.extend(gpu::findings(tree, subject.wants_gpu));
     found
 }

@@ -1,7 +1,6 @@
 //! Network below a tier, measured by connections to its address. In: a URL and the system's files. Out: findings.
 
-use super::finding::Finding;
-use super::tree::Tree;
+use super::finding::{Finding, Tree};
 use nix::sys::socket::{getsockopt, sockopt::IpMtu};
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -18,23 +17,34 @@ const ETHERNET_MTU: i32 = 1500;
 /// Rate that one connection should reach, in bytes per second: 10 Gbit/s.
 const WANTED_RATE: f64 = 1.25e9;
 
-/// Sorted round trips, and the path's MTU according to the kernel.
-struct Path {
-    round_trips: Vec<Duration>,
-    mtu: Option<i32>,
-}
-
 /// Connects to the address of a URL.
 pub(super) fn findings(tree: &Tree, url: &str) -> Vec<Finding> {
     let address = address(url);
-    match path(&address) {
-        Err(error) => vec![
-            Finding::warning("network", format!("{address} does not answer: {error}"))
+    let (round_trips, mtu) = match connect(&address) {
+        Ok(measured) => measured,
+        Err(error) => {
+            let none = Finding::warning("network", format!("{address} does not answer: {error}"))
                 .effect("the tier cannot be read")
-                .change("check the address in the tier's TOML, DNS, routes and firewalls"),
-        ],
-        Ok(path) => of(tree, &address, &path),
-    }
+                .change("check the address in the tier's TOML, DNS, routes and firewalls");
+            return vec![none];
+        }
+    };
+    let time = |of: Duration| latency(of.as_secs_f64() * 1e6);
+    let (round_trip, longest) = (round_trips[CONNECTIONS / 2], time(round_trips[CONNECTIONS - 1]));
+    let first = Finding::warning("round trip", format!("{} to {address}", time(round_trip)))
+        .effect("each read waits for at least one round trip, and sequential reads for one after another")
+        .change("run in the zone of the storage, raise the reads in flight, or add a cache")
+        .measured(format!("median of {CONNECTIONS} connections, the longest {longest}"))
+        .fine_if(round_trip < FAR);
+    let second = match mtu {
+        None => Finding::unknown("MTU", "not reported by the kernel"),
+        Some(mtu) => Finding::warning("MTU", mtu.to_string())
+            .effect("a tunnel on the path: more packets for the same bytes, and CPU for each")
+            .change("use a network without a tunnel, or raise the MTU below it")
+            .measured(format!("{} packets for 1 MiB", (1 << 20) / (mtu - 40).max(1) + 1))
+            .fine_if(mtu >= ETHERNET_MTU),
+    };
+    vec![first, second, buffers(tree, round_trip)]
 }
 
 /// Host and port of a URL; the port is its scheme's if it names none.
@@ -59,47 +69,19 @@ fn address(url: &str) -> String {
     }
 }
 
-fn path(address: &str) -> io::Result<Path> {
+/// Returns the sorted round trips, and the path's MTU according to the kernel.
+fn connect(address: &str) -> io::Result<([Duration; CONNECTIONS], Option<i32>)> {
     let peer = address.to_socket_addrs()?.next();
     let peer = peer.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-    let mut path = Path {
-        round_trips: Vec::new(),
-        mtu: None,
-    };
-    for _ in 0..CONNECTIONS {
+    let (mut round_trips, mut mtu) = ([Duration::ZERO; CONNECTIONS], None);
+    for round_trip in &mut round_trips {
         let begun = Instant::now();
         let connection = TcpStream::connect_timeout(&peer, LIMIT)?;
-        path.round_trips.push(begun.elapsed());
-        path.mtu = getsockopt(&connection, IpMtu).ok();
+        *round_trip = begun.elapsed();
+        mtu = getsockopt(&connection, IpMtu).ok();
     }
-    path.round_trips.sort();
-    Ok(path)
-}
-
-fn of(tree: &Tree, address: &str, path: &Path) -> Vec<Finding> {
-    let time = |of: Duration| latency(of.as_secs_f64() * 1e6);
-    let round_trip = path.round_trips[path.round_trips.len() / 2];
-    let longest = path.round_trips.last().copied().unwrap_or(round_trip);
-    let mut found = vec![
-        Finding::warning("round trip", format!("{} to {address}", time(round_trip)))
-            .effect("each read waits for at least one round trip, and sequential reads for one after another")
-            .change("run in the zone of the storage, raise the reads in flight, or add a cache")
-            .measured(format!(
-                "median of {CONNECTIONS} connections, the longest {}",
-                time(longest)
-            ))
-            .fine_if(round_trip < FAR),
-    ];
-    found.push(match path.mtu {
-        None => Finding::unknown("MTU", "not reported by the kernel"),
-        Some(mtu) => Finding::warning("MTU", mtu.to_string())
-            .effect("a tunnel on the path: more packets for the same bytes, and CPU for each")
-            .change("use a network without a tunnel, or raise the MTU below it")
-            .measured(format!("{} packets for 1 MiB", (1 << 20) / (mtu - 40).max(1) + 1))
-            .fine_if(mtu >= ETHERNET_MTU),
-    });
-    found.push(buffers(tree, round_trip));
-    found
+    round_trips.sort();
+    Ok((round_trips, mtu))
 }
 
 /// Rate that the kernel's largest receive buffer allows to one connection.

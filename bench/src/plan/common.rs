@@ -56,12 +56,11 @@ pub(crate) struct Source {
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawTier {
     /// TOML file, relative to the plan's folder.
-    file: PathBuf,
+    pub(super) file: PathBuf,
     /// Keys that override that TOML, as `KEY=VALUE`.
     #[serde(default)]
-    set: Vec<String>,
+    pub(super) set: Vec<String>,
     /// Entry of `[storage]` in the price file that states the price of reads.
-    #[serde(default)]
     price: Option<String>,
 }
 
@@ -87,18 +86,6 @@ impl<'de> Deserialize<'de> for Size {
             Written::Number(bytes) => Ok(Self(bytes)),
             Written::Text(text) => parse_bytes(&text).map(Self).map_err(serde::de::Error::custom),
         }
-    }
-}
-
-impl RawTier {
-    /// Keeps only the file's name.
-    pub(crate) fn forget_folder(&mut self) {
-        self.file = self.file.file_name().map_or_else(PathBuf::new, PathBuf::from);
-    }
-
-    /// True if keys override its TOML.
-    pub(crate) fn is_changed(&self) -> bool {
-        !self.set.is_empty()
     }
 }
 
@@ -210,8 +197,8 @@ pub(crate) fn tier_config(file: &Path, set: &[String]) -> Result<TierConfig> {
 
 /// Checks that a name can name a folder.
 pub(crate) fn check_name(key: &str, name: &str) -> Result<(), String> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    match !name.is_empty() && name.chars().all(is_plain) {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    match !name.is_empty() && name.chars().all(is_allowed) {
         true => Ok(()),
         false => Err(format!("{key}: invalid name: use letters, digits, `-`, `_` and `.`")),
     }
@@ -231,7 +218,7 @@ pub(crate) fn check_within<T: PartialOrd + Display + Copy>(
     least: T,
     most: T,
 ) -> Result<(), String> {
-    match (&least..=&most).contains(&&value) {
+    match (least..=most).contains(&value) {
         true => Ok(()),
         false => Err(format!("{key}: from {least} to {most}, not {value}")),
     }
@@ -246,6 +233,17 @@ pub(crate) fn check_list<T: PartialEq + Debug>(key: &str, all: &[T]) -> Result<(
         Some((_, one)) => Err(format!("{key}: duplicate entry {one:?}")),
         None => Ok(()),
     }
+}
+
+/// Checks that a list has an entry and no duplicates, and that each entry is in a range.
+pub(crate) fn check_each<T: PartialOrd + Display + Debug + Copy>(
+    key: &str,
+    all: &[T],
+    least: T,
+    most: T,
+) -> Result<(), String> {
+    check_list(key, all)?;
+    all.iter().try_for_each(|one| check_within(key, *one, least, most))
 }
 
 /// Checks that a table has an entry.
@@ -263,11 +261,8 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
 
 /// Parses a time in seconds above 0.
 pub(crate) fn parse_positive_seconds(text: &str) -> Result<Duration, String> {
-    let time = parse_seconds(text)?;
-    match time.is_zero() {
-        true => Err("must be more than 0".to_owned()),
-        false => Ok(time),
-    }
+    let time = Some(parse_seconds(text)?).filter(|time| !time.is_zero());
+    time.ok_or_else(|| "must be more than 0".to_owned())
 }
 
 /// Writes a duration as seconds.
@@ -294,10 +289,7 @@ impl<T> Several<T> {
 
 /// Default of a number.
 pub(crate) fn number<T: TryFrom<u64>, const N: u64>() -> T {
-    match T::try_from(N) {
-        Ok(number) => number,
-        Err(_) => unreachable!("defaults fit their types"),
-    }
+    T::try_from(N).unwrap_or_else(|_| unreachable!("defaults fit their types"))
 }
 
 /// Default of a list: one number.

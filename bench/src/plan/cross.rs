@@ -1,13 +1,13 @@
 //! Factors to points. In: a plan's tables, and the kind of each tier. Out: every point once, or the reason why a point cannot be
 //! measured. Pure.
 
+use super::RawCross;
 use super::point::{CacheState, Operation, Pattern, Point, Way, WriteSync, word};
-use super::raw::RawCross;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Kind of a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TierPlace {
+pub(crate) enum TierKind {
     /// Files of one local folder.
     Local {
         /// True if reads bypass the page cache.
@@ -29,15 +29,15 @@ const MOST_FILES: u32 = 1_000_000;
 ///
 /// # Errors
 /// The factor and the value, and why they cannot be measured.
-pub(crate) fn points(
+pub(super) fn points(
     cross: &[RawCross],
-    places: &BTreeMap<String, TierPlace>,
+    kinds: &BTreeMap<String, TierKind>,
     size: u64,
 ) -> Result<BTreeSet<Point>, String> {
     let mut points = BTreeSet::new();
     for table in cross {
         for point in combinations(table) {
-            let point = settle(point, places)?;
+            let point = settle(point, kinds)?;
             check(&point, size)?;
             points.insert(point);
             if points.len() > MOST_POINTS {
@@ -45,10 +45,10 @@ pub(crate) fn points(
             }
         }
     }
-    if points.is_empty() {
-        return Err("cross: no point: every factor needs a value".to_owned());
+    match points.is_empty() {
+        true => Err("cross: no point: every factor needs a value".to_owned()),
+        false => Ok(points),
     }
-    Ok(points)
 }
 
 /// Combines every value of each factor with every value of the others.
@@ -81,28 +81,23 @@ fn vary<V>(all: &mut Vec<Point>, values: &[V], set: impl Fn(&mut Point, &V)) {
 }
 
 /// Resolves the way at the tier, and the state of the page cache there.
-fn settle(mut point: Point, places: &BTreeMap<String, TierPlace>) -> Result<Point, String> {
-    let Some(place) = places.get(&point.tier) else {
-        let known: Vec<&str> = places.keys().map(String::as_str).collect();
-        return Err(format!(
-            "cross.tier: unknown tier `{}`: use one of {}",
-            point.tier,
-            known.join(", ")
-        ));
+fn settle(mut point: Point, kinds: &BTreeMap<String, TierKind>) -> Result<Point, String> {
+    let tier = &point.tier;
+    let Some(kind) = kinds.get(tier) else {
+        let names = Vec::from_iter(kinds.keys().map(String::as_str)).join(", ");
+        return Err(format!("cross.tier: unknown tier `{tier}`: use one of {names}"));
     };
     let (way, operation) = (word(&point.way), word(&point.operation));
-    match (place, point.way) {
-        (TierPlace::ReadOnly(kind), _) => {
+    match (kind, point.way) {
+        (TierKind::ReadOnly(kind), _) => {
             return Err(format!(
-                "cross.tier: `{}` is a `{kind}` tier, which is read only, and this plan writes its data: measure an object of \
-                 it by flags, with --object",
-                point.tier
+                "cross.tier: `{tier}` is a `{kind}` tier, which is read only, and this plan writes its data: measure an object of \
+                 it by flags, with --object"
             ));
         }
-        (TierPlace::Local { direct: true }, Way::Tier) => point.way = Way::Direct,
-        (TierPlace::Local { direct: false }, Way::Tier) => point.way = Way::Buffered,
-        (TierPlace::Elsewhere, other) if other != Way::Tier => {
-            let tier = &point.tier;
+        (TierKind::Local { direct: true }, Way::Tier) => point.way = Way::Direct,
+        (TierKind::Local { direct: false }, Way::Tier) => point.way = Way::Buffered,
+        (TierKind::Elsewhere, other) if other != Way::Tier => {
             return Err(format!(
                 "cross.way: `{way}` reads local files, and `{tier}` is not an `nvme` tier with one root: use `tier`"
             ));
@@ -117,8 +112,8 @@ fn settle(mut point: Point, places: &BTreeMap<String, TierPlace>) -> Result<Poin
     if !matches!(point.cache, CacheState::Cold | CacheState::Warm) {
         return Err("cross.cache: must be `cold` or `warm`".to_owned());
     }
-    point.cache = match (place, point.way.is_direct()) {
-        (TierPlace::Elsewhere | TierPlace::ReadOnly(_), _) => CacheState::AsIs,
+    point.cache = match (kind, point.way.is_direct()) {
+        (TierKind::Elsewhere | TierKind::ReadOnly(_), _) => CacheState::AsIs,
         _ if point.operation.takes_objects() && !point.operation.reads() => CacheState::AsIs,
         (_, true) => CacheState::Bypassed,
         (_, false) => point.cache,
@@ -145,40 +140,24 @@ fn check(point: &Point, size: u64) -> Result<(), String> {
     let file_bytes = size / u64::from(point.files.max(1));
     let takes_objects = point.operation.takes_objects();
     let is_aligned = point.block_bytes.is_multiple_of(4096) && file_bytes.is_multiple_of(4096);
-    let (block_bytes, files) = (point.block_bytes, point.files);
+    let (block, files) = (point.block_bytes, point.files);
     let ends = takes_objects && point.ends_with_data();
-    let writes = point.operation != Operation::Read;
-    let faults = [
-        (point.depth == 0, "cross.depth: must be at least 1"),
-        (point.depth > 4096, "cross.depth: at most 4096"),
-        (files == 0, "cross.files: must be at least 1"),
-        (files > MOST_FILES, "cross.files: at most 1000000"),
-        (block_bytes == 0, "cross.block: must be at least one byte"),
-        (
-            point.rate > 0 && ends,
-            "cross.rate: must be 0 for operations that use up their objects",
-        ),
-        (
-            file_bytes == 0 && !takes_objects,
-            "cross.files: more than the bytes of `size`, so files would be empty",
-        ),
-        (
-            block_bytes > file_bytes && !takes_objects,
-            "cross.block: larger than a file, which has `size` divided by `files`",
-        ),
-        (
-            point.way == Way::Mmap && writes,
-            "cross.operation: `mmap` is read only; write with `pread`",
-        ),
-        (
-            point.way == Way::PreadDirect && !is_aligned,
-            "cross.block: `pread-direct` requires blocks and files that are multiples of 4 KiB",
-        ),
-    ];
-    match faults.into_iter().find(|(is_wrong, _)| *is_wrong) {
-        None => Ok(()),
-        Some((_, why)) => Err(format!("{why} ({point})")),
-    }
+    let fault = match (point.way, point.depth) {
+        (_, 0) => "depth: must be at least 1",
+        (_, 4097..) => "depth: at most 4096",
+        _ if files == 0 => "files: must be at least 1",
+        _ if files > MOST_FILES => "files: at most 1000000",
+        _ if block == 0 => "block: must be at least one byte",
+        _ if point.rate > 0 && ends => "rate: must be 0 for operations that use up their objects",
+        _ if file_bytes == 0 && !takes_objects => "files: more than the bytes of `size`, so files would be empty",
+        _ if block > file_bytes && !takes_objects => "block: larger than a file, which has `size` divided by `files`",
+        (Way::Mmap, _) if point.operation != Operation::Read => "operation: `mmap` is read only; write with `pread`",
+        (Way::PreadDirect, _) if !is_aligned => {
+            "block: `pread-direct` requires blocks and files that are multiples of 4 KiB"
+        }
+        _ => return Ok(()),
+    };
+    Err(format!("cross.{fault} ({point})"))
 }
 
 #[cfg(test)]
@@ -187,12 +166,12 @@ mod tests {
 
     fn crossed(text: &str) -> Result<Vec<String>, String> {
         let table: RawCross = toml::from_str(text).unwrap();
-        let places = [
-            ("disk".to_owned(), TierPlace::Local { direct: true }),
-            ("bucket".to_owned(), TierPlace::Elsewhere),
-            ("tables".to_owned(), TierPlace::ReadOnly("flight")),
+        let kinds = [
+            ("disk".to_owned(), TierKind::Local { direct: true }),
+            ("bucket".to_owned(), TierKind::Elsewhere),
+            ("tables".to_owned(), TierKind::ReadOnly("flight")),
         ];
-        let points = points(&[table], &places.into(), 1 << 20)?;
+        let points = points(&[table], &kinds.into(), 1 << 20)?;
         Ok(points.iter().map(ToString::to_string).collect())
     }
 

@@ -4,24 +4,130 @@
 mod common;
 mod cross;
 mod point;
-mod raw;
 
 pub(crate) use common::{
-    Common, Flags, RawTier, Several, Size, Source, bad_usage, check_counts, check_list, check_name, check_table,
-    check_within, hundredths, mib, number, parse_positive_seconds, parse_seconds, seconds, tier_config,
+    Common, Flags, RawTier, Several, Size, Source, bad_usage, check_counts, check_each, check_list, check_name,
+    check_table, check_within, hundredths, mib, number, parse_positive_seconds, parse_seconds, seconds, tier_config,
 };
 pub(crate) use point::{CacheState, Operation, Pattern, Point, Way, WriteSync, word};
-pub(crate) use raw::Arrivals;
 
 use anyhow::{Context as _, Result};
-use cross::TierPlace;
-use raw::RawPlan;
+use common::{numbers, only};
+use cross::TierKind;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tierlab_analysis::record::Limits;
 use tierlab_storage::TierConfig;
+
+/// A plan as TOML.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawPlan {
+    /// Name of the run, used as prefix of result folders.
+    name: String,
+    /// Seed of every random choice: content, positions, arrivals, order.
+    #[serde(default = "number::<_, 1>")]
+    seed: u64,
+    /// Repeats of each point.
+    #[serde(default = "number::<_, 10>")]
+    repeats: u32,
+    /// Seconds of each repeat.
+    #[serde(default = "hundredths::<100>")]
+    seconds: f64,
+    /// Uncounted seconds before each repeat.
+    #[serde(default = "hundredths::<25>")]
+    warmup_seconds: f64,
+    /// Seconds of writes before the first repeat of a point that writes.
+    #[serde(default)]
+    precondition_seconds: f64,
+    /// Bytes of all files of the data.
+    #[serde(default = "mib::<256>")]
+    size: Size,
+    /// Folder on the disk that local tiers measure.
+    scratch: Option<PathBuf>,
+    /// Exponent of Zipf's law.
+    #[serde(default = "hundredths::<100>")]
+    exponent: f64,
+    /// Blocks from one access of `strided` to the next.
+    #[serde(default = "number::<_, 16>")]
+    stride: u32,
+    /// Share of the accesses of `mixed` that are writes.
+    #[serde(default = "hundredths::<30>")]
+    write_share: f64,
+    /// Gaps between the calls of an open loop.
+    #[serde(default)]
+    arrivals: Arrivals,
+    /// Maximum CPU use of other processes in an undisturbed repeat, as a share of all cores.
+    #[serde(default = "hundredths::<10>")]
+    foreign_cpu_share: f64,
+    /// Maximum CPU steal time in an undisturbed repeat, as a share of all cores.
+    #[serde(default = "hundredths::<5>")]
+    steal_share: f64,
+    /// Maximum skew of the agents' starts in an undisturbed repeat, in microseconds.
+    #[serde(default = "number::<_, 2000>")]
+    start_skew_us: u64,
+    /// If true, installed peers are also measured at the points they support.
+    #[serde(default = "yes")]
+    peers: bool,
+    /// The tiers, by name.
+    tiers: BTreeMap<String, RawTier>,
+    /// Tables of crossed factors; each gives a set of points.
+    cross: Vec<RawCross>,
+}
+
+/// Factors: every value of each is crossed with every value of the others.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawCross {
+    /// Names of tiers.
+    tier: Vec<String>,
+    /// Ways of reading.
+    #[serde(default = "only")]
+    way: Vec<Way>,
+    /// Patterns of the positions.
+    #[serde(default = "only")]
+    pattern: Vec<Pattern>,
+    /// Reads, writes, or both; or operations on whole objects.
+    #[serde(default = "only")]
+    operation: Vec<Operation>,
+    /// Bytes of an access; for operations on whole objects, bytes of each object.
+    block: Vec<Size>,
+    /// Calls in flight.
+    #[serde(default = "numbers::<_, 1>")]
+    depth: Vec<u32>,
+    /// Threads of the runtime; 0 is one per core.
+    #[serde(default = "only")]
+    threads: Vec<u16>,
+    /// Content of the page cache: `cold` or `warm`.
+    #[serde(default = "only")]
+    cache: Vec<CacheState>,
+    /// Durability of blocks written by `pread` and `pread-direct`; a tier's own writes follow the tier.
+    #[serde(default = "only")]
+    sync: Vec<WriteSync>,
+    /// Number of files or objects into which the data is split.
+    #[serde(default = "numbers::<_, 1>")]
+    files: Vec<u32>,
+    /// Calls offered per second; 0 is a closed loop.
+    #[serde(default = "only")]
+    rate: Vec<u32>,
+}
+
+/// Gaps between due times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Arrivals {
+    /// Exponential gaps: independent callers.
+    #[default]
+    Poisson,
+    /// Equal gaps.
+    Constant,
+}
+
+const fn yes() -> bool {
+    true
+}
 
 /// A plan, checked.
 #[derive(Debug, Clone)]
@@ -30,7 +136,7 @@ pub(crate) struct Plan {
     pub(crate) common: Common,
     pub(crate) points: BTreeSet<Point>,
     /// Tiers with keys set by the plan.
-    set: BTreeSet<String>,
+    overridden: BTreeSet<String>,
     /// Maximum CPU use of others in an undisturbed repeat.
     pub(crate) limits: Limits,
     pub(crate) peers: bool,
@@ -115,14 +221,12 @@ impl Plan {
     pub(crate) fn sent(text: &str, flags: &Flags, folder: &Path, seconds: Option<f64>, share: Share) -> Result<Self> {
         let (mut source, mut raw): (Source, RawPlan) = Source::parse(&flags.plan, text.to_owned())?;
         source.folder = folder.to_owned();
-        raw.tiers.values_mut().for_each(RawTier::forget_folder);
+        for tier in raw.tiers.values_mut() {
+            tier.file = tier.file.file_name().map_or_else(PathBuf::new, PathBuf::from);
+        }
         raw.scratch = None;
-        let own = || {
-            format!(
-                "--tiers {} must contain the plan's tiers, as this agent reaches them",
-                folder.display()
-            )
-        };
+        let folder = folder.display();
+        let own = || format!("--tiers {folder} must contain the plan's tiers, as this agent reaches them");
         let mut plan = Self::of(source, raw, flags, seconds).with_context(own)?;
         plan.check_agents()?;
         plan.access.share = share;
@@ -139,7 +243,7 @@ impl Plan {
         for (name, config) in &self.common.tiers {
             let why = match config.kind() {
                 "memory" => "each agent would measure its own memory: leave the tier out",
-                _ if self.set.contains(name) => {
+                _ if self.overridden.contains(name) => {
                     "agents use the tier from their own --tiers folder unchanged: write the keys into the file there"
                 }
                 _ => continue,
@@ -152,19 +256,19 @@ impl Plan {
     fn of(mut source: Source, mut raw: RawPlan, flags: &Flags, seconds: Option<f64>) -> Result<Self> {
         raw.seconds = seconds.unwrap_or(raw.seconds);
         let mut tiers = source.tiers(&raw.tiers)?;
-        let places = tiers.iter().map(|(name, config)| (name.clone(), place(config)));
-        let places = places.collect();
+        let kinds = tiers.iter().map(|(name, config)| (name.clone(), kind_of(config)));
+        let kinds = kinds.collect();
         let access = access(&raw).map_err(|why| source.wrong(why))?;
-        let points = cross::points(&raw.cross, &places, access.size).map_err(|why| source.wrong(why))?;
+        let points = cross::points(&raw.cross, &kinds, access.size).map_err(|why| source.wrong(why))?;
         tiers.retain(|name, _| points.iter().any(|point| point.tier == *name));
         // A run is resumed with the same plan and the same seconds.
         if let Some(seconds) = seconds {
             source.text += &format!("# --seconds {seconds}\n");
         }
         let repeats = flags.repeats.unwrap_or(raw.repeats).max(1);
-        let changed = raw.tiers.iter().filter(|(_, tier)| tier.is_changed());
+        let changed = raw.tiers.iter().filter(|(_, tier)| !tier.set.is_empty());
         Ok(Self {
-            set: changed.map(|(name, _)| name.clone()).collect(),
+            overridden: changed.map(|(name, _)| name.clone()).collect(),
             common: source.common(flags, (&raw.name, raw.seed, repeats), raw.scratch.as_ref(), tiers),
             points,
             limits: Limits {
@@ -186,13 +290,9 @@ fn access(raw: &RawPlan) -> Result<Access, String> {
     check_within("warmup_seconds", raw.warmup_seconds, 0.0, 86_400.0)?;
     check_within("precondition_seconds", raw.precondition_seconds, 0.0, 86_400.0)?;
     check_within("exponent", raw.exponent, 0.0, 10.0)?;
-    for (key, share) in [
-        ("foreign_cpu_share", raw.foreign_cpu_share),
-        ("steal_share", raw.steal_share),
-        ("write_share", raw.write_share),
-    ] {
-        check_within(key, share, 0.0, 1.0)?;
-    }
+    check_within("foreign_cpu_share", raw.foreign_cpu_share, 0.0, 1.0)?;
+    check_within("steal_share", raw.steal_share, 0.0, 1.0)?;
+    check_within("write_share", raw.write_share, 0.0, 1.0)?;
     Ok(Access {
         seed: raw.seed,
         size: raw.size.0,
@@ -202,16 +302,15 @@ fn access(raw: &RawPlan) -> Result<Access, String> {
         stride: raw.stride.max(1),
         write_share: raw.write_share,
         arrivals: raw.arrivals,
-        share: Share::default(),
-        tolerates_faults: false,
+        ..Access::default()
     })
 }
 
 /// Only an nvme tier with one root and no wrappers has local files.
-fn place(config: &TierConfig) -> TierPlace {
+fn kind_of(config: &TierConfig) -> TierKind {
     match config {
-        _ if config.kind() == "flight" => TierPlace::ReadOnly(config.kind()),
-        TierConfig::Nvme(nvme) if nvme.roots.is_empty() => TierPlace::Local { direct: nvme.direct },
-        _ => TierPlace::Elsewhere,
+        _ if config.kind() == "flight" => TierKind::ReadOnly(config.kind()),
+        TierConfig::Nvme(nvme) if nvme.roots.is_empty() => TierKind::Local { direct: nvme.direct },
+        _ => TierKind::Elsewhere,
     }
 }

@@ -99,12 +99,11 @@ pub(crate) fn csv(rows: impl IntoIterator<Item = impl Serialize>) -> Result<Stri
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.write_record(&header)?;
     for cells in &table {
-        let cell = |column: &String| cells.iter().find(|(name, _)| name == column);
-        writer.write_record(
-            header
-                .iter()
-                .map(|column| cell(column).map_or("", |(_, text)| text.as_str())),
-        )?;
+        let cell = |column: &String| {
+            let cell = cells.iter().find(|(name, _)| name == column);
+            cell.map_or("", |(_, text)| text.as_str())
+        };
+        writer.write_record(header.iter().map(cell))?;
     }
     let bytes = writer.into_inner().context("cannot create the CSV text")?;
     Ok(String::from_utf8(bytes)?)

@@ -1,19 +1,152 @@
-//! Files of a run for people and for other tools. In: a page, and the content of `run.json`. Out: files, and tables in the terminal.
+//! Report of a run: one content, three renderers. In: figures as text, and the content of `run.json`. Out: files, and tables in the
+//! terminal. `html`, `text`: a self-contained HTML page; text for a terminal, and Markdown.
 
 mod csv;
-mod page;
+mod html;
+mod text;
 
 pub(crate) use csv::{columns, csv};
-pub(crate) use page::{Bars, Block, Column, Page, Part, Ran, under};
+pub(crate) use html::under;
 
+use crate::machine::Environment;
+use crate::plan::Common;
+use crate::stop::Stop;
 use anyhow::{Context, Result, bail};
+use maud::Markup;
 use serde::Serialize;
-use std::path::Path;
-use tierlab_report::parts::{Axis, Chart, Line, Unit};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+use tierlab_instrument::units::NONE;
+use tierlab_report::parts::{Axis, Cell, Chart, Line, Table, Unit};
+
+/// Facts of every run, in `run.json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Ran {
+    pub(crate) schema_version: u32,
+    pub(crate) name: String,
+    pub(crate) interrupted: bool,
+    pub(crate) environment: Environment,
+    /// Notes of each tier: location, wrappers, emulation.
+    pub(crate) tiers: BTreeMap<String, Vec<String>>,
+    pub(crate) repeats: u32,
+    pub(crate) plan: String,
+}
+
+impl Ran {
+    /// Creates the facts of a finished run, with the notes of its tiers.
+    pub(crate) fn of(
+        common: &Common,
+        stop: &Stop,
+        environment: Environment,
+        tiers: BTreeMap<String, Vec<String>>,
+    ) -> Self {
+        Self {
+            schema_version: 1,
+            name: common.name.clone(),
+            interrupted: stop.is_asked(),
+            environment,
+            tiers,
+            repeats: common.repeats,
+            plan: common.text.clone(),
+        }
+    }
+}
+
+/// Content of a report.
+pub(crate) struct Page<'a> {
+    pub(crate) ran: &'a Ran,
+    /// Facts shown in addition to the machine and the tiers.
+    pub(crate) facts: Vec<String>,
+    /// Badges in the header of the HTML page: a CSS class and a text.
+    pub(crate) badges: Vec<(&'static str, String)>,
+    /// Parts in the order of HTML and Markdown. A terminal shows tables, then lists.
+    pub(crate) parts: Vec<Part>,
+}
+
+/// Part of a report, with its title. Empty parts are left out.
+pub(crate) enum Part {
+    /// Sentences, one per line.
+    List(&'static str, Vec<String>),
+    /// Charts, only in HTML: each of their figures is also in a table.
+    Charts(&'static str, Markup),
+    /// Tables, and an explanation of their columns.
+    Tables(&'static str, Vec<Block>, &'static str),
+    /// Preformatted text, in HTML and Markdown.
+    Text(&'static str, String),
+}
+
+/// A table with its charts.
+pub(crate) struct Block {
+    /// Charts above the table, only in HTML.
+    pub(crate) bars: Vec<Bars>,
+    /// Table, without a title if it is the only one of a part.
+    pub(crate) table: Table,
+}
+
+/// Column of a table: its heading, and the cell of a row.
+pub(crate) type Column<R, C = String> = (&'static str, fn(&R) -> C);
+
+impl Block {
+    /// Creates a table without charts. The columns after the first `words` hold figures.
+    pub(crate) fn of<R, C: Into<Cell>>(title: &str, columns: &[Column<R, C>], words: usize, rows: &[R]) -> Self {
+        let header: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
+        let cells = |row: &R| -> Vec<C> { columns.iter().map(|(_, cell)| cell(row)).collect() };
+        Self {
+            bars: Vec::new(),
+            table: Table::of_rows(title, &header, words, rows.iter().map(cells)),
+        }
+    }
+}
+
+/// Text of a figure; `n/a` without one.
+pub(crate) fn or_none(value: Option<f64>, text: fn(f64) -> String) -> String {
+    value.map_or_else(|| NONE.to_owned(), text)
+}
+
+/// A chart of bars, from zero to the largest.
+pub(crate) struct Bars {
+    pub(crate) title: String,
+    /// Name and value of each bar.
+    pub(crate) bars: Vec<(String, Option<f64>)>,
+    pub(crate) text: fn(f64) -> String,
+}
+
+impl Page<'_> {
+    fn all_facts(&self) -> Vec<String> {
+        let Environment { date, host, .. } = &self.ran.environment;
+        let machine = format!("{}, {} cores, Linux {}", host.cpu, host.cores, host.kernel);
+        let tiers = self.ran.tiers.iter();
+        let tiers = tiers.map(|(tier, notes)| format!("{tier}: {}", notes.join(", ")));
+        [machine, date.clone()]
+            .into_iter()
+            .chain(self.facts.iter().cloned())
+            .chain(tiers)
+            .collect()
+    }
+}
+
+/// Creates the results folder: `out`, else one named after the run and the time. An error here is reported before any measurement.
+///
+/// # Errors
+/// The folder cannot be created.
+pub(crate) fn results_folder(out: Option<&Path>, name: &str) -> Result<PathBuf> {
+    let folder = out.map_or_else(
+        || {
+            let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+            let date = now.trim_end_matches('Z').replace(['-', ':'], "").replace('T', "-");
+            PathBuf::from(format!("results/{name}-{date}"))
+        },
+        Path::to_owned,
+    );
+    std::fs::create_dir_all(&folder)
+        .with_context(|| format!("cannot write results to {}: choose another --out", folder.display()))?;
+    Ok(folder)
+}
 
 /// Content of `run.json`.
 #[derive(Serialize)]
-struct Kept<'a, S, F> {
+struct RunFile<'a, S, F> {
     #[serde(flatten)]
     ran: &'a Ran,
     /// Settings with defaults and flags applied.
@@ -34,12 +167,12 @@ pub(crate) fn finish(
     (csv_name, csv): (&str, String),
     advice: &str,
 ) -> Result<()> {
-    let kept = Kept {
+    let run = RunFile {
         ran: page.ran,
         settings,
         figures,
     };
-    let json = serde_json::to_string_pretty(&kept)? + "\n";
+    let json = serde_json::to_string_pretty(&run)? + "\n";
     for (name, text) in [
         ("run.json", json),
         (csv_name, csv),
@@ -50,10 +183,8 @@ pub(crate) fn finish(
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     print!("{}", page.text());
-    println!(
-        "\nresults in {}: report.html, report.md, {csv_name}, run.json",
-        folder.display()
-    );
+    let folder = folder.display();
+    println!("\nresults in {folder}: report.html, report.md, {csv_name}, run.json");
     if page.ran.interrupted {
         bail!("interrupted: the report covers the finished repeats{advice}");
     }
@@ -69,15 +200,15 @@ pub(crate) fn curves(
 ) -> Option<Chart> {
     lines.retain(|line| !line.x.is_empty());
     lines.iter().find(|line| line.x.len() > 1)?;
-    let mut places: Vec<f64> = lines.iter().flat_map(|line| line.x.iter().copied()).collect();
-    places.sort_by(f64::total_cmp);
-    places.dedup();
+    let mut all_x: Vec<f64> = lines.iter().flat_map(|line| line.x.iter().copied()).collect();
+    all_x.sort_by(f64::total_cmp);
+    all_x.dedup();
     Some(Chart {
         title,
-        x: Axis::logarithmic(name, unit, (places.first()? / 1.15, places.last()? * 1.15)),
+        x: Axis::logarithmic(name, unit, (all_x.first()? / 1.15, all_x.last()? * 1.15)),
         y,
         lines,
-        rows: (places, 0.0),
+        rows: (all_x, 0.0),
         ..Chart::default()
     })
 }

@@ -8,11 +8,10 @@ mod summary;
 use crate::machine::Environment;
 use crate::peers::{FIO, Fio};
 use crate::plan::{Access, Flags, Operation, Plan, Point, Way, bad_usage};
-use crate::report::{Ran, csv, finish};
-use crate::rounds::{Rounds, order};
-use crate::station::{Station, Stations};
+use crate::report::{Ran, csv, finish, results_folder};
+use crate::rounds::{BESIDE, Rounds, order};
+use crate::station::{Station, Stations, on_tiers};
 use crate::stop::Stop;
-use crate::tiers::{on_tiers, results_folder};
 use agents::{AgentFigures, Fleet};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
@@ -26,9 +25,6 @@ use summary::{Summary, Verdict, summaries};
 use tierlab_agents::options::AgentsOptions;
 use tierlab_instrument::host::{Host, filesystem};
 use tierlab_instrument::units::bytes;
-
-/// Time of a repeat outside its window: dropping or warming the page cache, starting callers.
-const BESIDE: Duration = Duration::from_millis(100);
 
 /// Flags of `run`.
 #[derive(Debug, Args)]
@@ -54,7 +50,7 @@ pub(crate) struct RunOptions {
 /// The plan is invalid, a tier does not open, a point failed, or an interrupt.
 pub(crate) fn run(options: &RunOptions) -> Result<()> {
     let mut plan = Plan::read(&options.flags, options.seconds)?;
-    let wants_fio = plan.peers && !options.no_peers;
+    plan.peers &= !options.no_peers;
     let fleet = fleet(&mut plan, options)?;
     let mark = mark(&plan, fleet.is_some());
     plan.common.text += &mark;
@@ -67,7 +63,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
             (folder, journal)
         }
     };
-    let fio = if wants_fio { Fio::look() } else { Fio::default() };
+    let fio = if plan.peers { Fio::look() } else { Fio::default() };
     let advice = format!("resume it with --resume {}", folder.display());
     let (hosts, ran) = match fleet {
         None => on_tiers(&plan.common, &stop, 0, |stations| {
@@ -83,14 +79,14 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
                 fleet.measure(&plan, point, repeat, &stop)
             });
             measured.with_context(|| format!("the run ended early; restart its agents, and {advice}"))?;
-            let ran = Ran::of(&plan.common, &stop, Environment::here(&[]), fleet.tiers());
+            let ran = Ran::of(&plan.common, &stop, Environment::here([]), fleet.tiers());
             let hosts = fleet.hosts.clone();
             fleet.close()?;
             (Some(hosts), ran)
         }
     };
     let figures = Figures {
-        peer_notes: (wants_fio && fio.0.is_none())
+        peer_notes: (plan.peers && fio.0.is_none())
             .then(|| "fio is not installed: `scripts/setup fio` unpacks Debian's".to_owned())
             .into_iter()
             .collect(),
@@ -130,20 +126,13 @@ fn fleet(plan: &mut Plan, options: &RunOptions) -> Result<Option<Fleet>> {
         return Ok(None);
     };
     plan.check_agents()?;
-    let refused = [
-        (
-            plan.peers && !options.no_peers,
-            "peers",
-            "fio is only measured on a single host: set `peers = false`, or pass --no-peers",
-        ),
-        (
-            options.flags.scratch.is_some(),
-            "--scratch",
-            "local tiers use the --scratch of each agent: remove this flag",
-        ),
-    ];
-    if let Some((_, what, why)) = refused.into_iter().find(|(is_there, ..)| *is_there) {
-        return Err(bad_usage(what, why));
+    if plan.peers {
+        let why = "fio is only measured on a single host: set `peers = false`, or pass --no-peers";
+        return Err(bad_usage("peers", why));
+    }
+    if options.flags.scratch.is_some() {
+        let why = "local tiers use the --scratch of each agent: remove this flag";
+        return Err(bad_usage("--scratch", why));
     }
     // A resumed run needs the same number of agents.
     plan.common.text += &format!("# --agents: {}\n", agents.addresses.len());
@@ -157,11 +146,10 @@ fn check_space(plan: &Plan, stations: &Stations) -> Result<()> {
     let checkpoints = points.filter(|point| point.operation == Operation::Checkpoint);
     let held = checkpoints.map(|point| u64::from(point.depth) * point.block_bytes);
     let (held, memory) = (held.max().unwrap_or(0), Host::here().memory_bytes);
+    let (is_enough, held, memory) = (memory == 0 || held <= memory, bytes(held), bytes(memory));
     ensure!(
-        memory == 0 || held <= memory,
-        "cross.block: the writers of a checkpoint hold {} in memory, and this machine has {}: lower `block` or `depth`",
-        bytes(held),
-        bytes(memory)
+        is_enough,
+        "cross.block: the writers of a checkpoint hold {held} in memory, and this machine has {memory}: lower `block` or `depth`"
     );
     let of = |(name, station): (&String, &Station)| {
         let points = plan.points.iter().filter(|point| point.tier == *name);
@@ -238,7 +226,7 @@ fn rounds(
         let entry = measure(point, repeat)?;
         match stop.is_asked() {
             true => Ok(()),
-            false => journal.keep(entry),
+            false => journal.append(entry),
         }
     })
 }
@@ -246,38 +234,27 @@ fn rounds(
 /// Measures one repeat, with fio.
 fn one(plan: &Plan, station: &mut Station, fio: &Fio, (point, repeat): (&Point, u32), stop: &Stop) -> Entry {
     let mut entry = Entry::new(point, repeat);
-    match measured(plan, station, fio, &mut entry, stop) {
-        Ok(measured) => entry.measured = Some(measured),
-        Err(error) => entry.failed = Some(format!("{error:#}")),
-    }
+    let result = prepared(plan, station, point, repeat, stop).and_then(|()| {
+        // The bench and fio alternate in going first.
+        if repeat % 2 == 1 {
+            beside(plan, station, fio, &mut entry, stop);
+        }
+        let driven = station.measure(point, &plan.access, repeat, stop);
+        if repeat.is_multiple_of(2) {
+            beside(plan, station, fio, &mut entry, stop);
+        }
+        MeasuredRepeat::of(&driven?, &plan.limits)
+    });
+    entry.record(result);
     entry
 }
 
-/// Measures a repeat. The bench and fio alternate in going first.
-fn measured(plan: &Plan, station: &mut Station, fio: &Fio, entry: &mut Entry, stop: &Stop) -> Result<MeasuredRepeat> {
-    prepared(plan, station, &entry.point, entry.repeat, stop)?;
-    if entry.repeat % 2 == 1 {
-        beside(plan, station, fio, entry, stop);
-    }
-    let driven = station.measure(&entry.point, &plan.access, entry.repeat, stop);
-    if entry.repeat.is_multiple_of(2) {
-        beside(plan, station, fio, entry, stop);
-    }
-    MeasuredRepeat::of(&driven?, &plan.limits)
-}
-
-/// Writes the data of a repeat, and preconditions before the first one.
+/// Writes the data of a repeat. Before the first one, writes like the point for the plan's preconditioning time, so that a measured flash
+/// drive has no clean blocks left.
 fn prepared(plan: &Plan, station: &mut Station, point: &Point, repeat: u32, stop: &Stop) -> Result<()> {
     station.prepare(point, &plan.access)?;
-    match repeat {
-        0 => precondition(plan, station, point, stop).context("preconditioning"),
-        _ => Ok(()),
-    }
-}
-
-/// Writes like the point for the plan's preconditioning time, so that a measured flash drive has no clean blocks left.
-fn precondition(plan: &Plan, station: &mut Station, point: &Point, stop: &Stop) -> Result<()> {
-    if plan.precondition.is_zero() || !matches!(point.operation, Operation::Write | Operation::Mixed) {
+    let writes = matches!(point.operation, Operation::Write | Operation::Mixed);
+    if repeat > 0 || plan.precondition.is_zero() || !writes {
         return Ok(());
     }
     let access = Access {
@@ -285,7 +262,8 @@ fn precondition(plan: &Plan, station: &mut Station, point: &Point, stop: &Stop) 
         warmup: Duration::ZERO,
         ..plan.access
     };
-    station.measure(point, &access, u32::MAX, stop).map(drop)
+    let written = station.measure(point, &access, u32::MAX, stop);
+    written.map(drop).context("preconditioning")
 }
 
 fn beside(plan: &Plan, station: &Station, fio: &Fio, entry: &mut Entry, stop: &Stop) {

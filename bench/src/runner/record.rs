@@ -97,6 +97,14 @@ impl Entry {
             ..Self::default()
         }
     }
+
+    /// Sets the figures, or the error of a failed repeat.
+    pub(super) fn record(&mut self, result: Result<MeasuredRepeat>) {
+        match result {
+            Ok(measured) => self.measured = Some(measured),
+            Err(error) => self.failed = Some(format!("{error:#}")),
+        }
+    }
 }
 
 impl MeasuredRepeat {
@@ -143,28 +151,29 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Starts a journal in a folder, creating the folder if absent.
+    /// Starts a journal in an existing folder.
     pub(super) fn begin(folder: &Path, plan: &str) -> Result<Self> {
-        let why = || format!("cannot write results to {}: choose another --out", folder.display());
-        std::fs::create_dir_all(folder).with_context(why)?;
+        let (is_new, shown) = (!folder.join(FILE).exists(), folder.display());
         ensure!(
-            !folder.join(FILE).exists(),
-            "{} contains a run: resume it with --resume, or choose another --out",
-            folder.display()
+            is_new,
+            "{shown} contains a run: resume it with --resume, or choose another --out"
         );
-        std::fs::write(folder.join(PLAN), plan).with_context(why)?;
+        let written = std::fs::write(folder.join(PLAN), plan);
+        written.with_context(|| format!("cannot write results to {shown}: choose another --out"))?;
         Self::open(folder)
     }
 
     /// Resumes a journal of the same plan, tiers and scratch disk.
     pub(super) fn resume(folder: &Path, plan: &str) -> Result<Self> {
         let why = || format!("no run to resume in {}", folder.display());
-        let kept = std::fs::read_to_string(folder.join(PLAN)).with_context(why)?;
+        let file = folder.join(PLAN);
+        let is_same = std::fs::read_to_string(&file).with_context(why)? == plan;
         std::fs::metadata(folder.join(FILE)).with_context(why)?;
+        let advice = "restore them, or omit --resume";
+        let file = file.display();
         ensure!(
-            kept == plan,
-            "{}: plan, tiers or scratch disk differ from the run's: restore them, or omit --resume",
-            folder.join(PLAN).display()
+            is_same,
+            "{file}: plan, tiers or scratch disk differ from the run's: {advice}"
         );
         Self::open(folder)
     }
@@ -174,7 +183,7 @@ impl Journal {
         Ok(Self { lines, entries })
     }
 
-    pub(super) fn keep(&mut self, entry: Entry) -> Result<()> {
+    pub(super) fn append(&mut self, entry: Entry) -> Result<()> {
         self.lines.append(&entry)?;
         self.entries.push(entry);
         Ok(())

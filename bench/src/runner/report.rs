@@ -1,8 +1,9 @@
 //! Report of a run of points: a table for each family of points; curves of latency against depth, against the achieved
 //! rate, and against the offered rate; a comparison with fio, cautions, facts.
 
+use crate::peers::FIO;
 use crate::plan::{Access, Point, word};
-use crate::report::{Block, Page, Part, Ran, curves, under};
+use crate::report::{Block, Column, Page, Part, Ran, curves, or_none, under};
 use crate::runner::agents::AgentFigures;
 use crate::runner::record::SecondFigures;
 use crate::runner::summary::{Peer, Summary, Verdict};
@@ -11,26 +12,46 @@ use maud::{Markup, html};
 use std::collections::{BTreeMap, BTreeSet};
 use tierlab_analysis::record::Interval;
 use tierlab_instrument::units::{NONE, bytes, digits3, latency, spread};
-use tierlab_report::parts::{Axis, Cell, Chart, Figure, Line, Table, Unit};
+use tierlab_report::parts::{Axis, Cell, Chart, Figure, Line, Unit};
 
-const HEADER: [&str; 14] = [
-    "block", "depth", "calls/s", "MB/s", "of best", "p50", "p95", "p99", "p99.9", "CPU s/GB", "CPU us", "moved",
-    "fetched", "verdict",
+const COLUMNS: [Column<Summary, Cell>; 14] = [
+    ("block", |one| bytes(one.point.block_bytes).into()),
+    ("depth", |one| one.point.depth.to_string().into()),
+    ("calls/s", |one| spread(&one.iops).into()),
+    ("MB/s", |one| of_bytes(one, spread(&one.mb_per_s)).into()),
+    ("of best", |one| {
+        of_bytes(one, format!("{:.0} %", one.share_of_best_mb * 100.0)).into()
+    }),
+    ("p50", |one| time(one.p50_us).into()),
+    ("p95", |one| time(one.p95_us).into()),
+    ("p99", |one| time(one.p99_us).into()),
+    ("p99.9", |one| time(one.p999_us).into()),
+    ("CPU s/GB", |one| {
+        or_none(one.cpu_s_per_gb.map(|cpu| cpu.value), digits3).into()
+    }),
+    ("CPU us", |one| digits3(one.cpu_us_per_call.value).into()),
+    ("moved", |one| or_none(one.over_read, digits3).into()),
+    ("fetched", |one| or_none(one.fetched_share, digits3).into()),
+    ("verdict", |one| {
+        Cell::badge(class(one.verdict.word()), one.verdict_word())
+    }),
 ];
 const NOTE: &str = "calls/s, MB/s: means over the repeats ± half of their 95 % interval. of best: share of the best MB/s that any point \
                     reached on the tier in this run. Latencies: of all repeats; n/a: fewer than 10 calls beyond the percentile. CPU: of the \
                     bench's own process, per GB read or written, and per call. moved: bytes moved by the tier per requested byte. fetched: \
                     bytes that the kernel fetched from storage per requested byte.";
 
-const BESIDE_FIO: [&str; 8] = [
-    "point",
-    "rate of fio's",
-    "calls/s",
-    "fio's",
-    "p50",
-    "fio's p50",
-    "CPU us",
-    "fio's CPU us",
+const BESIDE_FIO: [Column<Summary>; 8] = [
+    ("point", |one| one.point.to_string()),
+    ("rate of fio's", |one| fio(one, |fio| with_ends(fio.ratio))),
+    ("calls/s", |one| digits3(one.iops.value)),
+    ("fio's", |one| fio(one, |fio| digits3(fio.iops.value))),
+    ("p50", |one| time(one.p50_us)),
+    ("fio's p50", |one| fio(one, |fio| or_none(fio.p50_us, latency))),
+    ("CPU us", |one| digits3(one.cpu_us_per_call.value)),
+    ("fio's CPU us", |one| {
+        fio(one, |fio| or_none(fio.cpu_us_per_call, digits3))
+    }),
 ];
 const BESIDE_FIO_NOTE: &str = "rate of fio's: mean ratio over the repeats, each paired with fio's run of the same job, with its 95 % interval. CPU: of \
 each process, per call.";
@@ -40,6 +61,7 @@ pub(super) fn page<'a>(ran: &'a Ran, access: &Access, figures: &Figures) -> Page
     let points = &figures.points;
     // Points are sorted, with block and depth last.
     let families = points.chunk_by(|a, b| a.point.family_text() == b.point.family_text());
+    let block = |here: &[Summary]| Block::of(&here[0].point.family_text(), &COLUMNS, 0, here);
     let curves = html! { @for (name, figure) in curves_of(points) { (under(&name, &figure)) } };
     let seconds = html! { @for (name, figure) in seconds(&figures.seconds) { (under(&name, &figure)) } };
     Page {
@@ -60,13 +82,12 @@ pub(super) fn page<'a>(ran: &'a Ran, access: &Access, figures: &Figures) -> Page
 
 /// Number of points of each verdict.
 fn badges(points: &[Summary]) -> Vec<(&'static str, String)> {
-    ["valid", "saturated", "unknown", "failed"]
-        .into_iter()
-        .filter_map(|word| {
-            let count = points.iter().filter(|point| point.verdict.word() == word).count();
-            (count > 0).then(|| (class(word), format!("{count} {word}")))
-        })
-        .collect()
+    let badge = |word: &'static str| {
+        let count = points.iter().filter(|point| point.verdict.word() == word).count();
+        (count > 0).then(|| (class(word), format!("{count} {word}")))
+    };
+    let words = ["valid", "saturated", "unknown", "failed"];
+    words.into_iter().filter_map(badge).collect()
 }
 
 /// Colour of a verdict.
@@ -77,47 +98,32 @@ fn class(verdict: &'static str) -> &'static str {
     }
 }
 
-/// Table of points that differ only in block and depth.
-fn block(here: &[Summary]) -> Block {
-    let name = here[0].point.family_text();
-    Block {
-        bars: Vec::new(),
-        table: Table::of_rows(&name, &HEADER, 0, here.iter().map(row)),
+fn time(us: Option<Interval>) -> String {
+    or_none(us.map(|us| us.value), latency)
+}
+
+/// Text about the bytes that calls move; `n/a` if they move none.
+fn of_bytes(one: &Summary, text: String) -> String {
+    match one.point.operation.moves_bytes() {
+        true => text,
+        false => NONE.to_owned(),
     }
 }
 
-fn row(summary: &Summary) -> Vec<Cell> {
-    let point = &summary.point;
-    let time = |interval: &Option<Interval>| interval.map_or_else(|| NONE.to_owned(), |us| latency(us.value));
-    let share = |share: Option<f64>| share.map_or_else(|| NONE.to_owned(), digits3);
-    let of_bytes = |text: String| match point.operation.moves_bytes() {
-        true => text,
-        false => NONE.to_owned(),
-    };
-    let figures = [
-        bytes(point.block_bytes),
-        point.depth.to_string(),
-        spread(&summary.iops),
-        of_bytes(spread(&summary.mb_per_s)),
-        of_bytes(format!("{:.0} %", summary.share_of_best_mb * 100.0)),
-        time(&summary.p50_us),
-        time(&summary.p95_us),
-        time(&summary.p99_us),
-        time(&summary.p999_us),
-        share(summary.cpu_s_per_gb.map(|cpu| cpu.value)),
-        digits3(summary.cpu_us_per_call.value),
-        share(summary.over_read),
-        share(summary.fetched_share),
-    ];
-    let verdict = Cell::badge(class(summary.verdict.word()), summary.verdict_word());
-    figures.into_iter().map(Cell::from).chain([verdict]).collect()
+/// Text about fio's figures of a point.
+fn fio(one: &Summary, text: fn(&Peer) -> String) -> String {
+    one.peers.get(FIO).map_or_else(String::new, text)
 }
 
 type Of = fn(&Summary) -> Option<Interval>;
 type Coordinate = fn(&Summary) -> f64;
 type Series<'a> = BTreeMap<String, Vec<&'a Summary>>;
 
-const PERCENTILES: [(&str, Of); 2] = [("p50", |summary| summary.p50_us), ("p99", |summary| summary.p99_us)];
+const P50: Of = |summary| summary.p50_us;
+const P99: Of = |summary| summary.p99_us;
+const DEPTH: Coordinate = |summary| f64::from(summary.point.depth);
+const OFFERED: Coordinate = |summary| f64::from(summary.point.rate);
+const ACHIEVED: Coordinate = |summary| summary.iops.value;
 
 const CLOSED: &str = "Closed loops: callers wait for their own reads. Whiskers are 95 % intervals over the repeats; hollow markers are \
                       points that are not valid.";
@@ -182,7 +188,7 @@ fn curves_of(points: &[Summary]) -> Vec<(String, Markup)> {
         groups.entry(group).or_default().push(summary);
     }
     let figure = |((is_open, _, name), points): ((bool, u64, String), Vec<&Summary>)| {
-        let html = if is_open { open(&points) } else { closed(&points) };
+        let html = curves_of_group(is_open, &points);
         (!html.0.is_empty()).then_some((name, html))
     };
     groups.into_iter().filter_map(figure).collect()
@@ -200,40 +206,29 @@ fn series(point: &Point) -> String {
     word(&point.way) + &point.manner_text()
 }
 
-fn by_series<'a>(points: &[&'a Summary]) -> Series<'a> {
+/// Draws the curves of open loops, or of closed loops; nothing without a curve.
+fn curves_of_group(is_open: bool, points: &[&Summary]) -> Markup {
     let mut all = Series::new();
     for summary in points {
         all.entry(series(&summary.point)).or_default().push(summary);
     }
-    all
-}
-
-fn closed(points: &[&Summary]) -> Markup {
-    let depth: Coordinate = |summary| f64::from(summary.point.depth);
-    let all = by_series(points);
-    if all.values().all(|points| points.len() < 2) {
-        return Markup::default();
-    }
-    let axis = ("calls in flight", Unit::Count);
-    let mut charts = percentiles("depth", axis, &all, depth);
-    let (reached, iops): (_, Coordinate) = (("calls per second", Unit::Rate), |summary| summary.iops.value);
-    let (_, p50) = PERCENTILES[0];
-    charts.extend(chart("p50 against achieved rate", reached, &all, iops, p50));
-    Figure::of_names(all.into_keys(), charts, CLOSED).html()
-}
-
-fn open(points: &[&Summary]) -> Markup {
-    let rate: Coordinate = |summary| f64::from(summary.point.rate);
-    let all = by_series(points);
-    let charts = percentiles("rate", ("calls offered per second", Unit::Rate), &all, rate);
-    Figure::of_names(all.into_keys(), charts, OPEN).html()
-}
-
-fn percentiles(against: &str, axis: (&'static str, Unit), all: &Series<'_>, x: Coordinate) -> Vec<Chart> {
-    let charts = PERCENTILES
-        .iter()
-        .map(|(name, of)| chart(&format!("{name} against {against}"), axis, all, x, *of));
-    charts.flatten().collect()
+    let offered = ("calls offered per second", Unit::Rate);
+    let (in_flight, achieved) = (("calls in flight", Unit::Count), ("calls per second", Unit::Rate));
+    let (charts, caption) = match is_open {
+        true => {
+            let p50 = chart("p50 against rate", offered, &all, OFFERED, P50);
+            (vec![p50, chart("p99 against rate", offered, &all, OFFERED, P99)], OPEN)
+        }
+        false if all.values().all(|points| points.len() < 2) => return Markup::default(),
+        false => {
+            let p50 = chart("p50 against depth", in_flight, &all, DEPTH, P50);
+            let p99 = chart("p99 against depth", in_flight, &all, DEPTH, P99);
+            let by_rate = chart("p50 against achieved rate", achieved, &all, ACHIEVED, P50);
+            (vec![p50, p99, by_rate], CLOSED)
+        }
+    };
+    let charts = charts.into_iter().flatten().collect();
+    Figure::of_names(all.into_keys(), charts, caption).html()
 }
 
 /// Draws a chart; `None` without a curve.
@@ -243,17 +238,14 @@ fn chart(title: &str, axis: (&'static str, Unit), all: &Series<'_>, x: Coordinat
             series,
             ..Line::default()
         };
-        let known = points
-            .iter()
-            .filter_map(|summary| Some((x(summary), of(summary)?, summary)));
-        let mut known: Vec<_> = known.filter(|(at, ..)| *at > 0.0).collect();
-        known.sort_by(|a, b| a.0.total_cmp(&b.0));
-        known.dedup_by(|a, b| a.0 == b.0);
-        for (at, us, summary) in known {
+        let at = |summary: &&Summary| Some((x(summary), of(summary)?, summary.verdict == Verdict::Valid));
+        let mut values: Vec<_> = points.iter().filter_map(at).filter(|(at, ..)| *at > 0.0).collect();
+        values.sort_by(|a, b| a.0.total_cmp(&b.0));
+        values.dedup_by(|a, b| a.0 == b.0);
+        for (at, us, is_valid) in values {
             line.push(at, us.value);
             line.lo.push(us.lo);
             line.hi.push(us.hi);
-            let is_valid = summary.verdict == Verdict::Valid;
             line.off.push(if is_valid { "" } else { "not valid" });
         }
         line
@@ -267,32 +259,12 @@ fn chart(title: &str, axis: (&'static str, Unit), all: &Series<'_>, x: Coordinat
 
 /// Table of the points that fio also measured; empty without any.
 fn beside_fio(points: &[Summary]) -> Vec<Block> {
-    let measured = points
-        .iter()
-        .flat_map(|point| point.peers.values().map(move |fio| (point, fio)));
-    let rows: Vec<Vec<Cell>> = measured.map(|(point, fio)| row_beside(point, fio)).collect();
-    if rows.is_empty() {
-        return Vec::new();
+    let measured = points.iter().filter(|point| !point.peers.is_empty());
+    let rows: Vec<Summary> = measured.cloned().collect();
+    match rows.is_empty() {
+        true => Vec::new(),
+        false => vec![Block::of("", &BESIDE_FIO, 1, &rows)],
     }
-    vec![Block {
-        bars: Vec::new(),
-        table: Table::of_rows("", &BESIDE_FIO, 1, rows),
-    }]
-}
-
-fn row_beside(summary: &Summary, fio: &Peer) -> Vec<Cell> {
-    let time = |us: Option<f64>| us.map_or_else(|| NONE.to_owned(), latency);
-    let figures = [
-        summary.point.to_string(),
-        with_ends(fio.ratio),
-        digits3(summary.iops.value),
-        digits3(fio.iops.value),
-        time(summary.p50_us.map(|us| us.value)),
-        time(fio.p50_us),
-        digits3(summary.cpu_us_per_call.value),
-        fio.cpu_us_per_call.map_or_else(|| NONE.to_owned(), digits3),
-    ];
-    figures.into_iter().map(Cell::from).collect()
 }
 
 /// Value with the ends of its interval, which are missing after one repeat.
@@ -356,12 +328,9 @@ fn cautions(ran: &Ran, figures: &Figures) -> Vec<String> {
 /// Facts about the measurement.
 fn facts(ran: &Ran, access: &Access, figures: &Figures) -> Vec<String> {
     let points = figures.points.len();
+    let (window, warmup) = (access.window.as_secs_f64(), access.warmup.as_secs_f64());
     let mut facts = vec![
-        format!(
-            "{points} points, windows of {} s after {} s",
-            access.window.as_secs_f64(),
-            access.warmup.as_secs_f64()
-        ),
+        format!("{points} points, windows of {window} s after {warmup} s"),
         format!("{} of data, seed {}", bytes(access.size), access.seed),
         format!("load average {} at the start", ran.environment.load_average),
     ];

@@ -2,10 +2,10 @@
 //! verdict and peers. Pure.
 
 use super::record::{Entry, MeasuredRepeat};
-use crate::intervals::{geometric_mean, mean};
-use crate::machine::{MachineUse, Traffic};
+use crate::machine::Traffic;
 use crate::peers::PeerFigures;
 use crate::plan::{CacheState, Point};
+use crate::rounds::{geometric_mean, mean};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use tierlab_analysis::latency_interval;
@@ -125,14 +125,16 @@ pub(crate) fn summaries(entries: &[Entry]) -> Vec<Summary> {
     }
     let all = by_point.into_iter().map(|(point, entries)| summary(point, &entries));
     let mut all: Vec<Summary> = all.collect();
-    let mut best: BTreeMap<String, f64> = BTreeMap::new();
-    for one in &all {
-        let best = best.entry(one.point.tier.clone()).or_default();
-        let peers = one.peers.values().map(|peer| peer.mb_per_s.value);
-        *best = peers.chain([*best, one.mb_per_s.value]).fold(0.0, f64::max);
-    }
-    for one in &mut all {
-        one.share_of_best_mb = one.mb_per_s.value / best[&one.point.tier].max(f64::MIN_POSITIVE);
+    // Points are sorted by tier.
+    for of_tier in all.chunk_by_mut(|a, b| a.point.tier == b.point.tier) {
+        let rates = of_tier.iter().flat_map(|one| {
+            let peers = one.peers.values().map(|peer| peer.mb_per_s.value);
+            peers.chain([one.mb_per_s.value])
+        });
+        let best = rates.fold(f64::MIN_POSITIVE, f64::max);
+        of_tier
+            .iter_mut()
+            .for_each(|one| one.share_of_best_mb = one.mb_per_s.value / best);
     }
     all
 }
@@ -147,63 +149,53 @@ struct Measurement<'a> {
 fn summary(point: &Point, entries: &[&Entry]) -> Summary {
     let all: Vec<Measurement<'_>> = entries.iter().filter_map(|entry| measurement(entry)).collect();
     let repeats: Vec<Repeat> = all.iter().map(|one| one.repeat.clone()).collect();
-    let kept: BTreeSet<u32> = counted(&repeats).iter().map(|repeat| repeat.index).collect();
-    let kept: Vec<&Measurement<'_>> = all.iter().filter(|one| kept.contains(&one.repeat.index)).collect();
-    let each = |of: &dyn Fn(&MeasuredRepeat) -> f64| mean(kept.iter().map(|one| of(one.measured)));
-    let sum = |of: fn(&MeasuredRepeat) -> u64| kept.iter().map(|one| of(one.measured)).sum::<u64>();
+    let used: BTreeSet<u32> = counted(&repeats).iter().map(|repeat| repeat.index).collect();
+    let used: Vec<&Measurement<'_>> = all.iter().filter(|one| used.contains(&one.repeat.index)).collect();
+    let each = |of: fn(&MeasuredRepeat) -> f64| mean(used.iter().map(|one| of(one.measured)));
+    let sum = |of: fn(&MeasuredRepeat) -> u64| used.iter().map(|one| of(one.measured)).sum::<u64>();
     let per = |value: u64, of: u64| value as f64 / of.max(1) as f64;
-    let fetched: Option<u64> = kept.iter().map(|one| one.measured.machine.fetched_bytes).sum();
+    let machines = || used.iter().map(|one| &one.measured.machine);
+    let fetched: Option<u64> = machines().map(|machine| machine.fetched_bytes).sum();
     let moves_bytes = point.operation.moves_bytes();
-    let fetched_share = fetched.filter(|_| moves_bytes);
-    let fetched_share = fetched_share.map(|bytes| per(bytes, sum(|m| m.sums.ended_bytes)));
-    let table = BlockTable::new(kept.iter().map(|one| one.repeat.histograms.latency.as_slice()));
+    let fetched = fetched.filter(|_| moves_bytes);
+    let table = BlockTable::new(used.iter().map(|one| one.repeat.histograms.latency.as_slice()));
     let percentile = |quantile: f64| {
         let is_printed = table.samples() >= samples_needed(quantile);
         let ns = is_printed.then(|| latency_interval(&table, quantile)).flatten();
         ns.map(|ns| ns.map(|ns| ns / 1e3))
     };
-    let traffic = |of: fn(&MachineUse) -> Option<Traffic>| {
-        let each = kept.iter().filter_map(|one| of(&one.measured.machine));
-        each.reduce(Traffic::plus)
-    };
-    let via = kept.iter().map(|one| one.measured.via.clone());
+    let via = used.iter().map(|one| one.measured.via.clone());
     let requests = sum(|m| m.sums.requests);
     let calls = sum(|m| m.sums.calls);
     Summary {
-        verdict: verdict(point, entries, &kept),
+        verdict: verdict(point, entries, &used),
         repeats: all.len(),
-        left_out: all.len() - kept.len(),
+        left_out: all.len() - used.len(),
         calls,
-        iops: each(&|m| m.sums.ended as f64 / m.window_s),
-        mb_per_s: each(&|m| m.sums.ended_bytes as f64 / 1e6 / m.window_s),
-        took_s: point.operation.is_once().then(|| each(&|m| m.window_s)),
+        iops: each(|m| m.sums.ended as f64 / m.window_s),
+        mb_per_s: each(|m| m.sums.ended_bytes as f64 / 1e6 / m.window_s),
+        took_s: point.operation.is_once().then(|| each(|m| m.window_s)),
         p50_us: percentile(0.5),
         p95_us: percentile(0.95),
         p99_us: percentile(0.99),
         p999_us: percentile(0.999),
-        late_p99_us: kept.iter().filter_map(|one| one.measured.late_p99_us).reduce(f64::max),
-        cpu_s_per_gb: moves_bytes.then(|| each(&|m| m.machine.own_cpu_s * 1e9 / m.sums.ended_bytes.max(1) as f64)),
-        cpu_us_per_call: each(&|m| m.machine.own_cpu_s * 1e6 / m.sums.ended.max(1) as f64),
+        late_p99_us: used.iter().filter_map(|one| one.measured.late_p99_us).reduce(f64::max),
+        cpu_s_per_gb: moves_bytes.then(|| each(|m| m.machine.own_cpu_s * 1e9 / m.sums.ended_bytes.max(1) as f64)),
+        cpu_us_per_call: each(|m| m.machine.own_cpu_s * 1e6 / m.sums.ended.max(1) as f64),
         over_read: (requests > 0).then(|| per(sum(|m| m.sums.wire_bytes), sum(|m| m.sums.asked_bytes))),
-        fetched_share,
+        fetched_share: fetched.map(|bytes| per(bytes, sum(|m| m.sums.ended_bytes))),
         requests_per_call: (requests > 0).then(|| per(requests, calls)),
         retries: sum(|m| m.sums.retries),
         unfinished: sum(|m| m.sums.unfinished),
         via: via.filter(|via| !via.is_empty()).collect(),
-        disk: traffic(|machine| machine.disk),
-        nfs: traffic(|machine| machine.nfs),
+        disk: machines().filter_map(|machine| machine.disk).reduce(Traffic::plus),
+        nfs: machines().filter_map(|machine| machine.nfs).reduce(Traffic::plus),
         share_of_best_mb: 0.0,
-        peers: peers(&kept),
+        peers: peers(&used),
         drift: drifts(&repeats).iter().map(drift_text).collect(),
         peer_faults: entries.iter().flat_map(|entry| entry.peer_faults.clone()).collect(),
         point: point.clone(),
     }
-}
-
-/// Bytes that the kernel fetched from storage in a repeat, per requested byte.
-fn fetched_share(measured: &MeasuredRepeat) -> Option<f64> {
-    let asked = measured.sums.ended_bytes.max(1) as f64;
-    measured.machine.fetched_bytes.map(|bytes| bytes as f64 / asked)
 }
 
 fn measurement(entry: &Entry) -> Option<Measurement<'_>> {
@@ -223,18 +215,22 @@ fn measurement(entry: &Entry) -> Option<Measurement<'_>> {
     })
 }
 
-fn verdict(point: &Point, entries: &[&Entry], kept: &[&Measurement<'_>]) -> Verdict {
+fn verdict(point: &Point, entries: &[&Entry], used: &[&Measurement<'_>]) -> Verdict {
     if let Some(why) = entries.iter().find_map(|entry| entry.failed.clone()) {
         return Verdict::Failed(why);
     }
-    if kept.iter().all(|one| one.measured.sums.calls == 0) {
+    if used.iter().all(|one| one.measured.sums.calls == 0) {
         return Verdict::Unknown("no call ended within a repeat: raise `seconds`".to_owned());
     }
-    if let Some(why) = kept.iter().find_map(|one| one.measured.disturbed.clone()) {
+    if let Some(why) = used.iter().find_map(|one| one.measured.disturbed.clone()) {
         return Verdict::Unknown(why);
     }
-    let share = |one: &&Measurement<'_>| Some(fetched_share(one.measured)?.min(1.0));
-    let least = kept.iter().filter_map(share).fold(1.0, f64::min);
+    // Bytes that the kernel fetched from storage in a repeat, per requested byte.
+    let share = |one: &&Measurement<'_>| {
+        let fetched = one.measured.machine.fetched_bytes? as f64;
+        Some(fetched / one.measured.sums.ended_bytes.max(1) as f64)
+    };
+    let least = used.iter().filter_map(share).fold(1.0, f64::min);
     if point.cache == CacheState::Cold && point.operation.reads() && least < FETCHED {
         return Verdict::Unknown(format!(
             "not cold: in a repeat only {:.0} % of the bytes were fetched from storage, the rest came from memory; raise `size` or \
@@ -243,36 +239,36 @@ fn verdict(point: &Point, entries: &[&Entry], kept: &[&Measurement<'_>]) -> Verd
         ));
     }
     let is_behind = |one: &&&Measurement<'_>| {
-        let m = one.measured;
-        m.sums.unfinished > 0 || (m.sums.ended as f64) < HELD * m.sums.calls as f64
+        let sums = one.measured.sums;
+        sums.unfinished > 0 || (sums.ended as f64) < HELD * sums.calls as f64
     };
-    match point.rate > 0 && kept.iter().filter(is_behind).count() * 2 > kept.len() {
+    match point.rate > 0 && used.iter().filter(is_behind).count() * 2 > used.len() {
         true => Verdict::Saturated,
         false => Verdict::Valid,
     }
 }
 
-fn peers(kept: &[&Measurement<'_>]) -> BTreeMap<String, Peer> {
-    let tools: BTreeSet<&String> = kept.iter().flat_map(|one| one.peers.keys()).collect();
+fn peers(used: &[&Measurement<'_>]) -> BTreeMap<String, Peer> {
+    let tools: BTreeSet<&String> = used.iter().flat_map(|one| one.peers.keys()).collect();
     let peer = |tool: &String| {
-        let pairs = kept.iter().filter_map(|one| Some((*one, one.peers.get(tool)?)));
-        let pairs: Vec<(&Measurement<'_>, &PeerFigures)> = pairs.collect();
-        let each = |of: &dyn Fn(&Measurement<'_>, &PeerFigures) -> Option<f64>| -> Vec<f64> {
-            pairs.iter().filter_map(|(one, figures)| of(one, figures)).collect()
-        };
-        let rate = |one: &Measurement<'_>| one.measured.sums.ended as f64 / one.measured.window_s;
+        let pairs = used.iter().filter_map(|one| Some((one.measured, one.peers.get(tool)?)));
+        let pairs: Vec<(&MeasuredRepeat, &PeerFigures)> = pairs.collect();
+        let each = |of: fn(&PeerFigures) -> f64| mean(pairs.iter().map(|(_, figures)| of(figures)));
         let some = |of: fn(&PeerFigures) -> Option<f64>| {
-            let values = each(&|_, figures| of(figures));
+            let values: Vec<f64> = pairs.iter().filter_map(|(_, figures)| of(figures)).collect();
             (!values.is_empty()).then(|| mean(values).value)
         };
+        let ratios = pairs
+            .iter()
+            .map(|(own, figures)| own.sums.ended as f64 / own.window_s / figures.iops);
         Peer {
             command: pairs[0].1.command.clone(),
-            iops: mean(each(&|_, figures| Some(figures.iops))),
-            mb_per_s: mean(each(&|_, figures| Some(figures.mb_per_s))),
+            iops: each(|figures| figures.iops),
+            mb_per_s: each(|figures| figures.mb_per_s),
             p50_us: some(|figures| figures.p50_us),
             p99_us: some(|figures| figures.p99_us),
             cpu_us_per_call: some(|figures| figures.cpu_us_per_call),
-            ratio: geometric_mean(each(&|one, figures| Some(rate(one) / figures.iops))),
+            ratio: geometric_mean(ratios),
         }
     };
     tools.into_iter().map(|tool| (tool.clone(), peer(tool))).collect()

@@ -1,17 +1,21 @@
-//! Tables laid out on the tiers of a run. In: tables in the rows format, layouts. Out: the opened tables.
+//! Tables in memory, and laid out on the tiers of a run. In: a kind and a seed, or a path; layouts. Out: tables in the rows format, and
+//! opened tables.
 
 use crate::plan::Common;
 use crate::rounds::{Rounds, order};
 use crate::station::{Opened, Station, Stations};
 use crate::stop::Stop;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use bytes::Bytes;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tierlab_formats::table::{TableHeader, header_len};
 use tierlab_layouts::{Layout, Options, Table, lay_out};
+use tierlab_models::tables::RowSource;
 use tierlab_storage::{Body, ObjectPath, TierConfig};
 
 /// A table in one layout on one tier.
@@ -102,8 +106,7 @@ pub(super) struct Stored {
 fn lay_out_one(station: &Station, name: &str, file: Bytes, options: Options) -> Result<LaidOut> {
     let Opened { tier, runtime } = station.opened();
     runtime.block_on(async {
-        let memory = TierConfig::parse("memory", "kind = \"memory\"\n")?;
-        let memory = tierlab_storage::open(&memory).await?;
+        let memory = tierlab_storage::open(&TierConfig::Memory { root: None }).await?;
         let from = ObjectPath::new("t.rows")?;
         memory.put(&from, Body::Bytes(file)).await?;
         let folder = ObjectPath::new(&format!("{}/{name}", station.folder))?;
@@ -132,4 +135,58 @@ fn lay_out_one(station: &Station, name: &str, file: Bytes, options: Options) -> 
             stored,
         })
     })
+}
+
+/// File in the rows format.
+pub(super) struct RowsFile {
+    pub(super) header: TableHeader,
+    pub(super) bytes: Bytes,
+}
+
+impl RowsFile {
+    /// Generates a table from a seed.
+    ///
+    /// # Errors
+    /// More rows than the format holds.
+    pub(super) fn generate(source: &dyn RowSource, rows: u64, seed: u64) -> Result<Self> {
+        let mut header = TableHeader::new(source.schema().clone(), rows, 0, seed)?;
+        let stride = header.stride as usize;
+        let mut bytes = vec![0_u8; stride * usize::try_from(rows)?];
+        for (id, row) in (0_i64..).zip(bytes.chunks_exact_mut(stride)) {
+            source.fill(id, row);
+            header.seal_row(id, row);
+        }
+        let block = stride * header.rows_per_block as usize;
+        header.block_crcs = bytes.chunks(block).map(crc32c::crc32c).collect();
+        let mut file = header.encode();
+        file.extend_from_slice(&bytes);
+        Ok(Self {
+            header,
+            bytes: file.into(),
+        })
+    }
+
+    /// Reads a table.
+    ///
+    /// # Errors
+    /// The file cannot be read, or its header is damaged.
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        let read = || -> Result<Self> {
+            let file = std::fs::read(path)?;
+            let length = usize::try_from(header_len(&file)?)?;
+            let head = file.get(..length).context("the table is truncated in its header")?;
+            Ok(Self {
+                header: TableHeader::decode(head, file.len() as u64)?,
+                bytes: file.into(),
+            })
+        };
+        read().with_context(|| format!("cannot read {}", path.display()))
+    }
+
+    /// Rows in the order of the file.
+    pub(super) fn rows(&self) -> impl Iterator<Item = &[u8]> + Clone {
+        let rows = self.bytes.get(self.header.header_len() as usize..).unwrap_or_default();
+        rows.chunks_exact(self.header.stride as usize)
+            .take(self.header.rows as usize)
+    }
 }

@@ -21,21 +21,13 @@ const ALIGNMENT: usize = 4096;
 
 /// One caller.
 pub(crate) struct LocalCaller {
-    manner: Manner,
+    point: Point,
     files: Arc<Vec<PathBuf>>,
     data: Data,
     /// A single file stays open; with many, each access opens its file, like a loader.
     open: Option<OpenFile>,
     /// Memory of reads and writes. Filled before the first write: generating content takes longer than writing it.
     buffer: Vec<u8>,
-}
-
-/// Way of opening a file.
-#[derive(Debug, Clone, Copy)]
-struct Manner {
-    way: Way,
-    /// If true, each write is durable when it ends.
-    synced: bool,
 }
 
 enum OpenFile {
@@ -45,17 +37,13 @@ enum OpenFile {
 
 impl LocalCaller {
     pub(crate) fn new(point: &Point, files: Arc<Vec<PathBuf>>, data: Data, caller: u32) -> Result<Self> {
-        let manner = Manner {
-            way: point.way,
-            synced: point.sync == WriteSync::Each,
-        };
         let open = match files.as_slice() {
-            [file] => Some(OpenFile::new(manner, file)?),
+            [file] => Some(OpenFile::new(point, file)?),
             _ => None,
         };
         let block = usize::try_from(point.block_bytes)?;
         let mut own = Self {
-            manner,
+            point: point.clone(),
             files,
             open,
             buffer: vec![0; block + ALIGNMENT],
@@ -93,7 +81,7 @@ impl Blocking for LocalCaller {
         let path = &self.files[pick.file as usize];
         let done = match &self.open {
             Some(open) => open.act(pick, part),
-            None => OpenFile::new(self.manner, path)?.act(pick, part),
+            None => OpenFile::new(&self.point, path)?.act(pick, part),
         };
         let ended = Instant::now();
         done.with_context(|| format!("an access to {} failed", path.display()))?;
@@ -108,23 +96,17 @@ pub(super) fn range(pick: Pick) -> Range<u64> {
 }
 
 impl OpenFile {
-    fn new(Manner { way, synced }: Manner, path: &Path) -> Result<Self> {
+    fn new(Point { way, sync, .. }: &Point, path: &Path) -> Result<Self> {
         let direct = if way.is_direct() { libc::O_DIRECT } else { 0 };
-        let flags = if synced { direct | libc::O_DSYNC } else { direct };
-        let open = || {
-            OpenOptions::new()
-                .read(true)
-                .write(way != Way::Mmap)
-                .custom_flags(flags)
-                .open(path)
-        };
-        let file = open().with_context(|| {
-            let direct = if direct == 0 {
-                ""
-            } else {
-                " with O_DIRECT; file systems in memory do not support it: choose another --scratch"
+        let each = if *sync == WriteSync::Each { libc::O_DSYNC } else { 0 };
+        let mut options = OpenOptions::new();
+        options.read(true).write(*way != Way::Mmap).custom_flags(direct | each);
+        let file = options.open(path).with_context(|| {
+            let advice = match way.is_direct() {
+                true => " with O_DIRECT; file systems in memory do not support it: choose another --scratch",
+                false => "",
             };
-            format!("cannot open {}{direct}", path.display())
+            format!("cannot open {}{advice}", path.display())
         })?;
         Ok(match way {
             Way::Mmap => Self::Map(Map::new(&file).with_context(|| format!("cannot map {}", path.display()))?),
@@ -153,9 +135,8 @@ pub(crate) fn drop_cache(files: &[PathBuf]) -> Result<()> {
 
 /// Reads files once, so that the page cache contains as much of them as fits.
 pub(crate) fn warm(files: &[PathBuf]) -> Result<()> {
-    each(files, "read", |path| {
-        io::copy(&mut File::open(path)?, &mut io::sink()).map(drop)
-    })
+    let read = |path: &Path| io::copy(&mut File::open(path)?, &mut io::sink()).map(drop);
+    each(files, "read", read)
 }
 
 fn each(files: &[PathBuf], what: &str, act: impl Fn(&Path) -> io::Result<()>) -> Result<()> {

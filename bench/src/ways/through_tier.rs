@@ -78,10 +78,12 @@ impl ThroughTier {
     async fn put(&mut self, pick: Pick) -> Result<Call> {
         let name = format!("written/{}-{}.bin", self.caller, self.written % OWN_OBJECTS);
         self.written += 1;
-        let path = self.folder.join(&name)?;
-        let body = Body::Bytes(self.content.slice(..pick.len));
-        let put = self.tier.put(&path, body);
-        Ok(timed("a write failed", pick.len, put).await?.1)
+        self.write(&self.folder.join(&name)?, pick.len).await
+    }
+
+    async fn write(&self, path: &ObjectPath, len: usize) -> Result<Call> {
+        let put = self.tier.put(path, Body::Bytes(self.content.slice(..len)));
+        Ok(timed("a write failed", len, put).await?.1)
     }
 
     async fn stat(&self, pick: Pick) -> Result<Call> {
@@ -95,24 +97,14 @@ impl ThroughTier {
     async fn list(&self) -> Result<Call> {
         let list = self.tier.list(Some(&self.folder));
         let (found, call) = timed("a listing failed", 0, list).await?;
-        let (found, wanted) = (found.len(), self.data.objects.len());
-        ensure!(
-            found == wanted,
-            "{}: {found} objects are listed, not {wanted}",
-            self.folder
-        );
+        let (found, wanted, folder) = (found.len(), self.data.objects.len(), &self.folder);
+        ensure!(found == wanted, "{folder}: {found} objects are listed, not {wanted}");
         Ok(call)
     }
 
     async fn delete(&self, pick: Pick) -> Result<Call> {
         let delete = self.tier.delete(&self.object(pick.file).path);
         Ok(timed("a removal failed", 0, delete).await?.1)
-    }
-
-    async fn checkpoint(&self) -> Result<Call> {
-        let body = Body::Bytes(self.content.clone());
-        let put = self.tier.put(&self.object(self.caller).path, body);
-        Ok(timed("a write failed", self.content.len(), put).await?.1)
     }
 
     /// Looks the object up, because each checkpoint is a new version, and reads it as a server loads a model.
@@ -130,12 +122,11 @@ impl ThroughTier {
             }
             Ok((object.size, sum, cost))
         };
-        let bytes = self.data.file_bytes;
+        let (bytes, written) = (self.data.file_bytes, self.sum);
         let ((found, sum, cost), mut call) = timed("a restore failed", bytes as usize, read).await?;
         ensure!(
-            (found, sum) == (bytes, self.sum),
-            "{path}: read {found} bytes with checksum {sum:08x}, but {bytes} bytes with {:08x} were written",
-            self.sum
+            (found, sum) == (bytes, written),
+            "{path}: read {found} bytes with checksum {sum:08x}, but {bytes} bytes with {written:08x} were written"
         );
         call.cost = cost;
         Ok(call)
@@ -172,7 +163,7 @@ impl Caller for ThroughTier {
             Operation::Stat => self.stat(pick).await,
             Operation::List => self.list().await,
             Operation::Delete => self.delete(pick).await,
-            Operation::Checkpoint => self.checkpoint().await,
+            Operation::Checkpoint => self.write(&self.object(self.caller).path, self.content.len()).await,
             Operation::Restore => self.restore().await,
             _ if pick.write => self.put(pick).await,
             _ => self.read(pick).await,

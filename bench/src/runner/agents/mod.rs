@@ -1,27 +1,28 @@
 //! Agents of a run, from the run's view: each prepares and measures every repeat of every point, and all start together. In: a plan and
-//! addresses. Out: repeats, as if one host had made all calls. `serve`: an agent; `pool`: combined results of all agents.
+//! addresses. Out: repeats, as if one host had made all calls. `serve`: an agent.
 
-mod pool;
 mod serve;
 
 pub(crate) use serve::{AgentFlags, call};
 
-use super::record::{AgentShare, Entry, MeasuredRepeat};
+use super::record::{AgentShare, Entry, MeasuredRepeat, SecondFigures, encode};
+use crate::drive::Sums;
+use crate::machine::{MachineUse, Traffic};
 use crate::plan::{Flags, Plan, Point, Share};
 use crate::station::runtime;
 use crate::stop::Stop;
-use anyhow::{Context as _, Result};
-use pool::pooled;
+use anyhow::{Context as _, Result, bail};
+use hdrhistogram::Histogram;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tierlab_agents::clock::WallClock;
 use tierlab_agents::link::LinkError;
 use tierlab_agents::message::{ToRun, ToWorker, printable};
 use tierlab_agents::remote::Agents;
 use tierlab_agents::worker::{Worker, WorkerError, start_together};
-use tierlab_analysis::record::AgentStart;
+use tierlab_analysis::record::{AgentStart, Limits};
 use tokio::runtime::Runtime;
 
 /// Program name in the handshake of runs and agents.
@@ -35,7 +36,7 @@ const LIMIT: Duration = Duration::from_hours(24);
 enum Job {
     /// Opens the tiers of a plan. Answer: an [`AgentHost`].
     Setup(Setup),
-    /// Measures a point's repeat, once all agents have prepared it. Answer: a [`Told`].
+    /// Measures a point's repeat, once all agents have prepared it. Answer: an [`AgentRepeatResult`].
     Measure(Point, u32),
     /// Removes everything written. Answer: null.
     End,
@@ -66,7 +67,7 @@ pub(super) struct AgentHost {
 
 /// Result of an agent's repeat.
 #[derive(Debug, Serialize, Deserialize)]
-struct Told {
+struct AgentRepeatResult {
     /// Delay of the start, in microseconds.
     late_us: f64,
     /// Figures, or the reason for their absence.
@@ -102,14 +103,13 @@ impl Fleet {
             }
             let hosts = workers.iter_mut().zip(&agents.addresses).map(async |(worker, agent)| {
                 let host: AgentHost = reply(worker).await?;
-                let shown = |notes: Vec<String>| notes.iter().map(|note| printable(note)).collect();
+                let shown = |(tier, notes): (String, Vec<String>)| {
+                    let notes: Vec<String> = notes.iter().map(|note| printable(note)).collect();
+                    (printable(&tier), notes)
+                };
                 Ok::<_, WorkerError>(AgentHost {
                     agent: agent.clone(),
-                    tiers: host
-                        .tiers
-                        .into_iter()
-                        .map(|(tier, notes)| (printable(&tier), shown(notes)))
-                        .collect(),
+                    tiers: host.tiers.into_iter().map(shown).collect(),
                     ..host
                 })
             });
@@ -130,9 +130,9 @@ impl Fleet {
     pub(super) fn tiers(&self) -> BTreeMap<String, Vec<String>> {
         let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (tier, notes) in self.hosts.iter().flat_map(|host| &host.tiers) {
-            let known = all.entry(tier.clone()).or_default();
-            let new: Vec<String> = notes.iter().filter(|note| !known.contains(note)).cloned().collect();
-            known.extend(new);
+            let distinct = all.entry(tier.clone()).or_default();
+            let new: Vec<String> = notes.iter().filter(|note| !distinct.contains(note)).cloned().collect();
+            distinct.extend(new);
         }
         all
     }
@@ -144,34 +144,23 @@ impl Fleet {
     pub(super) fn measure(&mut self, plan: &Plan, point: &Point, repeat: u32, stop: &Stop) -> Result<Entry> {
         let mut entry = Entry::new(point, repeat);
         let (workers, clock) = (&mut self.workers, &self.clock);
-        let told = self.runtime.block_on(async {
+        let results = self.runtime.block_on(async {
             tokio::select! {
-                told = measure(workers, clock, point, repeat) => told.map(Some),
+                results = measure(workers, clock, point, repeat) => results.map(Some),
                 () = stop.asked() => Ok(None),
             }
         })?;
-        let Some(told) = told else {
+        let Some(results) = results else {
             // Agents stop and remove their data when their connections end.
             self.workers.clear();
             return Ok(entry);
         };
-        let mut shares = Vec::new();
-        for (start, Told { measured, .. }) in told {
-            match measured {
-                Ok(measured) => shares.push((start, measured)),
-                Err(why) => {
-                    entry
-                        .failed
-                        .get_or_insert(format!("{}: {}", start.agent, printable(&why)));
-                }
-            }
-        }
-        if entry.failed.is_none() {
-            match pooled(&shares, &plan.limits) {
-                Ok(measured) => entry.measured = Some(measured),
-                Err(error) => entry.failed = Some(format!("{error:#}")),
-            }
-        }
+        let share = |(start, result): (AgentStart, AgentRepeatResult)| match result.measured {
+            Ok(measured) => Ok((start, measured)),
+            Err(why) => bail!("{}: {}", start.agent, printable(&why)),
+        };
+        let shares: Result<Vec<_>> = results.into_iter().map(share).collect();
+        entry.record(shares.and_then(|shares| pooled(&shares, &plan.limits)));
         Ok(entry)
     }
 
@@ -191,17 +180,17 @@ impl Fleet {
 }
 
 async fn order(worker: &mut Worker, job: Job) -> Result<(), WorkerError> {
-    let said = worker.link.say(&ToWorker::Job(job)).await;
-    worker.check(said).await
+    let sent = worker.link.say(&ToWorker::Job(job)).await;
+    worker.check(sent).await
 }
 
 async fn reply<T: DeserializeOwned>(worker: &mut Worker) -> Result<T, WorkerError> {
-    let heard = match worker.link.answer::<String>(LIMIT).await {
+    let answer = match worker.link.answer::<String>(LIMIT).await {
         Ok(ToRun::Reply(json)) => serde_json::from_str(&json).map_err(|e| LinkError::Unreadable(e.to_string())),
         Ok(_) => Err(LinkError::Unexpected("Reply")),
         Err(error) => Err(error),
     };
-    worker.check(heard).await
+    worker.check(answer).await
 }
 
 /// Measures one repeat, and returns each agent's result.
@@ -210,23 +199,87 @@ async fn measure(
     clock: &WallClock,
     point: &Point,
     repeat: u32,
-) -> Result<Vec<(AgentStart, Told)>, WorkerError> {
+) -> Result<Vec<(AgentStart, AgentRepeatResult)>, WorkerError> {
     for worker in &mut *workers {
         order(worker, Job::Measure(point.clone(), repeat)).await?;
     }
     let start = start_together::<String>(workers, clock, LIMIT).await?;
-    let told = workers.iter_mut().zip(start.known).map(async |(worker, known)| {
-        let told: Told = reply(worker).await?;
+    let results = workers.iter_mut().zip(start.known).map(async |(worker, known)| {
+        let result: AgentRepeatResult = reply(worker).await?;
         let start = AgentStart {
             agent: worker.link.name.clone(),
             offset_us: known.offset.ns as f64 / 1e3,
             uncertainty_us: known.offset.uncertainty_ns as f64 / 1e3,
-            late_us: told.late_us,
-            requests: told.measured.as_ref().map_or(0, |measured| measured.sums.calls),
+            late_us: result.late_us,
+            requests: result.measured.as_ref().map_or(0, |measured| measured.sums.calls),
         };
-        Ok((start, told))
+        Ok((start, result))
     });
-    futures::future::try_join_all(told).await
+    futures::future::try_join_all(results).await
+}
+
+/// Combines the figures of agents: sums over the common window, and latencies of all calls.
+///
+/// # Errors
+/// An agent's latencies cannot be read.
+fn pooled(shares: &[(AgentStart, MeasuredRepeat)], limits: &Limits) -> Result<MeasuredRepeat> {
+    let mut latencies = Histogram::<u64>::new(3)?;
+    latencies.auto(true);
+    let (mut sums, mut disturbed, mut agents) = (Sums::default(), Vec::new(), Vec::new());
+    for (start, measured) in shares {
+        let own = measured.latencies().with_context(|| start.agent.clone())?;
+        latencies.add(own).with_context(|| start.agent.clone())?;
+        sums.add(&measured.sums);
+        if let Some(why) = &measured.disturbed {
+            disturbed.push(format!("{}: {why}", start.agent));
+        }
+        if start.skew_us() > limits.start_skew_us as f64 {
+            let (skew, most) = (start.skew_us() / 1e3, limits.start_skew_us as f64 / 1e3);
+            let agent = &start.agent;
+            disturbed.push(format!(
+                "{agent}: start skew of up to {skew:.1} ms, more than {most} ms"
+            ));
+        }
+        agents.push(AgentShare {
+            start: start.clone(),
+            mb_per_s: measured.sums.ended_bytes as f64 / 1e6 / measured.window_s,
+        });
+    }
+    let all = || shares.iter().map(|(_, measured)| measured);
+    let via: BTreeSet<&str> = all().map(|one| one.via.as_str()).collect();
+    Ok(MeasuredRepeat {
+        latency_hdr: encode(&latencies)?,
+        late_p99_us: all().filter_map(|one| one.late_p99_us).reduce(f64::max),
+        // Agents start together: if data or calls run out, the last agent ends the repeat.
+        window_s: all().map(|one| one.window_s).fold(0.0, f64::max),
+        seconds: seconds(shares),
+        sums,
+        via: Vec::from_iter(via).join(", "),
+        machine: MachineUse {
+            own_cpu_s: all().map(|one| one.machine.own_cpu_s).sum(),
+            foreign_cpu_share: all().filter_map(|one| one.machine.foreign_cpu_share).reduce(f64::max),
+            steal_share: all().filter_map(|one| one.machine.steal_share).reduce(f64::max),
+            fetched_bytes: all().map(|one| one.machine.fetched_bytes).sum(),
+            disk: all().filter_map(|one| one.machine.disk).reduce(Traffic::plus),
+            nfs: all().filter_map(|one| one.machine.nfs).reduce(Traffic::plus),
+        },
+        disturbed: (!disturbed.is_empty()).then(|| disturbed.join(", ")),
+        agents,
+    })
+}
+
+/// Sums of each second, without a p99: it does not follow from the agents' p99s.
+fn seconds(shares: &[(AgentStart, MeasuredRepeat)]) -> Vec<SecondFigures> {
+    let longest = shares.iter().map(|(_, one)| one.seconds.len()).max().unwrap_or(0);
+    let second = |number: usize| {
+        let own = || shares.iter().filter_map(|(_, one)| one.seconds.get(number));
+        SecondFigures {
+            calls: own().map(|second| second.calls).sum(),
+            mb_per_s: own().map(|second| second.mb_per_s).sum(),
+            p99_us: None,
+        }
+    };
+    (0..longest).map(second).collect()
 }
 
 /// Agents in `run.json`.
@@ -262,14 +315,12 @@ impl AgentFigures {
     /// Fact of the report.
     pub(super) fn text(&self) -> String {
         let agents: Vec<&str> = self.hosts.iter().map(|host| host.agent.as_str()).collect();
+        let (count, agents) = (agents.len(), agents.join(", "));
         let starts = self.repeats.iter().flat_map(|repeat| &repeat.shares);
-        let skew_us = starts.map(|share| share.start.skew_us()).fold(0.0, f64::max);
+        let skew_ms = starts.map(|share| share.start.skew_us()).fold(0.0, f64::max) / 1e3;
         format!(
-            "{} agents ({}), started within {:.2} ms of the common start: calls/s and MB/s are sums, latencies are of all calls; each agent \
-             uses the full depth, data and files of a point, and its share of an offered rate",
-            agents.len(),
-            agents.join(", "),
-            skew_us / 1e3
+            "{count} agents ({agents}), started within {skew_ms:.2} ms of the common start: calls/s and MB/s are sums, latencies are of all \
+             calls; each agent uses the full depth, data and files of a point, and its share of an offered rate"
         )
     }
 }

@@ -1,18 +1,17 @@
 //! The `agent` command: measures points for runs on other hosts, one run at a time, until interrupted. Tiers are only files in the
 //! owner's folder, so that no run reaches a path, a secret or an endpoint that the owner did not name.
 
-use super::{AgentHost, Job, LIMIT, PROGRAM, Setup, Told};
-use crate::machine::Environment;
+use super::{AgentHost, AgentRepeatResult, Job, LIMIT, PROGRAM};
+use crate::drive::Course;
 use crate::plan::{Flags, Plan, Point, bad_usage};
 use crate::runner::record::MeasuredRepeat;
 use crate::runner::{check_space, prepared};
-use crate::station::{Station, Stations, runtime};
+use crate::station::{Stations, environment, notes, on_tiers, runtime};
 use crate::stop::Stop;
-use crate::tiers::on_tiers;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use std::cell::Cell;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 use tierlab_agents::clock::WallClock;
 use tierlab_agents::link::{Link, LinkError, Orders, Output};
@@ -107,22 +106,20 @@ impl Session<'_> {
         let Job::Setup(setup) = self.next()? else {
             bail!(LinkError::Unexpected("Setup"));
         };
-        let plan = plan(&setup, flags)?;
+        let own = Flags {
+            plan: PathBuf::from(&setup.file),
+            scratch: flags.scratch.clone(),
+            out: None,
+            repeats: None,
+        };
+        let plan = Plan::sent(&setup.text, &own, &flags.tiers, setup.seconds, setup.share)?;
         let stop = self.stop.clone();
         on_tiers(&plan.common, &stop, 0, |stations| {
             check_space(&plan, stations)?;
-            let roots: Vec<PathBuf> = stations
-                .values()
-                .filter_map(Station::root)
-                .map(Path::to_owned)
-                .collect();
             self.reply(&AgentHost {
                 agent: String::new(),
-                environment: serde_json::to_value(Environment::here(&roots))?,
-                tiers: stations
-                    .iter()
-                    .map(|(name, tier)| (name.clone(), tier.notes.clone()))
-                    .collect(),
+                environment: serde_json::to_value(environment(stations))?,
+                tiers: notes(stations),
             })?;
             loop {
                 match self.next()? {
@@ -137,13 +134,10 @@ impl Session<'_> {
 
     /// Measures a repeat, and reports it to the run. A failed point is reported like any other.
     fn measure(&mut self, plan: &Plan, stations: &mut Stations, point: &Point, repeat: u32) -> Result<()> {
-        let station = stations.get_mut(&point.tier).filter(|_| plan.points.contains(point));
-        let station = station.with_context(|| {
-            format!(
-                "{point}: not a point of the plan with this agent's tier `{}`",
-                point.tier
-            )
-        })?;
+        let tier = &point.tier;
+        let station = stations.get_mut(tier).filter(|_| plan.points.contains(point));
+        let station =
+            station.with_context(|| format!("{point}: not a point of the plan with this agent's tier `{tier}`"))?;
         let stop = self.stop.clone();
         let late = Cell::new(None);
         let mut begin = || -> Result<Instant> {
@@ -153,7 +147,10 @@ impl Session<'_> {
             Ok(start.at)
         };
         let measured = prepared(plan, station, point, repeat, &stop)
-            .and_then(|()| station.measure_from(point, &plan.access, repeat, &stop, Some(&mut begin)))
+            .and_then(|()| {
+                let start = |course: Course| anyhow::Ok(course.beginning(begin()?));
+                station.measure_from(point, &plan.access, repeat, &stop, start)
+            })
             .and_then(|driven| MeasuredRepeat::of(&driven, &plan.limits));
         if late.get().is_none() {
             begin()?;
@@ -162,7 +159,7 @@ impl Session<'_> {
         if stop.is_asked() {
             bail!(LinkError::Ended);
         }
-        self.reply(&Told {
+        self.reply(&AgentRepeatResult {
             late_us: late.get().unwrap_or_default().as_secs_f64() * 1e6,
             measured: measured.map_err(|error| format!("{error:#}")),
         })
@@ -179,15 +176,4 @@ impl Session<'_> {
         let reply = ToRun::Reply(serde_json::to_string(value)?);
         Ok(self.handle.block_on(self.output.say(&reply))?)
     }
-}
-
-/// Reads the plan of a run, with the tiers of this agent.
-fn plan(setup: &Setup, flags: &AgentFlags) -> Result<Plan> {
-    let own = Flags {
-        plan: PathBuf::from(&setup.file),
-        scratch: flags.scratch.clone(),
-        out: None,
-        repeats: None,
-    };
-    Plan::sent(&setup.text, &own, &flags.tiers, setup.seconds, setup.share)
 }

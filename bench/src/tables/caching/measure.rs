@@ -21,13 +21,6 @@ use tierlab_storage::{Body, Object, ObjectPath, Tier, TierConfig};
 /// Number of marks along a trace: few enough that the look-ups between two marks give a hit ratio.
 const MARKS: usize = 20;
 
-/// Returns the capacity of a folder that holds this share of the table's blocks, at least two, with room for their
-/// metadata.
-fn staged_capacity(share: f64, table_bytes: u64, block_bytes: u64) -> u64 {
-    let blocks = (share * table_bytes.div_ceil(block_bytes) as f64).round() as u64;
-    capacity_for(blocks.max(2), block_bytes)
-}
-
 /// Tier name, law's index in the plan, look-ups in flight, strategy's index.
 pub(super) type CachePlace = (String, usize, usize, usize);
 
@@ -40,8 +33,6 @@ pub(super) struct Placed<'a> {
     origin: Arc<dyn Tier>,
     counts: Arc<Counts>,
     object: Object,
-    /// Folder of staged copies, removed on drop.
-    stages: tempfile::TempDir,
 }
 
 /// Hits of caches of the same memory over the look-ups of a repeat, one after another.
@@ -60,7 +51,6 @@ pub(super) struct CachingRepeat {
     pub(super) left_out: u64,
     pub(super) origin_requests: u64,
     pub(super) origin_bytes: u64,
-    pub(super) asked_bytes: u64,
     /// Computed hits for a cache in memory only: they are undefined over a staged copy, whose own misses also count.
     pub(super) computed: Option<ComputedHits>,
 }
@@ -74,7 +64,6 @@ impl<'a> Placed<'a> {
         table: &'a Table,
         stop: &'a Stop,
     ) -> Result<Self> {
-        let stages = folder_in(settings.common.scratch.as_deref(), "stages")?;
         let path = ObjectPath::new(&format!("{}/table", station.folder))?;
         let put = station.opened().tier.put(&path, Body::Bytes(table.bytes.clone()));
         let object = station.opened().runtime.block_on(put);
@@ -88,18 +77,17 @@ impl<'a> Placed<'a> {
             counts: Arc::clone(&counted.counts),
             origin: Arc::new(counted),
             object,
-            stages,
         })
     }
 
     /// Plays a trace through a strategy that starts empty.
     pub(super) fn measure(&self, &(_, _, depth, strategy): &CachePlace, rows: &Arc<Vec<u32>>) -> Result<CachingRepeat> {
         let strategy = self.settings.strategies[strategy];
-        let stage_folder = self.stages.path().join("stage");
+        let stage = folder_in(self.settings.common.scratch.as_deref(), "stage")?;
         let measured = self.station.opened().runtime.block_on(async {
             let metrics = StorageMetrics::unscraped()?;
             let playback = Playback {
-                tier: self.wrapped(strategy, &stage_folder, &metrics).await?,
+                tier: self.wrapped(strategy, stage.path(), &metrics).await?,
                 object: self.object.clone(),
                 table: self.table.clone(),
                 rows: rows.clone(),
@@ -119,14 +107,10 @@ impl<'a> Placed<'a> {
                 left_out: rows.len() as u64 - lookups,
                 origin_requests: after.0 - before.0,
                 origin_bytes: after.1 - before.1,
-                asked_bytes: lookups * self.table.row_bytes,
                 computed: None,
             })
         });
-        if stage_folder.exists() {
-            let removed = std::fs::remove_dir_all(&stage_folder);
-            removed.with_context(|| format!("cannot remove {}", stage_folder.display()))?;
-        }
+        stage.close().context("cannot remove the staged copy")?;
         let mut measured = measured?;
         if let Strategy::Ram(ram) = strategy {
             let rows = Arc::new(rows[..measured.lookups as usize].to_vec());
@@ -141,10 +125,12 @@ impl<'a> Placed<'a> {
         let block_bytes = self.settings.plan.staged_block_bytes.0;
         let mut tier = self.origin.clone();
         if let Some(share) = strategy.staged() {
+            let blocks = (share * table_bytes.div_ceil(block_bytes) as f64).round() as u64;
             let config = StagedConfig {
                 root: folder.to_owned(),
                 shared: false,
-                capacity_bytes: staged_capacity(share, table_bytes, block_bytes),
+                // At least two blocks, with room for their metadata.
+                capacity_bytes: capacity_for(blocks.max(2), block_bytes),
                 block_bytes,
                 queue_depth: 128,
                 direct: true,

@@ -8,20 +8,17 @@ mod play;
 mod policies;
 mod statements;
 mod strategy;
-mod trace;
 
 pub(crate) use plan::CachingOptions;
 
-use crate::report::{csv, finish};
+use crate::report::{csv, finish, results_folder};
 use crate::rounds::{Rounds, order};
-use crate::station::Stations;
+use crate::station::{Stations, on_tiers};
 use crate::stop::Stop;
-use crate::tables::price::CachingPrices;
-use crate::tiers::{on_tiers, results_folder};
 use anyhow::Result;
 use measure::{CachePlace, CachingRepeat, Placed, through_the_cache, units};
-use plan::Settings;
-use play::Table;
+use plan::{CachingPrices, Settings};
+use play::{Law, Table};
 use policies::{StackDistances, min_hits};
 use serde::Serialize;
 use statements::{CachingStatement, Computed, at_most_one, mean, statements};
@@ -138,7 +135,7 @@ fn rounds(settings: &Settings, table: &Table, stations: &Stations, stop: &Stop) 
     Rounds::new(common.repeats, stop, order.len(), EXPECTED).measure(&order, |round, step| {
         if traces.0 != Some(round) {
             let seed = common.seed.wrapping_add(u64::from(round) << 32);
-            let trace = |law: &trace::Law| Ok(Arc::new(law.trace(plan.rows, plan.trace_lookups, seed)?));
+            let trace = |law: &Law| Ok(Arc::new(law.trace(plan.rows, plan.trace_lookups, seed)?));
             traces = (Some(round), plan.laws.iter().map(trace).collect::<Result<_>>()?);
         }
         match &step.task {

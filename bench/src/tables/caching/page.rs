@@ -1,11 +1,10 @@
 //! Report of a comparison of caches: curves, then tables of measured and of computed figures.
 
 use super::CachingFigures;
-use super::plan::CachingPlan;
+use super::plan::{CachingPlan, CachingPrices};
 use super::statements::{CachingStatement, Computed, findings, place, usd};
 use super::strategy::{Strategy, share_text};
 use crate::report::{Block, Column, Page, Part, Ran, curves};
-use crate::tables::price::CachingPrices;
 use maud::Markup;
 use tierlab_analysis::record::Interval;
 use tierlab_instrument::units::{NONE, bytes, digits3, latency};
@@ -83,12 +82,9 @@ fn facts(ran: &Ran, plan: &CachingPlan, figures: &CachingFigures) -> Vec<String>
         plan.rows, plan.row_bytes.0, ran.repeats, plan.lookups, plan.trace_lookups
     )];
     facts.extend(figures.prices.iter().map(|prices| {
-        format!(
-            "savings at {} look-ups a second on a table of {}, if hit ratios at equal shares are equal; {}",
-            digits3(prices.lookups_per_s),
-            bytes(prices.table_bytes),
-            prices.reads.sources.join("; ")
-        )
+        let (rate, table) = (digits3(prices.lookups_per_s), bytes(prices.table_bytes));
+        let sources = prices.reads.sources.join("; ");
+        format!("savings at {rate} look-ups a second on a table of {table}, if hit ratios at equal shares are equal; {sources}")
     }));
     facts
 }

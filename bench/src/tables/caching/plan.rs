@@ -1,17 +1,19 @@
-//! The plan of a comparison of caches. In: TOML, and flags over it. Out: settings, checked.
+//! The plan of a comparison of caches, and what a cache saves. In: TOML, flags over it, the price file. Out: settings, checked; dollars.
+//! A GB is 2^30 bytes and a month 730 hours, as in the price file.
 
+use super::play::Law;
 use super::strategy::{Kind, Ram, Strategy, Unit};
-use super::trace::Law;
 use crate::plan::{
-    Common, Flags, RawTier, Several, Size, Source, check_counts, check_list, check_name, check_table, check_within,
-    hundredths, number,
+    Common, Flags, RawTier, Several, Size, Source, check_counts, check_each, check_list, check_name, check_table,
+    check_within, hundredths, number,
 };
-use crate::tables::price::{CachingPrices, RawCachingPrice};
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use tierlab_instrument::prices::{BYTES_PER_GB, HOURS_PER_MONTH, ReadPrices};
+use tierlab_instrument::units::parse_bytes;
 use tierlab_storage::TierConfig;
 use tierlab_storage::wrappers::cache::Policy;
 
@@ -86,7 +88,6 @@ pub(super) struct CachingPlan {
     #[serde(default = "number::<_, 65536>")]
     pub(super) staged_block_bytes: Size,
     /// Folder on the disk for local tiers and staged copies.
-    #[serde(default)]
     scratch: Option<PathBuf>,
     /// Prices of requests and memory.
     #[serde(default, skip_serializing)]
@@ -94,6 +95,58 @@ pub(super) struct CachingPlan {
     /// The tiers, by name.
     #[serde(skip_serializing)]
     tiers: BTreeMap<String, RawTier>,
+}
+
+/// `[price]` of a plan of caches.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawCachingPrice {
+    /// Price file, relative to the plan's folder.
+    file: PathBuf,
+    /// Look-ups per second, around the clock.
+    lookups_per_s: f64,
+    /// Size of the table represented by the measured one, with the same cache shares.
+    table: Size,
+}
+
+/// Prices of a run of caches.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct CachingPrices {
+    pub(super) lookups_per_s: f64,
+    pub(super) table_bytes: u64,
+    #[serde(flatten)]
+    pub(super) reads: ReadPrices,
+}
+
+impl CachingPrices {
+    /// Reads the file that a plan names. `entries` are the tiers' `price`s.
+    ///
+    /// # Errors
+    /// The file and the key, and its allowed values.
+    fn read(source: &Source, raw: &RawCachingPrice, entries: &BTreeMap<String, String>) -> Result<Self> {
+        check_within("price.lookups_per_s", raw.lookups_per_s, 1e-6, 1e9)
+            .and_then(|()| check_within("price.table", raw.table.0, 1, u64::MAX))
+            .map_err(|why| source.wrong(why))?;
+        Ok(Self {
+            lookups_per_s: raw.lookups_per_s,
+            table_bytes: raw.table.0,
+            reads: source.prices(&raw.file, None, entries)?,
+        })
+    }
+
+    /// Returns dollars a month for a GB of memory; `None` if the file has no such price.
+    pub(super) fn usd_per_gb_month_of_memory(&self) -> Option<f64> {
+        self.reads.usd_per_gib_hour.map(|usd| usd * HOURS_PER_MONTH)
+    }
+
+    /// Returns dollars a month saved per GB of a cache of `share` of the table, before the price of its memory. `requests` and `bytes` are
+    /// the origin's per look-up, without the cache and with it.
+    pub(super) fn saved(&self, tier: &str, share: f64, requests: (f64, f64), bytes: (f64, f64)) -> Option<f64> {
+        let price = self.reads.tiers.get(tier)?;
+        let lookups = self.lookups_per_s * 3600.0 * HOURS_PER_MONTH;
+        let each = (requests.0 - requests.1) * price.usd_per_request + (bytes.0 - bytes.1) * price.usd_per_byte;
+        Some(lookups * each / (share * self.table_bytes as f64 / BYTES_PER_GB))
+    }
 }
 
 /// Settings of a run.
@@ -123,19 +176,14 @@ impl Settings {
         let strategies = plan.strategies(&units).map_err(wrong)?;
         plan.bound(strategies.len()).map_err(wrong)?;
         let (tiers, entries) = source.priced_tiers(&plan.tiers)?;
-        for (tier, config) in &tiers {
-            if let TierConfig::Wrapped(wrapped) = config
-                && wrapped.wrappers.staged.is_some()
-            {
-                return Err(wrong(format!(
-                    "tiers.{tier}: its TOML has a table [staged]: remove it, since `strategies` sets staging"
-                )));
-            }
+        let is_staged =
+            |config: &TierConfig| matches!(config, TierConfig::Wrapped(own) if own.wrappers.staged.is_some());
+        if let Some((tier, _)) = tiers.iter().find(|(_, config)| is_staged(config)) {
+            let why = "its TOML has a table [staged]: remove it, since `strategies` sets staging";
+            return Err(wrong(format!("tiers.{tier}: {why}")));
         }
-        let prices = plan.price.as_ref();
-        let prices = prices
-            .map(|price| CachingPrices::read(&source, price, &entries))
-            .transpose()?;
+        let prices = |price| CachingPrices::read(&source, price, &entries);
+        let prices = plan.price.as_ref().map(prices).transpose()?;
         let head = (plan.name.as_str(), plan.seed, plan.repeats);
         Ok(Self {
             common: source.common(&options.flags, head, plan.scratch.as_ref(), tiers),
@@ -165,10 +213,7 @@ impl CachingPlan {
             ("lookups", u64::from(self.lookups), MOST_LOOKUPS),
             ("trace_lookups", u64::from(self.trace_lookups), MOST_LOOKUPS),
         ])?;
-        check_list("depth", self.depths())?;
-        for &depth in self.depths() {
-            check_within("depth", depth, 1, 1024)?;
-        }
+        check_each("depth", self.depths(), 1, 1024)?;
         check_power("row_bytes", self.row_bytes.0, 512, 1 << 16)?;
         check_power("staged_block_bytes", self.staged_block_bytes.0, 64 << 10, 64 << 20)?;
         check_within("rows × row_bytes", self.table_bytes(), 1, MOST_TABLE_BYTES)?;
@@ -176,15 +221,9 @@ impl CachingPlan {
             return Err(format!("trace_lookups: must be at least `lookups`, {}", self.lookups));
         }
         check_within("seconds", self.seconds, 0.01, 3600.0)?;
-        for (key, shares) in [
-            ("measured_shares", self.measured_shares.as_slice()),
-            ("shares", &self.shares),
-            ("staged_share", std::slice::from_ref(&self.staged_share)),
-        ] {
-            shares
-                .iter()
-                .try_for_each(|share| check_within(key, *share, 0.0001, 8.0))?;
-        }
+        check_each("measured_shares", &self.measured_shares, 0.0001, 8.0)?;
+        check_each("shares", &self.shares, 0.0001, 8.0)?;
+        check_within("staged_share", self.staged_share, 0.0001, 8.0)?;
         self.laws.iter().try_for_each(Law::check)?;
         let unit = |unit: &String| unit_of(unit, self.row_bytes.0);
         let units: Vec<Unit> = self.units.iter().map(unit).collect::<Result<_, _>>()?;
@@ -193,8 +232,6 @@ impl CachingPlan {
         check_list("strategies", &self.strategies)?;
         check_list("policies", &self.policies)?;
         check_list("units", &units)?;
-        check_list("shares", &self.shares)?;
-        check_list("measured_shares", &self.measured_shares)?;
         units.iter().try_for_each(|unit| self.check_smallest(*unit))?;
         Ok(units)
     }
@@ -260,32 +297,30 @@ impl CachingPlan {
                 "{steps} steps, maximum {MOST_STEPS}: use fewer repeats, laws, tiers, sizes or units"
             ));
         }
-        let kept = rounds * measured * u64::from(self.lookups);
-        match kept > 50 * MOST_LOOKUPS {
-            true => Err(format!(
-                "lookups: {kept} latencies in all repeats together, maximum {}; lower `lookups`",
-                50 * MOST_LOOKUPS
-            )),
-            false => Ok(()),
+        let (latencies, most) = (rounds * measured * u64::from(self.lookups), 50 * MOST_LOOKUPS);
+        if latencies > most {
+            let why = "latencies in all repeats together";
+            return Err(format!("lookups: {latencies} {why}, maximum {most}; lower `lookups`"));
         }
+        Ok(())
     }
 }
 
 fn check_power(key: &str, value: u64, least: u64, most: u64) -> Result<(), String> {
-    match value.is_power_of_two() && (least..=most).contains(&value) {
-        true => Ok(()),
-        false => Err(format!(
-            "{key}: must be a power of two from {least} to {most}, not {value}"
-        )),
+    if value.is_power_of_two() && (least..=most).contains(&value) {
+        return Ok(());
     }
+    Err(format!(
+        "{key}: must be a power of two from {least} to {most}, not {value}"
+    ))
 }
 
 fn unit_of(text: &str, row_bytes: u64) -> Result<Unit, String> {
     if text == "row" {
         return Ok(Unit::Row);
     }
-    let bytes = tierlab_instrument::units::parse_bytes(text)
-        .map_err(|why| format!("units: must be `row`, or bytes of a block such as `4KiB`: {why}"))?;
+    let bytes =
+        parse_bytes(text).map_err(|why| format!("units: must be `row`, or bytes of a block such as `4KiB`: {why}"))?;
     check_power("units: `row`, or bytes of a block", bytes, row_bytes, 1 << 20)?;
     Ok(Unit::Block(bytes))
 }
@@ -307,4 +342,32 @@ fn policies() -> Vec<Policy> {
 }
 fn units() -> Vec<String> {
     vec!["row".to_owned(), "4KiB".to_owned()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierlab_instrument::prices::ReadPrice;
+
+    #[test]
+    fn savings_by_hand() {
+        let price = ReadPrice {
+            usd_per_request: 4e-7,
+            usd_per_byte: 0.01 / BYTES_PER_GB,
+        };
+        let prices = CachingPrices {
+            lookups_per_s: 1000.0,
+            table_bytes: 64 << 30,
+            reads: ReadPrices {
+                tiers: BTreeMap::from([("s3".to_owned(), price)]),
+                ..ReadPrices::default()
+            },
+        };
+        // 2.628e9 look-ups a month, half a request of 4e-7 saved for each, over 6.4 GB; no bytes saved.
+        let saved = prices.saved("s3", 0.1, (1.0, 0.5), (512.0, 512.0)).unwrap();
+        assert!((saved - 2.628e9 * 0.5 * 4e-7 / 6.4).abs() < 1e-9, "{saved}");
+        // A block of 4 KiB per miss reads more bytes than no cache, which costs money.
+        assert!(prices.saved("s3", 0.1, (1.0, 1.0), (512.0, 2048.0)).unwrap() < 0.0);
+        assert_eq!(prices.saved("disk", 0.1, (1.0, 0.0), (1.0, 0.0)), None);
+    }
 }

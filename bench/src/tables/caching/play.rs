@@ -1,13 +1,16 @@
-//! Look-ups of a trace. In: a tier, the table's object on it, rows in order. Out: the time of each look-up, and the
-//! misses over time. Callers take the next row after each look-up: a closed loop, whose latencies are service times.
+//! Traces of look-ups, and their playback. In: a law and a seed; a tier, the table's object on it. Out: rows, the same on every machine for
+//! the same seed; the time of each look-up, and the misses over time. Callers take the next row after each look-up: a closed loop, whose
+//! latencies are service times.
 
-use crate::chance::Random;
+use crate::chance::{Random, Zipf};
 use crate::stop::Stop;
 use crate::ways::Counts;
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tierlab_storage::{Object, Tier};
@@ -89,7 +92,6 @@ struct RunningPlayback {
     ended: AtomicUsize,
     /// Calls to the origin before this trace.
     calls_before: u64,
-    failed: AtomicBool,
     marks: Mutex<Vec<Mark>>,
 }
 
@@ -102,8 +104,7 @@ impl RunningPlayback {
         let of = &self.of;
         let mut latencies = Vec::new();
         loop {
-            let is_ended = of.stop.is_asked() || self.failed.load(Ordering::Relaxed);
-            let over = is_ended || self.began.elapsed() >= of.longest;
+            let over = of.stop.is_asked() || self.began.elapsed() >= of.longest;
             let next = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(&row) = of.rows.get(next).filter(|_| !over) else {
                 return Ok(latencies);
@@ -111,11 +112,13 @@ impl RunningPlayback {
             let asked = Instant::now();
             let read = of.tier.read(&of.object, of.table.range(row)).await;
             let took = asked.elapsed();
-            let read = read.inspect_err(|_| self.failed.store(true, Ordering::Relaxed))?;
-            if read.bytes != of.table.row(row) {
-                self.failed.store(true, Ordering::Relaxed);
-                anyhow::bail!("row {row}: bytes differ from those written");
+            let is_right = read.as_ref().is_ok_and(|read| read.bytes == of.table.row(row));
+            if !is_right {
+                // Leaves no row for the other callers.
+                self.next.store(of.rows.len(), Ordering::Relaxed);
             }
+            read?;
+            ensure!(is_right, "row {row}: bytes differ from those written");
             latencies.push(took.as_secs_f64() * 1e6);
             let ended = self.ended.fetch_add(1, Ordering::Relaxed) + 1;
             if ended.is_multiple_of(of.mark_every) {
@@ -136,40 +139,35 @@ impl Playback {
     /// # Errors
     /// A read fails, bytes are wrong, or no look-up ended in time.
     pub(super) async fn play(self) -> Result<Played> {
-        let course = Arc::new(RunningPlayback {
+        let running = Arc::new(RunningPlayback {
             began: Instant::now(),
             next: AtomicUsize::new(0),
             ended: AtomicUsize::new(0),
             calls_before: self.origin.calls.load(Ordering::Relaxed),
-            failed: AtomicBool::new(false),
             marks: Mutex::default(),
             of: self,
         });
-        let call = |course: Arc<RunningPlayback>| tokio::spawn(async move { course.call().await });
-        let callers: Vec<_> = (0..course.of.depth).map(|_| call(course.clone())).collect();
+        let call = |running: Arc<RunningPlayback>| tokio::spawn(async move { running.call().await });
+        let callers: Vec<_> = (0..running.of.depth).map(|_| call(running.clone())).collect();
         let mut latencies_us = Vec::new();
-        let mut failure = None;
+        let mut ended = Ok(());
         for caller in callers {
             match caller.await.context("a caller panicked")? {
                 Ok(own) => latencies_us.extend(own),
-                Err(error) => failure = Some(error),
+                Err(error) => ended = Err(error),
             }
         }
-        let elapsed_s = course.began.elapsed().as_secs_f64();
-        if let Some(error) = failure {
-            return Err(error);
-        }
-        ensure!(
-            !latencies_us.is_empty() || course.of.stop.is_asked(),
-            "no look-up ended in {:.0} s",
-            course.of.longest.as_secs_f64()
-        );
-        let mut marks = course.marks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let elapsed_s = running.began.elapsed().as_secs_f64();
+        ended?;
+        let longest_s = running.of.longest.as_secs_f64();
+        let is_measured = !latencies_us.is_empty() || running.of.stop.is_asked();
+        ensure!(is_measured, "no look-up ended in {longest_s:.0} s");
+        let mut marks = running.marks.lock().unwrap_or_else(PoisonError::into_inner).clone();
         marks.sort_by_key(|mark| mark.lookups);
         Ok(Played {
             latencies_us,
             elapsed_s,
-            misses: course.misses(),
+            misses: running.misses(),
             marks,
         })
     }
@@ -198,9 +196,78 @@ pub(super) fn warm_up(marks: &[Mark]) -> Option<(u64, f64)> {
     Some((all[first].lookups, all[first].elapsed_s))
 }
 
+/// Popularity of rows.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "law", rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) enum Law {
+    /// Rank `r` is accessed with a constant weight `r^-exponent`; 0 is uniform.
+    Zipf { exponent: f64 },
+    /// One row after another, restarting after the last.
+    Scan {},
+    /// Zipf's law, with ranks reassigned to other rows after every `every` look-ups.
+    Shifting { exponent: f64, every: u32 },
+}
+
+impl Law {
+    /// Exponent, and look-ups after which ranks are reassigned.
+    const fn terms(&self) -> (f64, u32) {
+        match *self {
+            Self::Scan {} => (0.0, u32::MAX),
+            Self::Zipf { exponent } => (exponent, u32::MAX),
+            Self::Shifting { exponent, every } => (exponent, every),
+        }
+    }
+
+    /// Checks the parameters.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let (exponent, every) = self.terms();
+        if !(0.0..=10.0).contains(&exponent) {
+            return Err(format!("laws.exponent: must be from 0 (uniform) to 10, not {exponent}"));
+        }
+        match every {
+            0 => Err("laws.every: must be at least 1".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the rows of a trace, each from 0 to below `rows`.
+    ///
+    /// # Errors
+    /// More rows than Zipf's law supports.
+    pub(super) fn trace(&self, rows: u32, lookups: u32, seed: u64) -> Result<Vec<u32>> {
+        let mut random = Random::new(seed, 0x7ace);
+        let rows64 = u64::from(rows);
+        if matches!(self, Self::Scan {}) {
+            let first = random.next() % rows64;
+            let row = |at: u32| ((first + u64::from(at)) % rows64) as u32;
+            return Ok((0..lookups).map(row).collect());
+        }
+        let (exponent, every) = self.terms();
+        let zipf = Zipf::new(rows64, exponent)?;
+        let row = |at: u32| {
+            // Current index of the most popular row; the others follow it.
+            let moved = Random::new(seed, 0x5417 + u64::from(at / every)).next() % rows64;
+            ((zipf.block(random.share()) + moved) % rows64) as u32
+        };
+        Ok((0..lookups).map(row).collect())
+    }
+}
+
+impl fmt::Display for Law {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Scan {} => write!(out, "scan"),
+            Self::Zipf { exponent } if *exponent == 0.0 => write!(out, "uniform"),
+            Self::Zipf { exponent } => write!(out, "zipf {exponent}"),
+            Self::Shifting { exponent, every } => write!(out, "zipf {exponent}, shifting every {every}"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashMap;
 
     fn marks(misses: &[u64]) -> Vec<Mark> {
         let mut sum = 0;
@@ -223,5 +290,50 @@ mod tests {
         assert_eq!(warm(&[10, 10, 10, 10]), Some((100, 1.0)));
         assert_eq!(warm(&[100; 8]), None);
         assert_eq!(warm(&[100, 0]), None);
+    }
+
+    /// Rows by their number of accesses, the most popular first.
+    fn popular(trace: &[u32]) -> Vec<u32> {
+        let mut counts: HashMap<u32, u32> = HashMap::new();
+        trace.iter().for_each(|row| *counts.entry(*row).or_default() += 1);
+        let mut rows: Vec<_> = counts.into_iter().collect();
+        rows.sort_by_key(|&(row, count)| (std::cmp::Reverse(count), row));
+        rows.into_iter().map(|(row, _)| row).collect()
+    }
+
+    #[test]
+    fn a_seed_names_a_trace_and_laws_are_what_they_are_called() {
+        let zipf = Law::Zipf { exponent: 1.2 };
+        let trace = zipf.trace(1000, 4000, 7).unwrap();
+        assert_eq!(trace, zipf.trace(1000, 4000, 7).unwrap());
+        assert_ne!(trace, zipf.trace(1000, 4000, 8).unwrap());
+        assert!(trace.iter().all(|row| *row < 1000));
+        assert_eq!(popular(&trace[..2000])[0], popular(&trace[2000..])[0]);
+        let shifting = Law::Shifting {
+            exponent: 1.2,
+            every: 2000,
+        };
+        let trace = shifting.trace(1000, 4000, 7).unwrap();
+        assert_ne!(popular(&trace[..2000])[0], popular(&trace[2000..])[0]);
+        let scan = Law::Scan {}.trace(10, 25, 3).unwrap();
+        assert!(scan.windows(2).all(|pair| pair[1] == (pair[0] + 1) % 10));
+        assert_eq!(scan[..5], scan[20..]);
+    }
+
+    #[test]
+    fn laws_read_as_they_are_written_and_bad_ones_are_refused() {
+        let read = |text: &str| toml::from_str::<Law>(text);
+        assert_eq!(read("law = \"zipf\"\nexponent = 0.8").unwrap().to_string(), "zipf 0.8");
+        assert_eq!(read("law = \"scan\"").unwrap(), Law::Scan {});
+        assert!(read("law = \"zipf\"").is_err() && read("law = \"scan\"\nexponent = 1.0").is_err());
+        assert!(Law::Zipf { exponent: -1.0 }.check().is_err());
+        assert!(
+            Law::Shifting {
+                exponent: 1.0,
+                every: 0
+            }
+            .check()
+            .is_err()
+        );
     }
 }

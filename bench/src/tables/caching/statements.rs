@@ -1,12 +1,10 @@
 //! Statements from repeats. In: the figures of each repeat. Out: figures with 95 % intervals over the repeats. Pure.
 
 use super::measure::{CachePlace, CachingRepeat, ComputedHits};
-use super::plan::Settings;
-use super::play::warm_up;
+use super::plan::{CachingPrices, Settings};
+use super::play::{Law, warm_up};
 use super::strategy::{Ram, Strategy, share_text};
-use super::trace::Law;
-use crate::intervals;
-use crate::tables::price::CachingPrices;
+use crate::rounds::{self, geometric_mean, percentile};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{Interval, samples_needed};
@@ -99,9 +97,7 @@ pub(super) fn statements(
             p99_us: quantile(own, 0.99),
             origin_requests_per_lookup: of(own, requests),
             origin_bytes_per_lookup: of(own, bytes),
-            origin_bytes_per_byte: of(own, |repeat| {
-                repeat.origin_bytes as f64 / repeat.asked_bytes.max(1) as f64
-            }),
+            origin_bytes_per_byte: of(own, |repeat| bytes(repeat) / settings.plan.row_bytes.0 as f64),
             warm_after_lookups: median(warm.iter().map(|warm| warm.0 as f64).collect()),
             warm_after_s: median(warm.iter().map(|warm| warm.1).collect()),
             seconds: of(own, |repeat| repeat.played.elapsed_s),
@@ -137,7 +133,7 @@ pub(super) fn at_most_one(of: Interval) -> Interval {
 
 /// Returns the mean of non-negative values.
 pub(super) fn mean(values: impl IntoIterator<Item = f64>) -> Interval {
-    let of = intervals::mean(values);
+    let of = rounds::mean(values);
     Interval {
         lo: of.lo.max(0.0),
         ..of
@@ -154,9 +150,8 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 /// if all repeats together have too few look-ups for the percentile.
 fn quantile(repeats: &[CachingRepeat], quantile: f64) -> Option<Interval> {
     let samples: u64 = repeats.iter().map(|repeat| repeat.lookups).sum();
-    let of_one =
-        |repeat: &CachingRepeat| Some(intervals::percentile(repeat.played.latencies_us.clone(), quantile)?.max(1e-3));
-    (samples >= samples_needed(quantile)).then(|| intervals::geometric_mean(repeats.iter().filter_map(of_one)))
+    let of_one = |repeat: &CachingRepeat| Some(percentile(repeat.played.latencies_us.clone(), quantile)?.max(1e-3));
+    (samples >= samples_needed(quantile)).then(|| geometric_mean(repeats.iter().filter_map(of_one)))
 }
 
 /// Findings in sentences.
@@ -176,15 +171,12 @@ fn largest_gap(computed: &[Computed]) -> Option<String> {
     let gap = |one: &Computed| one.min.value - one.tiny_lfu.value;
     let worst = computed.iter().max_by(|a, b| gap(a).total_cmp(&gap(b)))?;
     let percent = |of: Interval| format!("{:.1} %", of.value * 100.0);
+    let (law, unit, size) = (worst.law, &worst.unit, share_text(worst.ram.share));
+    let [own, min, lru] = [worst.tiny_lfu, worst.min, worst.lru].map(percent);
     (worst.min.value > 0.0).then(|| {
         format!(
-            "{}, {}: the server's policy is furthest from the best possible at {} of the table: its hit ratio is {}, MIN's {}, LRU's {}",
-            worst.law,
-            worst.unit,
-            share_text(worst.ram.share),
-            percent(worst.tiny_lfu),
-            percent(worst.min),
-            percent(worst.lru),
+            "{law}, {unit}: the server's policy is furthest from the best possible at {size} of the table: its hit ratio is {own}, MIN's \
+            {min}, LRU's {lru}"
         )
     })
 }
@@ -207,27 +199,21 @@ fn of_place(here: &[CachingStatement], prices: Option<&CachingPrices>) -> Vec<St
             };
             format!(", whose memory costs {}: {verdict}", usd(memory))
         });
+        let (name, saved) = (&best.name, usd(saved));
         out.push(format!(
-            "{place}: of the caches in memory, {} saves most: {} a month per GB{memory}",
-            best.name,
-            usd(saved)
+            "{place}: of the caches in memory, {name} saves most: {saved} a month per GB{memory}"
         ));
     }
     let over_read = |one: &&CachingStatement| one.origin_bytes_per_byte.value;
     let caches = here.iter().filter(|one| matches!(one.strategy, Strategy::Ram(_)));
     let most = caches.max_by(|a, b| over_read(a).total_cmp(&over_read(b)));
     out.extend(most.filter(|one| over_read(one) > 1.1).map(|one| {
-        format!(
-            "{place}: {} reads {:.2} bytes of the origin per requested byte",
-            one.name,
-            over_read(&one)
-        )
+        let (name, bytes) = (&one.name, over_read(&one));
+        format!("{place}: {name} reads {bytes:.2} bytes of the origin per requested byte")
     }));
     out.extend(here.iter().filter(|one| one.left_out > 0).map(|one| {
-        format!(
-            "{place}, {}: repeats ended after `seconds`; {} look-ups were skipped",
-            one.name, one.left_out
-        )
+        let (name, count) = (&one.name, one.left_out);
+        format!("{place}, {name}: repeats ended after `seconds`; {count} look-ups were skipped")
     }));
     out
 }

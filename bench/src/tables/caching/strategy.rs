@@ -80,16 +80,12 @@ impl Strategy {
 
 impl fmt::Display for Strategy {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(ram) = self.ram() else {
-            return match self.staged() {
-                Some(share) => write!(out, "staged {}", share_text(share)),
-                None => out.write_str("no cache"),
-            };
-        };
-        write!(out, "RAM {} {}, {}", share_text(ram.share), word(&ram.policy), ram.unit)?;
-        match self.staged() {
-            Some(share) => write!(out, ", over staged {}", share_text(share)),
-            None => Ok(()),
+        let ram = |ram: &Ram| format!("RAM {} {}, {}", share_text(ram.share), word(&ram.policy), ram.unit);
+        match self {
+            Self::None => out.write_str("no cache"),
+            Self::Ram(own) => out.write_str(&ram(own)),
+            Self::Staged(share) => write!(out, "staged {}", share_text(*share)),
+            Self::RamOverStaged(own, share) => write!(out, "{}, over staged {}", ram(own), share_text(*share)),
         }
     }
 }

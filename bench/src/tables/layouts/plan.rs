@@ -60,7 +60,6 @@ pub(super) struct LayoutsPlan {
     #[serde(default = "number::<_, 4>")]
     pub(super) scan_depth: usize,
     /// Folder on the disk that local tiers measure.
-    #[serde(default)]
     scratch: Option<PathBuf>,
     /// The tiers, by name.
     #[serde(skip_serializing)]

@@ -1,45 +1,47 @@
-//! Statements from repeats. In: the laid out table and the figures of each repeat. Out: figures with 95 % intervals
-//! over the repeats, and the ratio of each layout to a file per entity, repeat by repeat. Pure.
+//! Statements from repeats, and their report. In: the laid out table and the figures of each repeat. Out: figures with 95 % intervals
+//! over the repeats, and the ratio of each layout to a file per entity, repeat by repeat; tables and findings. Pure.
 
-use super::measure::{AccessCost, LayoutRepeat};
-use crate::intervals::{geometric_mean, mean, percentile};
+use super::plan::LayoutsPlan;
+use super::{AccessCost, LayoutRepeat};
+use crate::report::{Bars, Block, Column, Page, Part, Ran, or_none};
+use crate::rounds::{geometric_mean, mean, percentile};
 use crate::tables::places::{LaidOut, Place, Stored};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{Interval, samples_needed};
-use tierlab_instrument::units::latency;
+use tierlab_instrument::units::{bytes, digits3, latency, spread};
 use tierlab_layouts::Layout;
 
 /// Cost of one kind of access.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct AccessStatement {
-    pub(super) samples_per_s: Interval,
+struct AccessStatement {
+    samples_per_s: Interval,
     /// Median latency of a repeat's calls, as a mean over the repeats.
-    pub(super) call_us: Interval,
+    call_us: Interval,
     /// Latency of a call; `None` with too few calls.
-    pub(super) p50_us: Option<f64>,
-    pub(super) p95_us: Option<f64>,
-    pub(super) requests_per_sample: f64,
+    p50_us: Option<f64>,
+    p95_us: Option<f64>,
+    requests_per_sample: f64,
     /// Bytes moved by the tier.
-    pub(super) bytes_per_sample: f64,
-    pub(super) decode_us_per_sample: f64,
+    bytes_per_sample: f64,
+    decode_us_per_sample: f64,
     /// CPU time of the bench's process.
-    pub(super) cpu_us_per_sample: f64,
+    cpu_us_per_sample: f64,
     /// Ratio of samples per second to those of a file per entity, in the same repeat.
-    pub(super) of_files: Option<Interval>,
+    of_files: Option<Interval>,
 }
 
 /// Figures of one layout on one tier.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct LayoutStatement {
     #[serde(flatten)]
-    pub(super) place: Place,
+    place: Place,
     #[serde(flatten)]
-    pub(super) stored: Stored,
-    pub(super) repeats: usize,
-    pub(super) point: AccessStatement,
-    pub(super) batch: AccessStatement,
-    pub(super) scan: AccessStatement,
+    stored: Stored,
+    repeats: usize,
+    point: AccessStatement,
+    batch: AccessStatement,
+    scan: AccessStatement,
 }
 
 type AccessOf = fn(&LayoutRepeat) -> &AccessCost;
@@ -131,7 +133,7 @@ fn fastest(
 }
 
 /// Returns the findings in sentences: the fastest layouts for each access on each tier.
-pub(super) fn findings(all: &[LayoutStatement], batch_rows: u32) -> Vec<String> {
+fn findings(all: &[LayoutStatement], batch_rows: u32) -> Vec<String> {
     let batch = format!("a batch of {batch_rows}");
     let call = |us| format!("{} a call", latency(us));
     let rate = |s| format!("{:.0} rows a second", 1.0 / s);
@@ -144,6 +146,72 @@ pub(super) fn findings(all: &[LayoutStatement], batch_rows: u32) -> Vec<String> 
         ]
     };
     tiers.flat_map(of_tier).collect()
+}
+
+const COLUMNS: [Column<LayoutStatement>; 14] = [
+    ("layout", |one| one.place.layout.to_string()),
+    ("stored", |one| bytes(one.stored.stored_bytes)),
+    ("objects", |one| one.stored.objects.to_string()),
+    ("open", |one| latency(one.stored.open_ms * 1e3)),
+    ("one p50", |one| or_none(one.point.p50_us, latency)),
+    ("one p95", |one| or_none(one.point.p95_us, latency)),
+    ("requests", |one| digits3(one.point.requests_per_sample)),
+    ("batch p50", |one| or_none(one.batch.p50_us, latency)),
+    ("requests/row", |one| digits3(one.batch.requests_per_sample)),
+    ("scan rows/s", |one| spread(&one.scan.samples_per_s)),
+    ("of files", |one| one.scan.of_files.map_or_else(String::new, ratio)),
+    ("bytes/row", |one| digits3(one.scan.bytes_per_sample)),
+    ("decode/row", |one| latency(one.scan.decode_us_per_sample)),
+    ("CPU/row", |one| latency(one.scan.cpu_us_per_sample)),
+];
+const NOTE: &str = "stored: all objects, including indexes. open: time to read every index or footer into memory. one: \
+calls for a single entity, one after another, and their requests; batch: the same, with one call per batch. scan: rows \
+in order, ± half of the 95 % interval over the repeats, and the costs per row: bytes moved by the tier, time from these bytes to a \
+checked row, and CPU of the whole process. of files: rows per second relative to a file per entity in the same repeat. n/a: too few \
+calls.";
+
+fn ratio(of: Interval) -> String {
+    format!("{}x", digits3(of.value))
+}
+
+/// A table for each tier.
+pub(super) fn page<'a>(ran: &'a Ran, plan: &LayoutsPlan, row_bytes: u64, statements: &[LayoutStatement]) -> Page<'a> {
+    let tiers = statements.chunk_by(|a, b| a.place.tier == b.place.tier);
+    Page {
+        ran,
+        facts: vec![format!(
+            "{} rows of {row_bytes} bytes, {} rounds, batches of {}, {} pieces of a scan at a time",
+            plan.rows, ran.repeats, plan.batch_rows, plan.scan_depth
+        )],
+        badges: Vec::new(),
+        parts: vec![
+            Part::List("Findings", findings(statements, plan.batch_rows)),
+            Part::Tables("Every layout", tiers.map(block).collect(), NOTE),
+        ],
+    }
+}
+
+fn block(here: &[LayoutStatement]) -> Block {
+    let bars = |title: &str, value: fn(&LayoutStatement) -> Option<f64>, text| Bars {
+        title: title.to_owned(),
+        bars: here
+            .iter()
+            .map(|one| (one.place.layout.to_string(), value(one)))
+            .collect(),
+        text,
+    };
+    Block {
+        bars: vec![
+            bars("One entity, p50 (less is better)", |one| one.point.p50_us, latency),
+            bars("A batch, p50 (less is better)", |one| one.batch.p50_us, latency),
+            bars(
+                "A scan, rows a second (more is better)",
+                |one| Some(one.scan.samples_per_s.value),
+                digits3,
+            ),
+        ],
+        ..Block::of(&here[0].place.tier, &COLUMNS, 1, here)
+    }
 }
 
 #[cfg(test)]

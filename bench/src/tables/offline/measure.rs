@@ -1,17 +1,17 @@
 //! Four measurements of one workload on one tier. In: a table and sessions. Out: for each, rows per second and the
 //! breakdown of time.
 
-use super::loader::{Loaded, RowSource, pieces};
+use super::loader::{Loaded, Ready, RowSource, pieces};
 use super::plan::{Accelerator, OfflinePlan};
-use super::ready::Ready;
 use super::workload::Batch;
 use crate::machine::{MachineUse, Watched};
 use crate::stop::{Stop, sleep_until};
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, ensure};
 use ort::session::Session;
 use procfs::process::Process;
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
@@ -70,12 +70,6 @@ pub(super) struct OfflineRepeat {
     pub(super) fed: BTreeMap<u32, StreamFigures>,
 }
 
-impl OfflineRepeat {
-    pub(super) const fn all(&self) -> [&StreamFigures; 4] {
-        [&self.loader, &self.inference, &self.both, &self.naive]
-    }
-}
-
 /// Finished batch.
 struct Done {
     at: Instant,
@@ -86,14 +80,6 @@ struct Done {
 
 /// Consumer of batches: a session, or nobody.
 type Consumer<'a> = Box<dyn FnMut(&Batch) -> Result<()> + Send + 'a>;
-
-/// Time of a measurement.
-struct Window {
-    began: Instant,
-    ended: Instant,
-    machine: MachineUse,
-    peak_bytes: u64,
-}
 
 /// Measured case, with the runtime of its loader.
 pub(super) struct Case<'a> {
@@ -165,8 +151,7 @@ impl Case<'_> {
             // After a session failed, the loader must not wait for it.
             while ready.take().is_some() {}
             let loaded = loading.join().map_err(|_| anyhow!("the loader panicked"))??;
-            let (done, window) = fed?;
-            figures(done, window, loaded)
+            Ok(StreamFigures { loaded, ..fed? })
         })
     }
 
@@ -188,8 +173,7 @@ impl Case<'_> {
             let next = move || ring.next().filter(|_| !stop.load(Ordering::Acquire));
             (next, consumer)
         });
-        let (done, window) = self.feed(feeds.collect(), &stop, || false)?;
-        figures(done, window, Loaded::default())
+        self.feed(feeds.collect(), &stop, || false)
     }
 
     /// Measures one read, then its batch, then the next read.
@@ -213,10 +197,10 @@ impl Case<'_> {
             batch.map_err(|error| failed = Some(error)).ok()
         };
         let feeds = std::iter::once(next).zip(consumers).collect();
-        let (done, window) = self.feed(feeds, &stop, || false)?;
+        let fed = self.feed(feeds, &stop, || false);
         match failed {
             Some(error) => Err(error),
-            None => figures(done, window, loaded),
+            None => Ok(StreamFigures { loaded, ..fed? }),
         }
     }
 
@@ -227,7 +211,7 @@ impl Case<'_> {
         feeds: Vec<(impl FnMut() -> Option<B> + Send, Consumer<'_>)>,
         stop: &AtomicBool,
         is_over: impl Fn() -> bool,
-    ) -> Result<(Vec<Done>, Window)> {
+    ) -> Result<StreamFigures> {
         let ended = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             let spawn = |(next, mut consumer)| {
@@ -236,18 +220,19 @@ impl Case<'_> {
             };
             let takers: Vec<ScopedJoinHandle<'_, _>> = feeds.into_iter().map(spawn).collect();
             let is_over = || is_over() || takers.iter().any(ScopedJoinHandle::is_finished);
-            let window = self.wait(&ended, is_over);
+            let (window, of_window) = self.wait(&ended, is_over);
             stop.store(true, Ordering::Release);
             let mut done = Vec::new();
             for taker in takers {
                 done.extend(taker.join().map_err(|_| anyhow!("a session's thread panicked"))??);
             }
-            Ok((done, window))
+            figures(done, &window, of_window)
         })
     }
 
-    /// Waits for the warm-up and the window, which is extended if few batches end, or until the measurement is over or interrupted.
-    fn wait(&self, ended: &AtomicUsize, is_over: impl Fn() -> bool) -> Window {
+    /// Waits for the warm-up and the window, which is extended if few batches end, or until the measurement is over or interrupted. Returns
+    /// the window, and the figures of the machine and the process.
+    fn wait(&self, ended: &AtomicUsize, is_over: impl Fn() -> bool) -> (RangeInclusive<Instant>, StreamFigures) {
         let is_over = || self.interrupt.is_asked() || is_over();
         let sleep = |time: Duration| sleep_until(Instant::now() + time, LOOK, is_over);
         sleep(self.plan.warmup());
@@ -263,12 +248,13 @@ impl Case<'_> {
         }
         let (ended, last) = (Instant::now(), watched.look());
         let status = Process::myself().and_then(|own| own.status()).ok();
-        Window {
-            began,
-            ended,
+        let figures = StreamFigures {
             machine: last.since(&first),
+            window_s: (ended - began).as_secs_f64(),
             peak_bytes: status.and_then(|status| status.vmhwm).unwrap_or(0) * 1024,
-        }
+            ..StreamFigures::default()
+        };
+        (began..=ended, figures)
     }
 }
 
@@ -297,29 +283,21 @@ fn take<B: Borrow<Batch>>(
 
 /// Computes the figures of the batches that ended in the window. The first end starts the clock, so that partial batches at
 /// either end do not count.
-fn figures(mut done: Vec<Done>, window: Window, loaded: Loaded) -> Result<StreamFigures> {
-    done.retain(|one| (window.began..=window.ended).contains(&one.at));
+fn figures(mut done: Vec<Done>, window: &RangeInclusive<Instant>, of_window: StreamFigures) -> Result<StreamFigures> {
+    done.retain(|one| window.contains(&one.at));
     done.sort_unstable_by_key(|one| one.at);
-    let (Some(first), Some(last)) = (done.first(), done.last()) else {
-        bail!("no batch ended within the window: raise `seconds`");
-    };
-    if done.len() < 3 {
-        bail!(
-            "{} batches ended within the window: raise `seconds`, or lower `batch_rows`",
-            done.len()
-        );
-    }
-    let elapsed_s = (last.at - first.at).as_secs_f64();
+    ensure!(
+        done.len() > 2,
+        "{} batches ended within the window: raise `seconds`, or lower `batch_rows`",
+        done.len()
+    );
     let counted = &done[1..];
     let sum = |of: fn(&Done) -> Duration| counted.iter().map(of).sum::<Duration>().as_secs_f64();
     Ok(StreamFigures {
         rows: counted.iter().map(|one| one.rows as u64).sum(),
-        elapsed_s,
+        elapsed_s: (done[done.len() - 1].at - done[0].at).as_secs_f64(),
         running_s: sum(|one| one.ran),
         waiting_s: sum(|one| one.waited),
-        machine: window.machine,
-        window_s: (window.ended - window.began).as_secs_f64(),
-        peak_bytes: window.peak_bytes,
-        loaded,
+        ..of_window
     })
 }

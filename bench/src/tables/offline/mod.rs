@@ -5,7 +5,6 @@ mod loader;
 mod measure;
 mod page;
 mod plan;
-mod ready;
 mod statements;
 mod workload;
 
@@ -13,16 +12,14 @@ pub(crate) use plan::OfflineOptions;
 
 use super::places::{Place, measure_places};
 use crate::plan::{Common, bad_usage};
-use crate::report::{Ran, csv, finish};
-use crate::station::{Stations, runtime};
+use crate::report::{Ran, csv, finish, results_folder};
+use crate::station::{Stations, on_tiers, runtime};
 use crate::stop::Stop;
-use crate::tables::price::OfflinePrices;
-use crate::tiers::{on_tiers, results_folder};
 use anyhow::{Context, Result, bail};
 use loader::RowSource;
 use measure::{Case, OfflineRepeat};
 use ort::session::Session;
-use plan::OfflinePlan;
+use plan::{OfflinePlan, OfflinePrices};
 use serde::Serialize;
 use statements::{OfflineStatement, statements};
 use std::collections::BTreeMap;
@@ -75,8 +72,9 @@ pub(crate) fn run(options: &OfflineOptions) -> Result<()> {
     let (common, plan, prices) = OfflinePlan::read(options)?;
     let needs_model = plan.workloads.values().any(|raw| raw.accelerator.is_none());
     let environment = needs_model.then(|| load_onnxruntime(options.onnxruntime.as_deref()));
-    let environment = environment.transpose();
-    let environment = environment.map_err(|e| bad_usage("--onnxruntime", &e.to_string()))?;
+    let environment = environment
+        .transpose()
+        .map_err(|e| bad_usage("--onnxruntime", &e.to_string()))?;
     let mut workloads: BTreeMap<String, Prepared> = BTreeMap::new();
     for (name, raw) in &plan.workloads {
         let workload = Workload::of(&options.flags.plan, name, raw, common.seed)?;
@@ -143,26 +141,21 @@ fn facts(
         plan.session_threads
     )];
     facts.extend(workloads.iter().map(|(name, Prepared { workload, .. })| {
-        format!(
-            "{name}: {} rows of {}, batches of {}, drawn among {}",
-            workload.table.header.rows,
-            bytes(workload.table.header.stride.into()),
-            workload.batch_rows,
-            workload.shuffle_rows
-        )
+        let (rows, row) = (workload.table.header.rows, bytes(workload.table.header.stride.into()));
+        let (batch, drawn) = (workload.batch_rows, workload.shuffle_rows);
+        format!("{name}: {rows} rows of {row}, batches of {batch}, drawn among {drawn}")
     }));
     let memory = ran.environment.host.memory_bytes;
-    facts.extend(workloads.iter().filter_map(|(name, Prepared { workload, .. })| {
+    for (name, Prepared { workload, .. }) in workloads {
         let data = workload.table.bytes.len() as u64;
-        (workload.accelerator.is_some() && data < MEMORY_TIMES * memory).then(|| {
-            format!(
-                "{name}: {} of data on a machine with {} of memory; MLPerf Storage requires {MEMORY_TIMES} times the memory: \
-                reads may come from the page cache or a server's memory instead of storage",
-                bytes(data),
-                bytes(memory)
-            )
-        })
-    }));
+        if workload.accelerator.is_some() && data < MEMORY_TIMES * memory {
+            let [data, memory] = [data, memory].map(bytes);
+            facts.push(format!(
+                "{name}: {data} of data on a machine with {memory} of memory; MLPerf Storage requires {MEMORY_TIMES} times the memory: \
+                reads may come from the page cache or a server's memory instead of storage"
+            ));
+        }
+    }
     let prices = figures.prices.iter().flat_map(|prices| &prices.reads.sources);
     facts.extend(prices.map(|source| format!("price of {source}")));
     facts
@@ -177,10 +170,8 @@ fn rounds(
 ) -> Result<MeasuredOffline> {
     let file = |(name, prepared): (&String, &Prepared)| (name.clone(), prepared.workload.table.bytes.clone());
     let files = workloads.iter().map(file).collect();
-    let mut loaders = Vec::new();
-    for (depth, workers) in plan.loaders() {
-        loaders.push((depth, workers, runtime(workers)?));
-    }
+    let loader = |(depth, workers): (usize, u16)| anyhow::Ok((depth, workers, runtime(workers)?));
+    let loaders: Vec<_> = plan.loaders().into_iter().map(loader).collect::<Result<_>>()?;
     let accelerators = plan.workloads.values().filter_map(|raw| raw.accelerator.as_ref());
     let counts = accelerators.map(|accelerator| accelerator.count.len());
     let measurements = MEASUREMENTS + counts.max().unwrap_or(0) as u32;

@@ -2,7 +2,7 @@
 
 use super::OfflineFigures;
 use super::statements::{Fed, OfflineStatement};
-use crate::report::{Bars, Block, Column, Page, Part, Ran};
+use crate::report::{Bars, Block, Column, Page, Part, Ran, or_none};
 use tierlab_instrument::units::{NONE, bytes, digits3, latency, spread};
 
 const COLUMNS: [Column<OfflineStatement>; 15] = [
@@ -20,9 +20,7 @@ const COLUMNS: [Column<OfflineStatement>; 15] = [
     ("for reads, decoding, batching", idle_causes),
     ("CPU/row", |one| latency(one.both_cpu_us)),
     ("peak memory", |one| bytes(one.peak_bytes)),
-    ("$/million", |one| {
-        one.usd_per_million.map_or_else(|| NONE.to_owned(), usd_text)
-    }),
+    ("$/million", |one| or_none(one.usd_per_million, usd_text)),
 ];
 const NOTE: &str = "loader: rows read, decoded, shuffled and assembled into discarded batches; model: the same batches from memory; both: the \
 loader's batches through the model; one by one: one read, its batch through the model, then the next read. ± is half of the 95 % \

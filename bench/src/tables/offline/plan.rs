@@ -1,16 +1,16 @@
-//! The plan of an offline run. In: TOML, and flags over it. Out: settings, checked.
+//! The plan of an offline run, and its costs. In: TOML, flags over it, the price file. Out: settings, checked; dollars per million samples.
 
 use crate::plan::{
-    Common, Flags, RawTier, Several, Size, Source, check_counts, check_list, check_name, check_table, check_within,
-    hundredths, mib, number,
+    Common, Flags, RawTier, Several, Size, Source, check_counts, check_each, check_list, check_name, check_table,
+    check_within, hundredths, mib, number,
 };
-use crate::tables::price::{OfflinePrices, RawOfflinePrice};
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
+use tierlab_instrument::prices::ReadPrices;
 use tierlab_layouts::Layout;
 
 /// Flags of `offline`.
@@ -63,7 +63,6 @@ pub(super) struct OfflinePlan {
     #[serde(default, skip_serializing)]
     price: Option<RawOfflinePrice>,
     /// Folder on the disk that local tiers measure.
-    #[serde(default)]
     scratch: Option<PathBuf>,
     /// The tiers, by name.
     #[serde(skip_serializing)]
@@ -100,22 +99,16 @@ impl Default for Loader {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawWorkload {
     /// Model to generate with its table: `ctr` or `vision`.
-    #[serde(default)]
     pub(super) generate: Option<String>,
     /// Bytes of a sample in a table generated for accelerators, without a model.
-    #[serde(default)]
     pub(super) sample_bytes: Option<Size>,
     /// Rows of the generated table.
-    #[serde(default)]
     pub(super) rows: Option<u64>,
     /// Accelerators emulated instead of the model.
-    #[serde(default)]
     pub(super) accelerator: Option<Accelerator>,
     /// Folder of the model in a repository, with its config and versions.
-    #[serde(default)]
     pub(super) model: Option<PathBuf>,
     /// Model's table, a file in the rows format.
-    #[serde(default)]
     pub(super) table: Option<PathBuf>,
     /// Rows per run of the model.
     pub(super) batch_rows: usize,
@@ -142,6 +135,36 @@ impl Accelerator {
     }
 }
 
+/// `[price]` of an offline plan.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawOfflinePrice {
+    /// Price file, relative to the plan's folder.
+    file: PathBuf,
+    /// Instance that loads and infers.
+    instance: String,
+}
+
+/// Prices of an offline run.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct OfflinePrices {
+    pub(super) instance: String,
+    #[serde(flatten)]
+    pub(super) reads: ReadPrices,
+}
+
+impl OfflinePrices {
+    /// Returns dollars for a million samples: the machine's price for their time, and the tier's requests and bytes.
+    pub(super) fn per_million(&self, tier: &str, per_s: f64, requests: f64, bytes: f64) -> Option<f64> {
+        let tier = self.reads.tiers.get(tier).copied().unwrap_or_default();
+        let hours = 1e6 / per_s / 3600.0;
+        (per_s > 0.0).then_some(
+            hours * self.reads.usd_per_hour.unwrap_or_default()
+                + 1e6 * (requests * tier.usd_per_request + bytes * tier.usd_per_byte),
+        )
+    }
+}
+
 impl OfflinePlan {
     /// Reads a plan and the files that it names.
     ///
@@ -158,10 +181,13 @@ impl OfflinePlan {
             }
         }
         let (tiers, entries) = source.priced_tiers(&plan.tiers)?;
-        let prices = plan.price.as_ref();
-        let prices = prices
-            .map(|price| OfflinePrices::read(&source, price, &entries))
-            .transpose()?;
+        let prices = match &plan.price {
+            Some(price) => Some(OfflinePrices {
+                instance: price.instance.clone(),
+                reads: source.prices(&price.file, Some(&price.instance), &entries)?,
+            }),
+            None => None,
+        };
         let head = (plan.name.as_str(), plan.seed, plan.repeats);
         let common = source.common(&options.flags, head, plan.scratch.as_ref(), tiers);
         Ok((common, plan, prices))
@@ -186,14 +212,8 @@ impl OfflinePlan {
 
     fn check(&self) -> Result<(), String> {
         check_name("name", &self.name)?;
-        check_list("loader.depth", self.loader.depth.values())?;
-        check_list("loader.workers", self.loader.workers.values())?;
-        for (depth, workers) in self.loaders() {
-            check_counts(&[
-                ("loader.depth", depth as u64, 1024),
-                ("loader.workers", workers.into(), 256),
-            ])?;
-        }
+        check_each("loader.depth", self.loader.depth.values(), 1, 1024)?;
+        check_each("loader.workers", self.loader.workers.values(), 1, 256)?;
         check_counts(&[
             ("repeats", u64::from(self.repeats), 1000),
             ("shard_bytes", self.shard_bytes.0, 1 << 30),
@@ -230,24 +250,12 @@ impl RawWorkload {
             ));
         }
         if let Some(accelerator) = &self.accelerator {
-            let of = |name: &str| format!("{key}: accelerator.{name}");
-            check_within(
-                &of("compute_ms_per_batch"),
-                accelerator.compute_ms_per_batch,
-                0.01,
-                60_000.0,
-            )?;
-            check_list(&of("count"), &accelerator.count)?;
-            for &count in &accelerator.count {
-                check_within(&of("count"), count, 1, 1024)?;
-            }
+            let (ms, key) = (accelerator.compute_ms_per_batch, format!("{key}: accelerator"));
+            check_within(&format!("{key}.compute_ms_per_batch"), ms, 0.01, 60_000.0)?;
+            check_each(&format!("{key}.count"), &accelerator.count, 1, 1024)?;
         }
-        check_within(
-            &format!("{key}: sample_bytes"),
-            self.sample_bytes.as_ref().map_or(1, |size| size.0),
-            1,
-            63 << 20,
-        )?;
+        let sample_bytes = self.sample_bytes.map_or(1, |size| size.0);
+        check_within(&format!("{key}: sample_bytes"), sample_bytes, 1, 63 << 20)?;
         check_within(&format!("{key}: batch_rows"), self.batch_rows, 1, 1 << 20)?;
         check_within(&format!("{key}: shuffle_rows"), self.shuffle_rows, 0, 1 << 24)?;
         check_within(&format!("{key}: rows"), self.rows.unwrap_or(1), 1, 1 << 28)
@@ -260,4 +268,34 @@ fn counts() -> Vec<u32> {
 
 fn two_layouts() -> Vec<Layout> {
     vec![Layout::Rows, Layout::Tar]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierlab_instrument::prices::ReadPrice;
+
+    #[test]
+    fn a_million_samples_by_hand() {
+        let price = ReadPrice {
+            usd_per_request: 4e-7,
+            usd_per_byte: 1e-11,
+        };
+        let prices = OfflinePrices {
+            instance: "x".to_owned(),
+            reads: ReadPrices {
+                usd_per_hour: Some(0.36),
+                tiers: BTreeMap::from([("s3".to_owned(), price)]),
+                ..ReadPrices::default()
+            },
+        };
+        // A thousand per second: 1,000 s at 0.0001 $/s; a hundredth of a request and 500 bytes each.
+        let found = prices.per_million("s3", 1000.0, 0.01, 500.0).unwrap();
+        assert!(
+            (found - (0.1 + 1e6 * (0.01 * 4e-7 + 500.0 * 1e-11))).abs() < 1e-12,
+            "{found}"
+        );
+        assert!((prices.per_million("disk", 1000.0, 9.0, 9.0).unwrap() - 0.1).abs() < 1e-12);
+        assert_eq!(prices.per_million("s3", 0.0, 1.0, 1.0), None);
+    }
 }

@@ -3,8 +3,8 @@
 
 use super::OfflineCase;
 use super::measure::{OfflineRepeat, StreamFigures};
-use crate::intervals::{geometric_mean, mean};
-use crate::tables::price::OfflinePrices;
+use super::plan::OfflinePrices;
+use crate::rounds::{geometric_mean, mean};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::Interval;
@@ -165,7 +165,9 @@ fn statement(
     let requests_per_row = loaded(|one| one.requests as f64) / rows;
     let bytes_per_row = loaded(|one| one.wire_bytes as f64) / rows;
     let both_per_s = rate(|one| &one.both);
-    let taken = own.iter().flat_map(OfflineRepeat::all);
+    let taken = own
+        .iter()
+        .flat_map(|one| [&one.loader, &one.inference, &one.both, &one.naive]);
     let mut statement = OfflineStatement {
         case: case.clone(),
         repeats: own.len(),
@@ -212,8 +214,7 @@ impl OfflineStatement {
             }
             None => "none of the tested numbers of accelerators at 90 %".to_owned(),
             Some(fed) => {
-                let [value, lo, hi] =
-                    [fed.utilisation.value, fed.utilisation.lo, fed.utilisation.hi].map(|u| 100.0 * u);
+                let Interval { value, lo, hi } = fed.utilisation.map(|share| 100.0 * share);
                 let tried = match highest == Some(fed.count) {
                     true => ", the highest number tested",
                     false => "",
@@ -222,9 +223,8 @@ impl OfflineStatement {
                 format!("{count} accelerators at 90 % or more ({value:.1} % [{lo:.1}-{hi:.1}]){tried}")
             }
         };
-        self.diagnosis = vec![format!(
-            "it feeds {what}; the loader's own rate would suffice for {most}"
-        )];
+        let text = format!("it feeds {what}; the loader's own rate would suffice for {most}");
+        self.diagnosis = vec![text];
         self.accelerators_at_90 = best.map(|fed| fed.count);
         self.accelerators = fed;
     }
@@ -235,10 +235,9 @@ fn diagnosis(one: &OfflineStatement, cores: usize) -> Vec<String> {
     let mut out = vec![slower_part(one)];
     let slower = one.loader_per_s.value.min(one.inference_per_s.value);
     if one.both_per_s.value < ALIKE * slower {
+        let (percent, cause) = (100.0 * one.both_per_s.value / slower, together(one, cores, slower));
         out.push(format!(
-            "together they reach {:.0} % of the slower one alone: {}",
-            100.0 * one.both_per_s.value / slower,
-            together(one, cores, slower)
+            "together they reach {percent:.0} % of the slower one alone: {cause}"
         ));
     }
     out.push(format!(
@@ -247,9 +246,9 @@ fn diagnosis(one: &OfflineStatement, cores: usize) -> Vec<String> {
         100.0 * one.naive_idle_share
     ));
     if one.taken_share > TAKEN {
+        let percent = 100.0 * one.taken_share;
         out.push(format!(
-            "other processes used up to {:.0} % of the cores: measure again on an idle machine",
-            100.0 * one.taken_share
+            "other processes used up to {percent:.0} % of the cores: measure again on an idle machine"
         ));
     }
     out
@@ -258,24 +257,20 @@ fn diagnosis(one: &OfflineStatement, cores: usize) -> Vec<String> {
 /// Returns the part with the lower rate, if the intervals of the two rates do not overlap, with advice.
 fn slower_part(one: &OfflineStatement) -> String {
     let (loader, inference, both) = (one.loader_per_s, one.inference_per_s, one.both_per_s.value);
-    let rate = digits3;
+    let [delivers, takes] = [loader, inference].map(|rate| digits3(rate.value));
     let is_limit = |of: Interval, other: Interval| of.value < ALIKE * other.value && of.hi < other.lo;
     if is_limit(loader, inference) {
+        let (advice, gain) = (loader_advice(one), digits3(inference.value / both));
         return format!(
-            "the loader is the bottleneck: alone it delivers {} rows a second, and the model takes {}; {}. The gain is at most {} times",
-            rate(loader.value),
-            rate(inference.value),
-            loader_advice(one),
-            rate(inference.value / both)
+            "the loader is the bottleneck: alone it delivers {delivers} rows a second, and the model takes {takes}; {advice}. The gain is at \
+            most {gain} times"
         );
     }
     if is_limit(inference, loader) {
+        let gain = digits3(loader.value / both);
         return format!(
-            "the model is the bottleneck: alone it takes {} rows a second, and the loader delivers {}; add sessions, threads or an \
-            accelerator, for a gain of up to {} times; a faster tier or layout has no effect",
-            rate(inference.value),
-            rate(loader.value),
-            rate(loader.value / both)
+            "the model is the bottleneck: alone it takes {takes} rows a second, and the loader delivers {delivers}; add sessions, threads or an \
+            accelerator, for a gain of up to {gain} times; a faster tier or layout has no effect"
         );
     }
     let are_alike = loader.value.min(inference.value) >= ALIKE * loader.value.max(inference.value);
@@ -317,12 +312,11 @@ fn together(one: &OfflineStatement, cores: usize, slower: f64) -> String {
         false => String::new(),
     };
     if one.both_per_s.value > ALIKE * most.min(slower) {
+        let [load, infer] = [one.loader_cpu_us, one.inference_cpu_us].map(latency);
+        let most = digits3(most);
         format!(
-            "they share {cores} cores{taken}: a row takes {} of CPU to load and {} to infer, so at most {} rows a second fit; add cores, or reduce \
-            the work per row",
-            latency(one.loader_cpu_us),
-            latency(one.inference_cpu_us),
-            digits3(most)
+            "they share {cores} cores{taken}: a row takes {load} of CPU to load and {infer} to infer, so at most {most} rows a second fit; \
+            add cores, or reduce the work per row"
         )
     } else if taken.is_empty() {
         "the cores are not the bottleneck: raise the loader's `ready_bytes` or `depth`".to_owned()

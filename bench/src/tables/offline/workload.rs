@@ -4,7 +4,7 @@
 use super::plan::{Accelerator, RawWorkload};
 use crate::chance::Random;
 use crate::plan::bad_usage;
-use crate::tables::rows_file::RowsFile;
+use crate::tables::places::RowsFile;
 use anyhow::{Context, Result, anyhow, bail};
 use ort::environment::Environment;
 use ort::session::builder::SessionBuilder;
@@ -32,7 +32,7 @@ pub(super) struct Workload {
 }
 
 enum Graph {
-    Made(Vec<u8>),
+    Generated(Vec<u8>),
     /// File, with its weights in the same folder.
     File(PathBuf),
     /// Accelerators without a model.
@@ -55,30 +55,25 @@ impl Workload {
     pub(super) fn of(plan: &Path, name: &str, raw: &RawWorkload, seed: u64) -> Result<Self> {
         let wrong = |what: String| bad_usage(&format!("{}: workloads.{name}", plan.display()), &what);
         let rows = raw.rows.unwrap_or(1);
-        let (graph, config, table) = match (&raw.generate, &raw.sample_bytes, &raw.model, &raw.table) {
-            (None, Some(bytes), None, None) => {
-                let samples = Samples::new(bytes.0, seed)?;
+        let (graph, config, table) = match (&raw.generate, &raw.model, &raw.table) {
+            (Some(kind), ..) => generated(kind, rows, seed, &wrong)?,
+            (None, Some(model), Some(table)) => from_files(model, table, &wrong)?,
+            // The plan's check allows nothing but samples.
+            _ => {
+                let samples = Samples::new(raw.sample_bytes.map_or(1, |size| size.0), seed)?;
                 let table = RowsFile::generate(&samples, rows, seed).map_err(|e| wrong(format!("rows: {e}")))?;
                 (Graph::None, None, table)
-            }
-            (Some(kind), ..) => made(kind, rows, seed, &wrong)?,
-            (None, _, Some(model), Some(table)) => brought(model, table, &wrong)?,
-            _ => {
-                return Err(wrong(
-                    "set either `generate` and `rows`, or `model` and `table`".to_owned(),
-                ));
             }
         };
         let filled = match config {
             Some(config) => filled(&config, &table, raw, &wrong)?,
             // Samples fill batches and no model.
             None => {
-                let columns = table.header.schema.columns.iter().cloned();
-                let fill = |column: Column| Filled {
+                let fill = |column: &Column| Filled {
                     input: column.name.clone(),
-                    column,
+                    column: column.clone(),
                 };
-                columns.map(fill).collect()
+                table.header.schema.columns.iter().map(fill).collect()
             }
         };
         Ok(Self {
@@ -103,7 +98,7 @@ impl Workload {
             .with_intra_op_spinning(false)
             .map_err(text)?;
         let session = match &self.graph {
-            Graph::Made(onnx) => builder.commit_from_memory(onnx),
+            Graph::Generated(onnx) => builder.commit_from_memory(onnx),
             Graph::File(path) => builder.commit_from_file(path),
             Graph::None => bail!("samples without a model"),
         };
@@ -193,21 +188,17 @@ impl RowSource for Samples {
 /// The inputs of a model that columns of the table fill.
 fn filled(config: &ModelConfig, table: &RowsFile, raw: &RawWorkload, wrong: Wrong<'_>) -> Result<Vec<Filled>> {
     let most = (config.max_batch_size as usize).max(1);
-    if raw.batch_rows > most && raw.accelerator.is_none() {
-        let rows = raw.batch_rows;
-        return Err(wrong(format!(
-            "batch_rows: {rows} rows, but the model's config allows {most} per run"
-        )));
+    let rows = raw.batch_rows;
+    if rows > most && raw.accelerator.is_none() {
+        let why = format!("batch_rows: {rows} rows, but the model's config allows {most} per run");
+        return Err(wrong(why));
     }
     let columns = &table.header.schema.columns;
     let fill = |(input, joined): (&String, &JoinedInput)| {
         let name = joined.column.as_deref().unwrap_or(input);
         let column = columns.iter().find(|of| of.name == name).cloned().ok_or_else(|| {
-            let names: Vec<&str> = columns.iter().map(|of| of.name.as_str()).collect();
-            wrong(format!(
-                "input `{input}` needs column `{name}`; the table has {}",
-                names.join(", ")
-            ))
+            let names = Vec::from_iter(columns.iter().map(|of| of.name.as_str())).join(", ");
+            wrong(format!("input `{input}` needs column `{name}`; the table has {names}"))
         })?;
         anyhow::Ok(Filled {
             input: input.clone(),
@@ -228,7 +219,7 @@ type Wrong<'a> = &'a dyn Fn(String) -> anyhow::Error;
 /// Graph, config of its model if any, and table.
 type Parts = (Graph, Option<ModelConfig>, RowsFile);
 
-fn made(kind: &str, rows: u64, seed: u64, wrong: Wrong<'_>) -> Result<Parts> {
+fn generated(kind: &str, rows: u64, seed: u64, wrong: Wrong<'_>) -> Result<Parts> {
     let (model, table) = match kind {
         "ctr" => (ModelKind::Ctr, TableKind::Ctr),
         "vision" => (ModelKind::Vision, TableKind::Vision),
@@ -242,16 +233,15 @@ fn made(kind: &str, rows: u64, seed: u64, wrong: Wrong<'_>) -> Result<Parts> {
     let mut onnx = Vec::new();
     write_model(&request.build(), &mut onnx).context("cannot write the model")?;
     let table = RowsFile::generate(&*table.source(seed)?, rows, seed).map_err(|e| wrong(format!("rows: {e}")))?;
-    Ok((Graph::Made(onnx), Some(request.config()), table))
+    Ok((Graph::Generated(onnx), Some(request.config()), table))
 }
 
-fn brought(model: &Path, table: &Path, wrong: Wrong<'_>) -> Result<Parts> {
+fn from_files(model: &Path, table: &Path, wrong: Wrong<'_>) -> Result<Parts> {
     let config = read_config(model)?.ok_or_else(|| wrong(format!("{} has no config.toml", model.display())))?;
     let read = std::fs::read_dir(model).with_context(|| format!("cannot read {}", model.display()))?;
     let versions = read.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u64>().ok());
-    let newest = versions
-        .max()
-        .ok_or_else(|| wrong(format!("{} has no version", model.display())))?;
+    let newest = versions.max();
+    let newest = newest.ok_or_else(|| wrong(format!("{} has no version", model.display())))?;
     let graph = model.join(newest.to_string()).join(MODEL_FILE);
     let table = RowsFile::read(table).map_err(|e| wrong(format!("{e:#}")))?;
     Ok((Graph::File(graph), Some(config), table))

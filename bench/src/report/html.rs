@@ -1,6 +1,6 @@
 //! `report.html`. Its tables are complete without scripts.
 
-use super::{Bars, Block, Page, Part};
+use super::{Bars, Block, Page, Part, or_none};
 use maud::{Markup, PreEscaped, html};
 use tierlab_report::document;
 use tierlab_report::parts::{closed, findings, html_table};
@@ -113,7 +113,7 @@ fn chart(chart: &Bars) -> Markup {
                 div.level {
                     span { (name) }
                     span { i style=(format!("width:{:.1}%", value.unwrap_or(0.0) / most * 100.0)) {} }
-                    b { (value.map_or_else(|| "n/a".to_owned(), chart.text)) }
+                    b { (or_none(*value, chart.text)) }
                 }
             }
         }
