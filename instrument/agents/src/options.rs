@@ -3,8 +3,8 @@
 use crate::MOST;
 use crate::clock::WallClock;
 use crate::handshake::Token;
-use crate::listen::Door;
 use crate::remote::{Agents, keep_alive};
+use crate::session::Door;
 use crate::tls::{Identity, client_config, server_config};
 use crate::token::TokenSource;
 use clap::Args;
