@@ -37,8 +37,7 @@ impl WallClock {
     /// Creates a clock of the system's time with an offset in milliseconds, other than 0 for tests only.
     #[must_use]
     pub fn off_by(ms: i64) -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now_ns = i64::try_from(since.as_nanos()).unwrap_or(i64::MAX);
+        let now_ns = nanos(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
         Self {
             began: Instant::now(),
             began_ns: now_ns.saturating_add(ms.saturating_mul(1_000_000)),
@@ -65,7 +64,7 @@ impl WallClock {
     }
 }
 
-fn nanos(time: Duration) -> i64 {
+pub(crate) fn nanos(time: Duration) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
 
@@ -102,11 +101,9 @@ pub struct Offset {
 pub fn offset(trips: &[Trip]) -> Option<Offset> {
     let best = trips.iter().min_by_key(|trip| trip.took_ns())?;
     let took = best.took_ns();
-    let middle = best
-        .asked_ns
-        .saturating_add(i64::try_from(took / 2).unwrap_or(i64::MAX));
+    let middle_ns = best.asked_ns.saturating_add_unsigned(took / 2);
     Some(Offset {
-        ns: best.there_ns.saturating_sub(middle),
+        ns: best.there_ns.saturating_sub(middle_ns),
         uncertainty_ns: took.div_ceil(2),
     })
 }

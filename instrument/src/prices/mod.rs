@@ -38,14 +38,8 @@ fn load_file(file: &PriceFile, instance: &str, tiers: &[String]) -> Result<Prici
         usd_per_hour: priced.price.usd_per_hour,
         usd_per_gib_hour: file.memory.as_ref().map_or(0.0, |memory| memory.price.usd_per_gib_hour),
         instances: instances.collect(),
-        instances_by_tier: BTreeMap::new(),
-        usd_per_hour_by_tier: BTreeMap::new(),
-        servers_by_variant: BTreeMap::new(),
-        usd_per_request: BTreeMap::new(),
-        usd_per_byte: BTreeMap::new(),
-        terms_by_variant: BTreeMap::new(),
-        priced: None,
         sources: vec![priced.instance_line(instance)],
+        ..Pricing::default()
     };
     pricing.sources.extend(file.memory_line());
     for tier in tiers {
@@ -80,25 +74,16 @@ fn add_tier(pricing: &mut Pricing, file: &PriceFile, tier: &str, storage: Option
     pricing.instances_by_tier.insert(tier.to_owned(), instances);
     let Some(storage) = storage else { return };
     let entry = &file.storage[storage].price;
-    add_prices(
-        pricing,
-        tier,
-        [entry.hourly(0), entry.usd_per_request(), entry.usd_per_byte()],
-    );
-    add_source(pricing, file.storage_line(tier, storage));
-}
-
-/// Adds the dollars per hour, request and byte of a tier or variant, if any.
-fn add_prices(pricing: &mut Pricing, name: &str, [per_hour, per_request, per_byte]: [f64; 3]) {
     for (prices, usd) in [
-        (&mut pricing.usd_per_hour_by_tier, per_hour),
-        (&mut pricing.usd_per_request, per_request),
-        (&mut pricing.usd_per_byte, per_byte),
+        (&mut pricing.usd_per_hour_by_tier, entry.hourly(0.0)),
+        (&mut pricing.usd_per_request, entry.usd_per_request()),
+        (&mut pricing.usd_per_byte, entry.usd_per_byte()),
     ] {
         if usd > 0.0 {
-            prices.insert(name.to_owned(), usd);
+            prices.insert(tier.to_owned(), usd);
         }
     }
+    add_source(pricing, file.storage_line(tier, storage));
 }
 
 fn add_source(pricing: &mut Pricing, source: String) {
