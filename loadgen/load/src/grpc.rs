@@ -179,10 +179,7 @@ impl Connections {
         if let Some(sender) = kept.as_ref().filter(|sender| !sender.is_closed()) {
             return Ok(sender.clone());
         }
-        let refused = |says: String| NoReply {
-            failure: Failure::Connect,
-            says: Some(says),
-        };
+        let refused = |says: String| NoReply::new(Failure::Connect, says);
         let stream = self.endpoint.connect(Alpn::Http2).await.map_err(refused)?;
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -229,10 +226,8 @@ impl GrpcReply {
 
     /// Returns the stage times that the server reports, before or after the message.
     fn timings(&self) -> Option<StageTimings> {
-        let trailers = self.body.trailers.as_ref();
-        trailers
-            .and_then(reply::stages)
-            .or_else(|| reply::stages(&self.headers))
+        let trailers = self.body.trailers.as_ref().and_then(reply::stages);
+        trailers.or_else(|| reply::stages(&self.headers))
     }
 
     /// Checks status and structure, and reads the server's stage times, as for HTTP.
@@ -252,10 +247,7 @@ impl GrpcReply {
     /// # Errors
     /// A failed call, or a reply that is not the model's.
     pub fn decode(&self, expected: &Expected) -> Result<InferReply, NoReply> {
-        let wrong = |what: &str| NoReply {
-            failure: Failure::WrongReply,
-            says: Some(what.to_owned()),
-        };
+        let wrong = |what: &str| NoReply::new(Failure::WrongReply, what);
         let code: Option<u16> = self.metadata("grpc-status").and_then(|code| code.parse().ok());
         match (self.status, code) {
             (StatusCode::OK, Some(0)) => {}
@@ -263,9 +255,8 @@ impl GrpcReply {
             (StatusCode::OK, Some(code)) => return Err(Failure::Rpc(code).into()),
             (status, _) => return Err(Failure::Status(status.as_u16()).into()),
         }
-        let message = self
-            .message()
-            .ok_or_else(|| wrong("the reply is not one complete message"))?;
+        let message = self.message();
+        let message = message.ok_or_else(|| wrong("the reply is not one complete message"))?;
         Ok(expected.check_grpc(&message)?)
     }
 
@@ -278,11 +269,11 @@ impl GrpcReply {
     #[must_use]
     pub fn said(&self) -> String {
         let text = self.metadata("grpc-message").unwrap_or_default();
-        let mut said: String = text.chars().take(500).collect();
-        if self.status != StatusCode::OK {
-            said = format!("HTTP {} {said}", self.status);
+        let said: String = text.chars().take(500).collect();
+        match self.status {
+            StatusCode::OK => said,
+            status => format!("HTTP {status} {said}"),
         }
-        said
     }
 }
 

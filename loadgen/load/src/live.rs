@@ -12,12 +12,13 @@
 //! The view is approximate: its buckets are 2 % of their values wide, and no result uses it. As in results, latencies
 //! are of good replies to requests due in the window, from the scheduled send.
 
+use crate::lock;
 use crate::pacer::Clock;
 use crate::tickets::{Counts, Tickets};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tierlab_analysis::record::Sample;
@@ -72,8 +73,7 @@ impl Watch {
     /// Starts the clock of a part of the step.
     pub fn starts(&self, tickets: &Arc<Tickets>, clock: Clock) {
         if let Some(meter) = &self.0 {
-            let mut parts = meter.parts.lock().unwrap_or_else(PoisonError::into_inner);
-            parts.push((Arc::clone(tickets), clock));
+            lock(&meter.parts).push((Arc::clone(tickets), clock));
         }
     }
 
@@ -135,7 +135,7 @@ impl Meter {
 
     /// Returns the counts of all parts so far; `None` before the clock of the first.
     fn open_counts(&self) -> Option<(u64, Counts)> {
-        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let parts = lock(&self.parts);
         let at_us = parts.first()?.1.now_us();
         let mut all = Counts::default();
         for counts in parts.iter().map(|(tickets, clock)| tickets.counts(clock.now_us())) {

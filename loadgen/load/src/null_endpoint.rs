@@ -4,6 +4,7 @@
 //! In: infer requests. Out: a fixed reply, at once or by a script of stalls whose percentiles can be calculated. Supports
 //! the parts of the protocol that the load generator uses.
 
+use crate::lock;
 use axum::extract::{Path, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
@@ -19,7 +20,7 @@ use rand_distr::{Distribution as _, Exp1};
 use serde_json::json;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tierlab_protocol::grpc::SERVER_TIMING;
 use tierlab_protocol::grpc::client::{framed, infer_path, unframed};
@@ -92,7 +93,7 @@ impl OneByOne {
     /// Returns the end of the service of a request that arrives at `now`. Requests are served in the order of these
     /// calls.
     pub fn done_at(&self, now: Instant) -> Instant {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = lock(&self.queue);
         let factor: f64 = queue.exponential.as_mut().map_or(1.0, |rng| Exp1.sample(rng));
         queue.busy_until = now.max(queue.busy_until) + self.service.mul_f64(factor);
         queue.busy_until

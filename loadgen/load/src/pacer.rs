@@ -5,6 +5,7 @@
 //! the queue with its due time unchanged, so that its wait counts as latency (open loop). Due times are always the
 //! schedule's, never the time of waking.
 
+use crate::lock;
 use crate::schedule::Schedule;
 use crate::tickets::{Next, Taker, Ticket, Tickets};
 use rand::{RngExt, SeedableRng};
@@ -12,7 +13,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tierlab_analysis::record::Sample;
@@ -216,7 +217,7 @@ pub async fn measure_release_lag(schedule: Schedule) -> io::Result<Vec<Sample>> 
     let pacer = start(tickets, clock)?;
     let joined = tokio::task::spawn_blocking(|| pacer.join()).await?;
     joined.map_err(|_| io::Error::other("the pacer panicked"))?;
-    Ok(std::mem::take(&mut probe.samples()))
+    Ok(std::mem::take(&mut lock(&probe.samples)))
 }
 
 /// User that reads the clock and finishes at once.
@@ -227,12 +228,6 @@ struct Probe {
     samples: Mutex<Vec<Sample>>,
 }
 
-impl Probe {
-    fn samples(&self) -> MutexGuard<'_, Vec<Sample>> {
-        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Taker for Probe {
     fn hand(&self, ticket: Ticket) {
         let Some(me) = self.me.upgrade() else { return };
@@ -240,7 +235,7 @@ impl Taker for Probe {
         let mut next = Next::Ticket(ticket);
         while let Next::Ticket(ticket) = next {
             let now_us = self.clock.now_us();
-            self.samples().push(Sample {
+            lock(&self.samples).push(Sample {
                 due_us: ticket.due_us,
                 sent_us: now_us,
                 done_us: now_us,

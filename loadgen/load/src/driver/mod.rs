@@ -6,6 +6,7 @@
 use crate::grpc::{Connections, WARM_LIMIT};
 use crate::interrupt::Interrupt;
 use crate::live::Watch;
+use crate::lock;
 use crate::pacer::Observed;
 use crate::payload::Body;
 use crate::reply::{Expected, Limit};
@@ -13,7 +14,7 @@ use crate::schedule::Schedule;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_analysis::record::{Failure, Sample, StreamSample};
 use tokio::task::JoinSet;
@@ -61,9 +62,9 @@ pub async fn run_from<E: From<DriverError>>(
     };
     let ran = shared.open_loop.run(users, start, interrupt).await?;
     Ok(ran.map(|(observed, window_began)| Finished {
-        samples: std::mem::take(&mut shared.samples.lock().unwrap_or_else(PoisonError::into_inner)),
-        streams: std::mem::take(&mut shared.streams.lock().unwrap_or_else(PoisonError::into_inner)),
-        kept: std::mem::take(&mut shared.kept.lock().unwrap_or_else(PoisonError::into_inner)),
+        samples: std::mem::take(&mut lock(&shared.samples)),
+        streams: std::mem::take(&mut lock(&shared.streams)),
+        kept: std::mem::take(&mut lock(&shared.kept)),
         observed,
         window_began,
         examples: shared.examples.take(),
@@ -77,11 +78,7 @@ async fn serve(shared: Arc<Shared>) {
     let _ = tokio::time::timeout(WARM_LIMIT, user.warm()).await;
     shared.open_loop.users.ready.add_permits(1);
     let mut samples = user.serve().await;
-    shared
-        .samples
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .append(&mut samples);
+    lock(&shared.samples).append(&mut samples);
     shared.open_loop.users.delivered.add_permits(1);
 }
 

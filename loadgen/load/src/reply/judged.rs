@@ -17,6 +17,16 @@ pub struct NoReply {
     pub says: Option<String>,
 }
 
+impl NoReply {
+    /// Creates a failure with details.
+    pub(crate) fn new(failure: Failure, says: impl Display) -> Self {
+        Self {
+            failure,
+            says: Some(says.to_string()),
+        }
+    }
+}
+
 impl From<Failure> for NoReply {
     fn from(failure: Failure) -> Self {
         Self { failure, says: None }
@@ -25,19 +35,13 @@ impl From<Failure> for NoReply {
 
 impl From<TooLarge> for NoReply {
     fn from(what: TooLarge) -> Self {
-        Self {
-            failure: Failure::TooLarge,
-            says: Some(what.to_string()),
-        }
+        Self::new(Failure::TooLarge, what)
     }
 }
 
 impl From<Wrong> for NoReply {
     fn from(wrong: Wrong) -> Self {
-        Self {
-            failure: wrong.failure(),
-            says: Some(wrong.to_string()),
-        }
+        Self::new(wrong.failure, wrong.what)
     }
 }
 
@@ -68,12 +72,10 @@ impl CheckedReply {
 
     /// Creates the outcome of a failed request.
     #[must_use]
-    pub const fn failed(failure: Failure, timings: Option<StageTimings>) -> Self {
+    pub fn failed(failure: Failure, timings: Option<StageTimings>) -> Self {
         Self {
             outcome: Outcome::Failed(failure),
-            timings,
-            stream: None,
-            says: None,
+            ..Self::ok(timings)
         }
     }
 
@@ -120,34 +122,22 @@ const QUOTED: usize = 120;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct Wrong {
+    /// Kind of failure: wrong values if the reply has the model's form.
+    pub failure: Failure,
     what: String,
-    /// True if the reply has the model's form but wrong values.
-    is_value: bool,
-}
-
-impl Wrong {
-    /// Returns the kind of failure.
-    #[must_use]
-    pub const fn failure(&self) -> Failure {
-        if self.is_value {
-            Failure::WrongValue
-        } else {
-            Failure::WrongReply
-        }
-    }
 }
 
 pub(super) fn wrong(what: impl Display) -> Wrong {
     Wrong {
+        failure: Failure::WrongReply,
         what: what.to_string(),
-        is_value: false,
     }
 }
 
 pub(super) fn wrong_value(what: impl Display) -> Wrong {
     Wrong {
+        failure: Failure::WrongValue,
         what: what.to_string(),
-        is_value: true,
     }
 }
 
