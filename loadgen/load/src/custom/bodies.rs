@@ -1,7 +1,8 @@
 //! Bodies of requests to any HTTP endpoint, built before a step. In: a specification, whose files are read once. Out:
 //! bodies in the order of sending.
 
-use super::spec::{BodySource, CustomSpec, Drawn, StreamKind, StreamSpec, Success};
+use super::replies::{StreamKind, StreamSpec, Success};
+use super::spec::{BodySource, CustomSpec, Drawn};
 use crate::inputs;
 use crate::payload::Body;
 use crate::recording::{Call, RecordingSpec, Row, collected, rows, text_of};

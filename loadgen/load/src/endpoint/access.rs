@@ -154,10 +154,8 @@ impl AccessSpec {
 /// Returns the header that bears a token.
 fn bearer(source: &TokenSource) -> Result<HeaderValue, String> {
     let token = source.read()?;
-    let bearer = token
-        .strip_prefix("Bearer ")
-        .map_or_else(|| format!("Bearer {token}"), |_| token.clone());
-    let mut value = HeaderValue::from_str(&bearer)
+    let token = token.strip_prefix("Bearer ").unwrap_or(&token);
+    let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
         .map_err(|_| format!("{source}: invalid token: it has characters that headers do not allow"))?;
     value.set_sensitive(true);
     Ok(value)

@@ -6,9 +6,8 @@
 //! calculated, so that a result does not depend on the number of processes. Knows nothing of statistics.
 //!
 //! - [`message`]: jobs and replies, in the messages of [`tierlab_agents`], which connects and starts the processes
-//! - `share`: samples of one process, checked; `files`: files of the plan, sent to agents
+//! - `share`: samples of one process, checked
 
-mod files;
 pub mod message;
 mod share;
 
@@ -20,7 +19,9 @@ use crate::schedule::Schedule;
 use message::{FileHead, Job, Reply, Setup, StepOrder, ToWorker};
 use share::Share;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_agents::clock::WallClock;
 use tierlab_agents::remote::Agents;
@@ -31,6 +32,9 @@ use tierlab_analysis::record::AgentStart;
 const PREPARE_LIMIT: Duration = Duration::from_secs(120);
 /// Time limit for handing over samples, beyond the step itself.
 pub const HAND_OVER_LIMIT: Duration = Duration::from_secs(60);
+
+/// Bytes of a file per message.
+const PIECE: usize = 1 << 20;
 
 /// Plan of a run for its load processes.
 #[derive(Debug, Clone)]
@@ -123,7 +127,7 @@ impl Workers {
                 .plan
                 .files
                 .iter()
-                .map(|file| files::head_of(file))
+                .map(|file| head_of(file))
                 .collect::<Result<_, _>>()?,
         };
         let workers = self.workers.len() as u32;
@@ -138,7 +142,7 @@ impl Workers {
             let said = worker.link.say(&setup).await;
             worker.check(said).await?;
             for head in &heads {
-                files::send_file(worker, head).await?;
+                send_file(worker, head).await?;
             }
         }
         Ok(())
@@ -174,13 +178,43 @@ impl Workers {
             late_us: share.late_us as f64,
             requests: share.samples.len() as u64,
         });
-        let starts = if self.agents.is_some() {
-            starts.collect()
-        } else {
-            Vec::new()
-        };
+        let starts = starts.filter(|_| self.agents.is_some()).collect();
         Ok(together(shares, window_began, steps, starts))
     }
+}
+
+/// Returns the header of a file to send.
+///
+/// # Errors
+/// A file that does not exist.
+fn head_of(path: &Path) -> Result<FileHead, WorkerError> {
+    let about = std::fs::metadata(path).map_err(WorkerError::io(path))?;
+    Ok(FileHead {
+        path: path.to_owned(),
+        bytes: about.len(),
+    })
+}
+
+/// Sends a file's bytes: as many as its header says, even if the file has changed since.
+///
+/// # Errors
+/// A file that cannot be read or is shorter, or those of the link.
+async fn send_file(worker: &mut Worker, head: &FileHead) -> Result<(), WorkerError> {
+    let at = || WorkerError::io(&head.path);
+    let mut file = File::open(&head.path).map_err(at())?;
+    let mut left = head.bytes;
+    let mut piece = vec![0; PIECE];
+    while left > 0 {
+        let most = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
+        let read = file.read(&mut piece[..most]).map_err(at())?;
+        if read == 0 {
+            return Err(at()(ErrorKind::UnexpectedEof.into()));
+        }
+        let said = worker.link.say(&ToWorker::Job(Job::File(piece[..read].to_vec()))).await;
+        worker.check(said).await?;
+        left -= read as u64;
+    }
+    Ok(())
 }
 
 /// Results of a step from all processes.

@@ -48,11 +48,8 @@ pub(super) async fn finished(
     steps: usize,
     limit: Duration,
 ) -> Result<Share, WorkerError> {
-    let heard = match tokio::time::timeout(limit, hear_samples(&mut worker.link, &schedule, steps, limit)).await {
-        Ok(heard) => heard,
-        Err(_) => Err(LinkError::Silent(limit)),
-    };
-    let share = worker.check(heard).await?;
+    let heard = tokio::time::timeout(limit, hear_samples(&mut worker.link, &schedule, steps, limit)).await;
+    let share = worker.check(heard.unwrap_or(Err(LinkError::Silent(limit)))).await?;
     check_share(&share, &schedule, limit)
         .map_err(|what| WorkerError::Failed(format!("{}: {what}", worker.link.name)))?;
     Ok(share)
@@ -127,12 +124,8 @@ fn check_share(share: &Share, schedule: &Schedule, limit: Duration) -> Result<()
         return Err("a failed journey must fail at exactly one step".to_owned());
     }
     let last_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
-    if share
-        .samples
-        .iter()
-        .chain(of_steps())
-        .any(|sample| sample.done_us.max(sample.sent_us) > last_us)
-    {
+    let is_late = |sample: &Sample| sample.done_us.max(sample.sent_us) > last_us;
+    if share.samples.iter().chain(of_steps()).any(is_late) {
         return Err("some of its samples end after the step".to_owned());
     }
     if !share.observed.mean_in_flight.is_finite() || share.observed.mean_in_flight < 0.0 {

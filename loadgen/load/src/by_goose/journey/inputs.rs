@@ -1,8 +1,7 @@
 //! Body of a step that queries a model: an infer request of the Open Inference Protocol as a template. In: a value for
 //! each input, as JSON whose strings may be templates, and the model's declaration. Out: a [`Template`]. Knows no HTTP.
 
-use super::template::{Form, Piece, Place, Template};
-use super::value::{Value, shape};
+use super::template::{Form, Piece, Place, Template, Value, shape};
 use crate::template::escape;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
