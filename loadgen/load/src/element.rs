@@ -14,6 +14,11 @@ pub enum Number {
     Float(f64),
 }
 
+/// True for the types of floating-point numbers.
+pub(crate) const fn is_float(dtype: DataType) -> bool {
+    matches!(dtype, DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64)
+}
+
 /// Largest integer below which all integers are exact in a double.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 

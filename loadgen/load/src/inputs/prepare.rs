@@ -142,7 +142,6 @@ impl Inputs {
             } => Some(windows(records.len())),
             _ => None,
         });
-        let made = if self.is_planned { MADE_BODIES } else { PLAIN_BODIES };
         let is_random = self.wanted.iter().any(|want| match &want.source {
             Source::Recorded => false,
             Source::Made { dims, values, .. } => {
@@ -151,17 +150,13 @@ impl Inputs {
                 !constant || !fixed
             }
         });
-        let counted = files.chain(recorded).max();
-        let count = match counted {
-            Some(count) => count.max(if is_random { made } else { 1 }),
-            None if is_random => made,
-            None => 1,
+        let made = match (is_random, self.is_planned) {
+            (false, _) => 1,
+            (true, true) => MADE_BODIES,
+            (true, false) => PLAIN_BODIES,
         };
-        let count = if wish.entities.is_none() {
-            count
-        } else {
-            wish.requests.max(1)
-        };
+        let count = files.chain(recorded).fold(made, usize::max);
+        let count = wish.entities.map_or(count, |_| wish.requests.max(1));
         match self.order {
             Order::Sequential => count.min(wish.requests.max(1)),
             // A random order may use any of them.
@@ -182,20 +177,15 @@ impl Inputs {
         }
         let which = Which { index, rows: wish.rows };
         let mut tensors = self.draw(which, rng)?;
-        let rows = if wish.entities.is_none() {
-            self.rows_of(&tensors, wish.rows)
-        } else {
-            wish.rows
-        };
-        let reply_rows = match wish.entities {
-            None => self.reply_rows(&tensors, rows),
-            Some(_) => Some(rows),
-        };
-        if let Some(Entities { population, ids }) = wish.entities {
+        let (rows, reply_rows) = if let Some(Entities { population, ids }) = wish.entities {
             let begin = index * wish.rows as usize;
             let ids = ids.get(begin..begin + wish.rows as usize).unwrap_or_default();
             tensors.insert(0, population.tensor(ids));
-        }
+            (wish.rows, Some(wish.rows))
+        } else {
+            let rows = self.rows_of(&tensors, wish.rows);
+            (rows, self.reply_rows(&tensors, rows))
+        };
         let fact = Fact::of(rows, &tensors);
         if wish.form == Form::Http(Encoding::Json)
             && let Some(tensor) = tensors.iter().find(|tensor| !tensor.has_json_form())
@@ -258,18 +248,12 @@ impl Inputs {
         let rows = rows as usize;
         let arrays = check.arrays.iter().map(|(spec, records)| {
             // Records of rows, or of whole outputs.
-            let (first, count) = if records.get(0).0.len() == spec.shape.len() {
-                (index, 1)
-            } else {
-                (index * rows, rows)
-            };
+            let is_whole = records.get(0).0.len() == spec.shape.len();
+            let (first, count) = if is_whole { (index, 1) } else { (index * rows, rows) };
             OutputValues {
                 name: spec.name.clone(),
                 dtype: spec.dtype,
-                data: (first..first + count)
-                    .flat_map(|record| records.get(record).1)
-                    .copied()
-                    .collect(),
+                data: records.bytes(first..first + count),
             }
         });
         let mut values: Vec<OutputValues> = arrays.collect();
@@ -288,12 +272,10 @@ impl Inputs {
 
     fn rows_of(&self, tensors: &[Tensor], of_load: u32) -> u32 {
         let first = || tensors.iter().find_map(|tensor| tensor.shape.first());
-        let recorded = self.recorded.is_some();
         match self.rows_by {
             RowsBy::Nothing => 1,
-            RowsBy::Server | RowsBy::Assumed => first().and_then(|rows| u32::try_from(*rows).ok()).unwrap_or(of_load),
-            RowsBy::Plan if recorded => first().and_then(|rows| u32::try_from(*rows).ok()).unwrap_or(of_load),
-            RowsBy::Plan => of_load,
+            RowsBy::Plan if self.recorded.is_none() => of_load,
+            _ => first().and_then(|rows| u32::try_from(*rows).ok()).unwrap_or(of_load),
         }
     }
 
