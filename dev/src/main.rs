@@ -2,11 +2,10 @@
 //!
 //! - [`coverage`]: intervals, drifts, comparisons, searches and verdicts against a known truth
 //! - [`decisions`]: answers of labs whose best variant is known
-//! - [`study`], [`table`], [`random`]: settings on every core, their rows in files, random numbers
+//! - [`study`], [`table`]: settings on every core and their random numbers; their rows in files
 
 mod coverage;
 mod decisions;
-mod random;
 mod study;
 mod table;
 

@@ -4,9 +4,8 @@
 //! schedule and warm-up of a plan and through `tierlab_analysis::curves::comparison`. Repeats differ by a factor of their own in each
 //! run, as if the two had been made one after the other: by 2 % on a quiet machine.
 
-use super::points;
-use crate::random::{exponential, normal, rng, seeds, weather};
-use crate::study::{margin, share};
+use super::{point_of, repeat, served};
+use crate::study::{exponential, margin, normal, rng, seeds, share, weather};
 use crate::table::{Row, cell, fixed};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
@@ -177,13 +176,13 @@ fn point(rng: &mut ChaCha8Rng, setting: ComparisonSetting, slower: Slower, seed:
             let arrivals_seed = split_mix(seed ^ index as u64);
             let schedule = Schedule::new(&Arrivals::default(), setting.rps, WARMUP, WINDOW, arrivals_seed);
             let latencies = latencies(rng, &schedule, setting, slower);
-            let mut repeat = points::repeat(index, &latencies, setting.rps);
+            let mut repeat = repeat(index, &latencies, setting.rps);
             // A few replies more or fewer come in before a window's end.
             repeat.achieved_rps *= 1.0 + 0.001 * normal(rng);
             repeat
         })
         .collect();
-    let mut point = [points::point(setting.rps, repeats)];
+    let mut point = [point_of(setting.rps, repeats)];
     summarise(&mut point, &Limits::default(), None);
     let [point] = point;
     point
@@ -198,7 +197,7 @@ fn latencies(rng: &mut ChaCha8Rng, schedule: &Schedule, setting: ComparisonSetti
     let service_us = 1_000.0 * setting.service_ms * weather(rng, setting.spread) * by;
     let latency = |(due_us, done_us): (u64, f64)| schedule.in_window(due_us).then_some(done_us - due_us as f64);
     if setting.service == Latencies::Queue {
-        let served = points::served(schedule, || service_us * exponential(rng));
+        let served = served(schedule, || service_us * exponential(rng));
         return served.filter_map(latency).collect();
     }
     // The p99 of a lognormal with sigma 0.5 is exp(2.326 * 0.5) medians.

@@ -6,9 +6,8 @@
 
 use super::intervals::WANTED;
 use super::laws::Law;
-use super::points;
-use crate::random::{exponential, normal, rng, seeds, weather, weathers};
-use crate::study::{margin, share};
+use super::{answered, point_of};
+use crate::study::{exponential, margin, normal, rng, seeds, share, weather, weathers};
 use crate::table::{Row, cell, fixed};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
@@ -215,7 +214,7 @@ fn searched(setting: SearchSetting, slo: &Slo, seed: u64) -> Vec<Point> {
         let measured = points.iter().position(|point| point.factors.offered_rps == probe.rps);
         let mut point = match measured {
             Some(index) => points.swap_remove(index),
-            None => points::point(probe.rps, Vec::new()),
+            None => point_of(probe.rps, Vec::new()),
         };
         while point.repeats.len() < probe.repeats as usize {
             let factor = weather(&mut rng, setting.spread);
@@ -244,7 +243,7 @@ fn repeat(index: u32, window_s: f64, sent: &[Sample]) -> Repeat {
         autocorrelation_time: dependence.body,
         tail_autocorrelation_time: Some(dependence.tail),
         backlog_slope: backlog_slope(sent),
-        ..points::answered(index, &latencies, window_s, BLOCKS)
+        ..answered(index, &latencies, window_s, BLOCKS)
     }
 }
 

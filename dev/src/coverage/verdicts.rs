@@ -3,9 +3,8 @@
 //! Every trial is a point of a plan's schedules with their warm-up, through the recorder and the rules of verdicts, in front of one
 //! queue that is empty when a step begins.
 
-use super::points::{point, served};
-use crate::random::{exponential, rng, seeds};
-use crate::study::{margin, share};
+use super::{point_of, served};
+use crate::study::{exponential, margin, rng, seeds, share};
 use crate::table::{Row, cell};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -72,7 +71,7 @@ pub(super) fn row(setting: VerdictSetting, trials: usize, seed: u64) -> Row {
     let (mut valid, mut saturated, mut invalid) = (0, 0, 0);
     for seed in seeds(trials, seed) {
         let repeats = (0..setting.repeats).map(|index| repeat(setting, index, split_mix(seed ^ u64::from(index))));
-        match all_figures(&point(RPS, repeats.collect()), &Limits::default(), None).verdict {
+        match all_figures(&point_of(RPS, repeats.collect()), &Limits::default(), None).verdict {
             Verdict::Valid => valid += 1,
             Verdict::Saturated(_) => saturated += 1,
             Verdict::Invalid(_) => invalid += 1,

@@ -3,7 +3,7 @@
 
 use super::families::{Family, Known, STEP_S};
 use super::servers::SLOW;
-use crate::random::rng;
+use crate::study::rng;
 use tierlab_analysis::decision::standing::Lab;
 use tierlab_analysis::decision::{Candidate, Next, Phase, StopReason, Time, next};
 use tierlab_analysis::record::Purpose;

@@ -78,18 +78,16 @@ impl Population {
     #[must_use]
     pub fn new(first_id: i64, count: u64, distribution: KeyDistribution, seed: u64) -> Self {
         assert!(count > 0, "the population is empty");
+        let (listed, texts) = match &distribution {
+            KeyDistribution::File { ids, texts, .. } => (by_frequency(ids), Arc::clone(texts)),
+            _ => ([].into(), [].into()),
+        };
         Self {
             first_id,
             count,
             scatter: Scatter::new(count, seed),
-            listed: match &distribution {
-                KeyDistribution::File { ids, .. } => by_frequency(ids),
-                _ => [].into(),
-            },
-            texts: match &distribution {
-                KeyDistribution::File { texts, .. } => Arc::clone(texts),
-                _ => [].into(),
-            },
+            listed,
+            texts,
             keys: None,
             distribution,
         }
@@ -205,11 +203,9 @@ impl Population {
             }
             // Every step begins at another entity: otherwise each repeat would use the same few entities.
             KeyDistribution::Sequential => {
-                let first = rng.random_range(0..self.count);
-                (first..)
-                    .take(count)
-                    .map(|index| self.first_id + (index % self.count).cast_signed())
-                    .collect()
+                let indices = (rng.random_range(0..self.count)..).take(count);
+                let id = |index: u64| self.first_id + (index % self.count).cast_signed();
+                indices.map(id).collect()
             }
             KeyDistribution::File { ids, .. } => ids.iter().copied().cycle().take(count).collect(),
         }

@@ -42,18 +42,11 @@ struct Meter {
     parts: Mutex<Vec<(Arc<Tickets>, Clock)>>,
     /// Number of processes that send instead of this one.
     processes: AtomicUsize,
-    /// Users of a closed loop, which has no tickets.
-    closed_loop: OnceLock<Users>,
+    /// Number of users of a closed loop, which has no tickets, and their clock.
+    closed_loop: OnceLock<(usize, Clock)>,
     ended: AtomicU64,
     errors: AtomicU64,
     latencies: [AtomicU32; BUCKETS],
-}
-
-/// Users of a closed loop, with their clock.
-#[derive(Debug)]
-struct Users {
-    users: usize,
-    clock: Clock,
 }
 
 impl Watch {
@@ -81,7 +74,7 @@ impl Watch {
     pub fn closed_loop(&self, users: usize, clock: Clock) {
         if let Some(meter) = &self.0 {
             // A step starts once.
-            let _ = meter.closed_loop.set(Users { users, clock });
+            let _ = meter.closed_loop.set((users, clock));
         }
     }
 
@@ -148,7 +141,7 @@ impl Meter {
 
     /// Counts of a closed loop. Each user is assumed to have a request in flight.
     fn closed_counts(&self) -> Option<(u64, Counts)> {
-        let Users { users, clock } = self.closed_loop.get()?;
+        let (users, clock) = self.closed_loop.get()?;
         let over = usize::try_from(self.ended.load(Ordering::Relaxed)).unwrap_or(usize::MAX / 2);
         let counts = Counts {
             due: over + users,

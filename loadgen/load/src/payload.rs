@@ -4,7 +4,7 @@
 //! In: the model's inputs and the entities. Out: prepared bodies. Knows no HTTP client.
 
 use crate::recording::Line;
-use crate::reply::WantedReply;
+use crate::reply::{Expected, WantedReply};
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::read::GzEncoder;
@@ -58,6 +58,11 @@ impl Body {
             wanted: None,
             line: None,
         }
+    }
+
+    /// Returns the expectation for the reply to the step's request number `index`: its own, else `of_step`.
+    pub(crate) fn expected<'a>(&'a self, index: usize, of_step: &'a Arc<Expected>) -> &'a Arc<Expected> {
+        self.wanted.as_ref().map_or(of_step, |wanted| wanted.at(index))
     }
 
     /// Encodes a request.

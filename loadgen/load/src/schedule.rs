@@ -39,10 +39,8 @@ impl Schedule {
     pub fn new(arrivals: &Arrivals, rate: f64, warmup: Duration, window: Duration, seed: u64) -> Self {
         let window_start_us = micros(warmup);
         let window_end_us = window_start_us + micros(window);
-        if let Process::Trace {
-            trace,
-            speed: Some(speed),
-        } = &arrivals.process
+        if let Process::Trace { trace, speed } = &arrivals.process
+            && let Some(speed) = speed
         {
             let due_us = trace.at_s.iter().map(|at_s| (at_s / speed * 1e6).round() as u64);
             let due_us: Vec<u64> = due_us.take_while(|due_us| *due_us < window_end_us).collect();
@@ -63,13 +61,9 @@ impl Schedule {
             Shape::Climb(ramp) => ramp.from,
             _ => rate,
         };
-        let first = shares(
-            &arrivals.process,
-            expected(&before, first_rate),
-            Start::Before,
-            &mut rng,
-        );
-        let measured = shares(&arrivals.process, expected(&window, rate), Start::Here, &mut rng);
+        let process = &arrivals.process;
+        let first = shares(process, expected(&before, first_rate), Start::Before, &mut rng);
+        let measured = shares(process, expected(&window, rate), Start::Here, &mut rng);
         let mut due_us = place(&first, &Shape::Flat, &before);
         due_us.extend(place(&measured, &arrivals.shape, &window));
         Self {
@@ -175,8 +169,7 @@ fn bend(passed: f64, shape: &Shape) -> f64 {
                 if passed < before + piece * length {
                     return start + (passed - before) / piece;
                 }
-                before += piece * length;
-                start += length;
+                (before, start) = (before + piece * length, start + length);
             }
             1.0
         }
@@ -185,8 +178,9 @@ fn bend(passed: f64, shape: &Shape) -> f64 {
     }
 }
 
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+/// Converts a duration to microseconds, capped so that sums do not overflow.
+pub(crate) fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX / 4)
 }
 
 /// Returns the seed of a step: equal for every tier and cache state in a repeat, so that tiers are compared on the same

@@ -28,7 +28,7 @@ mod wire;
 pub use http::HttpRoute;
 
 pub(crate) use http::HttpReply;
-pub(crate) use open_loop::{Examples, LEAD, OpenLoop, Users, micros};
+pub(crate) use open_loop::{Examples, LEAD, OpenLoop, Users};
 pub(crate) use user::{Reply, judge};
 
 /// Runs a step; `None` if it was interrupted.

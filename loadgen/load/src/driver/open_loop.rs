@@ -6,7 +6,7 @@ use crate::interrupt::Interrupt;
 use crate::live::Watch;
 use crate::lock;
 use crate::pacer::{self, Clock, Observed};
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, micros};
 use crate::tickets::Tickets;
 use futures::FutureExt as _;
 use std::collections::BTreeMap;
@@ -166,11 +166,6 @@ impl Examples {
     pub(crate) fn take(&self) -> BTreeMap<Failure, String> {
         std::mem::take(&mut lock(&self.0))
     }
-}
-
-/// Converts a duration to microseconds, capped so that sums do not overflow.
-pub(crate) fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX / 4)
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use crate::lock;
 use crate::pacer::Clock;
 use crate::payload::Body;
 use crate::reply::{CHECKED_AT_ONCE_BYTES, CheckedReply, Expected, Limit, NoReply};
+use crate::schedule::micros;
 use crate::tickets::{Next, Taker, Ticket};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -270,8 +271,7 @@ impl User {
         let server = self.shared.server(ticket);
         let connection = state.connections[server].take();
         let connection = connection.filter(|connection| !connection.over);
-        let timeout_us = u64::try_from(step.timeout.as_micros()).unwrap_or(u64::MAX / 2);
-        let limit_us = clock.now_us().saturating_add(timeout_us);
+        let limit_us = clock.now_us() + micros(step.timeout);
         Call {
             ticket,
             limit_us: limit_us.min(self.shared.open_loop.drain_end_us),
@@ -283,8 +283,10 @@ impl User {
     async fn check(&self, over: Completed) -> Sample {
         self.shared.open_loop.tickets.finish();
         let step = &self.shared.step;
-        let wanted = self.shared.body(over.ticket).wanted.as_ref();
-        let expected = wanted.map_or(&step.expected, |wanted| wanted.at(over.ticket.index));
+        let expected = self
+            .shared
+            .body(over.ticket)
+            .expected(over.ticket.index, &step.expected);
         let (status, reply_bytes) = over
             .reply
             .as_ref()

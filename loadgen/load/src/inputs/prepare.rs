@@ -271,11 +271,11 @@ impl Inputs {
     }
 
     fn rows_of(&self, tensors: &[Tensor], of_load: u32) -> u32 {
-        let first = || tensors.iter().find_map(|tensor| tensor.shape.first());
+        let first = tensors.iter().find_map(|tensor| tensor.shape.first());
         match self.rows_by {
             RowsBy::Nothing => 1,
             RowsBy::Plan if self.recorded.is_none() => of_load,
-            _ => first().and_then(|rows| u32::try_from(*rows).ok()).unwrap_or(of_load),
+            _ => first.and_then(|rows| u32::try_from(*rows).ok()).unwrap_or(of_load),
         }
     }
 

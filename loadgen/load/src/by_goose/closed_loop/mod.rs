@@ -13,12 +13,12 @@ mod run;
 pub use run::run;
 
 use crate::by_goose::client::ServerClient;
-use crate::driver::{DriverError, Examples, Finished, HttpRoute, Route, Users, micros};
+use crate::driver::{DriverError, Examples, Finished, HttpRoute, Route, Users};
 use crate::grpc::Connections;
 use crate::live::Watch;
 use crate::payload::Body;
 use crate::reply::{Expected, Limit};
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, micros};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Exp1};
@@ -140,8 +140,7 @@ impl Shared {
     fn next(&self) -> (&Body, &Arc<Expected>) {
         let index = self.next_body.fetch_add(1, Ordering::Relaxed);
         let body = &self.step.bodies[index % self.step.bodies.len()];
-        let wanted = body.wanted.as_ref();
-        (body, wanted.map_or(&self.step.expected, |wanted| wanted.at(index)))
+        (body, body.expected(index, &self.step.expected))
     }
 
     fn in_window(&self, us: u64) -> bool {
