@@ -212,6 +212,21 @@ pub struct Finished {
     pub examples: BTreeMap<Failure, String>,
 }
 
+impl Finished {
+    /// Creates the results of requests without streams, records and examples.
+    #[must_use]
+    pub const fn of(samples: Vec<Sample>, observed: Observed, window_began: SystemTime) -> Self {
+        Self {
+            samples,
+            streams: Vec::new(),
+            kept: Vec::new(),
+            observed,
+            window_began,
+            examples: BTreeMap::new(),
+        }
+    }
+}
+
 /// Error that prevents a step. If the server does not answer, its requests fail one by one instead.
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {

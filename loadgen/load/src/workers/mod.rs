@@ -18,7 +18,6 @@ use crate::pacer::Observed;
 use crate::schedule::Schedule;
 use message::{FileHead, Job, Reply, Setup, StepOrder, ToWorker};
 use share::Share;
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
@@ -176,7 +175,7 @@ impl Workers {
             offset_us: known.offset.ns as f64 / 1e3,
             uncertainty_us: known.offset.uncertainty_ns as f64 / 1e3,
             late_us: share.late_us as f64,
-            requests: share.samples.len() as u64,
+            requests: share.whole.samples.len() as u64,
         });
         let starts = starts.filter(|_| self.agents.is_some()).collect();
         Ok(together(shares, window_began, steps, starts))
@@ -230,31 +229,21 @@ pub struct Sent {
 
 /// Merged results of several processes.
 fn together(shares: Vec<Share>, window_began: SystemTime, steps: usize, starts: Vec<AgentStart>) -> Sent {
+    let (mut whole, mut observed) = (StepShare::default(), Observed::default());
     let mut of_steps: Vec<StepShare> = (0..steps).map(|_| StepShare::default()).collect();
-    let mut all = Finished {
-        streams: Vec::new(),
-        kept: Vec::new(),
-        samples: Vec::new(),
-        observed: Observed::default(),
-        window_began,
-        examples: BTreeMap::new(),
-    };
-    for mut share in shares {
-        all.samples.append(&mut share.samples);
-        all.observed.limit_hit |= share.observed.limit_hit;
-        all.observed.mean_in_flight += share.observed.mean_in_flight;
-        for (failure, says) in share.examples {
-            all.examples.entry(failure).or_insert(says);
-        }
-        for (of_step, mut own) in of_steps.iter_mut().zip(share.steps) {
-            of_step.samples.append(&mut own.samples);
-            for (failure, says) in own.examples {
-                of_step.examples.entry(failure).or_insert(says);
-            }
+    for share in shares {
+        whole.add(share.whole);
+        observed.limit_hit |= share.observed.limit_hit;
+        observed.mean_in_flight += share.observed.mean_in_flight;
+        for (of_step, own) in of_steps.iter_mut().zip(share.steps) {
+            of_step.add(own);
         }
     }
     Sent {
-        finished: all,
+        finished: Finished {
+            examples: whole.examples,
+            ..Finished::of(whole.samples, observed, window_began)
+        },
         steps: of_steps,
         starts,
     }

@@ -100,6 +100,10 @@ fn collect(shared: &Shared, window_began: SystemTime, metrics: &GooseMetrics) ->
         sample.done_us.min(shared.window_end_us).saturating_sub(from)
     };
     let in_flight_us: u64 = samples.iter().map(inside).sum();
+    let observed = Observed {
+        mean_in_flight: in_flight_us as f64 / 1e6 / window_s,
+        ..Observed::default()
+    };
     let counted = metrics.requests.iter().filter(|(name, _)| name.starts_with(LAST_BYTE));
     Ran {
         figures: figures(&turns, |us| shared.in_window(us), window_s),
@@ -117,15 +121,8 @@ fn collect(shared: &Shared, window_began: SystemTime, metrics: &GooseMetrics) ->
             stops: false,
         },
         finished: Finished {
-            streams: Vec::new(),
-            kept: Vec::new(),
-            observed: Observed {
-                mean_in_flight: in_flight_us as f64 / 1e6 / window_s,
-                ..Observed::default()
-            },
-            samples,
-            window_began,
             examples: shared.examples.take(),
+            ..Finished::of(samples, observed, window_began)
         },
     }
 }
