@@ -25,7 +25,6 @@ pub struct Host {
 
 impl Host {
     /// This machine.
-    #[must_use]
     pub fn here() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let kernel = read("/proc/sys/kernel/osrelease").trim().to_owned();
@@ -53,7 +52,6 @@ fn cpu_model(cpuinfo: &str) -> Option<String> {
 }
 
 /// Total memory in bytes, from the text of `/proc/meminfo`.
-#[must_use]
 pub fn memory_bytes(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
@@ -61,7 +59,6 @@ pub fn memory_bytes(meminfo: &str) -> Option<u64> {
 }
 
 /// Type, device and options of the file system that holds a path.
-#[must_use]
 pub fn filesystem(path: &Path) -> String {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();

@@ -60,7 +60,6 @@ pub enum AgentError {
 
 impl AgentOptions {
     /// Clock of the agent.
-    #[must_use]
     pub fn clock(&self) -> WallClock {
         WallClock::off_by(self.clock_offset_ms)
     }
@@ -126,13 +125,11 @@ pub struct AgentsOptions {
 
 impl AgentsOptions {
     /// Number of agents.
-    #[must_use]
     pub const fn len(&self) -> usize {
         self.agents.len()
     }
 
     /// True if this host does all the work itself.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.agents.is_empty()
     }

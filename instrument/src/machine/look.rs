@@ -24,7 +24,6 @@ pub struct CpuTicks {
 
 impl CpuTicks {
     /// Reads the ticks so far; `None` if the kernel shows none.
-    #[must_use]
     pub fn now() -> Option<Self> {
         KernelStats::current().ok().map(|kernel| Self::of(&kernel))
     }

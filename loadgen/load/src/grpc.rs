@@ -196,7 +196,6 @@ impl Connections {
 }
 
 /// Adds a model version to a framed infer message.
-#[must_use]
 pub fn with_model_version(framed: &Bytes, version: &str) -> Bytes {
     let message = framed.get(PREFIX_BYTES..).unwrap_or_default();
     let field = ModelInferRequest {
@@ -266,7 +265,6 @@ impl GrpcReply {
     }
 
     /// Error message of a failed call.
-    #[must_use]
     pub fn said(&self) -> String {
         let text = self.metadata("grpc-message").unwrap_or_default();
         let said: String = text.chars().take(500).collect();

@@ -51,7 +51,6 @@ struct Meter {
 
 impl Watch {
     /// Creates a watch with a meter.
-    #[must_use]
     pub fn on() -> Self {
         Self(Some(Arc::new(Meter {
             parts: Mutex::default(),

@@ -51,7 +51,6 @@ pub struct Stalls {
 
 impl Stalls {
     /// Wait of a request that arrives at `since_start`.
-    #[must_use]
     pub fn wait(&self, since_start: Duration) -> Duration {
         let every = self.every.as_nanos().max(1);
         let into = since_start.as_nanos() % every;
@@ -79,7 +78,6 @@ struct Queue {
 impl OneByOne {
     /// Creates an idle server whose requests take `service` each, or an exponential time with that mean if `exponential`
     /// has a seed. With Poisson arrivals it is an M/D/1 or M/M/1 queue, whose percentiles are known.
-    #[must_use]
     pub fn new(service: Duration, exponential: Option<u64>) -> Self {
         Self {
             service,
@@ -170,7 +168,6 @@ impl Endpoint {
 }
 
 /// Outputs of its model.
-#[must_use]
 pub fn outputs() -> Vec<TensorSpec> {
     vec![TensorSpec {
         name: "y".into(),

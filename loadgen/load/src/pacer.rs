@@ -38,19 +38,16 @@ pub struct Clock(Instant);
 
 impl Clock {
     /// Creates a clock whose zero is `start`, possibly in the future.
-    #[must_use]
     pub const fn starting_at(start: Instant) -> Self {
         Self(start)
     }
 
     /// Returns microseconds since the start; 0 before it.
-    #[must_use]
     pub fn now_us(self) -> u64 {
         u64::try_from(self.0.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
     /// Returns the instant of a time on this clock.
-    #[must_use]
     pub fn at(self, us: u64) -> Instant {
         self.0 + Duration::from_micros(us)
     }

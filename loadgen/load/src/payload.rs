@@ -50,7 +50,6 @@ pub struct Body {
 
 impl Body {
     /// Creates a body that is sent unchanged, all of it JSON or a message.
-    #[must_use]
     pub const fn new(bytes: Bytes) -> Self {
         Self {
             bytes,
@@ -66,7 +65,6 @@ impl Body {
     }
 
     /// Encodes a request.
-    #[must_use]
     pub fn encode(request: InferRequest, form: Form<'_>) -> Self {
         match form {
             Form::Grpc(model) => Self::new(framed(&ModelInferRequest::of(model, request))),
@@ -102,7 +100,6 @@ pub fn compress(bodies: &mut [Body]) {
 }
 
 /// Creates the tensor of entities whose rows the server joins.
-#[must_use]
 pub fn entity_ids(ids: &[i64]) -> Tensor {
     Tensor {
         name: ENTITY_ID.into(),
@@ -113,7 +110,6 @@ pub fn entity_ids(ids: &[i64]) -> Tensor {
 }
 
 /// Builds the body of a joined request: the server reads the rows of `ids` itself.
-#[must_use]
 pub fn joined<'a>(ids: &[i64], form: impl Into<Form<'a>>) -> Body {
     of_entities(entity_ids(ids), form.into())
 }

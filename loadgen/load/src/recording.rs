@@ -92,7 +92,6 @@ pub struct Call {
 
 impl Call {
     /// Place in its file, such as `line 7`.
-    #[must_use]
     pub fn place(&self) -> String {
         let (unit, number) = self.place;
         format!("{unit} {number}")

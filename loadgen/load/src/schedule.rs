@@ -35,7 +35,6 @@ pub struct Schedule {
 
 impl Schedule {
     /// Creates a step's schedule; the same arguments give the same schedule.
-    #[must_use]
     pub fn new(arrivals: &Arrivals, rate: f64, warmup: Duration, window: Duration, seed: u64) -> Self {
         let window_start_us = micros(warmup);
         let window_end_us = window_start_us + micros(window);
@@ -85,13 +84,11 @@ impl Schedule {
     }
 
     /// True if a due time is in the measured window.
-    #[must_use]
     pub const fn in_window(&self, due_us: u64) -> bool {
         due_us >= self.window_start_us && due_us < self.window_end_us
     }
 
     /// Length of the measured window in seconds.
-    #[must_use]
     pub fn window_s(&self) -> f64 {
         (self.window_end_us - self.window_start_us) as f64 / 1e6
     }
@@ -185,14 +182,12 @@ pub(crate) fn micros(time: Duration) -> u64 {
 
 /// Returns the seed of a step: equal for every tier and cache state in a repeat, so that tiers are compared on the same
 /// arrivals and keys, and different for every repeat and load.
-#[must_use]
 pub fn step_seed(plan_seed: u64, repeat: u32, load_index: usize) -> u64 {
     let mixed = split_mix(plan_seed) ^ split_mix(u64::from(repeat) << 32 | load_index as u64);
     split_mix(mixed)
 }
 
 /// SplitMix64 (Steele, Lea and Flood, 2014): maps neighbouring inputs to unrelated outputs.
-#[must_use]
 pub const fn split_mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

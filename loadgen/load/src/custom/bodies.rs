@@ -122,13 +122,11 @@ impl Custom {
     }
 
     /// True if a request holds one id.
-    #[must_use]
     pub fn wants_an_id(&self) -> bool {
         matches!(&self.content, Content::Filled { template, .. } if template.has(ENTITY_ID))
     }
 
     /// True if a request holds as many ids as a load has rows.
-    #[must_use]
     pub fn wants_ids(&self) -> bool {
         matches!(&self.content, Content::Filled { template, .. } if template.has(ENTITY_IDS))
     }

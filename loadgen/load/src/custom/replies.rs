@@ -126,7 +126,6 @@ impl Success {
     }
 
     /// True if a status means success.
-    #[must_use]
     pub fn has_status(&self, status: u16) -> bool {
         self.status.contains(&status)
     }

@@ -99,7 +99,6 @@ impl HttpRoute {
     }
 
     /// Address for messages, without the query.
-    #[must_use]
     pub fn shown(&self) -> String {
         let address = &self.endpoint.address;
         format!("{}://{}{}", address.scheme(), address.authority, self.path.path())
@@ -111,7 +110,6 @@ impl HttpRoute {
     }
 
     /// Headers of a body.
-    #[must_use]
     pub fn headers(&self, body: &Body) -> HeaderMap {
         let mut headers = HeaderMap::with_capacity(2);
         self.describe(body, &mut headers);

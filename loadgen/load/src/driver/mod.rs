@@ -136,7 +136,6 @@ pub enum ConnectionUse {
 
 impl ConnectionUse {
     /// Fixed number of connections.
-    #[must_use]
     pub const fn fixed(self) -> Option<usize> {
         match self {
             Self::Fixed(count) => Some(count as usize),
@@ -159,13 +158,11 @@ pub enum Compress {
 
 impl Compress {
     /// True if bodies of requests are compressed.
-    #[must_use]
     pub const fn requests(self) -> bool {
         !matches!(self, Self::Replies)
     }
 
     /// True if compressed replies are requested.
-    #[must_use]
     pub const fn replies(self) -> bool {
         !matches!(self, Self::Requests)
     }
@@ -214,7 +211,6 @@ pub struct Finished {
 
 impl Finished {
     /// Creates the results of requests without streams, records and examples.
-    #[must_use]
     pub const fn of(samples: Vec<Sample>, observed: Observed, window_began: SystemTime) -> Self {
         Self {
             samples,

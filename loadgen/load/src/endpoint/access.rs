@@ -44,7 +44,6 @@ pub struct TargetSpec {
 
 impl TargetSpec {
     /// Creates a server of the Open Inference Protocol at an address, without access settings.
-    #[must_use]
     pub fn plain(url: &str, grpc_url: Option<String>) -> Self {
         Self {
             url: url.to_owned(),

@@ -29,7 +29,6 @@ pub struct Ask<'a> {
 
 impl<'a> Ask<'a> {
     /// `GET PATH`.
-    #[must_use]
     pub fn get(path: &'a str) -> Self {
         Self {
             method: Method::GET,
@@ -40,7 +39,6 @@ impl<'a> Ask<'a> {
     }
 
     /// `POST PATH` without a body.
-    #[must_use]
     pub fn post(path: &'a str) -> Self {
         Self {
             method: Method::POST,
@@ -81,7 +79,6 @@ impl From<String> for Unanswered {
 
 impl Endpoint {
     /// Headers of every request.
-    #[must_use]
     pub fn request_headers(&self) -> HeaderMap {
         let mut headers = self.headers.clone();
         headers.insert(HOST, self.authority.clone());

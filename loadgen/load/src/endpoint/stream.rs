@@ -83,19 +83,16 @@ impl Address {
     }
 
     /// Scheme of its URL.
-    #[must_use]
     pub const fn scheme(&self) -> &'static str {
         if self.secure { "https" } else { "http" }
     }
 
     /// URL with the prefix, without a slash at its end.
-    #[must_use]
     pub fn url(&self) -> String {
         format!("{}://{}{}", self.scheme(), self.authority, self.prefix)
     }
 
     /// True if another address belongs to the same server, judged by the URLs.
-    #[must_use]
     pub fn is_same_origin(&self, other: &Self) -> bool {
         (self.secure, &self.host, self.port) == (other.secure, &other.host, other.port)
     }
@@ -196,19 +193,16 @@ impl Endpoint {
     }
 
     /// TLS settings for another HTTP/1.1 client: roots, and the client's own certificate.
-    #[must_use]
     pub(crate) fn tls_config(&self) -> Option<&ClientConfig> {
         self.tls.as_ref().map(|tls| &**tls.http1.config())
     }
 
     /// Returns the name that its certificate must have: a host name or an IP address without brackets.
-    #[must_use]
     pub(crate) fn tls_name(&self) -> Option<String> {
         Some(self.tls.as_ref()?.name.to_str().into_owned())
     }
 
     /// Returns a path with the server's prefix.
-    #[must_use]
     pub fn path(&self, path: &str) -> String {
         format!("{}{path}", self.address.prefix)
     }

@@ -94,7 +94,6 @@ fn shape(spec: &TensorSpec, declared: &Declared<'_>, lengths: &mut Vec<(String, 
 }
 
 /// Formats a name as a part of a TOML key, quoted if necessary.
-#[must_use]
 pub fn toml_key(name: &str) -> String {
     let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if !name.is_empty() && name.chars().all(is_bare) {

@@ -94,7 +94,6 @@ impl Inputs {
     }
 
     /// Returns the expected reply to a request of `rows` rows.
-    #[must_use]
     pub fn expected(&self, rows: u32) -> Expected {
         self.expected_rows(Some(rows).filter(|_| self.rows_by != RowsBy::Nothing))
     }

@@ -99,31 +99,26 @@ impl Records {
     }
 
     /// Name of the source.
-    #[must_use]
     pub fn source(&self) -> &str {
         &self.source
     }
 
     /// Number of records.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
     /// Always false, because there is at least one record.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
     /// Element type.
-    #[must_use]
     pub const fn dtype(&self) -> DataType {
         self.dtype
     }
 
     /// Returns the shape and bytes of a record; indices wrap around.
-    #[must_use]
     pub fn get(&self, index: usize) -> (Vec<u64>, &[u8]) {
         let index = index % self.len();
         let begin = index.checked_sub(1).map_or(0, |before| self.ends[before]);
@@ -226,7 +221,6 @@ impl Records {
 }
 
 /// Parses a number, `true` or `false`.
-#[must_use]
 pub fn number(text: &str) -> Option<Number> {
     if let Ok(whole) = text.parse() {
         return Some(Number::Int(whole));

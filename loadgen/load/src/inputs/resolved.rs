@@ -55,7 +55,6 @@ pub enum RowsBy {
 
 impl RowsBy {
     /// Description for the result.
-    #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
             Self::Server => "the first dimension, as the server says",
@@ -134,13 +133,11 @@ pub(super) struct ValuesRule {
 
 impl Inputs {
     /// True if requests have no inputs.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.wanted.is_empty()
     }
 
     /// True if a load can request more than one row.
-    #[must_use]
     pub fn takes_rows(&self) -> bool {
         let has_rows = |wanted: &Wanted| match wanted.source.dims() {
             Some(dims) => dims.contains(&Dim::Rows),

@@ -110,7 +110,6 @@ pub enum Law {
 
 impl Dim {
     /// True if it is the same in every request of a step.
-    #[must_use]
     pub const fn is_constant(&self) -> bool {
         // A dependent dimension changes with the other one, whose rule reports it.
         matches!(self, Self::Rows | Self::Fixed(_) | Self::SameAs { .. })

@@ -109,7 +109,6 @@ fn has_values(body: &Body) -> bool {
 }
 
 /// Statistics of requests that hold entity ids only.
-#[must_use]
 pub fn joined_requests(bodies: &[Body], rows: u32, keys: &str) -> SentRequests {
     let input = SentInput {
         name: ENTITY_ID.into(),
@@ -130,7 +129,6 @@ pub fn joined_requests(bodies: &[Body], rows: u32, keys: &str) -> SentRequests {
 }
 
 /// Statistics of requests of another protocol, whose bodies are opaque.
-#[must_use]
 pub fn other_requests(bodies: &[Body], inferences: u32) -> SentRequests {
     SentRequests {
         distinct: bodies.len() as u64,

@@ -60,7 +60,6 @@ pub struct CheckedReply {
 
 impl CheckedReply {
     /// Creates the outcome of a good reply.
-    #[must_use]
     pub const fn ok(timings: Option<StageTimings>) -> Self {
         Self {
             outcome: Outcome::Ok,
@@ -71,7 +70,6 @@ impl CheckedReply {
     }
 
     /// Creates the outcome of a failed request.
-    #[must_use]
     pub fn failed(failure: Failure, timings: Option<StageTimings>) -> Self {
         Self {
             outcome: Outcome::Failed(failure),
@@ -80,7 +78,6 @@ impl CheckedReply {
     }
 
     /// Creates the outcome of an invalid reply.
-    #[must_use]
     pub fn wrong(what: &impl Display, timings: Option<StageTimings>) -> Self {
         Self {
             says: Some(what.to_string()),

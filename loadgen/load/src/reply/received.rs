@@ -60,13 +60,11 @@ pub enum BodyError<E> {
 
 impl TooLarge {
     /// Creates the error for a reply's head of more than `bytes`.
-    #[must_use]
     pub fn head(bytes: usize) -> Self {
         Self(format!("headers of more than {bytes} bytes (a fixed limit)"))
     }
 
     /// Creates the error for a stream that arrives in more pieces than `most`.
-    #[must_use]
     pub fn pieces(most: usize) -> Self {
         Self(format!("a stream of more than {most} pieces (a fixed limit)"))
     }
@@ -74,13 +72,11 @@ impl TooLarge {
 
 impl Limit {
     /// Limit of a body that is not an infer reply.
-    #[must_use]
     pub fn of(bytes: usize) -> Self {
         Self::new(bytes, "a fixed limit", TOGETHER_BYTES)
     }
 
     /// Limit of infer replies: the plan's, else the maximum size of the declared outputs' elements, else 64 MiB.
-    #[must_use]
     pub fn of_replies(planned: Option<usize>, elements: Option<u64>) -> Self {
         const SAYS: &str = "raise `reply_limit_bytes` in the plan";
         if let Some(bytes) = planned {

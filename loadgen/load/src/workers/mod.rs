@@ -111,7 +111,6 @@ impl Workers {
     }
 
     /// Number of processes.
-    #[must_use]
     pub const fn size(&self) -> usize {
         self.workers.len()
     }

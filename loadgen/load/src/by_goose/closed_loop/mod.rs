@@ -203,7 +203,6 @@ pub enum Think {
 
 impl Think {
     /// Draws pauses in microseconds; the same seed gives the same pauses.
-    #[must_use]
     pub fn draw(&self, seed: u64) -> Vec<u64> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(THINK_STREAM);

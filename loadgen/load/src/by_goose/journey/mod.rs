@@ -134,7 +134,6 @@ impl Journey {
 
 impl StepSample {
     /// Returns the sample with its due time replaced by its journey's.
-    #[must_use]
     pub fn where_due(&self) -> Sample {
         let later = self.sample.due_us.saturating_sub(self.journey_due_us);
         Sample {
@@ -193,7 +192,6 @@ impl Shared {
 
 impl Whole {
     /// Returns the failure with its step; `None` for a success.
-    #[must_use]
     pub const fn failure(&self) -> Option<(usize, Failure)> {
         match (self.failed_at, self.sample.outcome) {
             (Some(step), Outcome::Failed(failure)) => Some((step, failure)),

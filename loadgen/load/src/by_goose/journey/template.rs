@@ -175,7 +175,6 @@ pub struct Value {
 
 impl Value {
     /// Creates a value from JSON.
-    #[must_use]
     pub fn of(value: &Json) -> Self {
         let json = value.to_string();
         let (kind, text) = match value {
