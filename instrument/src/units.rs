@@ -85,11 +85,8 @@ pub fn dollars_interval(interval: Option<&Interval>) -> String {
 
 /// A number with the half width of its interval in percent: `1234 ±3.5 %`.
 pub fn spread(interval: &Interval) -> String {
-    let half = if interval.value > 0.0 {
-        (interval.hi - interval.lo) / 2.0 / interval.value
-    } else {
-        0.0
-    };
+    let half = (interval.hi - interval.lo) / 2.0 / interval.value;
+    let half = if interval.value > 0.0 { half } else { 0.0 };
     format!("{} ±{}", digits3(interval.value), percent(half))
 }
 
@@ -196,15 +193,10 @@ pub fn wait(time: Duration) -> String {
 
 /// A count with separators: `12,345`.
 pub fn thousands(count: u64) -> String {
-    let text = count.to_string();
-    let mut out = String::with_capacity(text.len() + text.len() / 3);
-    for (index, digit) in text.chars().enumerate() {
-        if index > 0 && (text.len() - index).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
+    match (count / 1_000, count % 1_000) {
+        (0, rest) => rest.to_string(),
+        (more, rest) => format!("{},{rest:03}", thousands(more)),
     }
-    out
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tierlab_analysis::record::Sample;
@@ -203,8 +203,7 @@ pub fn minimal_timer_slack() -> io::Result<()> {
 pub async fn measure_release_lag(schedule: Schedule) -> io::Result<Vec<Sample>> {
     let tickets = Arc::new(Tickets::new(Arc::new(schedule), 1));
     let clock = Clock::starting_at(Instant::now() + Duration::from_millis(20));
-    let probe = Arc::new_cyclic(|me| Probe {
-        me: Weak::clone(me),
+    let probe = Arc::new(Probe {
         clock,
         samples: Mutex::new(Vec::with_capacity(tickets.schedule.due_us.len())),
         tickets: Arc::clone(&tickets),
@@ -219,16 +218,14 @@ pub async fn measure_release_lag(schedule: Schedule) -> io::Result<Vec<Sample>> 
 
 /// User that reads the clock and finishes at once.
 struct Probe {
-    me: Weak<Self>,
     clock: Clock,
     tickets: Arc<Tickets>,
     samples: Mutex<Vec<Sample>>,
 }
 
 impl Taker for Probe {
-    fn hand(&self, ticket: Ticket) {
-        let Some(me) = self.me.upgrade() else { return };
-        let me: Arc<dyn Taker> = me;
+    fn hand(self: Arc<Self>, ticket: Ticket) {
+        let me: Arc<dyn Taker> = self.clone();
         let mut next = Next::Ticket(ticket);
         while let Next::Ticket(ticket) = next {
             let now_us = self.clock.now_us();

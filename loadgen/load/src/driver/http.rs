@@ -190,12 +190,9 @@ impl Target {
 
     fn reply(&self, head: Parts, body: Received, pieces: Option<Pieces>) -> HttpReply {
         HttpReply {
-            success: self.route.success.clone(),
-            status: head.status,
-            headers: head.headers,
-            body,
             pieces,
             takes_gzip: self.compress.is_some_and(Compress::replies),
+            ..HttpReply::new(head.status, head.headers, body, self.route.success.clone())
         }
     }
 
@@ -487,7 +484,7 @@ impl HttpReply {
             Err(wrong) => match self.coded() {
                 None => CheckedReply {
                     timings,
-                    ..NoReply::from(wrong).into()
+                    ..wrong.into()
                 },
                 Some(coded) => CheckedReply::wrong(&coded, timings),
             },

@@ -113,7 +113,7 @@ impl Client {
 }
 
 impl Taker for User {
-    fn hand(&self, ticket: Ticket) {
+    fn hand(self: Arc<Self>, ticket: Ticket) {
         let Some(clock) = self.shared.open_loop.users.clock() else {
             return;
         };

@@ -1,6 +1,6 @@
 //! Expected form of a reply, by a model's metadata.
 
-use super::judged::{Wrong, quoted, wrong};
+use super::judged::{NoReply, quoted, wrong};
 use super::values::ReplyValues;
 use crate::schedule::split_mix;
 use std::sync::Arc;
@@ -143,7 +143,7 @@ impl Expected {
 
     /// Compares a reply's model and outputs with the expected ones. A decoded reply holds the data that its shapes
     /// require.
-    pub(super) fn check_structure(&self, reply: &InferReply) -> Result<(), Wrong> {
+    pub(super) fn check_structure(&self, reply: &InferReply) -> Result<(), NoReply> {
         if reply.model_name != self.model {
             return Err(wrong(format_args!(
                 "the reply is from model `{}`, not `{}`",

@@ -9,7 +9,8 @@ use tierlab_protocol::grpc::SERVER_TIMING;
 use tierlab_protocol::timing::StageTimings;
 
 /// A request without a reply, or with one that is not the model's.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", says.as_deref().unwrap_or_default())]
 pub struct NoReply {
     /// Kind of failure.
     pub failure: Failure,
@@ -36,12 +37,6 @@ impl From<Failure> for NoReply {
 impl From<TooLarge> for NoReply {
     fn from(what: TooLarge) -> Self {
         Self::new(Failure::TooLarge, what)
-    }
-}
-
-impl From<Wrong> for NoReply {
-    fn from(wrong: Wrong) -> Self {
-        Self::new(wrong.failure, wrong.what)
     }
 }
 
@@ -115,27 +110,14 @@ fn tells(timings: &StageTimings) -> bool {
 /// Maximum characters quoted from a reply.
 const QUOTED: usize = 120;
 
-/// Fault of a reply, in words.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{what}")]
-pub struct Wrong {
-    /// Kind of failure: wrong values if the reply has the model's form.
-    pub failure: Failure,
-    what: String,
+/// Fault of a reply that does not have the model's form.
+pub(super) fn wrong(what: impl Display) -> NoReply {
+    NoReply::new(Failure::WrongReply, what)
 }
 
-pub(super) fn wrong(what: impl Display) -> Wrong {
-    Wrong {
-        failure: Failure::WrongReply,
-        what: what.to_string(),
-    }
-}
-
-pub(super) fn wrong_value(what: impl Display) -> Wrong {
-    Wrong {
-        failure: Failure::WrongValue,
-        what: what.to_string(),
-    }
+/// Fault of a reply that has the model's form and wrong values.
+pub(super) fn wrong_value(what: impl Display) -> NoReply {
+    NoReply::new(Failure::WrongValue, what)
 }
 
 /// Returns the start of a server's message as a printable line.

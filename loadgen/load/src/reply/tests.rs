@@ -36,17 +36,17 @@ fn document(outputs: &[&str]) -> String {
 }
 
 /// Checks a reply in JSON.
-fn check_json(expected: &Expected, text: &str) -> Result<(), Wrong> {
+fn check_json(expected: &Expected, text: &str) -> Result<(), NoReply> {
     let checked = expected.check_http(&Bytes::copy_from_slice(text.as_bytes()), None);
     checked.map(drop)
 }
 
-fn check(text: &str) -> Result<(), Wrong> {
+fn check(text: &str) -> Result<(), NoReply> {
     check_json(&expected(), text)
 }
 
 #[track_caller]
-fn says(checked: Result<(), Wrong>, what: &str) {
+fn says(checked: Result<(), NoReply>, what: &str) {
     let wrong = checked.expect_err(what).to_string();
     assert!(wrong.contains(what), "`{wrong}` does not say `{what}`");
 }

@@ -1,7 +1,7 @@
 //! Check of a reply's values. In: the expected values of each output, and a reply with a correct structure. Out:
 //! nothing, or the first difference in words.
 
-use super::judged::{Wrong, quoted, wrong_value};
+use super::judged::{NoReply, quoted, wrong_value};
 use crate::element::{self, Number};
 use tierlab_protocol::infer::{InferReply, Tensor, bytes_elements};
 use tierlab_protocol::tensor::DataType;
@@ -27,7 +27,7 @@ pub struct ReplyValues {
 }
 
 impl ReplyValues {
-    pub(super) fn check(&self, reply: &InferReply) -> Result<(), Wrong> {
+    pub(super) fn check(&self, reply: &InferReply) -> Result<(), NoReply> {
         for expected in &self.outputs {
             let output = reply.outputs.iter().find(|output| output.name == expected.name);
             let name = quoted(expected.name.as_bytes());
@@ -37,7 +37,7 @@ impl ReplyValues {
         Ok(())
     }
 
-    fn compare(&self, name: &str, expected: &OutputValues, output: &Tensor) -> Result<(), Wrong> {
+    fn compare(&self, name: &str, expected: &OutputValues, output: &Tensor) -> Result<(), NoReply> {
         let got = output.data.whole();
         let differ = |index: usize, wanted: String, got: String| {
             Err(wrong_value(format_args!(
@@ -149,7 +149,7 @@ mod tests {
         Expected::new("m", &outputs, None).with_values(values)
     }
 
-    fn check(expected: &Expected, reply: InferReply) -> Result<(), Wrong> {
+    fn check(expected: &Expected, reply: InferReply) -> Result<(), NoReply> {
         let (json, _) = reply.encode(&[false, false]);
         let over_http = expected.check_http(&json, None);
         let over_grpc = expected.check_grpc(&ModelInferResponse::from(reply).encode_to_vec().into());

@@ -21,7 +21,7 @@ pub struct Ticket {
 /// A user that takes tickets.
 pub trait Taker: Send + Sync {
     /// Takes a ticket, on the pacer's thread, which waits meanwhile.
-    fn hand(&self, ticket: Ticket);
+    fn hand(self: Arc<Self>, ticket: Ticket);
 
     /// Signals that there are no more tickets.
     fn end(&self);

@@ -115,7 +115,7 @@ impl Waiter {
 }
 
 impl Taker for Waiter {
-    fn hand(&self, ticket: Ticket) {
+    fn hand(self: Arc<Self>, ticket: Ticket) {
         self.leave(Next::Ticket(ticket));
     }
 
