@@ -29,12 +29,7 @@ pub fn pace(done: u32, steps: u32, elapsed: Duration, expected_step: Duration) -
 
 /// Returns the time that `left` steps will take, `in_step` after the start of the first one.
 pub fn remaining(step: Duration, left: u32, in_step: Duration) -> Duration {
-    let first = if left > 0 {
-        step.saturating_sub(in_step)
-    } else {
-        Duration::ZERO
-    };
-    first.saturating_add(step.saturating_mul(left.saturating_sub(1)))
+    step.saturating_mul(left).saturating_sub(in_step.min(step))
 }
 
 #[cfg(test)]

@@ -184,27 +184,21 @@ impl Drop for Reservation<'_> {
     }
 }
 
-/// Unauthenticated connections, oldest first.
+/// Unauthenticated connections, oldest first: their addresses, and tasks that end with the authentication.
 #[derive(Default)]
-struct Strangers(Vec<Stranger>);
-
-struct Stranger {
-    address: IpAddr,
-    /// Task that ends with the authentication.
-    task: AbortHandle,
-}
+struct Strangers(Vec<(IpAddr, AbortHandle)>);
 
 impl Strangers {
     /// Makes room for one more: drops the oldest connection of the address with the most.
     fn make_room(&mut self) {
-        self.0.retain(|one| !one.task.is_finished());
+        self.0.retain(|(_, task)| !task.is_finished());
         if self.0.len() < STRANGERS {
             return;
         }
-        let share = |address: IpAddr| self.0.iter().filter(|one| one.address == address).count();
-        let most = self.0.iter().map(|one| share(one.address)).max();
-        if let Some(oldest) = self.0.iter().position(|one| Some(share(one.address)) == most) {
-            self.0.remove(oldest).task.abort();
+        let share = |address: IpAddr| self.0.iter().filter(|(other, _)| *other == address).count();
+        let most = self.0.iter().map(|(address, _)| share(*address)).max();
+        if let Some(oldest) = self.0.iter().position(|(address, _)| Some(share(*address)) == most) {
+            self.0.remove(oldest).1.abort();
         }
     }
 }
@@ -231,10 +225,7 @@ async fn listen(listener: TcpListener, door: Door, served: Served, runs: mpsc::S
                 Err(_) => eprintln!("{peer}: rejected: authentication timed out"),
             }
         });
-        strangers.0.push(Stranger {
-            address: peer.ip(),
-            task: task.abort_handle(),
-        });
+        strangers.0.push((peer.ip(), task.abort_handle()));
     }
 }
 
@@ -296,19 +287,16 @@ mod tests {
         let mut strangers = Strangers::default();
         for number in 0..STRANGERS {
             let address = if number == 0 { [10, 0, 0, 1] } else { [10, 0, 0, 2] };
-            strangers.0.push(Stranger {
-                address: address.into(),
-                task: wait(),
-            });
+            strangers.0.push((address.into(), wait()));
         }
-        let second = strangers.0[1].task.clone();
+        let second = strangers.0[1].1.clone();
         strangers.make_room();
         assert_eq!(strangers.0.len(), STRANGERS - 1);
-        assert_eq!(strangers.0[0].address, IpAddr::from([10, 0, 0, 1]));
+        assert_eq!(strangers.0[0].0, IpAddr::from([10, 0, 0, 1]));
         tokio::task::yield_now().await;
         assert!(second.is_finished());
         // An authenticated connection does not count.
-        strangers.0[0].task.abort();
+        strangers.0[0].1.abort();
         tokio::task::yield_now().await;
         strangers.make_room();
         assert_eq!(strangers.0.len(), STRANGERS - 2);

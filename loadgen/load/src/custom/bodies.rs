@@ -291,16 +291,16 @@ fn filled(
             drawn: drawn.clone(),
         });
     }
-    let bodies: Vec<Body> = if rows.is_empty() {
-        vec![Body::new(template.fill(|_| "".into()).into())]
-    } else {
-        let text = |row: &Row| template.fill(|place| row.get(place).cloned().unwrap_or_default().into());
-        let body = |call: &Call| Body {
+    let plain = [Call::default()];
+    let calls = if rows.is_empty() { &plain[..] } else { rows.as_slice() };
+    let body = |call: &Call| {
+        let text = template.fill(|place| call.values.get(place).cloned().unwrap_or_default().into());
+        Body {
             line: call.line.clone(),
-            ..Body::new(text(&call.values).into())
-        };
-        rows.iter().map(body).collect()
+            ..Body::new(text.into())
+        }
     };
+    let bodies: Vec<Body> = calls.iter().map(body).collect();
     if is_json {
         for (at, body) in bodies.iter().enumerate() {
             is_document(&body.bytes).map_err(|error| format!("{}: {error}", named(at)))?;

@@ -39,7 +39,7 @@ pub fn body(inputs: &BTreeMap<String, Json>, specs: &[TensorSpec], names: &[Stri
         return Err(format!("input `{}` of the model is missing", missing.name));
     }
     pieces.push(Piece::Text("]}".into()));
-    Ok(Template::of(pieces))
+    Ok(Template { pieces })
 }
 
 /// Returns the shape and the data of one input.
@@ -71,7 +71,7 @@ fn tensor(spec: &TensorSpec, value: &Json, names: &[String]) -> Result<Vec<Piece
         let inside = Template::parse(&quoted, Place::Body, names).map_err(at)?;
         let shape = shape(&spec.name, &spec.shape, 1)?;
         let mut pieces = vec![Piece::Text(format!("{shape:?}")), data("[")];
-        pieces.extend(inside.into_pieces());
+        pieces.extend(inside.pieces);
         pieces.push(Piece::Text("]".into()));
         return Ok(pieces);
     }

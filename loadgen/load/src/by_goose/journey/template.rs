@@ -23,7 +23,7 @@ pub enum Place {
 /// Template, with names resolved to indices of values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
-    pieces: Vec<Piece>,
+    pub(super) pieces: Vec<Piece>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,20 +84,12 @@ impl Template {
         Ok(Self { pieces: pieces? })
     }
 
-    pub(super) const fn of(pieces: Vec<Piece>) -> Self {
-        Self { pieces }
-    }
-
     /// Returns the index of the value if the template consists of it alone.
     pub(super) fn alone(&self) -> Option<usize> {
         match self.pieces[..] {
             [Piece::Value { slot, .. }] => Some(slot),
             _ => None,
         }
-    }
-
-    pub(super) fn into_pieces(self) -> Vec<Piece> {
-        self.pieces
     }
 
     /// Indices of its values.
@@ -167,9 +159,8 @@ fn percent_encode(text: &str, out: &mut String) {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
     pub(super) json: String,
-    /// Plain text; absent for arrays and objects.
-    text: Option<String>,
-    kind: &'static str,
+    /// Plain text, or the kind of a value without one.
+    text: Result<String, &'static str>,
     pub(super) elements: usize,
 }
 
@@ -177,19 +168,17 @@ impl Value {
     /// Creates a value from JSON.
     pub fn of(value: &Json) -> Self {
         let json = value.to_string();
-        let (kind, text) = match value {
-            Json::Null => ("null", None),
-            Json::Bool(_) => ("a boolean", Some(json.clone())),
-            Json::Number(_) => ("a number", Some(json.clone())),
-            Json::String(text) => ("a string", Some(text.clone())),
-            Json::Array(_) => ("an array", None),
-            Json::Object(_) => ("an object", None),
+        let text = match value {
+            Json::Bool(_) | Json::Number(_) => Ok(json.clone()),
+            Json::String(text) => Ok(text.clone()),
+            Json::Null => Err("null"),
+            Json::Array(_) => Err("an array"),
+            Json::Object(_) => Err("an object"),
         };
         Self {
             elements: elements(value),
             json,
             text,
-            kind,
         }
     }
 
@@ -198,8 +187,8 @@ impl Value {
     /// # Errors
     /// A value without a text form.
     pub(super) fn text(&self) -> Result<&str, String> {
-        let refuse = || format!("{} cannot be used in a string or a path", self.kind);
-        self.text.as_deref().ok_or_else(refuse)
+        let refuse = |kind: &&str| format!("{kind} cannot be used in a string or a path");
+        self.text.as_deref().map_err(refuse)
     }
 }
 
