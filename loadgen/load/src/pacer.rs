@@ -123,11 +123,8 @@ fn sleep_until(wake: Instant, before_ticket: bool) {
     if left > LONGEST_SLEEP {
         return thread::sleep(LONGEST_SLEEP);
     }
-    let awake = if before_ticket {
-        (left / AWAKE_SHARE).min(LONGEST_AWAKE)
-    } else {
-        Duration::ZERO
-    };
+    let longest = if before_ticket { LONGEST_AWAKE } else { Duration::ZERO };
+    let awake = (left / AWAKE_SHARE).min(longest);
     if left > awake {
         thread::sleep(left - awake);
     }

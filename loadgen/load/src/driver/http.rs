@@ -9,7 +9,7 @@
 use super::wire::{SendTime, Wire};
 use super::{Compress, ConnectionUse, Sending};
 use crate::custom::{Custom, Pieces, StreamSpec, Success};
-use crate::endpoint::{Access, Alpn, Endpoint};
+use crate::endpoint::{Alpn, Endpoint};
 use crate::grpc::Connections;
 use crate::payload::Body;
 use crate::reply::{self, BodyError, CheckedReply, Expected, Limit, NoReply, Received, TooLarge};
@@ -27,7 +27,6 @@ use hyper_util::rt::TokioIo;
 use std::future::poll_fn;
 use std::io::Read as _;
 use std::pin::{Pin, pin};
-use std::str::FromStr;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use tierlab_analysis::record::Failure;
@@ -129,16 +128,6 @@ impl HttpRoute {
             }
         };
         headers.insert(CONTENT_TYPE, content_type);
-    }
-}
-
-/// Parses an infer route from its whole address, without access settings.
-impl FromStr for HttpRoute {
-    type Err = String;
-
-    fn from_str(url: &str) -> Result<Self, String> {
-        let endpoint = Endpoint::new(url, &Access::default())?;
-        Self::infer(Arc::new(endpoint), "")
     }
 }
 
@@ -495,6 +484,8 @@ impl HttpReply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::tests::route;
+    use crate::endpoint::Access;
     use tierlab_analysis::record::Outcome;
 
     const GOOD: &str = r#"{"model_name":"m","outputs":[{"name":"y","datatype":"FP32","shape":[1,1],"data":[0.5]}]}"#;
@@ -630,8 +621,7 @@ mod tests {
             drop(beacon);
             answer(&mut listener.accept().unwrap().0);
         });
-        let route: HttpRoute = format!("http://{address}/v2/models/m/infer").parse().unwrap();
-        let target = Arc::new(Target::new(&route, Limit::of(100), Sending::default()));
+        let target = Arc::new(Target::new(&route(address), Limit::of(100), Sending::default()));
         let clock = crate::pacer::Clock::starting_at(std::time::Instant::now());
         let send_time = Arc::new(SendTime::default());
         send_time.begin(clock);

@@ -147,14 +147,14 @@ pub(crate) fn length(lengths: &Lengths, rng: &mut ChaCha8Rng) -> Result<u64, Str
 fn stacked(want: &Wanted, records: &Records, which: Which) -> Result<(Vec<u64>, Range<usize>), String> {
     let declared = &want.spec.shape;
     let name = &want.spec.name;
-    let says = |what: String| format!("`inputs.tensor.{name}.values`: {}: {what}", records.source());
+    let says = |what: String| format!("`inputs.tensor.{name}.values`: {}: {what}", records.source);
     let (first, _) = records.get(0);
     // An array whose first dimension is one of the model's own.
     if first.len() + 1 == declared.len()
         && declared.first().is_some_and(|dim| *dim >= 0)
         && let Some(shape) = records.shape()
     {
-        return Ok((shape, 0..records.len()));
+        return Ok((shape, 0..records.count()));
     }
     if first.len() == declared.len() {
         if which.rows > 1 {
@@ -233,11 +233,11 @@ fn filled(want: &Wanted, records: &Records, shape: &[u64], count: usize, which: 
     if taken.clone().map(of).sum::<usize>() == count {
         return Ok(records.bytes(taken));
     }
-    let record = first % records.len();
+    let record = first % records.count();
     Err(format!(
         "`inputs.tensor.{}.values`: {}: record {record} has shape {:?}, and the request's shape {shape:?} is not a multiple of it",
         want.spec.name,
-        records.source(),
+        records.source,
         records.get(record).0
     ))
 }

@@ -138,7 +138,7 @@ impl Inputs {
             Source::Made {
                 values: Values::File(records),
                 ..
-            } => Some(windows(records.len())),
+            } => Some(windows(records.count())),
             _ => None,
         });
         let is_random = self.wanted.iter().any(|want| match &want.source {
@@ -210,21 +210,16 @@ impl Inputs {
 
     /// Builds a request from a whole recorded one: unchanged, or in another form.
     fn whole(&self, whole: &bytes::Bytes, values: &[OutputValues], wish: &Wish<'_>) -> Result<(Body, Fact), String> {
-        let request = InferRequest::decode(&whole.clone().into(), None).map_err(|error| error.to_string())?;
+        let mut request = InferRequest::decode(&whole.clone().into(), None).map_err(|error| error.to_string())?;
         let rows = self.rows_of(&request.inputs, wish.rows);
         let names: Vec<String> = request.outputs.iter().map(|output| output.name.clone()).collect();
         let reply_rows = self.reply_rows(&request.inputs, rows);
         let structure = Arc::new(self.expected_rows(reply_rows).only(&names));
         let fact = Fact::of(rows, &request.inputs);
+        request.binary_output = true;
         let mut body = match wish.form {
             Form::Http(Encoding::Json) => Body::new(whole.clone()),
-            form => Body::encode(
-                InferRequest {
-                    binary_output: true,
-                    ..request
-                },
-                form,
-            ),
+            form => Body::encode(request, form),
         };
         body.wanted = self.wanted(structure, values.to_vec(), wish.seed);
         Ok((body, fact))

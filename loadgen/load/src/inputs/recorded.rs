@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tierlab_protocol::infer::Tensor;
+use tierlab_protocol::infer::{Tensor, bytes_elements};
 use tierlab_protocol::tensor::{DataType, TensorSpec, element_count};
 
 /// Recorded requests, in order.
@@ -61,7 +61,6 @@ impl RecordedTensor {
     /// The element that the type cannot hold.
     pub(super) fn elements(&self, dtype: DataType) -> Result<(Vec<u8>, Option<Vec<u64>>), String> {
         match &self.content {
-            RecordedContent::Raw(bytes) => Ok((bytes.to_vec(), None)),
             RecordedContent::File(bytes) if dtype == DataType::Bytes => {
                 let text = std::str::from_utf8(bytes).map_err(|_| "its file is not UTF-8".to_owned())?;
                 let mut data = Vec::new();
@@ -70,7 +69,7 @@ impl RecordedTensor {
                 }
                 Ok((data, None))
             }
-            RecordedContent::File(bytes) => Ok((bytes.to_vec(), None)),
+            RecordedContent::Raw(bytes) | RecordedContent::File(bytes) => Ok((bytes.to_vec(), None)),
             RecordedContent::Json(text) => {
                 let value: Value = serde_json::from_str(text.get()).map_err(|error| error.to_string())?;
                 let mut leaves = Leaves {
@@ -145,14 +144,7 @@ pub(super) fn fits(shape: &[i64], declared: &[i64]) -> bool {
 pub(crate) fn elements(dtype: DataType, data: &[u8]) -> Option<usize> {
     match dtype.size() {
         Some(size) => data.len().is_multiple_of(size).then_some(data.len() / size),
-        None => {
-            let mut count = 0;
-            for element in tierlab_protocol::infer::bytes_elements(data) {
-                element.ok()?;
-                count += 1;
-            }
-            Some(count)
-        }
+        None => bytes_elements(data).try_fold(0, |count, element| element.ok().map(|_| count + 1)),
     }
 }
 

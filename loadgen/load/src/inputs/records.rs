@@ -11,8 +11,9 @@ use tierlab_protocol::tensor::DataType;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Records {
     /// Name of the source.
-    source: String,
-    dtype: DataType,
+    pub source: String,
+    /// Element type.
+    pub dtype: DataType,
     shapes: Shapes,
     data: Bytes,
     /// End of each record in `data`.
@@ -98,29 +99,14 @@ impl Records {
         })
     }
 
-    /// Name of the source.
-    pub fn source(&self) -> &str {
-        &self.source
-    }
-
-    /// Number of records.
-    pub fn len(&self) -> usize {
+    /// Number of records; at least one.
+    pub fn count(&self) -> usize {
         self.ends.len()
-    }
-
-    /// Always false, because there is at least one record.
-    pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
-    }
-
-    /// Element type.
-    pub const fn dtype(&self) -> DataType {
-        self.dtype
     }
 
     /// Returns the shape and bytes of a record; indices wrap around.
     pub fn get(&self, index: usize) -> (Vec<u64>, &[u8]) {
-        let index = index % self.len();
+        let index = index % self.count();
         let begin = index.checked_sub(1).map_or(0, |before| self.ends[before]);
         let shape = match &self.shapes {
             Shapes::Same(dims) => dims.clone(),
@@ -137,7 +123,11 @@ impl Records {
     /// Returns the shape of all records as one tensor; `None` if they have several shapes.
     pub(super) fn shape(&self) -> Option<Vec<u64>> {
         let Shapes::Same(dims) = &self.shapes else { return None };
-        Some(std::iter::once(self.len() as u64).chain(dims.iter().copied()).collect())
+        Some(
+            std::iter::once(self.count() as u64)
+                .chain(dims.iter().copied())
+                .collect(),
+        )
     }
 
     /// Converts the records to another type.
@@ -155,7 +145,7 @@ impl Records {
             return Err(format!("{} holds {}, the model expects {to}", self.source, self.dtype));
         };
         let mut data = Vec::new();
-        let mut ends = Vec::with_capacity(self.len());
+        let mut ends = Vec::with_capacity(self.count());
         let mut begin = 0;
         for (record, &end) in self.ends.iter().enumerate() {
             for bytes in self.data[begin..end].chunks_exact(size) {
@@ -182,8 +172,8 @@ impl Records {
     /// Parses lines as numbers: one, or several separated by spaces, commas or semicolons.
     fn parsed(&self, to: DataType) -> Result<Self, String> {
         let mut data = Vec::new();
-        let mut ends = Vec::with_capacity(self.len());
-        let mut lengths = Vec::with_capacity(self.len());
+        let mut ends = Vec::with_capacity(self.count());
+        let mut lengths = Vec::with_capacity(self.count());
         for (line, text) in bytes_elements(&self.data).enumerate() {
             let text = text
                 .ok()
@@ -253,7 +243,7 @@ mod tests {
     #[test]
     fn lines_are_text_or_numbers() {
         let lines = Records::lines("l.txt".into(), ["1 2", "3, 4;5", ""].into_iter()).unwrap();
-        assert_eq!(lines.len(), 3);
+        assert_eq!(lines.count(), 3);
         assert_eq!(lines.get(3).1, b"\x03\0\0\x001 2", "counted over and over");
         let numbers = lines.cast(DataType::Int16).unwrap();
         assert_eq!(numbers.get(1), (vec![3], &[3, 0, 4, 0, 5, 0][..]));
@@ -301,7 +291,7 @@ mod tests {
                 let records = Records::new("r".into(), dtype, Shapes::Lengths(lengths.clone()), lengths.len(), data);
                 prop_assert_eq!(records.is_ok(), extra == 0);
                 if let Ok(records) = records {
-                    let all: usize = (0..records.len()).map(|index| records.get(index).1.len()).sum();
+                    let all: usize = (0..records.count()).map(|index| records.get(index).1.len()).sum();
                     prop_assert_eq!(all, whole);
                 }
             }

@@ -193,7 +193,7 @@ impl fmt::Display for Values {
             Self::Integers { least, most } => write!(f, "integers {least} to {most}"),
             Self::Words { least, most } => write!(f, "text of {least} to {most} words"),
             Self::TextBytes { least, most } => write!(f, "text of {least} to {most} bytes"),
-            Self::File(records) => write!(f, "{} records of {}", records.len(), records.source()),
+            Self::File(records) => write!(f, "{} records of {}", records.count(), records.source),
         }
     }
 }
