@@ -102,12 +102,8 @@ impl Storage {
 
     /// Returns the hourly cost of the servers that hold `stored_gb`.
     pub(super) fn hourly(&self, stored_gb: f64) -> f64 {
-        let is_split = self.node_gb > 0.0;
-        let nodes = if is_split {
-            (stored_gb / self.node_gb).ceil().max(1.0)
-        } else {
-            1.0
-        };
+        let nodes = (stored_gb / self.node_gb).ceil().max(1.0);
+        let nodes = if self.node_gb > 0.0 { nodes } else { 1.0 };
         self.usd_per_hour + nodes * self.usd_per_node_hour
     }
 

@@ -155,10 +155,9 @@ impl Population {
 
     /// Number of different entities.
     pub fn count(&self) -> u64 {
-        if self.listed.is_empty() {
-            self.count
-        } else {
-            self.listed.len() as u64
+        match self.listed.len() {
+            0 => self.count,
+            listed => listed as u64,
         }
     }
 

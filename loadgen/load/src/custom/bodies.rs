@@ -94,9 +94,7 @@ impl Custom {
         if let Some((name, _)) = spec.values.first_key_value()
             && !matches!(content, Content::Filled { .. })
         {
-            return Err(format!(
-                "`target.values.{name}` is unused: {{{name}}} is missing in `target.body`"
-            ));
+            return Err(unused(name));
         }
         Ok(Self {
             method,
@@ -257,9 +255,7 @@ fn filled(
         return Err("`target.body` has both {entity_id} and {entity_ids}; use one".to_owned());
     }
     if let Some(name) = drawn.keys().find(|name| !template.has(name)) {
-        return Err(format!(
-            "`target.values.{name}` is unused: {{{name}}} is missing in `target.body`"
-        ));
+        return Err(unused(name));
     }
     let named = |at: usize| match file.zip(rows.get(at)) {
         Some((file, call)) => format!("{}: {}", file.display(), call.place()),
@@ -307,6 +303,10 @@ fn filled(
         }
     }
     Ok(Content::Ready(bodies.into()))
+}
+
+fn unused(value: &str) -> String {
+    format!("`target.values.{value}` is unused: {{{value}}} is missing in `target.body`")
 }
 
 /// Refuses places that nothing fills.

@@ -392,11 +392,8 @@ impl Client {
 impl Shared {
     pub(super) fn new(step: Step) -> Self {
         // Allocated before the clock starts.
-        let kept = if step.sending.keep_requests {
-            step.schedule.due_us.len()
-        } else {
-            0
-        };
+        let requests = step.schedule.due_us.len();
+        let kept = if step.sending.keep_requests { requests } else { 0 };
         Self {
             clients: step.routes.iter().map(|route| Client::new(route, &step)).collect(),
             open_loop: OpenLoop::new(&step.schedule, step.users, step.drain, &step.watch),

@@ -128,11 +128,8 @@ impl Inputs {
         let rows = wish.rows as usize;
         let windows = |count: usize| (count / gcd(count, rows)).max(1);
         let recorded = self.recorded.as_deref().map(|ready| {
-            if ready.iter().any(|ready| ready.whole.is_some()) {
-                ready.len()
-            } else {
-                windows(ready.len())
-            }
+            let is_whole = ready.iter().any(|ready| ready.whole.is_some());
+            if is_whole { ready.len() } else { windows(ready.len()) }
         });
         let files = self.wanted.iter().filter_map(|want| match &want.source {
             Source::Made {

@@ -224,11 +224,7 @@ pub(super) fn shape(input: &str, declared: &[i64], elements: usize) -> Result<Ve
         })
         .collect();
     let all = filled.iter().try_fold(1_i64, |all, dim| all.checked_mul(*dim));
-    if all == Some(elements) {
-        Ok(filled)
-    } else {
-        Err(refuse())
-    }
+    (all == Some(elements)).then_some(filled).ok_or_else(refuse)
 }
 
 #[cfg(test)]
