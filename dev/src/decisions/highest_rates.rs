@@ -1,12 +1,13 @@
 //! Highest rates that a lab prints, compared with the true ones. Independent of who is best.
 
+use super::designs::candidates;
 use super::families;
 use super::servers::{Server, Service, Weather};
 use crate::study::{rng, seeds};
 use crate::table::{Row, cell, fixed};
 use tierlab_analysis::decision::reach::{Reach, reaches};
 use tierlab_analysis::decision::standing::Lab;
-use tierlab_analysis::decision::{Candidate, Next, Time, next};
+use tierlab_analysis::decision::{Next, Time, next};
 use tierlab_analysis::record::{CostTerms, Minimise, Question};
 
 /// Text above the table.
@@ -89,14 +90,11 @@ fn printed(setting: &RateSetting, seed: u64) -> Vec<[f64; 3]> {
         least_instances: 1,
         ..by_demand
     };
-    let mut candidates = ["v0", "v1"].map(|variant| Candidate {
-        variant: variant.to_owned(),
-        terms: Some(CostTerms {
-            usd_per_instance_hour: 1.0,
-            ..CostTerms::default()
-        }),
-        steps: Vec::new(),
-    });
+    let terms = CostTerms {
+        usd_per_instance_hour: 1.0,
+        ..CostTerms::default()
+    };
+    let mut candidates = candidates([terms.clone(), terms]);
     let mut weather = Weather {
         spread: setting.spread,
         ..Weather::default()

@@ -55,14 +55,13 @@ impl Schedule {
         rng.set_stream(ARRIVAL_STREAM);
         let expected = |span: &Range<u64>, rate: f64| rate * (span.end - span.start) as f64 / 1e6;
         let (before, window) = (0..window_start_us, window_start_us..window_end_us);
-        // A trace begins with the window; the warm-up replays the part before it, which is the trace's end.
         let first_rate = match &arrivals.shape {
             Shape::Climb(ramp) => ramp.from,
             _ => rate,
         };
         let process = &arrivals.process;
-        let first = shares(process, expected(&before, first_rate), Start::Before, &mut rng);
-        let measured = shares(process, expected(&window, rate), Start::Here, &mut rng);
+        let first = shares(process, expected(&before, first_rate), true, &mut rng);
+        let measured = shares(process, expected(&window, rate), false, &mut rng);
         let mut due_us = place(&first, &Shape::Flat, &before);
         due_us.extend(place(&measured, &arrivals.shape, &window));
         Self {
@@ -94,22 +93,16 @@ impl Schedule {
     }
 }
 
-/// Part of a trace that a span replays.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Start {
-    Before,
-    Here,
-}
-
-/// Arrivals of a span with `expected` requests on average, as ascending shares of its length below 1.
-fn shares(process: &Process, expected: f64, start: Start, rng: &mut ChaCha8Rng) -> Vec<f64> {
+/// Arrivals of a span with `expected` requests on average, as ascending shares of its length below 1. A warm-up replays the
+/// part of a trace before the window's, which is the trace's end.
+fn shares(process: &Process, expected: f64, is_warmup: bool, rng: &mut ChaCha8Rng) -> Vec<f64> {
     let count = expected.round() as usize;
     match process {
         // Shifted by half a gap, so that no arrival is at the edge of the span.
         Process::Constant => (0..count).map(|i| (i as f64 + 0.5) / count as f64).collect(),
         Process::Poisson => renewals(1.0, expected, rng),
         Process::Gamma { cv } => renewals(1.0 / (cv * cv), expected, rng),
-        Process::Trace { trace, .. } => replay(trace, count, start),
+        Process::Trace { trace, .. } => replay(trace, count, is_warmup),
     }
 }
 
@@ -127,17 +120,15 @@ fn renewals(shape: f64, expected: f64, rng: &mut ChaCha8Rng) -> Vec<f64> {
 }
 
 /// Returns `count` requests of a trace, repeated if it has fewer, from its beginning or up to it.
-fn replay(trace: &Trace, count: usize, start: Start) -> Vec<f64> {
+fn replay(trace: &Trace, count: usize, is_warmup: bool) -> Vec<f64> {
     let recorded = trace.at_s.len();
     let (Some(&first), Some(&last)) = (trace.at_s.first(), trace.at_s.last()) else {
         return Vec::new();
     };
     // Two rounds are a mean gap apart.
     let round_s = (last - first) * recorded as f64 / (recorded as f64 - 1.0);
-    let skipped = match start {
-        Start::Here => 0,
-        Start::Before => (recorded - count % recorded) % recorded,
-    };
+    let before = (recorded - count % recorded) % recorded;
+    let skipped = if is_warmup { before } else { 0 };
     let at = |index: usize| trace.at_s[index % recorded] + (index / recorded) as f64 * round_s;
     let (from, to) = (at(skipped), at(skipped + count));
     let length = if to > from { to - from } else { 1.0 };
