@@ -26,7 +26,7 @@ use tierlab_protocol::grpc::SERVER_TIMING;
 use tierlab_protocol::grpc::client::{framed, infer_path, unframed};
 use tierlab_protocol::grpc::messages::{ModelInferRequest, ModelInferResponse};
 use tierlab_protocol::infer::{InferReply, Tensor};
-use tierlab_protocol::metadata::{LoadDocument, LoadSeconds, VersionLoad};
+use tierlab_protocol::metadata::LoadSeconds;
 use tierlab_protocol::metrics::BUILD_INFO;
 use tierlab_protocol::tensor::{DataType, TensorSpec};
 use tierlab_protocol::timing::StageTimings;
@@ -246,17 +246,8 @@ async fn infer_over_grpc(State(endpoint): State<Arc<Endpoint>>, body: Bytes) -> 
 
 /// Answers a load request at once, because there is nothing to load.
 async fn load(Path(model): Path<String>) -> impl IntoResponse {
-    let seconds = LoadSeconds::default();
-    let version = VersionLoad {
-        version: "1".into(),
-        state: "READY".into(),
-        seconds,
-        optimized: false,
-    };
-    Json(LoadDocument {
-        model,
-        versions: vec![version],
-    })
+    let version = json!({"version": "1", "state": "READY", "seconds": LoadSeconds::default(), "optimized": false});
+    Json(json!({"model": model, "versions": [version]}))
 }
 
 async fn metrics() -> String {

@@ -67,17 +67,16 @@ impl Address {
         let (Some(named), Some(port)) = (parsed.host_str(), parsed.port_or_known_default()) else {
             return Err(format!("{shown}: host is missing"));
         };
-        let usual_port = if secure { 443 } else { 80 };
-        let is_usual = port == usual_port;
+        // Without the scheme's default port.
+        let authority = match parsed.port() {
+            None => named.to_owned(),
+            Some(port) => format!("{named}:{port}"),
+        };
         Ok(Self {
             secure,
             host: named.trim_matches(['[', ']']).to_owned(),
             port,
-            authority: if is_usual {
-                named.to_owned()
-            } else {
-                format!("{named}:{port}")
-            },
+            authority,
             prefix: parsed.path().trim_end_matches('/').to_owned(),
         })
     }

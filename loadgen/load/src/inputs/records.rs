@@ -44,26 +44,25 @@ impl Records {
         data: impl Into<Bytes>,
     ) -> Result<Self, String> {
         let data = data.into();
-        let unfit = |at: usize| format!("length of record {at} does not match its shape");
         if count == 0 {
             return Err("no records".into());
         }
         let mut ends = Vec::with_capacity(count);
         let mut at = 0_usize;
         for record in 0..count {
-            let elements = match &shapes {
-                Shapes::Same(dims) => dims.iter().try_fold(1_u64, |all, &dim| all.checked_mul(dim)),
-                Shapes::Lengths(lengths) => lengths.get(record).copied(),
+            let end = || {
+                let elements = match &shapes {
+                    Shapes::Same(dims) => dims.iter().try_fold(1_u64, |all, &dim| all.checked_mul(dim)),
+                    Shapes::Lengths(lengths) => lengths.get(record).copied(),
+                };
+                let elements = usize::try_from(elements?).ok()?;
+                let len = match dtype.size() {
+                    Some(size) => elements.checked_mul(size),
+                    None => strings_len(data.get(at..)?, elements),
+                };
+                at.checked_add(len?).filter(|&end| end <= data.len())
             };
-            let elements = elements
-                .and_then(|elements| usize::try_from(elements).ok())
-                .ok_or_else(|| unfit(record))?;
-            let len = match dtype.size() {
-                Some(size) => elements.checked_mul(size),
-                None => strings_len(data.get(at..).unwrap_or_default(), elements),
-            };
-            let end = len.and_then(|len| at.checked_add(len)).filter(|&end| end <= data.len());
-            at = end.ok_or_else(|| unfit(record))?;
+            at = end().ok_or_else(|| format!("length of record {record} does not match its shape"))?;
             ends.push(at);
         }
         if at != data.len() {
