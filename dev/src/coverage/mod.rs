@@ -10,7 +10,7 @@ use crate::study::simulate;
 use crate::table::Tables;
 use anyhow::Result;
 use std::path::Path;
-use tierlab_analysis::record::{Factors, Histograms, Mode, Point, Repeat};
+use tierlab_analysis::record::{Factors, Histograms, Mode, Outcome, Point, Repeat, Sample};
 use tierlab_analysis::statistics::percentile::histogram;
 use tierlab_load::schedule::Schedule;
 
@@ -113,6 +113,17 @@ fn point_of(rps: f64, repeats: Vec<Repeat>) -> Point {
         factors,
         repeats,
         summary: None,
+    }
+}
+
+/// Request that was sent in time and answered.
+const fn answer(due_us: u64, done_us: u64) -> Sample {
+    Sample {
+        due_us,
+        sent_us: due_us,
+        done_us,
+        outcome: Outcome::Ok,
+        timings: None,
     }
 }
 

@@ -6,7 +6,7 @@
 
 use super::intervals::WANTED;
 use super::laws::Law;
-use super::{answered, point_of};
+use super::{answer, answered, point_of};
 use crate::study::{exponential, margin, normal, rng, seeds, share, weather, weathers};
 use crate::table::{Row, cell, fixed};
 use rand::RngExt as _;
@@ -14,9 +14,7 @@ use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
 use tierlab_analysis::curves::search::{MAX_PROBES, Search, lowest_rate};
 use tierlab_analysis::curves::{Curve, slo};
-use tierlab_analysis::record::{
-    Limits, Objective, Outcome, Percentile, Point, Repeat, Sample, Slo, SloOutcome, Summary,
-};
+use tierlab_analysis::record::{Limits, Objective, Percentile, Point, Repeat, Sample, Slo, SloOutcome, Summary};
 use tierlab_analysis::statistics::dependence::Dependence;
 use tierlab_analysis::{all_figures, backlog_slope, withhold};
 
@@ -98,13 +96,7 @@ impl SearchedServer {
                 Self::Slowing => Self::unit_us(rps.min(0.999 * CAPACITY_RPS)) * (0.8 * normal(rng)).exp(),
             };
             let due_us = (1e6 * due_s) as u64;
-            Sample {
-                due_us,
-                sent_us: due_us,
-                done_us: due_us + (factor * latency_us).round() as u64,
-                outcome: Outcome::Ok,
-                timings: None,
-            }
+            answer(due_us, due_us + (factor * latency_us).round() as u64)
         };
         (0..(rps * self.window_s()).round() as usize).map(sample).collect()
     }

@@ -3,12 +3,12 @@
 //! Every trial is a point of a plan's schedules with their warm-up, through the recorder and the rules of verdicts, in front of one
 //! queue that is empty when a step begins.
 
-use super::{point_of, served};
+use super::{answer, point_of, served};
 use crate::study::{exponential, margin, rng, seeds, share};
 use crate::table::{Row, cell};
 use std::time::{Duration, SystemTime};
 use tierlab_analysis::all_figures;
-use tierlab_analysis::record::{Limits, Outcome, Repeat, Sample, Verdict};
+use tierlab_analysis::record::{Limits, Repeat, Sample, Verdict};
 use tierlab_analysis::validity::laws;
 use tierlab_load::arrivals::Arrivals;
 use tierlab_load::driver::Finished;
@@ -107,13 +107,7 @@ fn repeat(setting: VerdictSetting, index: u32, seed: u64) -> Repeat {
         false => service_us * exponential(&mut rng),
     });
     let samples: Vec<Sample> = served
-        .map(|(due_us, done_us)| Sample {
-            due_us,
-            sent_us: due_us,
-            done_us: done_us.round() as u64,
-            outcome: Outcome::Ok,
-            timings: None,
-        })
+        .map(|(due_us, done_us)| answer(due_us, done_us.round() as u64))
         .collect();
     let window = schedule.window_start_us..schedule.window_end_us;
     let observed = Observed {

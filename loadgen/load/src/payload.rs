@@ -36,7 +36,7 @@ impl From<Encoding> for Form<'_> {
 }
 
 /// Body of one request.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Body {
     /// Encoded body.
     pub bytes: Bytes,
@@ -50,12 +50,10 @@ pub struct Body {
 
 impl Body {
     /// Creates a body that is sent unchanged, all of it JSON or a message.
-    pub const fn new(bytes: Bytes) -> Self {
+    pub fn new(bytes: Bytes) -> Self {
         Self {
             bytes,
-            json_len: None,
-            wanted: None,
-            line: None,
+            ..Self::default()
         }
     }
 

@@ -25,7 +25,7 @@ const TAKEN: [&str; 9] = [
 ];
 
 /// Measured server.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TargetSpec {
     /// Server URL; its path is the prefix of every path.
     pub url: String,
@@ -48,10 +48,7 @@ impl TargetSpec {
         Self {
             url: url.to_owned(),
             grpc_url,
-            model_version: None,
-            access: AccessSpec::default(),
-            custom: None,
-            others: Vec::new(),
+            ..Self::default()
         }
     }
 }
@@ -89,10 +86,9 @@ impl fmt::Debug for Header {
 /// Access settings with their files read. Prints no value.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
-    pub(super) host: Option<String>,
+    pub(super) spec: AccessSpec,
+    /// Headers with their values, the token's among them.
     pub(super) headers: HeaderMap,
-    pub(super) ca: Option<PathBuf>,
-    pub(super) identity: Option<Identity>,
 }
 
 impl AccessSpec {
@@ -110,10 +106,8 @@ impl AccessSpec {
             ));
         }
         Ok(Access {
-            host: self.host.clone(),
+            spec: self.clone(),
             headers: self.header_map()?,
-            ca: self.ca.clone(),
-            identity: self.identity.clone(),
         })
     }
 

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::rustls::ClientConfig;
 
 /// A single request.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Ask<'a> {
     /// HTTP method.
     pub method: Method,
@@ -31,10 +31,8 @@ impl<'a> Ask<'a> {
     /// `GET PATH`.
     pub fn get(path: &'a str) -> Self {
         Self {
-            method: Method::GET,
             path,
-            headers: HeaderMap::new(),
-            body: Bytes::new(),
+            ..Self::default()
         }
     }
 

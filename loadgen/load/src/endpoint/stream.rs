@@ -128,7 +128,7 @@ impl Tls {
     /// A file that cannot be read or has no certificate or key, or an invalid certificate name.
     fn new(access: &Access, host: &str) -> Result<Self, String> {
         let name = ServerName::try_from(host.to_owned()).map_err(|_| format!("invalid certificate name: `{host}`"))?;
-        let config = client_config(access.ca.as_deref(), access.identity.as_ref())?;
+        let config = client_config(access.spec.ca.as_deref(), access.spec.identity.as_ref())?;
         let offering = |protocol: &[u8]| {
             let mut config = config.clone();
             config.alpn_protocols = vec![protocol.to_vec()];
@@ -161,9 +161,10 @@ impl Endpoint {
     /// An invalid address, or certificates that cannot be read.
     pub fn new(url: &str, access: &Access) -> Result<Self, String> {
         let address = Address::parse(url)?;
-        let called = access.host.as_deref().unwrap_or(&address.authority);
+        let host = access.spec.host.as_deref();
+        let called = host.unwrap_or(&address.authority);
         let authority = HeaderValue::from_str(called).map_err(|_| format!("invalid server name: `{called}`"))?;
-        let host = access.host.as_deref().map_or(address.host.as_str(), without_port);
+        let host = host.map_or(address.host.as_str(), without_port);
         let tls = address.secure.then(|| Tls::new(access, host));
         Ok(Self {
             authority,
@@ -183,11 +184,9 @@ impl Endpoint {
         if address.is_same_origin(&self.address) {
             return Self::new(url, access);
         }
-        let stranger = Access {
-            host: None,
-            headers: HeaderMap::new(),
-            ..access.clone()
-        };
+        let mut stranger = access.clone();
+        stranger.spec.host = None;
+        stranger.headers.clear();
         Self::new(url, &stranger)
     }
 

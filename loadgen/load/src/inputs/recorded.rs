@@ -59,7 +59,7 @@ impl RecordedTensor {
     ///
     /// # Errors
     /// The element that the type cannot hold.
-    pub(super) fn elements(&self, dtype: DataType) -> Result<(Vec<u8>, Option<Vec<u64>>), String> {
+    pub(super) fn elements(&self, dtype: DataType) -> Result<(Vec<u8>, Option<Vec<i64>>), String> {
         match &self.content {
             RecordedContent::File(bytes) if dtype == DataType::Bytes => {
                 let text = std::str::from_utf8(bytes).map_err(|_| "its file is not UTF-8".to_owned())?;
@@ -98,7 +98,6 @@ impl RecordedTensor {
             .split_first()
             .is_some_and(|(first, rest)| *first < 0 && !rest.is_empty() && rest.iter().all(|dim| *dim >= 0));
         let of_row = spec.shape.get(usize::from(batched || rows_only)..).unwrap_or_default();
-        let nested = nested.map(|dims| dims.iter().map(|&dim| dim.cast_signed()).collect::<Vec<i64>>());
         let shape: Vec<i64> = match (&self.shape, nested) {
             (Some(shape), _) => shape
                 .iter()
@@ -153,7 +152,7 @@ struct Leaves {
     data: Vec<u8>,
     count: usize,
     /// Lengths by depth, from the first array of each.
-    shape: Vec<u64>,
+    shape: Vec<i64>,
     is_ragged: bool,
 }
 
@@ -161,9 +160,10 @@ impl Leaves {
     /// Nesting is bounded by the JSON reader.
     fn take(&mut self, value: &Value, depth: usize) -> Result<(), String> {
         if let Value::Array(items) = value {
+            let length = items.len() as i64;
             match self.shape.get(depth) {
-                None => self.shape.push(items.len() as u64),
-                Some(&known) => self.is_ragged |= known != items.len() as u64,
+                None => self.shape.push(length),
+                Some(&first) => self.is_ragged |= first != length,
             }
             return items.iter().try_for_each(|item| self.take(item, depth + 1));
         }

@@ -174,19 +174,17 @@ impl Records {
         let mut ends = Vec::with_capacity(self.count());
         let mut lengths = Vec::with_capacity(self.count());
         for (line, text) in bytes_elements(&self.data).enumerate() {
-            let text = text
-                .ok()
-                .and_then(|text| std::str::from_utf8(text).ok())
-                .unwrap_or_default();
+            let text = text.ok().and_then(|text| std::str::from_utf8(text).ok());
             let mut length = 0;
-            for word in text.split([' ', '\t', ',', ';']).filter(|word| !word.is_empty()) {
+            for word in text
+                .unwrap_or_default()
+                .split([' ', '\t', ',', ';'])
+                .filter(|word| !word.is_empty())
+            {
                 if !number(word).is_some_and(|number| element::push(to, number, &mut data)) {
                     let word: String = word.chars().take(40).collect();
-                    return Err(format!(
-                        "{}: line {}: `{word}` is not a valid {to}",
-                        self.source,
-                        line + 1
-                    ));
+                    let (file, line) = (&self.source, line + 1);
+                    return Err(format!("{file}: line {line}: `{word}` is not a valid {to}"));
                 }
                 length += 1;
             }

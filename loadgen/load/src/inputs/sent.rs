@@ -134,9 +134,7 @@ pub fn other_requests(bodies: &[Body], inferences: u32) -> SentRequests {
         order: Order::Sequential.to_string(),
         bytes: bytes(bodies),
         inferences_per_request: inferences.into(),
-        mean_rows: None,
         rows_by: "as the plan's own bodies have them".into(),
-        inputs: Vec::new(),
-        checked: None,
+        ..SentRequests::default()
     }
 }
