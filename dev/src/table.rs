@@ -86,12 +86,8 @@ impl<'a> Tables<'a> {
 
     /// Prints how many rows hold; an error if any does not.
     pub(crate) fn finish(self) -> Result<()> {
-        let holding = self.rows - self.failed;
-        println!(
-            "{holding} of {} rows hold; the tables are in {}",
-            self.rows,
-            self.folder.display()
-        );
+        let (rows, folder) = (self.rows, self.folder.display());
+        println!("{} of {rows} rows hold; the tables are in {folder}", rows - self.failed);
         ensure!(self.failed == 0, "{} rows are not as promised", self.failed);
         Ok(())
     }

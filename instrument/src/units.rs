@@ -77,10 +77,8 @@ pub fn dollars(usd: f64) -> String {
 
 /// Dollars with their interval: `$0.0124 [0.0120–0.0131]`.
 pub fn dollars_interval(interval: Option<&Interval>) -> String {
-    interval.map_or_else(
-        || NONE.to_owned(),
-        |usd| format!("{} [{}–{}]", dollars(usd.value), amount(usd.lo), amount(usd.hi)),
-    )
+    let shown = |usd: &Interval| format!("{} [{}–{}]", dollars(usd.value), amount(usd.lo), amount(usd.hi));
+    interval.map_or_else(|| NONE.to_owned(), shown)
 }
 
 /// A number with the half width of its interval in percent: `1234 ±3.5 %`.

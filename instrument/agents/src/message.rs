@@ -115,12 +115,9 @@ pub enum ToRun<R> {
 
 /// Escapes control characters, because a peer's text is shown in terminals.
 pub fn printable(text: &str) -> String {
-    let escaped = |c: char| {
-        if c.is_control() && c != '\n' {
-            c.escape_default().to_string()
-        } else {
-            c.to_string()
-        }
+    let escaped = |c: char| match c.is_control() && c != '\n' {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
     };
     text.chars().map(escaped).collect()
 }

@@ -70,11 +70,9 @@ impl AgentOptions {
     /// An address in use or without authentication, or an unreadable token or certificate.
     pub async fn listen(&self, program: &'static str) -> Result<(TcpListener, Door), AgentError> {
         let door = self.door(program).map_err(AgentError::Usage)?;
-        let failed = |source| AgentError::Listen {
-            at: self.listen,
-            source,
-        };
-        let listener = TcpListener::bind(self.listen).await.map_err(failed)?;
+        let at = self.listen;
+        let failed = |source| AgentError::Listen { at, source };
+        let listener = TcpListener::bind(at).await.map_err(failed)?;
         // Accepted connections inherit it, so that sessions of vanished hosts end.
         keep_alive(&listener).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
