@@ -96,17 +96,17 @@ impl Processes {
     /// Adds new processes and removes ended ones. Processes running at the first scan count from then on, later ones from
     /// their start. Only new processes and kernel threads are read: a machine has hundreds of others.
     pub(super) fn scan(&mut self) {
-        let there = numbers();
-        self.own.retain(|pid, _| there.contains(pid));
-        self.kernel.retain(|pid, _| there.contains(pid));
-        self.others.retain(|pid| there.contains(pid));
+        let running = numbers();
+        self.own.retain(|pid, _| running.contains(pid));
+        self.kernel.retain(|pid, _| running.contains(pid));
+        self.others.retain(|pid| running.contains(pid));
         for (pid, before) in &mut self.kernel {
             if let Some(seen) = see(*pid) {
                 self.kernel_ticks += seen.ticks.saturating_sub(*before);
                 *before = seen.ticks;
             }
         }
-        let unknown = there.iter().filter(|pid| !self.is_known(**pid));
+        let unknown = running.iter().filter(|pid| !self.is_known(**pid));
         let new: Vec<Seen> = unknown.filter_map(|pid| see(*pid)).collect();
         let is_root = |pid: i32| self.roots.contains(&pid) || self.own.contains_key(&pid);
         let own = descendants(&new, is_root);

@@ -256,10 +256,9 @@ impl<T> Priced<T> {
     /// Describes a price in words, with its region, date and source.
     pub(super) fn line(&self, name: &str, price: &str) -> String {
         let from = &self.provenance;
-        let note = if from.checked {
-            ""
-        } else {
-            " (from memory, not checked)"
+        let note = match from.checked {
+            true => "",
+            false => " (from memory, not checked)",
         };
         let (place, as_of, source) = (format!("{} {}", from.provider, from.region), &from.as_of, &from.source);
         format!("{name}: {price}, {place}, as of {as_of}{note}, {source}")

@@ -103,9 +103,9 @@ impl Connections {
             return;
         }
         let opening = || async {
-            let places = stream::iter(0..self.senders.len());
-            let opened = places.for_each_concurrent(HANDSHAKES, |place| async move {
-                let _ = self.sender(place).await;
+            let indices = stream::iter(0..self.senders.len());
+            let opened = indices.for_each_concurrent(HANDSHAKES, |index| async move {
+                let _ = self.sender(index).await;
             });
             let _ = tokio::time::timeout(WARM_LIMIT, opened).await;
         };
@@ -131,12 +131,12 @@ impl Connections {
         request: impl Fn() -> Request<Full<Bytes>> + Send,
         limit: &Limit,
     ) -> Result<(Parts, Received), NoReply> {
-        let place = self.next.fetch_add(1, Ordering::Relaxed) % self.senders.len();
-        let mut sender = self.sender(place).await?;
+        let index = self.next.fetch_add(1, Ordering::Relaxed) % self.senders.len();
+        let mut sender = self.sender(index).await?;
         let response = match sender.send_request(request()).await {
             // The server closed the connection before anything was written: another one is opened.
             Err(error) if error.is_canceled() => {
-                sender = self.sender(place).await?;
+                sender = self.sender(index).await?;
                 sender.send_request(request()).await
             }
             response => response,
@@ -174,9 +174,9 @@ impl Connections {
         request
     }
 
-    async fn sender(&self, place: usize) -> Result<SendRequest<Full<Bytes>>, NoReply> {
-        let mut kept = self.senders[place].lock().await;
-        if let Some(sender) = kept.as_ref().filter(|sender| !sender.is_closed()) {
+    async fn sender(&self, index: usize) -> Result<SendRequest<Full<Bytes>>, NoReply> {
+        let mut open = self.senders[index].lock().await;
+        if let Some(sender) = open.as_ref().filter(|sender| !sender.is_closed()) {
             return Ok(sender.clone());
         }
         let refused = |says: String| NoReply::new(Failure::Connect, says);
@@ -190,7 +190,7 @@ impl Connections {
             .map_err(|error| refused(error.to_string()))?;
         // Ends with its last sender. Each call on it returns its own error.
         tokio::spawn(connection);
-        *kept = Some(sender.clone());
+        *open = Some(sender.clone());
         Ok(sender)
     }
 }

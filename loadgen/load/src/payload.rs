@@ -89,11 +89,11 @@ pub(crate) fn gzip(bytes: &[u8]) -> Bytes {
 
 /// Compresses the bodies of a step; bodies that share their bytes are compressed once.
 pub fn compress(bodies: &mut [Body]) {
-    let mut known: HashMap<(usize, usize), Bytes> = HashMap::new();
+    let mut compressed: HashMap<(usize, usize), Bytes> = HashMap::new();
     let originals: Vec<Bytes> = bodies.iter().map(|body| body.bytes.clone()).collect();
     for (body, original) in bodies.iter_mut().zip(&originals).filter(|(_, bytes)| !bytes.is_empty()) {
-        let place = (original.as_ptr().addr(), original.len());
-        body.bytes = known.entry(place).or_insert_with(|| gzip(original)).clone();
+        let key = (original.as_ptr().addr(), original.len());
+        body.bytes = compressed.entry(key).or_insert_with(|| gzip(original)).clone();
     }
 }
 

@@ -62,8 +62,8 @@ impl Schedule {
         let process = &arrivals.process;
         let first = shares(process, expected(&before, first_rate), true, &mut rng);
         let measured = shares(process, expected(&window, rate), false, &mut rng);
-        let mut due_us = place(&first, &Shape::Flat, &before);
-        due_us.extend(place(&measured, &arrivals.shape, &window));
+        let mut due_us = due_times(&first, &Shape::Flat, &before);
+        due_us.extend(due_times(&measured, &arrivals.shape, &window));
         Self {
             due_us,
             window_start_us,
@@ -108,11 +108,11 @@ fn shares(process: &Process, expected: f64, is_warmup: bool, rng: &mut ChaCha8Rn
 
 /// Draws a stationary renewal process whose gaps are gamma distributed with this shape; 1 is a Poisson process.
 fn renewals(shape: f64, expected: f64, rng: &mut ChaCha8Rng) -> Vec<f64> {
-    let (Ok(gaps), Ok(around_start)) = (Gamma::new(shape, 1.0 / shape), Gamma::new(shape + 1.0, 1.0 / shape)) else {
+    let (Ok(gaps), Ok(first_gap)) = (Gamma::new(shape, 1.0 / shape), Gamma::new(shape + 1.0, 1.0 / shape)) else {
         unreachable!("a plan's coefficient of variation is positive, and so is its shape");
     };
     // A span begins anywhere in a gap, more often in a long one.
-    let first = rng.random_range(0.0..1.0) * around_start.sample(rng);
+    let first = rng.random_range(0.0..1.0) * first_gap.sample(rng);
     std::iter::successors(Some(first), |at| Some(at + gaps.sample(rng)))
         .take_while(|at| *at < expected)
         .map(|at| (at / expected).min(1.0 - f64::EPSILON))
@@ -138,7 +138,7 @@ fn replay(trace: &Trace, count: usize, is_warmup: bool) -> Vec<f64> {
 }
 
 /// Converts shares of a span's requests to times in it.
-fn place(shares: &[f64], shape: &Shape, span: &Range<u64>) -> Vec<u64> {
+fn due_times(shares: &[f64], shape: &Shape, span: &Range<u64>) -> Vec<u64> {
     let length = (span.end - span.start) as f64;
     shares
         .iter()

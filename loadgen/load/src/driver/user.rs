@@ -174,7 +174,7 @@ impl User {
                 continue;
             }
             let send_time = Arc::clone(&self.state().send_time);
-            let Ok(_place) = self.shared.handshakes.acquire().await else {
+            let Ok(_permit) = self.shared.handshakes.acquire().await else {
                 return;
             };
             if let Ok(connection) = HttpConnection::open(target, send_time).await {

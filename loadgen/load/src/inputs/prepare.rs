@@ -297,13 +297,13 @@ impl Inputs {
         match self.order {
             Order::Sequential => bodies,
             Order::Shuffled => {
-                let mut places = Vec::with_capacity(requests + bodies.len());
-                while places.len() < requests {
+                let mut order = Vec::with_capacity(requests + bodies.len());
+                while order.len() < requests {
                     let mut round: Vec<usize> = (0..bodies.len()).collect();
                     round.shuffle(&mut rng);
-                    places.extend(round);
+                    order.extend(round);
                 }
-                places.iter().map(|place| bodies[*place].clone()).collect()
+                order.iter().map(|index| bodies[*index].clone()).collect()
             }
             Order::Zipf { exponent } => {
                 let ranks = zipf_ranks(bodies.len() as u64, exponent, &mut rng);
