@@ -192,7 +192,7 @@ impl Endpoint {
 
     /// TLS settings for another HTTP/1.1 client: roots, and the client's own certificate.
     pub(crate) fn tls_config(&self) -> Option<&ClientConfig> {
-        self.tls.as_ref().map(|tls| &**tls.http1.config())
+        self.tls.as_ref().map(|tls| tls.http1.config().as_ref())
     }
 
     /// Returns the name that its certificate must have: a host name or an IP address without brackets.
