@@ -1,4 +1,4 @@
-//! Tables of the studies. In: rows of named cells. Out: a CSV and a Markdown file for each table; rows that do not hold on stdout.
+//! Tables of the studies. In: rows of named cells. Out: a Markdown file for each table; rows that do not hold on stdout.
 
 use anyhow::{Context as _, Result, ensure};
 use std::fmt::Display;
@@ -37,14 +37,10 @@ impl Row {
     }
 }
 
-fn columns(rows: &[Row]) -> Vec<&'static str> {
-    let cells = rows.first().into_iter().flat_map(|row| &row.cells);
-    cells.map(|(column, _)| *column).collect()
-}
-
 /// Markdown table below some text; rows that do not hold are in bold.
 pub(crate) fn markdown(about: &str, rows: &[Row]) -> String {
-    let columns = columns(rows);
+    let columns = rows.first().into_iter().flat_map(|row| &row.cells);
+    let columns: Vec<&str> = columns.map(|(column, _)| *column).collect();
     let mut text = format!(
         "{about}\n| {} |\n|{}\n",
         columns.join(" | "),
@@ -76,34 +72,22 @@ impl<'a> Tables<'a> {
         })
     }
 
-    /// Writes `NAME.csv` and `NAME.md`, the latter with `about` above the table; prints rows that do not hold.
+    /// Writes `NAME.md`, with `about` above the table; prints rows that do not hold.
     pub(crate) fn write(&mut self, name: &str, about: &str, rows: &[Row]) -> Result<()> {
-        let mut csv = csv::Writer::from_writer(Vec::new());
-        csv.write_record(columns(rows))?;
-        for row in rows {
-            csv.write_record(row.cells.iter().map(|(_, value)| value))?;
-            if !row.holds {
-                let named = row.cells.iter().map(|(column, value)| format!("{column} {value}"));
-                println!("{name}: {}", named.collect::<Vec<_>>().join(", "));
-                self.failed += 1;
-            }
+        for row in rows.iter().filter(|row| !row.holds) {
+            let named = row.cells.iter().map(|(column, value)| format!("{column} {value}"));
+            println!("{name}: {}", named.collect::<Vec<_>>().join(", "));
+            self.failed += 1;
         }
         self.rows += rows.len();
-        for (ending, text) in [("csv", csv.into_inner()?), ("md", markdown(about, rows).into_bytes())] {
-            let file = self.folder.join(format!("{name}.{ending}"));
-            fs::write(&file, text).with_context(|| file.display().to_string())?;
-        }
-        Ok(())
+        let file = self.folder.join(format!("{name}.md"));
+        fs::write(&file, markdown(about, rows)).with_context(|| file.display().to_string())
     }
 
     /// Prints how many rows hold; an error if any does not.
     pub(crate) fn finish(self) -> Result<()> {
-        let holding = self.rows - self.failed;
-        println!(
-            "{holding} of {} rows hold; the tables are in {}",
-            self.rows,
-            self.folder.display()
-        );
+        let (rows, folder) = (self.rows, self.folder.display());
+        println!("{} of {rows} rows hold; the tables are in {folder}", rows - self.failed);
         ensure!(self.failed == 0, "{} rows are not as promised", self.failed);
         Ok(())
     }
@@ -114,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_has_its_columns_in_both_files_and_counts_rows_that_do_not_hold() {
+    fn a_table_has_its_columns_and_counts_rows_that_do_not_hold() {
         let folder = tempfile::tempdir().unwrap();
         let row = |holds, law: &str| Row {
             holds,
@@ -124,10 +108,8 @@ mod tests {
         tables
             .write("t", "# Title\n", &[row(true, "a, b"), row(false, "c")])
             .unwrap();
-        let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
-        assert_eq!(read("t.csv"), "law,coverage\n\"a, b\",0.9500\nc,0.9500\n");
         assert_eq!(
-            read("t.md"),
+            fs::read_to_string(folder.path().join("t.md")).unwrap(),
             "# Title\n\n| law | coverage |\n|---|---|\n| a, b | 0.9500 |\n| **c** | **0.9500** |\n"
         );
         assert_eq!(tables.finish().unwrap_err().to_string(), "1 rows are not as promised");

@@ -1,8 +1,10 @@
-//! The machine that measures: CPU, memory, kernel, and the file systems below folders. In: `/proc`. Out: facts, `unknown` if not
-//! available.
+//! The machine that measures: CPU, memory, kernel, the file systems below folders, and its page cache. In: `/proc`, and files.
+//! Out: facts, `unknown` if not available.
 
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use serde::Serialize;
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::path::Path;
 use tierlab_formats::mounts::holding;
 
@@ -23,7 +25,6 @@ pub struct Host {
 
 impl Host {
     /// This machine.
-    #[must_use]
     pub fn here() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let kernel = read("/proc/sys/kernel/osrelease").trim().to_owned();
@@ -51,7 +52,6 @@ fn cpu_model(cpuinfo: &str) -> Option<String> {
 }
 
 /// Total memory in bytes, from the text of `/proc/meminfo`.
-#[must_use]
 pub fn memory_bytes(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
@@ -59,11 +59,39 @@ pub fn memory_bytes(meminfo: &str) -> Option<u64> {
 }
 
 /// Type, device and options of the file system that holds a path.
-#[must_use]
 pub fn filesystem(path: &Path) -> String {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     holding(&mounts, &path).map_or_else(|| UNKNOWN.to_owned(), |mount| mount.to_string())
+}
+
+/// Drops a file from the page cache and returns its length. A remote origin's cache is not affected. Writes it out first, because `POSIX_FADV_DONTNEED` only drops clean pages. Pages mapped by
+/// another process stay.
+///
+/// # Errors
+/// The file cannot be opened or written out, or the file system does not support dropping.
+pub fn drop_cached(path: &Path) -> io::Result<u64> {
+    let file = File::open(path)?;
+    file.sync_data()?;
+    posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
+    Ok(file.metadata()?.len())
+}
+
+/// Drops every file below `folder` from the page cache, like [`drop_cached`].
+///
+/// # Errors
+/// A folder cannot be read, or a file cannot be dropped.
+pub fn drop_cached_below(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            drop_cached_below(&entry.path())?;
+        } else if kind.is_file() {
+            drop_cached(&entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -88,5 +116,17 @@ mod tests {
         assert_eq!(cpu_model("processor : 0\nmodel name\t: A 1\n").unwrap(), "A 1");
         assert_eq!(cpu_model("processor : 0\nHardware\t: BCM\n").unwrap(), "BCM");
         assert_eq!(cpu_model("processor : 0\n"), None);
+    }
+
+    #[test]
+    fn every_file_below_is_dropped_and_keeps_its_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("in")).unwrap();
+        fs::write(folder.path().join("a"), [1; 5_000]).unwrap();
+        fs::write(folder.path().join("in/b"), [2; 100]).unwrap();
+        assert_eq!(drop_cached(&folder.path().join("in/b")).unwrap(), 100);
+        drop_cached_below(folder.path()).unwrap();
+        assert_eq!(fs::read(folder.path().join("a")).unwrap(), [1; 5_000]);
+        assert!(drop_cached_below(&folder.path().join("none")).is_err());
     }
 }

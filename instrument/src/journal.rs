@@ -6,6 +6,7 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::fmt::Display;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
@@ -22,10 +23,10 @@ pub struct JournalError {
 }
 
 impl JournalError {
-    fn io(path: &Path, error: &io::Error) -> Self {
+    fn new(path: &Path, what: &impl Display) -> Self {
         Self {
             path: path.to_owned(),
-            what: error.to_string(),
+            what: what.to_string(),
         }
     }
 }
@@ -45,12 +46,9 @@ impl Journal {
     pub fn open<T: DeserializeOwned>(folder: &Path) -> Result<(Self, Vec<T>), JournalError> {
         let path = folder.join(FILE);
         let (entries, whole) = read_whole(&path)?;
-        let open = || {
-            let file = OpenOptions::new().create(true).append(true).open(&path)?;
-            file.set_len(whole)?;
-            Ok(file)
-        };
-        let file = open().map_err(|error| JournalError::io(&path, &error))?;
+        let at = |error: io::Error| JournalError::new(&path, &error);
+        let file = OpenOptions::new().create(true).append(true).open(&path).map_err(at)?;
+        file.set_len(whole).map_err(at)?;
         Ok((Self { path, file }, entries))
     }
 
@@ -64,7 +62,7 @@ impl Journal {
             self.file.write_all(&line)?;
             self.file.sync_data()
         });
-        written.map_err(|error| JournalError::io(&self.path, &error))
+        written.map_err(|error| JournalError::new(&self.path, &error))
     }
 
     /// Removes the file.
@@ -72,7 +70,7 @@ impl Journal {
     /// # Errors
     /// The file cannot be removed.
     pub fn remove(self) -> Result<(), JournalError> {
-        std::fs::remove_file(&self.path).map_err(|error| JournalError::io(&self.path, &error))
+        std::fs::remove_file(&self.path).map_err(|error| JournalError::new(&self.path, &error))
     }
 }
 
@@ -89,15 +87,13 @@ fn read_whole<T: DeserializeOwned>(path: &Path) -> Result<(Vec<T>, u64), Journal
     let text = match std::fs::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Vec::new(), 0)),
-        Err(error) => return Err(JournalError::io(path, &error)),
+        Err(error) => return Err(JournalError::new(path, &error)),
     };
     let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     let lines = text[..whole].split(|byte| *byte == b'\n').enumerate();
     let entries = lines.filter(|(_, line)| !line.is_empty()).map(|(number, line)| {
-        serde_json::from_slice(line).map_err(|error| JournalError {
-            path: path.to_owned(),
-            what: format!("entry {}: {error}; restore the file, or measure again", number + 1),
-        })
+        let what = |error| format!("entry {}: {error}; restore the file, or measure again", number + 1);
+        serde_json::from_slice(line).map_err(|error| JournalError::new(path, &what(error)))
     });
     Ok((entries.collect::<Result<_, _>>()?, whole as u64))
 }

@@ -9,7 +9,6 @@ use std::time::Duration;
 const MOST_DRAWS_HZ: u8 = 8;
 
 /// Creates a bar over `steps` steps; `None` without a capable terminal.
-#[must_use]
 pub fn bar(steps: u32) -> Option<ProgressBar> {
     let target = ProgressDrawTarget::stderr_with_hz(MOST_DRAWS_HZ);
     if target.is_hidden() {
@@ -23,21 +22,14 @@ pub fn bar(steps: u32) -> Option<ProgressBar> {
 }
 
 /// Returns the mean length of finished steps, or before the first one the expected length; and the number of steps left.
-#[must_use]
 pub fn pace(done: u32, steps: u32, elapsed: Duration, expected_step: Duration) -> (Duration, u32) {
     let step = elapsed.checked_div(done).unwrap_or(expected_step);
     (step, steps.saturating_sub(done))
 }
 
 /// Returns the time that `left` steps will take, `in_step` after the start of the first one.
-#[must_use]
 pub fn remaining(step: Duration, left: u32, in_step: Duration) -> Duration {
-    let first = if left > 0 {
-        step.saturating_sub(in_step)
-    } else {
-        Duration::ZERO
-    };
-    first.saturating_add(step.saturating_mul(left.saturating_sub(1)))
+    step.saturating_mul(left).saturating_sub(in_step.min(step))
 }
 
 #[cfg(test)]

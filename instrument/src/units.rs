@@ -18,7 +18,6 @@ fn unit(us: f64) -> (f64, &'static str) {
 }
 
 /// Formats a number with three significant digits and no exponent.
-#[must_use]
 pub fn digits3(value: f64) -> String {
     if value == 0.0 {
         return "0".to_owned();
@@ -35,14 +34,12 @@ pub fn digits3(value: f64) -> String {
 }
 
 /// A latency: `850 µs`, `1.24 ms`, `12.3 s`.
-#[must_use]
 pub fn latency(us: f64) -> String {
     let (size, name) = unit(us);
     format!("{} {name}", digits3(us / size))
 }
 
 /// A latency with its interval, all in the unit of the latency: `1.24 ms [1.20–1.31]`; `~1.24 ms [≥ 1.20]` for a rough one.
-#[must_use]
 pub fn latency_interval(interval: Option<&Interval>) -> String {
     let Some(interval) = interval else {
         return NONE.to_owned();
@@ -59,14 +56,12 @@ pub fn latency_interval(interval: Option<&Interval>) -> String {
 }
 
 /// A rate per second, without its unit.
-#[must_use]
 pub fn rate(per_s: f64) -> String {
     let text = amount(per_s);
     text.trim_end_matches(".0").to_owned()
 }
 
 /// A number of dollars, without their sign: `0.0124`, `13,014`.
-#[must_use]
 pub fn amount(usd: f64) -> String {
     if usd >= 1_000.0 {
         thousands(usd.round() as u64)
@@ -76,34 +71,25 @@ pub fn amount(usd: f64) -> String {
 }
 
 /// Dollars: `$0.0124`, `$13,014`.
-#[must_use]
 pub fn dollars(usd: f64) -> String {
     format!("${}", amount(usd))
 }
 
 /// Dollars with their interval: `$0.0124 [0.0120–0.0131]`.
-#[must_use]
 pub fn dollars_interval(interval: Option<&Interval>) -> String {
-    interval.map_or_else(
-        || NONE.to_owned(),
-        |usd| format!("{} [{}–{}]", dollars(usd.value), amount(usd.lo), amount(usd.hi)),
-    )
+    let shown = |usd: &Interval| format!("{} [{}–{}]", dollars(usd.value), amount(usd.lo), amount(usd.hi));
+    interval.map_or_else(|| NONE.to_owned(), shown)
 }
 
 /// A number with the half width of its interval in percent: `1234 ±3.5 %`.
-#[must_use]
 pub fn spread(interval: &Interval) -> String {
-    let half = if interval.value > 0.0 {
-        (interval.hi - interval.lo) / 2.0 / interval.value
-    } else {
-        0.0
-    };
+    let half = (interval.hi - interval.lo) / 2.0 / interval.value;
+    let half = if interval.value > 0.0 { half } else { 0.0 };
     format!("{} ±{}", digits3(interval.value), percent(half))
 }
 
 /// Formats a share as percent: `92 %`, with another digit below 10 and above 99: `0.3 %`, `99.7 %`. A share below 1 is not
 /// rounded to 100 %.
-#[must_use]
 pub fn percent(share: f64) -> String {
     if !share.is_finite() {
         return NONE.to_owned();
@@ -115,7 +101,6 @@ pub fn percent(share: f64) -> String {
 const MISSED_PERCENT: f64 = 1e-6;
 
 /// A share as percent, without the unit.
-#[must_use]
 pub fn percent_digits(share: f64) -> String {
     let percent = 100.0 * share;
     let rest = 100.0 - percent;
@@ -135,7 +120,6 @@ pub fn percent_digits(share: f64) -> String {
 }
 
 /// Formats bytes: `4 KiB` for a whole number of a unit, else `1.50 GiB`.
-#[must_use]
 pub fn bytes(bytes: u64) -> String {
     let mut value = bytes as f64;
     let mut unit = "B";
@@ -186,7 +170,6 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
 }
 
 /// Formats a planned duration: `45 s`, `12 min`, `1.5 h`.
-#[must_use]
 pub fn duration(seconds: f64) -> String {
     match seconds + 0.0 {
         s if !s.is_finite() => NONE.to_owned(),
@@ -197,7 +180,6 @@ pub fn duration(seconds: f64) -> String {
 }
 
 /// Formats a waiting time: `3m20s`.
-#[must_use]
 pub fn wait(time: Duration) -> String {
     let seconds = time.as_secs_f64().ceil() as u64;
     match (seconds / 3_600, seconds / 60 % 60, seconds % 60) {
@@ -208,17 +190,11 @@ pub fn wait(time: Duration) -> String {
 }
 
 /// A count with separators: `12,345`.
-#[must_use]
 pub fn thousands(count: u64) -> String {
-    let text = count.to_string();
-    let mut out = String::with_capacity(text.len() + text.len() / 3);
-    for (index, digit) in text.chars().enumerate() {
-        if index > 0 && (text.len() - index).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
+    match (count / 1_000, count % 1_000) {
+        (0, rest) => rest.to_string(),
+        (more, rest) => format!("{},{rest:03}", thousands(more)),
     }
-    out
 }
 
 #[cfg(test)]

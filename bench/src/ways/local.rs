@@ -14,7 +14,7 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
-use tierlab_instrument::page_cache::drop_file;
+use tierlab_instrument::host::drop_cached;
 
 /// Alignment of direct reads, in bytes.
 const ALIGNMENT: usize = 4096;
@@ -130,7 +130,7 @@ pub(crate) fn sync(files: &[PathBuf]) -> Result<()> {
 
 /// Drops files from the page cache.
 pub(crate) fn drop_cache(files: &[PathBuf]) -> Result<()> {
-    each(files, "drop from the page cache", |path| drop_file(path).map(drop))
+    each(files, "drop from the page cache", |path| drop_cached(path).map(drop))
 }
 
 /// Reads files once, so that the page cache contains as much of them as fits.

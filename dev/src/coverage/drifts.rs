@@ -2,9 +2,8 @@
 //! `tierlab_analysis::validity::stationarity` as a point does.
 
 use super::laws::Law;
-use super::points;
-use crate::random::{exponential, normal, rng, seeds, weather};
-use crate::study::{margin, share};
+use super::repeat;
+use crate::study::{exponential, margin, normal, rng, seeds, share, weather};
 use crate::table::{Row, cell, fixed};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
@@ -144,7 +143,7 @@ pub(super) fn row(setting: DriftSetting, trials: usize, seed: u64) -> Row {
             .map(|index| {
                 let far = index as f64 / (setting.repeats - 1) as f64;
                 let latencies = setting.shape.latencies(&mut rng, far, setting.samples);
-                points::repeat(index, &latencies, 100.0)
+                repeat(index, &latencies, 100.0)
             })
             .collect();
         !drifts(&repeats).is_empty()

@@ -4,8 +4,7 @@
 //! own, put into histograms and through the functions that make a report's intervals and grades.
 
 use super::laws::{LOWEST, Law};
-use crate::random::{rng, seeds, weather, weathers};
-use crate::study::{margin, share};
+use crate::study::{margin, rng, seeds, share, weather, weathers};
 use crate::table::{Cell, Row, cell, fixed, markdown};
 use hdrhistogram::Histogram;
 use rand_chacha::ChaCha8Rng;

@@ -1,8 +1,8 @@
 //! Latencies whose percentiles are known. In: a law and random numbers. Out: latencies in microseconds, and the true
 //! percentile of all of them. Independent of intervals.
 
-use super::points::served;
-use crate::random::{exponential, normal, rng};
+use super::served;
+use crate::study::{exponential, normal, rng};
 use hdrhistogram::Histogram;
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
@@ -189,7 +189,7 @@ fn normal_cdf(z: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::{weather, weathers};
+    use crate::study::{weather, weathers};
 
     #[test]
     fn samples_follow_their_law() {

@@ -6,18 +6,15 @@
 
 use super::intervals::WANTED;
 use super::laws::Law;
-use super::points;
-use crate::random::{exponential, normal, rng, seeds, weather, weathers};
-use crate::study::{margin, share};
+use super::{answer, answered, point_of};
+use crate::study::{exponential, margin, normal, rng, seeds, share, weather, weathers};
 use crate::table::{Row, cell, fixed};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
 use tierlab_analysis::curves::search::{MAX_PROBES, Search, lowest_rate};
 use tierlab_analysis::curves::{Curve, slo};
-use tierlab_analysis::record::{
-    Limits, Objective, Outcome, Percentile, Point, Repeat, Sample, Slo, SloOutcome, Summary,
-};
+use tierlab_analysis::record::{Limits, Objective, Percentile, Point, Repeat, Sample, Slo, SloOutcome, Summary};
 use tierlab_analysis::statistics::dependence::Dependence;
 use tierlab_analysis::{all_figures, backlog_slope, withhold};
 
@@ -99,13 +96,7 @@ impl SearchedServer {
                 Self::Slowing => Self::unit_us(rps.min(0.999 * CAPACITY_RPS)) * (0.8 * normal(rng)).exp(),
             };
             let due_us = (1e6 * due_s) as u64;
-            Sample {
-                due_us,
-                sent_us: due_us,
-                done_us: due_us + (factor * latency_us).round() as u64,
-                outcome: Outcome::Ok,
-                timings: None,
-            }
+            answer(due_us, due_us + (factor * latency_us).round() as u64)
         };
         (0..(rps * self.window_s()).round() as usize).map(sample).collect()
     }
@@ -215,7 +206,7 @@ fn searched(setting: SearchSetting, slo: &Slo, seed: u64) -> Vec<Point> {
         let measured = points.iter().position(|point| point.factors.offered_rps == probe.rps);
         let mut point = match measured {
             Some(index) => points.swap_remove(index),
-            None => points::point(probe.rps, Vec::new()),
+            None => point_of(probe.rps, Vec::new()),
         };
         while point.repeats.len() < probe.repeats as usize {
             let factor = weather(&mut rng, setting.spread);
@@ -244,7 +235,7 @@ fn repeat(index: u32, window_s: f64, sent: &[Sample]) -> Repeat {
         autocorrelation_time: dependence.body,
         tail_autocorrelation_time: Some(dependence.tail),
         backlog_slope: backlog_slope(sent),
-        ..points::answered(index, &latencies, window_s, BLOCKS)
+        ..answered(index, &latencies, window_s, BLOCKS)
     }
 }
 

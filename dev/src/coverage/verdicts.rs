@@ -3,14 +3,12 @@
 //! Every trial is a point of a plan's schedules with their warm-up, through the recorder and the rules of verdicts, in front of one
 //! queue that is empty when a step begins.
 
-use super::points::{point, served};
-use crate::random::{exponential, rng, seeds};
-use crate::study::{margin, share};
+use super::{answer, point_of, served};
+use crate::study::{exponential, margin, rng, seeds, share};
 use crate::table::{Row, cell};
-use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 use tierlab_analysis::all_figures;
-use tierlab_analysis::record::{Limits, Outcome, Repeat, Sample, Verdict};
+use tierlab_analysis::record::{Limits, Repeat, Sample, Verdict};
 use tierlab_analysis::validity::laws;
 use tierlab_load::arrivals::Arrivals;
 use tierlab_load::driver::Finished;
@@ -72,7 +70,7 @@ pub(super) fn row(setting: VerdictSetting, trials: usize, seed: u64) -> Row {
     let (mut valid, mut saturated, mut invalid) = (0, 0, 0);
     for seed in seeds(trials, seed) {
         let repeats = (0..setting.repeats).map(|index| repeat(setting, index, split_mix(seed ^ u64::from(index))));
-        match all_figures(&point(RPS, repeats.collect()), &Limits::default(), None).verdict {
+        match all_figures(&point_of(RPS, repeats.collect()), &Limits::default(), None).verdict {
             Verdict::Valid => valid += 1,
             Verdict::Saturated(_) => saturated += 1,
             Verdict::Invalid(_) => invalid += 1,
@@ -109,27 +107,14 @@ fn repeat(setting: VerdictSetting, index: u32, seed: u64) -> Repeat {
         false => service_us * exponential(&mut rng),
     });
     let samples: Vec<Sample> = served
-        .map(|(due_us, done_us)| Sample {
-            due_us,
-            sent_us: due_us,
-            done_us: done_us.round() as u64,
-            outcome: Outcome::Ok,
-            timings: None,
-        })
+        .map(|(due_us, done_us)| answer(due_us, done_us.round() as u64))
         .collect();
     let window = schedule.window_start_us..schedule.window_end_us;
-    let finished = Finished {
-        streams: Vec::new(),
-        kept: Vec::new(),
-        examples: BTreeMap::new(),
-        observed: Observed {
-            limit_hit: false,
-            mean_in_flight: laws::by_stays(&samples, &window),
-            stopped_us: None,
-        },
-        samples,
-        window_began: SystemTime::UNIX_EPOCH,
+    let observed = Observed {
+        mean_in_flight: laws::by_stays(&samples, &window),
+        ..Observed::default()
     };
+    let finished = Finished::of(samples, observed, SystemTime::UNIX_EPOCH);
     let label = Label {
         index,
         seed,

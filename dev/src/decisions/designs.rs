@@ -3,10 +3,10 @@
 
 use super::families::{Family, Known, STEP_S};
 use super::servers::SLOW;
-use crate::random::rng;
+use crate::study::rng;
 use tierlab_analysis::decision::standing::Lab;
 use tierlab_analysis::decision::{Candidate, Next, Phase, StopReason, Time, next};
-use tierlab_analysis::record::Purpose;
+use tierlab_analysis::record::{CostTerms, Purpose};
 
 /// Answer of a lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,10 +39,11 @@ pub(super) fn known(family: &Family, seed: u64) -> Known {
     Known::draw(family, &mut rng(seed))
 }
 
-fn candidates(known: &Known) -> Vec<Candidate> {
-    let named = known.truths.iter().enumerate().map(|(index, truth)| Candidate {
+/// Creates candidates with these costs.
+pub(super) fn candidates(terms: impl IntoIterator<Item = CostTerms>) -> Vec<Candidate> {
+    let named = terms.into_iter().enumerate().map(|(index, terms)| Candidate {
         variant: format!("v{index}"),
-        terms: Some(truth.terms.clone()),
+        terms: Some(terms),
         steps: Vec::new(),
     });
     named.collect()
@@ -52,7 +53,7 @@ fn candidates(known: &Known) -> Vec<Candidate> {
 pub(super) fn by_rule(family: &Family, seed: u64) -> (Answer, u32) {
     let known = known(family, seed);
     let mut rng = rng(seed ^ 0x7275_6c65);
-    let mut candidates = candidates(&known);
+    let mut candidates = candidates(known.truths.iter().map(|truth| truth.terms.clone()));
     let mut weather = family.weather;
     let (mut steps, mut block) = (0_u32, 0);
     loop {

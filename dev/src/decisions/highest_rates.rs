@@ -1,12 +1,13 @@
 //! Highest rates that a lab prints, compared with the true ones. Independent of who is best.
 
+use super::designs::candidates;
 use super::families;
 use super::servers::{Server, Service, Weather};
-use crate::random::{rng, seeds};
+use crate::study::{rng, seeds};
 use crate::table::{Row, cell, fixed};
 use tierlab_analysis::decision::reach::{Reach, reaches};
 use tierlab_analysis::decision::standing::Lab;
-use tierlab_analysis::decision::{Candidate, Next, Time, next};
+use tierlab_analysis::decision::{Next, Time, next};
 use tierlab_analysis::record::{CostTerms, Minimise, Question};
 
 /// Text above the table.
@@ -40,43 +41,41 @@ pub(super) struct RateSetting {
     demand: Option<f64>,
 }
 
-const fn setting(name: &'static str, service: Service, demand: Option<f64>) -> RateSetting {
+const fn setting(name: &'static str, service: Service, shares: [f64; 3], demand: Option<f64>) -> RateSetting {
+    let [misses, spread, second] = shares;
     RateSetting {
         name,
         service,
-        misses: 0.0,
-        spread: 0.0,
-        second: 1.0,
+        misses,
+        spread,
+        second,
         demand,
     }
 }
 
-/// Settings of the table.
-pub(super) const SETTINGS: [RateSetting; 10] = [
-    setting("M/M/1", Service::Exponential, None),
-    setting("M/D/1", Service::Deterministic, None),
-    setting("lognormal without a queue", Service::Slowing, None),
-    RateSetting {
-        misses: 0.005,
-        ..setting("bimodal: M/M/1 with 0.5 % of slow misses", Service::Exponential, None)
-    },
-    RateSetting {
-        spread: 0.05,
-        ..setting("M/M/1, repeats differ by 5 %", Service::Exponential, None)
-    },
-    setting("M/M/1, demand 100/s", Service::Exponential, Some(100.0)),
-    setting("M/M/1, demand 250/s", Service::Exponential, Some(250.0)),
-    RateSetting {
-        second: 2.0 / 3.0,
-        ..setting(
-            "M/M/1, demand 250/s, second a third slower",
-            Service::Exponential,
-            Some(250.0),
-        )
-    },
-    setting("M/D/1, demand 250/s", Service::Deterministic, Some(250.0)),
-    setting("lognormal without a queue, demand 250/s", Service::Slowing, Some(250.0)),
-];
+/// Settings of the table: misses, spread and the second variant; demand.
+pub(super) const SETTINGS: [RateSetting; 10] = {
+    use Service::{Deterministic, Exponential, Slowing};
+    const SAME: [f64; 3] = [0.0, 0.0, 1.0];
+    let third_slower = "M/M/1, demand 250/s, second a third slower";
+    [
+        setting("M/M/1", Exponential, SAME, None),
+        setting("M/D/1", Deterministic, SAME, None),
+        setting("lognormal without a queue", Slowing, SAME, None),
+        setting(
+            "bimodal: M/M/1 with 0.5 % of slow misses",
+            Exponential,
+            [0.005, 0.0, 1.0],
+            None,
+        ),
+        setting("M/M/1, repeats differ by 5 %", Exponential, [0.0, 0.05, 1.0], None),
+        setting("M/M/1, demand 100/s", Exponential, SAME, Some(100.0)),
+        setting("M/M/1, demand 250/s", Exponential, SAME, Some(250.0)),
+        setting(third_slower, Exponential, [0.0, 0.0, 2.0 / 3.0], Some(250.0)),
+        setting("M/D/1, demand 250/s", Deterministic, SAME, Some(250.0)),
+        setting("lognormal without a queue, demand 250/s", Slowing, SAME, Some(250.0)),
+    ]
+};
 
 /// Highest rates printed by one lab, as shares of the true ones: value, lower and upper end.
 fn printed(setting: &RateSetting, seed: u64) -> Vec<[f64; 3]> {
@@ -85,24 +84,17 @@ fn printed(setting: &RateSetting, seed: u64) -> Vec<[f64; 3]> {
     let servers = highest.map(|rps| Server::with_highest(setting.service, setting.misses, rps));
     let by_demand = families::question(setting.demand);
     let question = Question {
-        minimise: if setting.demand.is_some() {
-            by_demand.minimise
-        } else {
-            Minimise::UsdPer10k
-        },
+        minimise: setting.demand.map_or(Minimise::UsdPer10k, |_| by_demand.minimise),
         budget_s: BUDGET_S,
         highest_rps: 5_000.0,
         least_instances: 1,
         ..by_demand
     };
-    let mut candidates = ["v0", "v1"].map(|variant| Candidate {
-        variant: variant.to_owned(),
-        terms: Some(CostTerms {
-            usd_per_instance_hour: 1.0,
-            ..CostTerms::default()
-        }),
-        steps: Vec::new(),
-    });
+    let terms = CostTerms {
+        usd_per_instance_hour: 1.0,
+        ..CostTerms::default()
+    };
+    let mut candidates = candidates([terms.clone(), terms]);
     let mut weather = Weather {
         spread: setting.spread,
         ..Weather::default()

@@ -9,8 +9,7 @@ mod families;
 mod highest_rates;
 mod servers;
 
-use crate::random::seeds;
-use crate::study::{margin, share, simulate};
+use crate::study::{margin, seeds, share, simulate};
 use crate::table::{Row, Tables, cell, fixed};
 use anyhow::Result;
 use designs::Answer;
@@ -35,10 +34,13 @@ were decided; those of the curve rest on the servers of `highest_rates`, some of
 /// Simulates the labs of a family. The row holds if decided labs are right as often as promised.
 fn row(family: Family, labs: usize, seed: u64) -> Row {
     let answers: Vec<(Answer, u32)> = seeds(labs, seed).map(|seed| designs::by_rule(&family, seed)).collect();
-    let eliminated = seeds(labs, seed).map(|seed| designs::by_elimination(&family, seed));
-    let eliminated: Vec<(Answer, u32)> = eliminated.collect();
-    let count = |what: Answer| answers.iter().filter(|(answer, _)| *answer == what).count();
-    let eliminated_right = eliminated.iter().filter(|(answer, _)| *answer == Answer::Right).count();
+    let eliminated: Vec<(Answer, u32)> = seeds(labs, seed)
+        .map(|seed| designs::by_elimination(&family, seed))
+        .collect();
+    let count_of =
+        |answers: &[(Answer, u32)], what: Answer| answers.iter().filter(|(answer, _)| *answer == what).count();
+    let count = |what| count_of(&answers, what);
+    let eliminated_right = count_of(&eliminated, Answer::Right);
     let [right, contradicted] = [Answer::Right, Answer::Contradicted].map(count);
     let undecided = count(Answer::Undecided) + contradicted;
     let decided = labs - undecided;
@@ -82,7 +84,7 @@ fn about(rows: &[Row]) -> String {
         let of = |row: &&Row| {
             held_out
                 .iter()
-                .any(|held_out| row.cells.contains(&cell("held_out", held_out)))
+                .any(|value| row.cells.contains(&cell("held_out", value)))
         };
         let sum = |column: &str| rows.iter().filter(of).map(|row| row.number(column)).sum::<f64>();
         let (labs, right) = (sum("labs"), sum("right"));

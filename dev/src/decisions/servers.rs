@@ -4,7 +4,7 @@
 //! Requests are served first come first served, one or two at a time, by a lab's schedule (the recursions of Lindley and of Kiefer and
 //! Wolfowitz); a step starts with an idle server and warms up. A miss takes longer than the limit without holding the server.
 
-use crate::random::{exponential, normal, rng, weathers};
+use crate::study::{exponential, normal, rng, weathers};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use std::sync::OnceLock;

@@ -19,7 +19,6 @@ const TELLING: Duration = Duration::from_micros(100);
 const LONGEST_WAY: Duration = Duration::from_secs(5);
 
 /// Returns the lead of the start message to `size` processes, the slowest trip to which took `slowest`.
-#[must_use]
 pub fn lead(size: usize, slowest: Duration) -> Duration {
     let telling = TELLING.saturating_mul(u32::try_from(size).unwrap_or(u32::MAX));
     LEAD + telling + slowest.min(LONGEST_WAY)
@@ -35,10 +34,8 @@ pub struct WallClock {
 
 impl WallClock {
     /// Creates a clock of the system's time with an offset in milliseconds, other than 0 for tests only.
-    #[must_use]
     pub fn off_by(ms: i64) -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now_ns = i64::try_from(since.as_nanos()).unwrap_or(i64::MAX);
+        let now_ns = nanos(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
         Self {
             began: Instant::now(),
             began_ns: now_ns.saturating_add(ms.saturating_mul(1_000_000)),
@@ -46,13 +43,11 @@ impl WallClock {
     }
 
     /// Returns nanoseconds since 1970.
-    #[must_use]
     pub fn now_ns(&self) -> i64 {
         self.began_ns.saturating_add(nanos(self.began.elapsed()))
     }
 
     /// Returns the monotonic instant of a time, not before the clock's creation.
-    #[must_use]
     pub fn instant(&self, ns: i64) -> Instant {
         let ahead = ns.saturating_sub(self.began_ns);
         let apart = Duration::from_nanos(ahead.unsigned_abs());
@@ -65,7 +60,7 @@ impl WallClock {
     }
 }
 
-fn nanos(time: Duration) -> i64 {
+pub(crate) fn nanos(time: Duration) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
 
@@ -82,7 +77,6 @@ pub struct Trip {
 
 impl Trip {
     /// Duration of the trip.
-    #[must_use]
     pub const fn took_ns(&self) -> u64 {
         self.back_ns.abs_diff(self.asked_ns)
     }
@@ -98,15 +92,12 @@ pub struct Offset {
 }
 
 /// Returns the combined result of trips; `None` without trips.
-#[must_use]
 pub fn offset(trips: &[Trip]) -> Option<Offset> {
     let best = trips.iter().min_by_key(|trip| trip.took_ns())?;
     let took = best.took_ns();
-    let middle = best
-        .asked_ns
-        .saturating_add(i64::try_from(took / 2).unwrap_or(i64::MAX));
+    let middle_ns = best.asked_ns.saturating_add_unsigned(took / 2);
     Some(Offset {
-        ns: best.there_ns.saturating_sub(middle),
+        ns: best.there_ns.saturating_sub(middle_ns),
         uncertainty_ns: took.div_ceil(2),
     })
 }

@@ -89,7 +89,7 @@ pub async fn receive(
     else {
         return Err(LinkError::Unexpected("Hello"));
     };
-    let known = match token {
+    let admitted = match token {
         Some(token) if !token.is_proven("run", &own, &nonce, proof) => Err(
             "the token differs from the agent's: pass the agent's token (--agents-token-env, --agents-token-file)"
                 .to_owned(),
@@ -99,7 +99,7 @@ pub async fn receive(
         )),
         _ => admit(&run),
     };
-    if let Err(why) = known {
+    if let Err(why) = admitted {
         link.say(&ToRun::<()>::Failed(why.clone())).await?;
         return Err(LinkError::Says(why));
     }
@@ -122,21 +122,22 @@ pub async fn introduce(mut link: Link, token: Option<&Token>, program: &str, run
     else {
         return Err(LinkError::Unexpected("Challenge"));
     };
-    if protocol != PROTOCOL {
-        return Err(LinkError::Says(format!(
+    let refusal = if protocol != PROTOCOL {
+        Some(format!(
             "it uses protocol version {protocol}, this run version {PROTOCOL}: install the same build"
-        )));
-    }
-    if theirs != program {
+        ))
+    } else if theirs != program {
         let theirs = printable(&theirs);
-        return Err(LinkError::Says(format!(
+        Some(format!(
             "it is an agent of `{theirs}`: start one with `{program} agent`"
-        )));
-    }
-    if wants_token && token.is_none() {
-        return Err(LinkError::Says(
-            "it requires a token: pass --agents-token-env NAME or --agents-token-file FILE".to_owned(),
-        ));
+        ))
+    } else if wants_token && token.is_none() {
+        Some("it requires a token: pass --agents-token-env NAME or --agents-token-file FILE".to_owned())
+    } else {
+        None
+    };
+    if let Some(why) = refusal {
+        return Err(LinkError::Says(why));
     }
     let own: Nonce = rand::random();
     link.say(&ToWorker::<()>::Hello {

@@ -6,14 +6,13 @@
 //!
 //! - [`options`]: flags of a run and of an agent; [`tls`], [`token`]: their credentials
 //! - [`message`]: messages and their bytes; [`link`]: a connection to the peer
-//! - [`handshake`]: permission to give orders; [`listen`]: admission of runs to an agent
+//! - [`handshake`]: permission to give orders
 //! - [`clock`]: offset of another clock, and the common start
-//! - [`worker`]: one process from the run's view; [`remote`]: the connections to agents; [`session`]: a run from an agent's view
+//! - [`worker`]: one process from the run's view; [`remote`]: the connections to agents; [`session`]: runs from an agent's view, and their admission
 
 pub mod clock;
 pub mod handshake;
 pub mod link;
-pub mod listen;
 pub mod message;
 pub mod options;
 pub mod remote;

@@ -45,13 +45,12 @@ impl Input {
         let (sender, receiver) = mpsc::channel(WAITING);
         let reading = async move {
             loop {
-                match self.hear().await {
-                    Ok(order) => {
-                        if sender.send(order).await.is_err() {
-                            return LinkError::Ended;
-                        }
-                    }
+                let order = match self.hear().await {
+                    Ok(order) => order,
                     Err(error) => return error,
+                };
+                if sender.send(order).await.is_err() {
+                    return LinkError::Ended;
                 }
             }
         };

@@ -44,13 +44,11 @@ pub enum LinkError {
 
 impl LinkError {
     /// True if the peer is gone; false if it sent an invalid message.
-    #[must_use]
     pub const fn is_gone(&self) -> bool {
         self.is_closed() || matches!(self, Self::Silent(_))
     }
 
     /// True if the link cannot deliver more messages.
-    #[must_use]
     pub const fn is_closed(&self) -> bool {
         matches!(self, Self::Ended | Self::Io(_))
     }
@@ -116,14 +114,10 @@ pub enum ToRun<R> {
 }
 
 /// Escapes control characters, because a peer's text is shown in terminals.
-#[must_use]
 pub fn printable(text: &str) -> String {
-    let escaped = |c: char| {
-        if c.is_control() && c != '\n' {
-            c.escape_default().to_string()
-        } else {
-            c.to_string()
-        }
+    let escaped = |c: char| match c.is_control() && c != '\n' {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
     };
     text.chars().map(escaped).collect()
 }

@@ -3,8 +3,8 @@
 use crate::MOST;
 use crate::clock::WallClock;
 use crate::handshake::Token;
-use crate::listen::Door;
 use crate::remote::{Agents, keep_alive};
+use crate::session::Door;
 use crate::tls::{Identity, client_config, server_config};
 use crate::token::TokenSource;
 use clap::Args;
@@ -60,7 +60,6 @@ pub enum AgentError {
 
 impl AgentOptions {
     /// Clock of the agent.
-    #[must_use]
     pub fn clock(&self) -> WallClock {
         WallClock::off_by(self.clock_offset_ms)
     }
@@ -71,11 +70,9 @@ impl AgentOptions {
     /// An address in use or without authentication, or an unreadable token or certificate.
     pub async fn listen(&self, program: &'static str) -> Result<(TcpListener, Door), AgentError> {
         let door = self.door(program).map_err(AgentError::Usage)?;
-        let failed = |source| AgentError::Listen {
-            at: self.listen,
-            source,
-        };
-        let listener = TcpListener::bind(self.listen).await.map_err(failed)?;
+        let at = self.listen;
+        let failed = |source| AgentError::Listen { at, source };
+        let listener = TcpListener::bind(at).await.map_err(failed)?;
         // Accepted connections inherit it, so that sessions of vanished hosts end.
         keep_alive(&listener).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -126,13 +123,11 @@ pub struct AgentsOptions {
 
 impl AgentsOptions {
     /// Number of agents.
-    #[must_use]
     pub const fn len(&self) -> usize {
         self.agents.len()
     }
 
     /// True if this host does all the work itself.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.agents.is_empty()
     }

@@ -9,6 +9,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
 
@@ -62,10 +63,8 @@ impl Agents {
 
     async fn attempt(&self, address: &str) -> Result<Link, LinkError> {
         let silent = |_| LinkError::Silent(CONNECT_LIMIT);
-        let stream = tokio::time::timeout(CONNECT_LIMIT, TcpStream::connect(address))
-            .await
-            .map_err(silent)?
-            .map_err(LinkError::Io)?;
+        let connected = timeout(CONNECT_LIMIT, TcpStream::connect(address)).await;
+        let stream = connected.map_err(silent)?.map_err(LinkError::Io)?;
         stream.set_nodelay(true).map_err(LinkError::Io)?;
         keep_alive(&stream).map_err(LinkError::Io)?;
         let is_here = stream.peer_addr().is_ok_and(|peer| peer.ip().is_loopback());
@@ -77,14 +76,9 @@ impl Agents {
                 let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
                 let server = ServerName::try_from(host)
                     .map_err(|_| LinkError::Says("its address has no valid name for a certificate".to_owned()))?;
-                let stream = tokio::time::timeout(
-                    CONNECT_LIMIT,
-                    TlsConnector::from(Arc::clone(tls)).connect(server, stream),
-                )
-                .await
-                .map_err(silent)?
-                .map_err(tls_error)?;
-                Link::new(name, true, stream)
+                let shaken = TlsConnector::from(Arc::clone(tls)).connect(server, stream);
+                let stream = timeout(CONNECT_LIMIT, shaken).await.map_err(silent)?;
+                Link::new(name, true, stream.map_err(tls_error)?)
             }
         };
         handshake::introduce(link, self.token.as_ref(), self.program, &self.run).await

@@ -1,14 +1,19 @@
-//! Runs from an agent's view. In: a listener, and the work of a run. Out: runs served one after another, each step started together
-//! with the other agents.
+//! Runs from an agent's view. In: a listener, and the work of a run. Out: authenticated runs served one after another, each step
+//! started together with the other agents.
 
 use crate::clock::WallClock;
+use crate::handshake::{self, Token};
 use crate::link::{Link, LinkError, Orders, Output};
-use crate::listen::{self, Door, Served};
 use crate::message::{ToRun, ToWorker, printable};
 use std::fmt::Display;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
 
 /// Start of a step.
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +59,7 @@ pub async fn serve<E: Display>(
 ) {
     let served = Served::default();
     let (sender, mut runs) = mpsc::channel(1);
-    let listening = tokio::spawn(listen::listen(listener, door, served.clone(), sender));
+    let listening = tokio::spawn(listen(listener, door, served.clone(), sender));
     let mut interrupted = std::pin::pin!(interrupted);
     let mut next = None;
     loop {
@@ -83,4 +88,227 @@ pub async fn serve<E: Display>(
         }
     }
     listening.abort();
+}
+
+/// Maximum number of unauthenticated connections. A further one replaces the oldest of the address with the most.
+const STRANGERS: usize = 16;
+
+/// Credentials required from a caller.
+#[derive(Debug, Clone, Default)]
+pub struct Door {
+    /// Program whose runs are admitted.
+    pub program: &'static str,
+    /// Token that the caller must prove.
+    pub token: Option<Token>,
+    /// TLS settings, which may require a client certificate.
+    pub tls: Option<Arc<ServerConfig>>,
+    /// True if the caller needs a client certificate.
+    pub wants_certificate: bool,
+}
+
+impl Door {
+    /// Refuses to listen without authentication. Loopback is no exception, because every user of the host reaches it.
+    ///
+    /// # Errors
+    /// Token and mutual TLS are both missing.
+    pub fn check(&self) -> Result<(), String> {
+        if self.token.is_some() || self.wants_certificate {
+            return Ok(());
+        }
+        Err(
+            "an agent requires authentication: add a token (--token-env NAME or --token-file \
+            FILE; create one with `openssl rand -hex 32`), or mutual TLS (--cert, --key and --client-ca)"
+                .to_owned(),
+        )
+    }
+}
+
+/// Run that an agent serves.
+#[derive(Debug, Clone, Default)]
+struct Served(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Free,
+    /// Admitted run that is not yet welcomed.
+    Reserved(String),
+    Serving(String),
+}
+
+impl Served {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Admits a run if the agent is free, or if the same run reconnects.
+    fn admit(&self, run: &str) -> Result<(), String> {
+        let mut state = self.state();
+        match &*state {
+            State::Reserved(other) | State::Serving(other) if other != run => {
+                Err("the agent serves another run: wait until it ends, or use another agent".to_owned())
+            }
+            State::Free => {
+                *state = State::Reserved(run.to_owned());
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Frees an agent whose run was admitted and disconnected before it was welcomed.
+    fn release(&self) {
+        let mut state = self.state();
+        if matches!(*state, State::Reserved(_)) {
+            *state = State::Free;
+        }
+    }
+
+    /// Sets the run that is served; `None` if there is none.
+    fn set(&self, run: Option<&str>) {
+        *self.state() = run.map_or(State::Free, |run| State::Serving(run.to_owned()));
+    }
+}
+
+/// Frees the agent on drop, unless its run was welcomed.
+struct Reservation<'a> {
+    served: &'a Served,
+    is_open: bool,
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        if self.is_open {
+            self.served.release();
+        }
+    }
+}
+
+/// Unauthenticated connections, oldest first: their addresses, and tasks that end with the authentication.
+#[derive(Default)]
+struct Strangers(Vec<(IpAddr, AbortHandle)>);
+
+impl Strangers {
+    /// Makes room for one more: drops the oldest connection of the address with the most.
+    fn make_room(&mut self) {
+        self.0.retain(|(_, task)| !task.is_finished());
+        if self.0.len() < STRANGERS {
+            return;
+        }
+        let share = |address: IpAddr| self.0.iter().filter(|(other, _)| *other == address).count();
+        let most = self.0.iter().map(|(address, _)| share(*address)).max();
+        if let Some(oldest) = self.0.iter().position(|(address, _)| Some(share(*address)) == most) {
+            self.0.remove(oldest).1.abort();
+        }
+    }
+}
+
+/// Accepts connections forever; authenticated ones are sent to `runs`.
+async fn listen(listener: TcpListener, door: Door, served: Served, runs: mpsc::Sender<(String, Link)>) {
+    let mut strangers = Strangers::default();
+    loop {
+        let Ok((stream, peer)) = listener.accept().await else {
+            // Mostly too many open files: others may be closed by then.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        strangers.make_room();
+        let (door, served, runs) = (door.clone(), served.clone(), runs.clone());
+        let task = tokio::spawn(async move {
+            let greeted = tokio::time::timeout(2 * handshake::LIMIT, greet(stream, peer, &door, &served)).await;
+            match greeted {
+                Ok(Ok(run)) => {
+                    // If the receiver is gone, the agent is about to end.
+                    tokio::spawn(async move { runs.send(run).await });
+                }
+                Ok(Err(error)) => eprintln!("{peer}: rejected: {}", printable(&error.to_string())),
+                Err(_) => eprintln!("{peer}: rejected: authentication timed out"),
+            }
+        });
+        strangers.0.push((peer.ip(), task.abort_handle()));
+    }
+}
+
+async fn greet(stream: TcpStream, peer: SocketAddr, door: &Door, served: &Served) -> Result<(String, Link), LinkError> {
+    stream.set_nodelay(true).map_err(LinkError::Io)?;
+    let name = format!("run at {peer}");
+    let link = match &door.tls {
+        None => Link::new(name, peer.ip().is_loopback(), stream),
+        Some(tls) => {
+            let accepted = TlsAcceptor::from(Arc::clone(tls)).accept(stream).await;
+            Link::new(name, true, accepted.map_err(LinkError::Io)?)
+        }
+    };
+    let mut reservation = Reservation { served, is_open: false };
+    let admit = |run: &str| {
+        served.admit(run)?;
+        reservation.is_open = true;
+        Ok(())
+    };
+    let run = handshake::receive(link, door.token.as_ref(), door.program, admit).await?;
+    reservation.is_open = false;
+    Ok(run)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_needs_a_token_or_mutual_tls() {
+        let refused = Door::default().check().unwrap_err();
+        assert!(
+            refused.contains("--token-env") && refused.contains("--client-ca"),
+            "{refused}"
+        );
+        let guarded = Door {
+            token: Some(Token::new("0123456789abcdef").unwrap()),
+            ..Door::default()
+        };
+        guarded.check().unwrap();
+    }
+
+    #[test]
+    fn a_run_that_breaks_off_before_its_welcome_frees_the_agent() {
+        let served = Served::default();
+        served.admit("a").unwrap();
+        served.release();
+        served.admit("b").unwrap();
+        served.set(Some("b"));
+        // A second connection of the served run is dropped before its welcome.
+        served.admit("b").unwrap();
+        served.release();
+        assert!(served.admit("a").unwrap_err().contains("another run"));
+    }
+
+    #[tokio::test]
+    async fn the_address_with_most_strangers_gives_up_its_oldest() {
+        let wait = || tokio::spawn(std::future::pending::<()>()).abort_handle();
+        let mut strangers = Strangers::default();
+        for number in 0..STRANGERS {
+            let address = if number == 0 { [10, 0, 0, 1] } else { [10, 0, 0, 2] };
+            strangers.0.push((address.into(), wait()));
+        }
+        let second = strangers.0[1].1.clone();
+        strangers.make_room();
+        assert_eq!(strangers.0.len(), STRANGERS - 1);
+        assert_eq!(strangers.0[0].0, IpAddr::from([10, 0, 0, 1]));
+        tokio::task::yield_now().await;
+        assert!(second.is_finished());
+        // An authenticated connection does not count.
+        strangers.0[0].1.abort();
+        tokio::task::yield_now().await;
+        strangers.make_room();
+        assert_eq!(strangers.0.len(), STRANGERS - 2);
+    }
+
+    #[test]
+    fn one_run_at_a_time_and_the_same_again() {
+        let served = Served::default();
+        served.admit("a").unwrap();
+        served.admit("a").unwrap();
+        assert!(served.admit("b").unwrap_err().contains("another run"));
+        served.set(None);
+        served.admit("b").unwrap();
+    }
 }

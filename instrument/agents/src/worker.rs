@@ -178,15 +178,11 @@ pub async fn start_together<R: DeserializeOwned>(
     });
     futures::future::try_join_all(ready).await?;
     let known = workers.iter_mut().map(|worker| worker.ask_the_time::<R>(clock));
-    let known: Vec<Known> = futures::stream::iter(known)
-        .buffered(ASKED_AT_ONCE)
-        .try_collect()
-        .await?;
+    let known = futures::stream::iter(known).buffered(ASKED_AT_ONCE);
+    let known: Vec<Known> = known.try_collect().await?;
     let slowest = known.iter().map(|known| known.slowest).max().unwrap_or_default();
     let lead = clock::lead(workers.len(), slowest);
-    let start_ns = clock
-        .now_ns()
-        .saturating_add(i64::try_from(lead.as_nanos()).unwrap_or(i64::MAX));
+    let start_ns = clock.now_ns().saturating_add(clock::nanos(lead));
     for (worker, known) in workers.iter_mut().zip(&known) {
         let clock_ns = start_ns.saturating_add(known.offset.ns);
         let said = worker.link.say(&ToWorker::<()>::Start(clock_ns)).await;

@@ -48,11 +48,12 @@ pub(super) fn machine_use(looks: &[Look], window: &Range<Instant>) -> Option<Mac
         cpu_mhz: (!mhz.is_empty()).then(|| mhz.iter().sum::<f64>() / mhz.len() as f64),
         disk_bytes_per_s: rate(|more| more.disk.map(|disk| disk.read + disk.written)).unwrap_or_default(),
         network_bytes_per_s: rate(|more| more.network_bytes).unwrap_or_default(),
-        foreign_disk_bytes_per_s: foreign_disk.map(|foreign| foreign.bytes as f64 / slow_seconds),
+        foreign_disk_bytes_per_s: foreign_disk.map(|(bytes, _)| bytes / slow_seconds),
         foreign_network_bytes_per_s: rate(|more| more.network_bytes).filter(|_| !has_own_network),
-        foreign_io_pressure: io_pressure
-            .zip(foreign_disk)
-            .map(|(all, foreign)| all * foreign.share_of_pressure(slow_seconds)),
+        foreign_io_pressure: io_pressure.zip(foreign_disk).map(|(all, (bytes, share))| {
+            let is_significant = bytes >= PRESSING * slow_seconds;
+            if is_significant { all * share } else { 0.0 }
+        }),
         foreign_memory_pressure: memory_pressure.map(|all| all * (1.0 - ended.own_memory_share)),
         unseen: Vec::new(),
     };
@@ -78,26 +79,8 @@ fn unseen(machine: &MachineUse) -> Vec<String> {
 /// near 100 % with an idle disk, of which a daemon's log line would be all of the foreign traffic.
 const PRESSING: f64 = 1e6;
 
-/// Disk traffic of others.
-#[derive(Clone, Copy)]
-struct ForeignDisk {
-    bytes: u64,
-    /// Storage traffic of all processes, in bytes.
-    all: u64,
-}
-
-impl ForeignDisk {
-    /// Returns the share of the I/O pressure caused by others: their share of the traffic, if it is significant.
-    fn share_of_pressure(self, seconds: f64) -> f64 {
-        let bytes = self.bytes as f64;
-        if bytes < PRESSING * seconds {
-            return 0.0;
-        }
-        bytes / self.all as f64
-    }
-}
-
-fn foreign_disk(began: &More, ended: &More) -> Option<ForeignDisk> {
+/// Returns the disk traffic of others in bytes, and its share of the storage traffic of all processes.
+fn foreign_disk(began: &More, ended: &More) -> Option<(f64, f64)> {
     let read = |of: fn(&More) -> Option<Moved>| Some(of(ended)?.read.saturating_sub(of(began)?.read));
     let written = |of: fn(&More) -> Option<Moved>| Some(of(ended)?.written.saturating_sub(of(began)?.written));
     let own_read = read(|more| more.own_moved)?;
@@ -106,7 +89,7 @@ fn foreign_disk(began: &More, ended: &More) -> Option<ForeignDisk> {
     let owed = ended.own_moved?.written;
     let bytes = read(|more| more.disk)?.saturating_sub(own_read) + written(|more| more.disk)?.saturating_sub(owed);
     let all = bytes + own_read + own_written;
-    Some(ForeignDisk { bytes, all })
+    Some((bytes as f64, bytes as f64 / all.max(1) as f64))
 }
 
 /// Returns the items from the last one at or before the window's start to the first one at or after its end; at least two.

@@ -10,7 +10,6 @@ pub(super) const LEAST_LOOKS: u32 = 11;
 
 /// Returns the foreign load that disturbed a step; `None` without any, or if the step was too short to tell. Without `server_is_known`,
 /// foreign load may be the server's, and is ignored. Load that the kernel does not count is also ignored.
-#[must_use]
 pub fn disturbance(machine: &MachineUse, limits: &Limits, server_is_known: bool) -> Option<String> {
     if machine.samples < LEAST_LOOKS {
         return None;
@@ -38,7 +37,6 @@ pub fn disturbance(machine: &MachineUse, limits: &Limits, server_is_known: bool)
 }
 
 /// Describes foreign CPU time and steal time above their limits. A limit of 1 is disabled.
-#[must_use]
 pub fn cpu_disturbances(foreign_share: Option<f64>, steal_share: Option<f64>, limits: &Limits) -> Vec<String> {
     let over = |share: Option<f64>, limit: f64, what: &str, whose: &str| {
         let share = share.filter(|share| limit < 1.0 && *share > limit)?;

@@ -24,7 +24,6 @@ pub struct CpuTicks {
 
 impl CpuTicks {
     /// Reads the ticks so far; `None` if the kernel shows none.
-    #[must_use]
     pub fn now() -> Option<Self> {
         KernelStats::current().ok().map(|kernel| Self::of(&kernel))
     }
@@ -134,15 +133,14 @@ fn cpu_mhz() -> Option<f64> {
 /// Traffic of the machine's disks, which includes that of partitions and mapped devices.
 fn disk() -> Option<Moved> {
     let all = procfs::diskstats().ok()?;
-    let of_hardware = all
-        .iter()
-        .filter(|disk| Path::new("/sys/block").join(&disk.name).join("device").exists());
-    of_hardware.fold(None, |sum: Option<Moved>, disk| {
-        let sum = sum.unwrap_or_default();
-        Some(Moved {
-            read: sum.read + SECTOR_BYTES * disk.sectors_read,
-            written: sum.written + SECTOR_BYTES * disk.sectors_written,
-        })
+    let is_hardware = |name: &str| Path::new("/sys/block").join(name).join("device").exists();
+    let moved = all.iter().filter(|disk| is_hardware(&disk.name)).map(|disk| Moved {
+        read: SECTOR_BYTES * disk.sectors_read,
+        written: SECTOR_BYTES * disk.sectors_written,
+    });
+    moved.reduce(|a, b| Moved {
+        read: a.read + b.read,
+        written: a.written + b.written,
     })
 }
 

@@ -85,7 +85,8 @@ impl Processes {
     /// Counts the known processes of the lab.
     pub(super) fn count(&mut self) {
         for own in self.own.values_mut() {
-            if let Some(ticks) = own.process.stat().ok().map(|stat| stat.utime + stat.stime) {
+            if let Ok(stat) = own.process.stat() {
+                let ticks = stat.utime + stat.stime;
                 self.own_ticks += ticks.saturating_sub(own.ticks);
                 own.ticks = ticks;
             }
@@ -95,17 +96,17 @@ impl Processes {
     /// Adds new processes and removes ended ones. Processes running at the first scan count from then on, later ones from
     /// their start. Only new processes and kernel threads are read: a machine has hundreds of others.
     pub(super) fn scan(&mut self) {
-        let there = numbers();
-        self.own.retain(|pid, _| there.contains(pid));
-        self.kernel.retain(|pid, _| there.contains(pid));
-        self.others.retain(|pid| there.contains(pid));
+        let running = numbers();
+        self.own.retain(|pid, _| running.contains(pid));
+        self.kernel.retain(|pid, _| running.contains(pid));
+        self.others.retain(|pid| running.contains(pid));
         for (pid, before) in &mut self.kernel {
             if let Some(seen) = see(*pid) {
                 self.kernel_ticks += seen.ticks.saturating_sub(*before);
                 *before = seen.ticks;
             }
         }
-        let unknown = there.iter().filter(|pid| !self.is_known(**pid));
+        let unknown = running.iter().filter(|pid| !self.is_known(**pid));
         let new: Vec<Seen> = unknown.filter_map(|pid| see(*pid)).collect();
         let is_root = |pid: i32| self.roots.contains(&pid) || self.own.contains_key(&pid);
         let own = descendants(&new, is_root);
@@ -118,8 +119,7 @@ impl Processes {
                 self.others.insert(seen.pid);
             } else if let Ok(process) = Process::new(seen.pid) {
                 self.own_ticks += since_birth;
-                let ticks = seen.ticks;
-                let moved = Moved::default();
+                let (ticks, moved) = (seen.ticks, Moved::default());
                 self.own.insert(seen.pid, Own { process, ticks, moved });
             }
         }
@@ -130,8 +130,7 @@ impl Processes {
     fn count_bytes(&mut self) {
         self.own_resident_bytes = 0;
         for own in self.own.values_mut() {
-            let resident = own.process.stat().map_or(0, |stat| stat.rss * procfs::page_size());
-            self.own_resident_bytes += resident;
+            self.own_resident_bytes += own.process.stat().map_or(0, |stat| stat.rss * procfs::page_size());
             match own.process.io() {
                 Ok(io) => {
                     self.moved.read += io.read_bytes.saturating_sub(own.moved.read);
@@ -148,10 +147,8 @@ impl Processes {
         if !self.scanned {
             // The kernel counts bytes as written before they are on a disk.
             let unwritten = Meminfo::current().map_or(0, |memory| memory.dirty + memory.writeback);
-            self.moved = Moved {
-                read: 0,
-                written: self.moved.written.min(unwritten),
-            };
+            let written = self.moved.written.min(unwritten);
+            self.moved = Moved { read: 0, written };
         }
     }
 

@@ -64,7 +64,6 @@ impl Patience {
     }
 
     /// Returns the maximum wait before the next step, with the disturbance. A question waits for up to half of its remaining budget.
-    #[must_use]
     pub fn wants(&self, step: Duration, now: Instant) -> Option<(Duration, &str)> {
         let by = self.by.as_deref()?;
         let longest = match self.ends {

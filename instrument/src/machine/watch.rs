@@ -25,14 +25,9 @@ const MOST_LOOKS: u32 = 50_000;
 pub struct MachineWatch {
     // Dropped in this order: the stop signal before the thread is joined.
     stop: Sender<()>,
-    thread: JoinHandle<SeenLooks>,
+    /// Returns the looks, and true if the server is on another machine or its processes are known.
+    thread: JoinHandle<(Vec<Look>, bool)>,
     began: (SystemTime, Instant),
-}
-
-#[derive(Debug)]
-struct SeenLooks {
-    looks: Vec<Look>,
-    server_is_known: bool,
 }
 
 /// Use of the machine during a step.
@@ -49,7 +44,7 @@ impl MachineWatch {
     /// always count as the lab's own; `longest` is the maximum time of the step.
     #[must_use]
     pub fn begin(servers: Vec<String>, longest: Duration) -> Option<Self> {
-        let (stop, told) = mpsc::channel();
+        let (stop, stopped) = mpsc::channel();
         let every = EVERY.max(longest / MOST_LOOKS);
         let began = (SystemTime::now(), Instant::now());
         let look = move || {
@@ -60,18 +55,16 @@ impl MachineWatch {
             let mut processes = Processes::below(roots);
             let mut looks = Vec::new();
             for number in 0..=MOST_LOOKS {
-                if number % THOROUGH == 0 {
-                    looks.extend(Look::thorough(&mut processes));
-                } else {
-                    looks.extend(Look::quick(&mut processes));
-                }
-                match told.recv_timeout(every) {
-                    Err(RecvTimeoutError::Timeout) => {}
-                    Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
+                looks.extend(match number % THOROUGH {
+                    0 => Look::thorough(&mut processes),
+                    _ => Look::quick(&mut processes),
+                });
+                if stopped.recv_timeout(every) != Err(RecvTimeoutError::Timeout) {
+                    break;
                 }
             }
             looks.extend(Look::thorough(&mut processes));
-            SeenLooks { looks, server_is_known }
+            (looks, server_is_known)
         };
         let thread = std::thread::Builder::new().name("machine-watch".into());
         let thread = thread.spawn(look).ok()?;
@@ -82,7 +75,7 @@ impl MachineWatch {
     #[must_use]
     pub fn end(self, window_began: SystemTime, window: Duration) -> Option<Watched> {
         drop(self.stop);
-        let SeenLooks { looks, server_is_known } = self.thread.join().ok()?;
+        let (looks, server_is_known) = self.thread.join().ok()?;
         let (system, instant) = self.began;
         let from = instant + window_began.duration_since(system).unwrap_or_default();
         Some(Watched {

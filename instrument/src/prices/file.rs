@@ -167,9 +167,8 @@ impl PriceFile {
 
     /// True if a tier is on a local disk.
     pub(super) fn needs_disk(&self, tier: &str) -> bool {
-        self.needs
-            .get(tier)
-            .is_some_and(|needs| needs.contains(&Need::LocalDisk))
+        let needs = self.needs.get(tier);
+        needs.is_some_and(|needs| needs.contains(&Need::LocalDisk))
     }
 
     /// Returns the instances that support a tier.
@@ -216,6 +215,23 @@ impl PriceFile {
             ))
         })
     }
+
+    pub(super) fn memory_line(&self) -> Option<String> {
+        let memory = self.memory.as_ref()?;
+        let price = format!("${} per GiB-hour", memory.price.usd_per_gib_hour);
+        Some(memory.line("memory of a cache", &price))
+    }
+
+    pub(super) fn staging_line(&self) -> Option<String> {
+        let staging = self.staging.as_ref()?;
+        let price = format!("${} per GB-month", staging.price.usd_per_gb_month);
+        Some(staging.line("staging disk", &price))
+    }
+
+    pub(super) fn storage_line(&self, tier: &str, entry: &str) -> String {
+        let priced = &self.storage[entry];
+        priced.line(&format!("{tier}: {entry}"), &priced.price.words())
+    }
 }
 
 /// Returns the first invalid price of the file, with its key.
@@ -240,32 +256,12 @@ impl<T> Priced<T> {
     /// Describes a price in words, with its region, date and source.
     pub(super) fn line(&self, name: &str, price: &str) -> String {
         let from = &self.provenance;
-        let note = if from.checked {
-            ""
-        } else {
-            " (from memory, not checked)"
+        let note = match from.checked {
+            true => "",
+            false => " (from memory, not checked)",
         };
         let (place, as_of, source) = (format!("{} {}", from.provider, from.region), &from.as_of, &from.source);
         format!("{name}: {price}, {place}, as of {as_of}{note}, {source}")
-    }
-}
-
-impl PriceFile {
-    pub(super) fn memory_line(&self) -> Option<String> {
-        let memory = self.memory.as_ref()?;
-        let price = format!("${} per GiB-hour", memory.price.usd_per_gib_hour);
-        Some(memory.line("memory of a cache", &price))
-    }
-
-    pub(super) fn staging_line(&self) -> Option<String> {
-        let staging = self.staging.as_ref()?;
-        let price = format!("${} per GB-month", staging.price.usd_per_gb_month);
-        Some(staging.line("staging disk", &price))
-    }
-
-    pub(super) fn storage_line(&self, tier: &str, entry: &str) -> String {
-        let priced = &self.storage[entry];
-        priced.line(&format!("{tier}: {entry}"), &priced.price.words())
     }
 }
 

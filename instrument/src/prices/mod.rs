@@ -8,16 +8,15 @@
 //! - [`reads`]: prices of reads alone
 
 mod file;
-mod reads;
 mod storage;
 mod variants;
 
-pub use reads::{ReadPrice, ReadPrices, reads};
 pub use storage::{BYTES_PER_GB, HOURS_PER_MONTH};
 pub use variants::{add_variants, grown};
 
 use file::PriceFile;
 pub use file::{INCLUDED, PricingError};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 use tierlab_analysis::record::Pricing;
@@ -39,14 +38,8 @@ fn load_file(file: &PriceFile, instance: &str, tiers: &[String]) -> Result<Prici
         usd_per_hour: priced.price.usd_per_hour,
         usd_per_gib_hour: file.memory.as_ref().map_or(0.0, |memory| memory.price.usd_per_gib_hour),
         instances: instances.collect(),
-        instances_by_tier: BTreeMap::new(),
-        usd_per_hour_by_tier: BTreeMap::new(),
-        servers_by_variant: BTreeMap::new(),
-        usd_per_request: BTreeMap::new(),
-        usd_per_byte: BTreeMap::new(),
-        terms_by_variant: BTreeMap::new(),
-        priced: None,
         sources: vec![priced.instance_line(instance)],
+        ..Pricing::default()
     };
     pricing.sources.extend(file.memory_line());
     for tier in tiers {
@@ -81,31 +74,77 @@ fn add_tier(pricing: &mut Pricing, file: &PriceFile, tier: &str, storage: Option
     pricing.instances_by_tier.insert(tier.to_owned(), instances);
     let Some(storage) = storage else { return };
     let entry = &file.storage[storage].price;
-    add_prices(
-        pricing,
-        tier,
-        [entry.hourly(0), entry.usd_per_request(), entry.usd_per_byte()],
-    );
-    add_source(pricing, file.storage_line(tier, storage));
-}
-
-/// Adds the dollars per hour, request and byte of a tier or variant, if any.
-fn add_prices(pricing: &mut Pricing, name: &str, [per_hour, per_request, per_byte]: [f64; 3]) {
     for (prices, usd) in [
-        (&mut pricing.usd_per_hour_by_tier, per_hour),
-        (&mut pricing.usd_per_request, per_request),
-        (&mut pricing.usd_per_byte, per_byte),
+        (&mut pricing.usd_per_hour_by_tier, entry.hourly(0.0)),
+        (&mut pricing.usd_per_request, entry.usd_per_request()),
+        (&mut pricing.usd_per_byte, entry.usd_per_byte()),
     ] {
         if usd > 0.0 {
-            prices.insert(name.to_owned(), usd);
+            prices.insert(tier.to_owned(), usd);
         }
     }
+    add_source(pricing, file.storage_line(tier, storage));
 }
 
 fn add_source(pricing: &mut Pricing, source: String) {
     if !pricing.sources.contains(&source) {
         pricing.sources.push(source);
     }
+}
+
+/// Price of reading from a tier.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct ReadPrice {
+    /// Dollars per request.
+    pub usd_per_request: f64,
+    /// Dollars per byte read, including transfer across zones.
+    pub usd_per_byte: f64,
+}
+
+/// Prices of a run.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct ReadPrices {
+    /// Prices of the tiers with an entry.
+    pub tiers: BTreeMap<String, ReadPrice>,
+    /// Dollars per GiB-hour of memory; `None` if the file has no such price.
+    pub usd_per_gib_hour: Option<f64>,
+    /// Dollars per hour of the instance; `None` if no instance was named.
+    pub usd_per_hour: Option<f64>,
+    /// Region, date and source of each price: tiers, then memory or the instance.
+    pub sources: Vec<String>,
+}
+
+/// Reads the prices of tiers, and of an instance if one is named. `entries` are names of `[storage]`, by tier.
+///
+/// # Errors
+/// The file cannot be read or parsed, or has no such entry or instance.
+pub fn reads(
+    path: &Path,
+    instance: Option<&str>,
+    entries: &BTreeMap<String, String>,
+) -> Result<ReadPrices, PricingError> {
+    let file = PriceFile::read(path)?;
+    let (mut tiers, mut sources) = (BTreeMap::new(), Vec::new());
+    for (tier, entry) in entries {
+        let price = file.storage_entry(&format!("`{tier}` is priced as"), entry)?;
+        let price = ReadPrice {
+            usd_per_request: price.usd_per_request(),
+            usd_per_byte: price.usd_per_byte(),
+        };
+        tiers.insert(tier.clone(), price);
+        sources.push(file.storage_line(tier, entry));
+    }
+    let priced = instance.map(|name| file.instance(name)).transpose()?;
+    match instance.zip(priced) {
+        Some((name, priced)) => sources.push(priced.instance_line(name)),
+        None => sources.extend(file.memory_line()),
+    }
+    Ok(ReadPrices {
+        tiers,
+        usd_per_gib_hour: file.memory.as_ref().map(|memory| memory.price.usd_per_gib_hour),
+        usd_per_hour: priced.map(|priced| priced.price.usd_per_hour),
+        sources,
+    })
 }
 
 #[cfg(test)]
@@ -234,5 +273,31 @@ mod tests {
         for priced in file.storage.values() {
             assert!(priced.provenance.source.starts_with("https://") && !priced.provenance.as_of.is_empty());
         }
+    }
+
+    #[test]
+    fn shipped_prices_of_tiers_come_with_their_sources() {
+        let path = shipped();
+        let entries = |entry: &str| BTreeMap::from([("bucket".to_owned(), entry.to_owned())]);
+        let prices = reads(&path, None, &entries("s3-standard")).unwrap();
+        assert!(prices.tiers["bucket"].usd_per_request > 0.0 && prices.usd_per_gib_hour.is_some());
+        assert!(
+            prices.sources[0].starts_with("bucket: s3-standard: $"),
+            "{:?}",
+            prices.sources
+        );
+        assert!(
+            prices.sources[1].starts_with("memory of a cache: $"),
+            "{:?}",
+            prices.sources
+        );
+        let priced = reads(&path, Some("aws/c7i.xlarge"), &entries("s3-standard")).unwrap();
+        assert!(priced.usd_per_hour.is_some_and(|usd| usd > 0.0));
+        let error = reads(&path, None, &entries("s3-gold")).unwrap_err().to_string();
+        assert!(error.contains("no [storage.s3-gold]; it has "), "{error}");
+        let error = reads(&path, Some("abacus"), &entries("s3-standard"))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("no [instances.\"abacus\"]"), "{error}");
     }
 }

@@ -66,10 +66,8 @@ impl Storage {
     /// Returns the billed GB for stored GB: at least the minimum size, and enough for the required throughput if only
     /// stored bytes include it.
     fn billed_gb(&self, stored_gb: f64) -> f64 {
-        let padded = match self.usd_per_provisioned_mbps_month == 0.0 {
-            true => self.gb_with_mbps(),
-            false => 0.0,
-        };
+        let is_padded = self.usd_per_provisioned_mbps_month == 0.0;
+        let padded = if is_padded { self.gb_with_mbps() } else { 0.0 };
         stored_gb.max(self.minimum_gb).max(padded)
     }
 
@@ -89,37 +87,23 @@ impl Storage {
     fn month_of_gb(&self, stored_gb: f64) -> Vec<Part> {
         let billed_gb = self.billed_gb(stored_gb);
         let over = |wanted: f64, included: f64| (wanted - included).max(0.0);
-        let included_mbps = self.included_mbps + billed_gb * self.mbps_per_stored_gb;
+        let iops = over(self.iops, self.included_iops);
+        let mbps = over(self.mbps, self.included_mbps + billed_gb * self.mbps_per_stored_gb);
         [
             ("capacity", billed_gb * self.usd_per_gb_month),
-            (
-                "provisioned IOPS",
-                over(self.iops, self.included_iops) * self.usd_per_provisioned_iops_month,
-            ),
-            (
-                "provisioned throughput",
-                over(self.mbps, included_mbps) * self.usd_per_provisioned_mbps_month,
-            ),
-            (
-                "server",
-                self.hourly_of_gb(stored_gb) * HOURS_PER_MONTH + self.usd_per_month,
-            ),
+            ("provisioned IOPS", iops * self.usd_per_provisioned_iops_month),
+            ("provisioned throughput", mbps * self.usd_per_provisioned_mbps_month),
+            ("server", self.hourly(stored_gb) * HOURS_PER_MONTH + self.usd_per_month),
         ]
         .into_iter()
         .filter(|(_, usd)| *usd > 0.0)
         .collect()
     }
 
-    /// Returns the hourly cost of the servers that hold `stored_bytes`.
-    pub(super) fn hourly(&self, stored_bytes: u64) -> f64 {
-        self.hourly_of_gb(stored_bytes as f64 / BYTES_PER_GB)
-    }
-
-    fn hourly_of_gb(&self, stored_gb: f64) -> f64 {
-        let nodes = match self.node_gb > 0.0 {
-            true => (stored_gb / self.node_gb).ceil().max(1.0),
-            false => 1.0,
-        };
+    /// Returns the hourly cost of the servers that hold `stored_gb`.
+    pub(super) fn hourly(&self, stored_gb: f64) -> f64 {
+        let nodes = (stored_gb / self.node_gb).ceil().max(1.0);
+        let nodes = if self.node_gb > 0.0 { nodes } else { 1.0 };
         self.usd_per_hour + nodes * self.usd_per_node_hour
     }
 

@@ -210,7 +210,6 @@ impl<'a> Found<'a> {
 
 /// Returns the bytes of a copy that keeps its share of a table `times` as large; a copy with spare room grows when that
 /// room is used up.
-#[must_use]
 pub fn grown(staged_bytes: u64, table_bytes: f64, times: f64) -> f64 {
     let staged = staged_bytes as f64;
     if staged < table_bytes {

@@ -69,7 +69,6 @@ pub enum Shape {
 
 impl Arrivals {
     /// Rates of a ramp; `None` at a constant mean rate.
-    #[must_use]
     pub const fn ramp(&self) -> Option<RampRates> {
         match self.shape {
             Shape::Climb(rates) => Some(rates),
@@ -78,13 +77,11 @@ impl Arrivals {
     }
 
     /// True if recorded requests are sent at their own times.
-    #[must_use]
     pub const fn is_replay(&self) -> bool {
         matches!(self.process, Process::Trace { speed: Some(_), .. })
     }
 
     /// Note about recorded requests that are left out, if any.
-    #[must_use]
     pub fn left_out(&self) -> Option<String> {
         let Process::Trace { trace, .. } = &self.process else {
             return None;
@@ -97,7 +94,6 @@ impl Arrivals {
     }
 
     /// Creates equal gaps at a constant rate.
-    #[must_use]
     pub const fn constant() -> Self {
         Self {
             process: Process::Constant,

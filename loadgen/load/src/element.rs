@@ -14,12 +14,16 @@ pub enum Number {
     Float(f64),
 }
 
+/// True for the types of floating-point numbers.
+pub(crate) const fn is_float(dtype: DataType) -> bool {
+    matches!(dtype, DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64)
+}
+
 /// Largest integer below which all integers are exact in a double.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 impl Number {
     /// Returns the integer value; `None` for a fraction, or a float too large to be exact.
-    #[must_use]
     pub fn whole(self) -> Option<i128> {
         match self {
             Self::Int(value) => Some(value),
@@ -28,7 +32,6 @@ impl Number {
     }
 
     /// Value as a double; a large integer loses its last digits.
-    #[must_use]
     pub const fn float(self) -> f64 {
         match self {
             Self::Int(value) => value as f64,
@@ -90,7 +93,6 @@ pub fn push(dtype: DataType, value: Number, out: &mut Vec<u8>) -> bool {
 }
 
 /// Returns the number of an element; `None` if the bytes are not one element of the type, or the type is `BYTES`.
-#[must_use]
 pub fn read(dtype: DataType, bytes: &[u8]) -> Option<Number> {
     macro_rules! int {
         ($int:ty) => {

@@ -103,9 +103,9 @@ impl Connections {
             return;
         }
         let opening = || async {
-            let places = stream::iter(0..self.senders.len());
-            let opened = places.for_each_concurrent(HANDSHAKES, |place| async move {
-                let _ = self.sender(place).await;
+            let indices = stream::iter(0..self.senders.len());
+            let opened = indices.for_each_concurrent(HANDSHAKES, |index| async move {
+                let _ = self.sender(index).await;
             });
             let _ = tokio::time::timeout(WARM_LIMIT, opened).await;
         };
@@ -131,12 +131,12 @@ impl Connections {
         request: impl Fn() -> Request<Full<Bytes>> + Send,
         limit: &Limit,
     ) -> Result<(Parts, Received), NoReply> {
-        let place = self.next.fetch_add(1, Ordering::Relaxed) % self.senders.len();
-        let mut sender = self.sender(place).await?;
+        let index = self.next.fetch_add(1, Ordering::Relaxed) % self.senders.len();
+        let mut sender = self.sender(index).await?;
         let response = match sender.send_request(request()).await {
             // The server closed the connection before anything was written: another one is opened.
             Err(error) if error.is_canceled() => {
-                sender = self.sender(place).await?;
+                sender = self.sender(index).await?;
                 sender.send_request(request()).await
             }
             response => response,
@@ -174,15 +174,12 @@ impl Connections {
         request
     }
 
-    async fn sender(&self, place: usize) -> Result<SendRequest<Full<Bytes>>, NoReply> {
-        let mut kept = self.senders[place].lock().await;
-        if let Some(sender) = kept.as_ref().filter(|sender| !sender.is_closed()) {
+    async fn sender(&self, index: usize) -> Result<SendRequest<Full<Bytes>>, NoReply> {
+        let mut open = self.senders[index].lock().await;
+        if let Some(sender) = open.as_ref().filter(|sender| !sender.is_closed()) {
             return Ok(sender.clone());
         }
-        let refused = |says: String| NoReply {
-            failure: Failure::Connect,
-            says: Some(says),
-        };
+        let refused = |says: String| NoReply::new(Failure::Connect, says);
         let stream = self.endpoint.connect(Alpn::Http2).await.map_err(refused)?;
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -193,13 +190,12 @@ impl Connections {
             .map_err(|error| refused(error.to_string()))?;
         // Ends with its last sender. Each call on it returns its own error.
         tokio::spawn(connection);
-        *kept = Some(sender.clone());
+        *open = Some(sender.clone());
         Ok(sender)
     }
 }
 
 /// Adds a model version to a framed infer message.
-#[must_use]
 pub fn with_model_version(framed: &Bytes, version: &str) -> Bytes {
     let message = framed.get(PREFIX_BYTES..).unwrap_or_default();
     let field = ModelInferRequest {
@@ -229,10 +225,8 @@ impl GrpcReply {
 
     /// Returns the stage times that the server reports, before or after the message.
     fn timings(&self) -> Option<StageTimings> {
-        let trailers = self.body.trailers.as_ref();
-        trailers
-            .and_then(reply::stages)
-            .or_else(|| reply::stages(&self.headers))
+        let trailers = self.body.trailers.as_ref().and_then(reply::stages);
+        trailers.or_else(|| reply::stages(&self.headers))
     }
 
     /// Checks status and structure, and reads the server's stage times, as for HTTP.
@@ -252,10 +246,7 @@ impl GrpcReply {
     /// # Errors
     /// A failed call, or a reply that is not the model's.
     pub fn decode(&self, expected: &Expected) -> Result<InferReply, NoReply> {
-        let wrong = |what: &str| NoReply {
-            failure: Failure::WrongReply,
-            says: Some(what.to_owned()),
-        };
+        let wrong = |what: &str| NoReply::new(Failure::WrongReply, what);
         let code: Option<u16> = self.metadata("grpc-status").and_then(|code| code.parse().ok());
         match (self.status, code) {
             (StatusCode::OK, Some(0)) => {}
@@ -263,10 +254,9 @@ impl GrpcReply {
             (StatusCode::OK, Some(code)) => return Err(Failure::Rpc(code).into()),
             (status, _) => return Err(Failure::Status(status.as_u16()).into()),
         }
-        let message = self
-            .message()
-            .ok_or_else(|| wrong("the reply is not one complete message"))?;
-        Ok(expected.check_grpc(&message)?)
+        let message = self.message();
+        let message = message.ok_or_else(|| wrong("the reply is not one complete message"))?;
+        expected.check_grpc(&message)
     }
 
     /// Returns its message, if it has one.
@@ -275,14 +265,13 @@ impl GrpcReply {
     }
 
     /// Error message of a failed call.
-    #[must_use]
     pub fn said(&self) -> String {
         let text = self.metadata("grpc-message").unwrap_or_default();
-        let mut said: String = text.chars().take(500).collect();
-        if self.status != StatusCode::OK {
-            said = format!("HTTP {} {said}", self.status);
+        let said: String = text.chars().take(500).collect();
+        match self.status {
+            StatusCode::OK => said,
+            status => format!("HTTP {status} {said}"),
         }
-        said
     }
 }
 

@@ -30,13 +30,11 @@ impl Interrupt {
     }
 
     /// Creates an interrupt that is never raised.
-    #[must_use]
     pub fn never() -> Self {
         Self(watch::channel(false).1)
     }
 
     /// True if it was raised.
-    #[must_use]
     pub fn is_raised(&self) -> bool {
         *self.0.borrow()
     }

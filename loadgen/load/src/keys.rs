@@ -75,21 +75,18 @@ impl Population {
     ///
     /// # Panics
     /// If `count` is 0.
-    #[must_use]
     pub fn new(first_id: i64, count: u64, distribution: KeyDistribution, seed: u64) -> Self {
         assert!(count > 0, "the population is empty");
+        let (listed, texts) = match &distribution {
+            KeyDistribution::File { ids, texts, .. } => (by_frequency(ids), Arc::clone(texts)),
+            _ => ([].into(), [].into()),
+        };
         Self {
             first_id,
             count,
             scatter: Scatter::new(count, seed),
-            listed: match &distribution {
-                KeyDistribution::File { ids, .. } => by_frequency(ids),
-                _ => [].into(),
-            },
-            texts: match &distribution {
-                KeyDistribution::File { texts, .. } => Arc::clone(texts),
-                _ => [].into(),
-            },
+            listed,
+            texts,
             keys: None,
             distribution,
         }
@@ -102,7 +99,6 @@ impl Population {
     }
 
     /// Returns the reason for which the entities cannot be used, with the plan lines to add; `None` if they can.
-    #[must_use]
     pub fn unsuited(&self) -> Option<&'static str> {
         let is_file = matches!(self.distribution, KeyDistribution::File { .. });
         match (self.keys, self.texts.is_empty()) {
@@ -119,20 +115,17 @@ impl Population {
     }
 
     /// Formats an entity: its id, or its text key.
-    #[must_use]
     pub fn shown(&self, id: i64) -> String {
         let text = usize::try_from(id).ok().and_then(|at| self.texts.get(at));
         text.map_or_else(|| id.to_string(), ToString::to_string)
     }
 
     /// Builds the body of a request for the rows of entities.
-    #[must_use]
     pub fn body<'a>(&self, ids: &[i64], form: impl Into<Form<'a>>) -> Body {
         payload::of_entities(self.tensor(ids), form.into())
     }
 
     /// Returns the tensor of entities: ids, or their texts.
-    #[must_use]
     pub fn tensor(&self, ids: &[i64]) -> Tensor {
         if self.texts.is_empty() {
             return payload::entity_ids(ids);
@@ -150,7 +143,6 @@ impl Population {
     }
 
     /// Returns an id of the file that is missing in the table, if there is one.
-    #[must_use]
     pub fn unknown_id(&self) -> Option<i64> {
         // Only the table knows its keys.
         if self.keys.is_some() {
@@ -162,12 +154,10 @@ impl Population {
     }
 
     /// Number of different entities.
-    #[must_use]
     pub fn count(&self) -> u64 {
-        if self.listed.is_empty() {
-            self.count
-        } else {
-            self.listed.len() as u64
+        match self.listed.len() {
+            0 => self.count,
+            listed => listed as u64,
         }
     }
 
@@ -182,7 +172,6 @@ impl Population {
     ///
     /// # Panics
     /// If there is no such rank.
-    #[must_use]
     pub fn by_rank(&self, rank: u64) -> i64 {
         if let Some(id) = self.listed.get(rank as usize) {
             return *id;
@@ -191,7 +180,6 @@ impl Population {
     }
 
     /// Draws `count` ids with a step's seed.
-    #[must_use]
     pub fn draw(&self, count: usize, seed: u64) -> Vec<i64> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(KEY_STREAM);
@@ -205,11 +193,9 @@ impl Population {
             }
             // Every step begins at another entity: otherwise each repeat would use the same few entities.
             KeyDistribution::Sequential => {
-                let first = rng.random_range(0..self.count);
-                (first..)
-                    .take(count)
-                    .map(|index| self.first_id + (index % self.count).cast_signed())
-                    .collect()
+                let indices = (rng.random_range(0..self.count)..).take(count);
+                let id = |index: u64| self.first_id + (index % self.count).cast_signed();
+                indices.map(id).collect()
             }
             KeyDistribution::File { ids, .. } => ids.iter().copied().cycle().take(count).collect(),
         }

@@ -28,6 +28,8 @@
     allow(dead_code, unused_imports, reason = "only goose runs them")
 )]
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 pub mod arrivals;
 pub mod by_goose;
 pub mod custom;
@@ -49,3 +51,8 @@ pub mod schedule;
 mod template;
 pub mod tickets;
 pub mod workers;
+
+/// Locks a mutex, also if a thread panicked while it held the lock.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -12,12 +12,13 @@
 //! The view is approximate: its buckets are 2 % of their values wide, and no result uses it. As in results, latencies
 //! are of good replies to requests due in the window, from the scheduled send.
 
+use crate::lock;
 use crate::pacer::Clock;
 use crate::tickets::{Counts, Tickets};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tierlab_analysis::record::Sample;
@@ -41,23 +42,15 @@ struct Meter {
     parts: Mutex<Vec<(Arc<Tickets>, Clock)>>,
     /// Number of processes that send instead of this one.
     processes: AtomicUsize,
-    /// Users of a closed loop, which has no tickets.
-    closed_loop: OnceLock<Users>,
+    /// Number of users of a closed loop, which has no tickets, and their clock.
+    closed_loop: OnceLock<(usize, Clock)>,
     ended: AtomicU64,
     errors: AtomicU64,
     latencies: [AtomicU32; BUCKETS],
 }
 
-/// Users of a closed loop, with their clock.
-#[derive(Debug)]
-struct Users {
-    users: usize,
-    clock: Clock,
-}
-
 impl Watch {
     /// Creates a watch with a meter.
-    #[must_use]
     pub fn on() -> Self {
         Self(Some(Arc::new(Meter {
             parts: Mutex::default(),
@@ -72,8 +65,7 @@ impl Watch {
     /// Starts the clock of a part of the step.
     pub fn starts(&self, tickets: &Arc<Tickets>, clock: Clock) {
         if let Some(meter) = &self.0 {
-            let mut parts = meter.parts.lock().unwrap_or_else(PoisonError::into_inner);
-            parts.push((Arc::clone(tickets), clock));
+            lock(&meter.parts).push((Arc::clone(tickets), clock));
         }
     }
 
@@ -81,7 +73,7 @@ impl Watch {
     pub fn closed_loop(&self, users: usize, clock: Clock) {
         if let Some(meter) = &self.0 {
             // A step starts once.
-            let _ = meter.closed_loop.set(Users { users, clock });
+            let _ = meter.closed_loop.set((users, clock));
         }
     }
 
@@ -135,7 +127,7 @@ impl Meter {
 
     /// Returns the counts of all parts so far; `None` before the clock of the first.
     fn open_counts(&self) -> Option<(u64, Counts)> {
-        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let parts = lock(&self.parts);
         let at_us = parts.first()?.1.now_us();
         let mut all = Counts::default();
         for counts in parts.iter().map(|(tickets, clock)| tickets.counts(clock.now_us())) {
@@ -148,7 +140,7 @@ impl Meter {
 
     /// Counts of a closed loop. Each user is assumed to have a request in flight.
     fn closed_counts(&self) -> Option<(u64, Counts)> {
-        let Users { users, clock } = self.closed_loop.get()?;
+        let (users, clock) = self.closed_loop.get()?;
         let over = usize::try_from(self.ended.load(Ordering::Relaxed)).unwrap_or(usize::MAX / 2);
         let counts = Counts {
             due: over + users,

@@ -4,6 +4,7 @@
 //! In: infer requests. Out: a fixed reply, at once or by a script of stalls whose percentiles can be calculated. Supports
 //! the parts of the protocol that the load generator uses.
 
+use crate::lock;
 use axum::extract::{Path, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
@@ -19,13 +20,13 @@ use rand_distr::{Distribution as _, Exp1};
 use serde_json::json;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tierlab_protocol::grpc::SERVER_TIMING;
 use tierlab_protocol::grpc::client::{framed, infer_path, unframed};
 use tierlab_protocol::grpc::messages::{ModelInferRequest, ModelInferResponse};
 use tierlab_protocol::infer::{InferReply, Tensor};
-use tierlab_protocol::metadata::{LoadDocument, LoadSeconds, VersionLoad};
+use tierlab_protocol::metadata::LoadSeconds;
 use tierlab_protocol::metrics::BUILD_INFO;
 use tierlab_protocol::tensor::{DataType, TensorSpec};
 use tierlab_protocol::timing::StageTimings;
@@ -50,7 +51,6 @@ pub struct Stalls {
 
 impl Stalls {
     /// Wait of a request that arrives at `since_start`.
-    #[must_use]
     pub fn wait(&self, since_start: Duration) -> Duration {
         let every = self.every.as_nanos().max(1);
         let into = since_start.as_nanos() % every;
@@ -78,7 +78,6 @@ struct Queue {
 impl OneByOne {
     /// Creates an idle server whose requests take `service` each, or an exponential time with that mean if `exponential`
     /// has a seed. With Poisson arrivals it is an M/D/1 or M/M/1 queue, whose percentiles are known.
-    #[must_use]
     pub fn new(service: Duration, exponential: Option<u64>) -> Self {
         Self {
             service,
@@ -92,7 +91,7 @@ impl OneByOne {
     /// Returns the end of the service of a request that arrives at `now`. Requests are served in the order of these
     /// calls.
     pub fn done_at(&self, now: Instant) -> Instant {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = lock(&self.queue);
         let factor: f64 = queue.exponential.as_mut().map_or(1.0, |rng| Exp1.sample(rng));
         queue.busy_until = now.max(queue.busy_until) + self.service.mul_f64(factor);
         queue.busy_until
@@ -169,7 +168,6 @@ impl Endpoint {
 }
 
 /// Outputs of its model.
-#[must_use]
 pub fn outputs() -> Vec<TensorSpec> {
     vec![TensorSpec {
         name: "y".into(),
@@ -248,17 +246,8 @@ async fn infer_over_grpc(State(endpoint): State<Arc<Endpoint>>, body: Bytes) -> 
 
 /// Answers a load request at once, because there is nothing to load.
 async fn load(Path(model): Path<String>) -> impl IntoResponse {
-    let seconds = LoadSeconds::default();
-    let version = VersionLoad {
-        version: "1".into(),
-        state: "READY".into(),
-        seconds,
-        optimized: false,
-    };
-    Json(LoadDocument {
-        model,
-        versions: vec![version],
-    })
+    let version = json!({"version": "1", "state": "READY", "seconds": LoadSeconds::default(), "optimized": false});
+    Json(json!({"model": model, "versions": [version]}))
 }
 
 async fn metrics() -> String {

@@ -5,6 +5,7 @@
 //! the queue with its due time unchanged, so that its wait counts as latency (open loop). Due times are always the
 //! schedule's, never the time of waking.
 
+use crate::lock;
 use crate::schedule::Schedule;
 use crate::tickets::{Next, Taker, Ticket, Tickets};
 use rand::{RngExt, SeedableRng};
@@ -12,7 +13,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tierlab_analysis::record::Sample;
@@ -37,19 +38,16 @@ pub struct Clock(Instant);
 
 impl Clock {
     /// Creates a clock whose zero is `start`, possibly in the future.
-    #[must_use]
     pub const fn starting_at(start: Instant) -> Self {
         Self(start)
     }
 
     /// Returns microseconds since the start; 0 before it.
-    #[must_use]
     pub fn now_us(self) -> u64 {
         u64::try_from(self.0.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
     /// Returns the instant of a time on this clock.
-    #[must_use]
     pub fn at(self, us: u64) -> Instant {
         self.0 + Duration::from_micros(us)
     }
@@ -125,11 +123,8 @@ fn sleep_until(wake: Instant, before_ticket: bool) {
     if left > LONGEST_SLEEP {
         return thread::sleep(LONGEST_SLEEP);
     }
-    let awake = if before_ticket {
-        (left / AWAKE_SHARE).min(LONGEST_AWAKE)
-    } else {
-        Duration::ZERO
-    };
+    let longest = if before_ticket { LONGEST_AWAKE } else { Duration::ZERO };
+    let awake = (left / AWAKE_SHARE).min(longest);
     if left > awake {
         thread::sleep(left - awake);
     }
@@ -205,8 +200,7 @@ pub fn minimal_timer_slack() -> io::Result<()> {
 pub async fn measure_release_lag(schedule: Schedule) -> io::Result<Vec<Sample>> {
     let tickets = Arc::new(Tickets::new(Arc::new(schedule), 1));
     let clock = Clock::starting_at(Instant::now() + Duration::from_millis(20));
-    let probe = Arc::new_cyclic(|me| Probe {
-        me: Weak::clone(me),
+    let probe = Arc::new(Probe {
         clock,
         samples: Mutex::new(Vec::with_capacity(tickets.schedule.due_us.len())),
         tickets: Arc::clone(&tickets),
@@ -216,31 +210,23 @@ pub async fn measure_release_lag(schedule: Schedule) -> io::Result<Vec<Sample>> 
     let pacer = start(tickets, clock)?;
     let joined = tokio::task::spawn_blocking(|| pacer.join()).await?;
     joined.map_err(|_| io::Error::other("the pacer panicked"))?;
-    Ok(std::mem::take(&mut probe.samples()))
+    Ok(std::mem::take(&mut lock(&probe.samples)))
 }
 
 /// User that reads the clock and finishes at once.
 struct Probe {
-    me: Weak<Self>,
     clock: Clock,
     tickets: Arc<Tickets>,
     samples: Mutex<Vec<Sample>>,
 }
 
-impl Probe {
-    fn samples(&self) -> MutexGuard<'_, Vec<Sample>> {
-        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Taker for Probe {
-    fn hand(&self, ticket: Ticket) {
-        let Some(me) = self.me.upgrade() else { return };
-        let me: Arc<dyn Taker> = me;
+    fn hand(self: Arc<Self>, ticket: Ticket) {
+        let me: Arc<dyn Taker> = self.clone();
         let mut next = Next::Ticket(ticket);
         while let Next::Ticket(ticket) = next {
             let now_us = self.clock.now_us();
-            self.samples().push(Sample {
+            lock(&self.samples).push(Sample {
                 due_us: ticket.due_us,
                 sent_us: now_us,
                 done_us: now_us,

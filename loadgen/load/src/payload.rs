@@ -4,7 +4,7 @@
 //! In: the model's inputs and the entities. Out: prepared bodies. Knows no HTTP client.
 
 use crate::recording::Line;
-use crate::reply::WantedReply;
+use crate::reply::{Expected, WantedReply};
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::read::GzEncoder;
@@ -36,7 +36,7 @@ impl From<Encoding> for Form<'_> {
 }
 
 /// Body of one request.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Body {
     /// Encoded body.
     pub bytes: Bytes,
@@ -50,18 +50,19 @@ pub struct Body {
 
 impl Body {
     /// Creates a body that is sent unchanged, all of it JSON or a message.
-    #[must_use]
-    pub const fn new(bytes: Bytes) -> Self {
+    pub fn new(bytes: Bytes) -> Self {
         Self {
             bytes,
-            json_len: None,
-            wanted: None,
-            line: None,
+            ..Self::default()
         }
     }
 
+    /// Returns the expectation for the reply to the step's request number `index`: its own, else `of_step`.
+    pub(crate) fn expected<'a>(&'a self, index: usize, of_step: &'a Arc<Expected>) -> &'a Arc<Expected> {
+        self.wanted.as_ref().map_or(of_step, |wanted| wanted.at(index))
+    }
+
     /// Encodes a request.
-    #[must_use]
     pub fn encode(request: InferRequest, form: Form<'_>) -> Self {
         match form {
             Form::Grpc(model) => Self::new(framed(&ModelInferRequest::of(model, request))),
@@ -88,16 +89,15 @@ pub(crate) fn gzip(bytes: &[u8]) -> Bytes {
 
 /// Compresses the bodies of a step; bodies that share their bytes are compressed once.
 pub fn compress(bodies: &mut [Body]) {
-    let mut known: HashMap<(usize, usize), Bytes> = HashMap::new();
+    let mut compressed: HashMap<(usize, usize), Bytes> = HashMap::new();
     let originals: Vec<Bytes> = bodies.iter().map(|body| body.bytes.clone()).collect();
     for (body, original) in bodies.iter_mut().zip(&originals).filter(|(_, bytes)| !bytes.is_empty()) {
-        let place = (original.as_ptr().addr(), original.len());
-        body.bytes = known.entry(place).or_insert_with(|| gzip(original)).clone();
+        let key = (original.as_ptr().addr(), original.len());
+        body.bytes = compressed.entry(key).or_insert_with(|| gzip(original)).clone();
     }
 }
 
 /// Creates the tensor of entities whose rows the server joins.
-#[must_use]
 pub fn entity_ids(ids: &[i64]) -> Tensor {
     Tensor {
         name: ENTITY_ID.into(),
@@ -108,7 +108,6 @@ pub fn entity_ids(ids: &[i64]) -> Tensor {
 }
 
 /// Builds the body of a joined request: the server reads the rows of `ids` itself.
-#[must_use]
 pub fn joined<'a>(ids: &[i64], form: impl Into<Form<'a>>) -> Body {
     of_entities(entity_ids(ids), form.into())
 }

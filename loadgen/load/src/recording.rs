@@ -92,7 +92,6 @@ pub struct Call {
 
 impl Call {
     /// Place in its file, such as `line 7`.
-    #[must_use]
     pub fn place(&self) -> String {
         let (unit, number) = self.place;
         format!("{unit} {number}")
@@ -118,10 +117,8 @@ impl RecordingSpec {
         let text = text_of(&self.file)?;
         let text = text.trim_start_matches('\u{feff}');
         let first = text.trim_start().lines().next().unwrap_or_default();
-        let is_har = self
-            .file
-            .extension()
-            .is_some_and(|ending| ending.eq_ignore_ascii_case("har"));
+        let ending = self.file.extension();
+        let is_har = ending.is_some_and(|ending| ending.eq_ignore_ascii_case("har"));
         let of_lines = |call: &dyn Fn(&str) -> Result<Option<Call>, String>| {
             let lines = text.lines().map(|line| match line.trim() {
                 "" => Ok(None),
@@ -142,16 +139,15 @@ impl RecordingSpec {
         let mut calls = calls.map_err(says)?;
         // Stable: requests of one time keep their order.
         calls.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
-        let (Some(first_s), true) = (calls.first().map(|call| call.at_s), calls.len() > 1) else {
-            return Err(says(format!(
-                "{} requests; a recording needs at least two",
-                calls.len()
-            )));
+        let count = calls.len();
+        let [first, .., last] = &calls[..] else {
+            return Err(says(format!("{count} requests; a recording needs at least two")));
         };
-        calls.iter_mut().for_each(|call| call.at_s -= first_s);
-        if calls.last().is_none_or(|last| last.at_s <= 0.0) {
+        let (first_s, last_s) = (first.at_s, last.at_s);
+        if last_s <= first_s {
             return Err(says("all requests have the same time".to_owned()));
         }
+        calls.iter_mut().for_each(|call| call.at_s -= first_s);
         Ok(Recording { calls, of_others })
     }
 
@@ -163,23 +159,16 @@ impl RecordingSpec {
             let there = there.join(", ");
             return Err(format!("no column `{}`; found {there}", self.column));
         };
-        let usual = if fields.contains_key("hash_ids") {
-            Unit::Ms
-        } else {
-            Unit::S
-        };
+        let is_mooncake = fields.contains_key("hash_ids");
+        let usual = if is_mooncake { Unit::Ms } else { Unit::S };
         let at_s = seconds(&time, self.unit.unwrap_or(usual))?;
         let body = fields.remove("body");
         let line = match (fields.remove("path"), fields.remove("method")) {
             (None, _) => None,
             (Some(path), method) => {
                 let usual = if body.is_some() { "POST" } else { "GET" };
-                let content_type = fields.remove("content_type");
-                Some(line(
-                    method.as_deref().unwrap_or(usual),
-                    &path,
-                    content_type.as_deref(),
-                )?)
+                let method = method.as_deref().unwrap_or(usual);
+                Some(line(method, &path, fields.remove("content_type").as_deref())?)
             }
         };
         Ok(Call {

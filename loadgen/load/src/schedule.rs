@@ -35,14 +35,11 @@ pub struct Schedule {
 
 impl Schedule {
     /// Creates a step's schedule; the same arguments give the same schedule.
-    #[must_use]
     pub fn new(arrivals: &Arrivals, rate: f64, warmup: Duration, window: Duration, seed: u64) -> Self {
         let window_start_us = micros(warmup);
         let window_end_us = window_start_us + micros(window);
-        if let Process::Trace {
-            trace,
-            speed: Some(speed),
-        } = &arrivals.process
+        if let Process::Trace { trace, speed } = &arrivals.process
+            && let Some(speed) = speed
         {
             let due_us = trace.at_s.iter().map(|at_s| (at_s / speed * 1e6).round() as u64);
             let due_us: Vec<u64> = due_us.take_while(|due_us| *due_us < window_end_us).collect();
@@ -58,20 +55,15 @@ impl Schedule {
         rng.set_stream(ARRIVAL_STREAM);
         let expected = |span: &Range<u64>, rate: f64| rate * (span.end - span.start) as f64 / 1e6;
         let (before, window) = (0..window_start_us, window_start_us..window_end_us);
-        // A trace begins with the window; the warm-up replays the part before it, which is the trace's end.
         let first_rate = match &arrivals.shape {
             Shape::Climb(ramp) => ramp.from,
             _ => rate,
         };
-        let first = shares(
-            &arrivals.process,
-            expected(&before, first_rate),
-            Start::Before,
-            &mut rng,
-        );
-        let measured = shares(&arrivals.process, expected(&window, rate), Start::Here, &mut rng);
-        let mut due_us = place(&first, &Shape::Flat, &before);
-        due_us.extend(place(&measured, &arrivals.shape, &window));
+        let process = &arrivals.process;
+        let first = shares(process, expected(&before, first_rate), true, &mut rng);
+        let measured = shares(process, expected(&window, rate), false, &mut rng);
+        let mut due_us = due_times(&first, &Shape::Flat, &before);
+        due_us.extend(due_times(&measured, &arrivals.shape, &window));
         Self {
             due_us,
             window_start_us,
@@ -91,44 +83,36 @@ impl Schedule {
     }
 
     /// True if a due time is in the measured window.
-    #[must_use]
     pub const fn in_window(&self, due_us: u64) -> bool {
         due_us >= self.window_start_us && due_us < self.window_end_us
     }
 
     /// Length of the measured window in seconds.
-    #[must_use]
     pub fn window_s(&self) -> f64 {
         (self.window_end_us - self.window_start_us) as f64 / 1e6
     }
 }
 
-/// Part of a trace that a span replays.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Start {
-    Before,
-    Here,
-}
-
-/// Arrivals of a span with `expected` requests on average, as ascending shares of its length below 1.
-fn shares(process: &Process, expected: f64, start: Start, rng: &mut ChaCha8Rng) -> Vec<f64> {
+/// Arrivals of a span with `expected` requests on average, as ascending shares of its length below 1. A warm-up replays the
+/// part of a trace before the window's, which is the trace's end.
+fn shares(process: &Process, expected: f64, is_warmup: bool, rng: &mut ChaCha8Rng) -> Vec<f64> {
     let count = expected.round() as usize;
     match process {
         // Shifted by half a gap, so that no arrival is at the edge of the span.
         Process::Constant => (0..count).map(|i| (i as f64 + 0.5) / count as f64).collect(),
         Process::Poisson => renewals(1.0, expected, rng),
         Process::Gamma { cv } => renewals(1.0 / (cv * cv), expected, rng),
-        Process::Trace { trace, .. } => replay(trace, count, start),
+        Process::Trace { trace, .. } => replay(trace, count, is_warmup),
     }
 }
 
 /// Draws a stationary renewal process whose gaps are gamma distributed with this shape; 1 is a Poisson process.
 fn renewals(shape: f64, expected: f64, rng: &mut ChaCha8Rng) -> Vec<f64> {
-    let (Ok(gaps), Ok(around_start)) = (Gamma::new(shape, 1.0 / shape), Gamma::new(shape + 1.0, 1.0 / shape)) else {
+    let (Ok(gaps), Ok(first_gap)) = (Gamma::new(shape, 1.0 / shape), Gamma::new(shape + 1.0, 1.0 / shape)) else {
         unreachable!("a plan's coefficient of variation is positive, and so is its shape");
     };
     // A span begins anywhere in a gap, more often in a long one.
-    let first = rng.random_range(0.0..1.0) * around_start.sample(rng);
+    let first = rng.random_range(0.0..1.0) * first_gap.sample(rng);
     std::iter::successors(Some(first), |at| Some(at + gaps.sample(rng)))
         .take_while(|at| *at < expected)
         .map(|at| (at / expected).min(1.0 - f64::EPSILON))
@@ -136,17 +120,15 @@ fn renewals(shape: f64, expected: f64, rng: &mut ChaCha8Rng) -> Vec<f64> {
 }
 
 /// Returns `count` requests of a trace, repeated if it has fewer, from its beginning or up to it.
-fn replay(trace: &Trace, count: usize, start: Start) -> Vec<f64> {
+fn replay(trace: &Trace, count: usize, is_warmup: bool) -> Vec<f64> {
     let recorded = trace.at_s.len();
     let (Some(&first), Some(&last)) = (trace.at_s.first(), trace.at_s.last()) else {
         return Vec::new();
     };
     // Two rounds are a mean gap apart.
     let round_s = (last - first) * recorded as f64 / (recorded as f64 - 1.0);
-    let skipped = match start {
-        Start::Here => 0,
-        Start::Before => (recorded - count % recorded) % recorded,
-    };
+    let before = (recorded - count % recorded) % recorded;
+    let skipped = if is_warmup { before } else { 0 };
     let at = |index: usize| trace.at_s[index % recorded] + (index / recorded) as f64 * round_s;
     let (from, to) = (at(skipped), at(skipped + count));
     let length = if to > from { to - from } else { 1.0 };
@@ -156,7 +138,7 @@ fn replay(trace: &Trace, count: usize, start: Start) -> Vec<f64> {
 }
 
 /// Converts shares of a span's requests to times in it.
-fn place(shares: &[f64], shape: &Shape, span: &Range<u64>) -> Vec<u64> {
+fn due_times(shares: &[f64], shape: &Shape, span: &Range<u64>) -> Vec<u64> {
     let length = (span.end - span.start) as f64;
     shares
         .iter()
@@ -175,8 +157,7 @@ fn bend(passed: f64, shape: &Shape) -> f64 {
                 if passed < before + piece * length {
                     return start + (passed - before) / piece;
                 }
-                before += piece * length;
-                start += length;
+                (before, start) = (before + piece * length, start + length);
             }
             1.0
         }
@@ -185,20 +166,19 @@ fn bend(passed: f64, shape: &Shape) -> f64 {
     }
 }
 
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+/// Converts a duration to microseconds, capped so that sums do not overflow.
+pub(crate) fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX / 4)
 }
 
 /// Returns the seed of a step: equal for every tier and cache state in a repeat, so that tiers are compared on the same
 /// arrivals and keys, and different for every repeat and load.
-#[must_use]
 pub fn step_seed(plan_seed: u64, repeat: u32, load_index: usize) -> u64 {
     let mixed = split_mix(plan_seed) ^ split_mix(u64::from(repeat) << 32 | load_index as u64);
     split_mix(mixed)
 }
 
 /// SplitMix64 (Steele, Lea and Flood, 2014): maps neighbouring inputs to unrelated outputs.
-#[must_use]
 pub const fn split_mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -240,7 +240,7 @@ mod tests {
         type Reader = fn(&Path, &str) -> Result<Records, InputError>;
         for (path, reader) in [(&p, parquet as Reader), (&f, arrow), (&s, arrow)] {
             let id = reader(path, "id").unwrap();
-            assert_eq!((id.len(), id.get(1)), (3, (vec![], &8_i64.to_le_bytes()[..])));
+            assert_eq!((id.count(), id.get(1)), (3, (vec![], &8_i64.to_le_bytes()[..])));
             assert_eq!(reader(path, "text").unwrap().get(2).1, "\x02\0\0\0ü".as_bytes());
             assert_eq!(reader(path, "vector").unwrap().get(2).0, [2]);
             let tokens = reader(path, "tokens").unwrap();
@@ -275,7 +275,7 @@ mod tests {
             assert!(refused.contains("x.arrows") && refused.contains(what), "{refused}");
         }
         std::fs::write(&path, whole).unwrap();
-        assert_eq!(arrow(&path, "id").unwrap().len(), 6);
+        assert_eq!(arrow(&path, "id").unwrap().count(), 6);
     }
 
     #[test]
@@ -316,7 +316,7 @@ mod tests {
             writer.finish().unwrap();
             assert!(std::fs::metadata(&path).unwrap().len() < 5000);
             let read = arrow(&path, "id").unwrap();
-            assert_eq!((read.len(), read.get(4999).1), (5000, &7_i64.to_le_bytes()[..]));
+            assert_eq!((read.count(), read.get(4999).1), (5000, &7_i64.to_le_bytes()[..]));
         }
     }
 

@@ -109,7 +109,7 @@ mod tests {
                 .to_string()
                 .contains("/no/such")
         );
-        assert_eq!(records(file(b"a\nb\n").path()).unwrap().len(), 2);
+        assert_eq!(records(file(b"a\nb\n").path()).unwrap().count(), 2);
     }
 
     proptest! {

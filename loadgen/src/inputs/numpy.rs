@@ -209,7 +209,7 @@ mod tests {
     fn arrays_are_records_along_their_first_dimension() {
         let data: Vec<u8> = (1..=6_u16).flat_map(u16::to_be_bytes).collect();
         let records = array("x.npy".into(), &file(">u2", false, &[3, 2], &data)).unwrap();
-        assert_eq!((records.len(), records.dtype()), (3, DataType::Uint16));
+        assert_eq!((records.count(), records.dtype), (3, DataType::Uint16));
         assert_eq!(records.get(1), (vec![2], &[3, 0, 4, 0][..]));
         let scalar = array("x.npy".into(), &file("<f4", false, &[], &1.5_f32.to_le_bytes())).unwrap();
         assert_eq!(scalar.get(0), (vec![], &1.5_f32.to_le_bytes()[..]));

@@ -7,8 +7,8 @@ use crate::reply::{self, BodyError, Limit, NoReply};
 use goose::GooseAttack;
 use goose::client::GooseClientBuilder;
 use goose::config::GooseConfiguration;
-use goose::goose::{GooseMethod, GooseRequest, GooseUser, Scenario};
-use reqwest::{Method, Request, RequestBuilder};
+use goose::goose::{GooseRequest, GooseUser, Scenario};
+use reqwest::{Request, RequestBuilder};
 use std::sync::Arc;
 use tierlab_analysis::record::Failure;
 
@@ -76,7 +76,6 @@ pub(crate) async fn send(
 ) -> Sent {
     let url = request.url().to_string();
     let request = GooseRequest::builder()
-        .method(method(request.method()))
         .path(url.as_str())
         .name(name)
         .set_request_builder(RequestBuilder::from_parts(user.client.clone(), request))
@@ -84,10 +83,8 @@ pub(crate) async fn send(
     let answered = match user.request(request).await {
         Ok(answered) => answered,
         Err(error) => {
-            return Sent::without_goose(Err(NoReply {
-                failure: Failure::Broken,
-                says: Some(format!("goose: {error}")),
-            }));
+            let missing = NoReply::new(Failure::Broken, format_args!("goose: {error}"));
+            return Sent::without_goose(Err(missing));
         }
     };
     let goose_us = Some(answered.request.response_time_micros());
@@ -110,18 +107,6 @@ pub(crate) async fn send(
         status: reply.is_ok().then_some(status.as_u16()),
         reply,
         goose_us,
-    }
-}
-
-/// Converts an HTTP method; plans allow no other ones.
-fn method(method: &Method) -> GooseMethod {
-    match *method {
-        Method::DELETE => GooseMethod::Delete,
-        Method::HEAD => GooseMethod::Head,
-        Method::PATCH => GooseMethod::Patch,
-        Method::POST => GooseMethod::Post,
-        Method::PUT => GooseMethod::Put,
-        _ => GooseMethod::Get,
     }
 }
 

@@ -1,7 +1,8 @@
 //! Bodies of requests to any HTTP endpoint, built before a step. In: a specification, whose files are read once. Out:
 //! bodies in the order of sending.
 
-use super::spec::{BodySource, CustomSpec, Drawn, StreamKind, StreamSpec, Success};
+use super::replies::{StreamKind, StreamSpec, Success};
+use super::spec::{BodySource, CustomSpec, Drawn};
 use crate::inputs;
 use crate::payload::Body;
 use crate::recording::{Call, RecordingSpec, Row, collected, rows, text_of};
@@ -68,42 +69,37 @@ impl Custom {
             .map_err(|_| format!("`target.method` = `{}` is not an HTTP method", spec.method))?;
         let is_json = spec.content_type.contains("json");
         let content_type = match spec.content_type.as_str() {
-            "" => None,
-            text => Some(
-                HeaderValue::from_str(text)
-                    .map_err(|_| format!("`target.content_type` = `{text}` is not a valid header value"))?,
-            ),
+            "" => Ok(None),
+            text => HeaderValue::from_str(text).map(Some),
         };
+        let invalid = |_| {
+            format!(
+                "`target.content_type` = `{}` is not a valid header value",
+                spec.content_type
+            )
+        };
+        let fill = |text: &str, rows: Option<(&Path, Vec<Call>)>| filled(text, rows, is_json, &spec.values);
         let content = match &spec.body {
             BodySource::Empty => Content::Ready([Body::new(Bytes::new())].into()),
             BodySource::Recorded(file) => Content::Ready(recorded(file, is_json)?.into()),
-            BodySource::Text(text) => filled(text, None, is_json, &spec.values)?,
-            BodySource::File(file) => filled(&text_of(file)?, None, is_json, &spec.values)?,
-            BodySource::Rows { template, rows } => {
-                filled(template, Some((rows, rows_of(rows)?)), is_json, &spec.values)?
-            }
+            BodySource::Text(text) => fill(text, None)?,
+            BodySource::File(file) => fill(&text_of(file)?, None)?,
+            BodySource::Rows { template, rows } => fill(template, Some((rows.as_path(), rows_of(rows)?)))?,
             BodySource::Replay {
                 recording,
                 template: Some(template),
-            } => filled(
-                template,
-                Some((&recording.file, recording.read()?.calls)),
-                is_json,
-                &spec.values,
-            )?,
+            } => fill(template, Some((recording.file.as_path(), recording.read()?.calls)))?,
             BodySource::Replay { recording, .. } => Content::Ready(replayed(recording)?),
         };
         if let Some((name, _)) = spec.values.first_key_value()
             && !matches!(content, Content::Filled { .. })
         {
-            return Err(format!(
-                "`target.values.{name}` is unused: {{{name}}} is missing in `target.body`"
-            ));
+            return Err(unused(name));
         }
         Ok(Self {
             method,
             path: spec.path.clone(),
-            content_type,
+            content_type: content_type.map_err(invalid)?,
             success: Arc::new(spec.success.clone()),
             stream: spec.stream.clone().map(Arc::new),
             rows_per_request: spec.rows_per_request,
@@ -116,22 +112,19 @@ impl Custom {
     /// # Errors
     /// The first violation.
     pub fn check_body(&self, headers: &HeaderMap, body: &[u8]) -> Result<(), String> {
-        match self.stream.as_deref() {
-            Some(StreamSpec {
-                kind: StreamKind::Sse, ..
-            }) => self.success.check_stream(body, None, |_| {}).map(drop),
+        let kind = self.stream.as_ref().map(|stream| stream.kind);
+        match kind {
+            Some(StreamKind::Sse) => self.success.check_stream(body, None, |_| {}).map(drop),
             _ => self.success.check_body(headers, body),
         }
     }
 
     /// True if a request holds one id.
-    #[must_use]
     pub fn wants_an_id(&self) -> bool {
         matches!(&self.content, Content::Filled { template, .. } if template.has(ENTITY_ID))
     }
 
     /// True if a request holds as many ids as a load has rows.
-    #[must_use]
     pub fn wants_ids(&self) -> bool {
         matches!(&self.content, Content::Filled { template, .. } if template.has(ENTITY_IDS))
     }
@@ -201,10 +194,8 @@ fn recorded_words(
     row: Option<&Row>,
     rng: &mut ChaCha8Rng,
 ) -> Result<String, String> {
-    let recorded = |name: &str| {
-        let found = row.and_then(|row| row.get(name));
-        found.ok_or_else(|| format!("`target.values`: `{name}` is missing in a recorded request"))
-    };
+    let missing = |name: &str| format!("`target.values`: `{name}` is missing in a recorded request");
+    let recorded = |name: &str| row.and_then(|row| row.get(name)).ok_or_else(|| missing(name));
     let number = recorded(words)?.parse::<f64>();
     let mut left = number.map_err(|error| format!("recorded `{words}`: {error}"))? as u64;
     left = left.min(MOST_WORDS);
@@ -245,9 +236,9 @@ fn recorded(file: &Path, is_json: bool) -> Result<Vec<Body>, String> {
 }
 
 fn is_document(body: &[u8]) -> Result<(), String> {
-    serde_json::from_slice::<serde::de::IgnoredAny>(body)
-        .map(|_| ())
-        .map_err(|error| format!("not JSON, although `target.content_type` says so: {error}"))
+    let document = serde_json::from_slice::<serde::de::IgnoredAny>(body);
+    let invalid = |error| format!("not JSON, although `target.content_type` says so: {error}");
+    document.map(drop).map_err(invalid)
 }
 
 /// Fills a template with the rows of a file, one body per row, or prepares it for ids and drawn values.
@@ -264,9 +255,7 @@ fn filled(
         return Err("`target.body` has both {entity_id} and {entity_ids}; use one".to_owned());
     }
     if let Some(name) = drawn.keys().find(|name| !template.has(name)) {
-        return Err(format!(
-            "`target.values.{name}` is unused: {{{name}}} is missing in `target.body`"
-        ));
+        return Err(unused(name));
     }
     let named = |at: usize| match file.zip(rows.get(at)) {
         Some((file, call)) => format!("{}: {}", file.display(), call.place()),
@@ -298,22 +287,26 @@ fn filled(
             drawn: drawn.clone(),
         });
     }
-    let bodies: Vec<Body> = if rows.is_empty() {
-        vec![Body::new(template.fill(|_| "".into()).into())]
-    } else {
-        let text = |row: &Row| template.fill(|place| row.get(place).cloned().unwrap_or_default().into());
-        let body = |call: &Call| Body {
+    let plain = [Call::default()];
+    let calls = if rows.is_empty() { &plain[..] } else { rows.as_slice() };
+    let body = |call: &Call| {
+        let text = template.fill(|place| call.values.get(place).cloned().unwrap_or_default().into());
+        Body {
             line: call.line.clone(),
-            ..Body::new(text(&call.values).into())
-        };
-        rows.iter().map(body).collect()
+            ..Body::new(text.into())
+        }
     };
+    let bodies: Vec<Body> = calls.iter().map(body).collect();
     if is_json {
         for (at, body) in bodies.iter().enumerate() {
             is_document(&body.bytes).map_err(|error| format!("{}: {error}", named(at)))?;
         }
     }
     Ok(Content::Ready(bodies.into()))
+}
+
+fn unused(value: &str) -> String {
+    format!("`target.values.{value}` is unused: {{{value}}} is missing in `target.body`")
 }
 
 /// Refuses places that nothing fills.
@@ -359,10 +352,10 @@ fn rows_of(file: &Path) -> Result<Vec<Call>, String> {
         }))
     });
     let rows = collected("row", rows).map_err(says)?;
-    match rows.is_empty() {
-        true => Err(says("no rows below the header".to_owned())),
-        false => Ok(rows),
+    if rows.is_empty() {
+        return Err(says("no rows below the header".to_owned()));
     }
+    Ok(rows)
 }
 
 /// Place of one entity's id.

@@ -3,16 +3,16 @@
 //! In: a method, a path, bodies (a template, rows of a file, recorded ones) and a rule for success. Out: prepared
 //! bodies, and the check of a reply. Knows no connection and no schedule.
 //!
-//! - `spec`: the plan's specification, as plain data, with its rule for [`Success`]; `bodies`: the specification with its files read,
+//! - `spec`: the plan's specification, as plain data; `bodies`: the specification with its files read,
 //!   and the bodies built from it, from templates with places
-//! - `events`: server-sent events of a body; `stream`: the times of replies that stream
+//! - `replies`: the rule for [`Success`], and the events of replies that stream, with their times
 
 mod bodies;
-mod events;
+mod replies;
 mod spec;
-mod stream;
 
 pub use bodies::Custom;
-pub use spec::{BodySource, CustomSpec, Drawn, Entities, StreamKind, StreamSpec, Success};
+pub use replies::{StreamKind, StreamSpec, Success};
+pub use spec::{BodySource, CustomSpec, Drawn, Entities};
 
-pub(crate) use stream::Pieces;
+pub(crate) use replies::Pieces;

@@ -9,7 +9,7 @@
 use super::wire::{SendTime, Wire};
 use super::{Compress, ConnectionUse, Sending};
 use crate::custom::{Custom, Pieces, StreamSpec, Success};
-use crate::endpoint::{Access, Alpn, Endpoint};
+use crate::endpoint::{Alpn, Endpoint};
 use crate::grpc::Connections;
 use crate::payload::Body;
 use crate::reply::{self, BodyError, CheckedReply, Expected, Limit, NoReply, Received, TooLarge};
@@ -27,7 +27,6 @@ use hyper_util::rt::TokioIo;
 use std::future::poll_fn;
 use std::io::Read as _;
 use std::pin::{Pin, pin};
-use std::str::FromStr;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use tierlab_analysis::record::Failure;
@@ -72,8 +71,9 @@ impl HttpRoute {
     /// # Errors
     /// An invalid path.
     pub fn infer(endpoint: Arc<Endpoint>, path: &str) -> Result<Self, String> {
+        let path = endpoint.path(path);
         Ok(Self {
-            path: path_of(&endpoint, path)?,
+            path: path.parse().map_err(|_| format!("invalid URL path: `{path}`"))?,
             method: Method::POST,
             content_type: None,
             success: None,
@@ -98,7 +98,6 @@ impl HttpRoute {
     }
 
     /// Address for messages, without the query.
-    #[must_use]
     pub fn shown(&self) -> String {
         let address = &self.endpoint.address;
         format!("{}://{}{}", address.scheme(), address.authority, self.path.path())
@@ -110,7 +109,6 @@ impl HttpRoute {
     }
 
     /// Headers of a body.
-    #[must_use]
     pub fn headers(&self, body: &Body) -> HeaderMap {
         let mut headers = HeaderMap::with_capacity(2);
         self.describe(body, &mut headers);
@@ -133,25 +131,10 @@ impl HttpRoute {
     }
 }
 
-fn path_of(endpoint: &Endpoint, path: &str) -> Result<Uri, String> {
-    let path = endpoint.path(path);
-    path.parse().map_err(|_| format!("invalid URL path: `{path}`"))
-}
-
-/// Parses an infer route from its whole address, without access settings.
-impl FromStr for HttpRoute {
-    type Err = String;
-
-    fn from_str(url: &str) -> Result<Self, String> {
-        let endpoint = Endpoint::new(url, &Access::default())?;
-        Self::infer(Arc::new(endpoint), "")
-    }
-}
-
 /// Prepared route, with the parts common to all requests.
 #[derive(Debug)]
 pub(super) struct Target {
-    route: HttpRoute,
+    pub(super) route: HttpRoute,
     /// Scheme and authority of paths over HTTP/2; empty over HTTP/1.1.
     origin: String,
     headers: HeaderMap,
@@ -196,18 +179,10 @@ impl Target {
 
     fn reply(&self, head: Parts, body: Received, pieces: Option<Pieces>) -> HttpReply {
         HttpReply {
-            success: self.route.success.clone(),
-            status: head.status,
-            headers: head.headers,
-            body,
             pieces,
             takes_gzip: self.compress.is_some_and(Compress::replies),
+            ..HttpReply::new(head.status, head.headers, body, self.route.success.clone())
         }
-    }
-
-    /// True if connecting is so expensive that it is done before the clock starts.
-    pub(super) fn is_secure(&self) -> bool {
-        self.route.endpoint.address.secure
     }
 
     fn request(&self, body: &Body) -> Request<Full<Bytes>> {
@@ -252,10 +227,7 @@ pub(super) struct HttpConnection {
 impl HttpConnection {
     /// Connects; over TLS with the handshake done.
     pub(super) async fn open(target: &Target, send_time: Arc<SendTime>) -> Result<Box<Self>, NoReply> {
-        let refused = |says: String| NoReply {
-            failure: Failure::Connect,
-            says: Some(says),
-        };
+        let refused = |says: String| NoReply::new(Failure::Connect, says);
         let stream = target.route.endpoint.connect(Alpn::Http1).await.map_err(refused)?;
         let io = TokioIo::new(stream);
         let mut http = http1::Builder::new();
@@ -330,34 +302,34 @@ impl HttpConnection {
 }
 
 /// Reason for a missing reply.
-#[derive(Debug, PartialEq, Eq)]
 enum Lost {
     /// The connection was closed before the request was begun, as far as hyper knows.
     Closed,
-    /// The connection broke, or the bytes were not a reply; with details if there are any.
-    Broken(Option<String>),
-    /// The reply exceeds its maximum length.
-    TooLarge(TooLarge),
+    /// The connection broke, or the bytes were not a reply or too many.
+    Failed(NoReply),
 }
 
 impl Lost {
     #[allow(clippy::needless_pass_by_value, reason = "it is given to map_err")]
     fn of(error: hyper::Error) -> Self {
-        match error {
-            error if error.is_canceled() => Self::Closed,
-            error if error.is_parse_too_large() => Self::TooLarge(TooLarge::head(HEAD_BYTES)),
-            error if error.is_parse() => Self::Broken(Some(format!("invalid HTTP/1.1 reply ({error})"))),
-            error if error.is_incomplete_message() => {
-                Self::Broken(Some("the connection was closed before the end of the reply".to_owned()))
-            }
-            _ => Self::Broken(None),
+        if error.is_canceled() {
+            return Self::Closed;
         }
+        Self::Failed(if error.is_parse_too_large() {
+            TooLarge::head(HEAD_BYTES).into()
+        } else if error.is_parse() {
+            NoReply::new(Failure::Broken, format_args!("invalid HTTP/1.1 reply ({error})"))
+        } else if error.is_incomplete_message() {
+            NoReply::new(Failure::Broken, "the connection was closed before the end of the reply")
+        } else {
+            Failure::Broken.into()
+        })
     }
 
     fn of_body(cut: BodyError<hyper::Error>) -> Self {
         match cut {
             BodyError::Lost(error) => Self::of(error),
-            BodyError::TooLarge(what) => Self::TooLarge(what),
+            BodyError::TooLarge(what) => Self::Failed(what.into()),
         }
     }
 }
@@ -366,11 +338,7 @@ impl From<Lost> for NoReply {
     fn from(lost: Lost) -> Self {
         match lost {
             Lost::Closed => Failure::Broken.into(),
-            Lost::Broken(says) => Self {
-                failure: Failure::Broken,
-                says,
-            },
-            Lost::TooLarge(what) => what.into(),
+            Lost::Failed(missing) => missing,
         }
     }
 }
@@ -393,8 +361,7 @@ pub(super) async fn exchange(
     }
     send_time.set();
     // Boxed, because few requests need it.
-    let opened = Box::pin(HttpConnection::open(&target, Arc::clone(&send_time))).await;
-    let mut connection = match opened {
+    let mut connection = match Box::pin(HttpConnection::open(&target, Arc::clone(&send_time))).await {
         Ok(connection) => connection,
         Err(missing) => return (Err(missing), None),
     };
@@ -482,35 +449,31 @@ impl HttpReply {
                 return CheckedReply::failed(Failure::Status(self.status.as_u16()), timings);
             }
             let checked = match &self.pieces {
-                Some(pieces) => pieces.measure(success, &self.headers, &body).map(Some),
+                Some(pieces) => pieces
+                    .measure(success, &self.headers, &body)
+                    .map(|stream| Some(Box::new(stream))),
                 None => success.check_body(&self.headers, &body).map(|()| None),
             };
+            let ok = CheckedReply::ok(timings);
             return match checked {
-                Ok(stream) => CheckedReply {
-                    stream: stream.map(Box::new),
-                    ..CheckedReply::ok(timings)
-                },
+                Ok(stream) => CheckedReply { stream, ..ok },
                 Err(wrong) => CheckedReply::wrong(&wrong, timings),
             };
         }
         if self.status != StatusCode::OK {
             return CheckedReply::failed(Failure::Status(self.status.as_u16()), timings);
         }
-        let json_len = match self
-            .headers
-            .get(HEADER_LENGTH)
-            .map(|value| value.to_str().map(str::parse))
-        {
-            None => None,
-            Some(Ok(Ok(len))) => Some(len),
-            Some(_) => return CheckedReply::wrong(&format!("`{HEADER_LENGTH}` is not a number"), timings),
-        };
-        match expected.check_http(&body, json_len) {
+        let json_len = self.headers.get(HEADER_LENGTH);
+        let json_len = json_len.map(|value| value.to_str().ok()?.parse::<usize>().ok());
+        if json_len == Some(None) {
+            return CheckedReply::wrong(&format!("`{HEADER_LENGTH}` is not a number"), timings);
+        }
+        match expected.check_http(&body, json_len.flatten()) {
             Ok(_) => CheckedReply::ok(timings),
             Err(wrong) => match self.coded() {
                 None => CheckedReply {
                     timings,
-                    ..NoReply::from(wrong).into()
+                    ..wrong.into()
                 },
                 Some(coded) => CheckedReply::wrong(&coded, timings),
             },
@@ -521,6 +484,8 @@ impl HttpReply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::tests::route;
+    use crate::endpoint::Access;
     use tierlab_analysis::record::Outcome;
 
     const GOOD: &str = r#"{"model_name":"m","outputs":[{"name":"y","datatype":"FP32","shape":[1,1],"data":[0.5]}]}"#;
@@ -656,8 +621,7 @@ mod tests {
             drop(beacon);
             answer(&mut listener.accept().unwrap().0);
         });
-        let route: HttpRoute = format!("http://{address}/v2/models/m/infer").parse().unwrap();
-        let target = Arc::new(Target::new(&route, Limit::of(100), Sending::default()));
+        let target = Arc::new(Target::new(&route(address), Limit::of(100), Sending::default()));
         let clock = crate::pacer::Clock::starting_at(std::time::Instant::now());
         let send_time = Arc::new(SendTime::default());
         send_time.begin(clock);

@@ -6,6 +6,7 @@
 use crate::grpc::{Connections, WARM_LIMIT};
 use crate::interrupt::Interrupt;
 use crate::live::Watch;
+use crate::lock;
 use crate::pacer::Observed;
 use crate::payload::Body;
 use crate::reply::{Expected, Limit};
@@ -13,7 +14,7 @@ use crate::schedule::Schedule;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_analysis::record::{Failure, Sample, StreamSample};
 use tokio::task::JoinSet;
@@ -27,7 +28,7 @@ mod wire;
 pub use http::HttpRoute;
 
 pub(crate) use http::HttpReply;
-pub(crate) use open_loop::{Examples, LEAD, OpenLoop, Users, micros};
+pub(crate) use open_loop::{Examples, LEAD, OpenLoop, Users};
 pub(crate) use user::{Reply, judge};
 
 /// Runs a step; `None` if it was interrupted.
@@ -61,9 +62,9 @@ pub async fn run_from<E: From<DriverError>>(
     };
     let ran = shared.open_loop.run(users, start, interrupt).await?;
     Ok(ran.map(|(observed, window_began)| Finished {
-        samples: std::mem::take(&mut shared.samples.lock().unwrap_or_else(PoisonError::into_inner)),
-        streams: std::mem::take(&mut shared.streams.lock().unwrap_or_else(PoisonError::into_inner)),
-        kept: std::mem::take(&mut shared.kept.lock().unwrap_or_else(PoisonError::into_inner)),
+        samples: std::mem::take(&mut lock(&shared.samples)),
+        streams: std::mem::take(&mut lock(&shared.streams)),
+        kept: std::mem::take(&mut lock(&shared.kept)),
         observed,
         window_began,
         examples: shared.examples.take(),
@@ -77,11 +78,7 @@ async fn serve(shared: Arc<Shared>) {
     let _ = tokio::time::timeout(WARM_LIMIT, user.warm()).await;
     shared.open_loop.users.ready.add_permits(1);
     let mut samples = user.serve().await;
-    shared
-        .samples
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .append(&mut samples);
+    lock(&shared.samples).append(&mut samples);
     shared.open_loop.users.delivered.add_permits(1);
 }
 
@@ -139,7 +136,6 @@ pub enum ConnectionUse {
 
 impl ConnectionUse {
     /// Fixed number of connections.
-    #[must_use]
     pub const fn fixed(self) -> Option<usize> {
         match self {
             Self::Fixed(count) => Some(count as usize),
@@ -162,13 +158,11 @@ pub enum Compress {
 
 impl Compress {
     /// True if bodies of requests are compressed.
-    #[must_use]
     pub const fn requests(self) -> bool {
         !matches!(self, Self::Replies)
     }
 
     /// True if compressed replies are requested.
-    #[must_use]
     pub const fn replies(self) -> bool {
         !matches!(self, Self::Requests)
     }
@@ -213,6 +207,20 @@ pub struct Finished {
     pub window_began: SystemTime,
     /// First example of each kind of failure that needs details.
     pub examples: BTreeMap<Failure, String>,
+}
+
+impl Finished {
+    /// Creates the results of requests without streams, records and examples.
+    pub const fn of(samples: Vec<Sample>, observed: Observed, window_began: SystemTime) -> Self {
+        Self {
+            samples,
+            streams: Vec::new(),
+            kept: Vec::new(),
+            observed,
+            window_began,
+            examples: BTreeMap::new(),
+        }
+    }
 }
 
 /// Error that prevents a step. If the server does not answer, its requests fail one by one instead.

@@ -4,12 +4,13 @@
 use super::DriverError;
 use crate::interrupt::Interrupt;
 use crate::live::Watch;
+use crate::lock;
 use crate::pacer::{self, Clock, Observed};
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, micros};
 use crate::tickets::Tickets;
 use futures::FutureExt as _;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_analysis::record::Failure;
 use tokio::sync::Semaphore;
@@ -58,13 +59,9 @@ impl Users {
 
     async fn all(&self, arrived: &Semaphore, limit: Duration, what: &'static str) -> Result<(), DriverError> {
         let all = u32::try_from(self.count).unwrap_or(u32::MAX);
-        match tokio::time::timeout(limit, arrived.acquire_many(all)).await {
-            Ok(_) => Ok(()),
-            Err(_) => {
-                let missing = self.count - arrived.available_permits();
-                Err(DriverError::Users(missing, self.count, what))
-            }
-        }
+        let arrival = tokio::time::timeout(limit, arrived.acquire_many(all)).await;
+        let missing = |_| DriverError::Users(self.count - arrived.available_permits(), self.count, what);
+        arrival.map(drop).map_err(missing)
     }
 
     /// Conducts a step beside the users' run; returns the run's result too if it has ended already. `None` if the step was
@@ -163,18 +160,12 @@ pub(crate) struct Examples(Mutex<BTreeMap<Failure, String>>);
 
 impl Examples {
     pub(crate) fn note(&self, failure: Failure, says: String) {
-        let mut examples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        examples.entry(failure).or_insert(says);
+        lock(&self.0).entry(failure).or_insert(says);
     }
 
     pub(crate) fn take(&self) -> BTreeMap<Failure, String> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut lock(&self.0))
     }
-}
-
-/// Converts a duration to microseconds, capped so that sums do not overflow.
-pub(crate) fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX / 4)
 }
 
 #[cfg(test)]

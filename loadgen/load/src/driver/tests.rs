@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::arrivals::Arrivals;
+use crate::endpoint::{Access, Endpoint};
 use crate::live::Watch;
 use crate::payload::{self, Body, Encoding};
 use crate::reply::{Expected, Limit};
@@ -70,14 +71,18 @@ fn read_request(reader: &mut BufReader<TcpStream>) -> Option<usize> {
     Some(body.len())
 }
 
+/// Returns the infer route of a server, without access settings.
+pub(super) fn route(address: SocketAddr) -> HttpRoute {
+    let endpoint = Endpoint::new(&format!("http://{address}"), &Access::default()).unwrap();
+    HttpRoute::infer(Arc::new(endpoint), "/v2/models/m/infer").unwrap()
+}
+
 /// Step of 200 requests per second for 300 ms, constant.
 fn step(address: SocketAddr, users: usize) -> Step {
     let window = Duration::from_millis(300);
     let schedule = Schedule::new(&Arrivals::constant(), 200.0, Duration::ZERO, window, 1);
     Step {
-        routes: vec![Route::Http(
-            format!("http://{address}/v2/models/m/infer").parse().unwrap(),
-        )],
+        routes: vec![Route::Http(route(address))],
         bodies: Arc::new(vec![payload::joined(&[1], Encoding::Json)]),
         users,
         sending: Sending::default(),
@@ -155,7 +160,7 @@ async fn the_servers_of_a_fleet_take_turns() {
     let fleet = Step {
         routes: servers
             .iter()
-            .map(|(address, _)| Route::Http(format!("http://{address}/v2/models/m/infer").parse().unwrap()))
+            .map(|(address, _)| Route::Http(route(*address)))
             .collect(),
         ..step(servers[0].0, 8)
     };
@@ -176,7 +181,7 @@ async fn the_servers_of_a_fleet_take_turns() {
 async fn a_server_of_a_fleet_that_is_gone_fails_its_turns_alone() {
     let (address, counted) = counting();
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let route = |address| Route::Http(format!("http://{address}/v2/models/m/infer").parse().unwrap());
+    let route = |address| Route::Http(route(address));
     let fleet = Step {
         routes: vec![route(address), route(gone)],
         ..step(address, 8)

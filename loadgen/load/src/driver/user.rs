@@ -12,13 +12,15 @@ use super::open_loop::{Examples, OpenLoop};
 use super::wire::SendTime;
 use super::{KeptRequest, Route, Step};
 use crate::grpc::{self, Connections, HANDSHAKES};
+use crate::lock;
 use crate::pacer::Clock;
 use crate::payload::Body;
 use crate::reply::{CHECKED_AT_ONCE_BYTES, CheckedReply, Expected, Limit, NoReply};
+use crate::schedule::micros;
 use crate::tickets::{Next, Taker, Ticket};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 use tierlab_analysis::record::{Failure, Outcome, Sample, StreamSample};
@@ -70,10 +72,8 @@ struct Call {
 /// Future from the first byte sent to the last byte received.
 type Exchange = Pin<Box<dyn Future<Output = Exchanged> + Send>>;
 
-struct Exchanged {
-    reply: Result<Reply, NoReply>,
-    connection: Option<Box<HttpConnection>>,
-}
+/// Reply, and the connection if it can be reused.
+type Exchanged = (Result<Reply, NoReply>, Option<Box<HttpConnection>>);
 
 /// Completed request, whose reply is not checked yet.
 struct Completed {
@@ -92,10 +92,7 @@ impl Client {
                 let exchange = http::exchange(Arc::clone(target), body.clone(), connection, Arc::clone(send_time));
                 Box::pin(async move {
                     let (reply, connection) = exchange.await;
-                    Exchanged {
-                        reply: reply.map(Reply::Http),
-                        connection: connection.filter(|_| !is_single_use),
-                    }
+                    (reply.map(Reply::Http), connection.filter(|_| !is_single_use))
                 })
             }
             Self::Http2(target, connections) => {
@@ -103,38 +100,27 @@ impl Client {
                 let (target, connections, body) = (Arc::clone(target), Arc::clone(connections), body.clone());
                 Box::pin(async move {
                     let reply = http::exchange_over_http2(&target, &body, &connections).await;
-                    Exchanged {
-                        reply: reply.map(Reply::Http),
-                        connection: None,
-                    }
+                    (reply.map(Reply::Http), None)
                 })
             }
             Self::Grpc(connections, limit) => {
                 send_time.set();
                 let (connections, message, limit) = (Arc::clone(connections), body.bytes.clone(), limit.clone());
-                Box::pin(async move {
-                    Exchanged {
-                        reply: connections.call(message, &limit).await.map(Reply::Grpc),
-                        connection: None,
-                    }
-                })
+                Box::pin(async move { (connections.call(message, &limit).await.map(Reply::Grpc), None) })
             }
         }
     }
 }
 
 impl Taker for User {
-    fn hand(&self, ticket: Ticket) {
+    fn hand(self: Arc<Self>, ticket: Ticket) {
         let Some(clock) = self.shared.open_loop.users.clock() else {
             return;
         };
         let mut state = self.state();
         let is_small = self.shared.body(ticket).bytes.len() <= PACED_BYTES;
-        let server = self.shared.server(ticket);
-        let is_open = is_small
-            && state.connections[server]
-                .as_mut()
-                .is_some_and(|connection| connection.make_ready());
+        let connection = state.connections[self.shared.server(ticket)].as_mut();
+        let is_open = is_small && connection.is_some_and(|connection| connection.make_ready());
         if !is_open || clock.now_us() >= self.shared.open_loop.drain_end_us {
             state.activity = Activity::Assigned(ticket);
             return state.waker.wake_by_ref();
@@ -182,12 +168,13 @@ impl User {
         self.shared.warm().await;
         for (server, client) in self.shared.clients.iter().enumerate() {
             let Client::Http(target) = client else { continue };
-            let is_early = target.is_secure() || self.shared.step.sending.connections.fixed().is_some();
+            let is_early =
+                target.route.endpoint.address.secure || self.shared.step.sending.connections.fixed().is_some();
             if !is_early || target.is_single_use {
                 continue;
             }
             let send_time = Arc::clone(&self.state().send_time);
-            let Ok(_place) = self.shared.handshakes.acquire().await else {
+            let Ok(_permit) = self.shared.handshakes.acquire().await else {
                 return;
             };
             if let Ok(connection) = HttpConnection::open(target, send_time).await {
@@ -208,7 +195,7 @@ impl User {
                 Next::Never => return samples,
             }
             match poll_fn(|cx| self.poll(alarm.as_mut(), cx)).await {
-                Some(over) => samples.push(self.look_at(over).await),
+                Some(over) => samples.push(self.check(over).await),
                 None => return samples,
             }
         }
@@ -247,10 +234,8 @@ impl User {
                 Poll::Pending => return Poll::Pending,
             },
             Activity::Idle | Activity::Assigned(_) | Activity::Ended => {
-                for place in &mut state.connections {
-                    if place.as_mut().is_some_and(|connection| connection.is_closed(cx)) {
-                        *place = None;
-                    }
+                for connection in &mut state.connections {
+                    connection.take_if(|connection| connection.is_closed(cx));
                 }
                 state.is_late(alarm, clock, cx);
                 return Poll::Pending;
@@ -263,9 +248,9 @@ impl User {
         // An unsent request is abandoned now.
         let sent_us = state.send_time.sent_us().unwrap_or(done_us);
         let reply = match ended {
-            Some(ended) => {
-                state.connections[self.shared.server(call.ticket)] = ended.connection;
-                ended.reply
+            Some((reply, connection)) => {
+                state.connections[self.shared.server(call.ticket)] = connection;
+                reply
             }
             None if call.limit_us < self.shared.open_loop.drain_end_us => Err(Failure::Timeout.into()),
             None => Err(Failure::DrainLimit.into()),
@@ -286,8 +271,7 @@ impl User {
         let server = self.shared.server(ticket);
         let connection = state.connections[server].take();
         let connection = connection.filter(|connection| !connection.over);
-        let timeout_us = u64::try_from(step.timeout.as_micros()).unwrap_or(u64::MAX / 2);
-        let limit_us = clock.now_us().saturating_add(timeout_us);
+        let limit_us = clock.now_us() + micros(step.timeout);
         Call {
             ticket,
             limit_us: limit_us.min(self.shared.open_loop.drain_end_us),
@@ -296,12 +280,19 @@ impl User {
     }
 
     /// Checks the reply and creates a sample. All its times were read before, so this work adds to no latency.
-    async fn look_at(&self, over: Completed) -> Sample {
+    async fn check(&self, over: Completed) -> Sample {
         self.shared.open_loop.tickets.finish();
         let step = &self.shared.step;
-        let wanted = self.shared.body(over.ticket).wanted.as_ref();
-        let expected = wanted.map_or(&step.expected, |wanted| wanted.at(over.ticket.index));
-        let told = over.reply.as_ref().ok().map(|reply| (reply.status(), reply.len()));
+        let expected = self
+            .shared
+            .body(over.ticket)
+            .expected(over.ticket.index, &step.expected);
+        let (status, reply_bytes) = over
+            .reply
+            .as_ref()
+            .ok()
+            .map(|reply| (reply.status(), reply.len()))
+            .unzip();
         let judged = judge(over.reply, expected).await;
         if let (Outcome::Failed(failure), Some(says)) = (judged.outcome, judged.says) {
             self.shared.examples.note(failure, says);
@@ -314,17 +305,15 @@ impl User {
             timings: judged.timings,
         };
         if let Some(reply) = judged.stream {
-            let mut streams = self.shared.streams.lock().unwrap_or_else(PoisonError::into_inner);
-            streams.push(StreamSample { sample, reply: *reply });
+            lock(&self.shared.streams).push(StreamSample { sample, reply: *reply });
         }
         if step.sending.keep_requests {
-            let mut kept = self.shared.kept.lock().unwrap_or_else(PoisonError::into_inner);
-            kept.push(KeptRequest {
+            lock(&self.shared.kept).push(KeptRequest {
                 index: over.ticket.index,
                 sample,
                 first_byte_us: over.first_byte_us,
-                status: told.map(|(status, _)| status),
-                reply_bytes: told.map(|(_, bytes)| bytes),
+                status,
+                reply_bytes,
             });
         }
         step.watch.over(&sample, step.schedule.in_window(sample.due_us));
@@ -332,7 +321,7 @@ impl User {
     }
 
     fn state(&self) -> MutexGuard<'_, UserState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
@@ -402,18 +391,16 @@ impl Client {
 
 impl Shared {
     pub(super) fn new(step: Step) -> Self {
+        // Allocated before the clock starts.
+        let requests = step.schedule.due_us.len();
+        let kept = if step.sending.keep_requests { requests } else { 0 };
         Self {
             clients: step.routes.iter().map(|route| Client::new(route, &step)).collect(),
             open_loop: OpenLoop::new(&step.schedule, step.users, step.drain, &step.watch),
             handshakes: Semaphore::new(HANDSHAKES),
             samples: Mutex::new(Vec::new()),
             streams: Mutex::default(),
-            // Allocated before the clock starts.
-            kept: Mutex::new(Vec::with_capacity(if step.sending.keep_requests {
-                step.schedule.due_us.len()
-            } else {
-                0
-            })),
+            kept: Mutex::new(Vec::with_capacity(kept)),
             examples: Examples::default(),
             step,
         }

@@ -25,7 +25,7 @@ const TAKEN: [&str; 9] = [
 ];
 
 /// Measured server.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TargetSpec {
     /// Server URL; its path is the prefix of every path.
     pub url: String,
@@ -44,15 +44,11 @@ pub struct TargetSpec {
 
 impl TargetSpec {
     /// Creates a server of the Open Inference Protocol at an address, without access settings.
-    #[must_use]
     pub fn plain(url: &str, grpc_url: Option<String>) -> Self {
         Self {
             url: url.to_owned(),
             grpc_url,
-            model_version: None,
-            access: AccessSpec::default(),
-            custom: None,
-            others: Vec::new(),
+            ..Self::default()
         }
     }
 }
@@ -90,10 +86,9 @@ impl fmt::Debug for Header {
 /// Access settings with their files read. Prints no value.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
-    pub(super) host: Option<String>,
+    pub(super) spec: AccessSpec,
+    /// Headers with their values, the token's among them.
     pub(super) headers: HeaderMap,
-    pub(super) ca: Option<PathBuf>,
-    pub(super) identity: Option<Identity>,
 }
 
 impl AccessSpec {
@@ -111,10 +106,8 @@ impl AccessSpec {
             ));
         }
         Ok(Access {
-            host: self.host.clone(),
+            spec: self.clone(),
             headers: self.header_map()?,
-            ca: self.ca.clone(),
-            identity: self.identity.clone(),
         })
     }
 
@@ -154,10 +147,8 @@ impl AccessSpec {
 /// Returns the header that bears a token.
 fn bearer(source: &TokenSource) -> Result<HeaderValue, String> {
     let token = source.read()?;
-    let bearer = token
-        .strip_prefix("Bearer ")
-        .map_or_else(|| format!("Bearer {token}"), |_| token.clone());
-    let mut value = HeaderValue::from_str(&bearer)
+    let token = token.strip_prefix("Bearer ").unwrap_or(&token);
+    let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
         .map_err(|_| format!("{source}: invalid token: it has characters that headers do not allow"))?;
     value.set_sensitive(true);
     Ok(value)

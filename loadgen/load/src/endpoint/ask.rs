@@ -1,8 +1,7 @@
 //! One request outside of a step. In: a method, a path and a body. Out: the whole reply, or the reason for its absence.
 //! Each request has a connection of its own, follows no redirects, and is bounded in time and length.
 
-use super::stream::Endpoint;
-use super::tls::Alpn;
+use super::stream::{Alpn, Endpoint};
 use crate::reply::{self, BodyError, Limit};
 use bytes::Bytes;
 use http_body_util::Full;
@@ -13,9 +12,10 @@ use hyper_util::rt::TokioIo;
 use std::pin::pin;
 use std::time::Duration;
 use tokio::task::JoinHandle;
+use tokio_rustls::rustls::ClientConfig;
 
 /// A single request.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Ask<'a> {
     /// HTTP method.
     pub method: Method,
@@ -29,18 +29,14 @@ pub struct Ask<'a> {
 
 impl<'a> Ask<'a> {
     /// `GET PATH`.
-    #[must_use]
     pub fn get(path: &'a str) -> Self {
         Self {
-            method: Method::GET,
             path,
-            headers: HeaderMap::new(),
-            body: Bytes::new(),
+            ..Self::default()
         }
     }
 
     /// `POST PATH` without a body.
-    #[must_use]
     pub fn post(path: &'a str) -> Self {
         Self {
             method: Method::POST,
@@ -81,7 +77,6 @@ impl From<String> for Unanswered {
 
 impl Endpoint {
     /// Headers of every request.
-    #[must_use]
     pub fn request_headers(&self) -> HeaderMap {
         let mut headers = self.headers.clone();
         headers.insert(HOST, self.authority.clone());
@@ -96,19 +91,15 @@ impl Endpoint {
     /// # Errors
     /// A failed or broken connection, a reply beyond the limit, or no reply in time.
     pub async fn ask(&self, ask: Ask<'_>, limit: &Limit, within: Duration) -> Result<Answer, Unanswered> {
-        match tokio::time::timeout(within, self.exchange(ask, limit)).await {
-            Ok(answered) => answered,
-            Err(_) => Err(format!("no answer in {} s", within.as_secs()).into()),
-        }
+        let answered = tokio::time::timeout(within, self.exchange(ask, limit)).await;
+        answered.unwrap_or_else(|_| Err(format!("no answer in {} s", within.as_secs()).into()))
     }
 
     /// Returns the reason for the end of a connection, with a possible cause: the alert of TLS 1.3 about a missing
     /// client certificate arrives after the handshake, and is lost if the end of the connection is noticed first.
     fn ended(&self, says: String) -> String {
-        let without_certificate = self
-            .tls_config()
-            .is_some_and(|config| !config.client_auth_cert_resolver.has_certs());
-        if !without_certificate || says.contains("--cert") {
+        let has_certificate = |config: &ClientConfig| config.client_auth_cert_resolver.has_certs();
+        if self.tls_config().is_none_or(has_certificate) || says.contains("--cert") {
             return says;
         }
         format!(
@@ -143,11 +134,10 @@ impl Endpoint {
                 }),
             },
         };
-        let response = match response {
-            Ok(response) => response,
+        let (head, body) = match response {
+            Ok(response) => response.into_parts(),
             Err(text) => return Err(self.ended(closed(&text, &mut connection).await).into()),
         };
-        let (head, body) = response.into_parts();
         let body = reply::read(body, limit).await.map_err(|cut| match cut {
             BodyError::Lost(error) => broken(error).into(),
             BodyError::TooLarge(what) => Unanswered {

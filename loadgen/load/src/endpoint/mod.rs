@@ -4,21 +4,17 @@
 //! requests outside of a step. Secrets are read once, marked as such, and never part of a message. Independent of models,
 //! schedules, and the content of requests.
 //!
-//! - `address`: parts of a URL; [`access`](AccessSpec): host, headers, token and certificates, first by name and then read;
+//! - [`access`](AccessSpec): host, headers, token and certificates, first by name and then read;
 //!   [`TargetSpec`]: description of a server for load processes
-//! - `tls`: certificates to a configuration; `stream`: a connection, with or without TLS
+//! - `stream`: an address, and a connection to it, with or without TLS
 //! - `ask`: one request and its reply, for all requests outside of a step
 
 mod access;
-mod address;
 mod ask;
 mod stream;
 #[cfg(test)]
 pub(crate) mod tests;
-mod tls;
 
 pub use access::{Access, AccessSpec, Header, TargetSpec};
-pub use address::Address;
 pub use ask::{Answer, Ask, Unanswered};
-pub use stream::{Endpoint, Stream};
-pub use tls::Alpn;
+pub use stream::{Address, Alpn, Endpoint, Stream};

@@ -1,13 +1,18 @@
-//! Connections to one server, with or without TLS. In: an address and access settings. Out: byte streams after their
-//! handshake.
+//! Address of a server, and connections to it, with or without TLS. In: a URL and access settings. Out: the parts of the URL, and
+//! byte streams after their handshake.
 
 use super::access::Access;
-use super::address::Address;
-use super::tls::{Alpn, Tls};
+use crate::redact;
 use hyper::header::{HeaderMap, HeaderValue};
+use reqwest::Url;
+use rustls_pki_types::ServerName;
+use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
+use tierlab_agents::tls::client_config;
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_util::either::Either;
@@ -17,6 +22,125 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
 /// An open connection, without or with TLS.
 pub type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
+
+/// Address of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// True for TLS.
+    pub secure: bool,
+    /// Name or IP address, without brackets.
+    pub host: String,
+    /// Port number.
+    pub port: u16,
+    /// Authority in requests: HOST, with the port unless it is the scheme's default.
+    pub authority: String,
+    /// Prefix of every path, such as `/prefix`; may be empty.
+    pub prefix: String,
+}
+
+impl Address {
+    /// Parses `http://HOST:PORT/PREFIX` or `https://…`.
+    ///
+    /// # Errors
+    /// An invalid address, or one with more parts. The extra parts are not quoted, since they may be secret.
+    pub fn parse(url: &str) -> Result<Self, String> {
+        let shown = redact::urls(url);
+        let parsed: Url = url.parse().map_err(|_| {
+            format!("{shown}: invalid URL; give one such as http://127.0.0.1:8000 or https://host:8443/prefix")
+        })?;
+        let secure = match parsed.scheme() {
+            "http" => false,
+            "https" => true,
+            other => {
+                return Err(format!(
+                    "{shown}: `{other}://` is not supported; give the address as http://HOST:PORT or https://HOST:PORT/PREFIX"
+                ));
+            }
+        };
+        let has_user = !parsed.username().is_empty() || parsed.password().is_some();
+        if has_user || parsed.query().is_some() || parsed.fragment().is_some() {
+            return Err(format!(
+                "{shown}: give the server's address without a name, a password or a token, and without `?` and `#`: it is stored in the \
+                 result; give a bearer token by --token-env NAME or --token-file FILE"
+            ));
+        }
+        let (Some(named), Some(port)) = (parsed.host_str(), parsed.port_or_known_default()) else {
+            return Err(format!("{shown}: host is missing"));
+        };
+        // Without the scheme's default port.
+        let authority = match parsed.port() {
+            None => named.to_owned(),
+            Some(port) => format!("{named}:{port}"),
+        };
+        Ok(Self {
+            secure,
+            host: named.trim_matches(['[', ']']).to_owned(),
+            port,
+            authority,
+            prefix: parsed.path().trim_end_matches('/').to_owned(),
+        })
+    }
+
+    /// Scheme of its URL.
+    pub const fn scheme(&self) -> &'static str {
+        if self.secure { "https" } else { "http" }
+    }
+
+    /// URL with the prefix, without a slash at its end.
+    pub fn url(&self) -> String {
+        format!("{}://{}{}", self.scheme(), self.authority, self.prefix)
+    }
+
+    /// True if another address belongs to the same server, judged by the URLs.
+    pub fn is_same_origin(&self, other: &Self) -> bool {
+        (self.secure, &self.host, self.port) == (other.secure, &other.host, other.port)
+    }
+}
+
+/// Protocol of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Alpn {
+    /// HTTP/1.1 only.
+    Http1,
+    /// HTTP/2, as required by gRPC.
+    Http2,
+}
+
+/// TLS settings for one server. It holds the private key and never prints it.
+#[derive(Clone)]
+struct Tls {
+    http1: TlsConnector,
+    http2: TlsConnector,
+    /// Name that the certificate must have.
+    name: ServerName<'static>,
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tls({:?})", self.name)
+    }
+}
+
+impl Tls {
+    /// Creates the settings for a server of that name.
+    ///
+    /// # Errors
+    /// A file that cannot be read or has no certificate or key, or an invalid certificate name.
+    fn new(access: &Access, host: &str) -> Result<Self, String> {
+        let name = ServerName::try_from(host.to_owned()).map_err(|_| format!("invalid certificate name: `{host}`"))?;
+        let config = client_config(access.spec.ca.as_deref(), access.spec.identity.as_ref())?;
+        let offering = |protocol: &[u8]| {
+            let mut config = config.clone();
+            config.alpn_protocols = vec![protocol.to_vec()];
+            TlsConnector::from(Arc::new(config))
+        };
+        Ok(Self {
+            http1: offering(b"http/1.1"),
+            http2: offering(b"h2"),
+            name,
+        })
+    }
+}
 
 /// Server with its access settings.
 #[derive(Debug, Clone)]
@@ -37,19 +161,15 @@ impl Endpoint {
     /// An invalid address, or certificates that cannot be read.
     pub fn new(url: &str, access: &Access) -> Result<Self, String> {
         let address = Address::parse(url)?;
-        let called = access.host.as_deref().unwrap_or(&address.authority);
+        let host = access.spec.host.as_deref();
+        let called = host.unwrap_or(&address.authority);
         let authority = HeaderValue::from_str(called).map_err(|_| format!("invalid server name: `{called}`"))?;
-        let tls = address
-            .secure
-            .then(|| {
-                let host = access.host.as_deref().map_or(address.host.as_str(), without_port);
-                Tls::new(access, host)
-            })
-            .transpose()?;
+        let host = host.map_or(address.host.as_str(), without_port);
+        let tls = address.secure.then(|| Tls::new(access, host));
         Ok(Self {
             authority,
             headers: access.headers.clone(),
-            tls,
+            tls: tls.transpose()?,
             address,
         })
     }
@@ -64,28 +184,23 @@ impl Endpoint {
         if address.is_same_origin(&self.address) {
             return Self::new(url, access);
         }
-        let stranger = Access {
-            host: None,
-            headers: HeaderMap::new(),
-            ..access.clone()
-        };
+        let mut stranger = access.clone();
+        stranger.spec.host = None;
+        stranger.headers.clear();
         Self::new(url, &stranger)
     }
 
     /// TLS settings for another HTTP/1.1 client: roots, and the client's own certificate.
-    #[must_use]
     pub(crate) fn tls_config(&self) -> Option<&ClientConfig> {
-        self.tls.as_ref().map(Tls::http1)
+        self.tls.as_ref().map(|tls| tls.http1.config().as_ref())
     }
 
     /// Returns the name that its certificate must have: a host name or an IP address without brackets.
-    #[must_use]
     pub(crate) fn tls_name(&self) -> Option<String> {
         Some(self.tls.as_ref()?.name.to_str().into_owned())
     }
 
     /// Returns a path with the server's prefix.
-    #[must_use]
     pub fn path(&self, path: &str) -> String {
         format!("{}{path}", self.address.prefix)
     }
@@ -95,10 +210,8 @@ impl Endpoint {
     /// # Errors
     /// The reason for the failed connection, with advice if there is any.
     pub async fn connect(&self, alpn: Alpn) -> Result<Stream, String> {
-        match tokio::time::timeout(CONNECT_LIMIT, self.open(alpn)).await {
-            Ok(done) => done,
-            Err(_) => Err(format!("no connection in {} s", CONNECT_LIMIT.as_secs())),
-        }
+        let opened = tokio::time::timeout(CONNECT_LIMIT, self.open(alpn)).await;
+        opened.unwrap_or_else(|_| Err(format!("no connection in {} s", CONNECT_LIMIT.as_secs())))
     }
 
     async fn open(&self, alpn: Alpn) -> Result<Stream, String> {
@@ -111,7 +224,11 @@ impl Endpoint {
         let Some(tls) = &self.tls else {
             return Ok(Stream::Left(stream));
         };
-        let shaken = tls.connector(alpn).connect(tls.name.clone(), stream).await;
+        let connector = match alpn {
+            Alpn::Http1 => &tls.http1,
+            Alpn::Http2 => &tls.http2,
+        };
+        let shaken = connector.connect(tls.name.clone(), stream).await;
         let stream = shaken.map_err(|error| format!("no TLS connection: {}", explained(&error)))?;
         if alpn == Alpn::Http2 && stream.get_ref().1.alpn_protocol().is_some_and(|chosen| chosen != b"h2") {
             return Err("no TLS connection: the server does not offer HTTP/2".to_owned());
@@ -153,6 +270,7 @@ fn explained(error: &io::Error) -> String {
 mod tests {
     use super::*;
     use crate::endpoint::{AccessSpec, Header};
+    use proptest::prelude::*;
 
     #[test]
     fn what_was_given_for_one_server_goes_to_no_other() {
@@ -182,6 +300,52 @@ mod tests {
     fn a_name_is_told_from_its_port() {
         for (host, name) in [("h", "h"), ("h:1", "h"), ("[::1]:8", "::1"), ("10.0.0.1:1", "10.0.0.1")] {
             assert_eq!(without_port(host), name);
+        }
+    }
+
+    #[test]
+    fn addresses_are_taken_apart() {
+        for (url, authority, prefix, again) in [
+            ("http://localhost", "localhost", "", "http://localhost"),
+            ("http://localhost:80/", "localhost", "", "http://localhost"),
+            ("http://[::1]:8000/a/b/", "[::1]:8000", "/a/b", "http://[::1]:8000/a/b"),
+            ("https://h", "h", "", "https://h"),
+            ("https://h:8443/models", "h:8443", "/models", "https://h:8443/models"),
+        ] {
+            let address = Address::parse(url).unwrap();
+            assert_eq!(
+                (address.authority.as_str(), address.prefix.as_str()),
+                (authority, prefix)
+            );
+            assert_eq!(address.url(), again);
+        }
+        assert_eq!(Address::parse("http://[::1]:8000").unwrap().host, "::1");
+        assert_eq!(Address::parse("https://h").unwrap().port, 443);
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_without_its_secrets() {
+        for bad in [
+            "127.0.0.1:8000",
+            "grpc://h:1",
+            "nonsense",
+            "",
+            "http://user:S3CRET@h:1",
+            "http://h:1/?token=S3CRET",
+            "http://h:1/#S3CRET",
+            "http://u:S3CRET@h:x",
+        ] {
+            let error = Address::parse(bad).unwrap_err();
+            assert!(!error.contains("S3CRET"), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "[a-z:/@?#\\[\\].0-9]{0,40}") {
+            if let Ok(address) = Address::parse(&text) {
+                prop_assert_eq!(Address::parse(&address.url()).unwrap(), address);
+            }
         }
     }
 }

@@ -36,7 +36,7 @@ impl Inputs {
         for (place, (want, shape)) in self.wanted.iter().zip(shapes).enumerate() {
             let tensor = match &want.source {
                 Source::Recorded => self.recorded_tensor(place, which)?,
-                Source::Made { values, dims, .. } => made(want, &shape, values, dims.is_none(), which, rng)?,
+                Source::Made { values, .. } => made(want, &shape, values, which, rng)?,
             };
             tensors.push(tensor);
         }
@@ -59,22 +59,11 @@ impl Inputs {
             });
         }
         for (place, want) in self.wanted.iter().enumerate() {
-            let Source::Made { dims: Some(dims), .. } = &want.source else {
-                continue;
-            };
-            for (axis, dim) in dims.iter().enumerate() {
-                let Dim::SameAs { input, axis: other } = dim else {
-                    continue;
-                };
-                let at = match input {
-                    None => place,
-                    Some(name) => self
-                        .wanted
-                        .iter()
-                        .position(|want| want.spec.name == *name)
-                        .unwrap_or(place),
-                };
-                shapes[place][axis] = shapes[at].get(*other).copied().unwrap_or(0);
+            for (axis, dim) in want.source.dims().into_iter().flatten().enumerate() {
+                let Dim::SameAs { input, axis: of } = dim else { continue };
+                let named = |name: &String| self.wanted.iter().position(|want| want.spec.name == *name);
+                let at = input.as_ref().and_then(named).unwrap_or(place);
+                shapes[place][axis] = shapes[at].get(*of).copied().unwrap_or(0);
             }
         }
         for (want, shape) in self.wanted.iter().zip(&shapes) {
@@ -147,12 +136,8 @@ pub(crate) fn length(lengths: &Lengths, rng: &mut ChaCha8Rng) -> Result<u64, Str
         Law::Uniform => rng.random_range(lengths.least..=lengths.most),
         Law::Lognormal { median, sigma } => {
             let normal = Normal::new(median.ln(), sigma).map_err(|error| format!("a lognormal length: {error}"))?;
-            let length = normal.sample(rng).exp().round();
-            if length >= lengths.most as f64 {
-                lengths.most
-            } else {
-                length as u64
-            }
+            // Saturates.
+            normal.sample(rng).exp().round() as u64
         }
     };
     Ok(drawn.clamp(lengths.least, lengths.most))
@@ -162,14 +147,14 @@ pub(crate) fn length(lengths: &Lengths, rng: &mut ChaCha8Rng) -> Result<u64, Str
 fn stacked(want: &Wanted, records: &Records, which: Which) -> Result<(Vec<u64>, Range<usize>), String> {
     let declared = &want.spec.shape;
     let name = &want.spec.name;
-    let says = |what: String| format!("`inputs.tensor.{name}.values`: {}: {what}", records.source());
+    let says = |what: String| format!("`inputs.tensor.{name}.values`: {}: {what}", records.source);
     let (first, _) = records.get(0);
     // An array whose first dimension is one of the model's own.
     if first.len() + 1 == declared.len()
         && declared.first().is_some_and(|dim| *dim >= 0)
         && let Some(shape) = records.shape()
     {
-        return Ok((shape, 0..records.len()));
+        return Ok((shape, 0..records.count()));
     }
     if first.len() == declared.len() {
         if which.rows > 1 {
@@ -182,10 +167,10 @@ fn stacked(want: &Wanted, records: &Records, which: Which) -> Result<(Vec<u64>, 
         return Ok((shape, which.index..which.index + 1));
     }
     // Flat rows of the model: a text for [-1, 1], pixels in a list for [-1, 3, 224, 224].
-    let tail: Option<Vec<u64>> = declared
-        .get(1..)
-        .and_then(|tail| tail.iter().map(|dim| u64::try_from(*dim).ok()).collect());
-    let tail = tail.filter(|tail| tail.iter().product::<u64>() == first.iter().product::<u64>());
+    let size = |dims: &[u64]| dims.iter().product::<u64>();
+    let tail = declared.get(1..).unwrap_or_default().iter();
+    let tail: Option<Vec<u64>> = tail.map(|dim| u64::try_from(*dim).ok()).collect();
+    let tail = tail.filter(|tail| !declared.is_empty() && size(tail) == size(&first));
     if first.len() + 1 != declared.len() && tail.is_none() {
         return Err(says(format!(
             "a record has shape {first:?}, the model's input is {declared:?}"
@@ -202,10 +187,7 @@ fn stacked(want: &Wanted, records: &Records, which: Which) -> Result<(Vec<u64>, 
             )));
         }
     }
-    if tail
-        .as_ref()
-        .is_some_and(|tail| tail.iter().product::<u64>() != shape.iter().product::<u64>())
-    {
+    if tail.as_ref().is_some_and(|tail| size(tail) != size(&shape)) {
         return Err(says(format!(
             "row {begin} has shape {shape:?}, the model's input is {declared:?}"
         )));
@@ -215,14 +197,7 @@ fn stacked(want: &Wanted, records: &Records, which: Which) -> Result<(Vec<u64>, 
     Ok((shape, begin..begin + rows))
 }
 
-fn made(
-    want: &Wanted,
-    shape: &[u64],
-    values: &Values,
-    shape_is_of_file: bool,
-    which: Which,
-    rng: &mut ChaCha8Rng,
-) -> Result<Tensor, String> {
+fn made(want: &Wanted, shape: &[u64], values: &Values, which: Which, rng: &mut ChaCha8Rng) -> Result<Tensor, String> {
     let spec = &want.spec;
     let signed = signed(shape);
     let too_large = || {
@@ -234,12 +209,10 @@ fn made(
     };
     let count = element_count(&signed).ok_or_else(too_large)?;
     // A string takes four bytes and more.
-    let bytes = count
-        .checked_mul(spec.dtype.size().unwrap_or(4))
-        .filter(|bytes| *bytes <= INPUT_BYTES);
-    let bytes = bytes.ok_or_else(too_large)?;
+    let bytes = count.checked_mul(spec.dtype.size().unwrap_or(4));
+    let bytes = bytes.filter(|bytes| *bytes <= INPUT_BYTES).ok_or_else(too_large)?;
     let data = match values {
-        Values::File(records) if shape_is_of_file => records.bytes(stacked(want, records, which)?.1),
+        Values::File(records) if want.source.dims().is_none() => records.bytes(stacked(want, records, which)?.1),
         Values::File(records) => filled(want, records, shape, count, which)?,
         _ => elements(spec.dtype, values, count, bytes, rng).ok_or_else(too_large)?,
     };
@@ -254,24 +227,19 @@ fn made(
 /// Returns the values of as many records as fill a shape from the plan.
 fn filled(want: &Wanted, records: &Records, shape: &[u64], count: usize, which: Which) -> Result<Vec<u8>, String> {
     let of = |index: usize| records.get(index).0.iter().product::<u64>() as usize;
-    let unfit = |record: usize| {
-        format!(
-            "`inputs.tensor.{}.values`: {}: record {record} has shape {:?}, and the request's shape {shape:?} is not a multiple of \
-             it",
-            want.spec.name,
-            records.source(),
-            records.get(record).0
-        )
-    };
-    let each = of(0).max(1);
-    let takes = count / each;
+    let takes = count / of(0).max(1);
     let first = which.index * takes;
     let taken = first..first + takes;
     if taken.clone().map(of).sum::<usize>() == count {
-        Ok(records.bytes(taken))
-    } else {
-        Err(unfit(first % records.len()))
+        return Ok(records.bytes(taken));
     }
+    let record = first % records.count();
+    Err(format!(
+        "`inputs.tensor.{}.values`: {}: record {record} has shape {:?}, and the request's shape {shape:?} is not a multiple of it",
+        want.spec.name,
+        records.source,
+        records.get(record).0
+    ))
 }
 
 /// Draws elements; `None` if texts together exceed the size of an input.

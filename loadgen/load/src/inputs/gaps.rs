@@ -2,6 +2,8 @@
 //! sizes. In: the model and the unknown parts. Out: text, its last part TOML to paste into the plan.
 
 use super::resolved::Declared;
+use crate::element::is_float;
+use crate::template::escape;
 use std::fmt::Write as _;
 use tierlab_protocol::tensor::{DataType, TensorSpec};
 
@@ -40,47 +42,30 @@ pub(super) fn gaps(declared: &Declared<'_>, gaps: &[Gap]) -> String {
         if gap.lacks_shape {
             let _ = writeln!(text, "shape = [{}]", shape(spec, declared, &mut lengths).join(", "));
         }
-        match spec.dtype {
-            DataType::Bytes if gap.lacks_values => text += "values = { text = { words = [3, 12] } }\n",
-            DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 => {
-                text += "values = { integers = [0, 1] }\n";
-            }
-            DataType::Uint16 | DataType::Uint32 | DataType::Uint64 => text += "values = { integers = [0, 1] }\n",
-            _ => {}
+        if spec.dtype == DataType::Bytes && gap.lacks_values {
+            text += "values = { text = { words = [3, 12] } }\n";
+        } else if !is_float(spec.dtype) && !matches!(spec.dtype, DataType::Bytes | DataType::Uint8 | DataType::Bool) {
+            text += "values = { integers = [0, 1] }\n";
         }
     }
     text
 }
 
-/// Chosen length of a dimension, which others of the same position follow.
-struct Length {
-    input: String,
-    axis: usize,
-}
-
-fn shape(spec: &TensorSpec, declared: &Declared<'_>, lengths: &mut Vec<Length>) -> Vec<String> {
+/// Returns the dimensions of an input. `lengths` are the inputs and indices of the chosen lengths, which others of the same
+/// index follow.
+fn shape(spec: &TensorSpec, declared: &Declared<'_>, lengths: &mut Vec<(String, usize)>) -> Vec<String> {
     let dims = &spec.shape;
     let is_free = |axis: usize| dims.get(axis).is_some_and(|dim| *dim < 0);
     let is_vector = dims.len() == 1 && !declared.batched;
     // A state of recurrent models: layers, rows, width.
-    let is_state = dims.len() > 2
-        && !is_free(0)
-        && dims.iter().filter(|dim| **dim < 0).count() == 1
-        && declared
-            .inputs
-            .iter()
-            .any(|other| other.shape.len() > 1 && other.shape[0] < 0);
-    let pixels = matches!(
-        spec.dtype,
-        DataType::Uint8 | DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64
-    );
-    let is_image = pixels && dims.len() >= 3 && dims.iter().any(|dim| matches!(dim, 1 | 3 | 4));
+    let free = dims.iter().filter(|dim| **dim < 0).count();
+    let has_rows = |other: &TensorSpec| other.shape.len() > 1 && other.shape[0] < 0;
+    let is_state = dims.len() > 2 && !is_free(0) && free == 1 && declared.inputs.iter().any(has_rows);
+    let has_pixels = spec.dtype == DataType::Uint8 || is_float(spec.dtype);
+    let is_image = has_pixels && dims.len() >= 3 && dims.iter().any(|dim| matches!(dim, 1 | 3 | 4));
     // Three free sides are a volume, whose requests would be too large with the side of a picture.
-    let side = if dims.iter().skip(1).filter(|dim| **dim < 0).count() > 2 {
-        32
-    } else {
-        224
-    };
+    let sides = free - usize::from(is_free(0));
+    let side = if sides > 2 { 32 } else { 224 };
     let mut first_side = None;
     let mut out = Vec::new();
     for (axis, dim) in dims.iter().enumerate() {
@@ -98,13 +83,10 @@ fn shape(spec: &TensorSpec, declared: &Declared<'_>, lengths: &mut Vec<Length>) 
                     format!("{{ choices = [{side}] }}")
                 }
             }
-        } else if let Some(other) = lengths.iter().find(|other| other.axis == axis) {
-            format!("{{ same_as = \"{}.{axis}\" }}", escaped(&other.input))
+        } else if let Some((input, _)) = lengths.iter().find(|(_, other)| *other == axis) {
+            format!("{{ same_as = \"{}.{axis}\" }}", escaped(input))
         } else {
-            lengths.push(Length {
-                input: spec.name.clone(),
-                axis,
-            });
+            lengths.push((spec.name.clone(), axis));
             "{ lognormal = { median = 64, sigma = 0.6 }, min = 1, max = 512 }".to_owned()
         });
     }
@@ -112,7 +94,6 @@ fn shape(spec: &TensorSpec, declared: &Declared<'_>, lengths: &mut Vec<Length>) 
 }
 
 /// Formats a name as a part of a TOML key, quoted if necessary.
-#[must_use]
 pub fn toml_key(name: &str) -> String {
     let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if !name.is_empty() && name.chars().all(is_bare) {
@@ -122,18 +103,11 @@ pub fn toml_key(name: &str) -> String {
     }
 }
 
+/// Escapes text for a basic string, as for a JSON string; JSON alone allows DEL.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            c if c.is_control() => {
-                let _ = write!(out, "\\u{:04X}", c as u32);
-            }
-            c => out.push(c),
-        }
-    }
-    out
+    escape(text, &mut out);
+    out.replace('\u{7f}', "\\u007F")
 }
 
 #[cfg(test)]

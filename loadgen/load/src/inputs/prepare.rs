@@ -94,7 +94,6 @@ impl Inputs {
     }
 
     /// Returns the expected reply to a request of `rows` rows.
-    #[must_use]
     pub fn expected(&self, rows: u32) -> Expected {
         self.expected_rows(Some(rows).filter(|_| self.rows_by != RowsBy::Nothing))
     }
@@ -129,20 +128,16 @@ impl Inputs {
         let rows = wish.rows as usize;
         let windows = |count: usize| (count / gcd(count, rows)).max(1);
         let recorded = self.recorded.as_deref().map(|ready| {
-            if ready.iter().any(|ready| ready.whole.is_some()) {
-                ready.len()
-            } else {
-                windows(ready.len())
-            }
+            let is_whole = ready.iter().any(|ready| ready.whole.is_some());
+            if is_whole { ready.len() } else { windows(ready.len()) }
         });
         let files = self.wanted.iter().filter_map(|want| match &want.source {
             Source::Made {
                 values: Values::File(records),
                 ..
-            } => Some(windows(records.len())),
+            } => Some(windows(records.count())),
             _ => None,
         });
-        let made = if self.is_planned { MADE_BODIES } else { PLAIN_BODIES };
         let is_random = self.wanted.iter().any(|want| match &want.source {
             Source::Recorded => false,
             Source::Made { dims, values, .. } => {
@@ -151,17 +146,13 @@ impl Inputs {
                 !constant || !fixed
             }
         });
-        let counted = files.chain(recorded).max();
-        let count = match counted {
-            Some(count) => count.max(if is_random { made } else { 1 }),
-            None if is_random => made,
-            None => 1,
+        let made = match (is_random, self.is_planned) {
+            (false, _) => 1,
+            (true, true) => MADE_BODIES,
+            (true, false) => PLAIN_BODIES,
         };
-        let count = if wish.entities.is_none() {
-            count
-        } else {
-            wish.requests.max(1)
-        };
+        let count = files.chain(recorded).fold(made, usize::max);
+        let count = wish.entities.map_or(count, |_| wish.requests.max(1));
         match self.order {
             Order::Sequential => count.min(wish.requests.max(1)),
             // A random order may use any of them.
@@ -182,20 +173,15 @@ impl Inputs {
         }
         let which = Which { index, rows: wish.rows };
         let mut tensors = self.draw(which, rng)?;
-        let rows = if wish.entities.is_none() {
-            self.rows_of(&tensors, wish.rows)
-        } else {
-            wish.rows
-        };
-        let reply_rows = match wish.entities {
-            None => self.reply_rows(&tensors, rows),
-            Some(_) => Some(rows),
-        };
-        if let Some(Entities { population, ids }) = wish.entities {
+        let (rows, reply_rows) = if let Some(Entities { population, ids }) = wish.entities {
             let begin = index * wish.rows as usize;
             let ids = ids.get(begin..begin + wish.rows as usize).unwrap_or_default();
             tensors.insert(0, population.tensor(ids));
-        }
+            (wish.rows, Some(wish.rows))
+        } else {
+            let rows = self.rows_of(&tensors, wish.rows);
+            (rows, self.reply_rows(&tensors, rows))
+        };
         let fact = Fact::of(rows, &tensors);
         if wish.form == Form::Http(Encoding::Json)
             && let Some(tensor) = tensors.iter().find(|tensor| !tensor.has_json_form())
@@ -221,21 +207,16 @@ impl Inputs {
 
     /// Builds a request from a whole recorded one: unchanged, or in another form.
     fn whole(&self, whole: &bytes::Bytes, values: &[OutputValues], wish: &Wish<'_>) -> Result<(Body, Fact), String> {
-        let request = InferRequest::decode(&whole.clone().into(), None).map_err(|error| error.to_string())?;
+        let mut request = InferRequest::decode(&whole.clone().into(), None).map_err(|error| error.to_string())?;
         let rows = self.rows_of(&request.inputs, wish.rows);
         let names: Vec<String> = request.outputs.iter().map(|output| output.name.clone()).collect();
         let reply_rows = self.reply_rows(&request.inputs, rows);
         let structure = Arc::new(self.expected_rows(reply_rows).only(&names));
         let fact = Fact::of(rows, &request.inputs);
+        request.binary_output = true;
         let mut body = match wish.form {
             Form::Http(Encoding::Json) => Body::new(whole.clone()),
-            form => Body::encode(
-                InferRequest {
-                    binary_output: true,
-                    ..request
-                },
-                form,
-            ),
+            form => Body::encode(request, form),
         };
         body.wanted = self.wanted(structure, values.to_vec(), wish.seed);
         Ok((body, fact))
@@ -258,18 +239,12 @@ impl Inputs {
         let rows = rows as usize;
         let arrays = check.arrays.iter().map(|(spec, records)| {
             // Records of rows, or of whole outputs.
-            let (first, count) = if records.get(0).0.len() == spec.shape.len() {
-                (index, 1)
-            } else {
-                (index * rows, rows)
-            };
+            let is_whole = records.get(0).0.len() == spec.shape.len();
+            let (first, count) = if is_whole { (index, 1) } else { (index * rows, rows) };
             OutputValues {
                 name: spec.name.clone(),
                 dtype: spec.dtype,
-                data: (first..first + count)
-                    .flat_map(|record| records.get(record).1)
-                    .copied()
-                    .collect(),
+                data: records.bytes(first..first + count),
             }
         });
         let mut values: Vec<OutputValues> = arrays.collect();
@@ -287,13 +262,11 @@ impl Inputs {
     }
 
     fn rows_of(&self, tensors: &[Tensor], of_load: u32) -> u32 {
-        let first = || tensors.iter().find_map(|tensor| tensor.shape.first());
-        let recorded = self.recorded.is_some();
+        let first = tensors.iter().find_map(|tensor| tensor.shape.first());
         match self.rows_by {
             RowsBy::Nothing => 1,
-            RowsBy::Server | RowsBy::Assumed => first().and_then(|rows| u32::try_from(*rows).ok()).unwrap_or(of_load),
-            RowsBy::Plan if recorded => first().and_then(|rows| u32::try_from(*rows).ok()).unwrap_or(of_load),
-            RowsBy::Plan => of_load,
+            RowsBy::Plan if self.recorded.is_none() => of_load,
+            _ => first.and_then(|rows| u32::try_from(*rows).ok()).unwrap_or(of_load),
         }
     }
 
@@ -324,13 +297,13 @@ impl Inputs {
         match self.order {
             Order::Sequential => bodies,
             Order::Shuffled => {
-                let mut places = Vec::with_capacity(requests + bodies.len());
-                while places.len() < requests {
+                let mut order = Vec::with_capacity(requests + bodies.len());
+                while order.len() < requests {
                     let mut round: Vec<usize> = (0..bodies.len()).collect();
                     round.shuffle(&mut rng);
-                    places.extend(round);
+                    order.extend(round);
                 }
-                places.iter().map(|place| bodies[*place].clone()).collect()
+                order.iter().map(|index| bodies[*index].clone()).collect()
             }
             Order::Zipf { exponent } => {
                 let ranks = zipf_ranks(bodies.len() as u64, exponent, &mut rng);

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tierlab_protocol::infer::Tensor;
+use tierlab_protocol::infer::{Tensor, bytes_elements};
 use tierlab_protocol::tensor::{DataType, TensorSpec, element_count};
 
 /// Recorded requests, in order.
@@ -59,9 +59,8 @@ impl RecordedTensor {
     ///
     /// # Errors
     /// The element that the type cannot hold.
-    pub(super) fn elements(&self, dtype: DataType) -> Result<(Vec<u8>, Option<Vec<u64>>), String> {
+    pub(super) fn elements(&self, dtype: DataType) -> Result<(Vec<u8>, Option<Vec<i64>>), String> {
         match &self.content {
-            RecordedContent::Raw(bytes) => Ok((bytes.to_vec(), None)),
             RecordedContent::File(bytes) if dtype == DataType::Bytes => {
                 let text = std::str::from_utf8(bytes).map_err(|_| "its file is not UTF-8".to_owned())?;
                 let mut data = Vec::new();
@@ -70,7 +69,7 @@ impl RecordedTensor {
                 }
                 Ok((data, None))
             }
-            RecordedContent::File(bytes) => Ok((bytes.to_vec(), None)),
+            RecordedContent::Raw(bytes) | RecordedContent::File(bytes) => Ok((bytes.to_vec(), None)),
             RecordedContent::Json(text) => {
                 let value: Value = serde_json::from_str(text.get()).map_err(|error| error.to_string())?;
                 let mut leaves = Leaves {
@@ -99,7 +98,6 @@ impl RecordedTensor {
             .split_first()
             .is_some_and(|(first, rest)| *first < 0 && !rest.is_empty() && rest.iter().all(|dim| *dim >= 0));
         let of_row = spec.shape.get(usize::from(batched || rows_only)..).unwrap_or_default();
-        let nested = nested.map(|dims| dims.iter().map(|&dim| dim.cast_signed()).collect::<Vec<i64>>());
         let shape: Vec<i64> = match (&self.shape, nested) {
             (Some(shape), _) => shape
                 .iter()
@@ -145,14 +143,7 @@ pub(super) fn fits(shape: &[i64], declared: &[i64]) -> bool {
 pub(crate) fn elements(dtype: DataType, data: &[u8]) -> Option<usize> {
     match dtype.size() {
         Some(size) => data.len().is_multiple_of(size).then_some(data.len() / size),
-        None => {
-            let mut count = 0;
-            for element in tierlab_protocol::infer::bytes_elements(data) {
-                element.ok()?;
-                count += 1;
-            }
-            Some(count)
-        }
+        None => bytes_elements(data).try_fold(0, |count, element| element.ok().map(|_| count + 1)),
     }
 }
 
@@ -161,7 +152,7 @@ struct Leaves {
     data: Vec<u8>,
     count: usize,
     /// Lengths by depth, from the first array of each.
-    shape: Vec<u64>,
+    shape: Vec<i64>,
     is_ragged: bool,
 }
 
@@ -169,9 +160,10 @@ impl Leaves {
     /// Nesting is bounded by the JSON reader.
     fn take(&mut self, value: &Value, depth: usize) -> Result<(), String> {
         if let Value::Array(items) = value {
+            let length = items.len() as i64;
             match self.shape.get(depth) {
-                None => self.shape.push(items.len() as u64),
-                Some(&known) => self.is_ragged |= known != items.len() as u64,
+                None => self.shape.push(length),
+                Some(&first) => self.is_ragged |= first != length,
             }
             return items.iter().try_for_each(|item| self.take(item, depth + 1));
         }

@@ -6,7 +6,6 @@ use super::recorded::{Recorded, RecordedRequest, RecordedTensor, elements, fits}
 use super::resolved::{Declared, Ready, Source, ValuesRule, Wanted};
 use super::rule::{CheckRule, Expectations, InputRules};
 use crate::reply::OutputValues;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierlab_protocol::infer::InferRequest;
 
@@ -78,24 +77,18 @@ pub(super) fn ready(
             whole: request.whole.clone(),
             ..Ready::default()
         };
-        let by_name: BTreeMap<&str, _> = request
-            .inputs
-            .iter()
-            .map(|tensor| (tensor.name.as_str(), tensor))
-            .collect();
         for want in wanted {
             if one.whole.is_some() || !matches!(want.source, Source::Recorded) {
                 one.tensors.push(None);
                 continue;
             }
             let name = &want.spec.name;
-            let Some(tensor) = by_name.get(name.as_str()) else {
+            let Some(tensor) = request.inputs.iter().rfind(|tensor| tensor.name == *name) else {
                 return Err(says(format!("input `{name}` is missing, which other requests have")));
             };
-            let tensor = tensor
-                .typed(&want.spec, declared.batched)
-                .map_err(|what| says(format!("input `{name}`: {what}")))?;
-            one.tensors.push(Some(tensor));
+            let tensor = tensor.typed(&want.spec, declared.batched);
+            one.tensors
+                .push(Some(tensor.map_err(|what| says(format!("input `{name}`: {what}")))?));
         }
         if checks.is_some() {
             let own = others.map_or(request, |others| &others[index]);
@@ -117,22 +110,19 @@ pub(super) fn check_of(check: &CheckRule, has_recorded: bool, declared: &Declare
     match check.expected.as_deref() {
         Some(Expectations::Arrays(by_output)) => {
             for (name, records) in by_output {
-                let spec = declared.output(name);
-                let spec = spec.map_err(|what| format!("`inputs.check.expected`: {what}"))?;
-                let cast = records
-                    .cast(spec.dtype)
-                    .map_err(|what| format!("`inputs.check.expected`: {what}"))?;
+                let at = |what| format!("`inputs.check.expected`: {what}");
+                let spec = declared.output(name).map_err(at)?;
+                let cast = records.cast(spec.dtype).map_err(at)?;
                 arrays.push((spec.clone(), Arc::new(cast)));
             }
         }
         Some(Expectations::Recorded(_)) if !has_recorded => {
             return Err("`inputs.check.expected` needs recorded requests: add `inputs.data`".into());
         }
-        Some(Expectations::Recorded(_)) => {}
         None if !has_recorded => {
             return Err("`inputs.check.expected` is missing: replies to generated requests are unknown".into());
         }
-        None => {}
+        Some(Expectations::Recorded(_)) | None => {}
     }
     Ok(ValuesRule {
         share: check.share,

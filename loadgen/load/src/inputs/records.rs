@@ -11,8 +11,9 @@ use tierlab_protocol::tensor::DataType;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Records {
     /// Name of the source.
-    source: String,
-    dtype: DataType,
+    pub source: String,
+    /// Element type.
+    pub dtype: DataType,
     shapes: Shapes,
     data: Bytes,
     /// End of each record in `data`.
@@ -43,26 +44,25 @@ impl Records {
         data: impl Into<Bytes>,
     ) -> Result<Self, String> {
         let data = data.into();
-        let unfit = |at: usize| format!("length of record {at} does not match its shape");
         if count == 0 {
             return Err("no records".into());
         }
         let mut ends = Vec::with_capacity(count);
         let mut at = 0_usize;
         for record in 0..count {
-            let elements = match &shapes {
-                Shapes::Same(dims) => dims.iter().try_fold(1_u64, |all, &dim| all.checked_mul(dim)),
-                Shapes::Lengths(lengths) => lengths.get(record).copied(),
+            let end = || {
+                let elements = match &shapes {
+                    Shapes::Same(dims) => dims.iter().try_fold(1_u64, |all, &dim| all.checked_mul(dim)),
+                    Shapes::Lengths(lengths) => lengths.get(record).copied(),
+                };
+                let elements = usize::try_from(elements?).ok()?;
+                let len = match dtype.size() {
+                    Some(size) => elements.checked_mul(size),
+                    None => strings_len(data.get(at..)?, elements),
+                };
+                at.checked_add(len?).filter(|&end| end <= data.len())
             };
-            let elements = elements
-                .and_then(|elements| usize::try_from(elements).ok())
-                .ok_or_else(|| unfit(record))?;
-            let len = match dtype.size() {
-                Some(size) => elements.checked_mul(size),
-                None => strings_len(data.get(at..).unwrap_or_default(), elements),
-            };
-            let end = len.and_then(|len| at.checked_add(len)).filter(|&end| end <= data.len());
-            at = end.ok_or_else(|| unfit(record))?;
+            at = end().ok_or_else(|| format!("length of record {record} does not match its shape"))?;
             ends.push(at);
         }
         if at != data.len() {
@@ -98,34 +98,14 @@ impl Records {
         })
     }
 
-    /// Name of the source.
-    #[must_use]
-    pub fn source(&self) -> &str {
-        &self.source
-    }
-
-    /// Number of records.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    /// Number of records; at least one.
+    pub fn count(&self) -> usize {
         self.ends.len()
     }
 
-    /// Always false, because there is at least one record.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
-    }
-
-    /// Element type.
-    #[must_use]
-    pub const fn dtype(&self) -> DataType {
-        self.dtype
-    }
-
     /// Returns the shape and bytes of a record; indices wrap around.
-    #[must_use]
     pub fn get(&self, index: usize) -> (Vec<u64>, &[u8]) {
-        let index = index % self.len();
+        let index = index % self.count();
         let begin = index.checked_sub(1).map_or(0, |before| self.ends[before]);
         let shape = match &self.shapes {
             Shapes::Same(dims) => dims.clone(),
@@ -142,7 +122,11 @@ impl Records {
     /// Returns the shape of all records as one tensor; `None` if they have several shapes.
     pub(super) fn shape(&self) -> Option<Vec<u64>> {
         let Shapes::Same(dims) = &self.shapes else { return None };
-        Some(std::iter::once(self.len() as u64).chain(dims.iter().copied()).collect())
+        Some(
+            std::iter::once(self.count() as u64)
+                .chain(dims.iter().copied())
+                .collect(),
+        )
     }
 
     /// Converts the records to another type.
@@ -160,7 +144,7 @@ impl Records {
             return Err(format!("{} holds {}, the model expects {to}", self.source, self.dtype));
         };
         let mut data = Vec::new();
-        let mut ends = Vec::with_capacity(self.len());
+        let mut ends = Vec::with_capacity(self.count());
         let mut begin = 0;
         for (record, &end) in self.ends.iter().enumerate() {
             for bytes in self.data[begin..end].chunks_exact(size) {
@@ -187,22 +171,20 @@ impl Records {
     /// Parses lines as numbers: one, or several separated by spaces, commas or semicolons.
     fn parsed(&self, to: DataType) -> Result<Self, String> {
         let mut data = Vec::new();
-        let mut ends = Vec::with_capacity(self.len());
-        let mut lengths = Vec::with_capacity(self.len());
+        let mut ends = Vec::with_capacity(self.count());
+        let mut lengths = Vec::with_capacity(self.count());
         for (line, text) in bytes_elements(&self.data).enumerate() {
-            let text = text
-                .ok()
-                .and_then(|text| std::str::from_utf8(text).ok())
-                .unwrap_or_default();
+            let text = text.ok().and_then(|text| std::str::from_utf8(text).ok());
             let mut length = 0;
-            for word in text.split([' ', '\t', ',', ';']).filter(|word| !word.is_empty()) {
+            for word in text
+                .unwrap_or_default()
+                .split([' ', '\t', ',', ';'])
+                .filter(|word| !word.is_empty())
+            {
                 if !number(word).is_some_and(|number| element::push(to, number, &mut data)) {
                     let word: String = word.chars().take(40).collect();
-                    return Err(format!(
-                        "{}: line {}: `{word}` is not a valid {to}",
-                        self.source,
-                        line + 1
-                    ));
+                    let (file, line) = (&self.source, line + 1);
+                    return Err(format!("{file}: line {line}: `{word}` is not a valid {to}"));
                 }
                 length += 1;
             }
@@ -226,7 +208,6 @@ impl Records {
 }
 
 /// Parses a number, `true` or `false`.
-#[must_use]
 pub fn number(text: &str) -> Option<Number> {
     if let Ok(whole) = text.parse() {
         return Some(Number::Int(whole));
@@ -259,7 +240,7 @@ mod tests {
     #[test]
     fn lines_are_text_or_numbers() {
         let lines = Records::lines("l.txt".into(), ["1 2", "3, 4;5", ""].into_iter()).unwrap();
-        assert_eq!(lines.len(), 3);
+        assert_eq!(lines.count(), 3);
         assert_eq!(lines.get(3).1, b"\x03\0\0\x001 2", "counted over and over");
         let numbers = lines.cast(DataType::Int16).unwrap();
         assert_eq!(numbers.get(1), (vec![3], &[3, 0, 4, 0, 5, 0][..]));
@@ -307,7 +288,7 @@ mod tests {
                 let records = Records::new("r".into(), dtype, Shapes::Lengths(lengths.clone()), lengths.len(), data);
                 prop_assert_eq!(records.is_ok(), extra == 0);
                 if let Ok(records) = records {
-                    let all: usize = (0..records.len()).map(|index| records.get(index).1.len()).sum();
+                    let all: usize = (0..records.count()).map(|index| records.get(index).1.len()).sum();
                     prop_assert_eq!(all, whole);
                 }
             }

@@ -8,7 +8,7 @@ use super::gaps::{Gap, gaps};
 use super::recordings::{check_of, is_recorded, ready, strangers};
 use super::resolved::{Declared, Inputs, RowsBy, Source, Wanted};
 use super::rule::{Dim, InputRules, TensorRule, Values};
-use crate::element::{self, Number};
+use crate::element::{self, Number, is_float};
 use std::sync::Arc;
 use tierlab_protocol::tensor::{DataType, TensorSpec};
 
@@ -24,20 +24,18 @@ impl Inputs {
         let has_rows = declared.batched || assumable(declared);
         for spec in declared.inputs {
             let rule = rules.tensors.get(&spec.name);
-            if is_recorded(rules.recorded.as_deref(), &spec.name) {
+            let source = if is_recorded(rules.recorded.as_deref(), &spec.name) {
                 if rule.is_some() {
                     return Err(format!(
                         "`inputs.tensor.{}` is unused: every recorded request has that input; remove one of them",
                         spec.name
                     ));
                 }
-                wanted.push(Wanted {
-                    spec: spec.clone(),
-                    source: Source::Recorded,
-                });
-                continue;
-            }
-            match made(spec, rule, has_rows)? {
+                Ok(Source::Recorded)
+            } else {
+                made(spec, rule, has_rows)?
+            };
+            match source {
                 Ok(source) => wanted.push(Wanted {
                     spec: spec.clone(),
                     source,
@@ -50,18 +48,16 @@ impl Inputs {
         }
         same_as(&wanted)?;
         let rows_by = rows_by(&wanted, declared);
-        let recorded = match rules.recorded.as_deref() {
-            Some(recorded) => Some(ready(recorded, rules, &wanted, declared)?),
-            None => None,
-        };
+        let recorded = rules.recorded.as_deref();
+        let recorded = recorded
+            .map(|recorded| ready(recorded, rules, &wanted, declared))
+            .transpose()?;
+        let check = rules.check.as_ref();
+        let check = check.map(|check| check_of(check, recorded.is_some(), declared));
         Ok(Self {
             model: declared.model.to_owned(),
             outputs: declared.outputs.into(),
-            check: rules
-                .check
-                .as_ref()
-                .map(|check| check_of(check, recorded.is_some(), declared))
-                .transpose()?,
+            check: check.transpose()?,
             wanted,
             recorded,
             rows_by,
@@ -84,35 +80,26 @@ fn rows_by(wanted: &[Wanted], declared: &Declared<'_>) -> RowsBy {
     if declared.batched {
         return RowsBy::Server;
     }
-    let planned = |wanted: &Wanted| match &wanted.source {
-        Source::Made { dims: Some(dims), .. } => dims.contains(&Dim::Rows),
-        _ => false,
-    };
-    if !wanted.iter().any(planned) {
-        let bring = |wanted: &Wanted| !matches!(&wanted.source, Source::Made { dims: Some(_), .. });
-        return if assumable(declared) && wanted.iter().any(bring) {
-            RowsBy::Assumed
-        } else {
-            RowsBy::Nothing
-        };
-    }
+    let is_planned = |wanted: &Wanted| wanted.source.dims().is_some_and(|dims| dims.contains(&Dim::Rows));
     // If the plan has no shape for any input, the dimensions are those of `own_dims`.
-    let is_own = |wanted: &Wanted| match &wanted.source {
-        Source::Made { dims: Some(dims), .. } => own_dims(&wanted.spec, true).as_ref() == Some(dims),
-        _ => true,
+    let is_own = |wanted: &Wanted| {
+        let dims = wanted.source.dims();
+        dims.is_none_or(|dims| own_dims(&wanted.spec, true).as_deref() == Some(dims))
     };
-    if assumable(declared) && wanted.iter().all(is_own) {
-        RowsBy::Assumed
-    } else {
-        RowsBy::Plan
+    let is_free = |wanted: &Wanted| wanted.source.dims().is_none();
+    match wanted.iter().any(is_planned) {
+        true if assumable(declared) && wanted.iter().all(is_own) => RowsBy::Assumed,
+        true => RowsBy::Plan,
+        false if assumable(declared) && wanted.iter().any(is_free) => RowsBy::Assumed,
+        false => RowsBy::Nothing,
     }
 }
 
 /// Source of an input's values, or the gap in its description.
 fn made(spec: &TensorSpec, rule: Option<&TensorRule>, has_rows: bool) -> Result<Result<Source, Gap>, String> {
-    let told = rule.and_then(|rule| rule.values.clone());
-    let is_told = told.is_some();
-    let values = match told {
+    let planned = rule.and_then(|rule| rule.values.clone());
+    let is_told = planned.is_some();
+    let values = match planned {
         Some(values) => Some(suited(spec, values)?),
         None => default_values(spec.dtype),
     };
@@ -148,9 +135,7 @@ fn own_dims(spec: &TensorSpec, has_rows: bool) -> Option<Vec<Dim>> {
 /// Default values: floats of [0, 1), pixels, and integers of 0 and 1, which are valid as indices.
 fn default_values(dtype: DataType) -> Option<Values> {
     match dtype {
-        DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64 => {
-            Some(Values::Uniform { from: 0.0, to: 1.0 })
-        }
+        dtype if is_float(dtype) => Some(Values::Uniform { from: 0.0, to: 1.0 }),
         DataType::Uint8 => Some(Values::Integers { least: 0, most: 255 }),
         DataType::Bytes => None,
         _ => Some(Values::Integers { least: 0, most: 1 }),
@@ -160,14 +145,10 @@ fn default_values(dtype: DataType) -> Option<Values> {
 /// Converts values to the input's type.
 fn suited(spec: &TensorSpec, values: Values) -> Result<Values, String> {
     let key = format!("inputs.tensor.{}.values", spec.name);
-    let is_float = matches!(
-        spec.dtype,
-        DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64
-    );
     let refuse =
         |kind: &str, instead: &str| Err(format!("`{key}`: {kind} are not valid for {}; {instead}", spec.dtype));
     match &values {
-        Values::Uniform { .. } | Values::Normal { .. } if !is_float => {
+        Values::Uniform { .. } | Values::Normal { .. } if !is_float(spec.dtype) => {
             let instead = if spec.dtype == DataType::Bytes {
                 "write { text = { words = [3, 12] } }"
             } else {
@@ -232,10 +213,7 @@ fn fits(spec: &TensorSpec, dims: &[Dim]) -> Result<(), String> {
 /// Checks that every `same_as` names an existing dimension with a rule of its own.
 fn same_as(wanted: &[Wanted]) -> Result<(), String> {
     for own in wanted {
-        let Source::Made { dims: Some(dims), .. } = &own.source else {
-            continue;
-        };
-        for (at, dim) in dims.iter().enumerate() {
+        for (at, dim) in own.source.dims().into_iter().flatten().enumerate() {
             let Dim::SameAs { input, axis } = dim else { continue };
             let name = input.as_ref().unwrap_or(&own.spec.name);
             let key = format!("`inputs.tensor.{}.shape[{at}]`", own.spec.name);
@@ -248,9 +226,8 @@ fn same_as(wanted: &[Wanted]) -> Result<(), String> {
                     other.spec.shape.len().saturating_sub(1)
                 ));
             }
-            if let Source::Made { dims: Some(others), .. } = &other.source
-                && matches!(others.get(*axis), Some(Dim::SameAs { .. }))
-            {
+            let same = other.source.dims().and_then(|dims| dims.get(*axis));
+            if matches!(same, Some(Dim::SameAs { .. })) {
                 return Err(format!(
                     "{key} refers to {name}.{axis}, which refers to another dimension; name that one"
                 ));

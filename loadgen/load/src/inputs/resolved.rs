@@ -55,7 +55,6 @@ pub enum RowsBy {
 
 impl RowsBy {
     /// Description for the result.
-    #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
             Self::Server => "the first dimension, as the server says",
@@ -104,6 +103,16 @@ pub(super) enum Source {
     },
 }
 
+impl Source {
+    /// Dimensions by rule; `None` if a file or a recorded request determines them.
+    pub(super) fn dims(&self) -> Option<&[Dim]> {
+        match self {
+            Self::Made { dims: Some(dims), .. } => Some(dims),
+            Self::Made { dims: None, .. } | Self::Recorded => None,
+        }
+    }
+}
+
 /// Recorded request in the model's types.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ready {
@@ -124,26 +133,18 @@ pub(super) struct ValuesRule {
 
 impl Inputs {
     /// True if requests have no inputs.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.wanted.is_empty()
     }
 
     /// True if a load can request more than one row.
-    #[must_use]
     pub fn takes_rows(&self) -> bool {
-        let is_rows = |dim: &Dim| *dim == Dim::Rows;
-        let of_load = |wanted: &Wanted| match &wanted.source {
-            Source::Recorded => self.rows_by != RowsBy::Nothing,
-            Source::Made { dims: Some(dims), .. } => dims.iter().any(is_rows),
-            Source::Made { dims: None, .. } => self.rows_by != RowsBy::Nothing,
+        let has_rows = |wanted: &Wanted| match wanted.source.dims() {
+            Some(dims) => dims.contains(&Dim::Rows),
+            None => self.rows_by != RowsBy::Nothing,
         };
-        let whole = self
-            .recorded
-            .iter()
-            .flat_map(|ready| ready.iter())
-            .any(|ready| ready.whole.is_some());
-        !whole && self.wanted.iter().any(of_load)
+        let mut recorded = self.recorded.iter().flat_map(|ready| ready.iter());
+        !recorded.any(|ready| ready.whole.is_some()) && self.wanted.iter().any(has_rows)
     }
 
     /// Sets the agreement of outputs, by name, with the expected shape. Later calls change nothing.

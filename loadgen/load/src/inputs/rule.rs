@@ -110,7 +110,6 @@ pub enum Law {
 
 impl Dim {
     /// True if it is the same in every request of a step.
-    #[must_use]
     pub const fn is_constant(&self) -> bool {
         // A dependent dimension changes with the other one, whose rule reports it.
         matches!(self, Self::Rows | Self::Fixed(_) | Self::SameAs { .. })
@@ -194,7 +193,7 @@ impl fmt::Display for Values {
             Self::Integers { least, most } => write!(f, "integers {least} to {most}"),
             Self::Words { least, most } => write!(f, "text of {least} to {most} words"),
             Self::TextBytes { least, most } => write!(f, "text of {least} to {most} bytes"),
-            Self::File(records) => write!(f, "{} records of {}", records.len(), records.source()),
+            Self::File(records) => write!(f, "{} records of {}", records.count(), records.source),
         }
     }
 }

@@ -59,17 +59,16 @@ impl Inputs {
             let (_, shapes) = by_name.entry(name).or_insert_with(|| (*dtype, BTreeMap::new()));
             *shapes.entry(shape).or_default() += 1;
         }
-        let values = |name: &str| match self
-            .wanted
-            .iter()
-            .find(|want| want.spec.name == name)
-            .map(|want| &want.source)
-        {
-            Some(Source::Made { values, is_told, .. }) => {
-                format!("{values}{}", if *is_told { "" } else { ", by default" })
+        let values = |name: &str| {
+            let wanted = self.wanted.iter().find(|want| want.spec.name == name);
+            match wanted.map(|want| &want.source) {
+                Some(Source::Made {
+                    values, is_told: true, ..
+                }) => values.to_string(),
+                Some(Source::Made { values, .. }) => format!("{values}, by default"),
+                Some(Source::Recorded) => "recorded".to_owned(),
+                None => "keys of the feature table".to_owned(),
             }
-            Some(Source::Recorded) => "recorded".to_owned(),
-            None => "keys of the feature table".to_owned(),
         };
         let sent = by_name.into_iter().map(|(name, (dtype, shapes))| {
             let all: u64 = shapes.values().sum();
@@ -109,7 +108,6 @@ fn has_values(body: &Body) -> bool {
 }
 
 /// Statistics of requests that hold entity ids only.
-#[must_use]
 pub fn joined_requests(bodies: &[Body], rows: u32, keys: &str) -> SentRequests {
     let input = SentInput {
         name: ENTITY_ID.into(),
@@ -130,16 +128,13 @@ pub fn joined_requests(bodies: &[Body], rows: u32, keys: &str) -> SentRequests {
 }
 
 /// Statistics of requests of another protocol, whose bodies are opaque.
-#[must_use]
 pub fn other_requests(bodies: &[Body], inferences: u32) -> SentRequests {
     SentRequests {
         distinct: bodies.len() as u64,
         order: Order::Sequential.to_string(),
         bytes: bytes(bodies),
         inferences_per_request: inferences.into(),
-        mean_rows: None,
         rows_by: "as the plan's own bodies have them".into(),
-        inputs: Vec::new(),
-        checked: None,
+        ..SentRequests::default()
     }
 }

@@ -1,6 +1,6 @@
 //! Expected form of a reply, by a model's metadata.
 
-use super::judged::{Wrong, quoted, wrong};
+use super::judged::{NoReply, quoted, wrong};
 use super::values::ReplyValues;
 use crate::schedule::split_mix;
 use std::sync::Arc;
@@ -72,13 +72,11 @@ impl Output {
 impl Expected {
     /// Creates the expectation for a model with these outputs and a request of `rows` rows. A free first dimension has
     /// the size `rows`; if `rows` is unknown, it is free like the others.
-    #[must_use]
     pub fn new(model: &str, outputs: &[TensorSpec], rows: Option<u32>) -> Self {
         Self::of_rows(model, outputs, |_| rows)
     }
 
     /// Creates the expectation with rows per output by name; without rows the first dimension is free like the others.
-    #[must_use]
     pub fn of_rows(model: &str, outputs: &[TensorSpec], rows: impl Fn(&str) -> Option<u32>) -> Self {
         Self {
             model: model.to_owned(),
@@ -116,7 +114,6 @@ impl Expected {
     }
 
     /// Returns the agreement of a declared output's shape; [`ShapeFit::Rows`] for an undeclared name.
-    #[must_use]
     pub fn fit(&self, name: &str, shape: &[i64]) -> ShapeFit {
         self.declared(name).map_or(ShapeFit::Rows, |output| output.fit(shape))
     }
@@ -131,7 +128,6 @@ impl Expected {
     }
 
     /// Returns the elements of all outputs together; `None` if a dimension is free or elements have no fixed size.
-    #[must_use]
     pub fn elements(&self) -> Option<u64> {
         let of = |output: &Output| {
             output.dtype.size()?;
@@ -147,7 +143,7 @@ impl Expected {
 
     /// Compares a reply's model and outputs with the expected ones. A decoded reply holds the data that its shapes
     /// require.
-    pub(super) fn check_structure(&self, reply: &InferReply) -> Result<(), Wrong> {
+    pub(super) fn check_structure(&self, reply: &InferReply) -> Result<(), NoReply> {
         if reply.model_name != self.model {
             return Err(wrong(format_args!(
                 "the reply is from model `{}`, not `{}`",
@@ -203,7 +199,6 @@ pub struct WantedReply {
 
 impl WantedReply {
     /// Creates the expectations: always the structure, and known values on a share of the requests chosen by the seed.
-    #[must_use]
     pub fn new(structure: Arc<Expected>, valued: Option<(Arc<Expected>, f64)>, seed: u64) -> Self {
         let (valued, share) = valued.map_or((None, 0.0), |(valued, share)| (Some(valued), share));
         Self {
@@ -222,7 +217,6 @@ impl WantedReply {
 
     /// Returns the expectation for the step's request number `index`. The values of the first request are always
     /// checked.
-    #[must_use]
     pub fn at(&self, index: usize) -> &Arc<Expected> {
         let is_sampled = index == 0 || split_mix(self.seed ^ index as u64) <= self.sampled;
         match &self.valued {

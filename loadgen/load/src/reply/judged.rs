@@ -9,12 +9,23 @@ use tierlab_protocol::grpc::SERVER_TIMING;
 use tierlab_protocol::timing::StageTimings;
 
 /// A request without a reply, or with one that is not the model's.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", says.as_deref().unwrap_or_default())]
 pub struct NoReply {
     /// Kind of failure.
     pub failure: Failure,
     /// Details for the reader of the result.
     pub says: Option<String>,
+}
+
+impl NoReply {
+    /// Creates a failure with details.
+    pub(crate) fn new(failure: Failure, says: impl Display) -> Self {
+        Self {
+            failure,
+            says: Some(says.to_string()),
+        }
+    }
 }
 
 impl From<Failure> for NoReply {
@@ -25,19 +36,7 @@ impl From<Failure> for NoReply {
 
 impl From<TooLarge> for NoReply {
     fn from(what: TooLarge) -> Self {
-        Self {
-            failure: Failure::TooLarge,
-            says: Some(what.to_string()),
-        }
-    }
-}
-
-impl From<Wrong> for NoReply {
-    fn from(wrong: Wrong) -> Self {
-        Self {
-            failure: wrong.failure(),
-            says: Some(wrong.to_string()),
-        }
+        Self::new(Failure::TooLarge, what)
     }
 }
 
@@ -56,7 +55,6 @@ pub struct CheckedReply {
 
 impl CheckedReply {
     /// Creates the outcome of a good reply.
-    #[must_use]
     pub const fn ok(timings: Option<StageTimings>) -> Self {
         Self {
             outcome: Outcome::Ok,
@@ -67,18 +65,14 @@ impl CheckedReply {
     }
 
     /// Creates the outcome of a failed request.
-    #[must_use]
-    pub const fn failed(failure: Failure, timings: Option<StageTimings>) -> Self {
+    pub fn failed(failure: Failure, timings: Option<StageTimings>) -> Self {
         Self {
             outcome: Outcome::Failed(failure),
-            timings,
-            stream: None,
-            says: None,
+            ..Self::ok(timings)
         }
     }
 
     /// Creates the outcome of an invalid reply.
-    #[must_use]
     pub fn wrong(what: &impl Display, timings: Option<StageTimings>) -> Self {
         Self {
             says: Some(what.to_string()),
@@ -116,39 +110,14 @@ fn tells(timings: &StageTimings) -> bool {
 /// Maximum characters quoted from a reply.
 const QUOTED: usize = 120;
 
-/// Fault of a reply, in words.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{what}")]
-pub struct Wrong {
-    what: String,
-    /// True if the reply has the model's form but wrong values.
-    is_value: bool,
+/// Fault of a reply that does not have the model's form.
+pub(super) fn wrong(what: impl Display) -> NoReply {
+    NoReply::new(Failure::WrongReply, what)
 }
 
-impl Wrong {
-    /// Returns the kind of failure.
-    #[must_use]
-    pub const fn failure(&self) -> Failure {
-        if self.is_value {
-            Failure::WrongValue
-        } else {
-            Failure::WrongReply
-        }
-    }
-}
-
-pub(super) fn wrong(what: impl Display) -> Wrong {
-    Wrong {
-        what: what.to_string(),
-        is_value: false,
-    }
-}
-
-pub(super) fn wrong_value(what: impl Display) -> Wrong {
-    Wrong {
-        what: what.to_string(),
-        is_value: true,
-    }
+/// Fault of a reply that has the model's form and wrong values.
+pub(super) fn wrong_value(what: impl Display) -> NoReply {
+    NoReply::new(Failure::WrongValue, what)
 }
 
 /// Returns the start of a server's message as a printable line.

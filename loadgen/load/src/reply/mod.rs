@@ -11,7 +11,7 @@ mod received;
 mod values;
 
 pub use expected::{Expected, ShapeFit, WantedReply};
-pub use judged::{CheckedReply, NoReply, Wrong};
+pub use judged::{CheckedReply, NoReply};
 pub use received::{BodyError, Limit, METADATA_BYTES, METRICS_BYTES, Received, TooLarge, read, read_pieces};
 pub use values::{OutputValues, ReplyValues};
 
@@ -35,7 +35,7 @@ impl Expected {
     ///
     /// # Errors
     /// The fault.
-    pub fn check_http(&self, body: &Bytes, json_len: Option<usize>) -> Result<InferReply, Wrong> {
+    pub fn check_http(&self, body: &Bytes, json_len: Option<usize>) -> Result<InferReply, NoReply> {
         self.check(decode_body(body, json_len)?)
     }
 
@@ -43,11 +43,11 @@ impl Expected {
     ///
     /// # Errors
     /// The fault.
-    pub fn check_grpc(&self, message: &Bytes) -> Result<InferReply, Wrong> {
+    pub fn check_grpc(&self, message: &Bytes) -> Result<InferReply, NoReply> {
         self.check(decode_message(message)?)
     }
 
-    fn check(&self, reply: InferReply) -> Result<InferReply, Wrong> {
+    fn check(&self, reply: InferReply) -> Result<InferReply, NoReply> {
         self.check_structure(&reply)?;
         self.values.as_ref().map_or(Ok(()), |values| values.check(&reply))?;
         Ok(reply)
@@ -71,7 +71,7 @@ struct Entries {
 }
 
 /// Decodes the body of an HTTP reply, with binary tensors behind `json_len` bytes of JSON if there are any.
-fn decode_body(body: &Bytes, json_len: Option<usize>) -> Result<InferReply, Wrong> {
+fn decode_body(body: &Bytes, json_len: Option<usize>) -> Result<InferReply, NoReply> {
     InferReply::decode(body, json_len).map_err(|error| {
         let refusal: Result<Refusal<'_>, _> = serde_json::from_slice(body);
         match refusal {
@@ -88,7 +88,7 @@ fn decode_body(body: &Bytes, json_len: Option<usize>) -> Result<InferReply, Wron
 }
 
 /// Decodes the message of a gRPC reply.
-pub(crate) fn decode_message(message: &Bytes) -> Result<InferReply, Wrong> {
+pub(crate) fn decode_message(message: &Bytes) -> Result<InferReply, NoReply> {
     let malformed = |error| wrong(format_args!("invalid protobuf message: {error}"));
     // An empty output is two bytes on the wire and hundreds once it is decoded, so outputs are counted first.
     let entries = Entries::decode(message.clone()).map_err(malformed)?;

@@ -28,11 +28,14 @@ const SMALL_BYTES: usize = 64 << 10;
 /// Maximum capacity reserved at once for an announced length.
 const RESERVED_BYTES: usize = 1 << 20;
 
+/// Advice on the limit of infer replies.
+pub(super) const RAISE: &str = "raise `reply_limit_bytes` in the plan";
+
 /// Limit on received bytes.
 #[derive(Debug, Clone)]
 pub struct Limit {
     /// Maximum bytes of one body.
-    bytes: usize,
+    pub(super) bytes: usize,
     /// Key of the plan, or another source of the limit.
     says: &'static str,
     together: Arc<Together>,
@@ -60,13 +63,11 @@ pub enum BodyError<E> {
 
 impl TooLarge {
     /// Creates the error for a reply's head of more than `bytes`.
-    #[must_use]
     pub fn head(bytes: usize) -> Self {
         Self(format!("headers of more than {bytes} bytes (a fixed limit)"))
     }
 
     /// Creates the error for a stream that arrives in more pieces than `most`.
-    #[must_use]
     pub fn pieces(most: usize) -> Self {
         Self(format!("a stream of more than {most} pieces (a fixed limit)"))
     }
@@ -74,25 +75,22 @@ impl TooLarge {
 
 impl Limit {
     /// Limit of a body that is not an infer reply.
-    #[must_use]
     pub fn of(bytes: usize) -> Self {
         Self::new(bytes, "a fixed limit", TOGETHER_BYTES)
     }
 
     /// Limit of infer replies: the plan's, else the maximum size of the declared outputs' elements, else 64 MiB.
-    #[must_use]
     pub fn of_replies(planned: Option<usize>, elements: Option<u64>) -> Self {
-        const SAYS: &str = "raise `reply_limit_bytes` in the plan";
         if let Some(bytes) = planned {
-            return Self::new(bytes, SAYS, TOGETHER_BYTES.max(bytes.saturating_mul(TOGETHER_REPLIES)));
+            return Self::new(bytes, RAISE, TOGETHER_BYTES.max(bytes.saturating_mul(TOGETHER_REPLIES)));
         }
         let declared = elements.map(|elements| elements.saturating_mul(ELEMENT_BYTES));
         let bytes = declared.map_or(u64::MAX, |bytes| bytes.saturating_add(REPLY_HEAD_BYTES));
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(REPLY_BYTES);
-        Self::new(bytes, SAYS, TOGETHER_BYTES)
+        Self::new(bytes, RAISE, TOGETHER_BYTES)
     }
 
-    fn new(bytes: usize, says: &'static str, together: usize) -> Self {
+    pub(super) fn new(bytes: usize, says: &'static str, together: usize) -> Self {
         Self {
             bytes,
             says,
@@ -101,17 +99,6 @@ impl Limit {
                 most: together,
             }),
         }
-    }
-
-    /// Maximum bytes of one body.
-    #[cfg(test)]
-    pub(super) const fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    #[cfg(test)]
-    pub(super) fn with_together(self, together: usize) -> Self {
-        Self::new(self.bytes, self.says, together)
     }
 
     fn refuse(&self, what: impl Display) -> TooLarge {
@@ -165,10 +152,7 @@ impl Drop for Held {
 ///
 /// # Errors
 /// See [`BodyError`].
-pub async fn read<B>(body: B, limit: &Limit) -> Result<Received, BodyError<B::Error>>
-where
-    B: Body<Data = Bytes> + Unpin,
-{
+pub async fn read<B: Body<Data = Bytes> + Unpin>(body: B, limit: &Limit) -> Result<Received, BodyError<B::Error>> {
     read_pieces(body, limit, |_| Ok(())).await
 }
 
@@ -176,14 +160,11 @@ where
 ///
 /// # Errors
 /// See [`BodyError`]; also those of `seen`.
-pub async fn read_pieces<B>(
+pub async fn read_pieces<B: Body<Data = Bytes> + Unpin>(
     mut body: B,
     limit: &Limit,
     mut seen: impl FnMut(usize) -> Result<(), TooLarge>,
-) -> Result<Received, BodyError<B::Error>>
-where
-    B: Body<Data = Bytes> + Unpin,
-{
+) -> Result<Received, BodyError<B::Error>> {
     let too_long = || BodyError::TooLarge(limit.refuse(format_args!("a body of more than {} bytes", limit.bytes)));
     let announced = body.size_hint().lower();
     if announced > limit.bytes as u64 {

@@ -36,17 +36,17 @@ fn document(outputs: &[&str]) -> String {
 }
 
 /// Checks a reply in JSON.
-fn check_json(expected: &Expected, text: &str) -> Result<(), Wrong> {
+fn check_json(expected: &Expected, text: &str) -> Result<(), NoReply> {
     let checked = expected.check_http(&Bytes::copy_from_slice(text.as_bytes()), None);
     checked.map(drop)
 }
 
-fn check(text: &str) -> Result<(), Wrong> {
+fn check(text: &str) -> Result<(), NoReply> {
     check_json(&expected(), text)
 }
 
 #[track_caller]
-fn says(checked: Result<(), Wrong>, what: &str) {
+fn says(checked: Result<(), NoReply>, what: &str) {
     let wrong = checked.expect_err(what).to_string();
     assert!(wrong.contains(what), "`{wrong}` does not say `{what}`");
 }
@@ -311,7 +311,7 @@ proptest! {
 #[test]
 fn limits_follow_the_declared_outputs() {
     let of = |planned, outputs: &[TensorSpec]| {
-        Limit::of_replies(planned, Expected::new("m", outputs, Some(2)).elements()).bytes()
+        Limit::of_replies(planned, Expected::new("m", outputs, Some(2)).elements()).bytes
     };
     let small = [spec("y", DataType::Fp32, &[-1, 3])];
     assert_eq!(of(None, &small), (64 << 10) + 6 * 64);
@@ -346,7 +346,7 @@ async fn bodies_are_read_to_their_end_or_to_their_limit() {
 
 #[tokio::test]
 async fn all_replies_together_have_a_limit_that_those_read_give_back() {
-    let limit = Limit::of_replies(Some(200_000), None).with_together(500_000);
+    let limit = Limit::new(200_000, received::RAISE, 500_000);
     let body = || Full::new(Bytes::from(vec![0; 200_000]));
     let held = [read(body(), &limit).await.unwrap(), read(body(), &limit).await.unwrap()];
     let Err(BodyError::TooLarge(what)) = read(body(), &limit).await else {

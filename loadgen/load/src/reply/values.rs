@@ -1,7 +1,7 @@
 //! Check of a reply's values. In: the expected values of each output, and a reply with a correct structure. Out:
 //! nothing, or the first difference in words.
 
-use super::judged::{Wrong, quoted, wrong_value};
+use super::judged::{NoReply, quoted, wrong_value};
 use crate::element::{self, Number};
 use tierlab_protocol::infer::{InferReply, Tensor, bytes_elements};
 use tierlab_protocol::tensor::DataType;
@@ -27,21 +27,17 @@ pub struct ReplyValues {
 }
 
 impl ReplyValues {
-    pub(super) fn check(&self, reply: &InferReply) -> Result<(), Wrong> {
+    pub(super) fn check(&self, reply: &InferReply) -> Result<(), NoReply> {
         for expected in &self.outputs {
+            let output = reply.outputs.iter().find(|output| output.name == expected.name);
             let name = quoted(expected.name.as_bytes());
-            match reply.outputs.iter().find(|output| output.name == expected.name) {
-                Some(output) => self.compare(expected, output)?,
-                None => {
-                    return Err(wrong_value(format_args!("output `{name}` is missing")));
-                }
-            }
+            let output = output.ok_or_else(|| wrong_value(format_args!("output `{name}` is missing")))?;
+            self.compare(&name, expected, output)?;
         }
         Ok(())
     }
 
-    fn compare(&self, expected: &OutputValues, output: &Tensor) -> Result<(), Wrong> {
-        let name = quoted(expected.name.as_bytes());
+    fn compare(&self, name: &str, expected: &OutputValues, output: &Tensor) -> Result<(), NoReply> {
         let got = output.data.whole();
         let differ = |index: usize, wanted: String, got: String| {
             Err(wrong_value(format_args!(
@@ -153,7 +149,7 @@ mod tests {
         Expected::new("m", &outputs, None).with_values(values)
     }
 
-    fn check(expected: &Expected, reply: InferReply) -> Result<(), Wrong> {
+    fn check(expected: &Expected, reply: InferReply) -> Result<(), NoReply> {
         let (json, _) = reply.encode(&[false, false]);
         let over_http = expected.check_http(&json, None);
         let over_grpc = expected.check_grpc(&ModelInferResponse::from(reply).encode_to_vec().into());
@@ -191,12 +187,12 @@ mod tests {
             ),
         ] {
             let wrong = check(&strict, reply(y, label)).unwrap_err();
-            assert_eq!(wrong.failure(), Failure::WrongValue);
+            assert_eq!(wrong.failure, Failure::WrongValue);
             assert!(wrong.to_string().contains(what), "{wrong} does not say {what}");
         }
         assert!(check(&expected(0.0), reply(&good, b"cat")).is_err());
         // An invalid reply is not a wrong value.
         let broken = strict.check_http(&"{\"error\":\"x\"}".into(), None).unwrap_err();
-        assert_eq!(broken.failure(), Failure::WrongReply);
+        assert_eq!(broken.failure, Failure::WrongReply);
     }
 }

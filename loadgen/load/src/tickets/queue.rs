@@ -21,7 +21,7 @@ pub struct Ticket {
 /// A user that takes tickets.
 pub trait Taker: Send + Sync {
     /// Takes a ticket, on the pacer's thread, which waits meanwhile.
-    fn hand(&self, ticket: Ticket);
+    fn hand(self: Arc<Self>, ticket: Ticket);
 
     /// Signals that there are no more tickets.
     fn end(&self);
@@ -59,7 +59,6 @@ struct Queue {
 
 impl Tickets {
     /// Creates a queue for `takers` takers.
-    #[must_use]
     pub fn new(schedule: Arc<Schedule>, takers: usize) -> Self {
         Self {
             schedule,
@@ -97,7 +96,6 @@ impl Tickets {
     }
 
     /// Counts at `now_us` on the step's clock; a few atomic loads, without a lock.
-    #[must_use]
     pub fn counts(&self, now_us: u64) -> Counts {
         // In this order, so that no request counts as finished before it is sent.
         let over = self.finished.load(Ordering::Acquire);

@@ -15,7 +15,7 @@ pub(crate) struct RecordingTaker {
 }
 
 impl Taker for RecordingTaker {
-    fn hand(&self, ticket: Ticket) {
+    fn hand(self: Arc<Self>, ticket: Ticket) {
         self.handed.lock().unwrap().push(ticket.index);
     }
 
@@ -91,13 +91,13 @@ proptest! {
                     tickets.release(due);
                 }
                 None => if let Next::Ticket(ticket) = tickets.next(&taker) {
-                    recording.hand(ticket);
+                    Arc::clone(&recording).hand(ticket);
                 },
             }
         }
         tickets.release(40 - released);
         while let Next::Ticket(ticket) = tickets.next(&taker) {
-            recording.hand(ticket);
+            Arc::clone(&recording).hand(ticket);
         }
         prop_assert_eq!(&*recording.handed.lock().unwrap(), &(0..40).collect::<Vec<_>>());
     }

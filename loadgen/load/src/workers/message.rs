@@ -50,7 +50,6 @@ pub enum Reply {
 
 impl Reply {
     /// Returns samples as a message.
-    #[must_use]
     pub fn samples(samples: &[Sample]) -> ToRun {
         let sent = |sample: &Sample| {
             let timings = sample.timings.as_ref().map(sent_timings);

@@ -6,9 +6,8 @@
 //! calculated, so that a result does not depend on the number of processes. Knows nothing of statistics.
 //!
 //! - [`message`]: jobs and replies, in the messages of [`tierlab_agents`], which connects and starts the processes
-//! - `share`: samples of one process, checked; `files`: files of the plan, sent to agents
+//! - `share`: samples of one process, checked
 
-mod files;
 pub mod message;
 mod share;
 
@@ -19,8 +18,9 @@ use crate::pacer::Observed;
 use crate::schedule::Schedule;
 use message::{FileHead, Job, Reply, Setup, StepOrder, ToWorker};
 use share::Share;
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_agents::clock::WallClock;
 use tierlab_agents::remote::Agents;
@@ -31,6 +31,9 @@ use tierlab_analysis::record::AgentStart;
 const PREPARE_LIMIT: Duration = Duration::from_secs(120);
 /// Time limit for handing over samples, beyond the step itself.
 pub const HAND_OVER_LIMIT: Duration = Duration::from_secs(60);
+
+/// Bytes of a file per message.
+const PIECE: usize = 1 << 20;
 
 /// Plan of a run for its load processes.
 #[derive(Debug, Clone)]
@@ -108,7 +111,6 @@ impl Workers {
     }
 
     /// Number of processes.
-    #[must_use]
     pub const fn size(&self) -> usize {
         self.workers.len()
     }
@@ -123,7 +125,7 @@ impl Workers {
                 .plan
                 .files
                 .iter()
-                .map(|file| files::head_of(file))
+                .map(|file| head_of(file))
                 .collect::<Result<_, _>>()?,
         };
         let workers = self.workers.len() as u32;
@@ -138,7 +140,7 @@ impl Workers {
             let said = worker.link.say(&setup).await;
             worker.check(said).await?;
             for head in &heads {
-                files::send_file(worker, head).await?;
+                send_file(worker, head).await?;
             }
         }
         Ok(())
@@ -172,15 +174,45 @@ impl Workers {
             offset_us: known.offset.ns as f64 / 1e3,
             uncertainty_us: known.offset.uncertainty_ns as f64 / 1e3,
             late_us: share.late_us as f64,
-            requests: share.samples.len() as u64,
+            requests: share.whole.samples.len() as u64,
         });
-        let starts = if self.agents.is_some() {
-            starts.collect()
-        } else {
-            Vec::new()
-        };
+        let starts = starts.filter(|_| self.agents.is_some()).collect();
         Ok(together(shares, window_began, steps, starts))
     }
+}
+
+/// Returns the header of a file to send.
+///
+/// # Errors
+/// A file that does not exist.
+fn head_of(path: &Path) -> Result<FileHead, WorkerError> {
+    let about = std::fs::metadata(path).map_err(WorkerError::io(path))?;
+    Ok(FileHead {
+        path: path.to_owned(),
+        bytes: about.len(),
+    })
+}
+
+/// Sends a file's bytes: as many as its header says, even if the file has changed since.
+///
+/// # Errors
+/// A file that cannot be read or is shorter, or those of the link.
+async fn send_file(worker: &mut Worker, head: &FileHead) -> Result<(), WorkerError> {
+    let at = || WorkerError::io(&head.path);
+    let mut file = File::open(&head.path).map_err(at())?;
+    let mut left = head.bytes;
+    let mut piece = vec![0; PIECE];
+    while left > 0 {
+        let most = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
+        let read = file.read(&mut piece[..most]).map_err(at())?;
+        if read == 0 {
+            return Err(at()(ErrorKind::UnexpectedEof.into()));
+        }
+        let said = worker.link.say(&ToWorker::Job(Job::File(piece[..read].to_vec()))).await;
+        worker.check(said).await?;
+        left -= read as u64;
+    }
+    Ok(())
 }
 
 /// Results of a step from all processes.
@@ -196,31 +228,21 @@ pub struct Sent {
 
 /// Merged results of several processes.
 fn together(shares: Vec<Share>, window_began: SystemTime, steps: usize, starts: Vec<AgentStart>) -> Sent {
+    let (mut whole, mut observed) = (StepShare::default(), Observed::default());
     let mut of_steps: Vec<StepShare> = (0..steps).map(|_| StepShare::default()).collect();
-    let mut all = Finished {
-        streams: Vec::new(),
-        kept: Vec::new(),
-        samples: Vec::new(),
-        observed: Observed::default(),
-        window_began,
-        examples: BTreeMap::new(),
-    };
-    for mut share in shares {
-        all.samples.append(&mut share.samples);
-        all.observed.limit_hit |= share.observed.limit_hit;
-        all.observed.mean_in_flight += share.observed.mean_in_flight;
-        for (failure, says) in share.examples {
-            all.examples.entry(failure).or_insert(says);
-        }
-        for (of_step, mut own) in of_steps.iter_mut().zip(share.steps) {
-            of_step.samples.append(&mut own.samples);
-            for (failure, says) in own.examples {
-                of_step.examples.entry(failure).or_insert(says);
-            }
+    for share in shares {
+        whole.add(share.whole);
+        observed.limit_hit |= share.observed.limit_hit;
+        observed.mean_in_flight += share.observed.mean_in_flight;
+        for (of_step, own) in of_steps.iter_mut().zip(share.steps) {
+            of_step.add(own);
         }
     }
     Sent {
-        finished: all,
+        finished: Finished {
+            examples: whole.examples,
+            ..Finished::of(whole.samples, observed, window_began)
+        },
         steps: of_steps,
         starts,
     }

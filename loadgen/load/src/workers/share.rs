@@ -12,21 +12,31 @@ use tierlab_analysis::record::{Failure, Sample};
 
 /// Results of one process.
 pub(super) struct Share {
-    pub(super) samples: Vec<Sample>,
+    /// Requests, or whole journeys.
+    pub(super) whole: StepShare,
     /// For journeys, the results of each step.
     pub(super) steps: Vec<StepShare>,
     pub(super) observed: Observed,
     pub(super) late_us: u64,
-    pub(super) examples: Vec<(Failure, String)>,
 }
 
-/// Results of one step of journeys.
+/// Results of requests, or of one step of journeys.
 #[derive(Debug, Default)]
 pub struct StepShare {
-    /// Samples, one for each journey that reached the step, due with the journey.
+    /// Samples; of a step one for each journey that reached it, due with the journey.
     pub samples: Vec<Sample>,
-    /// Examples of failures.
+    /// First example of each kind of failure.
     pub examples: BTreeMap<Failure, String>,
+}
+
+impl StepShare {
+    /// Adds the results of another process.
+    pub(super) fn add(&mut self, mut other: Self) {
+        self.samples.append(&mut other.samples);
+        for (failure, says) in other.examples {
+            self.examples.entry(failure).or_insert(says);
+        }
+    }
 }
 
 /// Refuses to send headers and other values that may be secret over a connection that is not private.
@@ -48,11 +58,8 @@ pub(super) async fn finished(
     steps: usize,
     limit: Duration,
 ) -> Result<Share, WorkerError> {
-    let heard = match tokio::time::timeout(limit, hear_samples(&mut worker.link, &schedule, steps, limit)).await {
-        Ok(heard) => heard,
-        Err(_) => Err(LinkError::Silent(limit)),
-    };
-    let share = worker.check(heard).await?;
+    let heard = tokio::time::timeout(limit, hear_samples(&mut worker.link, &schedule, steps, limit)).await;
+    let share = worker.check(heard.unwrap_or(Err(LinkError::Silent(limit)))).await?;
     check_share(&share, &schedule, limit)
         .map_err(|what| WorkerError::Failed(format!("{}: {what}", worker.link.name)))?;
     Ok(share)
@@ -99,10 +106,12 @@ async fn hear_samples(link: &mut Link, schedule: &Schedule, steps: usize, limit:
     });
     Ok(Share {
         steps: steps.collect(),
-        samples: all,
+        whole: StepShare {
+            samples: all,
+            examples: done.examples.into_iter().map(shown).collect(),
+        },
         observed: done.observed,
         late_us: done.late_us,
-        examples: done.examples.into_iter().map(shown).collect(),
     })
 }
 
@@ -113,7 +122,8 @@ fn shown((failure, says): (Failure, String)) -> (Failure, String) {
 
 /// Checks that samples belong to a share: due times of the schedule, and ends within the limit.
 fn check_share(share: &Share, schedule: &Schedule, limit: Duration) -> Result<(), String> {
-    let mut due_us: Vec<u64> = share.samples.iter().map(|sample| sample.due_us).collect();
+    let samples = &share.whole.samples;
+    let mut due_us: Vec<u64> = samples.iter().map(|sample| sample.due_us).collect();
     due_us.sort_unstable();
     if due_us != schedule.due_us {
         return Err("its samples belong to another schedule: its files or its build differ".to_owned());
@@ -122,17 +132,13 @@ fn check_share(share: &Share, schedule: &Schedule, limit: Duration) -> Result<()
     if of_steps().any(|sample| due_us.binary_search(&sample.due_us).is_err()) {
         return Err("its samples belong to unknown journeys".to_owned());
     }
-    let failed = share.samples.iter().filter(|sample| !sample.is_ok()).count();
+    let failed = samples.iter().filter(|sample| !sample.is_ok()).count();
     if !share.steps.is_empty() && of_steps().filter(|sample| !sample.is_ok()).count() != failed {
         return Err("a failed journey must fail at exactly one step".to_owned());
     }
     let last_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
-    if share
-        .samples
-        .iter()
-        .chain(of_steps())
-        .any(|sample| sample.done_us.max(sample.sent_us) > last_us)
-    {
+    let is_late = |sample: &Sample| sample.done_us.max(sample.sent_us) > last_us;
+    if samples.iter().chain(of_steps()).any(is_late) {
         return Err("some of its samples end after the step".to_owned());
     }
     if !share.observed.mean_in_flight.is_finite() || share.observed.mean_in_flight < 0.0 {
@@ -175,17 +181,15 @@ mod tests {
             stops: false,
         };
         let share = |first: Vec<Sample>, second: Vec<Sample>| {
+            let of = |samples| StepShare {
+                samples,
+                ..StepShare::default()
+            };
             let share = Share {
-                samples: vec![sample(1_000, failed), sample(0, Outcome::Ok)],
-                steps: [first, second]
-                    .map(|samples| StepShare {
-                        samples,
-                        ..StepShare::default()
-                    })
-                    .into(),
+                whole: of(vec![sample(1_000, failed), sample(0, Outcome::Ok)]),
+                steps: [first, second].map(of).into(),
                 observed: Observed::default(),
                 late_us: 0,
-                examples: Vec::new(),
             };
             check_share(&share, &schedule, Duration::from_secs(1))
         };

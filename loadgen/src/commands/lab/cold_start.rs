@@ -14,7 +14,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::time::Duration;
 use tierlab_analysis::record::{ColdStart, ColdWay, PageCache, StageFill};
-use tierlab_instrument::page_cache;
+use tierlab_instrument::host::drop_cached_below;
 use tierlab_protocol::metadata::LoadDocument;
 use tierlab_protocol::metrics::{MODEL_LOAD_SECONDS, TIER_WIRE_BYTES};
 use tokio::time::{Instant, sleep_until};
@@ -111,7 +111,7 @@ impl Lab<'_> {
         }
         if self.plan.page_cache == PageCache::Dropped {
             let folder = self.targets.servers.folder(&variant.tier)?;
-            page_cache::drop_below(&folder).map_err(RunError::io(&folder))?;
+            drop_cached_below(&folder).map_err(RunError::io(&folder))?;
         }
         let due = self.due(variant.servers, index, jitter_s);
         let served: Vec<Served> = match way {

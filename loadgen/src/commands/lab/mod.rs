@@ -36,7 +36,7 @@ use tierlab_analysis::curves::distinct;
 use tierlab_analysis::latency::objective::{limited, measured_us};
 use tierlab_analysis::record::{Environment, Objective, PageCache, Point, Question, Run};
 use tierlab_analysis::statistics::percentile::BlockTable;
-use tierlab_instrument::page_cache;
+use tierlab_instrument::host::drop_cached_below;
 use tierlab_instrument::units::wait;
 use tierlab_load::interrupt::Interrupt;
 
@@ -165,7 +165,7 @@ async fn measure(
             alive: Box::new(|| servers.check()),
             prepare: Box::new(
                 |target| match dropped.get(&(target.label().to_owned(), target.cache.clone())) {
-                    Some(folder) => page_cache::drop_below(folder).map_err(RunError::io(folder)),
+                    Some(folder) => drop_cached_below(folder).map_err(RunError::io(folder)),
                     None => Ok(()),
                 },
             ),

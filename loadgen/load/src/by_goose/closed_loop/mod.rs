@@ -8,18 +8,28 @@
 
 #[cfg(feature = "goose")]
 mod run;
-mod shared;
-#[cfg(feature = "goose")]
-mod user;
 
 #[cfg(feature = "goose")]
 pub use run::run;
-pub use shared::ClosedLoop;
-pub use shared::Think;
 
-use crate::driver::Finished;
-use crate::schedule::Schedule;
-use tierlab_analysis::record::ClosedLoopFigures;
+use crate::by_goose::client::ServerClient;
+use crate::driver::{DriverError, Examples, Finished, HttpRoute, Route, Users};
+use crate::grpc::Connections;
+use crate::live::Watch;
+use crate::payload::Body;
+use crate::reply::{Expected, Limit};
+use crate::schedule::{Schedule, micros};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, Exp1};
+use reqwest::Url;
+use reqwest::header::HeaderMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tierlab_analysis::record::{ClosedLoopFigures, Sample};
+use tokio::sync::watch;
 
 /// Result of a closed loop.
 #[derive(Debug)]
@@ -39,8 +49,206 @@ pub struct Ran {
 /// Refuses a closed loop.
 ///
 /// # Errors
-/// [`DriverError::NoGoose`](crate::driver::DriverError::NoGoose).
+/// [`DriverError::NoGoose`].
 #[cfg(not(feature = "goose"))]
-pub async fn run(_: ClosedLoop, _: &crate::interrupt::Interrupt) -> Result<Option<Ran>, crate::driver::DriverError> {
-    Err(crate::driver::DriverError::NoGoose)
+pub async fn run(_: ClosedLoop, _: &crate::interrupt::Interrupt) -> Result<Option<Ran>, DriverError> {
+    Err(DriverError::NoGoose)
+}
+
+/// Name of times to the last byte in goose's metrics.
+const LAST_BYTE: &str = "LAST-BYTE";
+
+/// One step of a closed loop.
+#[derive(Debug, Clone)]
+pub struct ClosedLoop {
+    /// Route to the server.
+    pub route: Route,
+    /// Bodies, sent in turn by the next free user.
+    pub bodies: Arc<Vec<Body>>,
+    /// Expectation for every reply.
+    pub expected: Arc<Expected>,
+    /// Maximum length of a reply.
+    pub limit: Limit,
+    /// Number of users, and maximum requests in flight.
+    pub users: usize,
+    /// Think time between a reply and the user's next request.
+    pub think: Think,
+    /// Seed of think times.
+    pub seed: u64,
+    /// Length of the warm-up, which is cut off.
+    pub warmup: Duration,
+    /// Length of the measured window.
+    pub window: Duration,
+    /// Time limit of the client for one request.
+    pub timeout: Duration,
+    /// Live view of the step.
+    pub watch: Watch,
+}
+
+/// One request of a user.
+#[derive(Debug, Clone, Copy)]
+struct Turn {
+    sample: Sample,
+    /// Pause since the user's last reply; `None` for its first request.
+    pause_us: Option<u64>,
+    /// Think time set by the plan.
+    think_us: u64,
+    goose_us: Option<u64>,
+}
+
+/// State shared by the users of a step.
+struct Shared {
+    step: ClosedLoop,
+    carrier: Carrier,
+    thinks_us: Vec<u64>,
+    users: Users,
+    started: watch::Sender<bool>,
+    window_start_us: u64,
+    window_end_us: u64,
+    next_body: AtomicUsize,
+    next_user: AtomicUsize,
+    stopped: AtomicBool,
+    /// Turns of all users; locked once per user, at its end.
+    turns: Mutex<Vec<Turn>>,
+    examples: Examples,
+}
+
+impl Shared {
+    fn new(step: ClosedLoop) -> Result<Self, DriverError> {
+        let window_start_us = micros(step.warmup);
+        Ok(Self {
+            carrier: Carrier::new(&step.route, step.timeout)?,
+            thinks_us: step.think.draw(step.seed),
+            users: Users::new(step.users),
+            started: watch::channel(false).0,
+            window_start_us,
+            window_end_us: window_start_us + micros(step.window),
+            next_body: AtomicUsize::new(0),
+            next_user: AtomicUsize::new(0),
+            stopped: AtomicBool::new(false),
+            turns: Mutex::default(),
+            examples: Examples::default(),
+            step,
+        })
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// Returns the next body, and the expectation for its reply.
+    fn next(&self) -> (&Body, &Arc<Expected>) {
+        let index = self.next_body.fetch_add(1, Ordering::Relaxed);
+        let body = &self.step.bodies[index % self.step.bodies.len()];
+        (body, body.expected(index, &self.step.expected))
+    }
+
+    fn in_window(&self, us: u64) -> bool {
+        (self.window_start_us..self.window_end_us).contains(&us)
+    }
+}
+
+/// Prepared [`Route`].
+enum Carrier {
+    Http(Box<Http>),
+    Grpc(Arc<Connections>, Duration),
+}
+
+/// Route over HTTP, with the parts common to all requests.
+struct Http {
+    client: ServerClient,
+    url: Url,
+    headers: HeaderMap,
+    route: HttpRoute,
+}
+
+impl Carrier {
+    fn new(route: &Route, timeout: Duration) -> Result<Self, DriverError> {
+        let route = match route.clone() {
+            Route::Grpc(connections) => return Ok(Self::Grpc(connections, timeout)),
+            Route::Http(route) => route,
+        };
+        let client = ServerClient::new(&route.endpoint, timeout)?;
+        Ok(Self::Http(Box::new(Http {
+            url: client.url(route.path())?,
+            client,
+            headers: route.endpoint.request_headers(),
+            route,
+        })))
+    }
+}
+
+const THINK_STREAM: u64 = 3;
+/// Pauses of a step; users take them in turn, repeatedly.
+const DRAWN: usize = 8_192;
+
+/// Distribution of the think times, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Think {
+    /// Constant; 0 is no pause.
+    Fixed(f64),
+    /// Uniform between two limits.
+    Uniform {
+        /// Shortest pause.
+        least_ms: f64,
+        /// Longest pause.
+        most_ms: f64,
+    },
+    /// Exponential, as for independent people.
+    Exponential {
+        /// Mean pause.
+        mean_ms: f64,
+    },
+}
+
+impl Think {
+    /// Draws pauses in microseconds; the same seed gives the same pauses.
+    pub fn draw(&self, seed: u64) -> Vec<u64> {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        rng.set_stream(THINK_STREAM);
+        (0..DRAWN)
+            .map(|_| match *self {
+                Self::Fixed(ms) => ms,
+                Self::Uniform { least_ms, most_ms } => least_ms + (most_ms - least_ms) * rng.random_range(0.0..1.0),
+                Self::Exponential { mean_ms } => mean_ms * Distribution::<f64>::sample(&Exp1, &mut rng),
+            })
+            .map(|ms| (ms * 1e3).round() as u64)
+            .collect()
+    }
+}
+
+impl fmt::Display for Think {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(ms) => write!(f, "{ms} ms"),
+            Self::Uniform { least_ms, most_ms } => write!(f, "{least_ms} to {most_ms} ms"),
+            Self::Exponential { mean_ms } => write!(f, "exponential of mean {mean_ms} ms"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mean_ms(think: Think) -> f64 {
+        let drawn = think.draw(7);
+        drawn.iter().sum::<u64>() as f64 / drawn.len() as f64 / 1e3
+    }
+
+    #[test]
+    fn pauses_have_their_laws_mean_and_their_seeds_order() {
+        assert_eq!(Think::Fixed(1.5).draw(1), [1_500; DRAWN]);
+        let uniform = Think::Uniform {
+            least_ms: 10.0,
+            most_ms: 30.0,
+        };
+        assert!(uniform.draw(3).iter().all(|us| (10_000..=30_000).contains(us)));
+        // Four standard errors: 5.8 ms and 50 ms over the root of the number of draws.
+        assert!((mean_ms(uniform) - 20.0).abs() < 0.26, "{}", mean_ms(uniform));
+        let exponential = Think::Exponential { mean_ms: 50.0 };
+        assert!((mean_ms(exponential) - 50.0).abs() < 2.3, "{}", mean_ms(exponential));
+        assert_eq!(exponential.draw(4), exponential.draw(4));
+        assert_ne!(exponential.draw(4), exponential.draw(5));
+    }
 }

@@ -1,19 +1,23 @@
-//! Run of a closed loop by goose, and the terms of its law.
+//! Run of a closed loop by goose, its users, and the terms of its law. A transaction is one request with the pause before it;
+//! users deliver their turns after the window.
 
-use super::shared::{LAST_BYTE, Shared, Turn};
-use super::{ClosedLoop, Ran, user};
-use crate::by_goose::send::attack;
-use crate::driver::{DriverError, Finished, LEAD, Route};
+use super::{Carrier, ClosedLoop, LAST_BYTE, Ran, Shared, Turn};
+use crate::by_goose::send::{Sent, attack, send};
+use crate::driver::{DriverError, Finished, LEAD, Reply, Route, judge};
 use crate::interrupt::Interrupt;
+use crate::lock;
 use crate::pacer::{Clock, Observed};
+use crate::payload::Body;
+use crate::reply::Limit;
 use crate::schedule::Schedule;
 use futures::TryFutureExt as _;
-use goose::goose::{GooseUser, Scenario, Transaction, TransactionFunction};
+use goose::goose::{GooseUser, Scenario, Transaction, TransactionFunction, TransactionResult};
 use goose::metrics::GooseMetrics;
+use reqwest::Request;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
-use tierlab_analysis::record::{ClosedLoopFigures, Sample};
+use tierlab_analysis::record::{ClosedLoopFigures, Outcome, Sample};
 
 /// Time for users and goose to end after the last possible reply; goose checks for finished users twice a second.
 const END_LIMIT: Duration = Duration::from_secs(10);
@@ -38,10 +42,9 @@ pub async fn run(step: ClosedLoop, interrupt: &Interrupt) -> Result<Option<Ran>,
     let metrics = match ended {
         Some(metrics) => metrics,
         None => tokio::select! {
-            ended = tokio::time::timeout(END_LIMIT, attack) => match ended {
-                Ok(ended) => ended.map_err(DriverError::from)?,
-                Err(_) => return Err(DriverError::Users(users, users, "ended, but goose did not")),
-            },
+            ended = tokio::time::timeout(END_LIMIT, attack) => {
+                ended.map_err(|_| DriverError::Users(users, users, "ended, but goose did not"))??
+            }
             () = interrupt.raised() => return Ok(None),
         },
     };
@@ -77,7 +80,7 @@ fn scenario_of(shared: &Arc<Shared>) -> Result<goose::GooseAttack, DriverError> 
     let own = Arc::clone(shared);
     let function: TransactionFunction = Arc::new(move |user: &mut GooseUser| {
         let shared = Arc::clone(&own);
-        Box::pin(async move { user::turn(user, &shared).await })
+        Box::pin(async move { turn(user, &shared).await })
     });
     let host = match &shared.step.route {
         Route::Http(route) => route.endpoint.address.url(),
@@ -88,7 +91,7 @@ fn scenario_of(shared: &Arc<Shared>) -> Result<goose::GooseAttack, DriverError> 
 }
 
 fn collect(shared: &Shared, window_began: SystemTime, metrics: &GooseMetrics) -> Ran {
-    let mut turns = std::mem::take(&mut *shared.turns.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut turns = std::mem::take(&mut *lock(&shared.turns));
     turns.sort_unstable_by_key(|turn| turn.sample.sent_us);
     let window_s = (shared.window_end_us - shared.window_start_us) as f64 / 1e6;
     let samples: Vec<Sample> = turns.iter().map(|turn| turn.sample).collect();
@@ -97,8 +100,11 @@ fn collect(shared: &Shared, window_began: SystemTime, metrics: &GooseMetrics) ->
         sample.done_us.min(shared.window_end_us).saturating_sub(from)
     };
     let in_flight_us: u64 = samples.iter().map(inside).sum();
-    let counted = metrics.requests.iter();
-    let counted = counted.filter(|(name, _)| name.starts_with(LAST_BYTE));
+    let observed = Observed {
+        mean_in_flight: in_flight_us as f64 / 1e6 / window_s,
+        ..Observed::default()
+    };
+    let counted = metrics.requests.iter().filter(|(name, _)| name.starts_with(LAST_BYTE));
     Ran {
         figures: figures(&turns, |us| shared.in_window(us), window_s),
         goose_us: turns
@@ -115,15 +121,8 @@ fn collect(shared: &Shared, window_began: SystemTime, metrics: &GooseMetrics) ->
             stops: false,
         },
         finished: Finished {
-            streams: Vec::new(),
-            kept: Vec::new(),
-            observed: Observed {
-                mean_in_flight: in_flight_us as f64 / 1e6 / window_s,
-                ..Observed::default()
-            },
-            samples,
-            window_began,
             examples: shared.examples.take(),
+            ..Finished::of(samples, observed, window_began)
         },
     }
 }
@@ -142,6 +141,145 @@ fn figures(turns: &[Turn], in_window: impl Fn(u64) -> bool, window_s: f64) -> Cl
         mean_pause_us: mean(paused.iter().map(|(pause_us, _)| pause_us).sum(), paused.len()),
         mean_think_us: mean(paused.iter().map(|(_, think_us)| think_us).sum(), paused.len()),
     }
+}
+
+/// Maximum length of one sleep, so that the end of a step does not wait for long pauses.
+const LONGEST_SLEEP: Duration = Duration::from_millis(200);
+
+/// State that a user carries from one transaction to the next.
+#[derive(Clone, Default)]
+struct State {
+    turns: Vec<Turn>,
+    last_done_us: Option<u64>,
+    next_think: usize,
+}
+
+/// Runs one request with its pause. After the window it ends the user.
+async fn turn(user: &mut GooseUser, shared: &Arc<Shared>) -> TransactionResult {
+    let mut state = match user.get_session_data_mut::<State>() {
+        Some(state) => std::mem::take(state),
+        None => begin(user, shared).await,
+    };
+    let Some(clock) = shared.users.clock().filter(|_| !shared.is_stopped()) else {
+        return end(user, shared, state);
+    };
+    let think_us = shared.thinks_us[state.next_think % shared.thinks_us.len()];
+    state.next_think += 1;
+    if let Some(done_us) = state.last_done_us {
+        pause(shared, clock, done_us + think_us).await;
+    }
+    if clock.now_us() >= shared.window_end_us || shared.is_stopped() {
+        return end(user, shared, state);
+    }
+    let turn = request(user, shared, clock, &state, think_us).await?;
+    let in_window = shared.in_window(turn.sample.sent_us);
+    shared.step.watch.over(&turn.sample, in_window);
+    state.last_done_us = Some(turn.sample.done_us);
+    state.turns.push(turn);
+    user.set_session_data(state);
+    Ok(())
+}
+
+impl Carrier {
+    /// Prepares a user's first request: sets the step's client, or opens a connection.
+    async fn begin(&self, user: &mut GooseUser) {
+        match self {
+            Self::Http(http) => user.client = http.client.client.clone(),
+            Self::Grpc(connections, _) => connections.warm(false).await,
+        }
+    }
+
+    async fn send(&self, user: &mut GooseUser, body: &Body, limit: &Limit) -> Sent {
+        match self {
+            Self::Http(http) => {
+                let mut request = Request::new(http.route.method.clone(), http.url.clone());
+                request.headers_mut().clone_from(&http.headers);
+                request.headers_mut().extend(http.route.headers(body));
+                *request.body_mut() = Some(body.bytes.clone().into());
+                send(user, "infer", request, http.route.success.clone(), limit).await
+            }
+            Self::Grpc(connections, timeout) => {
+                let called = connections.call_within(body.bytes.clone(), limit, *timeout).await;
+                Sent::without_goose(called.map(Reply::Grpc))
+            }
+        }
+    }
+}
+
+/// Prepares a user's first transaction: sets the step's client, and waits for all others.
+async fn begin(user: &mut GooseUser, shared: &Shared) -> State {
+    shared.carrier.begin(user).await;
+    let number = shared.next_user.fetch_add(1, Ordering::Relaxed);
+    let mut started = shared.started.subscribe();
+    shared.users.ready.add_permits(1);
+    // The sender signals before it is dropped.
+    let _ = started.wait_for(|started| *started).await;
+    if let Some(clock) = shared.users.clock() {
+        tokio::time::sleep_until(clock.at(0).into()).await;
+    }
+    State {
+        turns: Vec::with_capacity(256),
+        // Distinct offsets, because otherwise all users would pause alike.
+        next_think: number * shared.thinks_us.len() / shared.step.users.max(1),
+        ..State::default()
+    }
+}
+
+async fn pause(shared: &Shared, clock: Clock, until_us: u64) {
+    let until = clock.at(until_us.min(shared.window_end_us));
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() || shared.is_stopped() {
+            return;
+        }
+        tokio::time::sleep(left.min(LONGEST_SLEEP)).await;
+    }
+}
+
+async fn request(
+    user: &mut GooseUser,
+    shared: &Arc<Shared>,
+    clock: Clock,
+    state: &State,
+    think_us: u64,
+) -> Result<Turn, Box<goose::goose::TransactionError>> {
+    let (body, expected) = shared.next();
+    let sent_us = clock.now_us();
+    let sent = shared.carrier.send(user, body, &shared.step.limit).await;
+    let done_us = clock.now_us();
+    // All times were read: the work from here on is part of the pause.
+    let judged = judge(sent.reply, expected).await;
+    let mut error = None;
+    if let Outcome::Failed(failure) = judged.outcome {
+        error = Some(failure.to_string());
+        if let Some(says) = judged.says {
+            shared.examples.note(failure, says);
+        }
+    }
+    let took = Duration::from_micros(done_us - sent_us);
+    user.record_custom_request_duration(LAST_BYTE, "infer", took, error.is_none(), sent.status, error.as_deref())
+        .await?;
+    Ok(Turn {
+        sample: Sample {
+            due_us: sent_us,
+            sent_us,
+            done_us,
+            outcome: judged.outcome,
+            timings: judged.timings,
+        },
+        pause_us: state.last_done_us.map(|last_us| sent_us - last_us),
+        think_us,
+        goose_us: sent.goose_us,
+    })
+}
+
+/// Delivers the turns, and lets goose end the user after this transaction.
+fn end(user: &mut GooseUser, shared: &Shared, mut state: State) -> TransactionResult {
+    lock(&shared.turns).append(&mut state.turns);
+    // The user's own copy: with iterations in the attack's configuration goose prints a line on stdout.
+    user.config.iterations = Some(1);
+    shared.users.delivered.add_permits(1);
+    Ok(())
 }
 
 #[cfg(test)]

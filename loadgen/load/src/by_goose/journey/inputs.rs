@@ -1,8 +1,7 @@
 //! Body of a step that queries a model: an infer request of the Open Inference Protocol as a template. In: a value for
 //! each input, as JSON whose strings may be templates, and the model's declaration. Out: a [`Template`]. Knows no HTTP.
 
-use super::template::{Form, Piece, Place, Template};
-use super::value::{Value, shape};
+use super::template::{Form, Piece, Place, Template, Value, shape};
 use crate::template::escape;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
@@ -40,7 +39,7 @@ pub fn body(inputs: &BTreeMap<String, Json>, specs: &[TensorSpec], names: &[Stri
         return Err(format!("input `{}` of the model is missing", missing.name));
     }
     pieces.push(Piece::Text("]}".into()));
-    Ok(Template::of(pieces))
+    Ok(Template { pieces })
 }
 
 /// Returns the shape and the data of one input.
@@ -72,7 +71,7 @@ fn tensor(spec: &TensorSpec, value: &Json, names: &[String]) -> Result<Vec<Piece
         let inside = Template::parse(&quoted, Place::Body, names).map_err(at)?;
         let shape = shape(&spec.name, &spec.shape, 1)?;
         let mut pieces = vec![Piece::Text(format!("{shape:?}")), data("[")];
-        pieces.extend(inside.into_pieces());
+        pieces.extend(inside.pieces);
         pieces.push(Piece::Text("]".into()));
         return Ok(pieces);
     }

@@ -1,8 +1,7 @@
 //! One request of a journey. In: the values so far. Out: the request, and the result of its reply: an outcome, and
 //! extracted values. Knows no clock and no user.
 
-use super::template::Template;
-use super::value::Value;
+use super::template::{Template, Value};
 use crate::driver::{HttpReply, Reply};
 use crate::grpc::{Connections, GrpcReply};
 use crate::reply::{CheckedReply, Expected, Limit, decode_message};
@@ -81,6 +80,13 @@ pub(super) struct Judged {
     pub(super) taken: Vec<(usize, Value)>,
 }
 
+impl From<CheckedReply> for Judged {
+    fn from(reply: CheckedReply) -> Self {
+        let taken = Vec::new();
+        Self { reply, taken }
+    }
+}
+
 impl JourneyStep {
     /// Builds the request; `url` returns the whole address of a path.
     ///
@@ -113,21 +119,20 @@ impl JourneyStep {
 
     /// Checks a reply and extracts values from it.
     pub(super) fn judge(&self, reply: &Reply) -> Judged {
-        let mut judged = match (&self.check, reply) {
+        let judged = match (&self.check, reply) {
             (Check::Model(expected), reply) => reply.judge(expected),
             (Check::Status(wanted), Reply::Http(reply)) => by_status(reply, *wanted),
             (Check::Status(_), Reply::Grpc(_)) => {
                 CheckedReply::wrong(&"gRPC replies have no HTTP status to check", None)
             }
         };
-        let mut taken = Vec::new();
-        if judged.outcome == Outcome::Ok && !self.take.is_empty() {
-            match self.taken(reply) {
-                Ok(found) => taken = found,
-                Err(what) => judged = CheckedReply::wrong(&what, judged.timings),
-            }
+        if judged.outcome != Outcome::Ok || self.take.is_empty() {
+            return judged.into();
         }
-        Judged { reply: judged, taken }
+        match self.taken(reply) {
+            Ok(taken) => Judged { reply: judged, taken },
+            Err(what) => CheckedReply::wrong(&what, judged.timings).into(),
+        }
     }
 
     fn taken(&self, reply: &Reply) -> Result<Vec<(usize, Value)>, String> {

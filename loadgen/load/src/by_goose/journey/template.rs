@@ -1,11 +1,11 @@
 //! Templates: text with places for values that are known during a journey. In: text such as `{"data": {vector}}` and
-//! the allowed names; later the values. Out: the bytes of a request's body, or its path. Knows no HTTP.
+//! the allowed names; later the values, from JSON of replies. Out: the bytes of a request's body, or its path. Knows no HTTP.
 //!
 //! Inside a JSON string a place takes the value's text, elsewhere its JSON; in a path it takes the text,
 //! percent-encoded.
 
-use super::value::{Value, shape};
 use crate::template::{Part, escape, parts};
+use serde_json::Value as Json;
 use std::fmt::Write as _;
 
 /// Maximum length of a body.
@@ -23,7 +23,7 @@ pub enum Place {
 /// Template, with names resolved to indices of values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
-    pieces: Vec<Piece>,
+    pub(super) pieces: Vec<Piece>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,20 +84,12 @@ impl Template {
         Ok(Self { pieces: pieces? })
     }
 
-    pub(super) const fn of(pieces: Vec<Piece>) -> Self {
-        Self { pieces }
-    }
-
     /// Returns the index of the value if the template consists of it alone.
     pub(super) fn alone(&self) -> Option<usize> {
         match self.pieces[..] {
             [Piece::Value { slot, .. }] => Some(slot),
             _ => None,
         }
-    }
-
-    pub(super) fn into_pieces(self) -> Vec<Piece> {
-        self.pieces
     }
 
     /// Indices of its values.
@@ -163,6 +155,78 @@ fn percent_encode(text: &str, out: &mut String) {
     }
 }
 
+/// Value, formatted once for all its uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Value {
+    pub(super) json: String,
+    /// Plain text, or the kind of a value without one.
+    text: Result<String, &'static str>,
+    pub(super) elements: usize,
+}
+
+impl Value {
+    /// Creates a value from JSON.
+    pub fn of(value: &Json) -> Self {
+        let json = value.to_string();
+        let text = match value {
+            Json::Bool(_) | Json::Number(_) => Ok(json.clone()),
+            Json::String(text) => Ok(text.clone()),
+            Json::Null => Err("null"),
+            Json::Array(_) => Err("an array"),
+            Json::Object(_) => Err("an object"),
+        };
+        Self {
+            elements: elements(value),
+            json,
+            text,
+        }
+    }
+
+    /// Text form.
+    ///
+    /// # Errors
+    /// A value without a text form.
+    pub(super) fn text(&self) -> Result<&str, String> {
+        let refuse = |kind: &&str| format!("{kind} cannot be used in a string or a path");
+        self.text.as_deref().map_err(refuse)
+    }
+}
+
+/// Number of elements. Recursion is bounded by the parser's own depth limit.
+fn elements(value: &Json) -> usize {
+    match value {
+        Json::Array(items) => items.iter().map(elements).sum(),
+        _ => 1,
+    }
+}
+
+/// Returns the shape of a tensor of `elements` elements. Free dimensions are 1, except the last one, which takes the
+/// remaining elements.
+///
+/// # Errors
+/// No such shape.
+pub(super) fn shape(input: &str, declared: &[i64], elements: usize) -> Result<Vec<i64>, String> {
+    let refuse = || format!("input `{input}`: {elements} elements do not fill the shape {declared:?}");
+    let elements = i64::try_from(elements).map_err(|_| refuse())?;
+    let fixed: i64 = declared
+        .iter()
+        .filter(|dim| **dim >= 0)
+        .try_fold(1_i64, |all, dim| all.checked_mul(*dim))
+        .ok_or_else(refuse)?;
+    let last_free = declared.iter().rposition(|dim| *dim < 0);
+    let filled: Vec<i64> = declared
+        .iter()
+        .enumerate()
+        .map(|(axis, &dim)| match dim {
+            dim if dim >= 0 => dim,
+            _ if Some(axis) == last_free && fixed > 0 => elements / fixed,
+            _ => 1,
+        })
+        .collect();
+    let all = filled.iter().try_fold(1_i64, |all, dim| all.checked_mul(*dim));
+    (all == Some(elements)).then_some(filled).ok_or_else(refuse)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,6 +286,28 @@ mod tests {
             let text = filled(r#"{"s":"{v}"}"#, Place::Body, &json!(value)).unwrap();
             let back: serde_json::Value = serde_json::from_str(&text).unwrap();
             prop_assert_eq!(back["s"].as_str().unwrap(), value);
+        }
+    }
+
+    #[test]
+    fn elements_are_counted_through_arrays() {
+        for (value, count) in [
+            (json!(1), 1),
+            (json!([]), 0),
+            (json!([[1, 2], [3, 4]]), 4),
+            (json!({"a": [1, 2]}), 1),
+        ] {
+            assert_eq!(Value::of(&value).elements, count, "{value}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_shape_holds_its_elements(declared in prop::collection::vec(-1_i64..9, 0..5), elements in 0_usize..4_000) {
+            if let Ok(shape) = shape("x", &declared, elements) {
+                prop_assert_eq!(shape.iter().product::<i64>(), elements as i64);
+                prop_assert!(shape.iter().zip(&declared).all(|(dim, wanted)| *wanted < 0 || dim == wanted));
+            }
         }
     }
 }

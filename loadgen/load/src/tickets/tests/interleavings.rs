@@ -38,7 +38,7 @@ fn tickets() -> Arc<Tickets> {
 struct Forwarder(Sender<Option<Ticket>>);
 
 impl Taker for Forwarder {
-    fn hand(&self, ticket: Ticket) {
+    fn hand(self: Arc<Self>, ticket: Ticket) {
         self.0.send(Some(ticket)).unwrap();
     }
 
