@@ -1,6 +1,6 @@
 //! Studies of the load generator's own rules, by simulation; see README.md beside `src`. Never packaged.
 //!
-//! - [`coverage`]: intervals, drifts, searches and verdicts against a known truth
+//! - [`coverage`]: intervals, drifts, comparisons, searches and verdicts against a known truth
 //! - [`decisions`]: answers of labs whose best variant is known
 //! - [`study`], [`table`]: settings on every core and their random numbers; their rows in files
 
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 #[derive(Debug, Parser)]
 #[command(name = "tierlab-dev")]
 enum Study {
-    /// Simulates how often intervals contain the truth, and drifts and overload are found
+    /// Simulates how often intervals contain the truth, and drifts, changes and overload are found
     Coverage {
         /// Folder of the tables
         #[arg(long, default_value = "results/coverage")]

@@ -1,5 +1,6 @@
 //! Coverage of intervals, power of tests and their false alarms, against a known truth.
 
+mod comparisons;
 mod drifts;
 mod intervals;
 mod laws;
@@ -23,6 +24,8 @@ pub(crate) enum Table {
     HighestRate,
     /// Drifts that are found, and false alarms
     Drifts,
+    /// Comparisons of two runs
+    Compare,
     /// Verdicts near capacity
     Verdicts,
 }
@@ -48,6 +51,11 @@ pub(crate) fn run(folder: &Path, only: Option<Table>, trials: usize, seed: u64) 
         let row = |setting, seed| drifts::row(setting, trials, seed);
         let rows = simulate("drifts", &drifts::settings(), seed, row);
         tables.write("drifts", drifts::ABOUT, &rows)?;
+    }
+    if is_asked(Table::Compare) {
+        let row = |setting, seed| comparisons::row(setting, trials, seed);
+        let rows = simulate("compare", &comparisons::settings(), seed, row);
+        tables.write("compare", comparisons::ABOUT, &rows)?;
     }
     if is_asked(Table::Verdicts) {
         let row = |setting, seed| verdicts::row(setting, trials, seed);
