@@ -24,7 +24,6 @@ const FILES: usize = 1_000;
 struct Document {
     #[serde(default)]
     data: Vec<Box<RawValue>>,
-    #[serde(default)]
     validation_data: Option<Vec<Box<RawValue>>>,
 }
 
@@ -32,11 +31,8 @@ struct Document {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Described {
-    #[serde(default)]
     content: Option<Box<RawValue>>,
-    #[serde(default)]
     shape: Option<Vec<u64>>,
-    #[serde(default)]
     b64: Option<String>,
 }
 

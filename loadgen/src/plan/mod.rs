@@ -5,7 +5,6 @@
 
 mod arrivals;
 mod check;
-mod columns;
 mod fault;
 mod files;
 mod inputs;
@@ -16,8 +15,6 @@ mod loads;
 mod mix;
 mod question;
 mod raw;
-mod redacted;
-mod schema;
 mod search;
 mod storage;
 mod target;
@@ -30,14 +27,14 @@ pub use lab::{Data, LabPlan};
 pub use loads::ClosedLoopPlan;
 pub use mix::{Mix, Part};
 pub use question::{Reasked, Until};
-pub use schema::schema;
+pub use raw::schema;
 pub use search::{SearchPlan, objective};
 pub use storage::{CacheState, ColdStartPlan, Origin, TierPlan};
 pub use target::TargetPlan;
 pub use variant::{NO_TIER, Stage, VariantPlan};
 
 pub(crate) use check::pairs;
-pub(crate) use redacted::redacted;
+pub(crate) use files::redacted;
 
 use check::{Base, Source, Step};
 use fault::{alone, conflict, fault, misplaced, missing, plain, refuse, within};
@@ -674,10 +671,8 @@ fn question(plan: &RawPlan, source: Source<'_>) -> Result<Option<Question>, Faul
         ("journey", !plan.journey.is_empty()),
         ("load", plan.load.iter().any(RawLoad::is_closed)),
     ];
-    if let Some((key, _)) = others.iter().find(|(_, is_given)| *is_given) {
-        let advice = "a question chooses the rates of open loops of one kind of request; put them into two plans";
-        return conflict(*key, "question", advice);
-    }
+    let advice = "a question chooses the rates of open loops of one kind of request; put them into two plans";
+    alone("question", advice, &others)?;
     question::validate(asked, source).map(Some)
 }
 

@@ -9,19 +9,12 @@ use tierlab_protocol::tensor::TensorSpec;
 #[derive(Deserialize)]
 struct Told {
     name: String,
-    #[serde(default)]
     versions: Option<Vec<String>>,
-    #[serde(default)]
     platform: Option<String>,
-    #[serde(default)]
     inputs: Option<Vec<ToldTensor>>,
-    #[serde(default)]
     outputs: Option<Vec<ToldTensor>>,
-    #[serde(default)]
     batched: Option<bool>,
-    #[serde(default)]
     max_batch_size: Option<u32>,
-    #[serde(default)]
     joined: Option<JoinedMetadata>,
 }
 
@@ -29,7 +22,6 @@ struct Told {
 struct ToldTensor {
     name: String,
     datatype: String,
-    #[serde(default)]
     shape: Option<Vec<i64>>,
 }
 

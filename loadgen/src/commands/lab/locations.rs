@@ -65,9 +65,7 @@ impl Locations {
 
 #[derive(Debug, Default, Deserialize)]
 struct OriginReady {
-    #[serde(default)]
     s3: Option<String>,
-    #[serde(default)]
     nfs: Option<String>,
 }
 

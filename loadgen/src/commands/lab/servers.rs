@@ -24,7 +24,6 @@ pub(super) struct Servers {
 #[derive(Debug, Deserialize)]
 struct ServerReady {
     listen: String,
-    #[serde(default)]
     grpc_listen: Option<String>,
 }
 
