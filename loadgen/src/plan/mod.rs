@@ -12,7 +12,6 @@ mod journeys;
 mod keys;
 mod lab;
 mod loads;
-mod mix;
 mod question;
 mod raw;
 mod search;
@@ -24,8 +23,7 @@ mod variant;
 pub use fault::{Fault, PlanError};
 pub use journeys::{Ask, Content, JourneyPlan, StepPlan};
 pub use lab::{Data, LabPlan};
-pub use loads::ClosedLoopPlan;
-pub use mix::{Mix, Part};
+pub use loads::{ClosedLoopPlan, Mix, Part};
 pub use question::{Reasked, Until};
 pub use raw::schema;
 pub use search::{SearchPlan, objective};
@@ -39,7 +37,8 @@ pub(crate) use files::redacted;
 use check::{Base, Source, Step};
 use fault::{alone, conflict, fault, misplaced, missing, plain, refuse, within};
 use inputs::InputsPlan;
-use raw::{RawLoad, RawPlan};
+use loads::RawLoad;
+use raw::RawPlan;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -237,7 +236,7 @@ impl Plan {
     /// Models of its mixes other than its own.
     #[must_use]
     pub fn other_models(&self) -> BTreeSet<&str> {
-        mix::other_models(&self.mixes, &self.model).collect()
+        loads::other_models(&self.mixes, &self.model).collect()
     }
 
     /// Inputs of requests to a model.
@@ -516,7 +515,7 @@ fn requests(
     if let Some(rates) = traffic.ramp {
         arrivals.shape = Shape::Climb(rates);
     }
-    let others: Vec<&str> = mix::other_models(&traffic.mixes, &raw.model).collect();
+    let others: Vec<&str> = loads::other_models(&traffic.mixes, &raw.model).collect();
     let mut keys = keys::validate(&raw.keys, base)?;
     let mut inputs = inputs::validate(raw.inputs.clone(), &others, base)?;
     if arrivals.is_replay() {
@@ -557,7 +556,7 @@ fn traffic(raw: &RawPlan, step: Step) -> Result<Traffic, Fault> {
     let mut traffic = Traffic::default();
     loads::validate(&raw.load, step, &mut traffic)?;
     traffic.journeys = journeys::validate(raw, step)?;
-    mix::validate(&raw.mix, step)?;
+    loads::validate_mixes(&raw.mix, step)?;
     traffic.mixes.clone_from(&raw.mix);
     let has_none = raw.load.is_empty() && raw.mix.is_empty() && raw.journey.is_empty() && raw.question.is_none();
     if has_none && raw.arrivals != arrivals::RawProcess::Replay {

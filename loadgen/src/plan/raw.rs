@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tierlab_analysis::record::Limits;
-use tierlab_load::by_goose::closed_loop::Think;
 use tierlab_load::driver::{Compress, ConnectionUse, Sending};
 
 /// JSON Schema of plans.
@@ -103,9 +102,9 @@ pub(super) struct RawPlan {
     #[serde(default)]
     pub(super) stop_at_saturation: bool,
     #[serde(default)]
-    pub(super) load: Vec<RawLoad>,
+    pub(super) load: Vec<super::loads::RawLoad>,
     #[serde(default)]
-    pub(super) mix: Vec<super::mix::Mix>,
+    pub(super) mix: Vec<super::loads::Mix>,
     #[serde(default)]
     pub(super) journey: Vec<RawJourney>,
     pub(super) question: Option<super::question::RawQuestion>,
@@ -175,84 +174,6 @@ pub(super) enum RawDistribution {
     Zipf,
     Sequential,
     File,
-}
-
-/// Requests at fixed rates, or of a fixed number of users. A p99 is printed from 1,000 requests over all repeats (rate × step_s
-/// × repeats), and has an upper bound from 1,500 if requests do not queue.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RawLoad {
-    /// "realtime" sends one entity per request, "batch" many. "concurrency" replaces rates by users who wait for their replies.
-    pub(super) mode: RawMode,
-    /// Entities per request, with "batch"; each is measured at every rate.
-    #[serde(default)]
-    pub(super) batch_sizes: Vec<u32>,
-    /// Requests per second, each a point of its own. Or a ramp, the plan's only load: `{ from = 10, to = 500, over = 60 }` raises
-    /// the rate for `over` seconds, or else all of `step_s`, and then keeps it; its result has ten blocks, and it stops once every
-    /// user has been busy for a second.
-    #[serde(default)]
-    pub(super) rates: Rates,
-    /// Numbers of users, with `mode = "concurrency"`. A user sends again after its reply and its think time. Each
-    /// number is a point of its own, measured beside an open loop at the same throughput.
-    #[serde(default)]
-    pub(super) users: Vec<u32>,
-    /// Pause between a reply and the user's next request in milliseconds, with `mode = "concurrency"`: a number,
-    /// `[least, most]` for a uniform one, `{ exponential = 50 }` for an exponential one of that mean (default: none).
-    #[serde(default, deserialize_with = "value::think_time_ms")]
-    #[schemars(with = "value::ThinkTime")]
-    pub(super) think_time_ms: Option<Think>,
-}
-
-/// `load.rates`.
-#[derive(Debug, JsonSchema)]
-#[schemars(untagged, inline)]
-pub(super) enum Rates {
-    Each(Vec<f64>),
-    Ramp(RawRamp),
-}
-
-/// Rates of a ramp.
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(inline)]
-pub(super) struct RawRamp {
-    pub(super) from: f64,
-    pub(super) to: f64,
-    pub(super) over: Option<f64>,
-}
-
-impl Default for Rates {
-    fn default() -> Self {
-        Self::Each(Vec::new())
-    }
-}
-
-impl<'de> Deserialize<'de> for Rates {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match toml::Value::deserialize(deserializer)? {
-            ramp @ toml::Value::Table(_) => value::part(ramp).map(Self::Ramp),
-            rates => value::part(rates).map(Self::Each),
-        }
-    }
-}
-
-/// `load.mode`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum RawMode {
-    /// One entity per request, at rates.
-    Realtime,
-    /// Many entities per request, at rates.
-    Batch,
-    /// A closed loop of users.
-    Concurrency,
-}
-
-impl RawLoad {
-    /// True for a closed loop.
-    pub(super) fn is_closed(&self) -> bool {
-        self.mode == RawMode::Concurrency
-    }
 }
 
 /// Sequence of requests that depend on each other.

@@ -2,9 +2,8 @@
 //! turns, so that a slow minute falls on all of them.
 
 use super::context::{LabContext, Place, Purpose};
-use super::servers::Launched;
+use super::servers::{Launched, Targets};
 use super::stage;
-use super::targets::Targets;
 use crate::error::RunError;
 use crate::plan::{ColdStartPlan, LabPlan, VariantPlan};
 use crate::runner::check_reply::check_reply;

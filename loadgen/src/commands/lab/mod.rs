@@ -9,11 +9,9 @@ mod context;
 mod data;
 mod doctor;
 mod locations;
-mod prefill;
 mod prices;
 mod servers;
 mod stage;
-mod targets;
 
 pub(super) use prices::resize;
 
@@ -27,11 +25,11 @@ use crate::store::folder::{claim, sha256};
 use crate::store::resume::StoppedRun;
 use clap::Args;
 use context::{LabContext, Prepared, programs};
+use servers::Targets;
 use std::collections::BTreeMap;
 use std::mem::take;
 use std::path::PathBuf;
 use std::time::Duration;
-use targets::Targets;
 use tierlab_analysis::curves::distinct;
 use tierlab_analysis::latency::objective::{limited, measured_us};
 use tierlab_analysis::record::{Environment, Objective, PageCache, Point, Question, Run};
