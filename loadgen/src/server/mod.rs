@@ -2,7 +2,6 @@
 //! over `/metrics` of each replica ([`scrape`]) or its statistics ([`delta::Statistics`]). These give a [`delta::Reading`], and two
 //! readings the counters of the step ([`delta`](mod@delta)).
 
-mod asked;
 pub mod control;
 pub mod delta;
 pub mod metadata;

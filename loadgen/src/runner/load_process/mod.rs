@@ -6,7 +6,7 @@ pub mod allowed;
 mod sent_files;
 
 use super::check_reply::check_reply;
-use super::journey_requests::Prepared;
+use super::journeys::Prepared;
 use super::requests::Requests;
 use super::target::{Content, Target};
 use crate::error::RunError;
