@@ -1,7 +1,7 @@
 //! The `advise` command: another question to finished runs. In: folders of runs with variants, and the changed parts of
 //! the question. Out: the answer from the measured steps. Starts and measures nothing.
 
-use super::answer::{FailOn, exit_code};
+use super::judge::{AnswerFailure, answer_exit_code};
 use super::lab::resize;
 use crate::error::RunError;
 use crate::plan::Reasked;
@@ -67,7 +67,10 @@ pub fn run(asked: &Options) -> Result<u8, RunError> {
     } else {
         print!("{}", tierlab_report::answer_text(&run).unwrap_or_default());
     }
-    Ok(exit_code(&run, &[FailOn::Unmet, FailOn::Undecided]))
+    Ok(answer_exit_code(
+        &run,
+        &[AnswerFailure::Unmet, AnswerFailure::Undecided],
+    ))
 }
 
 /// Adds the pricing inputs of another run's variants to those of the first run.

@@ -15,7 +15,7 @@ mod stage;
 
 pub(super) use prices::resize;
 
-use crate::commands::run_options::RunOptions;
+use crate::commands::options::RunOptions;
 use crate::environment;
 use crate::error::RunError;
 use crate::plan::{LabPlan, Origin, Plan, Until, VariantPlan};

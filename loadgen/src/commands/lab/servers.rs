@@ -5,7 +5,7 @@ use super::context::{LabContext, Place, Purpose};
 use super::locations::{Locations, set};
 use super::stage;
 use crate::children::{self, Child};
-use crate::commands::target_options;
+use crate::commands::options;
 use crate::environment;
 use crate::error::RunError;
 use crate::plan::{CacheState, LabPlan, Origin, Plan, TargetPlan, TierPlan, VariantPlan, pairs};
@@ -62,8 +62,8 @@ impl Targets {
         environment: &mut Environment,
     ) -> Result<(), RunError> {
         eprintln!("contacting the existing {} server", variant.label());
-        let found = target_options::open(plan, server).await?;
-        target_options::say(&found.notes);
+        let found = options::open(plan, server).await?;
+        options::say(&found.notes);
         let target = Target {
             variant: variant.name.clone(),
             tier: variant.tier.name.clone(),
@@ -71,7 +71,7 @@ impl Targets {
             cache_share: 0.0,
             ..found.target
         };
-        target_options::say(&check_reply(plan, &target, &plan.model).await?);
+        options::say(&check_reply(plan, &target, &plan.model).await?);
         let origin = format!("real; served at {}", target.control.base);
         environment::add_server(environment, variant.label(), &origin, &found.scrape);
         self.variants.push(recorded(variant, None));
@@ -96,7 +96,7 @@ impl Targets {
         let mut staged = None;
         let servers = self.servers.start(context, variant).await?;
         for target in &servers {
-            target_options::say(&check_reply(plan, target, &plan.model).await?);
+            options::say(&check_reply(plan, target, &plan.model).await?);
             staged = stage::prepare(context, variant, target).await?;
             if variant.cache.prefill {
                 stage::fill_cache(plan, target, context.interrupt).await?;
