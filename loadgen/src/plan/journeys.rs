@@ -25,6 +25,8 @@ const MAX_NAME: usize = 40;
 /// Headers that carry credentials, which a result would keep.
 const SECRET: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "x-api-key"];
 
+/// Methods of requests to a path.
+const METHODS: [&str; 6] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"];
 /// Value of every journey: an entity, drawn from `[keys]`.
 const ENTITY: &str = "entity_id";
 
@@ -117,20 +119,15 @@ impl JourneyPlan {
     /// True if any step requests an entity.
     #[must_use]
     pub fn takes_entity(&self) -> bool {
+        let names_entity = |value: &Json| value.as_str().is_some_and(|text| text.contains("{entity_id}"));
+        let uses_entity = |template: &Template| template.slots().any(|slot| slot == 0);
         self.steps.iter().any(|step| match &step.ask {
             Ask::Model { content, .. } => match content {
                 Content::Entity => true,
-                Content::Body(body) => body.slots().any(|slot| slot == 0),
-                Content::Inputs(inputs) => inputs.values().any(|value| {
-                    value
-                        .as_str()
-                        .is_some_and(|text| text.contains(&format!("{{{ENTITY}}}")))
-                }),
+                Content::Body(body) => uses_entity(body),
+                Content::Inputs(inputs) => inputs.values().any(names_entity),
             },
-            Ask::Http { path, body, .. } => path
-                .slots()
-                .chain(body.iter().flat_map(Template::slots))
-                .any(|slot| slot == 0),
+            Ask::Http { path, body, .. } => uses_entity(path) || body.iter().any(uses_entity),
         })
     }
 
@@ -349,18 +346,13 @@ fn json(value: &toml::Value, key: &str) -> Result<Json, Fault> {
 
 /// Method of a step (default: POST with a body, else GET).
 fn method(given: Option<&str>, has_body: bool, at: &str) -> Result<Method, Fault> {
-    let method = match given {
-        None if has_body => Method::POST,
-        None | Some("GET") => Method::GET,
-        Some("POST") => Method::POST,
-        Some("PUT") => Method::PUT,
-        Some("PATCH") => Method::PATCH,
-        Some("DELETE") => Method::DELETE,
-        Some("HEAD") => Method::HEAD,
-        Some(other) => refuse!(
+    let name = given.unwrap_or(if has_body { "POST" } else { "GET" });
+    let method = name.parse().ok().filter(|_: &Method| METHODS.contains(&name));
+    let Some(method) = method else {
+        refuse!(
             format!("{at}.method"),
-            "unsupported method `{other}`; use GET, POST, PUT, PATCH, DELETE or HEAD"
-        ),
+            "unsupported method `{name}`; use GET, POST, PUT, PATCH, DELETE or HEAD"
+        );
     };
     if has_body && matches!(method, Method::GET | Method::HEAD) {
         refuse!(format!("{at}.body"), "a {method} request has no body");

@@ -52,6 +52,21 @@ pub(super) struct RawLoad {
     pub(super) think_time_ms: Option<Think>,
 }
 
+impl RawLoad {
+    /// True for a closed loop.
+    pub(super) fn is_closed(&self) -> bool {
+        self.mode == RawMode::Concurrency
+    }
+
+    /// Batch sizes of its requests.
+    fn batch_sizes(&self) -> &[u32] {
+        match &self.batch_sizes[..] {
+            [] => &[1],
+            sizes => sizes,
+        }
+    }
+}
+
 /// `load.rates`.
 #[derive(Debug, JsonSchema)]
 #[schemars(untagged, inline)]
@@ -97,13 +112,6 @@ pub(super) enum RawMode {
     Concurrency,
 }
 
-impl RawLoad {
-    /// True for a closed loop.
-    pub(super) fn is_closed(&self) -> bool {
-        self.mode == RawMode::Concurrency
-    }
-}
-
 /// One closed loop.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ClosedLoopPlan {
@@ -119,12 +127,12 @@ impl ClosedLoopPlan {
     /// Load at the rate of the open loop beside it; 0 for the closed loop itself.
     #[must_use]
     pub const fn load(&self, rate: f64) -> Load {
+        let mode = match self.batch_size {
+            1 => Mode::Realtime,
+            _ => Mode::Batch,
+        };
         Load {
-            mode: if self.batch_size == 1 {
-                Mode::Realtime
-            } else {
-                Mode::Batch
-            },
+            mode,
             batch_size: self.batch_size,
             rate,
         }
@@ -133,29 +141,22 @@ impl ClosedLoopPlan {
     /// Factor of its points.
     #[must_use]
     pub fn driven(&self) -> Driven {
-        Driven::ClosedLoop {
-            users: self.users,
-            think_time: self.think.to_string(),
-        }
+        let (users, think_time) = (self.users, self.think.to_string());
+        Driven::ClosedLoop { users, think_time }
     }
 
     /// Factor of the open loop beside it.
     #[must_use]
     pub fn beside(&self) -> Driven {
-        Driven::BesideClosedLoop {
-            users: self.users,
-            think_time: self.think.to_string(),
-        }
+        let (users, think_time) = (self.users, self.think.to_string());
+        Driven::BesideClosedLoop { users, think_time }
     }
 }
 
 /// Load of a replay, whose recording sets the times.
 pub(super) fn replayed(arrivals: &Arrivals, step: Step) -> Result<Load, Fault> {
     const KEY: &str = "arrival.file";
-    let (warmup, window) = (
-        Duration::from_secs_f64(step.warmup_s),
-        Duration::from_secs_f64(step.step_s),
-    );
+    let [warmup, window] = [step.warmup_s, step.step_s].map(Duration::from_secs_f64);
     let schedule = Schedule::new(arrivals, 0.0, warmup, window, 0);
     if let Process::Trace { trace, speed } = &arrivals.process {
         let length_s = trace.at_s.last().copied().unwrap_or_default() / speed.unwrap_or(1.0);
@@ -181,12 +182,8 @@ pub(super) fn replayed(arrivals: &Arrivals, step: Step) -> Result<Load, Fault> {
 pub(super) fn check(at: &str, load: &Load, step: Step) -> Result<(), Fault> {
     // A batch of one would be real-time under another name.
     let least = if load.mode == Mode::Batch { 2.0 } else { 1.0 };
-    within(
-        &format!("{at}.batch_sizes"),
-        f64::from(load.batch_size),
-        least,
-        65_536.0,
-    )?;
+    let batch_size = f64::from(load.batch_size);
+    within(&format!("{at}.batch_sizes"), batch_size, least, 65_536.0)?;
     step.check_rate(&format!("{at}.rates"), load.rate, 1)
 }
 
@@ -206,11 +203,11 @@ pub(super) fn validate(raw: &[RawLoad], step: Step, traffic: &mut Traffic) -> Re
         ];
         let owner = "`mode = \"concurrency\"`, a closed loop; an open loop has `rates`";
         only_with(&at, owner, &given)?;
-        let (mode, batch_sizes) = match (load.mode, &load.batch_sizes[..]) {
-            (RawMode::Batch, []) => return missing(key("batch_sizes"), "`mode = \"batch\"` needs at least one"),
-            (RawMode::Batch, sizes) => (Mode::Batch, sizes),
-            (_, []) => (Mode::Realtime, &[1][..]),
-            (..) => return misplaced(key("batch_sizes"), "`mode = \"batch\"`"),
+        let mode = match (load.mode, load.batch_sizes.is_empty()) {
+            (RawMode::Batch, true) => return missing(key("batch_sizes"), "`mode = \"batch\"` needs at least one"),
+            (RawMode::Batch, false) => Mode::Batch,
+            (_, true) => Mode::Realtime,
+            (_, false) => return misplaced(key("batch_sizes"), "`mode = \"batch\"`"),
         };
         let rates = match &load.rates {
             Rates::Each(rates) if rates.is_empty() => {
@@ -222,7 +219,7 @@ pub(super) fn validate(raw: &[RawLoad], step: Step, traffic: &mut Traffic) -> Re
             }
             Rates::Ramp(given) => vec![traffic.ramp.insert(ramp(given, &key("rates"), step)?).mean()],
         };
-        for &batch_size in batch_sizes {
+        for &batch_size in load.batch_sizes() {
             for &rate in &rates {
                 let load = Load { mode, batch_size, rate };
                 check(&at, &load, step)?;
@@ -230,12 +227,11 @@ pub(super) fn validate(raw: &[RawLoad], step: Step, traffic: &mut Traffic) -> Re
             }
         }
     }
-    match loads.iter().enumerate().find(|(i, load)| loads[..*i].contains(load)) {
-        None => Ok(()),
-        Some((_, Load { mode, batch_size, rate })) => {
-            duplicate("load", format!("{mode} × {batch_size} at {rate} per second"))
-        }
+    if let Some((_, twice)) = loads.iter().enumerate().find(|(i, load)| loads[..*i].contains(load)) {
+        let Load { mode, batch_size, rate } = twice;
+        return duplicate("load", format!("{mode} × {batch_size} at {rate} per second"));
     }
+    Ok(())
 }
 
 fn ramp(raw: &RawRamp, at: &str, step: Step) -> Result<RampRates, Fault> {
@@ -269,11 +265,7 @@ fn add_closed_loops(loops: &mut Vec<ClosedLoopPlan>, load: &RawLoad, at: &str) -
         );
     }
     let think = load.think_time_ms.unwrap_or(Think::Fixed(0.0));
-    let batch_sizes = match &load.batch_sizes[..] {
-        [] => &[1][..],
-        sizes => sizes,
-    };
-    for &batch_size in batch_sizes {
+    for &batch_size in load.batch_sizes() {
         within(&key("batch_sizes"), f64::from(batch_size), 1.0, 65_536.0)?;
         for &users in &load.users {
             within(&key("users"), f64::from(users), 1.0, MAX_USERS)?;

@@ -169,7 +169,8 @@ impl Plan {
             fault,
         })?;
         let named = RefCell::default();
-        validate(&raw, base.naming(&named), file, text).map_err(|fault| refusal(file, text, fault))
+        let named = Some(&named);
+        validate(&raw, Base { named, ..base }, file, text).map_err(|fault| refusal(file, text, fault))
     }
 
     /// Checks a load that another process orders by the rules of the plan's loads.
@@ -359,40 +360,28 @@ impl Plan {
             }
         }
         let shared = [("http2", http2 && is_new)];
-        alone(
-            "connections",
-            "requests over HTTP/2 share connections; leave one of them out",
-            &shared,
-        )?;
+        let advice = "requests over HTTP/2 share connections; leave one of them out";
+        alone("connections", advice, &shared)?;
         let replies = compress.is_some_and(Compress::replies);
         let changed =
             [("http2", http2), ("compress", replies)].map(|(key, is_set)| (key, is_set && self.has_streams()));
-        alone(
-            "target.reply",
-            "events are timed over HTTP/1.1 without compression",
-            &changed,
-        )
+        let advice = "events are timed over HTTP/1.1 without compression";
+        alone("target.reply", advice, &changed)
     }
 
     /// Refuses several processes for requests that only one process can send.
     fn check_several(&self, option: &str) -> Result<(), Fault> {
         let (closed, has_ramp) = (!self.closed_loops.is_empty(), self.arrivals.ramp().is_some());
         let fixed = self.sending.connections.fixed().is_some();
+        let (streams, keeps) = (self.has_streams(), self.sending.keep_requests);
+        let closed_loop = "a closed loop is run by one process, which has all users";
         let reasons = [
             ("mix", !self.mixes.is_empty(), "a mix is sent by one process"),
-            (
-                "load",
-                closed,
-                "a closed loop is run by one process, which has all users",
-            ),
-            (
-                "target.reply",
-                self.has_streams(),
-                "replies that stream are timed by one process",
-            ),
+            ("load", closed, closed_loop),
+            ("target.reply", streams, "replies that stream are timed by one process"),
             (
                 "keep_requests",
-                self.sending.keep_requests,
+                keeps,
                 "requests are kept by the process that sends them",
             ),
             ("load", has_ramp, "a ramp is stopped by the process that sends it"),
@@ -447,14 +436,8 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
     let encoding = encoding(raw)?;
     let (arrivals, keys, inputs) = requests(raw, source, recording.as_ref(), &mut traffic)?;
     let prices = prices(raw, base)?;
-    let target = match &raw.target {
-        Some(given) => Some(sweep_target(given, (raw, source), &mut traffic, &keys)?),
-        None => None,
-    };
-    let search = match &raw.search {
-        Some(given) => Some(search::validate(given, source, &traffic.loads)?),
-        None => None,
-    };
+    let target = sweep_target(raw, source, &mut traffic, &keys)?;
+    let search = search::validate(raw.search.as_ref(), source, &traffic.loads)?;
     let limits = Limits {
         objective_us: objective_us(search.as_ref(), question.as_ref()),
         ..raw.limits.clone()
@@ -482,7 +465,12 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
         window: Duration::from_secs_f64(raw.step_s),
         drain: Duration::from_secs_f64(raw.drain_s),
         max_in_flight: raw.max_in_flight as usize,
-        sending: raw.sending(),
+        sending: Sending {
+            connections: raw.connections,
+            compress: raw.compress,
+            http2: raw.http2,
+            keep_requests: raw.keep_requests,
+        },
         timeout: Duration::from_millis(raw.timeout_ms.into()),
         reply_limit_bytes: raw.reply_limit_bytes.map(|bytes| bytes as usize),
         protocol: raw.protocol,
@@ -492,7 +480,7 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
         keys,
         inputs: inputs.rules,
         inputs_of_others: inputs.of_others,
-        files: base.take_named(),
+        files: base.named.map(RefCell::take).unwrap_or_default(),
         noise_floor: raw.noise_floor,
         selfcheck: raw.selfcheck,
         prices,
@@ -621,11 +609,12 @@ fn prices(raw: &RawPlan, base: Base<'_>) -> Result<Option<(PathBuf, String)>, Fa
 
 /// `[target]` of a sweep, whose requests may set the rows of the loads.
 fn sweep_target(
-    given: &RawTarget,
-    (raw, source): (&RawPlan, Source<'_>),
+    raw: &RawPlan,
+    source: Source<'_>,
     traffic: &mut Traffic,
     keys: &KeyDistribution,
-) -> Result<TargetPlan, Fault> {
+) -> Result<Option<TargetPlan>, Fault> {
+    let Some(given) = &raw.target else { return Ok(None) };
     if raw.lab.is_some() {
         return misplaced(
             "target",
@@ -634,7 +623,7 @@ fn sweep_target(
     }
     let target = target::validate(given, &target::Place::new("target", source, keys))?;
     let Some(custom) = &target.custom else {
-        return Ok(target);
+        return Ok(Some(target));
     };
     target::loads_of(custom, &mut traffic.loads)?;
     loads::carry(custom, &mut traffic.closed_loops)?;
@@ -652,7 +641,7 @@ fn sweep_target(
             "bodies of \"http\" are the plan's own; leave `encoding` out",
         );
     }
-    Ok(target)
+    Ok(Some(target))
 }
 
 /// Returns the plan's question, which requires a lab and excludes other requests and a search.
@@ -701,13 +690,13 @@ fn check_limits(limits: &Limits) -> Result<(), Fault> {
     let (disk, network) = (limits.foreign_disk_bytes_per_s, limits.foreign_network_bytes_per_s);
     within("limits.foreign_disk_bytes_per_s", disk, 0.0, 1e12)?;
     within("limits.foreign_network_bytes_per_s", network, 0.0, 1e12)?;
-    match limits.objective_us {
-        None => Ok(()),
-        Some(_) => Err(fault!(
+    if limits.objective_us.is_some() {
+        refuse!(
             "limits.objective_us",
             "`search.slo` or `question.slo` sets it; leave it out"
-        )),
+        );
     }
+    Ok(())
 }
 
 #[cfg(test)]

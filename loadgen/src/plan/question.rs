@@ -99,11 +99,8 @@ struct RawTrace {
 
 pub(super) fn validate(raw: &RawQuestion, source: Source<'_>) -> Result<Question, Fault> {
     let (objectives, error_share) = objectives(&raw.slo, source.limits)?;
-    let demand = raw
-        .demand_rps
-        .as_ref()
-        .map(|demand| self::demand(demand, source.base))
-        .transpose()?;
+    let demand = raw.demand_rps.as_ref().map(|demand| self::demand(demand, source.base));
+    let demand = demand.transpose()?;
     let budget_s = raw.budget.0.as_secs_f64();
     within("question.budget", budget_s, 1.0, MOST_BUDGET_S)?;
     let mode = raw.mode.unwrap_or(Mode::Realtime);
@@ -212,8 +209,8 @@ impl Reasked {
             error_share,
             minimise: minimise(Some(asked), demand.as_ref(), has_prices)?,
             demand,
-            tie: share("question.tie", self.tie.as_ref(), before.tie)?,
-            utilisation: share("question.utilisation", self.utilisation.as_ref(), before.utilisation)?,
+            tie: share("question.tie", self.tie.as_deref(), before.tie)?,
+            utilisation: share("question.utilisation", self.utilisation.as_deref(), before.utilisation)?,
             confidence: self.confidence.unwrap_or(before.confidence),
             least_instances: self.least_instances.unwrap_or(before.least_instances),
             ..before.clone()
@@ -221,13 +218,10 @@ impl Reasked {
     }
 }
 
-fn share(key: &str, text: Option<&String>, default: f64) -> Result<f64, Fault> {
-    match text {
-        None => Ok(default),
-        Some(text) => Share::parse(text)
-            .map(|share| share.0)
-            .ok_or_else(|| Fault::new(key, not_a_share(text))),
-    }
+fn share(key: &str, text: Option<&str>, default: f64) -> Result<f64, Fault> {
+    let Some(text) = text else { return Ok(default) };
+    let share = Share::parse(text).ok_or_else(|| Fault::new(key, not_a_share(text)))?;
+    Ok(share.0)
 }
 
 /// Latency objectives, and the share of requests that may fail.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tierlab_analysis::record::Limits;
-use tierlab_load::driver::{Compress, ConnectionUse, Sending};
+use tierlab_load::driver::{Compress, ConnectionUse};
 
 /// JSON Schema of plans.
 #[must_use]
@@ -117,16 +117,6 @@ pub(super) struct RawPlan {
 }
 
 impl RawPlan {
-    /// Connections, coding and record of its requests.
-    pub(super) const fn sending(&self) -> Sending {
-        Sending {
-            connections: self.connections,
-            compress: self.compress,
-            http2: self.http2,
-            keep_requests: self.keep_requests,
-        }
-    }
-
     /// Facts that its parts are checked against; its paths are relative to `base`.
     pub(super) const fn source<'a>(&'a self, base: Base<'a>) -> Source<'a> {
         Source {

@@ -34,26 +34,26 @@ impl Runner<'_> {
         let ends = Instant::now() + plan.limit;
         ledger.progress.begin_limit(ends);
         for round in 0..=MAX_PROBES {
-            let known: Vec<Vec<slo::RateEvidence>> = curves.iter().map(|curve| self.known(curve, plan, run)).collect();
-            let probes: Vec<(&CurveSearch, RateProbe)> = curves
-                .iter()
-                .zip(&known)
-                .filter_map(|(curve, known)| Some((curve, curve.search.next(known)?)))
-                .collect();
-            if probes.is_empty() {
+            let mut takes: Vec<(&CurveSearch, RateProbe, u32)> = Vec::new();
+            for curve in &curves {
+                let known = self.known(curve, plan, run);
+                if let Some(probe) = curve.search.next(&known) {
+                    // Further attempts follow those without an answer; a new rate has no attempts.
+                    let is_open =
+                        |one: &&slo::RateEvidence| one.rps == probe.rps && one.answer == MeetsObjective::Unknown;
+                    takes.push((curve, probe, known.iter().find(is_open).map_or(0, |one| one.tries)));
+                }
+            }
+            if takes.is_empty() {
                 break;
             }
             if round == MAX_PROBES {
                 run.search_stopped = Some(format!("it had measured {MAX_PROBES} rates"));
                 break;
             }
-            let takes: Vec<(&CurveSearch, RateProbe, u32)> = probes
-                .iter()
-                .map(|&(curve, probe)| (curve, probe, self.attempt(curve, probe.rps, plan, run)))
-                .collect();
             let in_time = self.probe(&takes, ends, ledger).await?;
             self.write(run, &ledger.points)?;
-            for (curve, probe) in &probes {
+            for (curve, probe, _) in &takes {
                 ledger.progress.say(&self.told(curve, probe.rps, plan, run));
             }
             if !in_time {
@@ -70,16 +70,6 @@ impl Runner<'_> {
             self.write(run, &ledger.points)?;
         }
         Ok(())
-    }
-
-    /// Returns the next attempt at a rate: the first, or a further one if the earlier ones had no answer.
-    fn attempt(&self, curve: &CurveSearch, rps: f64, plan: &SearchPlan, run: &Run) -> u32 {
-        let known = self.known(curve, plan, run);
-        let before = known
-            .iter()
-            .find(|one| one.rps == rps && one.answer == MeetsObjective::Unknown);
-        // A new rate has no attempts.
-        before.map_or(0, |one| one.tries)
     }
 
     /// Fails if the plan searched for a highest rate and found none.

@@ -278,39 +278,23 @@ const BEGUN_ANEW: usize = 3;
 
 impl Senders {
     /// Returns the result of a step; `None` if an agent was lost during it and is back, so that the step must be
-    /// restarted.
+    /// restarted. `lost_before` records the losses.
     ///
     /// # Errors
     /// The step's own, an interrupt, and the loss of an agent that does not come back or is lost repeatedly.
-    pub(super) async fn kept<T>(
+    pub(super) async fn result<T>(
         &mut self,
         sent: Result<Option<T>, RunError>,
         lost_before: &mut Vec<String>,
         interrupt: &Interrupt,
         folder: &Path,
     ) -> Result<Option<T>, RunError> {
-        match sent {
-            Ok(Some(measured)) => Ok(Some(measured)),
-            Ok(None) => Err(RunError::Interrupted(folder.to_owned())),
-            Err(RunError::Workers(WorkerError::Lost(what))) => {
-                self.regain(what, lost_before, interrupt, folder).await?;
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Reconnects to all agents after one was lost, and records the loss.
-    ///
-    /// # Errors
-    /// An agent that does not come back, or is lost repeatedly.
-    async fn regain(
-        &mut self,
-        lost: String,
-        lost_before: &mut Vec<String>,
-        interrupt: &Interrupt,
-        folder: &Path,
-    ) -> Result<(), RunError> {
+        let interrupted = || RunError::Interrupted(folder.to_owned());
+        let lost = match sent {
+            Err(RunError::Workers(WorkerError::Lost(what))) => what,
+            Ok(None) => return Err(interrupted()),
+            sent => return sent,
+        };
         let end = |why: String| {
             RunError::AgentLost(format!(
                 "{why}\nThat step is dropped; finished steps are in {}; start the agent again and resume with --resume {0}",
@@ -326,8 +310,9 @@ impl Senders {
         }
         eprintln!("{lost}; the current step is dropped, and restarted once the agent is back");
         tokio::select! {
-            back = workers.reconnect() => back.map_err(|error| end(format!("{lost}, and did not come back: {error}"))),
-            () = interrupt.raised() => Err(RunError::Interrupted(folder.to_owned())),
+            back = workers.reconnect() => back.map_err(|error| end(format!("{lost}, and did not come back: {error}")))?,
+            () = interrupt.raised() => return Err(interrupted()),
         }
+        Ok(None)
     }
 }

@@ -141,11 +141,9 @@ impl Runner<'_> {
             let mut around = Around::watch(self.plan, target, models, (&watch, &self.interrupt));
             let sending = step.work.send(seed, &mut around, self.senders.workers.as_mut());
             let sent = Box::pin(sending).await;
-            let kept = self
-                .senders
-                .kept(sent, &mut lost_before, &self.interrupt, &self.folder)
-                .await?;
-            if let Some(sent) = kept {
+            let senders = &mut self.senders;
+            let sent = senders.result(sent, &mut lost_before, &self.interrupt, &self.folder);
+            if let Some(sent) = sent.await? {
                 let beside = around.end(&sent).await;
                 break (sent, beside);
             }

@@ -16,7 +16,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-use tierlab_analysis::record::{Point, Run, SCHEMA_VERSION};
+use tierlab_analysis::record::{Run, SCHEMA_VERSION};
 
 /// The whole run except its histograms.
 const RUN: &str = "run.json";
@@ -33,7 +33,8 @@ const MARKDOWN: &str = "report.md";
 pub fn write(run: &Run, dir: &Path) -> Result<(), StoreError> {
     fs::create_dir_all(dir).map_err(StoreError::io(dir))?;
     let mut names = BTreeSet::new();
-    for repeat in points(run).flat_map(|point| &point.repeats) {
+    let points = run.points.iter().chain(&run.noise_floor);
+    for repeat in points.flat_map(|point| &point.repeats) {
         if !names.insert(&repeat.hdr_file) {
             return Err(StoreError::HdrFile(repeat.hdr_file.clone()));
         }
@@ -107,25 +108,14 @@ pub fn load(dir: &Path) -> Result<Run, StoreError> {
     Ok(run)
 }
 
-fn points(run: &Run) -> impl Iterator<Item = &Point> {
-    run.points.iter().chain(&run.noise_floor)
-}
-
 fn write_csv(path: &Path, text: Result<Vec<u8>, csv::Error>) -> Result<(), StoreError> {
-    let text = text.map_err(|source| StoreError::Csv {
-        path: path.to_owned(),
-        source,
-    })?;
-    write_atomically(path, &text)
+    write_atomically(path, &text.map_err(StoreError::format(path))?)
 }
 
 /// Writes `run.json`.
 fn write_run(run: &Run, dir: &Path) -> Result<(), StoreError> {
     let path = dir.join(RUN);
-    let mut text = serde_json::to_vec_pretty(run).map_err(|source| StoreError::Json {
-        path: path.clone(),
-        source,
-    })?;
+    let mut text = serde_json::to_vec_pretty(run).map_err(StoreError::format(&path))?;
     text.push(b'\n');
     write_atomically(&path, &text)
 }
@@ -139,18 +129,14 @@ fn read_run(dir: &Path) -> Result<Run, StoreError> {
     }
     let path = dir.join(RUN);
     let text = fs::read(&path).map_err(StoreError::io(&path))?;
-    let json = |source| StoreError::Json {
-        path: path.clone(),
-        source,
-    };
-    let Version { schema_version } = serde_json::from_slice(&text).map_err(json)?;
+    let Version { schema_version } = serde_json::from_slice(&text).map_err(StoreError::format(&path))?;
     if schema_version != SCHEMA_VERSION {
         return Err(StoreError::Schema {
             path,
             found: schema_version,
         });
     }
-    serde_json::from_slice(&text).map_err(json)
+    serde_json::from_slice(&text).map_err(StoreError::format(&path))
 }
 
 /// Returns the folder of a new run: `OUT/NAME`, or `OUT/PLAN-TIME` without a name.

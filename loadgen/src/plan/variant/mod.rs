@@ -44,7 +44,7 @@ const OWN_VOLUMES: [&str; 1] = ["gp3"];
 pub const NO_TIER: &str = "none";
 
 /// Variant of a lab: a server to measure.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct VariantPlan {
     /// Name; empty without `[[variant]]`, where tier and cache state tell pairs apart.
     pub name: String,
@@ -79,15 +79,8 @@ impl VariantPlan {
             name,
             tier,
             cache,
-            emulated: None,
-            staged: None,
-            layout: None,
-            price: None,
-            instance: None,
             servers: 1,
-            shared: Vec::new(),
-            set: toml::Table::new(),
-            target: None,
+            ..Self::default()
         }
     }
 
@@ -176,8 +169,8 @@ pub(super) fn validate(raw: &[RawVariant], known: &Known<'_>) -> Result<Vec<Vari
     for (index, raw) in raw.iter().enumerate() {
         let at = format!("variant[{index}]");
         for variant in crossed(raw, &at, known)? {
-            if let Some(same) = all.iter().find(|other| other.name == variant.name) {
-                refuse!(format!("{at}.name"), "two variants are named `{}`", same.name);
+            if all.iter().any(|other| other.name == variant.name) {
+                refuse!(format!("{at}.name"), "two variants are named `{}`", variant.name);
             }
             let unnamed = |variant: &VariantPlan| VariantPlan {
                 name: String::new(),
@@ -268,11 +261,7 @@ fn crossed(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<Vec<VariantP
     })?;
     variants.by(&key("layout"), raw.layout.as_ref(), |variant, layout, at| {
         if !LAYOUTS.contains(&layout.as_str()) {
-            return Err(fault!(
-                at,
-                "no such layout: `{layout}`; use one of {}",
-                LAYOUTS.join(", ")
-            ));
+            refuse!(at, "no such layout: `{layout}`; use one of {}", LAYOUTS.join(", "));
         }
         variant.layout = Some(layout.clone());
         Ok(())
@@ -317,12 +306,8 @@ fn matrix<'a>(at: &str, table: &'a toml::Table) -> Result<Vec<(String, &'a Vec<t
         match value {
             toml::Value::Array(values) => keys.push((key.clone(), values)),
             toml::Value::Table(inner) => {
-                let below = matrix(&format!("{at}.{key}"), inner)?;
-                keys.extend(
-                    below
-                        .into_iter()
-                        .map(|(name, values)| (format!("{key}.{name}"), values)),
-                );
+                let below = matrix(&format!("{at}.{key}"), inner)?.into_iter();
+                keys.extend(below.map(|(name, values)| (format!("{key}.{name}"), values)));
             }
             other => refuse!(
                 format!("{at}.{key}"),
@@ -338,23 +323,23 @@ fn profile(at: &str, name: &str, base: Base<'_>) -> Result<String, Fault> {
     if name.ends_with(".toml") {
         let path = base.path(Path::new(name));
         // Agents start no servers and get no profiles.
-        return match !base.is_here() || path.is_file() {
-            true => Ok(path.display().to_string()),
-            false => Err(fault!(
+        if base.is_here() && !path.is_file() {
+            refuse!(
                 at,
                 "recorded profile {} does not exist; record it by `tierlab-storage-bench calibrate`",
                 path.display()
-            )),
-        };
+            );
+        }
+        return Ok(path.display().to_string());
     }
-    match PROFILES.contains(&name) {
-        true => Ok(name.to_owned()),
-        false => Err(fault!(
+    if !PROFILES.contains(&name) {
+        refuse!(
             at,
             "unknown profile `{name}`; use one of {}, or the path of a recorded profile, ending in `.toml`",
             PROFILES.join(", ")
-        )),
+        );
     }
+    Ok(name.to_owned())
 }
 
 fn known_tier(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<TierPlan, Fault> {
@@ -372,9 +357,7 @@ fn tier_of(target: &TargetPlan) -> TierPlan {
     TierPlan {
         kind: name.clone(),
         name,
-        origin: Origin::Real,
-        publish: false,
-        set: toml::Table::new(),
+        ..TierPlan::default()
     }
 }
 
