@@ -215,7 +215,7 @@ impl Check<'_> {
     async fn ask(&self, body: &Body, expected: &Expected) -> Result<InferReply, RunError> {
         let Self { plan, target, model } = *self;
         let limit = Limit::of_replies(plan.reply_limit_bytes, expected.elements());
-        let reply = match route(plan, target, model)? {
+        let reply = match route(plan, &target.control, model)? {
             Route::Http(_) => target.control.infer(model, body, expected, &limit).await?,
             Route::Grpc(connections) => {
                 let message = match target.control.model_version() {

@@ -6,7 +6,6 @@
 use super::ledger::{PlannedStep, Round, Work};
 use super::naming::{driven_factors, four_digits};
 use super::recorder::goose_figures;
-use super::requests::Requests;
 use super::send::{Around, Part, Sent};
 use super::target::Target;
 use crate::error::RunError;
@@ -90,13 +89,7 @@ pub(super) fn rate_beside(
 
 /// Runs a closed loop; `None` if interrupted.
 pub(super) async fn send(closed: ClosedLoopPlan, seed: u64, around: &mut Around<'_>) -> Result<Option<Sent>, RunError> {
-    let requests = Requests {
-        plan: around.plan,
-        target: around.target,
-        load: closed.load(0.0),
-        model: &around.plan.model,
-        seed,
-    };
+    let requests = around.requests(closed.load(0.0), &around.plan.model, seed);
     let (step, sent) = requests.closed_loop(closed.users, closed.think, around.watch)?;
     around.begin().await;
     let Some(ran) = closed_loop::run(step, around.interrupt).await? else {

@@ -59,14 +59,8 @@ impl Requests<'_> {
     /// # Errors
     /// Tensors that cannot be built, or no route to the server.
     pub fn step(&self, schedule: &Arc<Schedule>, watch: &Watch) -> Result<PreparedStep, RunError> {
-        let Self {
-            plan,
-            target,
-            load,
-            model,
-            ..
-        } = *self;
-        let expected = target.expected(model, load.batch_size);
+        let (plan, target, model) = (self.plan, self.target, self.model);
+        let expected = target.expected(model, self.load.batch_size);
         let requests = schedule.due_us.len();
         let prepared = self.prepare(requests)?;
         if plan.arrivals.is_replay() && plan.inputs.recorded.is_some() && prepared.bodies.len() < requests {
@@ -78,10 +72,11 @@ impl Requests<'_> {
         if plan.sending.compress.is_some_and(Compress::requests) {
             payload::compress(&mut bodies);
         }
+        let routes = target.control.servers().map(|server| route(plan, server, model));
         let step = Step {
             limit,
             expected: Arc::new(expected),
-            routes: routes(plan, target, model)?,
+            routes: routes.collect::<Result<_, _>>()?,
             bodies: Arc::new(bodies),
             schedule: Arc::clone(schedule),
             users: plan.pool().unwrap_or(plan.max_in_flight),
@@ -106,25 +101,18 @@ impl Requests<'_> {
         think: Think,
         watch: &Watch,
     ) -> Result<(ClosedLoop, SentRequests), RunError> {
-        let Self {
-            plan,
-            target,
-            load,
-            model,
-            seed,
-            ..
-        } = *self;
-        let expected = target.expected(model, load.batch_size);
-        let bodies = (CLOSED_LOOP_ENTITIES / load.batch_size as usize).clamp(64, CLOSED_LOOP_BODIES);
+        let (plan, target, model, batch_size) = (self.plan, self.target, self.model, self.load.batch_size);
+        let expected = target.expected(model, batch_size);
+        let bodies = (CLOSED_LOOP_ENTITIES / batch_size as usize).clamp(64, CLOSED_LOOP_BODIES);
         let prepared = self.prepare(bodies)?;
         let step = ClosedLoop {
-            route: route(plan, target, model)?,
+            route: route(plan, &target.control, model)?,
             limit: limit(plan, &expected, &prepared.bodies),
             bodies: Arc::new(self.versioned(prepared.bodies)),
             expected: Arc::new(expected),
             users: users as usize,
             think,
-            seed,
+            seed: self.seed,
             warmup: plan.warmup,
             window: plan.window,
             timeout: plan.timeout,
@@ -227,30 +215,17 @@ fn limit(plan: &Plan, expected: &Expected, bodies: &[Body]) -> Limit {
     Limit::of_replies(plan.reply_limit_bytes, largest.unwrap_or(expected).elements())
 }
 
-/// Returns the routes to a target's servers.
+/// Returns the route to a server.
 ///
 /// # Errors
-/// Those of [`route`].
-fn routes(plan: &Plan, target: &Target, model: &str) -> Result<Vec<Route>, RunError> {
-    let servers = target.control.servers();
-    servers.map(|server| route_to(plan, server, model)).collect()
-}
-
-/// Returns the route to a target's server, the first of several.
-///
-/// # Errors
-/// A plan over gRPC and a target whose gRPC address is unknown or missing.
-pub(super) fn route(plan: &Plan, target: &Target, model: &str) -> Result<Route, RunError> {
-    route_to(plan, &target.control, model)
-}
-
-fn route_to(plan: &Plan, server: &Control, model: &str) -> Result<Route, RunError> {
+/// A plan over gRPC and a server whose gRPC address is unknown or missing.
+pub(super) fn route(plan: &Plan, server: &Control, model: &str) -> Result<Route, RunError> {
     match plan.protocol {
         Protocol::Http if plan.sending.http2 => {
             let (users, fixed) = (plan.max_in_flight, plan.sending.connections.fixed());
-            let connections =
-                Connections::http2(Arc::clone(&server.endpoint), users, fixed).map_err(RunError::Usage)?;
-            Ok(Route::Http(server.route(model)?.over(Arc::new(connections))))
+            let connections = Connections::http2(Arc::clone(&server.endpoint), users, fixed);
+            let connections = Arc::new(connections.map_err(RunError::Usage)?);
+            Ok(Route::Http(server.route(model)?.over(connections)))
         }
         Protocol::Http => Ok(Route::Http(server.route(model)?)),
         Protocol::Grpc => Ok(Route::Grpc(grpc_connections(plan, server)?)),

@@ -19,7 +19,7 @@ use tierlab_instrument::machine::watch::{MachineWatch, Watched};
 use tierlab_load::driver::{self, Finished};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::live::Watch;
-use tierlab_load::schedule::Schedule;
+use tierlab_load::schedule::{Load, Schedule};
 use tierlab_load::workers::Workers;
 use tierlab_load::workers::message::StepOrder;
 
@@ -175,6 +175,17 @@ impl<'a> Around<'a> {
             models,
             machine: MachineWatch::begin(target.control.addresses(), plan.step_limit()),
             before: None,
+        }
+    }
+
+    /// Requests of a load of a model against its target.
+    pub(super) fn requests(&self, load: Load, model: &'a str, seed: u64) -> Requests<'a> {
+        Requests {
+            plan: self.plan,
+            target: self.target,
+            load,
+            model,
+            seed,
         }
     }
 

@@ -6,7 +6,6 @@
 use super::ledger::{Attempt, Ledger, PlannedStep, Work, beside};
 use super::naming::{factors, line, name};
 use super::recorder::{self, Label};
-use super::requests::Requests;
 use super::send::{self, Around, Beside, Part, Senders, Sent};
 use super::target::Target;
 use super::{closed_loops, journeys, mixed};
@@ -82,13 +81,7 @@ impl Work<'_> {
     ) -> Result<Option<Sent>, RunError> {
         match self {
             Self::Open(load) => {
-                let requests = Requests {
-                    plan: around.plan,
-                    target: around.target,
-                    load: *load,
-                    model: &around.plan.model,
-                    seed,
-                };
+                let requests = around.requests(*load, &around.plan.model, seed);
                 send::send(&requests, around, workers).await
             }
             Self::Closed(closed) | Self::Beside(closed) => closed_loops::send(*closed, seed, around).await,

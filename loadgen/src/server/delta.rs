@@ -129,13 +129,13 @@ impl Between<'_> {
         let pairs = before.replicas.iter().zip(&after.replicas);
         for (before_one, after_one) in pairs {
             let is_alone = after.replicas.len() == 1;
-            match continuity(before_one, after_one, before.at, is_alone, models) {
-                Continuity::Same => sum.add(before_one, after_one, models),
-                Continuity::Restarted => {
+            match has_restarted(before_one, after_one, before.at, is_alone, models) {
+                Ok(false) => sum.add(before_one, after_one, models),
+                Ok(true) => {
                     sum.delta.restarts += 1;
                     sum.add(&Scrape::default(), after_one, models);
                 }
-                Continuity::Unknown(why) => return Some(doubtful(why)),
+                Err(why) => return Some(doubtful(why)),
             }
         }
         for model in models {
@@ -147,11 +147,11 @@ impl Between<'_> {
                     sum.told.add(&grown);
                     sum.counts_requests = true;
                 }
-                None => return Some(doubtful(FELL.to_owned())),
+                None => return Some(doubtful(FELL)),
             }
         }
         if !sum.is_sound() {
-            return Some(doubtful(FELL.to_owned()));
+            return Some(doubtful(FELL));
         }
         Some(sum.whole(self.requests))
     }
@@ -160,52 +160,50 @@ impl Between<'_> {
 const FELL: &str = "its counters fell: it was restarted, or several servers answer at one address; give each replica's metrics by \
                     --metrics-url (`target.metrics`)";
 
-fn doubtful(why: String) -> ServerDelta {
+fn doubtful(why: impl Into<String>) -> ServerDelta {
     ServerDelta {
-        doubt: Some(why),
+        doubt: Some(why.into()),
         ..ServerDelta::default()
     }
 }
 
-/// Relation of two readings: of one process or not.
-enum Continuity {
-    Same,
-    Restarted,
-    Unknown(String),
-}
-
-fn continuity(before: &Scrape, after: &Scrape, before_at: SystemTime, is_alone: bool, models: &[&str]) -> Continuity {
+/// True if the process was restarted between two readings.
+///
+/// # Errors
+/// Readings that may be of different processes, with the reason.
+fn has_restarted(
+    before: &Scrape,
+    after: &Scrape,
+    before_at: SystemTime,
+    is_alone: bool,
+    models: &[&str],
+) -> Result<bool, &'static str> {
     let fell = has_fallen(before, after, models);
     let before_at_s = before_at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     match (before.started_s(), after.started_s()) {
-        (Some(then), Some(now)) if (now - then).abs() < SAME_START_S => {
-            if fell {
-                Continuity::Unknown("its counters fell although its process is the same".to_owned())
-            } else {
-                Continuity::Same
-            }
-        }
-        (Some(_), Some(now)) if now + CLOCKS_APART_S >= before_at_s => Continuity::Restarted,
-        (Some(_), Some(_)) => Continuity::Unknown(
+        (Some(then), Some(now)) if (now - then).abs() < SAME_START_S => match fell {
+            true => Err("its counters fell although its process is the same"),
+            false => Ok(false),
+        },
+        (Some(_), Some(now)) if now + CLOCKS_APART_S >= before_at_s => Ok(true),
+        (Some(_), Some(_)) => Err(
             "several servers, started at different times, answer at one address of metrics; give each replica's by --metrics-url \
-             (`target.metrics`)"
-                .to_owned(),
+             (`target.metrics`)",
         ),
-        _ if !fell => Continuity::Same,
+        _ if !fell => Ok(false),
         // Several named addresses are the replicas themselves.
-        _ if !is_alone => Continuity::Restarted,
-        _ => Continuity::Unknown(FELL.to_owned()),
+        _ if !is_alone => Ok(true),
+        _ => Err(FELL),
     }
 }
 
 /// True if a monotonic counter has decreased.
 fn has_fallen(before: &Scrape, after: &Scrape, models: &[&str]) -> bool {
     let less = |name: &str, labels: &[(&str, &str)]| after.sum(name, labels) < before.sum(name, labels);
-    let of_models = models.iter().any(|model| {
-        [metrics::INFERENCES, TRITON_REQUESTS, TRITON_INFERENCES]
-            .iter()
-            .any(|name| less(name, &[("model", model)]))
-    });
+    let counts = [metrics::INFERENCES, TRITON_REQUESTS, TRITON_INFERENCES];
+    let of_models = models
+        .iter()
+        .any(|model| counts.iter().any(|name| less(name, &[("model", model)])));
     let of_server = [
         metrics::TIER_REQUESTS,
         metrics::TIER_WIRE_BYTES,
@@ -231,16 +229,10 @@ struct Sum {
 impl Sum {
     fn add(&mut self, before: &Scrape, after: &Scrape, models: &[&str]) {
         let between = |name: &str, labels: &[(&str, &str)]| after.sum(name, labels) - before.sum(name, labels);
-        let of_models = |name: &str| {
-            models
-                .iter()
-                .map(|model| between(name, &[("model", model)]))
-                .sum::<f64>()
-        };
-        let answered = models
-            .iter()
-            .map(|model| between(metrics::REQUESTS, &[("model", model), ("code", ANSWERED)]));
-        self.own_requests += answered.sum::<f64>();
+        let of_models = |name: &str| -> f64 { models.iter().map(|model| between(name, &[("model", model)])).sum() };
+        for model in models {
+            self.own_requests += between(metrics::REQUESTS, &[("model", model), ("code", ANSWERED)]);
+        }
         self.counts_requests |= after.has(metrics::REQUESTS) || after.has(TRITON_REQUESTS);
         let of_features: &[(&str, &str)] = &[("role", "feature")];
         let delta = &mut self.delta;
@@ -296,15 +288,9 @@ impl Sum {
         if let Some(why) = miscounted.filter(|_| self.counts_requests) {
             return doubtful(why);
         }
-        let Self {
-            mut delta,
-            runs,
-            rows,
-            told,
-            ..
-        } = self;
-        if runs > 0.0 {
-            delta.mean_batch_rows = rows / runs;
+        let Self { mut delta, told, .. } = self;
+        if self.runs > 0.0 {
+            delta.mean_batch_rows = self.rows / self.runs;
         }
         if told.requests <= 0.0 {
             return delta;

@@ -12,6 +12,7 @@ use super::target::{Content, Target};
 use crate::error::RunError;
 use crate::plan::Plan;
 use crate::server::control::Control;
+use std::convert::Infallible;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::path::Path;
@@ -100,14 +101,12 @@ pub async fn serve(link: Link, clock: &WallClock, files: Files<'_>) -> Result<()
     }
 }
 
-enum Never {}
-
 async fn work(
     orders: &mut Orders<Job>,
     output: &mut Output,
     clock: &WallClock,
     files: Files<'_>,
-) -> Result<Never, RunError> {
+) -> Result<Infallible, RunError> {
     let ToWorker::Job(Job::Setup(setup)) = orders.next().await? else {
         return Err(LinkError::Unexpected("Setup").into());
     };
