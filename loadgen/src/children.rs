@@ -25,8 +25,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Running child process, ended on drop.
 #[derive(Debug)]
 pub struct Child {
-    what: String,
-    log: PathBuf,
+    pub(crate) what: String,
+    pub(crate) log: PathBuf,
     process: Process,
 }
 

@@ -82,20 +82,17 @@ impl Check<'_> {
 
     fn known_ids(&self, population: &Population) -> Result<(), RunError> {
         let Self { plan, model, .. } = self;
-        if let Some(what) = population.unsuited() {
-            return Err(RunError::Usage(format!(
-                "{}: the table of `{model}`: {what}",
-                plan.file.display()
-            )));
-        }
-        let Some(id) = population.unknown_id() else {
-            return Ok(());
+        let what = match (population.unsuited(), population.unknown_id()) {
+            (None, None) => return Ok(()),
+            (Some(what), _) => format!("the table of `{model}`: {what}"),
+            (None, Some(id)) => {
+                format!(
+                    "`keys.file` has entity {id}, which is missing in the table of `{}`",
+                    plan.model
+                )
+            }
         };
-        Err(RunError::Usage(format!(
-            "{}: `keys.file` has entity {id}, which is missing in the table of `{}`",
-            plan.file.display(),
-            plan.model
-        )))
+        Err(RunError::Usage(format!("{}: {what}", plan.file.display())))
     }
 
     async fn inline(&self, inputs: &Inputs, population: Option<&Population>) -> Result<Vec<String>, RunError> {

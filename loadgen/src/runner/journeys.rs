@@ -11,9 +11,10 @@ use super::send::{Around, Part, Sent};
 use super::target::{Content as Asked, Target};
 use crate::error::RunError;
 use crate::plan::{Ask, Content, JourneyPlan, Plan, StepPlan};
+use crate::server::control::Control;
 use crate::server::delta;
 use reqwest::Method;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,6 @@ use tierlab_load::by_goose::journey::{
     self, Check, GrpcCall, Journey, JourneyStep, StepCarrier, StepSample, Travelled, Whole, inputs,
 };
 use tierlab_load::driver::Finished;
-use tierlab_load::endpoint::Endpoint;
 use tierlab_load::grpc::Connections;
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::keys::{KeyDistribution, Population};
@@ -86,17 +86,6 @@ fn points(plan: &Plan, target: &Target, journey: &JourneyPlan, rate: f64) -> imp
         }
     };
     std::iter::once(None).chain(journey.steps.iter().map(Some)).map(of)
-}
-
-/// Distinct models of a journey; the plan's own if it uses none.
-pub(super) fn models<'a>(plan: &'a Plan, journey: &'a JourneyPlan) -> Vec<&'a str> {
-    let mut models: Vec<&str> = journey.models().collect();
-    models.sort_unstable();
-    models.dedup();
-    if models.is_empty() {
-        models.push(&plan.model);
-    }
-    models
 }
 
 /// Sends one journey of each kind to each target, and checks every step, before anything is measured.
@@ -230,9 +219,7 @@ pub(super) struct Prepared<'a> {
     plan: &'a Plan,
     target: &'a Target,
     journey: &'a JourneyPlan,
-    endpoint: Arc<Endpoint>,
     steps: Arc<Vec<JourneyStep>>,
-    values: usize,
     entities: Entities,
 }
 
@@ -260,25 +247,17 @@ impl<'a> Prepared<'a> {
             true => Some(grpc_connections(plan, &target.control)?),
             false => None,
         };
-        let context = StepContext {
-            plan,
-            target,
-            journey,
-            known: &known,
-            connections: connections.as_ref(),
-        };
         let mut steps = Vec::new();
         for step in &journey.steps {
-            let made = made(&context, step).map_err(|what| refuse(step, what))?;
-            steps.push(made);
+            let names = &journey.values[..step.known];
+            let made = made(plan, &target.control, step, names, &known, connections.as_ref());
+            steps.push(made.map_err(|what| refuse(step, what))?);
         }
         Ok(Self {
             plan,
             target,
             journey,
-            endpoint: Arc::clone(&target.control.endpoint),
             steps: Arc::new(steps),
-            values: journey.values.len(),
             entities: entities(plan, target, journey, &known)?,
         })
     }
@@ -344,11 +323,11 @@ impl<'a> Prepared<'a> {
             Entities::File(ids) => ids.to_vec(),
         };
         Journey {
-            endpoint: Arc::clone(&self.endpoint),
+            endpoint: Arc::clone(&self.target.control.endpoint),
             schedule: Arc::clone(schedule),
             entities: Arc::new(entities),
             steps: Arc::clone(&self.steps),
-            values: self.values,
+            values: self.journey.values.len(),
             users: self.plan.max_in_flight,
             timeout: self.plan.timeout,
             drain: self.plan.drain,
@@ -357,27 +336,14 @@ impl<'a> Prepared<'a> {
     }
 }
 
-/// Merges headers; a step's own override those of every request.
-fn with(mut every: HeaderMap, own: &HeaderMap) -> HeaderMap {
-    for (name, value) in own {
-        every.insert(name.clone(), value.clone());
-    }
-    every
-}
-
-/// Context in which a step is prepared.
-struct StepContext<'a> {
-    plan: &'a Plan,
-    target: &'a Target,
-    journey: &'a JourneyPlan,
-    /// Metadata of its models.
-    known: &'a BTreeMap<&'a str, ModelMetadata>,
-    /// Connections of a journey over gRPC.
-    connections: Option<&'a Arc<Connections>>,
-}
-
-fn made(context: &StepContext<'_>, step: &StepPlan) -> Result<JourneyStep, String> {
-    let StepContext { plan, target, .. } = *context;
+fn made(
+    plan: &Plan,
+    control: &Control,
+    step: &StepPlan,
+    names: &[String],
+    known: &BTreeMap<&str, ModelMetadata>,
+    connections: Option<&Arc<Connections>>,
+) -> Result<JourneyStep, String> {
     match &step.ask {
         Ask::Http {
             method,
@@ -386,32 +352,35 @@ fn made(context: &StepContext<'_>, step: &StepPlan) -> Result<JourneyStep, Strin
             body,
             status,
             ..
-        } => Ok(JourneyStep {
-            name: step.name.clone(),
-            carrier: StepCarrier::Http {
-                method: method.clone(),
-                path: path.clone(),
-                headers: with(target.control.endpoint.request_headers(), headers),
-            },
-            body: body.clone(),
-            check: Check::Status(*status),
-            limit: Limit::of_replies(plan.reply_limit_bytes, None),
-            take: step.take.clone(),
-        }),
+        } => {
+            // A step's own headers replace those of every request.
+            let mut all = control.endpoint.request_headers();
+            all.extend(headers.clone());
+            Ok(JourneyStep {
+                name: step.name.clone(),
+                carrier: StepCarrier::Http {
+                    method: method.clone(),
+                    path: path.clone(),
+                    headers: all,
+                },
+                body: body.clone(),
+                check: Check::Status(*status),
+                limit: Limit::of_replies(plan.reply_limit_bytes, None),
+                take: step.take.clone(),
+            })
+        }
         Ask::Model {
             model,
             protocol,
             content,
         } => {
-            let Some(metadata) = context.known.get(model.as_str()) else {
-                unreachable!("every model of the journey was asked for");
-            };
-            let names = &context.journey.values[..step.known];
+            // Every model of the journey was asked for.
+            let metadata = &known[model.as_str()];
             let (body, rows) = body(content, metadata, model, names)?;
             let expected = Expected::new(model, &metadata.outputs, rows);
             Ok(JourneyStep {
                 name: step.name.clone(),
-                carrier: carrier(context, model, *protocol)?,
+                carrier: carrier(control, connections, model, *protocol)?,
                 body: Some(body),
                 limit: Limit::of_replies(plan.reply_limit_bytes, expected.elements()),
                 check: Check::Model(Arc::new(expected)),
@@ -422,9 +391,13 @@ fn made(context: &StepContext<'_>, step: &StepPlan) -> Result<JourneyStep, Strin
 }
 
 /// Returns the transport for a step's requests to a model.
-fn carrier(context: &StepContext<'_>, model: &str, protocol: Protocol) -> Result<StepCarrier, String> {
-    let control = &context.target.control;
-    if let (Protocol::Grpc, Some(connections)) = (protocol, context.connections) {
+fn carrier(
+    control: &Control,
+    connections: Option<&Arc<Connections>>,
+    model: &str,
+    protocol: Protocol,
+) -> Result<StepCarrier, String> {
+    if let (Protocol::Grpc, Some(connections)) = (protocol, connections) {
         return Ok(StepCarrier::Grpc(GrpcCall {
             connections: Arc::clone(connections),
             model: model.to_owned(),
@@ -474,14 +447,13 @@ fn entities(
     if !journey.takes_entity() {
         return Ok(Entities::None);
     }
+    let refuse = |key: &str, what: String| Err(RunError::from(plan.refuse(key, what)));
+    let name = &journey.name;
     if let KeyDistribution::File { texts, .. } = &plan.keys
         && !texts.is_empty()
     {
-        let what = format!(
-            "`{}` uses {{entity_id}}, but the keys of `keys.file` are texts; journeys need integers",
-            journey.name
-        );
-        return Err(plan.refuse("journey", what).into());
+        let what = "the keys of `keys.file` are texts; journeys need integers";
+        return refuse("journey", format!("`{name}` uses {{entity_id}}, but {what}"));
     }
     let of_steps = journey.models().filter_map(|model| known.get(model));
     // Other inputs of a model belong to its step.
@@ -495,19 +467,12 @@ fn entities(
     match (table, &plan.keys) {
         (Some(population), _) => match population.unknown_id() {
             None => Ok(Entities::Table(Box::new(population))),
-            Some(id) => {
-                let what = format!("the table of journey `{}` has no entity {id}", journey.name);
-                Err(plan.refuse("keys.file", what).into())
-            }
+            Some(id) => refuse("keys.file", format!("the table of journey `{name}` has no entity {id}")),
         },
         (None, KeyDistribution::File { ids, .. }) => Ok(Entities::File(ids.clone())),
         (None, _) => {
-            let what = format!(
-                "`{}` uses {{entity_id}}, but none of its models joins a table that lists the ids; give them by `[keys]` \
-                 with `distribution = \"file\"`",
-                journey.name
-            );
-            Err(plan.refuse("journey", what).into())
+            let what = "none of its models joins a table that lists the ids; give them by `[keys]` with `distribution = \"file\"`";
+            refuse("journey", format!("`{name}` uses {{entity_id}}, but {what}"))
         }
     }
 }

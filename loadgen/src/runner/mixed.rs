@@ -6,7 +6,6 @@
 
 use super::ledger::{PlannedStep, Round, Share, Work};
 use super::naming::factors;
-use super::requests::PreparedStep;
 use super::send::{Around, Part, Sent};
 use crate::error::RunError;
 use std::time::{Duration, Instant};
@@ -70,7 +69,7 @@ pub(super) async fn send(shares: &[Share<'_>], around: &mut Around<'_>) -> Resul
 async fn send_share(share: &Share<'_>, together: &Barrier, around: &Around<'_>) -> Result<Option<Part>, RunError> {
     let requests = around.requests(share.load, share.model, share.seed);
     let schedule = requests.schedule();
-    let PreparedStep { step, sent } = requests.step(&schedule, around.watch)?;
+    let (step, sent) = requests.step(&schedule, around.watch)?;
     let facts = requests.described(&step);
     let start = async {
         together.wait().await;

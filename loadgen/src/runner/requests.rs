@@ -54,11 +54,11 @@ impl Requests<'_> {
         ))
     }
 
-    /// Prepares the step that sends them.
+    /// Prepares the step that sends them, with their statistics.
     ///
     /// # Errors
     /// Tensors that cannot be built, or no route to the server.
-    pub fn step(&self, schedule: &Arc<Schedule>, watch: &Watch) -> Result<PreparedStep, RunError> {
+    pub fn step(&self, schedule: &Arc<Schedule>, watch: &Watch) -> Result<(Step, SentRequests), RunError> {
         let (plan, target, model) = (self.plan, self.target, self.model);
         let expected = target.expected(model, self.load.batch_size);
         let requests = schedule.due_us.len();
@@ -85,10 +85,7 @@ impl Requests<'_> {
             drain: plan.drain,
             watch: watch.clone(),
         };
-        Ok(PreparedStep {
-            step,
-            sent: prepared.sent,
-        })
+        Ok((step, prepared.sent))
     }
 
     /// Prepares a closed loop of the same requests, with their statistics.
@@ -196,15 +193,6 @@ impl Requests<'_> {
         };
         prepared.map_err(|what| RunError::Usage(plan.wrong_inputs(self.model, &what)))
     }
-}
-
-/// Step prepared for the driver.
-#[derive(Debug)]
-pub struct PreparedStep {
-    /// Step to run.
-    pub step: Step,
-    /// Statistics of its requests.
-    pub sent: SentRequests,
 }
 
 /// Returns the limit for the largest reply that any of the requests expects.

@@ -253,14 +253,14 @@ pub(super) async fn send(
         ..Part::of(finished, Arc::clone(&schedule), requests.seed)
     };
     let Some(workers) = workers else {
-        let prepared = requests.step(&schedule, around.watch)?;
-        let facts = requests.described(&prepared.step);
+        let (step, sent) = requests.step(&schedule, around.watch)?;
+        let facts = requests.described(&step);
         around.begin().await;
-        let finished = driver::run(prepared.step, around.interrupt).await?;
+        let finished = driver::run(step, around.interrupt).await?;
         return Ok(finished.map(|finished| {
             Sent::of(vec![Part {
                 facts,
-                ..part(finished, prepared.sent)
+                ..part(finished, sent)
             }])
         }));
     };

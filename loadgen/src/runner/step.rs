@@ -17,6 +17,7 @@ use crate::store::journal::{FinishedStep, Points, Position};
 use crate::store::requests;
 use crate::store::resume::StoppedRun;
 use crate::store::time::rfc3339;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_analysis::mix_shares;
@@ -58,17 +59,16 @@ pub struct Runner<'a> {
 }
 
 impl Work<'_> {
-    /// Distinct models of its requests.
+    /// Distinct models of its requests; the plan's own if it names none.
     fn models<'a>(&'a self, plan: &'a Plan) -> Vec<&'a str> {
-        match self {
-            Self::Open(_) | Self::Closed(_) | Self::Beside(_) => vec![&plan.model],
-            Self::Mix(shares) => {
-                let mut models: Vec<&str> = shares.iter().map(|share| share.model).collect();
-                models.sort_unstable();
-                models.dedup();
-                models
-            }
-            Self::Journeys(journey, _) => journeys::models(plan, journey),
+        let models: BTreeSet<&str> = match self {
+            Self::Open(_) | Self::Closed(_) | Self::Beside(_) => BTreeSet::new(),
+            Self::Mix(shares) => shares.iter().map(|share| share.model).collect(),
+            Self::Journeys(journey, _) => journey.models().collect(),
+        };
+        match models.is_empty() {
+            true => vec![&plan.model],
+            false => models.into_iter().collect(),
         }
     }
 

@@ -37,8 +37,8 @@ pub async fn prove(
             noise_floor: run.noise_floor.clone(),
         });
     }
-    let mut checks = Vec::new();
-    let fresh = if plan.selfcheck {
+    let (mut checks, mut fresh) = (Vec::new(), None);
+    if plan.selfcheck {
         eprintln!("self-check: about {} s on a null endpoint", checks::SECONDS);
         checks = checks::checks(interrupt).await?;
         for check in checks.iter().filter(|check| !check.passed) {
@@ -51,42 +51,34 @@ pub async fn prove(
         if let Err(error) = certificates.keep(&made) {
             eprintln!("self-check: its certificate is not stored for later runs: {error}");
         }
-        Some(certificate::judged(made))
-    } else {
-        None
-    };
-    let noise_floor = if plan.noise_floor {
+        fresh = Some(certificate::judged(made));
+    }
+    let mut floor = None;
+    if plan.noise_floor {
         eprintln!("noise floor: the plan's highest real-time load on a null endpoint");
-        Some(noise_floor(plan, interrupt).await?)
-    } else {
-        None
-    };
+        floor = Some(noise_floor(plan, interrupt).await?);
+    }
     Ok(Instrument {
         selfcheck: checks,
         certificate: fresh.unwrap_or_else(|| certificates.carried()),
-        noise_floor,
+        noise_floor: floor,
     })
 }
 
 /// Measures the plan's highest load on a null endpoint, in real-time mode if the plan has it.
 async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunError> {
-    let shares = plan.mixes.iter().flat_map(|mix| {
-        let all = mix
-            .rates
-            .iter()
-            .flat_map(move |&rate| mix.parts.iter().map(move |part| mix.load(part, rate)));
-        all.collect::<Vec<_>>()
-    });
-    let asked = plan.question.iter().map(asked);
+    let mut loads = plan.loads.clone();
+    for mix in &plan.mixes {
+        for &rate in &mix.rates {
+            loads.extend(mix.parts.iter().map(|part| mix.load(part, rate)));
+        }
+    }
+    loads.extend(plan.question.iter().map(asked));
     let journeys = plan.journeys.iter().flat_map(|journey| &journey.rates);
-    let journeys = journeys.map(|&rate| JourneyPlan::load(rate));
-    let loads = plan.loads.iter().copied().chain(shares).chain(asked);
-    let loads: Vec<Load> = loads.chain(journeys).collect();
+    loads.extend(journeys.map(|&rate| JourneyPlan::load(rate)));
     let highest = |mode| {
-        loads
-            .iter()
-            .filter(|load| load.mode == mode)
-            .max_by(|a, b| a.rate.total_cmp(&b.rate))
+        let of_mode = loads.iter().filter(|load| load.mode == mode);
+        of_mode.max_by(|a, b| a.rate.total_cmp(&b.rate))
     };
     let Some(&load) = highest(Mode::Realtime).or_else(|| highest(Mode::Batch)) else {
         let what = "it needs a rate: add a `[[load]]` with `rates`, or remove it";

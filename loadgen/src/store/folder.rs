@@ -88,20 +88,15 @@ pub fn write_views(run: &Run, dir: &Path) -> Result<(), StoreError> {
 /// A file is missing, damaged or of another schema.
 pub fn load(dir: &Path) -> Result<Run, StoreError> {
     let mut run = read_run(dir)?;
-    let steps = if run.interrupted {
-        journal::read(dir)?
-    } else {
-        Vec::new()
+    let steps = match run.interrupted {
+        true => journal::read(dir)?,
+        false => Vec::new(),
     };
-    let journaled = !steps.is_empty();
-    if journaled {
-        run.points.clear();
-    }
-    let points = run.points.iter_mut().chain(&mut run.noise_floor);
-    for repeat in points.flat_map(|point| &mut point.repeats) {
+    let points = run.points.iter_mut().filter(|_| steps.is_empty());
+    for repeat in points.chain(&mut run.noise_floor).flat_map(|point| &mut point.repeats) {
         repeat.histograms = read_histograms(&hdr_path(dir, repeat)?)?;
     }
-    if journaled {
+    if !steps.is_empty() {
         run.points = Points::of(steps).all().to_vec();
         tierlab_analysis::conclude(&mut run);
     }

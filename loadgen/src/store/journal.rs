@@ -126,11 +126,8 @@ impl Points {
     pub fn add(&mut self, step: FinishedStep) {
         let known = self.points.iter_mut().find(|point| point.factors == step.factors);
         if let Some(point) = known {
-            match point
-                .repeats
-                .iter_mut()
-                .find(|repeat| repeat.index == step.repeat.index)
-            {
+            let mut repeats = point.repeats.iter_mut();
+            match repeats.find(|repeat| repeat.index == step.repeat.index) {
                 None => point.repeats.push(step.repeat),
                 Some(earlier) if earlier.attempt < step.repeat.attempt => *earlier = step.repeat,
                 Some(_) => {}
@@ -143,14 +140,12 @@ impl Points {
         };
         let at = self.positions.iter().zip(&self.points).take_while(is_before).count();
         self.positions.insert(at, step.position);
-        self.points.insert(
-            at,
-            Point {
-                factors: step.factors,
-                repeats: vec![step.repeat],
-                summary: None,
-            },
-        );
+        let point = Point {
+            factors: step.factors,
+            repeats: vec![step.repeat],
+            summary: None,
+        };
+        self.points.insert(at, point);
     }
 
     /// Returns the point of these factors.

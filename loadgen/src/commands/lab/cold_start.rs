@@ -38,7 +38,13 @@ pub(super) async fn measure(
     for index in 0..plan.repeats {
         for &variant in &variants {
             for &way in &plan.ways {
-                for &jitter_s in jitters(plan, variant) {
+                // A single server starts without jitter.
+                let jitters = if variant.servers == 1 {
+                    &[0.0][..]
+                } else {
+                    &plan.jitter_s
+                };
+                for &jitter_s in jitters {
                     if context.interrupt.is_raised() {
                         return Err(RunError::InterruptedEarly);
                     }
@@ -72,14 +78,6 @@ fn started(lab: &LabPlan) -> Vec<&VariantPlan> {
         }
     }
     started
-}
-
-/// Returns the jitters of a variant; a single server starts without one.
-fn jitters<'a>(plan: &'a ColdStartPlan, variant: &VariantPlan) -> &'a [f64] {
-    match variant.servers {
-        1 => &[0.0],
-        _ => &plan.jitter_s,
-    }
 }
 
 /// Times of one server, from the due time of the fleet's start.

@@ -38,8 +38,9 @@ impl Targets {
         locations: Locations,
         environment: &mut Environment,
     ) -> Result<Self, RunError> {
+        let servers = Vec::new();
         let mut targets = Self {
-            servers: Servers::new(locations),
+            servers: Servers { servers, locations },
             all: Vec::new(),
             each: Vec::new(),
             variants: Vec::new(),
@@ -163,14 +164,6 @@ struct ServerReady {
 }
 
 impl Servers {
-    /// Creates the set with its origins; servers are added later.
-    pub(super) fn new(locations: Locations) -> Self {
-        Self {
-            servers: Vec::new(),
-            locations,
-        }
-    }
-
     /// Starts the servers of a variant, one after another, and waits until their models are loaded and warm.
     pub(super) async fn start(
         &mut self,
@@ -232,12 +225,7 @@ impl Servers {
         let (limit, interrupt) = (lab.ready_timeout, context.interrupt.clone());
         let ready = tokio::task::spawn_blocking(move || child.ready(limit, &interrupt)).await;
         let (child, ready) = ready.map_err(|error| RunError::Child(format!("{what}: {error}")))??;
-        Ok(Launched {
-            what,
-            log,
-            child,
-            ready,
-        })
+        Ok(Launched { child, ready })
     }
 
     /// Returns the folder of a tier's files.
@@ -266,8 +254,6 @@ impl Servers {
 /// Server that has reported to be ready.
 #[derive(Debug)]
 pub(super) struct Launched {
-    what: String,
-    log: PathBuf,
     child: Child,
     ready: ServerReady,
 }
@@ -277,7 +263,7 @@ impl Launched {
     pub(super) async fn target(&self, context: &LabContext<'_>, variant: &VariantPlan) -> Result<Target, RunError> {
         let plan = context.plan;
         let cache = &variant.cache;
-        let Self { what, log, ready, .. } = self;
+        let (Child { what, log, .. }, ready) = (&self.child, &self.ready);
         let capacity = capacity(context, cache);
         let grpc_url = ready.grpc_listen.as_ref().map(|address| format!("http://{address}"));
         let control = Control::own(&format!("http://{}", ready.listen), grpc_url)?;

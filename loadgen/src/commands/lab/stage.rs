@@ -81,29 +81,27 @@ pub(super) async fn prepare(
     target: &Target,
 ) -> Result<Option<StageState>, RunError> {
     let Some(stage) = variant.staged else { return Ok(None) };
-    if stage.fill == StageFill::Filled {
-        let prepared = &context.prepared;
-        let stored_bytes = prepared.laid_out_bytes_of(variant).unwrap_or(prepared.table_bytes);
-        if let Content::Joined(population) = &target.content {
-            // An entity of every part of the table, so that each of its blocks is read once.
-            let stride = rows_apart(variant.laid_out(), stored_bytes, population.count());
-            let ids: Vec<i64> = population.ids().step_by(stride as usize).collect();
-            for together in ids.chunks(TOGETHER as usize) {
-                ask_for(context.plan, target, together, context.interrupt).await?;
-            }
-        }
-        let held = settle(target).await?;
-        let want = stored_bytes.min(stage.capacity_bytes);
-        if (held as f64) < 0.9 * want as f64 {
-            return Err(RunError::Child(format!(
-                "the stage of variant {} holds only {held} of {want} bytes after every part of the table was requested; check \
-                 `tierlab_staged_*` in its server's metrics, and the free space on the disk of {}",
-                variant.label(),
-                folder(context.lab, variant, Purpose::Loads).display()
-            )));
+    let is_filled = stage.fill == StageFill::Filled;
+    let prepared = &context.prepared;
+    let stored_bytes = prepared.laid_out_bytes_of(variant).unwrap_or(prepared.table_bytes);
+    if let (true, Content::Joined(population)) = (is_filled, &target.content) {
+        // An entity of every part of the table, so that each of its blocks is read once.
+        let stride = rows_apart(variant.laid_out(), stored_bytes, population.count());
+        let ids: Vec<i64> = population.ids().step_by(stride as usize).collect();
+        for together in ids.chunks(TOGETHER as usize) {
+            ask_for(context.plan, target, together, context.interrupt).await?;
         }
     }
     let held_bytes = settle(target).await?;
+    let want = stored_bytes.min(stage.capacity_bytes);
+    if is_filled && (held_bytes as f64) < 0.9 * want as f64 {
+        return Err(RunError::Child(format!(
+            "the stage of variant {} holds only {held_bytes} of {want} bytes after every part of the table was requested; check \
+             `tierlab_staged_*` in its server's metrics, and the free space on the disk of {}",
+            variant.label(),
+            folder(context.lab, variant, Purpose::Loads).display()
+        )));
+    }
     eprintln!("  stage holds {:.1} MiB", held_bytes as f64 / f64::from(1 << 20));
     Ok(Some(StageState {
         prepared: stage.fill,

@@ -151,9 +151,9 @@ async fn work(
                     model: &plan.model,
                     seed: order.seed,
                 };
-                let prepared = requests.step(&requests.schedule(), &Watch::default())?;
+                let (step, _) = requests.step(&requests.schedule(), &Watch::default())?;
                 let up = up(orders, output, clock, &mut late);
-                let finished = Box::pin(driver::run_from(prepared.step.share(share, of), up, &interrupt)).await?;
+                let finished = Box::pin(driver::run_from(step.share(share, of), up, &interrupt)).await?;
                 finished.map(of_requests)
             }
         };
