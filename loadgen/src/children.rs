@@ -119,10 +119,9 @@ impl Child {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         let tail = lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n  ");
-        let end = if tail.is_empty() {
-            String::new()
-        } else {
-            format!(":\n  {tail}")
+        let end = match tail.as_str() {
+            "" => String::new(),
+            tail => format!(":\n  {tail}"),
         };
         RunError::Child(format!("{} {how} (log: {}){end}", self.what, self.log.display()))
     }

@@ -342,10 +342,9 @@ fn held(before: &Answer, now: &Answer) -> Held {
 /// Describes a figure that is certainly worse.
 fn worse(variant: &str, (what, then, now, more_is_worse): Pair, tie: f64) -> Option<String> {
     let (then, now) = (then?, now?);
-    let is_worse = if more_is_worse {
-        now.lo > then.hi * (1.0 + tie)
-    } else {
-        now.hi < then.lo * (1.0 - tie)
+    let is_worse = match more_is_worse {
+        true => now.lo > then.hi * (1.0 + tie),
+        false => now.hi < then.lo * (1.0 - tie),
     };
     is_worse.then(|| {
         format!(

@@ -95,13 +95,11 @@ impl RunOptions {
         plan: &Plan,
         resumed: Resumed,
     ) -> Result<(PathBuf, Claim, Option<StoppedRun>), RunError> {
-        match resumed {
-            Some((earlier, claim)) => Ok((earlier.folder.clone(), claim, Some(earlier))),
-            None => {
-                let (folder, claim) = new_folder(&self.out, self.name.as_deref(), plan)?;
-                Ok((folder, claim, None))
-            }
+        if let Some((earlier, claim)) = resumed {
+            return Ok((earlier.folder.clone(), claim, Some(earlier)));
         }
+        let (folder, claim) = new_folder(&self.out, self.name.as_deref(), plan)?;
+        Ok((folder, claim, None))
     }
 }
 

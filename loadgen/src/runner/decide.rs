@@ -92,12 +92,8 @@ impl Runner<'_> {
         for probe in probes {
             let load = asked(question).at(probe.rps);
             let factors = factors(self.plan, &self.targets[probe.candidate], load, &self.plan.model);
-            let there = ledger
-                .points
-                .find(&factors)
-                .into_iter()
-                .flat_map(|point| &point.repeats);
-            let index = there.map(|repeat| repeat.index + 1).max().unwrap_or(0);
+            let measured = ledger.points.find(&factors).map_or(&[][..], |point| &point.repeats);
+            let index = measured.iter().map(|repeat| repeat.index + 1).max().unwrap_or(0);
             let of_rate = (split_mix(probe.rps.to_bits()) >> 44) as usize;
             let position = Position {
                 target: probe.candidate,
@@ -158,10 +154,9 @@ impl Clock {
         let took = self.began.elapsed().as_secs_f64();
         let own = steps(ledger).saturating_sub(self.earlier_steps);
         let measuring = (took - ledger.patience.waited.as_secs_f64()).max(0.0);
-        let step_s = if own > 0 {
-            measuring / f64::from(own)
-        } else {
-            self.step_s
+        let step_s = match own {
+            0 => self.step_s,
+            own => measuring / f64::from(own),
         };
         Time {
             spent_s: took + f64::from(self.earlier_steps) * self.step_s,

@@ -78,10 +78,9 @@ pub(super) fn line(factors: &Factors, repeat: &Repeat) -> String {
     }
     let millis = |quantile| latency.value_at_quantile(quantile) as f64 / 1_000.0;
     let errors: u64 = repeat.errors.values().sum();
-    let percentiles = if latency.is_empty() {
-        "no good reply".to_owned()
-    } else {
-        format!("p50 {:.2} ms, p99 {:.2} ms", millis(0.5), millis(0.99))
+    let percentiles = match latency.is_empty() {
+        true => "no good reply".to_owned(),
+        false => format!("p50 {:.2} ms, p99 {:.2} ms", millis(0.5), millis(0.99)),
     };
     let mut line = format!(
         "{}, repeat {}: {percentiles}, {:.0}/s, {errors} errors",

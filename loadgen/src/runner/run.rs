@@ -38,10 +38,9 @@ impl<'a> Runner<'a> {
         let points = Points::of(finished);
         self.check_earlier(&points)?;
         folder::begin(&run, &self.folder)?;
-        let grid = if self.measures_loads() {
-            self.planned(0, 0).len()
-        } else {
-            0
+        let grid = match self.measures_loads() {
+            true => self.planned(0, 0).len(),
+            false => 0,
         };
         let steps = grid * self.plan.repeats as usize;
         let mut ledger = Ledger {
@@ -97,11 +96,11 @@ impl<'a> Runner<'a> {
     /// Refuses steps of another server, which cannot share a result with further steps.
     fn check_earlier(&self, points: &Points) -> Result<(), RunError> {
         let planned = self.planned(0, 0).into_iter().flat_map(|step| step.points);
-        let asked = self.plan.question.iter().map(decide::asked).flat_map(|load| {
+        let mut expected: Vec<Factors> = planned.map(|(_, factors)| factors).collect();
+        for load in self.plan.question.iter().map(decide::asked) {
             let targets = self.targets.iter();
-            targets.map(move |target| factors(self.plan, target, load, &self.plan.model))
-        });
-        let expected: Vec<Factors> = planned.map(|(_, factors)| factors).chain(asked).collect();
+            expected.extend(targets.map(|target| factors(self.plan, target, load, &self.plan.model)));
+        }
         // Searches, questions and closed loops choose their own rates.
         let is_chosen = |point: &Point| {
             self.plan.search.is_some()

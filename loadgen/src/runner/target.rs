@@ -168,10 +168,9 @@ impl Target {
     /// Key of prices, origins and labels: the variant, or the tier without variants.
     #[must_use]
     pub fn label(&self) -> &str {
-        if self.variant.is_empty() {
-            &self.tier
-        } else {
-            &self.variant
+        match self.variant.as_str() {
+            "" => &self.tier,
+            variant => variant,
         }
     }
 

@@ -123,11 +123,7 @@ fn location(
     ready: &OriginReady,
     folder: &dyn Fn(&str) -> Result<PathBuf, RunError>,
 ) -> Result<Location, RunError> {
-    let said = |address: &Option<String>| {
-        address
-            .clone()
-            .ok_or_else(|| RunError::Child(format!("tierlab-origin reported no address for {}", tier.name)))
-    };
+    let unsaid = || RunError::Child(format!("tierlab-origin reported no address for {}", tier.name));
     let own_root = tier.set.get("root").and_then(toml::Value::as_str);
     let mut location = Location {
         folder: match (tier.origin, own_root) {
@@ -147,9 +143,9 @@ fn location(
                 "allow_http=true".into(),
             ];
             location.environment = S3_ENVIRONMENT.to_vec();
-            ports.push(format!("endpoint={}", said(&ready.s3)?));
+            ports.push(format!("endpoint={}", ready.s3.as_ref().ok_or_else(unsaid)?));
         }
-        ("nfs", Origin::Embedded) => ports.push(format!("url={}", said(&ready.nfs)?)),
+        ("nfs", Origin::Embedded) => ports.push(format!("url={}", ready.nfs.as_ref().ok_or_else(unsaid)?)),
         ("nvme" | "gds", _) if !tier.set.contains_key("root") => {
             location.set.push(format!("root={}", folder(&tier.name)?.display()));
         }

@@ -161,12 +161,12 @@ async fn measure(
             senders,
             verbose: context.verbose,
             alive: Box::new(|| servers.check()),
-            prepare: Box::new(
-                |target| match dropped.get(&(target.label().to_owned(), target.cache.clone())) {
-                    Some(folder) => page_cache::drop_below(folder).map_err(RunError::io(folder)),
-                    None => Ok(()),
-                },
-            ),
+            prepare: Box::new(|target| {
+                let dropped = dropped.get(&(target.label().to_owned(), target.cache.clone()));
+                dropped.map_or(Ok(()), |folder| {
+                    page_cache::drop_below(folder).map_err(RunError::io(folder))
+                })
+            }),
         };
         Box::pin(runner.run(run)).await
     };
@@ -219,10 +219,8 @@ pub(super) fn config_files(plan: &Plan, lab: &LabPlan) -> Result<Vec<PathBuf>, R
 
 fn shared_cores(lab: &LabPlan, options: &Options) -> Vec<String> {
     let started = lab.variants.iter().filter(|variant| variant.target.is_none());
-    let (variants, servers) = (
-        started.clone().count(),
-        started.map(|variant| variant.servers).sum::<u32>(),
-    );
+    let variants = started.clone().count();
+    let servers: u32 = started.map(|variant| variant.servers).sum();
     let mut shared = vec![Senders::note(options.run.workers, options.run.agents.len())];
     if servers > 0 {
         let measured = match variants == servers as usize {

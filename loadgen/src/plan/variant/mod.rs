@@ -100,10 +100,9 @@ impl VariantPlan {
     /// Key used for prices, origins and labels.
     #[must_use]
     pub fn label(&self) -> &str {
-        if self.name.is_empty() {
-            &self.tier.name
-        } else {
-            &self.name
+        match self.name.as_str() {
+            "" => &self.tier.name,
+            name => name,
         }
     }
 
@@ -116,10 +115,9 @@ impl VariantPlan {
     /// Name of the variant or pair in files and messages.
     #[must_use]
     pub fn file_name(&self) -> String {
-        if self.name.is_empty() {
-            format!("{}-{}", self.tier.name, self.cache.name)
-        } else {
-            self.name.clone()
+        match self.name.as_str() {
+            "" => format!("{}-{}", self.tier.name, self.cache.name),
+            name => name.to_owned(),
         }
     }
 }
