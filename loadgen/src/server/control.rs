@@ -169,9 +169,11 @@ impl Control {
         let Ok(reading) = self.read(&[]).await else {
             return false;
         };
-        reading.replicas.iter().any(|scrape| {
-            scrape.has(tierlab_protocol::metrics::BUILD_INFO) || scrape.has("nv_inference_request_success")
-        })
+        let names = [tierlab_protocol::metrics::BUILD_INFO, "nv_inference_request_success"];
+        reading
+            .replicas
+            .iter()
+            .any(|scrape| names.iter().any(|name| scrape.has(name)))
     }
 
     fn access(&self) -> Result<Access, ControlError> {
@@ -289,9 +291,8 @@ impl Control {
     /// Those of [`Control::load`].
     pub async fn unload(&self, model: &str) -> Result<(), ControlError> {
         let path = format!("/v2/repository/models/{model}/unload");
-        self.fetch(Ask::post(&path), &Limit::of(METADATA_BYTES))
-            .await
-            .map(|_| ())
+        let unloaded = self.fetch(Ask::post(&path), &Limit::of(METADATA_BYTES)).await;
+        unloaded.map(drop)
     }
 
     /// Reads the metrics of the first replica; empty if none are read.
@@ -363,13 +364,10 @@ impl Control {
             ..Ask::post(&path)
         };
         let Answer { headers, body, .. } = self.fetch(ask, limit).await?;
-        let json_len = headers
-            .get(HEADER_LENGTH)
-            .and_then(|value| value.to_str().ok()?.parse().ok());
-        let refuse = |what: String| refusal(&self.shown(&path), &what);
-        expected
-            .check_http(&body, json_len)
-            .map_err(|wrong| refuse(format!("invalid infer reply: {wrong}")))
+        let json_len = headers.get(HEADER_LENGTH);
+        let json_len = json_len.and_then(|value| value.to_str().ok()?.parse().ok());
+        let checked = expected.check_http(&body, json_len);
+        checked.map_err(|wrong| refusal(&self.shown(&path), &format!("invalid infer reply: {wrong}")))
     }
 
     /// Sends one request of any kind, and checks the reply by the plan's rule. `timeout` is that of the plan's requests.
@@ -395,11 +393,8 @@ impl Control {
             body: body.bytes.clone(),
         };
         let refuse = |what: String| refusal(&route.shown(), &what);
-        let answer = self
-            .endpoint
-            .ask(ask, limit, TIMEOUT.max(timeout))
-            .await
-            .map_err(|error| refuse(error.to_string()))?;
+        let asked = self.endpoint.ask(ask, limit, TIMEOUT.max(timeout)).await;
+        let answer = asked.map_err(|error| refuse(error.to_string()))?;
         if !custom.success.has_status(answer.status.as_u16()) {
             return Err(refuse(format!(
                 "{}; `target.success.status` is {:?}",
@@ -407,9 +402,8 @@ impl Control {
                 custom.success.status
             )));
         }
-        custom
-            .check_body(&answer.headers, &answer.body)
-            .map_err(|wrong| refuse(format!("the reply does not meet `target.success`: {wrong}")))
+        let checked = custom.check_body(&answer.headers, &answer.body);
+        checked.map_err(|wrong| refuse(format!("the reply does not meet `target.success`: {wrong}")))
     }
 
     async fn fetch(&self, ask: Ask<'_>, limit: &Limit) -> Result<Answer, ControlError> {
@@ -490,13 +484,12 @@ async fn probe(endpoint: &Endpoint) -> Result<Result<(), ControlError>, ControlE
 async fn fetched(endpoint: &Endpoint, url: &str, ask: Ask<'_>, limit: &Limit) -> Result<Answer, ControlError> {
     let asked = endpoint.ask(ask, limit, TIMEOUT).await;
     let answer = asked.map_err(|error| {
-        let is_silent = ["no connection", "no answer in"]
+        let hint = match ["no connection", "no answer in"]
             .iter()
-            .any(|text| error.says.starts_with(text));
-        let hint = if is_silent {
-            "; check that the server runs there"
-        } else {
-            ""
+            .any(|text| error.says.starts_with(text))
+        {
+            true => "; check that the server runs there",
+            false => "",
         };
         refusal(url, &format!("no answer: {error}{hint}"))
     })?;
@@ -529,10 +522,8 @@ fn refusal(url: &str, what: &str) -> ControlError {
     let what = what
         .strip_prefix(url)
         .map_or(what, |rest| rest.trim_start_matches(": "));
-    ControlError {
-        url: url.to_owned(),
-        what: what.to_owned(),
-    }
+    let (url, what) = (url.to_owned(), what.to_owned());
+    ControlError { url, what }
 }
 
 #[cfg(test)]

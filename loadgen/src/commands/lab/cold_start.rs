@@ -39,10 +39,9 @@ pub(super) async fn measure(
         for &variant in &variants {
             for &way in &plan.ways {
                 // A single server starts without jitter.
-                let jitters = if variant.servers == 1 {
-                    &[0.0][..]
-                } else {
-                    &plan.jitter_s
+                let jitters: &[f64] = match variant.servers {
+                    1 => &[0.0],
+                    _ => &plan.jitter_s,
                 };
                 for &jitter_s in jitters {
                     if context.interrupt.is_raised() {
