@@ -2,6 +2,7 @@
 
 use crate::plan::PlanError;
 use crate::server::control::ControlError;
+use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 use tierlab_agents::link::LinkError;
@@ -73,6 +74,11 @@ impl RunError {
     pub fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { path, source }
+    }
+
+    /// Creates an error of usage about a file or folder.
+    pub(crate) fn about(path: &Path, what: impl Display) -> Self {
+        Self::Usage(format!("{}: {what}", path.display()))
     }
 
     /// Returns 2 for bad usage or configuration, 5 for a lost agent, 130 for an interruption, else 1.

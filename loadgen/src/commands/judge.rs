@@ -206,10 +206,8 @@ impl JudgedAnswer {
         }
         let plan = Plan::load(plan)?;
         if plan.question.is_none() {
-            return Err(RunError::Usage(format!(
-                "{}: --fail-on, --junit and --baseline judge an answer, and the plan has no `[question]`",
-                plan.file.display()
-            )));
+            let what = "--fail-on, --junit and --baseline judge an answer, and the plan has no `[question]`";
+            return Err(RunError::about(&plan.file, what));
         }
         self.junit.as_deref().map_or(Ok(()), can_write)?;
         self.baseline
@@ -246,13 +244,12 @@ impl JudgedAnswer {
 /// Its folder does not exist, or must not be written to.
 fn can_write(file: &Path) -> Result<(), RunError> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let refuse =
-        |error: &dyn std::fmt::Display| RunError::Usage(format!("{}: cannot be written: {error}", file.display()));
+    let refuse = |what: String| RunError::about(file, format!("cannot be written: {what}"));
     if file.is_dir() {
-        return Err(refuse(&"it is a folder"));
+        return Err(refuse("it is a folder".into()));
     }
-    tempfile::tempfile_in(folder.unwrap_or_else(|| Path::new("."))).map_err(|error| refuse(&error))?;
-    Ok(())
+    let written = tempfile::tempfile_in(folder.unwrap_or(Path::new(".")));
+    written.map(drop).map_err(|error| refuse(error.to_string()))
 }
 
 /// Reads the answer of an earlier run for a comparison.
@@ -262,12 +259,8 @@ fn can_write(file: &Path) -> Result<(), RunError> {
 fn baseline(dir: &Path) -> Result<Answer, RunError> {
     let mut run = earlier(dir)?;
     tierlab_analysis::conclude(&mut run);
-    run.answer.ok_or_else(|| {
-        RunError::Usage(format!(
-            "{}: this run has no question, so it has no answer to compare with",
-            dir.display()
-        ))
-    })
+    let what = "this run has no question, so it has no answer to compare with";
+    run.answer.ok_or_else(|| RunError::about(dir, what))
 }
 
 /// Compares a run with an earlier answer and returns the exit code: 1 if a variant is certainly worse, 3 if anything

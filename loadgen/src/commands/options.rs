@@ -158,11 +158,9 @@ impl TargetOptions {
     /// # Errors
     /// An invalid address.
     pub fn over(&self, plan: Option<TargetPlan>) -> Result<TargetPlan, RunError> {
-        let metrics = match (self.no_metrics, self.metrics_url.is_empty()) {
-            (true, _) => Some(Vec::new()),
-            (false, true) => None,
-            (false, false) => Some(self.metrics_url.clone()),
-        };
+        // With `--no-metrics` there are no addresses.
+        let has_metrics = self.no_metrics || !self.metrics_url.is_empty();
+        let metrics = has_metrics.then(|| self.metrics_url.clone());
         let token = self.token_env.clone().map(TokenSource::Env);
         let identity = self.cert.clone().zip(self.key.clone());
         let said = TargetPlan {
@@ -180,16 +178,13 @@ impl TargetOptions {
             ..TargetPlan::default()
         };
         if let Some(version) = said.model_version.as_ref().filter(|version| !is_plain_name(version)) {
-            return Err(RunError::Usage(format!(
-                "invalid --model-version {version}: use letters, digits, `.`, `_` and `-`"
-            )));
+            let what = format!("invalid --model-version {version}: use letters, digits, `.`, `_` and `-`");
+            return Err(RunError::Usage(what));
         }
         let target = plan.unwrap_or_default().with(said);
         if target.custom.is_some() && (target.grpc_url.is_some() || target.model_version.is_some()) {
-            return Err(RunError::Usage(
-                "--grpc-url and --model-version belong to the Open Inference Protocol, and the plan's `target.kind` is \"http\""
-                    .to_owned(),
-            ));
+            let what = "--grpc-url and --model-version belong to the Open Inference Protocol, and the plan's `target.kind` is \"http\"";
+            return Err(RunError::Usage(what.to_owned()));
         }
         Ok(target)
     }
@@ -224,10 +219,8 @@ pub struct Found {
 /// No address, no server, no such model, or files of the target that cannot be read.
 pub async fn open(plan: &Plan, server: &TargetPlan) -> Result<Found, RunError> {
     let Some(spec) = server.spec() else {
-        return Err(RunError::Usage(format!(
-            "{}: server address is missing: pass --url http://HOST:PORT, or set `[target] url = ...` in the plan",
-            plan.file.display()
-        )));
+        let what = "server address is missing: pass --url http://HOST:PORT, or set `[target] url = ...` in the plan";
+        return Err(RunError::about(&plan.file, what));
     };
     // Wrong arguments have another exit code than a server that does not answer.
     let usage = |error: ControlError| RunError::Usage(error.to_string());

@@ -34,9 +34,8 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for Factor<T> {
 
 /// Number of a TOML value, which may be written as an integer.
 pub(super) fn number(value: &toml::Value) -> Option<f64> {
-    value
-        .as_float()
-        .or_else(|| value.as_integer().map(|number| number as f64))
+    let integer = || value.as_integer().map(|number| number as f64);
+    value.as_float().or_else(integer)
 }
 
 /// Part of a value that is a table or list. Its error omits TOML's position in the part.
@@ -302,12 +301,8 @@ fn latency_us(text: &str) -> Option<f64> {
 
 /// Parses the largest share of failed requests, such as `errors < 0.1 %`.
 pub(super) fn errors(text: &str) -> Option<f64> {
-    let limit = text
-        .trim_start()
-        .strip_prefix("errors")?
-        .trim_start()
-        .strip_prefix('<')?;
-    let Share(share) = Share::parse(limit)?;
+    let (name, limit) = text.split_once('<')?;
+    let Share(share) = Share::parse(limit).filter(|_| name.trim() == "errors")?;
     (share < 1.0).then_some(share)
 }
 

@@ -92,7 +92,7 @@ impl Check<'_> {
                 )
             }
         };
-        Err(RunError::Usage(format!("{}: {what}", plan.file.display())))
+        Err(RunError::about(&plan.file, what))
     }
 
     async fn inline(&self, inputs: &Inputs, population: Option<&Population>) -> Result<Vec<String>, RunError> {

@@ -49,18 +49,13 @@ pub(super) fn steps<'p>(round: &Round<'p, '_>) -> Vec<PlannedStep<'p>> {
     for (number, journey) in round.plan.journeys.iter().enumerate() {
         for (of_rate, &rate) in journey.rates.iter().enumerate() {
             let attempt = round.attempt(OF_LOAD + number * 4_096 + of_rate);
-            let positions = PLACE + number * PLACES..;
+            let first = PLACE + number * PLACES;
             let of_targets = round.targets.iter().enumerate();
-            steps.extend(of_targets.map(|(index, target)| {
-                PlannedStep {
-                    target: index,
-                    attempt,
-                    work: Work::Journeys(journey, rate),
-                    points: positions
-                        .clone()
-                        .zip(points(round.plan, target, journey, rate))
-                        .collect(),
-                }
+            steps.extend(of_targets.map(|(index, target)| PlannedStep {
+                target: index,
+                attempt,
+                work: Work::Journeys(journey, rate),
+                points: (first..).zip(points(round.plan, target, journey, rate)).collect(),
             }));
         }
     }
@@ -75,13 +70,11 @@ fn points(plan: &Plan, target: &Target, journey: &JourneyPlan, rate: f64) -> imp
             Ask::Http { path_text, .. } => path_text.as_str(),
         });
         let load = JourneyPlan::load(rate);
-        let keys = if journey.takes_entity() {
-            plan.keys.to_string()
-        } else {
-            "inline".into()
-        };
         Factors {
-            keys,
+            keys: match journey.takes_entity() {
+                true => plan.keys.to_string(),
+                false => "inline".into(),
+            },
             ..driven_factors(plan, target, load, model, journey.driven(step))
         }
     };
@@ -171,10 +164,10 @@ fn whole(journey: &JourneyPlan, all: &Travelled, schedule: &Arc<Schedule>, seed:
     let mut failures = NamedFailures::default();
     // A journey fails with the one step that ends it.
     for (step, samples) in journey.steps.iter().zip(&all.steps) {
-        for sample in samples
+        let due = samples
             .iter()
-            .filter(|sample| schedule.in_window(sample.journey_due_us))
-        {
+            .filter(|sample| schedule.in_window(sample.journey_due_us));
+        for sample in due {
             if let Outcome::Failed(failure) = sample.sample.outcome {
                 let named = format!("{failure} at {}", step.name);
                 *failures.errors.entry(named).or_insert(0) += 1;
@@ -182,12 +175,12 @@ fn whole(journey: &JourneyPlan, all: &Travelled, schedule: &Arc<Schedule>, seed:
         }
     }
     for (step, says) in journey.steps.iter().zip(&all.examples) {
-        let says = says
-            .iter()
-            .map(|(failure, says)| (format!("{failure} at {}", step.name), says.clone()));
-        failures
-            .examples
-            .extend(says.filter(|(key, _)| failures.errors.contains_key(key)));
+        for (failure, says) in says {
+            let named = format!("{failure} at {}", step.name);
+            if failures.errors.contains_key(&named) {
+                failures.examples.insert(named, says.clone());
+            }
+        }
     }
     let good = || all.journeys.iter().filter(|whole| whole.sample.is_ok());
     let goose_us = good()

@@ -226,11 +226,9 @@ pub(super) fn route(plan: &Plan, server: &Control, model: &str) -> Result<Route,
 /// A server whose gRPC address is unknown or missing.
 pub(super) fn grpc_connections(plan: &Plan, server: &Control) -> Result<Arc<Connections>, RunError> {
     let Some(endpoint) = &server.grpc else {
-        return Err(RunError::Usage(format!(
-            "{}: `protocol` = \"grpc\": gRPC address is missing: pass --grpc-url http://HOST:PORT or set `target.grpc_url` \
-             (tierlab-server reports `grpc_listen` if started with --grpc-listen)",
-            plan.file.display()
-        )));
+        let what = "`protocol` = \"grpc\": gRPC address is missing: pass --grpc-url http://HOST:PORT or set `target.grpc_url` \
+                    (tierlab-server reports `grpc_listen` if started with --grpc-listen)";
+        return Err(RunError::about(&plan.file, what));
     };
     let connections = Connections::new(
         Arc::clone(endpoint),

@@ -112,16 +112,14 @@ impl<'a> Runner<'a> {
                 *factors == point.factors || (is_chosen(point) && same_but_rate(factors, &point.factors))
             })
         };
-        match points.all().iter().find(|point| !is_expected(point)) {
-            None => Ok(()),
-            Some(point) => Err(RunError::Usage(format!(
-                "{}: finished steps were measured as {} (cache share {}), which no server matches now; start it as before, or \
-                 remove --resume",
-                self.folder.display(),
-                name(&point.factors),
-                point.factors.cache_share
-            ))),
-        }
+        let Some(point) = points.all().iter().find(|point| !is_expected(point)) else {
+            return Ok(());
+        };
+        let (named, share) = (name(&point.factors), point.factors.cache_share);
+        let what =
+            format!("finished steps were measured as {named} (cache share {share}), which no server matches now");
+        let advice = "start it as before, or remove --resume";
+        Err(RunError::about(&self.folder, format!("{what}; {advice}")))
     }
 
     async fn steps(&mut self, run: &mut Run, ledger: &mut Ledger) -> Result<(), RunError> {

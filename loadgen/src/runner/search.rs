@@ -64,9 +64,8 @@ impl Runner<'_> {
         }
         ledger.progress.end_limit();
         if let Some(why) = &run.search_stopped {
-            ledger
-                .progress
-                .say(&format!("the search stopped: {why}; rates not measured stay unknown"));
+            let line = format!("the search stopped: {why}; rates not measured stay unknown");
+            ledger.progress.say(&line);
             self.write(run, &ledger.points)?;
         }
         Ok(())
@@ -79,14 +78,10 @@ impl Runner<'_> {
         for finding in &run.findings {
             match &finding.slo {
                 Some(found) if matches!(found.outcome, SloOutcome::NeverMet | SloOutcome::Unknown) => {
-                    let why = found
-                        .not_met
-                        .iter()
-                        .chain(&found.unknown)
-                        .next()
-                        .map(|next| format!(" at {}/s {}", next.rps, next.why));
+                    let next = found.not_met.iter().chain(&found.unknown).next();
+                    let why = next.map_or_else(String::new, |next| format!(" at {}/s {}", next.rps, next.why));
                     let Factors { tier, cache, mode, .. } = &finding.factors;
-                    reasons.push(format!("{tier} {cache} {mode}{}", why.unwrap_or_default()));
+                    reasons.push(format!("{tier} {cache} {mode}{why}"));
                 }
                 _ => return Ok(()),
             }
@@ -135,10 +130,9 @@ impl Runner<'_> {
         ends: Instant,
         ledger: &mut Ledger,
     ) -> Result<bool, RunError> {
-        ledger
-            .progress
-            .more(takes.iter().map(|(_, probe, _)| probe.repeats).sum());
-        let most = takes.iter().map(|(_, probe, _)| probe.repeats).max().unwrap_or(0);
+        let repeats = || takes.iter().map(|(_, probe, _)| probe.repeats);
+        ledger.progress.more(repeats().sum());
+        let most = repeats().max().unwrap_or(0);
         let step = self.plan.warmup + self.plan.window;
         for index in 0..most {
             for &(curve, probe, attempt) in takes.iter().filter(|(_, probe, _)| index < probe.repeats) {
@@ -200,12 +194,8 @@ impl Runner<'_> {
 /// Returns the last load of each mode and batch size, with its position in the plan.
 fn last_of_each_curve(loads: &[Load]) -> Vec<(usize, Load)> {
     let is_last = |&(index, load): &(usize, &Load)| !loads[index + 1..].iter().any(|later| same_curve(later, load));
-    loads
-        .iter()
-        .enumerate()
-        .filter(is_last)
-        .map(|(index, load)| (index, *load))
-        .collect()
+    let last = loads.iter().enumerate().filter(is_last);
+    last.map(|(index, load)| (index, *load)).collect()
 }
 
 fn same_curve(a: &Load, b: &Load) -> bool {

@@ -430,18 +430,13 @@ pub async fn infer_over_grpc(
     let calling = tokio::time::timeout(TIMEOUT, connections.call(body, limit));
     let reply = match calling.await {
         Ok(Ok(reply)) => reply,
-        Ok(Err(NoReply {
-            failure: Failure::Connect,
-            says,
-        })) => {
-            let why = says.unwrap_or_else(|| "no connection".into());
-            return Err(refuse(format!("{why}; check that the server speaks gRPC there")));
-        }
-        Ok(Err(NoReply { says: Some(says), .. })) => return Err(refuse(says)),
-        Ok(Err(NoReply { failure, .. })) => {
-            return Err(refuse(format!(
-                "no answer over gRPC ({failure}); check that the server speaks gRPC there"
-            )));
+        Ok(Err(NoReply { failure, says })) => {
+            let hint = match says.is_none() || failure == Failure::Connect {
+                true => "; check that the server speaks gRPC there",
+                false => "",
+            };
+            let why = says.unwrap_or_else(|| format!("no answer over gRPC ({failure})"));
+            return Err(refuse(format!("{why}{hint}")));
         }
         Err(_) => return Err(refuse(format!("no answer over gRPC in {} s", TIMEOUT.as_secs()))),
     };

@@ -142,10 +142,8 @@ pub fn new_folder(out: &Path, name: Option<&str>, plan: &Plan) -> Result<(PathBu
     let stamp = rfc3339(SystemTime::now()).replace([':', '-'], "");
     let folder = out.join(name.map_or_else(|| format!("{}-{stamp}", plan.name), ToOwned::to_owned));
     std::fs::create_dir_all(&folder).map_err(|error| {
-        RunError::Usage(format!(
-            "{}: cannot create the result's folder: {error}; pass another parent folder by --out",
-            folder.display()
-        ))
+        let what = format!("cannot create the result's folder: {error}; pass another parent folder by --out");
+        RunError::about(&folder, what)
     })?;
     let claim = claim(&folder, "--name")?;
     // Checked once nobody else can claim it: a run begins to write seconds after it has its folder.
@@ -177,10 +175,10 @@ pub fn claim(folder: &Path, option: &str) -> Result<Claim, RunError> {
     match file.try_lock() {
         Ok(()) => Ok(Claim(Some(file))),
         Err(TryLockError::Error(_)) => Ok(Claim(None)),
-        Err(TryLockError::WouldBlock) => Err(RunError::Usage(format!(
-            "{}: another run is being written there; choose another {option}, or wait for its end",
-            folder.display()
-        ))),
+        Err(TryLockError::WouldBlock) => {
+            let what = format!("another run is being written there; choose another {option}, or wait for its end");
+            Err(RunError::about(folder, what))
+        }
     }
 }
 
@@ -189,10 +187,8 @@ pub fn claim(folder: &Path, option: &str) -> Result<Claim, RunError> {
 /// # Errors
 /// A file that cannot be read.
 pub fn sha256(files: &[PathBuf]) -> Result<BTreeMap<String, String>, RunError> {
-    files
-        .iter()
-        .map(|file| Ok((file.display().to_string(), sha256_of(file)?)))
-        .collect()
+    let hash = |file: &PathBuf| Ok((file.display().to_string(), sha256_of(file)?));
+    files.iter().map(hash).collect()
 }
 
 /// Returns the SHA-256 of a file, read in pieces.

@@ -27,18 +27,18 @@ impl StoppedRun {
     /// No run in the folder, a finished one, or one of another plan.
     pub fn open(folder: &Path, plan: &Plan) -> Result<Self, RunError> {
         let run = folder::load(folder)?;
-        let refuse = |what: String| Err(RunError::Usage(format!("{}: {what}", folder.display())));
         if !run.interrupted {
-            return refuse("this run is finished; remove --resume to measure again".into());
+            let what = "this run is finished; remove --resume to measure again";
+            return Err(RunError::about(folder, what));
         }
         if !journal::is_there(folder) {
-            return refuse("the journal of its steps is missing; measure again without --resume".into());
+            let what = "the journal of its steps is missing; measure again without --resume";
+            return Err(RunError::about(folder, what));
         }
         if let Some(difference) = first_difference(&redacted(&run.plan_toml), &redacted(&plan.text)) {
-            return refuse(format!(
-                "{} is not the plan of this run: {difference}; give that plan, or remove --resume",
-                plan.file.display()
-            ));
+            let file = plan.file.display();
+            let what = format!("{file} is not the plan of this run: {difference}; give that plan, or remove --resume");
+            return Err(RunError::about(folder, what));
         }
         Ok(Self {
             folder: folder.to_owned(),
@@ -53,10 +53,8 @@ impl StoppedRun {
     pub fn resume(self, now: &Run) -> Result<Run, RunError> {
         let mut run = self.run;
         if let Some(file) = changed_file(&run.config_sha256, &now.config_sha256) {
-            return Err(RunError::Usage(format!(
-                "{}: {file} has changed since the start of this run; restore it, or remove --resume",
-                self.folder.display()
-            )));
+            let what = format!("{file} has changed since the start of this run; restore it, or remove --resume");
+            return Err(RunError::about(&self.folder, what));
         }
         let at = rfc3339(SystemTime::now());
         let known = |carried: &CarriedCertificate| (carried.certificate.clone(), carried.doubts.clone());

@@ -163,10 +163,11 @@ fn generate(context: &LabContext<'_>, rows: u64, size: &str) -> Result<(PathBuf,
 fn joined_table(repository: &Path, model: &str) -> Result<Option<String>, RunError> {
     let folder = repository.join(model);
     if !folder.is_dir() {
-        return Err(RunError::Usage(format!(
+        let what = format!(
             "{} does not exist: no model `{model}` in the repository",
             folder.display()
-        )));
+        );
+        return Err(RunError::Usage(what));
     }
     let file = folder.join(CONFIG_FILE);
     let text = match fs::read_to_string(&file) {
@@ -174,7 +175,7 @@ fn joined_table(repository: &Path, model: &str) -> Result<Option<String>, RunErr
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(RunError::io(&file)(error)),
     };
-    let config = ModelConfig::parse(&text).map_err(|error| RunError::Usage(format!("{}: {error}", file.display())))?;
+    let config = ModelConfig::parse(&text).map_err(|error| RunError::about(&file, error))?;
     Ok(config.joined.into_values().next().map(|joined| joined.table))
 }
 

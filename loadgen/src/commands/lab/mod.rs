@@ -213,8 +213,10 @@ pub(super) fn config_files(plan: &Plan, lab: &LabPlan) -> Result<Vec<PathBuf>, R
     let Some(missing) = files.iter().find(|file| !file.is_file()) else {
         return Ok(files);
     };
-    let (file, missing) = (plan.file.display(), missing.display());
-    Err(RunError::Usage(format!("{file}: {missing} does not exist")))
+    Err(RunError::about(
+        &plan.file,
+        format!("{} does not exist", missing.display()),
+    ))
 }
 
 fn shared_cores(lab: &LabPlan, options: &Options) -> Vec<String> {

@@ -92,9 +92,8 @@ impl VariantPlan {
 
     /// True if each server of a fleet has an emulated volume of its own.
     fn has_own_volumes(&self) -> bool {
-        self.emulated
-            .as_deref()
-            .is_some_and(|profile| OWN_VOLUMES.contains(&profile))
+        let profile = self.emulated.as_deref();
+        profile.is_some_and(|profile| OWN_VOLUMES.contains(&profile))
     }
 
     /// Key used for prices, origins and labels.
@@ -140,10 +139,8 @@ struct Level<'a> {
 impl Display for Level<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let last = self.key.rsplit('.').next().unwrap_or(self.key);
-        let value = self
-            .value
-            .as_str()
-            .map_or_else(|| self.value.to_string(), str::to_owned);
+        let text = self.value.as_str();
+        let value = text.map_or_else(|| self.value.to_string(), str::to_owned);
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         write!(f, "{last}-{}", value.replace(|c| !is_plain(c), "-"))
     }
