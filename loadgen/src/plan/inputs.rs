@@ -205,11 +205,8 @@ pub(super) fn replay(inputs: &mut InputsPlan, calls: &[Call]) -> Result<(), Faul
         );
     }
     if inputs.rules.recorded.is_some() || inputs.rules.order != Order::Sequential {
-        return conflict(
-            "inputs",
-            "arrivals",
-            "a replay sends its own bodies, in their order; leave it out",
-        );
+        let advice = "a replay sends its own bodies, in their order; leave it out";
+        return conflict("inputs", "arrivals", advice);
     }
     let whole = |call: &Call| RecordedRequest {
         place: call.place(),

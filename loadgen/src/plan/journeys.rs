@@ -212,10 +212,8 @@ fn step(raw: &RawStep, at: &str, values: &mut Vec<String>, protocol: Protocol) -
     let ask = match (&raw.model, &raw.path) {
         (Some(_), Some(_)) => refuse!(format!("{at}.path"), "a step requests a `model` or a `path`, not both"),
         (None, None) => {
-            return missing(
-                format!("{at}.model"),
-                "a step requests a `model`, or a `path` of the server",
-            );
+            let advice = "a step requests a `model`, or a `path` of the server";
+            return missing(format!("{at}.model"), advice);
         }
         (Some(model), None) => of_model(raw, model, at, names, raw.protocol.unwrap_or(protocol))?,
         (None, Some(path)) => of_path(raw, path, at, names)?,

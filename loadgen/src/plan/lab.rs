@@ -139,11 +139,8 @@ fn check_fleet(plan: &RawPlan, traffic: &Traffic) -> Result<(), Fault> {
         );
     }
     if plan.question.is_some() {
-        return conflict(
-            "fleet",
-            "question",
-            "a question finds the number of instances by itself; leave one of them out",
-        );
+        let advice = "a question finds the number of instances by itself; leave one of them out";
+        return conflict("fleet", "question", advice);
     }
     Ok(())
 }
@@ -171,10 +168,8 @@ fn check_cold_start(
     }
     distinct(JITTER, &cold_start.jitter_s)?;
     if !starts_servers {
-        return misplaced(
-            "lab.cold_start",
-            "servers that the lab starts, and every variant is an existing one",
-        );
+        let owner = "servers that the lab starts, and every variant is an existing one";
+        return misplaced("lab.cold_start", owner);
     }
     let stages_empty = |variant: &&VariantPlan| variant.staged.is_some_and(|stage| stage.fill == StageFill::Empty);
     if let Some(variant) = variants.iter().find(stages_empty)

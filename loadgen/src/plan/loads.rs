@@ -259,10 +259,8 @@ fn add_closed_loops(loops: &mut Vec<ClosedLoopPlan>, load: &RawLoad, at: &str) -
         );
     }
     if load.users.is_empty() {
-        return missing(
-            key("users"),
-            "`mode = \"concurrency\"` needs at least one number of users, such as [1, 2, 4, 8]",
-        );
+        let advice = "`mode = \"concurrency\"` needs at least one number of users, such as [1, 2, 4, 8]";
+        return missing(key("users"), advice);
     }
     let think = load.think_time_ms.unwrap_or(Think::Fixed(0.0));
     for &batch_size in load.batch_sizes() {

@@ -548,10 +548,8 @@ fn traffic(raw: &RawPlan, step: Step) -> Result<Traffic, Fault> {
     traffic.mixes.clone_from(&raw.mix);
     let has_none = raw.load.is_empty() && raw.mix.is_empty() && raw.journey.is_empty() && raw.question.is_none();
     if has_none && raw.arrivals != arrivals::RawProcess::Replay {
-        return missing(
-            "[[load]]",
-            "a plan needs at least one load, or a `[[mix]]`, a `[[journey]]` or a `[question]`",
-        );
+        let advice = "a plan needs at least one load, or a `[[mix]]`, a `[[journey]]` or a `[question]`";
+        return missing("[[load]]", advice);
     }
     if traffic.ramp.is_some() {
         check_lone(raw, "load[0].rates", "a ramp is measured in a plan of its own")?;
@@ -616,10 +614,8 @@ fn sweep_target(
 ) -> Result<Option<TargetPlan>, Fault> {
     let Some(given) = &raw.target else { return Ok(None) };
     if raw.lab.is_some() {
-        return misplaced(
-            "target",
-            "sweeps; a lab measures an existing server as a variant: `[[variant]] url = ...`",
-        );
+        let owner = "sweeps; a lab measures an existing server as a variant: `[[variant]] url = ...`";
+        return misplaced("target", owner);
     }
     let target = target::validate(given, &target::Place::new("target", source, keys))?;
     let Some(custom) = &target.custom else {
@@ -628,18 +624,12 @@ fn sweep_target(
     target::loads_of(custom, &mut traffic.loads)?;
     loads::carry(custom, &mut traffic.closed_loops)?;
     if !traffic.mixes.is_empty() {
-        return conflict(
-            "mix",
-            "target.kind",
-            "a mix sends requests of the Open Inference Protocol, not of \"http\"",
-        );
+        let advice = "a mix sends requests of the Open Inference Protocol, not of \"http\"";
+        return conflict("mix", "target.kind", advice);
     }
     if raw.encoding.is_some() {
-        return conflict(
-            "encoding",
-            "target.kind",
-            "bodies of \"http\" are the plan's own; leave `encoding` out",
-        );
+        let advice = "bodies of \"http\" are the plan's own; leave `encoding` out";
+        return conflict("encoding", "target.kind", advice);
     }
     Ok(Some(target))
 }

@@ -27,6 +27,6 @@ pub use naming::factors;
 pub use requests::Requests;
 pub use run::{Instrument, new_run};
 pub use send::{Senders, measure};
-pub use step::{Prepare, Runner};
+pub use step::Runner;
 
 pub(crate) use decide::asked;

@@ -11,7 +11,7 @@ use crate::server::delta::{self, Between, Reading};
 use crate::store::requests::RequestFacts;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 use tierlab_agents::remote::Agents;
 use tierlab_agents::worker::WorkerError;
 use tierlab_analysis::record::{AgentStart, DriverFigures, Sample, SentRequests, ServerDelta, SlowRequest};
@@ -122,16 +122,6 @@ impl Sent {
             agents: Vec::new(),
         }
     }
-
-    fn is_unanswered(&self) -> bool {
-        let mut samples = self.parts.iter().flat_map(|part| &part.finished.samples);
-        !samples.any(Sample::is_ok)
-    }
-
-    fn window_began(&self) -> SystemTime {
-        // All parts begin together.
-        self.parts[0].finished.window_began
-    }
 }
 
 /// Reports of the server and of the machine around a step.
@@ -215,13 +205,14 @@ impl<'a> Around<'a> {
             }
             _ => (None, control.tells()),
         };
+        let mut samples = sent.parts.iter().flat_map(|part| &part.finished.samples);
+        // All parts begin together.
+        let began = sent.parts[0].finished.window_began;
         Beside {
             server,
             is_unread,
-            is_unanswered: sent.is_unanswered(),
-            watched: self
-                .machine
-                .and_then(|machine| machine.end(sent.window_began(), self.plan.window)),
+            is_unanswered: !samples.any(Sample::is_ok),
+            watched: self.machine.and_then(|machine| machine.end(began, self.plan.window)),
         }
     }
 }

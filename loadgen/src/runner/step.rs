@@ -23,7 +23,6 @@ use std::time::{Duration, Instant, SystemTime};
 use tierlab_analysis::mix_shares;
 use tierlab_analysis::record::{Driven, DriverFigures, Factors, Repeat, Run, ServerDelta};
 use tierlab_instrument::machine::quiet;
-use tierlab_instrument::machine::watch::Watched;
 use tierlab_instrument::units::wait;
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::schedule::{Load, split_mix};
@@ -32,9 +31,6 @@ use tierlab_load::workers::Workers;
 /// Maximum retries of a server that did not answer.
 const ASKED_AGAIN: u32 = 3;
 const ASKED_AFTER: Duration = Duration::from_millis(300);
-
-/// Preparation of a target before each of its steps.
-pub type Prepare<'a> = Box<dyn FnMut(&Target) -> Result<(), RunError> + Send + 'a>;
 
 /// Run in progress.
 pub struct Runner<'a> {
@@ -55,7 +51,7 @@ pub struct Runner<'a> {
     /// Check before each step that everything started by the lab still runs.
     pub alive: Box<dyn FnMut() -> Result<(), RunError> + Send + 'a>,
     /// Preparation of a target before each of its steps.
-    pub prepare: Prepare<'a>,
+    pub prepare: Box<dyn FnMut(&Target) -> Result<(), RunError> + Send + 'a>,
 }
 
 impl Work<'_> {
@@ -125,7 +121,7 @@ impl Runner<'_> {
             _ => first.clone(),
         };
         let (mut seed, mut lost_before) = (step.attempt.seed, Vec::new());
-        let (mut sent, beside) = loop {
+        let (mut sent, reports) = loop {
             let target = &self.targets[target];
             (self.alive)()?;
             (self.prepare)(target)?;
@@ -137,23 +133,31 @@ impl Runner<'_> {
             let senders = &mut self.senders;
             let sent = senders.result(sent, &mut lost_before, &self.interrupt, &self.folder);
             if let Some(sent) = sent.await? {
-                let beside = around.end(&sent).await;
-                break (sent, beside);
+                let reports = around.end(&sent).await;
+                break (sent, reports);
             }
             // A cache holds the entities of the lost attempt.
             seed = split_mix(seed);
         };
         let at = (first.as_str(), step.attempt.index);
-        self.still_there(ledger, target, at, &beside).await?;
+        self.still_there(ledger, target, at, &reports).await?;
         self.keep_requests(&step, &mut sent).await?;
-        let repeats = repeats(&step, sent, &lost_before, beside.server.as_ref(), self.plan);
+        let repeats = repeats(&step, sent, &lost_before, reports.server.as_ref(), self.plan);
         let mut lines = Vec::new();
         for ((load, factors), repeat) in step.points.into_iter().zip(repeats) {
-            let position = Position { target, load };
-            lines.push(self.keep(ledger, position, factors, repeat, beside.watched.as_ref())?);
+            let earlier = ledger.points.step(&factors, repeat.index);
+            let repeat = beside(repeat, reports.watched.as_ref(), earlier, &self.plan.limits);
+            lines.push(line(&factors, &repeat));
+            let step = FinishedStep {
+                position: Position { target, load },
+                factors,
+                repeat,
+            };
+            ledger.journal.keep(&step)?;
+            ledger.add(step);
         }
         let mut line = lines.join("\n    ");
-        if beside.is_unread {
+        if reports.is_unread {
             line += ", the server's metrics are missing";
         }
         // Printed once it is stored: a printed line is a stored step.
@@ -176,37 +180,13 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Stores a repeat with the activity of the machine; returns its line.
-    fn keep(
-        &self,
-        ledger: &mut Ledger,
-        position: Position,
-        factors: Factors,
-        repeat: Repeat,
-        watched: Option<&Watched>,
-    ) -> Result<String, RunError> {
-        let earlier = ledger.points.step(&factors, repeat.index);
-        let repeat = beside(repeat, watched, earlier, &self.plan.limits);
-        let line = line(&factors, &repeat);
-        let step = FinishedStep {
-            position,
-            factors,
-            repeat,
-        };
-        ledger.journal.keep(&step)?;
-        ledger.add(step);
-        Ok(line)
-    }
-
     /// Waits until the machine is quiet, if the last step was disturbed.
     async fn until_quiet(&self, ledger: &mut Ledger, target: usize) {
         let step = self.plan.warmup + self.plan.window;
-        let Some((longest, by)) = ledger.patience.wants(step, Instant::now()) else {
+        let wanted = ledger.patience.wants(step, Instant::now());
+        let Some((longest, by)) = wanted.filter(|(longest, _)| !longest.is_zero()) else {
             return;
         };
-        if longest.is_zero() {
-            return;
-        }
         let told = format!("  waiting for a quiet machine, at most {}: {by}", wait(longest));
         ledger.progress.say(&told);
         let began = Instant::now();
@@ -280,7 +260,7 @@ fn repeats(
             seed: part.seed,
             hdr_file: hdr_file_of(factors, attempt.index, attempt.attempt),
         };
-        let repeat = Repeat {
+        let mut repeat = Repeat {
             attempt: attempt.attempt,
             purpose: attempt.purpose,
             sent: part.sent,
@@ -300,14 +280,10 @@ fn repeats(
                 .map(|connections| recorder::pool(&part.finished, &part.schedule, connections)),
             ..recorder::record(label, &part.finished, &part.schedule, server.cloned())
         };
-        match part.failures {
-            Some(failures) => Repeat {
-                errors: failures.errors,
-                examples: failures.examples,
-                ..repeat
-            },
-            None => repeat,
+        if let Some(failures) = part.failures {
+            (repeat.errors, repeat.examples) = (failures.errors, failures.examples);
         }
+        repeat
     };
     let mut repeats: Vec<Repeat> = sent.parts.into_iter().zip(&step.points).map(of_part).collect();
     if let Work::Mix(_) = step.work {

@@ -51,14 +51,15 @@ impl Scrape {
         let lines = text.lines().enumerate();
         let mut kept = Vec::new();
         // Names in quotes, which OpenMetrics uses for names with dots, are never relevant.
+        // A result could hold neither the value nor sums of it.
+        let is_useless = |value: f64| value.is_nan() || value.abs() > MOST_VALUE;
         let is_passed_over = |line: &str| line.is_empty() || line.starts_with('#') || line.starts_with("{\"");
         for (i, line) in lines.filter(|(_, line)| !is_passed_over(line.trim_start())) {
             let series = series(line).ok_or_else(|| BadMetrics::Line {
                 line: i + 1,
                 text: line.chars().take(QUOTED).collect(),
             })?;
-            // Other values mean nothing, and a result could not hold them.
-            if !LOOKED_AT.iter().any(|start| series.name.starts_with(start)) || !is_number(series.value) {
+            if !LOOKED_AT.iter().any(|start| series.name.starts_with(start)) || is_useless(series.value) {
                 continue;
             }
             if kept.len() == MOST_SERIES {
@@ -78,9 +79,8 @@ impl Scrape {
     /// Returns the same sum; `None` without any.
     #[must_use]
     pub fn told(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
-        self.matching(name, labels)
-            .map(|series| series.value)
-            .reduce(|sum, value| sum + value)
+        let values = self.matching(name, labels).map(|series| series.value);
+        values.reduce(|sum, value| sum + value)
     }
 
     /// True if there is a series of that name.
@@ -92,9 +92,8 @@ impl Scrape {
     /// Returns the start of the process, in seconds since 1970; `None` if it is not reported.
     #[must_use]
     pub fn started_s(&self) -> Option<f64> {
-        self.matching(PROCESS_START_SECONDS, &[])
-            .next()
-            .map(|series| series.value)
+        let mut starts = self.matching(PROCESS_START_SECONDS, &[]);
+        Some(starts.next()?.value)
     }
 
     /// Returns a label of the first series of a name.
@@ -114,21 +113,12 @@ impl Scrape {
     }
 
     fn matching<'a>(&'a self, name: &'a str, labels: &'a [(&str, &str)]) -> impl Iterator<Item = &'a Series> {
-        self.0.iter().filter(move |series| series.is(name, labels))
+        let is_carried = |series: &Series, (label, value): &(&str, &str)| {
+            series.labels.get(*label).is_some_and(|found| found == value)
+        };
+        let of_name = self.0.iter().filter(move |series| series.name == name);
+        of_name.filter(move |series| labels.iter().all(|label| is_carried(series, label)))
     }
-}
-
-impl Series {
-    /// True if the series has that name and carries all of `labels`.
-    fn is(&self, name: &str, labels: &[(&str, &str)]) -> bool {
-        let carries = |(label, value): &(&str, &str)| self.labels.get(*label).is_some_and(|found| found == value);
-        self.name == name && labels.iter().all(carries)
-    }
-}
-
-/// True if a result can hold the value and sums of it.
-fn is_number(value: f64) -> bool {
-    value.abs() <= MOST_VALUE
 }
 
 /// Parses `name{label="value",…} value [timestamp]`.

@@ -101,29 +101,27 @@ fn changed_file<'a>(then: &BTreeMap<String, String>, now: &'a BTreeMap<String, S
 
 /// Differences between two environments, in words. Ports of origins change from run to run and are left out.
 fn differences(then: &Environment, now: &Environment) -> Vec<String> {
-    let cores = |environment: &Environment| environment.cores.to_string();
-    let mounts = |environment: &Environment| {
-        let all: Vec<_> = environment.filesystems.values().map(String::as_str).collect();
-        all.join(", ")
-    };
-    let mut facts = vec![
-        ("CPU".to_owned(), then.cpu.clone(), now.cpu.clone()),
-        ("cores".into(), cores(then), cores(now)),
-        ("kernel".into(), then.kernel.clone(), now.kernel.clone()),
-        ("file systems".into(), mounts(then), mounts(now)),
-        ("GPUs".into(), then.gpus.join(", "), now.gpus.join(", ")),
-        ("ONNX Runtime".into(), then.onnxruntime.clone(), now.onnxruntime.clone()),
-        ("commit".into(), then.git_commit.clone(), now.git_commit.clone()),
-        ("version".into(), then.version.clone(), now.version.clone()),
+    type Fact = fn(&Environment) -> String;
+    let facts: [(&str, Fact); 8] = [
+        ("CPU", |of| of.cpu.clone()),
+        ("cores", |of| of.cores.to_string()),
+        ("kernel", |of| of.kernel.clone()),
+        ("file systems", |of| {
+            Vec::from_iter(of.filesystems.values().cloned()).join(", ")
+        }),
+        ("GPUs", |of| of.gpus.join(", ")),
+        ("ONNX Runtime", |of| of.onnxruntime.clone()),
+        ("commit", |of| of.git_commit.clone()),
+        ("version", |of| of.version.clone()),
     ];
+    let mut facts = Vec::from(facts.map(|(what, of)| (what.to_owned(), of(then), of(now))));
     let origins: BTreeSet<&String> = then.origins.keys().chain(now.origins.keys()).collect();
     for tier in origins {
         let of = |environment: &Environment| without_ports(environment.origins.get(tier).map_or("", String::as_str));
         facts.push((format!("tier {tier}"), of(then), of(now)));
     }
-    facts
-        .into_iter()
-        .filter(|(_, then, now)| then != now)
+    let changed = facts.into_iter().filter(|(_, then, now)| then != now);
+    changed
         .map(|(what, then, now)| format!("{what} was `{then}` and is `{now}`"))
         .collect()
 }

@@ -398,10 +398,8 @@ fn target(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<Option<Target
         return missing(key("url"), "the address of the server");
     }
     if place.protocol == Protocol::Grpc && given.grpc_url.is_none() {
-        return missing(
-            key("target.grpc_url"),
-            "the address of the server's gRPC service, since the plan's `protocol` is \"grpc\"",
-        );
+        let advice = "the address of the server's gRPC service, since the plan's `protocol` is \"grpc\"";
+        return missing(key("target.grpc_url"), advice);
     }
     if let Some(custom) = &given.custom {
         target::carries(custom, known.batch_sizes, place.at)?;
