@@ -109,12 +109,6 @@ impl Child {
         }
     }
 
-    /// Process id of the child.
-    #[must_use]
-    pub fn id(&self) -> u32 {
-        self.process.id()
-    }
-
     fn failure(&self, how: &str) -> RunError {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
@@ -252,7 +246,7 @@ mod tests {
         let (mut child, ready) = start("echo '{\"listen\":\"here\"}'; exec sleep 600", LONG).unwrap();
         assert_eq!(ready["listen"], "here");
         child.check().unwrap();
-        let id = Pid::from_raw(child.id() as i32);
+        let id = Pid::from_raw(child.process.id() as i32);
         drop(child);
         assert!(nix::sys::signal::kill(id, None).is_err());
     }

@@ -4,6 +4,7 @@
 
 use super::check::below;
 use super::{Plan, TargetPlan};
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -50,22 +51,20 @@ impl Plan {
     /// # Errors
     /// A folder that cannot be read.
     pub fn request_files(&self) -> io::Result<Vec<PathBuf>> {
-        let mut files = Vec::new();
+        let mut files = BTreeSet::new();
         for path in &self.files {
             if !path.is_dir() {
-                files.push(path.clone());
+                files.insert(path.clone());
                 continue;
             }
             for entry in std::fs::read_dir(path)?.take(MOST_IN_FOLDER) {
                 let entry = entry?.path();
                 if entry.is_file() {
-                    files.push(entry);
+                    files.insert(entry);
                 }
             }
         }
-        files.sort();
-        files.dedup();
-        Ok(files)
+        Ok(files.into_iter().collect())
     }
 }
 

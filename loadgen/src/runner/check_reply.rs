@@ -143,23 +143,18 @@ impl Check<'_> {
                 loose.remove(&output.name);
             }
         }
-        let notes = self.notes(&loose);
-        inputs.loosen(loose.into_iter().map(|(name, (fit, _))| (name, fit)).collect());
-        Ok(notes)
-    }
-
-    /// Describes outputs whose shape differs from the declared one.
-    fn notes(&self, loose: &Unfit) -> Vec<String> {
-        let (model, declared) = (self.model, self.declared());
         let others = loose.iter().filter(|(_, (fit, _))| *fit == ShapeFit::Other);
         let notes = others.map(|(name, (_, shape))| {
-            let declared = declared.iter().find(|spec| spec.name == *name);
+            let declared = self.declared().iter().find(|spec| spec.name == *name);
             format!(
-                "output `{name}` of model `{model}` has shape {shape:?}, but the model declares {:?}: replies are not checked against it",
+                "output `{name}` of model `{}` has shape {shape:?}, but the model declares {:?}: replies are not checked against it",
+                self.model,
                 declared.map_or(&[][..], |spec| &spec.shape)
             )
         });
-        notes.collect()
+        let notes = notes.collect();
+        inputs.loosen(loose.into_iter().map(|(name, (fit, _))| (name, fit)).collect());
+        Ok(notes)
     }
 
     /// Sends one request until each output has had the expected shape, up to the maximum. Returns the last reply.

@@ -49,18 +49,6 @@ pub struct Reading {
     pub statistics: BTreeMap<String, Statistics>,
 }
 
-impl Reading {
-    /// Creates a reading of one server's metrics.
-    #[must_use]
-    pub fn of(scrape: Scrape) -> Self {
-        Self {
-            at: SystemTime::now(),
-            replicas: vec![scrape],
-            statistics: BTreeMap::new(),
-        }
-    }
-}
-
 /// Counters of a server between two readings.
 #[derive(Debug, Clone, Copy)]
 pub struct Between<'a> {

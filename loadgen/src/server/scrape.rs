@@ -50,9 +50,9 @@ impl Scrape {
     pub fn parse(text: &str) -> Result<Self, BadMetrics> {
         let lines = text.lines().enumerate();
         let mut kept = Vec::new();
-        // Names in quotes, which OpenMetrics uses for names with dots, are never relevant.
         // A result could hold neither the value nor sums of it.
         let is_useless = |value: f64| value.is_nan() || value.abs() > MOST_VALUE;
+        // Names in quotes, which OpenMetrics uses for names with dots, are never relevant.
         let is_passed_over = |line: &str| line.is_empty() || line.starts_with('#') || line.starts_with("{\"");
         for (i, line) in lines.filter(|(_, line)| !is_passed_over(line.trim_start())) {
             let series = series(line).ok_or_else(|| BadMetrics::Line {
