@@ -82,7 +82,6 @@ impl RunError {
     }
 
     /// Returns 2 for bad usage or configuration, 5 for a lost agent, 130 for an interruption, else 1.
-    #[must_use]
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Plan(_) | Self::Pricing(_) | Self::Usage(_) | Self::Link(_) | Self::Agent(AgentError::Usage(_)) => 2,

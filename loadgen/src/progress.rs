@@ -56,7 +56,6 @@ impl Limit {
 impl Progress {
     /// Starts the display of `steps` planned steps, each expected to take `expected_step`, and of a search of at most
     /// `search_limit` after them.
-    #[must_use]
     pub fn new(steps: u32, expected_step: Duration, search_limit: Option<Duration>, verbose: bool) -> Self {
         let bar = bar(steps);
         if bar.is_none() && steps > 0 {

@@ -292,8 +292,12 @@ struct Held {
 /// monthly costs at another demand are not compared.
 fn held(before: &Answer, now: &Answer) -> Held {
     let mut held = Held::default();
-    let has_objective = has_same_objective(&before.question, &now.question);
-    let has_month = has_objective && has_same_demand(&before.question, &now.question);
+    // Rates under the same objective can be compared, and monthly costs at the same demand.
+    let (a, b) = (&before.question, &now.question);
+    let kind = |question: &Question| (question.mode, question.batch_size);
+    let has_objective = kind(a) == kind(b) && a.objectives == b.objectives && a.error_share == b.error_share;
+    let has_demand = a.demand == b.demand && a.utilisation == b.utilisation && a.least_instances == b.least_instances;
+    let has_month = has_objective && has_demand;
     if !has_month {
         let what = match has_objective {
             true => "monthly costs are",
@@ -345,17 +349,6 @@ fn worse(variant: &str, (what, then, now, more_is_worse): Pair, tie: f64) -> Opt
             then.value, then.lo, then.hi, now.value, now.lo, now.hi
         )
     })
-}
-
-/// True if rates under the two objectives can be compared.
-fn has_same_objective(a: &Question, b: &Question) -> bool {
-    let of = |question: &Question| (question.mode, question.batch_size);
-    of(a) == of(b) && a.objectives == b.objectives && a.error_share == b.error_share
-}
-
-/// True if monthly costs at the two demands can be compared.
-fn has_same_demand(a: &Question, b: &Question) -> bool {
-    a.demand == b.demand && a.utilisation == b.utilisation && a.least_instances == b.least_instances
 }
 
 type Pair = (&'static str, Option<Interval>, Option<Interval>, bool);

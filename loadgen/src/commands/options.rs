@@ -112,7 +112,7 @@ pub struct TargetOptions {
     url: Option<String>,
     /// Address of its gRPC service, http://HOST:PORT or https://HOST:PORT; for plans with `protocol = "grpc"`
     #[arg(long, value_name = "URL")]
-    grpc_url: Option<String>,
+    pub(super) grpc_url: Option<String>,
     /// Version of the model to request
     #[arg(long, value_name = "VERSION")]
     model_version: Option<String>,
@@ -147,12 +147,6 @@ pub struct TargetOptions {
 }
 
 impl TargetOptions {
-    /// True if an address of a gRPC service is given.
-    #[must_use]
-    pub fn speaks_grpc(&self) -> bool {
-        self.grpc_url.is_some()
-    }
-
     /// Returns a plan's target with these options as overrides.
     ///
     /// # Errors

@@ -48,7 +48,7 @@ pub struct Options {
 pub async fn run(options: &Options, interrupt: Interrupt) -> Result<u8, RunError> {
     let plan = match &options.plan {
         Some(file) => Plan::load(file)?,
-        None => options.planless.plan(options.target.speaks_grpc())?,
+        None => options.planless.plan(options.target.grpc_url.is_some())?,
     };
     let plan = options.run.over(plan)?.held_to(&options.judge.slo)?;
     if plan.lab.is_some() {

@@ -57,7 +57,6 @@ fn of<E: Display>(file: &Path) -> impl Fn(E) -> InputError {
 }
 
 /// Returns a file's name for results.
-#[must_use]
 pub fn short(path: &Path) -> String {
     path.file_name()
         .unwrap_or(path.as_os_str())

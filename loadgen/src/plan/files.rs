@@ -23,7 +23,6 @@ const NOT_SECRET: [&str; 3] = ["_env", "_file", "tokens"];
 
 impl Plan {
     /// Plan for load processes of this host.
-    #[must_use]
     pub fn text_here(&self) -> PlanText {
         PlanText {
             file: self.file.clone(),
@@ -70,7 +69,6 @@ impl Plan {
 
 impl TargetPlan {
     /// Target of a load process, with an absolute path of its bodies; `None` without an address.
-    #[must_use]
     pub fn spec(&self) -> Option<TargetSpec> {
         let mut custom = self.custom.clone();
         if let Some(file) = custom.as_mut().and_then(|custom| custom.body.file_mut()) {

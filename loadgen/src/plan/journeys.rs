@@ -98,7 +98,6 @@ pub enum Content {
 
 impl JourneyPlan {
     /// Load of journeys begun at a rate.
-    #[must_use]
     pub const fn load(rate: f64) -> Load {
         Load {
             mode: Mode::Realtime,
@@ -108,7 +107,6 @@ impl JourneyPlan {
     }
 
     /// Factor of the points of the whole journey or of one step.
-    #[must_use]
     pub fn driven(&self, step: Option<&StepPlan>) -> Driven {
         Driven::Journey {
             name: self.name.clone(),
@@ -117,7 +115,6 @@ impl JourneyPlan {
     }
 
     /// True if any step requests an entity.
-    #[must_use]
     pub fn takes_entity(&self) -> bool {
         let names_entity = |value: &Json| value.as_str().is_some_and(|text| text.contains("{entity_id}"));
         let uses_entity = |template: &Template| template.slots().any(|slot| slot == 0);
@@ -132,7 +129,6 @@ impl JourneyPlan {
     }
 
     /// True if any step goes over gRPC.
-    #[must_use]
     pub fn speaks_grpc(&self) -> bool {
         let is_grpc = |ask: &Ask| matches!(ask, Ask::Model { protocol, .. } if *protocol == Protocol::Grpc);
         self.steps.iter().any(|step| is_grpc(&step.ask))

@@ -55,7 +55,6 @@ pub enum Data {
 
 impl LabPlan {
     /// Config file of a tier: `tiers/NAME.toml` beside the server's config.
-    #[must_use]
     pub fn tier_file(&self, tier: &str) -> PathBuf {
         tier_file(&self.server_config, tier)
     }

@@ -125,7 +125,6 @@ pub struct ClosedLoopPlan {
 
 impl ClosedLoopPlan {
     /// Load at the rate of the open loop beside it; 0 for the closed loop itself.
-    #[must_use]
     pub const fn load(&self, rate: f64) -> Load {
         let mode = match self.batch_size {
             1 => Mode::Realtime,
@@ -139,14 +138,12 @@ impl ClosedLoopPlan {
     }
 
     /// Factor of its points.
-    #[must_use]
     pub fn driven(&self) -> Driven {
         let (users, think_time) = (self.users, self.think.to_string());
         Driven::ClosedLoop { users, think_time }
     }
 
     /// Factor of the open loop beside it.
-    #[must_use]
     pub fn beside(&self) -> Driven {
         let (users, think_time) = (self.users, self.think.to_string());
         Driven::BesideClosedLoop { users, think_time }
@@ -333,7 +330,6 @@ pub struct Part {
 
 impl Mix {
     /// Load of a part at the mix's `rate`.
-    #[must_use]
     pub fn load(&self, part: &Part, rate: f64) -> Load {
         let all: f64 = self.parts.iter().map(|part| part.weight).sum();
         Load {

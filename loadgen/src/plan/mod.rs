@@ -212,7 +212,6 @@ impl Plan {
     }
 
     /// Fixed number of connections, with one request at a time on each.
-    #[must_use]
     pub fn pool(&self) -> Option<usize> {
         let shares = self.sending.http2 || self.speaks_grpc();
         let count = self.sending.connections.fixed().filter(|_| !shares)?;
@@ -220,7 +219,6 @@ impl Plan {
     }
 
     /// Encoding of requests to a model.
-    #[must_use]
     pub const fn form<'a>(&self, model: &'a str) -> Form<'a> {
         match self.protocol {
             Protocol::Http => Form::Http(self.encoding),
@@ -229,19 +227,16 @@ impl Plan {
     }
 
     /// True if any request goes over gRPC.
-    #[must_use]
     pub fn speaks_grpc(&self) -> bool {
         self.protocol == Protocol::Grpc || self.journeys.iter().any(JourneyPlan::speaks_grpc)
     }
 
     /// Models of its mixes other than its own.
-    #[must_use]
     pub fn other_models(&self) -> BTreeSet<&str> {
         loads::other_models(&self.mixes, &self.model).collect()
     }
 
     /// Inputs of requests to a model.
-    #[must_use]
     pub fn inputs_of(&self, model: &str) -> InputRules {
         match model == self.model {
             true => self.inputs.clone(),
@@ -250,7 +245,6 @@ impl Plan {
     }
 
     /// Error in the inputs of a model, with the keys of the plan.
-    #[must_use]
     pub fn wrong_inputs(&self, model: &str, what: &str) -> String {
         let what = match model == self.model {
             true => what.to_owned(),
@@ -260,13 +254,11 @@ impl Plan {
     }
 
     /// Error in a key of this plan, found after it was read.
-    #[must_use]
     pub fn refuse(&self, key: &str, what: impl Into<String>) -> PlanError {
         refusal(&self.file, &self.text, Fault::new(key, what))
     }
 
     /// Objectives of its search or question, and of `sweep --slo`.
-    #[must_use]
     pub fn objectives(&self) -> Vec<Objective> {
         let searched = self.search.iter().map(|search| search.slo.objective);
         let asked = self.question.iter().flat_map(|question| question.objectives.clone());
@@ -286,7 +278,6 @@ impl Plan {
     }
 
     /// True if the replies of any server stream.
-    #[must_use]
     pub fn has_streams(&self) -> bool {
         self.streams().contains(&true)
     }
@@ -397,7 +388,6 @@ impl Plan {
     }
 
     /// Longest duration of one step.
-    #[must_use]
     pub fn step_limit(&self) -> Duration {
         self.warmup + self.window + self.drain
     }

@@ -11,7 +11,6 @@ use tierlab_analysis::record::Limits;
 use tierlab_load::driver::{Compress, ConnectionUse};
 
 /// JSON Schema of plans.
-#[must_use]
 pub fn schema() -> Schema {
     tierlab_program::schema::of_toml::<RawPlan>()
 }

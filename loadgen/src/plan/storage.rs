@@ -72,7 +72,6 @@ pub struct CacheState {
 
 impl CacheState {
     /// No cache: every row comes from the tier.
-    #[must_use]
     pub fn none() -> Self {
         Self {
             name: "cold".into(),

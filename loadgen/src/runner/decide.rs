@@ -9,7 +9,6 @@ use super::naming::factors;
 use super::step::Runner;
 use crate::error::RunError;
 use crate::plan::Until;
-use crate::store::journal::Position;
 use std::time::{Duration, Instant};
 use tierlab_analysis::decision::{self, Candidate, Next, Phase, Probe, StopReason, Time};
 use tierlab_analysis::record::{Answer, AnswerOutcome, Question, Run};
@@ -95,10 +94,7 @@ impl Runner<'_> {
             let measured = ledger.points.find(&factors).map_or(&[][..], |point| &point.repeats);
             let index = measured.iter().map(|repeat| repeat.index + 1).max().unwrap_or(0);
             let of_rate = (split_mix(probe.rps.to_bits()) >> 44) as usize;
-            let position = Position {
-                target: probe.candidate,
-                load: self.plan.loads.len(),
-            };
+            let position = (probe.candidate, self.plan.loads.len());
             let attempt = Attempt {
                 purpose: probe.purpose,
                 index,

@@ -9,7 +9,6 @@ use tierlab_analysis::record::{Driven, Factors, Repeat};
 use tierlab_load::schedule::Load;
 
 /// Returns the factors of a point.
-#[must_use]
 pub fn factors(plan: &Plan, target: &Target, load: Load, model: &str) -> Factors {
     Factors {
         variant: target.variant.clone(),

@@ -38,7 +38,6 @@ pub(super) struct NamedFailures {
 }
 
 /// Converts a finished step to a repeat.
-#[must_use]
 pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Option<ServerDelta>) -> Repeat {
     let due = finished
         .samples
@@ -86,7 +85,6 @@ pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Op
 }
 
 /// Computes the figures of goose's own clock, from its times in microseconds; `None` without any.
-#[must_use]
 pub fn goose_figures(mut times_us: Vec<u64>, counted: Option<u64>) -> Option<GooseFigures> {
     times_us.sort_unstable();
     let at = |quantile: f64| {

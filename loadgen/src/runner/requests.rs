@@ -42,7 +42,6 @@ pub struct Requests<'a> {
 
 impl Requests<'_> {
     /// Scheduled send times.
-    #[must_use]
     pub fn schedule(&self) -> Arc<Schedule> {
         let plan = self.plan;
         Arc::new(Schedule::new(

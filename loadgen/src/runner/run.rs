@@ -228,7 +228,6 @@ pub struct Instrument {
 }
 
 /// Run without any step.
-#[must_use]
 pub fn new_run(plan: &Plan, environment: Environment, instrument: Instrument) -> Run {
     Run {
         schema_version: SCHEMA_VERSION,

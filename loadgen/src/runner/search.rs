@@ -106,7 +106,7 @@ impl Runner<'_> {
                 }
                 let lowest = self.plan.loads.iter().filter(|other| same_curve(other, &load));
                 curves.push(CurveSearch {
-                    position: Position { target, load: last },
+                    position: (target, last),
                     load,
                     search: Search {
                         start_rps: lowest.map(|load| load.rate).fold(f64::INFINITY, f64::min),
@@ -162,12 +162,7 @@ impl Runner<'_> {
     }
 
     fn factors(&self, curve: &CurveSearch) -> Factors {
-        factors(
-            self.plan,
-            &self.targets[curve.position.target],
-            curve.load,
-            &self.plan.model,
-        )
+        factors(self.plan, &self.targets[curve.position.0], curve.load, &self.plan.model)
     }
 
     /// Describes an answer in a line.

@@ -51,7 +51,6 @@ impl Senders {
     }
 
     /// Describes the senders for the result.
-    #[must_use]
     pub fn note(workers: u32, agents: usize) -> String {
         match workers {
             _ if agents > 0 => format!("load generator (it conducts; {agents} agents send)"),

@@ -92,21 +92,21 @@ impl Runner<'_> {
     pub(super) async fn step(
         &mut self,
         ledger: &mut Ledger,
-        position: Position,
+        (target, of_load): Position,
         load: Load,
         attempt: Attempt,
     ) -> Result<(), RunError> {
-        let factors = factors(self.plan, &self.targets[position.target], load, &self.plan.model);
+        let factors = factors(self.plan, &self.targets[target], load, &self.plan.model);
         let there = ledger.points.step(&factors, attempt.index);
         if there.is_some_and(|repeat| repeat.attempt >= attempt.attempt) {
             ledger.progress.skip();
             return Ok(());
         }
         let step = PlannedStep {
-            target: position.target,
+            target,
             attempt,
             work: Work::Open(load),
-            points: vec![(position.load, factors)],
+            points: vec![(of_load, factors)],
         };
         self.measure(ledger, step).await
     }
@@ -149,7 +149,7 @@ impl Runner<'_> {
             let repeat = beside(repeat, reports.watched.as_ref(), earlier, &self.plan.limits);
             lines.push(line(&factors, &repeat));
             let step = FinishedStep {
-                position: Position { target, load },
+                position: (target, load),
                 factors,
                 repeat,
             };

@@ -67,7 +67,6 @@ impl CertificateStore {
     }
 
     /// Returns the stored certificate, compared with this machine, this program and the time.
-    #[must_use]
     pub fn carried(&self) -> CarriedCertificate {
         match self.read() {
             Ok(certificate) => judged(certificate),
@@ -102,7 +101,6 @@ pub fn made(checks: Vec<Check>) -> Result<Certificate, RunError> {
 }
 
 /// Judges the validity of a certificate for a run that starts now.
-#[must_use]
 pub fn judged(certificate: Certificate) -> CarriedCertificate {
     match this_program() {
         Ok(program) => judge(certificate, &this_machine(), &program, SystemTime::now()),

@@ -72,7 +72,6 @@ pub async fn checks(interrupt: &Interrupt) -> Result<Vec<Check>, RunError> {
 
 /// Returns the latency's quantile under the stall script in microseconds, if it is in the stalled share; see the
 /// module.
-#[must_use]
 pub fn stall_quantile_us(stalls: Stalls, quantile: f64) -> Option<f64> {
     let above = stalls.length.as_micros() as f64 - (1.0 - quantile) * stalls.every.as_micros() as f64;
     (above > 0.0).then_some(above)
@@ -270,7 +269,6 @@ fn millis(us: f64) -> String {
 }
 
 /// Formats the certificate as a table.
-#[must_use]
 pub fn table(checks: &[Check]) -> String {
     let mut table = comfy_table::Table::new();
     table.set_header(["check", "expected", "measured", ""]);

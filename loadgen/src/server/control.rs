@@ -89,7 +89,6 @@ impl Control {
     }
 
     /// Combines several servers that take turns. Their metrics are read together; other requests go to the first one.
-    #[must_use]
     pub fn fleet(first: Self, others: Vec<Self>) -> Self {
         let mut fleet = first;
         for other in &others {
@@ -196,7 +195,6 @@ impl Control {
     }
 
     /// Returns every address of it, replicas included.
-    #[must_use]
     pub fn addresses(&self) -> Vec<String> {
         let more = self.grpc.iter().chain(&self.metrics);
         let more = more.map(|endpoint| endpoint.address.url());
@@ -205,13 +203,11 @@ impl Control {
     }
 
     /// Requested version of the model.
-    #[must_use]
     pub fn model_version(&self) -> Option<&str> {
         self.spec.model_version.as_deref()
     }
 
     /// True if the server reports anything.
-    #[must_use]
     pub fn tells(&self) -> bool {
         !self.metrics.is_empty() || self.has_statistics
     }
@@ -230,7 +226,6 @@ impl Control {
     }
 
     /// Returns the path of requests to a model, after the prefix.
-    #[must_use]
     pub fn infer_path(&self, model: &str) -> String {
         format!("{}/infer", self.model_path(model))
     }

@@ -105,7 +105,6 @@ impl Requests {
 
 impl Between<'_> {
     /// Returns their difference; `None` if the server reports nothing.
-    #[must_use]
     pub fn delta(&self) -> Option<ServerDelta> {
         let Self {
             before, after, models, ..
@@ -352,7 +351,6 @@ const PARTS: [&str; 4] = ["queue", "compute_input", "compute_infer", "compute_ou
 
 impl Statistics {
     /// Parses a document; `None` if it is invalid, or lacks the model.
-    #[must_use]
     pub fn parse(model: &str, body: &[u8]) -> Option<Self> {
         let document: Value = serde_json::from_slice(body).ok()?;
         let versions = document.get("model_stats")?.as_array()?;
@@ -381,7 +379,6 @@ impl Statistics {
     }
 
     /// Returns the difference to an earlier reading; `None` if a counter fell.
-    #[must_use]
     pub fn since(&self, before: &Self) -> Option<Self> {
         let parts = std::array::from_fn(|at| self.parts_ns[at] - before.parts_ns[at]);
         let grown = Self {

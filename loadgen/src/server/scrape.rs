@@ -71,33 +71,28 @@ impl Scrape {
     }
 
     /// Returns the sum over the series of a name that carry all of `labels`; 0 without any.
-    #[must_use]
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         self.told(name, labels).unwrap_or(0.0)
     }
 
     /// Returns the same sum; `None` without any.
-    #[must_use]
     pub fn told(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let values = self.matching(name, labels).map(|series| series.value);
         values.reduce(|sum, value| sum + value)
     }
 
     /// True if there is a series of that name.
-    #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.matching(name, &[]).next().is_some()
     }
 
     /// Returns the start of the process, in seconds since 1970; `None` if it is not reported.
-    #[must_use]
     pub fn started_s(&self) -> Option<f64> {
         let mut starts = self.matching(PROCESS_START_SECONDS, &[]);
         Some(starts.next()?.value)
     }
 
     /// Returns a label of the first series of a name.
-    #[must_use]
     pub fn label(&self, name: &str, label: &str) -> Option<&str> {
         let mut series = self.0.iter().filter(|series| series.name == name);
         series.find_map(|series| series.labels.get(label)).map(String::as_str)

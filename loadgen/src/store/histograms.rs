@@ -23,7 +23,6 @@ const MOST_STEM: usize = 200;
 
 /// Returns the name of the file of a repeat's histograms, relative to the run's folder, for [`Repeat::hdr_file`]; it contains every
 /// factor.
-#[must_use]
 pub fn hdr_file(factors: &Factors, repeat: u32) -> String {
     let Factors {
         variant,
@@ -61,7 +60,6 @@ pub fn hdr_file(factors: &Factors, repeat: u32) -> String {
 }
 
 /// Returns the name for a repeat after earlier unanswered attempts; each attempt has a file of its own.
-#[must_use]
 pub fn hdr_file_of(factors: &Factors, repeat: u32, attempt: u32) -> String {
     let name = hdr_file(factors, repeat);
     match (attempt, name.strip_suffix(".hdr")) {

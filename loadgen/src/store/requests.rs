@@ -41,7 +41,6 @@ pub struct RequestFacts {
 }
 
 /// Returns the name of a repeat's file, relative to the run's folder; a later attempt replaces it.
-#[must_use]
 pub fn file(factors: &Factors, repeat: u32) -> String {
     let name = hdr_file(factors, repeat);
     let stem = name.trim_start_matches("hdr/").trim_end_matches(".hdr");

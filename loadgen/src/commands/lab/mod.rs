@@ -104,8 +104,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
         (None, Some(plan)) => Box::pin(cold_start::measure(&context, plan, &targets)).await?,
         (None, None) => Vec::new(),
     };
-    let dropped = pages_to_drop(&lab, &targets.servers)?;
-    note_drops(&lab, &mut environment);
+    let dropped = pages_to_drop(&lab, &targets.servers, &mut environment)?;
     // The claim is held to the end of the run.
     let (folder, _claim, earlier) = options.run.folder(&plan, resumed)?;
     let run = Run {
@@ -174,30 +173,24 @@ async fn measure(
     ended
 }
 
-/// Folders whose page cache is dropped before a step, by label and cache state.
-fn pages_to_drop(lab: &LabPlan, running: &servers::Servers) -> Result<BTreeMap<(String, String), PathBuf>, RunError> {
+/// Folders whose page cache is dropped before a step, by label and cache state. The result notes these states.
+fn pages_to_drop(
+    lab: &LabPlan,
+    running: &servers::Servers,
+    environment: &mut Environment,
+) -> Result<BTreeMap<(String, String), PathBuf>, RunError> {
     let mut folders = BTreeMap::new();
-    for variant in lab.variants.iter().filter(|variant| drops(variant)) {
+    let drops = |variant: &&VariantPlan| variant.cache.page_cache == PageCache::Dropped;
+    for variant in lab.variants.iter().filter(drops) {
         let key = (variant.label().to_owned(), variant.cache.name.clone());
         folders.insert(key, running.folder(&variant.tier)?);
     }
-    Ok(folders)
-}
-
-fn drops(variant: &VariantPlan) -> bool {
-    variant.cache.page_cache == PageCache::Dropped
-}
-
-/// Notes in the result the states that were measured with the page cache dropped.
-fn note_drops(lab: &LabPlan, environment: &mut Environment) {
-    let dropping = lab.variants.iter().filter(|variant| drops(variant));
+    let dropping = lab.variants.iter().filter(drops);
     let states = distinct(dropping.map(|variant| variant.cache.name.as_str()));
-    if states.is_empty() {
-        return;
-    }
-    for origin in environment.origins.values_mut() {
+    for origin in environment.origins.values_mut().filter(|_| !states.is_empty()) {
         *origin += &format!("; page cache dropped before each step of: {}", states.join(", "));
     }
+    Ok(folders)
 }
 
 /// Files that decide what is measured, each of which must exist.

@@ -46,7 +46,6 @@ pub struct TargetPlan {
 
 impl TargetPlan {
     /// The same target with the settings of `over`, such as flags of the command line, in place of its own.
-    #[must_use]
     pub fn with(self, over: Self) -> Self {
         let mut own = self.access;
         let is_said = |header: &Header| {

@@ -85,7 +85,6 @@ impl VariantPlan {
     }
 
     /// True if the servers of a fleet are clients of one emulated service.
-    #[must_use]
     pub fn shares_service(&self) -> bool {
         self.servers > 1 && self.emulated.is_some() && !self.has_own_volumes()
     }
@@ -97,7 +96,6 @@ impl VariantPlan {
     }
 
     /// Key used for prices, origins and labels.
-    #[must_use]
     pub fn label(&self) -> &str {
         match self.name.as_str() {
             "" => &self.tier.name,
@@ -106,13 +104,11 @@ impl VariantPlan {
     }
 
     /// Layout to write its tables in; `None` for row files.
-    #[must_use]
     pub fn laid_out(&self) -> Option<&str> {
         self.layout.as_deref().filter(|&layout| layout != ROWS)
     }
 
     /// Name of the variant or pair in files and messages.
-    #[must_use]
     pub fn file_name(&self) -> String {
         match self.name.as_str() {
             "" => format!("{}-{}", self.tier.name, self.cache.name),
