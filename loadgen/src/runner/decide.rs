@@ -26,8 +26,15 @@ impl Runner<'_> {
         let Some(question) = self.plan.question.clone() else {
             return Ok(());
         };
-        let clock = Clock::new(self, ledger);
-        let loads_s = self.loads_s();
+        let plan = self.plan;
+        let clock = Clock {
+            began: Instant::now(),
+            step_s: (plan.warmup + plan.window).as_secs_f64(),
+            earlier_steps: steps(ledger),
+        };
+        // The plan's own loads take a part of the budget.
+        let load_steps = self.targets.len() * plan.loads.len() * plan.repeats as usize;
+        let loads_s = load_steps as f64 * plan.step_limit().as_secs_f64();
         let question = Question {
             budget_s: (question.budget_s - loads_s).max(0.0),
             ..question
@@ -72,12 +79,6 @@ impl Runner<'_> {
         ledger.patience.ends = None;
         ledger.progress.end_limit();
         self.write(run, &ledger.points)
-    }
-
-    /// Returns the seconds of the budget that the plan's own loads will take.
-    fn loads_s(&self) -> f64 {
-        let steps = self.targets.len() * self.plan.loads.len() * self.plan.repeats as usize;
-        steps as f64 * self.plan.step_limit().as_secs_f64()
     }
 
     async fn block(
@@ -132,14 +133,6 @@ struct Clock {
 }
 
 impl Clock {
-    fn new(runner: &Runner<'_>, ledger: &Ledger) -> Self {
-        Self {
-            began: Instant::now(),
-            step_s: (runner.plan.warmup + runner.plan.window).as_secs_f64(),
-            earlier_steps: steps(ledger),
-        }
-    }
-
     /// Returns the time at which a budget is used up.
     fn ends(&self, budget_s: f64) -> Instant {
         let left = budget_s - f64::from(self.earlier_steps) * self.step_s;

@@ -14,6 +14,7 @@ use tierlab_load::by_goose::closed_loop::{ClosedLoop, Think};
 use tierlab_load::driver::{Compress, Route, Step};
 use tierlab_load::grpc::{self, Connections};
 use tierlab_load::inputs::{Entities, Prepared, Wish, joined_requests, other_requests};
+use tierlab_load::keys::Population;
 use tierlab_load::live::Watch;
 use tierlab_load::payload::{self, Body, Protocol};
 use tierlab_load::reply::{Expected, Limit};
@@ -117,18 +118,23 @@ impl Requests<'_> {
         Ok((step, prepared.sent))
     }
 
-    /// Describes the requests of a step that keeps them; `None` if it keeps none.
-    pub(super) fn described(&self, step: &Step) -> Option<RequestFacts> {
-        let Self { plan, load, seed, .. } = *self;
-        if !step.sending.keep_requests {
-            return None;
-        }
-        let rows = load.batch_size as usize;
-        let (population, per_request) = match self.target.content_of(self.model) {
+    /// Returns the population of its entities, and their number in each request.
+    fn entities(&self) -> (Option<&Population>, usize) {
+        let rows = self.load.batch_size as usize;
+        match self.target.content_of(self.model) {
             Content::Joined(population) | Content::Mixed(population, _) => (Some(population), rows),
             Content::Custom { custom, ids } => (ids.as_ref(), if custom.wants_ids() { rows } else { 1 }),
             Content::Inline(_) => (None, 1),
-        };
+        }
+    }
+
+    /// Describes the requests of a step that keeps them; `None` if it keeps none.
+    pub(super) fn described(&self, step: &Step) -> Option<RequestFacts> {
+        let Self { plan, seed, .. } = *self;
+        if !step.sending.keep_requests {
+            return None;
+        }
+        let (population, per_request) = self.entities();
         let ids = population.map(|population| population.draw(step.schedule.due_us.len() * per_request, seed));
         Some(RequestFacts {
             protocol: plan.protocol,
@@ -153,43 +159,34 @@ impl Requests<'_> {
 
     /// Builds the bodies of `requests` requests, with their statistics.
     pub(super) fn prepare(&self, requests: usize) -> Result<Prepared, RunError> {
-        let (plan, rows) = (self.plan, self.load.batch_size);
-        let form = plan.form(self.model);
-        let per_request = rows as usize;
-        let wish = Wish {
-            form,
-            rows,
-            requests,
-            seed: self.seed,
-            entities: None,
-        };
-        let prepared = match self.target.content_of(self.model) {
+        let (plan, rows, form) = (self.plan, self.load.batch_size, self.plan.form(self.model));
+        let (population, per_request) = self.entities();
+        let ids = population.map_or_else(Vec::new, |population| {
+            population.draw(requests * per_request, self.seed)
+        });
+        let inputs = match self.target.content_of(self.model) {
             Content::Joined(population) => {
-                let ids = population.draw(requests * per_request, self.seed);
                 let bodies: Vec<Body> = ids.chunks(per_request).map(|ids| population.body(ids, form)).collect();
                 let sent = joined_requests(&bodies, rows, &plan.keys.to_string());
                 return Ok(Prepared { bodies, sent });
             }
-            Content::Custom { custom, ids } => {
-                let per_request = if custom.wants_ids() { per_request } else { 1 };
-                let drawn = ids.iter().flat_map(|ids| {
-                    let drawn = ids.draw(requests * per_request, self.seed);
-                    drawn.into_iter().map(move |id| ids.shown(id))
-                });
-                let bodies = custom.bodies(requests, &drawn.collect::<Vec<_>>(), per_request, self.seed);
+            Content::Custom { custom, .. } => {
+                let shown = population.map(|population| ids.iter().map(|id| population.shown(*id)).collect());
+                let shown: Vec<String> = shown.unwrap_or_default();
+                let bodies = custom.bodies(requests, &shown, per_request, self.seed);
                 let bodies = bodies.map_err(RunError::Usage)?;
                 let sent = other_requests(&bodies, plan.inputs.rows_per_request.unwrap_or(rows));
                 return Ok(Prepared { bodies, sent });
             }
-            Content::Inline(inputs) => inputs.prepare(&wish),
-            Content::Mixed(population, inputs) => {
-                let ids = population.draw(requests * per_request, self.seed);
-                inputs.prepare(&Wish {
-                    entities: Some(Entities { population, ids: &ids }),
-                    ..wish
-                })
-            }
+            Content::Inline(inputs) | Content::Mixed(_, inputs) => inputs,
         };
+        let prepared = inputs.prepare(&Wish {
+            form,
+            rows,
+            requests,
+            seed: self.seed,
+            entities: population.map(|population| Entities { population, ids: &ids }),
+        });
         prepared.map_err(|what| RunError::Usage(plan.wrong_inputs(self.model, &what)))
     }
 }
