@@ -19,17 +19,6 @@ const BLOCK_REQUESTS: f64 = 20.0;
 /// Number of blocks in a window, from which latency over time is drawn.
 const BLOCKS: std::ops::RangeInclusive<usize> = 5..=60;
 
-/// Identity of a repeat.
-#[derive(Debug, Clone)]
-pub struct Label {
-    /// Index of the repeat, from 0.
-    pub index: u32,
-    /// Seed of the step.
-    pub seed: u64,
-    /// Path of its histograms, relative to the run's folder.
-    pub hdr_file: String,
-}
-
 /// Failures in a repeat's window, and examples of them, by their names in the result.
 #[derive(Debug, Default)]
 pub(super) struct NamedFailures {
@@ -37,8 +26,8 @@ pub(super) struct NamedFailures {
     pub(super) examples: BTreeMap<String, String>,
 }
 
-/// Converts a finished step to a repeat.
-pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Option<ServerDelta>) -> Repeat {
+/// Converts a finished step to a repeat, whose index, seed and file of histograms are the caller's.
+pub fn record(finished: &Finished, schedule: &Schedule, server: Option<ServerDelta>) -> Repeat {
     let due = finished
         .samples
         .iter()
@@ -61,8 +50,6 @@ pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Op
     let answered = finished.samples.iter().filter(is_answered).count();
     let window_us = schedule.window_start_us..schedule.window_end_us;
     Repeat {
-        index: label.index,
-        seed: label.seed,
         started_at: crate::store::time::rfc3339_ms(finished.window_began),
         window_s: schedule.window_s(),
         scheduled: window.len() as u64,
@@ -78,7 +65,6 @@ pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Op
         backlog_slope: tierlab_analysis::backlog_slope(&good),
         bands: tierlab_analysis::bands(&good),
         server,
-        hdr_file: label.hdr_file,
         histograms: histograms(&window, &finished.streams, schedule),
         ..Repeat::empty()
     }
@@ -241,13 +227,7 @@ mod tests {
     }
 
     fn record_all(samples: Vec<Sample>) -> Repeat {
-        let finished = finished(samples);
-        let label = Label {
-            index: 0,
-            seed: 1,
-            hdr_file: "hdr/x.hdr".into(),
-        };
-        record(label, &finished, &one_second_after_one(), None)
+        record(&finished(samples), &one_second_after_one(), None)
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use super::ledger::{Attempt, Ledger, PlannedStep, Work, beside};
 use super::naming::{factors, line, name};
-use super::recorder::{self, Label};
+use super::recorder;
 use super::send::{self, Around, Beside, Part, Senders, Sent};
 use super::target::Target;
 use super::{closed_loops, journeys, mixed};
@@ -255,12 +255,11 @@ fn repeats(
     let objectives = plan.objectives();
     let attempt = step.attempt;
     let of_part = |(part, (_, factors)): (Part, &(usize, Factors))| {
-        let label = Label {
+        let pool = |connections| recorder::pool(&part.finished, &part.schedule, connections);
+        let mut repeat = Repeat {
             index: attempt.index,
             seed: part.seed,
             hdr_file: hdr_file_of(factors, attempt.index, attempt.attempt),
-        };
-        let mut repeat = Repeat {
             attempt: attempt.attempt,
             purpose: attempt.purpose,
             sent: part.sent,
@@ -275,10 +274,8 @@ fn repeats(
                 _ => part.driver,
             },
             in_time: recorder::in_time(&part.finished, &part.schedule, &objectives),
-            pool: plan
-                .pool()
-                .map(|connections| recorder::pool(&part.finished, &part.schedule, connections)),
-            ..recorder::record(label, &part.finished, &part.schedule, server.cloned())
+            pool: plan.pool().map(pool),
+            ..recorder::record(&part.finished, &part.schedule, server.cloned())
         };
         if let Some(failures) = part.failures {
             (repeat.errors, repeat.examples) = (failures.errors, failures.examples);

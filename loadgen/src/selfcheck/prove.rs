@@ -7,13 +7,13 @@ use super::checks;
 use super::null_endpoint::NullEndpoint;
 use crate::error::RunError;
 use crate::plan::{JourneyPlan, Plan};
-use crate::runner::recorder::{self, Label};
+use crate::runner::recorder::record;
 use crate::runner::target::{Content, Target};
 use crate::runner::{Instrument, Requests, asked, factors, measure};
 use crate::store::histograms::hdr_file;
 use crate::store::resume::StoppedRun;
 use std::collections::BTreeMap;
-use tierlab_analysis::record::{Mode, Percentile, Point};
+use tierlab_analysis::record::{Mode, Percentile, Point, Repeat};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::keys::{KeyDistribution, Population};
 use tierlab_load::null_endpoint;
@@ -109,14 +109,12 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
         let Some((part, beside)) = Box::pin(measure(&requests, interrupt)).await? else {
             return Err(RunError::InterruptedEarly);
         };
-        let label = Label {
+        point.repeats.push(Repeat {
             index,
             seed,
             hdr_file: hdr_file(&point.factors, index),
-        };
-        point
-            .repeats
-            .push(recorder::record(label, &part.finished, &part.schedule, beside.server));
+            ..record(&part.finished, &part.schedule, beside.server)
+        });
     }
     tierlab_analysis::summarise(std::slice::from_mut(&mut point), &plan.limits, None);
     Ok(point)
