@@ -7,7 +7,7 @@
 use super::ledger::{AGAIN, Ledger, PlannedStep, Round, Work};
 use super::naming::{factors, name};
 use super::step::Runner;
-use super::{closed_loops, decide, journeys, mixed};
+use super::{decide, journeys, together};
 use crate::error::RunError;
 use crate::plan::{Plan, redacted};
 use crate::progress::Progress;
@@ -163,8 +163,8 @@ impl<'a> Runner<'a> {
             })
         });
         loads
-            .chain(mixed::steps(&round))
-            .chain(closed_loops::steps(&round))
+            .chain(together::mixes(&round))
+            .chain(together::closed_loops(&round))
             .chain(journeys::steps(&round))
             .collect()
     }
@@ -174,7 +174,7 @@ impl<'a> Runner<'a> {
         if let Work::Beside(closed) = step.work {
             let beside = &mut step.points[0].1;
             let target = &self.targets[step.target];
-            let rate = closed_loops::rate_beside(self.plan, target, closed, (&ledger.points, beside))?;
+            let rate = together::rate_beside(self.plan, target, closed, (&ledger.points, beside))?;
             let Some(rate) = rate else {
                 // The table shows the missing point.
                 if step.attempt.attempt == 0 {

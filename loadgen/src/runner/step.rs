@@ -8,7 +8,7 @@ use super::naming::{factors, line, name};
 use super::recorder;
 use super::send::{self, Around, Beside, Part, Senders, Sent};
 use super::target::Target;
-use super::{closed_loops, journeys, mixed};
+use super::{journeys, together};
 use crate::error::RunError;
 use crate::plan::Plan;
 use crate::store::folder;
@@ -80,8 +80,8 @@ impl Work<'_> {
                 let requests = around.requests(*load, &around.plan.model, seed);
                 send::send(&requests, around, workers).await
             }
-            Self::Closed(closed) | Self::Beside(closed) => closed_loops::send(*closed, seed, around).await,
-            Self::Mix(shares) => mixed::send(shares, around).await,
+            Self::Closed(closed) | Self::Beside(closed) => together::send_closed(*closed, seed, around).await,
+            Self::Mix(shares) => together::send_mix(shares, around).await,
             &Self::Journeys(journey, rate) => journeys::send((journey, rate), seed, around, workers).await,
         }
     }

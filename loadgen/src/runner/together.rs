@@ -1,10 +1,15 @@
-//! Closed loops, each followed by an open loop at the same throughput.
+//! Steps that are not open loops of one load: closed loops, each followed by an open loop at the same throughput; and mixes, all parts
+//! of a mix at the same time, each a point of its own.
 //!
 //! The open loop follows its closed loop in every repeat, so that both meet the same machine. Its rate is the good
 //! replies per second of the closed loop's first repeat, and stays fixed, so that its repeats belong to one point.
+//!
+//! A part of a mix has its own schedule, users and clock, started together with the others': the arrivals are the sum of their
+//! processes (for Poisson parts a Poisson process), and each part meets the server under the load of all. The server's
+//! counters cover all parts together; the replies give each part's share (`tierlab_analysis::mix_shares`).
 
-use super::ledger::{PlannedStep, Round, Work};
-use super::naming::{driven_factors, four_digits};
+use super::ledger::{PlannedStep, Round, Share, Work};
+use super::naming::{driven_factors, factors, four_digits};
 use super::recorder::goose_figures;
 use super::send::{Around, Part, Sent};
 use super::target::Target;
@@ -12,9 +17,12 @@ use crate::error::RunError;
 use crate::plan::{ClosedLoopPlan, Plan};
 use crate::store::journal::Points;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tierlab_analysis::curves::same_but_rate;
 use tierlab_analysis::record::{DriverFigures, Factors, SentRequests};
 use tierlab_load::by_goose::closed_loop;
+use tierlab_load::driver;
+use tokio::sync::Barrier;
 
 /// First position of closed loops, after all loads and mixes.
 const PLACE: usize = 1 << 16;
@@ -22,9 +30,13 @@ const PLACE: usize = 1 << 16;
 const OF_LOAD: usize = 1 << 24;
 /// Maximum requests of the open loop's step, because their bodies are built before it.
 const MAX_REQUESTS: f64 = 2e6;
+/// First seed of mixes, distinct from those of loads.
+const OF_MIX: usize = 1 << 20;
+/// Time between the last part's readiness and the common zero.
+const PART_LEAD: Duration = Duration::from_millis(10);
 
 /// Every closed loop against every target, with its open loop, whose rate is not known yet.
-pub(super) fn steps<'p>(round: &Round<'p, '_>) -> Vec<PlannedStep<'p>> {
+pub(super) fn closed_loops<'p>(round: &Round<'p, '_>) -> Vec<PlannedStep<'p>> {
     let Round { plan, targets, .. } = *round;
     let mut steps = Vec::new();
     for (number, &closed) in plan.closed_loops.iter().enumerate() {
@@ -88,7 +100,11 @@ pub(super) fn rate_beside(
 }
 
 /// Runs a closed loop; `None` if interrupted.
-pub(super) async fn send(closed: ClosedLoopPlan, seed: u64, around: &mut Around<'_>) -> Result<Option<Sent>, RunError> {
+pub(super) async fn send_closed(
+    closed: ClosedLoopPlan,
+    seed: u64,
+    around: &mut Around<'_>,
+) -> Result<Option<Sent>, RunError> {
     let requests = around.requests(closed.load(0.0), &around.plan.model, seed);
     let (step, sent) = requests.closed_loop(closed.users, closed.think, around.watch)?;
     around.begin().await;
@@ -108,4 +124,69 @@ pub(super) async fn send(closed: ClosedLoopPlan, seed: u64, around: &mut Around<
         },
         ..Part::of(ran.finished, Arc::new(ran.schedule), seed)
     }])))
+}
+
+/// Every mix at every rate against every target. The parts share the machine, so a disturbance of one disturbs all.
+pub(super) fn mixes<'p>(round: &Round<'p, '_>) -> Vec<PlannedStep<'p>> {
+    let plan = round.plan;
+    let (mut steps, mut number) = (Vec::new(), 0);
+    // After the points of the loads.
+    let mut first = plan.loads.len();
+    for mix in &plan.mixes {
+        for &rate in &mix.rates {
+            // Each part has its own seed.
+            let attempt = |place: usize| round.attempt(OF_MIX + number * 64 + place);
+            for (index, target) in round.targets.iter().enumerate() {
+                let (mut shares, mut points) = (Vec::new(), Vec::new());
+                for (place, part) in (first..).zip(&mix.parts) {
+                    let load = mix.load(part, rate);
+                    let model = part.model.as_deref().unwrap_or(&plan.model);
+                    let seed = attempt(place).seed;
+                    shares.push(Share { load, model, seed });
+                    let factors = Factors {
+                        mix: Some(mix.to_string()),
+                        ..factors(plan, target, load, model)
+                    };
+                    points.push((place, factors));
+                }
+                steps.push(PlannedStep {
+                    target: index,
+                    attempt: attempt(first),
+                    work: Work::Mix(shares),
+                    points,
+                });
+            }
+            number += 1;
+        }
+        first += mix.parts.len();
+    }
+    steps
+}
+
+/// Sends the requests of all parts, their clocks started together; `None` if interrupted.
+pub(super) async fn send_mix(shares: &[Share<'_>], around: &mut Around<'_>) -> Result<Option<Sent>, RunError> {
+    around.begin().await;
+    let together = Barrier::new(shares.len());
+    let sending = shares
+        .iter()
+        .map(|share| Box::pin(send_share(share, &together, around)));
+    let sent = futures::future::try_join_all(sending).await?;
+    Ok(sent.into_iter().collect::<Option<Vec<_>>>().map(Sent::of))
+}
+
+async fn send_share(share: &Share<'_>, together: &Barrier, around: &Around<'_>) -> Result<Option<Part>, RunError> {
+    let requests = around.requests(share.load, share.model, share.seed);
+    let schedule = requests.schedule();
+    let (step, sent) = requests.step(&schedule, around.watch)?;
+    let facts = requests.described(&step);
+    let start = async {
+        together.wait().await;
+        Ok::<_, RunError>(Instant::now() + PART_LEAD)
+    };
+    let finished = driver::run_from(step, start, around.interrupt).await?;
+    Ok(finished.map(|finished| Part {
+        sent: Some(sent),
+        facts,
+        ..Part::of(finished, schedule, share.seed)
+    }))
 }
