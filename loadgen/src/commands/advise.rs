@@ -61,10 +61,8 @@ pub fn run(asked: &Options) -> Result<u8, RunError> {
         true => println!("{}", tierlab_report::answer_json(&run).unwrap_or_default()),
         false => print!("{}", tierlab_report::answer_text(&run).unwrap_or_default()),
     }
-    Ok(answer_exit_code(
-        &run,
-        &[AnswerFailure::Unmet, AnswerFailure::Undecided],
-    ))
+    let fail_on = [AnswerFailure::Unmet, AnswerFailure::Undecided];
+    Ok(answer_exit_code(&run, &fail_on))
 }
 
 /// Adds the pricing inputs of another run's variants to those of the first run.

@@ -108,11 +108,12 @@ where
     T::Err: Display,
 {
     let refuse = |what: String| fault!("keys.file", "{}: {what}", path.display());
+    let unread = |error: csv::Error| refuse(error.to_string());
     let mut reader = csv::ReaderBuilder::new()
         .trim(csv::Trim::All)
         .from_path(path)
-        .map_err(|error| refuse(error.to_string()))?;
-    let headers = reader.headers().map_err(|error| refuse(error.to_string()))?;
+        .map_err(unread)?;
+    let headers = reader.headers().map_err(unread)?;
     let Some(index) = headers.iter().position(|header| header == column) else {
         let there: Vec<&str> = headers.iter().collect();
         return Err(refuse(format!(
@@ -122,7 +123,7 @@ where
     };
     let mut values = Vec::new();
     for (row, record) in reader.records().enumerate() {
-        let record = record.map_err(|error| refuse(error.to_string()))?;
+        let record = record.map_err(unread)?;
         for cell in cells(record.get(index).unwrap_or_default()) {
             let value = cell
                 .parse()

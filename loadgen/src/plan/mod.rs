@@ -366,25 +366,19 @@ impl Plan {
         let fixed = self.sending.connections.fixed().is_some();
         let (streams, keeps) = (self.has_streams(), self.sending.keep_requests);
         let closed_loop = "a closed loop is run by one process, which has all users";
+        let kept = "requests are kept by the process that sends them";
         let reasons = [
             ("mix", !self.mixes.is_empty(), "a mix is sent by one process"),
             ("load", closed, closed_loop),
             ("target.reply", streams, "replies that stream are timed by one process"),
-            (
-                "keep_requests",
-                keeps,
-                "requests are kept by the process that sends them",
-            ),
+            ("keep_requests", keeps, kept),
             ("load", has_ramp, "a ramp is stopped by the process that sends it"),
             ("connections", fixed, "one process opens all of them"),
         ];
-        match reasons.iter().find(|(_, is_set, _)| *is_set) {
-            None => Ok(()),
-            Some((key, _, why)) => Err(fault!(
-                *key,
-                "{why}; leave out {option}, or put it into a plan of its own"
-            )),
+        if let Some((key, _, why)) = reasons.into_iter().find(|(_, is_set, _)| *is_set) {
+            refuse!(key, "{why}; leave out {option}, or put it into a plan of its own");
         }
+        Ok(())
     }
 
     /// Longest duration of one step.

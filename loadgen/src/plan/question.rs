@@ -2,6 +2,7 @@
 
 use super::check::{Base, Source};
 use super::fault::{Fault, duplicate, fault, misplaced, missing, refuse, within};
+use super::search::objective;
 use super::value::{self, Period, Share, Within, not_a_share};
 use clap::{Args, ValueEnum};
 use schemars::JsonSchema;
@@ -232,18 +233,19 @@ fn objectives(slo: &[String], limits: &Limits) -> Result<(Vec<Objective>, f64), 
             if error_share.replace(share).is_some() {
                 return duplicate("question.slo", "`errors`");
             }
-        } else if let Some(objective) = value::objective(text) {
-            if objectives.iter().any(|other| other.figure() == objective.figure()) {
-                return duplicate("question.slo", format!("`{}`", objective.figure()));
-            }
-            objectives.push(objective);
-        } else {
-            refuse!(
-                format!("question.slo[{i}]"),
-                "`{text}` is not an objective; write it as `p99 < 50 ms` (p50, p90, p95, p99, p99.9 or mean; us, ms or s), \
-                 `99.5 % within 50 ms`, `ttft p99 < 300 ms` (first_byte, ttft or gap of replies that stream) or `errors < 0.1 %`"
-            );
+            continue;
         }
+        let wrong = |what| {
+            fault!(
+                format!("question.slo[{i}]"),
+                "{what}; of failed requests, as `errors < 0.1 %`"
+            )
+        };
+        let objective = objective(text).map_err(wrong)?;
+        if objectives.iter().any(|other| other.figure() == objective.figure()) {
+            return duplicate("question.slo", format!("`{}`", objective.figure()));
+        }
+        objectives.push(objective);
     }
     if objectives.is_empty() {
         refuse!("question.slo", "no latency objective, such as `p99 < 50 ms`");

@@ -44,14 +44,9 @@ pub struct Requests<'a> {
 impl Requests<'_> {
     /// Scheduled send times.
     pub fn schedule(&self) -> Arc<Schedule> {
-        let plan = self.plan;
-        Arc::new(Schedule::new(
-            &plan.arrivals,
-            self.load.rate,
-            plan.warmup,
-            plan.window,
-            self.seed,
-        ))
+        let (plan, rate) = (self.plan, self.load.rate);
+        let schedule = Schedule::new(&plan.arrivals, rate, plan.warmup, plan.window, self.seed);
+        Arc::new(schedule)
     }
 
     /// Prepares the step that sends them, with their statistics.
@@ -226,11 +221,7 @@ pub(super) fn grpc_connections(plan: &Plan, server: &Control) -> Result<Arc<Conn
                     (tierlab-server reports `grpc_listen` if started with --grpc-listen)";
         return Err(RunError::about(&plan.file, what));
     };
-    let connections = Connections::new(
-        Arc::clone(endpoint),
-        plan.max_in_flight,
-        plan.sending.connections.fixed(),
-    );
-    let connections = connections.map_err(RunError::Usage)?;
-    Ok(Arc::new(connections))
+    let (users, fixed) = (plan.max_in_flight, plan.sending.connections.fixed());
+    let connections = Connections::new(Arc::clone(endpoint), users, fixed);
+    connections.map(Arc::new).map_err(RunError::Usage)
 }

@@ -43,15 +43,12 @@ impl<'a> Runner<'a> {
             false => 0,
         };
         let steps = grid * self.plan.repeats as usize;
+        let step = self.plan.warmup + self.plan.window;
+        let search_limit = self.plan.search.as_ref().map(|search| search.limit);
         let mut ledger = Ledger {
             journal,
             points,
-            progress: Progress::new(
-                steps as u32,
-                self.plan.warmup + self.plan.window,
-                self.plan.search.as_ref().map(|search| search.limit),
-                self.verbose,
-            ),
+            progress: Progress::new(steps as u32, step, search_limit, self.verbose),
             unanswered: 0,
             patience: Patience::default(),
             left_out: self.plan.arrivals.left_out().into_iter().collect(),
@@ -209,10 +206,8 @@ impl<'a> Runner<'a> {
             matches!(verdict, Verdict::Saturated(_))
         };
         let below = ledger.points.all().iter().filter(is_below).find(is_saturated)?;
-        Some(format!(
-            "{}: saturated, so that higher rates were left out",
-            name(&below.factors)
-        ))
+        let below = name(&below.factors);
+        Some(format!("{below}: saturated, so that higher rates were left out"))
     }
 }
 

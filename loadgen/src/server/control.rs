@@ -128,8 +128,8 @@ impl Control {
                 let access = control.access()?;
                 for url in urls {
                     let endpoint = control.metrics_at(url, &access)?;
-                    if let Some(several) = several(&endpoint).await? {
-                        return Err(refusal(&endpoint.address.url(), &several));
+                    if are_several(&endpoint).await? {
+                        return Err(refusal(&endpoint.address.url(), SEVERAL));
                     }
                     control.metrics.push(Arc::new(endpoint));
                 }
@@ -139,9 +139,9 @@ impl Control {
             None => {
                 let endpoint = control.metrics_below()?;
                 match probe(&endpoint).await? {
-                    Ok(()) => match several(&endpoint).await? {
-                        None => control.metrics.push(endpoint),
-                        Some(several) => notes.push(format!("{}: {several}", endpoint.address.url())),
+                    Ok(()) => match are_several(&endpoint).await? {
+                        false => control.metrics.push(endpoint),
+                        true => notes.push(format!("{}: {SEVERAL}", endpoint.address.url())),
                     },
                     Err(error) => notes.push(format!(
                         "no metrics: {error}; give their addresses by --metrics-url (one for each replica), or \
@@ -447,19 +447,18 @@ async fn scrape(endpoint: &Endpoint) -> Result<Scrape, ControlError> {
     Scrape::parse(&String::from_utf8_lossy(&answer.body)).map_err(|error| refusal(&url, &error.to_string()))
 }
 
-/// Describes several servers that take turns at one address of metrics; `None` if only one seems to answer.
-async fn several(endpoint: &Endpoint) -> Result<Option<String>, ControlError> {
+const SEVERAL: &str = "several servers, started at different times, take turns at this address of metrics, as behind a balancer, so their \
+                       counters are useless; give each replica's by --metrics-url (`target.metrics`), or pass --no-metrics";
+
+/// True if several servers take turns at one address of metrics.
+async fn are_several(endpoint: &Endpoint) -> Result<bool, ControlError> {
     let first = scrape(endpoint).await?.started_s();
     for _ in 1..SAME_ASKED {
         if scrape(endpoint).await?.started_s() != first {
-            return Ok(Some(
-                "several servers, started at different times, take turns at this address of metrics, as behind a balancer, so their \
-                 counters are useless; give each replica's by --metrics-url (`target.metrics`), or pass --no-metrics"
-                    .to_owned(),
-            ));
+            return Ok(true);
         }
     }
-    Ok(None)
+    Ok(false)
 }
 
 /// Checks for metrics at an address that was only guessed; returns the error if there are none. An endless page is refused.

@@ -115,10 +115,8 @@ pub(super) fn folder(
     let Err(error) = std::fs::create_dir_all(wanted).and_then(|()| tempfile::tempfile_in(wanted)) else {
         return Ok(wanted.to_owned());
     };
-    let is_refused = matches!(
-        error.kind(),
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem
-    );
+    let kinds = [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem];
+    let is_refused = kinds.contains(&error.kind());
     let (None, true, Some(state)) = (chosen, is_refused, state_folder(variable)) else {
         return Err(RunError::Usage(format!(
             "cannot write to the lab's work folder: {error}: {}; pass a writable folder by --work FOLDER",

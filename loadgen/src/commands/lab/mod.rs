@@ -206,10 +206,8 @@ pub(super) fn config_files(plan: &Plan, lab: &LabPlan) -> Result<Vec<PathBuf>, R
     let Some(missing) = files.iter().find(|file| !file.is_file()) else {
         return Ok(files);
     };
-    Err(RunError::about(
-        &plan.file,
-        format!("{} does not exist", missing.display()),
-    ))
+    let what = format!("{} does not exist", missing.display());
+    Err(RunError::about(&plan.file, what))
 }
 
 fn shared_cores(lab: &LabPlan, options: &Options) -> Vec<String> {

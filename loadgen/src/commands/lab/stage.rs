@@ -164,11 +164,8 @@ pub(super) async fn fill_cache(plan: &Plan, target: &Target, interrupt: &Interru
         ask_for(plan, target, &ids_from(again), interrupt).await?;
     }
     (held, capacity) = held_of(target).await?;
-    eprintln!(
-        "  cache holds {:.1} of {:.1} MiB after its {asked} most popular entities",
-        held / f64::from(1 << 20),
-        capacity / f64::from(1 << 20)
-    );
+    let [held, capacity] = [held, capacity].map(|bytes| bytes / f64::from(1 << 20));
+    eprintln!("  cache holds {held:.1} of {capacity:.1} MiB after its {asked} most popular entities");
     Ok(())
 }
 
