@@ -194,24 +194,13 @@ fn header(text: &str) -> Result<Header, String> {
     })
 }
 
-/// Server that answered.
-#[derive(Debug)]
-pub struct Found {
-    /// Target to measure; the caller sets its tier and its cache.
-    pub target: Target,
-    /// Source of its metrics; empty if none are read.
-    pub scrape: Scrape,
-    /// Bytes of the table that its model joins; 0 without one, or if the server does not report it.
-    pub table_bytes: u64,
-    /// Properties that the server does not report, in words.
-    pub notes: Vec<String>,
-}
-
-/// Asks a server for its model.
+/// Asks a server for its model. Returns the target to measure, whose tier and cache the caller sets; its metrics, empty if none are read;
+/// and the bytes of the table that its model joins, 0 without one, or if the server does not report it. Prints the properties that
+/// the server does not report.
 ///
 /// # Errors
 /// No address, no server, no such model, or files of the target that cannot be read.
-pub async fn open(plan: &Plan, server: &TargetPlan) -> Result<Found, RunError> {
+pub async fn open(plan: &Plan, server: &TargetPlan) -> Result<(Target, Scrape, u64), RunError> {
     let Some(spec) = server.spec() else {
         let what = "server address is missing: pass --url http://HOST:PORT, or set `[target] url = ...` in the plan";
         return Err(RunError::about(&plan.file, what));
@@ -222,12 +211,8 @@ pub async fn open(plan: &Plan, server: &TargetPlan) -> Result<Found, RunError> {
     let (control, notes) = Control::open(&spec, server.metrics.as_deref(), &plan.model).await?;
     let scrape = control.scrape().await?;
     let (target, table_bytes) = Target::ask(plan, &spec, control).await?;
-    Ok(Found {
-        target,
-        scrape,
-        table_bytes,
-        notes,
-    })
+    say(&notes);
+    Ok((target, scrape, table_bytes))
 }
 
 /// Prints on stderr the properties that a server does not report.

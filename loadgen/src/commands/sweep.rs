@@ -61,10 +61,8 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<u8, RunError
     let agents = options.run.open_agents()?;
     let resumed = options.run.resumed(&plan)?;
     let server = options.target.over(plan.target.clone())?;
-    let found = options::open(&plan, &server).await?;
-    options::say(&found.notes);
-    let (table_bytes, scrape) = (found.table_bytes, found.scrape);
-    let target = named(found.target, &server, &scrape, table_bytes);
+    let (target, scrape, table_bytes) = options::open(&plan, &server).await?;
+    let target = named(target, &server, &scrape, table_bytes);
     let target = with_others(&plan, target).await?;
     options::say(&check_reply(&plan, &target, &plan.model).await?);
     for other in plan.other_models() {

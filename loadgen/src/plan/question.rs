@@ -235,7 +235,7 @@ fn objectives(slo: &[String], limits: &Limits) -> Result<(Vec<Objective>, f64), 
             }
             continue;
         }
-        let wrong = |what| {
+        let wrong = |what: String| {
             fault!(
                 format!("question.slo[{i}]"),
                 "{what}; of failed requests, as `errors < 0.1 %`"

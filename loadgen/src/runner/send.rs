@@ -7,7 +7,7 @@ use super::requests::Requests;
 use super::target::Target;
 use crate::error::RunError;
 use crate::plan::Plan;
-use crate::server::delta::{self, Between, Reading};
+use crate::server::delta::{self, Reading};
 use crate::store::requests::RequestFacts;
 use std::path::Path;
 use std::sync::Arc;
@@ -190,17 +190,11 @@ impl<'a> Around<'a> {
         let after = control.read(&self.models).await.ok();
         let (server, is_unread) = match (&self.before, &after) {
             (Some((read_at, before)), Some(after)) => {
-                let between = Between {
-                    before,
-                    after,
-                    models: &self.models,
-                    requests: sent.counted,
-                };
                 let timed = |delta| ServerDelta {
                     between_s: Some(read_at.elapsed().as_secs_f64()),
                     ..delta
                 };
-                (between.delta().map(timed), false)
+                (after.since(before, &self.models, sent.counted).map(timed), false)
             }
             _ => (None, control.tells()),
         };

@@ -49,19 +49,6 @@ pub struct Reading {
     pub statistics: BTreeMap<String, Statistics>,
 }
 
-/// Counters of a server between two readings.
-#[derive(Debug, Clone, Copy)]
-pub struct Between<'a> {
-    /// First reading.
-    pub before: &'a Reading,
-    /// Second reading.
-    pub after: &'a Reading,
-    /// Distinct models of the requests.
-    pub models: &'a [&'a str],
-    /// Requests in between.
-    pub requests: Requests,
-}
-
 /// Requests of a step, as the load generator counts them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Requests {
@@ -103,12 +90,11 @@ impl Requests {
     }
 }
 
-impl Between<'_> {
-    /// Returns their difference; `None` if the server reports nothing.
-    pub fn delta(&self) -> Option<ServerDelta> {
-        let Self {
-            before, after, models, ..
-        } = *self;
+impl Reading {
+    /// Returns the server's counters since an earlier reading, for the distinct `models` of the `requests` in between; `None` if the
+    /// server reports nothing.
+    pub fn since(&self, before: &Self, models: &[&str], requests: Requests) -> Option<ServerDelta> {
+        let after = self;
         if after.replicas.is_empty() && after.statistics.is_empty() {
             return None;
         }
@@ -129,18 +115,16 @@ impl Between<'_> {
             let (Some(then), Some(now)) = (before.statistics.get(*model), after.statistics.get(*model)) else {
                 continue;
             };
-            match now.since(then) {
-                Some(grown) => {
-                    sum.told.add(&grown);
-                    sum.counts_requests = true;
-                }
-                None => return Some(doubtful(FELL)),
-            }
+            let Some(grown) = now.since(then) else {
+                return Some(doubtful(FELL));
+            };
+            sum.told.add(&grown);
+            sum.counts_requests = true;
         }
         if !sum.is_sound() {
             return Some(doubtful(FELL));
         }
-        Some(sum.whole(self.requests))
+        Some(sum.whole(requests))
     }
 }
 
@@ -413,16 +397,11 @@ mod tests {
     }
 
     fn delta(before: &[&str], after: &[&str], answered: u64) -> ServerDelta {
-        let between = Between {
-            before: &reading(before),
-            after: &reading(after),
-            models: &["ctr"],
-            requests: Requests {
-                sent: answered,
-                answered,
-            },
+        let requests = Requests {
+            sent: answered,
+            answered,
         };
-        between.delta().unwrap()
+        reading(after).since(&reading(before), &["ctr"], requests).unwrap()
     }
 
     fn inferred(count: u32, started_s: u32) -> String {

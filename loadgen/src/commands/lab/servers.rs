@@ -63,18 +63,17 @@ impl Targets {
         environment: &mut Environment,
     ) -> Result<(), RunError> {
         eprintln!("contacting the existing {} server", variant.label());
-        let found = options::open(plan, server).await?;
-        options::say(&found.notes);
+        let (found, scrape, _) = options::open(plan, server).await?;
         let target = Target {
             variant: variant.name.clone(),
             tier: variant.tier.name.clone(),
             cache: "as-is".into(),
             cache_share: 0.0,
-            ..found.target
+            ..found
         };
         options::say(&check_reply(plan, &target, &plan.model).await?);
         let origin = format!("real; served at {}", target.control.base);
-        environment::add_server(environment, variant.label(), &origin, &found.scrape);
+        environment::add_server(environment, variant.label(), &origin, &scrape);
         self.variants.push(recorded(variant, None));
         self.all.push(target);
         Ok(())
