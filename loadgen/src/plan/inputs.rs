@@ -125,10 +125,10 @@ struct RawLognormal {
 
 /// Elements that are a table of one key.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum RawValues {
     Uniform([f64; 2]),
-    Normal(RawNormal),
+    Normal { mean: f64, sd: f64 },
     Integers([i64; 2]),
     Text(RawText),
     Npy(PathBuf),
@@ -144,13 +144,6 @@ struct RawColumn {
     parquet: Option<PathBuf>,
     arrow: Option<PathBuf>,
     column: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawNormal {
-    mean: f64,
-    sd: f64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -382,7 +375,7 @@ fn values(at: &str, value: toml::Value, base: Base<'_>) -> Result<Values, Fault>
                 return Ok(Values::Uniform { from, to });
             }
             RawValues::Uniform([from, to]) => refuse!(at, "{from} to {to} is not a range"),
-            RawValues::Normal(RawNormal { mean, sd }) => {
+            RawValues::Normal { mean, sd } => {
                 within(&format!("{at}.mean"), mean, -1e300, 1e300)?;
                 within(&format!("{at}.sd"), sd, 0.0, 1e300)?;
                 return Ok(Values::Normal { mean, sd });

@@ -422,12 +422,8 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
     let prices = prices(raw, base)?;
     let target = sweep_target(raw, source, &mut traffic, &keys)?;
     let search = search::validate(raw.search.as_ref(), source, &traffic.loads)?;
-    let limits = Limits {
-        objective_us: objective_us(search.as_ref(), question.as_ref()),
-        ..raw.limits.clone()
-    };
     let lab = lab::validate((raw, source), &traffic, question.as_ref(), &keys)?;
-    let plan = Plan {
+    let mut plan = Plan {
         search,
         held_to: Vec::new(),
         question,
@@ -468,8 +464,11 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
         noise_floor: raw.noise_floor,
         selfcheck: raw.selfcheck,
         prices,
-        limits,
+        limits: raw.limits.clone(),
     };
+    let objectives = plan.objectives();
+    let limits_us = objectives.iter().filter_map(|objective| objective.limit_since_due_us());
+    plan.limits.objective_us = limits_us.min_by(f64::total_cmp);
     plan.check_streams()?;
     plan.check_sending()?;
     Ok(plan)
@@ -636,16 +635,6 @@ fn question(plan: &RawPlan, source: Source<'_>) -> Result<Option<Question>, Faul
     let advice = "a question chooses the rates of open loops of one kind of request; put them into two plans";
     alone("question", advice, &others)?;
     question::validate(asked, source).map(Some)
-}
-
-/// Strictest latency limit of the run.
-fn objective_us(search: Option<&SearchPlan>, question: Option<&Question>) -> Option<f64> {
-    let searched = search.iter().map(|search| &search.slo.objective);
-    let asked = question.iter().flat_map(|question| &question.objectives);
-    searched
-        .chain(asked)
-        .filter_map(|objective| objective.limit_since_due_us())
-        .min_by(f64::total_cmp)
 }
 
 /// Refuses limits out of range, and an objective that another key sets.

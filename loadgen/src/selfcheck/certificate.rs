@@ -174,16 +174,14 @@ fn this_machine() -> Machine {
     let text = |file: &str| fs::read_to_string(file).ok().map(|text| text.trim().to_owned());
     let unknown = || "unknown".to_owned();
     let Host { cpu, cores, kernel, .. } = Host::here();
+    let id = text("/etc/machine-id").filter(|id| !id.is_empty());
+    let hash = |id: String| hex::encode(Sha256::digest(format!("tierlab {id}")))[..16].to_owned();
     Machine {
         cpu,
         cores,
         kernel,
         clock_source: text("/sys/devices/system/clocksource/clocksource0/current_clocksource").unwrap_or_else(unknown),
-        id: text("/etc/machine-id")
-            .filter(|id| !id.is_empty())
-            .map_or_else(unknown, |id| {
-                hex::encode(Sha256::digest(format!("tierlab {id}")))[..16].to_owned()
-            }),
+        id: id.map_or_else(unknown, hash),
     }
 }
 

@@ -229,12 +229,9 @@ impl Servers {
 
     /// Returns the folder of a tier's files.
     pub(super) fn folder(&self, tier: &TierPlan) -> Result<PathBuf, RunError> {
-        self.locations.of(&tier.name).folder.clone().ok_or_else(|| {
-            RunError::Usage(format!(
-                "tier {}: its files are not on this machine, so their page cache cannot be dropped",
-                tier.name
-            ))
-        })
+        let what = "its files are not on this machine, so their page cache cannot be dropped";
+        let folder = self.locations.of(&tier.name).folder.clone();
+        folder.ok_or_else(|| RunError::Usage(format!("tier {}: {what}", tier.name)))
     }
 
     /// Fails if a process has ended.
@@ -263,23 +260,21 @@ impl Launched {
         let plan = context.plan;
         let cache = &variant.cache;
         let (Child { what, log, .. }, ready) = (&self.child, &self.ready);
+        let refuse = |why: &str| RunError::Child(format!("{what} {why} (log: {})", log.display()));
         let capacity = capacity(context, cache);
         let grpc_url = ready.grpc_listen.as_ref().map(|address| format!("http://{address}"));
         let control = Control::own(&format!("http://{}", ready.listen), grpc_url)?;
         let has = control.scrape().await?.sum(metrics::CACHE_CAPACITY_BYTES, &[]) as u64;
         if has != capacity {
-            return Err(RunError::Child(format!(
-                "{what} has a cache of {has} bytes, not the {capacity} of `lab.cache` `{}` (log: {})",
-                cache.name,
-                log.display()
-            )));
+            let state = &cache.name;
+            let why = format!("has a cache of {has} bytes, not the {capacity} of `lab.cache` `{state}`");
+            return Err(refuse(&why));
         }
         let model = control.model(&plan.model).await?;
         if context.prepared.table_bytes > 0 && model.joined.is_none() {
-            return Err(RunError::Child(format!(
-                "{what} does not join features, although the model's config requires it (log: {})",
-                log.display()
-            )));
+            return Err(refuse(
+                "does not join features, although the model's config requires it",
+            ));
         }
         let content = Content::of(plan, &model)?;
         let outputs = BTreeMap::from([(plan.model.clone(), model.outputs)]);
