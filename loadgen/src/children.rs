@@ -209,10 +209,9 @@ fn said(ended: Option<ExitStatus>) -> String {
 /// # Errors
 /// The program does not exist; the message says how to build it.
 pub fn program(folder: Option<&Path>, name: &str) -> Result<PathBuf, RunError> {
-    let own = std::env::current_exe().unwrap_or_default();
     let path = match folder {
         Some(folder) => folder.join(name),
-        None => own.with_file_name(name),
+        None => std::env::current_exe().unwrap_or_default().with_file_name(name),
     };
     if path.is_file() {
         return Ok(path);

@@ -158,10 +158,9 @@ pub(super) fn exit_code(comparison: &Comparison) -> u8 {
 /// Parses a share above 0 and below 1.
 fn share(text: &str) -> Result<f64, String> {
     let share: f64 = text.parse().map_err(|error| format!("{error}"))?;
-    if share > 0.0 && share < 1.0 {
-        Ok(share)
-    } else {
-        Err("give a share above 0 and below 1, such as 0.05".to_owned())
+    match share > 0.0 && share < 1.0 {
+        true => Ok(share),
+        false => Err("give a share above 0 and below 1, such as 0.05".to_owned()),
     }
 }
 

@@ -349,11 +349,8 @@ pub(super) fn other_models<'a>(mixes: &'a [Mix], model: &'a str) -> impl Iterato
 
 impl fmt::Display for Mix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, part) in self.parts.iter().enumerate() {
-            let between = if index > 0 { ", " } else { "" };
-            write!(f, "{between}{} {part}", part.weight)?;
-        }
-        Ok(())
+        let parts = self.parts.iter().map(|part| format!("{} {part}", part.weight));
+        f.write_str(&parts.collect::<Vec<_>>().join(", "))
     }
 }
 

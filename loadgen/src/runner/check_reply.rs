@@ -224,13 +224,11 @@ impl Check<'_> {
     }
 
     fn one_row(&self, reply: &InferReply) -> Result<(), RunError> {
-        match reply.outputs.iter().find(|output| output.shape.first() != Some(&1)) {
-            None => Ok(()),
-            Some(output) => Err(self.refusal(format!(
-                "in the reply to one row, output `{}` has shape {:?}",
-                output.name, output.shape
-            ))),
+        if let Some(output) = reply.outputs.iter().find(|output| output.shape.first() != Some(&1)) {
+            let (name, shape) = (&output.name, &output.shape);
+            return Err(self.refusal(format!("in the reply to one row, output `{name}` has shape {shape:?}")));
         }
+        Ok(())
     }
 
     fn refusal(&self, what: String) -> RunError {

@@ -81,12 +81,8 @@ pub(super) fn line(factors: &Factors, repeat: &Repeat) -> String {
         true => "no good reply".to_owned(),
         false => format!("p50 {:.2} ms, p99 {:.2} ms", millis(0.5), millis(0.99)),
     };
-    let mut line = format!(
-        "{}, repeat {}: {percentiles}, {:.0}/s, {errors} errors",
-        name(factors),
-        repeat.index + 1,
-        repeat.achieved_rps,
-    );
+    let (name, number, rps) = (name(factors), repeat.index + 1, repeat.achieved_rps);
+    let mut line = format!("{name}, repeat {number}: {percentiles}, {rps:.0}/s, {errors} errors");
     if let Some(server) = &repeat.server {
         let lookups = server.cache_hits + server.cache_misses;
         if lookups > 0.0 {

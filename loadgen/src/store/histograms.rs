@@ -94,8 +94,7 @@ pub(super) fn write_histograms(dir: &Path, repeat: &Repeat) -> Result<(), StoreE
 
 /// Reads the histograms of a repeat back.
 pub(super) fn read_histograms(path: &Path) -> Result<Histograms, StoreError> {
-    let text = fs::read(path).map_err(StoreError::io(path))?;
-    read(path, &text)
+    read(path, &fs::read(path).map_err(StoreError::io(path))?)
 }
 
 /// Returns the log's text. `started_at` is the start of the window, as in [`Repeat::started_at`].
