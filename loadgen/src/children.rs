@@ -20,7 +20,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(10);
 /// Lines of a child's log that an error repeats.
 const LOG_TAIL_LINES: usize = 8;
 const POLL: Duration = Duration::from_millis(10);
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const CHECK_EVERY: Duration = Duration::from_millis(100);
 
 /// Running child process, ended on drop.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl Child {
         });
         let deadline = Instant::now() + limit;
         loop {
-            match receiver.recv_timeout(LOOK_EVERY) {
+            match receiver.recv_timeout(CHECK_EVERY) {
                 Ok(line) if !line.is_empty() => return Ok(line),
                 Err(RecvTimeoutError::Timeout) if interrupt.is_raised() => return Err(RunError::InterruptedEarly),
                 Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
@@ -179,7 +179,7 @@ fn run(what: &str, mut command: Command, stdout: Stdio, interrupt: &Interrupt) -
     command.stdin(Stdio::null()).stdout(stdout);
     let mut child = Child::begin(what, command, Path::new(""))?;
     loop {
-        match child.wait_until(Instant::now() + LOOK_EVERY) {
+        match child.wait_until(Instant::now() + CHECK_EVERY) {
             Some(status) if status.success() => return Ok(()),
             ended @ Some(_) => return Err(RunError::Child(format!("{what} failed{}", said(ended)))),
             None if interrupt.is_raised() => return Err(RunError::InterruptedEarly),

@@ -97,15 +97,15 @@ impl Check<'_> {
 
     async fn inline(&self, inputs: &Inputs, population: Option<&Population>) -> Result<Vec<String>, RunError> {
         let plan = self.plan;
-        let is_told = inputs.rows_by == RowsBy::Server;
-        let requests = if is_told { 1 } else { PROBED_REQUESTS };
+        let is_declared = inputs.rows_by == RowsBy::Server;
+        let requests = if is_declared { 1 } else { PROBED_REQUESTS };
         let mut probes = self.bodies(inputs, population, (1, requests))?;
         // Otherwise the first step of such a load would end the run.
         let most = plan.loads.iter().map(|load| load.batch_size).max().unwrap_or(1);
         if self.model == plan.model && most > 1 {
             self.bodies(inputs, population, (most, 1))?;
         }
-        if !is_told && inputs.takes_rows() {
+        if !is_declared && inputs.takes_rows() {
             // Requests that cannot be combined are measured one by one.
             probes.extend(self.bodies(inputs, population, (PROBED_ROWS, 1)).unwrap_or_default());
         }
@@ -118,9 +118,10 @@ impl Check<'_> {
                 // Some models take one row at a time. The steps find and count any other fault.
                 Err(_) => continue,
             };
-            if is_told && inputs.takes_rows() {
+            if is_declared && inputs.takes_rows() {
                 self.one_row(&reply)?;
-            } else if is_told && let Some((name, _)) = unfit.iter().find(|(_, (fit, _))| *fit == ShapeFit::Declared) {
+            } else if is_declared && let Some((name, _)) = unfit.iter().find(|(_, (fit, _))| *fit == ShapeFit::Declared)
+            {
                 let what = format!("output `{name}` has another number of rows than the request");
                 return Err(self.refusal(what));
             }

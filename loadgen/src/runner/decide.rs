@@ -66,7 +66,7 @@ impl Runner<'_> {
                 }
             }
             if phase.replace(now) != Some(now) {
-                ledger.progress.say(&format!("  {}", told(now)));
+                ledger.progress.say(&format!("  {}", described(now)));
             }
             ledger.progress.more(probes.len() as u32);
             self.block(&question, &probes, block, ledger, &mut candidates).await?;
@@ -159,7 +159,7 @@ fn steps(ledger: &Ledger) -> u32 {
     ledger.points.all().iter().map(|point| point.repeats.len() as u32).sum()
 }
 
-const fn told(phase: Phase) -> &'static str {
+const fn described(phase: Phase) -> &'static str {
     match phase {
         Phase::Scout => "scouting: one short step of each variant",
         Phase::Decide => "deciding: the likeliest answer and its strongest rival in turn",

@@ -7,7 +7,7 @@ use super::ledger::{PlannedStep, Round, Work};
 use super::naming::driven_factors;
 use super::recorder::{NamedFailures, goose_figures};
 use super::requests::grpc_connections;
-use super::send::{Around, Part, Sent};
+use super::send::{Part, Sent, StepContext};
 use super::target::{Content as Asked, Target};
 use crate::error::RunError;
 use crate::plan::{Ask, Content, JourneyPlan, Plan, StepPlan};
@@ -122,14 +122,14 @@ pub(super) async fn check(plan: &Plan, targets: &[Target], interrupt: &Interrupt
 pub(super) async fn send(
     (journey, rate): (&JourneyPlan, f64),
     seed: u64,
-    around: &mut Around<'_>,
+    context: &mut StepContext<'_>,
     workers: Option<&mut Workers>,
 ) -> Result<Option<Sent>, RunError> {
-    let plan = around.plan;
-    let prepared = Prepared::of(plan, around.target, journey).await?;
+    let plan = context.plan;
+    let prepared = Prepared::of(plan, context.target, journey).await?;
     let schedule = Arc::new(Schedule::new(&plan.arrivals, rate, plan.warmup, plan.window, seed));
-    around.begin().await;
-    let begun = prepared.begin(rate, (&schedule, seed), around.watch, workers, around.interrupt);
+    context.begin().await;
+    let begun = prepared.begin(rate, (&schedule, seed), context.watch, workers, context.interrupt);
     let Some((travelled, agents)) = begun.await? else {
         return Ok(None);
     };

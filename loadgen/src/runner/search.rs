@@ -54,7 +54,7 @@ impl Runner<'_> {
             let in_time = self.probe(&takes, ends, ledger).await?;
             self.write(run, &ledger.points)?;
             for (curve, probe, _) in &takes {
-                ledger.progress.say(&self.told(curve, probe.rps, plan, run));
+                ledger.progress.say(&self.describe(curve, probe.rps, plan, run));
             }
             if !in_time {
                 let limit = wait(plan.limit);
@@ -166,7 +166,7 @@ impl Runner<'_> {
     }
 
     /// Describes an answer in a line.
-    fn told(&self, curve: &CurveSearch, rps: f64, plan: &SearchPlan, run: &Run) -> String {
+    fn describe(&self, curve: &CurveSearch, rps: f64, plan: &SearchPlan, run: &Run) -> String {
         let factors = Factors {
             offered_rps: rps,
             ..self.factors(curve)

@@ -137,7 +137,7 @@ pub struct Beside {
 }
 
 /// One step on its way: its target, and the observation of the server and of the machine around it.
-pub(super) struct Around<'a> {
+pub(super) struct StepContext<'a> {
     pub(super) plan: &'a Plan,
     pub(super) target: &'a Target,
     pub(super) watch: &'a Watch,
@@ -148,7 +148,7 @@ pub(super) struct Around<'a> {
     before: Option<(Instant, Reading)>,
 }
 
-impl<'a> Around<'a> {
+impl<'a> StepContext<'a> {
     /// Watches the machine, from before the step's requests are prepared on.
     pub(super) fn watch(
         plan: &'a Plan,
@@ -217,18 +217,18 @@ impl<'a> Around<'a> {
 pub async fn measure(requests: &Requests<'_>, interrupt: &Interrupt) -> Result<Option<(Part, Beside)>, RunError> {
     let watch = Watch::default();
     let models = vec![requests.model];
-    let mut around = Around::watch(requests.plan, requests.target, models, (&watch, interrupt));
-    let Some(mut sent) = send(requests, &mut around, None).await? else {
+    let mut context = StepContext::watch(requests.plan, requests.target, models, (&watch, interrupt));
+    let Some(mut sent) = send(requests, &mut context, None).await? else {
         return Ok(None);
     };
-    let beside = around.end(&sent).await;
+    let beside = context.end(&sent).await;
     Ok(Some((sent.parts.swap_remove(0), beside)))
 }
 
 /// Sends the requests of a load, by `workers` if there are any; `None` if interrupted.
 pub(super) async fn send(
     requests: &Requests<'_>,
-    around: &mut Around<'_>,
+    context: &mut StepContext<'_>,
     workers: Option<&mut Workers>,
 ) -> Result<Option<Sent>, RunError> {
     let schedule = requests.schedule();
@@ -237,10 +237,10 @@ pub(super) async fn send(
         ..Part::of(finished, Arc::clone(&schedule), requests.seed)
     };
     let Some(workers) = workers else {
-        let (step, sent) = requests.step(&schedule, around.watch)?;
+        let (step, sent) = requests.step(&schedule, context.watch)?;
         let facts = requests.described(&step);
-        around.begin().await;
-        let finished = driver::run(step, around.interrupt).await?;
+        context.begin().await;
+        let finished = driver::run(step, context.interrupt).await?;
         return Ok(finished.map(|finished| {
             Sent::of(vec![Part {
                 facts,
@@ -250,8 +250,8 @@ pub(super) async fn send(
     };
     // Each process builds its own requests; their statistics are the same.
     let described = requests.prepare(schedule.due_us.len().min(DESCRIBED_REQUESTS))?;
-    around.begin().await;
-    around.watch.sent_by(workers.size());
+    context.begin().await;
+    context.watch.sent_by(workers.size());
     let order = StepOrder {
         target: requests.target.control.spec.as_ref().clone(),
         load: requests.load,
@@ -260,7 +260,7 @@ pub(super) async fn send(
     };
     let sent = tokio::select! {
         sent = workers.run(&order, &schedule) => sent?,
-        () = around.interrupt.raised() => return Ok(None),
+        () = context.interrupt.raised() => return Ok(None),
     };
     Ok(Some(Sent {
         agents: sent.starts,

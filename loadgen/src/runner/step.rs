@@ -6,7 +6,7 @@
 use super::ledger::{Attempt, Ledger, PlannedStep, Work, beside};
 use super::naming::{factors, line, name};
 use super::recorder;
-use super::send::{self, Around, Beside, Part, Senders, Sent};
+use super::send::{self, Beside, Part, Senders, Sent, StepContext};
 use super::target::Target;
 use super::{journeys, together};
 use crate::error::RunError;
@@ -72,17 +72,17 @@ impl Work<'_> {
     async fn send(
         &self,
         seed: u64,
-        around: &mut Around<'_>,
+        context: &mut StepContext<'_>,
         workers: Option<&mut Workers>,
     ) -> Result<Option<Sent>, RunError> {
         match self {
             Self::Open(load) => {
-                let requests = around.requests(*load, &around.plan.model, seed);
-                send::send(&requests, around, workers).await
+                let requests = context.requests(*load, &context.plan.model, seed);
+                send::send(&requests, context, workers).await
             }
-            Self::Closed(closed) | Self::Beside(closed) => together::send_closed(*closed, seed, around).await,
-            Self::Mix(shares) => together::send_mix(shares, around).await,
-            &Self::Journeys(journey, rate) => journeys::send((journey, rate), seed, around, workers).await,
+            Self::Closed(closed) | Self::Beside(closed) => together::send_closed(*closed, seed, context).await,
+            Self::Mix(shares) => together::send_mix(shares, context).await,
+            &Self::Journeys(journey, rate) => journeys::send((journey, rate), seed, context, workers).await,
         }
     }
 }
@@ -127,13 +127,13 @@ impl Runner<'_> {
             (self.prepare)(target)?;
             let watch = ledger.progress.begin(&shown);
             let models = step.work.models(self.plan);
-            let mut around = Around::watch(self.plan, target, models, (&watch, &self.interrupt));
-            let sending = step.work.send(seed, &mut around, self.senders.workers.as_mut());
+            let mut context = StepContext::watch(self.plan, target, models, (&watch, &self.interrupt));
+            let sending = step.work.send(seed, &mut context, self.senders.workers.as_mut());
             let sent = Box::pin(sending).await;
             let senders = &mut self.senders;
             let sent = senders.result(sent, &mut lost_before, &self.interrupt, &self.folder);
             if let Some(sent) = sent.await? {
-                let reports = around.end(&sent).await;
+                let reports = context.end(&sent).await;
                 break (sent, reports);
             }
             // A cache holds the entities of the lost attempt.
@@ -187,8 +187,8 @@ impl Runner<'_> {
         let Some((longest, by)) = wanted.filter(|(longest, _)| !longest.is_zero()) else {
             return;
         };
-        let told = format!("  waiting for a quiet machine, at most {}: {by}", wait(longest));
-        ledger.progress.say(&told);
+        let text = format!("  waiting for a quiet machine, at most {}: {by}", wait(longest));
+        ledger.progress.say(&text);
         let began = Instant::now();
         let servers = self.targets[target].control.addresses();
         let waiting = quiet::wait(longest, || quiet::is_disturbed(servers.clone(), &self.plan.limits));

@@ -11,7 +11,7 @@
 use super::ledger::{PlannedStep, Round, Share, Work};
 use super::naming::{driven_factors, factors, four_digits};
 use super::recorder::goose_figures;
-use super::send::{Around, Part, Sent};
+use super::send::{Part, Sent, StepContext};
 use super::target::Target;
 use crate::error::RunError;
 use crate::plan::{ClosedLoopPlan, Plan};
@@ -103,12 +103,12 @@ pub(super) fn rate_beside(
 pub(super) async fn send_closed(
     closed: ClosedLoopPlan,
     seed: u64,
-    around: &mut Around<'_>,
+    context: &mut StepContext<'_>,
 ) -> Result<Option<Sent>, RunError> {
-    let requests = around.requests(closed.load(0.0), &around.plan.model, seed);
-    let (step, sent) = requests.closed_loop(closed.users, closed.think, around.watch)?;
-    around.begin().await;
-    let Some(ran) = closed_loop::run(step, around.interrupt).await? else {
+    let requests = context.requests(closed.load(0.0), &context.plan.model, seed);
+    let (step, sent) = requests.closed_loop(closed.users, closed.think, context.watch)?;
+    context.begin().await;
+    let Some(ran) = closed_loop::run(step, context.interrupt).await? else {
         return Ok(None);
     };
     // More bodies were built than users sent.
@@ -164,26 +164,30 @@ pub(super) fn mixes<'p>(round: &Round<'p, '_>) -> Vec<PlannedStep<'p>> {
 }
 
 /// Sends the requests of all parts, their clocks started together; `None` if interrupted.
-pub(super) async fn send_mix(shares: &[Share<'_>], around: &mut Around<'_>) -> Result<Option<Sent>, RunError> {
-    around.begin().await;
+pub(super) async fn send_mix(shares: &[Share<'_>], context: &mut StepContext<'_>) -> Result<Option<Sent>, RunError> {
+    context.begin().await;
     let together = Barrier::new(shares.len());
     let sending = shares
         .iter()
-        .map(|share| Box::pin(send_share(share, &together, around)));
+        .map(|share| Box::pin(send_share(share, &together, context)));
     let sent = futures::future::try_join_all(sending).await?;
     Ok(sent.into_iter().collect::<Option<Vec<_>>>().map(Sent::of))
 }
 
-async fn send_share(share: &Share<'_>, together: &Barrier, around: &Around<'_>) -> Result<Option<Part>, RunError> {
-    let requests = around.requests(share.load, share.model, share.seed);
+async fn send_share(
+    share: &Share<'_>,
+    together: &Barrier,
+    context: &StepContext<'_>,
+) -> Result<Option<Part>, RunError> {
+    let requests = context.requests(share.load, share.model, share.seed);
     let schedule = requests.schedule();
-    let (step, sent) = requests.step(&schedule, around.watch)?;
+    let (step, sent) = requests.step(&schedule, context.watch)?;
     let facts = requests.described(&step);
     let start = async {
         together.wait().await;
         Ok::<_, RunError>(Instant::now() + PART_LEAD)
     };
-    let finished = driver::run_from(step, start, around.interrupt).await?;
+    let finished = driver::run_from(step, start, context.interrupt).await?;
     Ok(finished.map(|finished| Part {
         sent: Some(sent),
         facts,

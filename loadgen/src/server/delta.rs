@@ -118,7 +118,7 @@ impl Reading {
             let Some(grown) = now.since(then) else {
                 return Some(doubtful(FELL));
             };
-            sum.told.add(&grown);
+            sum.statistics.add(&grown);
             sum.counts_requests = true;
         }
         if !sum.is_sound() {
@@ -190,7 +190,7 @@ struct Sum {
     delta: ServerDelta,
     runs: f64,
     rows: f64,
-    told: Statistics,
+    statistics: Statistics,
     /// Good replies by the project's own counters.
     own_requests: f64,
     /// If true, some counter is of requests.
@@ -227,7 +227,7 @@ impl Sum {
         delta.cache_capacity_bytes += after.sum(metrics::CACHE_CAPACITY_BYTES, &[]);
         delta.device_reads = delta.device_reads.take().or_else(|| device_reads(before, after));
         delta.gpus.extend(gpus(before, after));
-        self.told.add(&Statistics {
+        self.statistics.add(&Statistics {
             requests: of_models(TRITON_REQUESTS),
             parts_ns: TRITON_PARTS.map(|part| of_models(part) * 1e3),
         });
@@ -246,29 +246,29 @@ impl Sum {
             delta.cache_capacity_bytes,
             self.runs,
             self.rows,
-            self.told.requests,
+            self.statistics.requests,
             self.own_requests,
         ];
-        let told = self.told.parts_ns.iter().chain(delta.session_seconds.values());
-        counted.iter().chain(told).all(|grown| *grown >= 0.0)
+        let statistics = self.statistics.parts_ns.iter().chain(delta.session_seconds.values());
+        counted.iter().chain(statistics).all(|grown| *grown >= 0.0)
     }
 
     fn whole(self, requests: Requests) -> ServerDelta {
-        let counted = self.told.requests + self.own_requests;
+        let counted = self.statistics.requests + self.own_requests;
         let miscounted = requests.miscounted(counted, self.delta.restarts > 0);
         if let Some(why) = miscounted.filter(|_| self.counts_requests) {
             return doubtful(why);
         }
-        let Self { mut delta, told, .. } = self;
+        let (mut delta, statistics) = (self.delta, self.statistics);
         if self.runs > 0.0 {
             delta.mean_batch_rows = self.rows / self.runs;
         }
-        if told.requests <= 0.0 {
+        if statistics.requests <= 0.0 {
             return delta;
         }
-        let mean_us = |at: usize| told.parts_ns[at] / 1e3 / told.requests;
+        let mean_us = |at: usize| statistics.parts_ns[at] / 1e3 / statistics.requests;
         delta.stages = Some(ServerStages {
-            requests: told.requests,
+            requests: statistics.requests,
             queue_us: mean_us(0),
             input_us: mean_us(1),
             infer_us: mean_us(2),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tierlab_protocol::metrics::PROCESS_START_SECONDS;
 
 /// Prefixes of the metrics that are read; all others are skipped.
-const LOOKED_AT: [&str; 3] = ["tierlab_", "nv_inference_", PROCESS_START_SECONDS];
+const RELEVANT_PREFIXES: [&str; 3] = ["tierlab_", "nv_inference_", PROCESS_START_SECONDS];
 /// Maximum series of one reading: each takes some hundred bytes.
 const MOST_SERIES: usize = 100_000;
 /// Maximum value, so that sums stay finite; no counter comes near it.
@@ -49,7 +49,7 @@ impl Scrape {
     /// The first line that is neither a comment nor a sample, or too many series.
     pub fn parse(text: &str) -> Result<Self, BadMetrics> {
         let lines = text.lines().enumerate();
-        let mut kept = Vec::new();
+        let mut relevant = Vec::new();
         // A result could hold neither the value nor sums of it.
         let is_useless = |value: f64| value.is_nan() || value.abs() > MOST_VALUE;
         // Names in quotes, which OpenMetrics uses for names with dots, are never relevant.
@@ -59,24 +59,24 @@ impl Scrape {
                 line: i + 1,
                 text: line.chars().take(QUOTED).collect(),
             })?;
-            if !LOOKED_AT.iter().any(|start| series.name.starts_with(start)) || is_useless(series.value) {
+            if !RELEVANT_PREFIXES.iter().any(|start| series.name.starts_with(start)) || is_useless(series.value) {
                 continue;
             }
-            if kept.len() == MOST_SERIES {
+            if relevant.len() == MOST_SERIES {
                 return Err(BadMetrics::Series);
             }
-            kept.push(series);
+            relevant.push(series);
         }
-        Ok(Self(kept))
+        Ok(Self(relevant))
     }
 
     /// Returns the sum over the series of a name that carry all of `labels`; 0 without any.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
-        self.told(name, labels).unwrap_or(0.0)
+        self.try_sum(name, labels).unwrap_or(0.0)
     }
 
     /// Returns the same sum; `None` without any.
-    pub fn told(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+    pub fn try_sum(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let values = self.matching(name, labels).map(|series| series.value);
         values.reduce(|sum, value| sum + value)
     }
@@ -195,7 +195,10 @@ mod tests {
                     tierlab_y -Inf\ntierlab_y 1.7e308\n";
         let scrape = Scrape::parse(text).unwrap();
         assert_eq!((scrape.sum("tierlab_x", &[]), scrape.started_s()), (4.0, None));
-        assert_eq!((scrape.told("tierlab_y", &[]), scrape.has("tierlab_y")), (None, false));
+        assert_eq!(
+            (scrape.try_sum("tierlab_y", &[]), scrape.has("tierlab_y")),
+            (None, false)
+        );
         assert!(scrape.sum("tierlab_y", &[]).is_sign_positive());
     }
 

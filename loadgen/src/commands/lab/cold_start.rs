@@ -194,12 +194,12 @@ impl Lab<'_> {
         let model = &self.context.plan.model;
         let scrape = target.control.scrape().await?;
         // Stages that a server does not report are left out: their times are unknown.
-        let told = |stage: &str| {
-            let seconds = scrape.told(MODEL_LOAD_SECONDS, &[("model", model), ("stage", stage)])?;
+        let reported = |stage: &str| {
+            let seconds = scrape.try_sum(MODEL_LOAD_SECONDS, &[("model", model), ("stage", stage)])?;
             Some((stage.to_owned(), seconds))
         };
         let served = Served {
-            stages_s: STAGES.into_iter().filter_map(told).collect(),
+            stages_s: STAGES.into_iter().filter_map(reported).collect(),
             ready,
             replied,
             tier_bytes: scrape.sum(TIER_WIRE_BYTES, &[]) as u64,

@@ -203,8 +203,8 @@ impl Servers {
             "runtime.instances.cores=1".to_owned(),
         ];
         keys.extend(variant.laid_out().map(|layout| format!("features.layout={layout}")));
-        let around = around_the_tier(context, place)?;
-        keys.extend(around.into_iter().map(|pair| format!("tiers.{}.{pair}", tier.name)));
+        let wrappers = tier_wrappers(context, place)?;
+        keys.extend(wrappers.into_iter().map(|pair| format!("tiers.{}.{pair}", tier.name)));
         if !variant.name.is_empty() {
             keys.push(format!("telemetry.variant={}", variant.name));
         }
@@ -294,7 +294,7 @@ fn shared_service(lab: &LabPlan, variant: &VariantPlan) -> PathBuf {
 }
 
 /// Wrappers of the tier in a server of a variant, as keys of the tier's config.
-fn around_the_tier(context: &LabContext<'_>, place: &Place<'_>) -> Result<Vec<String>, RunError> {
+fn tier_wrappers(context: &LabContext<'_>, place: &Place<'_>) -> Result<Vec<String>, RunError> {
     let &Place { variant, number, .. } = place;
     let mut set = Vec::new();
     if let Some(profile) = &variant.emulated {

@@ -27,7 +27,7 @@ const BATCH: u64 = 32;
 /// Entities requested at the same time.
 const TOGETHER: u64 = 4 * BATCH;
 /// Rounds between two readings of the cache's fill level.
-const LOOK_EVERY: u64 = 2;
+const READ_EVERY: u64 = 2;
 /// Share of the capacity that counts as full: the last block that does not fit keeps it below 1.
 const FULL_SHARE: f64 = 0.97;
 
@@ -156,7 +156,7 @@ pub(super) async fn fill_cache(plan: &Plan, target: &Target, interrupt: &Interru
         ask_for(plan, target, &ids_from(asked), interrupt).await?;
         asked = (asked + TOGETHER).min(count);
         round += 1;
-        if round % LOOK_EVERY == 0 || asked == count {
+        if round % READ_EVERY == 0 || asked == count {
             (held, capacity) = held_of(target).await?;
         }
     }
