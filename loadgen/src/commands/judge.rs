@@ -107,10 +107,7 @@ impl Judge {
                 judged = judged.max(code);
             }
         }
-        Ok(match (compared, judged) {
-            (1, _) => 1,
-            (compared, judged) => compared.max(judged),
-        })
+        Ok(if compared == 1 { 1 } else { compared.max(judged) })
     }
 
     /// One case per point for its validity, unless only objectives are asked for, and one per point and objective.
@@ -230,10 +227,11 @@ impl JudgedAnswer {
             Some(folder) => against(&baseline(folder)?, run),
             None => 0,
         };
-        Ok(match (compared, answer_exit_code(run, &self.fail_on)) {
-            (1, _) => 1,
-            (compared, 0) => compared,
-            (_, answered) => answered,
+        let answered = answer_exit_code(run, &self.fail_on);
+        Ok(if compared == 1 || answered == 0 {
+            compared
+        } else {
+            answered
         })
     }
 }

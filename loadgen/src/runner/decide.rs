@@ -115,13 +115,11 @@ impl Runner<'_> {
 
 /// Returns a question's kind of request, at any rate.
 pub(crate) fn asked(question: &Question) -> Load {
-    let share = question
-        .demand
-        .map(|demand| demand.peak_rps / f64::from(question.least_instances));
+    let peak_rps = question.demand.map_or(f64::INFINITY, |demand| demand.peak_rps);
     Load {
         mode: question.mode,
         batch_size: question.batch_size,
-        rate: share.unwrap_or(question.highest_rps).min(question.highest_rps),
+        rate: (peak_rps / f64::from(question.least_instances)).min(question.highest_rps),
     }
 }
 

@@ -219,7 +219,6 @@ pub(super) struct Prepared<'a> {
 /// Source of a journey's entities.
 #[derive(Debug)]
 enum Entities {
-    None,
     Table(Box<Population>),
     File(Arc<[i64]>),
 }
@@ -311,7 +310,6 @@ impl<'a> Prepared<'a> {
     /// Returns the journey to run over a schedule.
     pub(super) fn journey(&self, schedule: &Arc<Schedule>, seed: u64, watch: &Watch) -> Journey {
         let entities = match &self.entities {
-            Entities::None => Vec::new(),
             Entities::Table(population) => population.draw(schedule.due_us.len(), seed),
             Entities::File(ids) => ids.to_vec(),
         };
@@ -438,7 +436,7 @@ fn entities(
     known: &BTreeMap<&str, ModelMetadata>,
 ) -> Result<Entities, RunError> {
     if !journey.takes_entity() {
-        return Ok(Entities::None);
+        return Ok(Entities::File([].into()));
     }
     let refuse = |key: &str, what: String| Err(RunError::from(plan.refuse(key, what)));
     let name = &journey.name;

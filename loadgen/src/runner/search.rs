@@ -152,11 +152,9 @@ impl Runner<'_> {
     /// Evidence about a curve, by rising rate.
     fn known(&self, curve: &CurveSearch, plan: &SearchPlan, run: &Run) -> Vec<slo::RateEvidence> {
         let factors = self.factors(curve);
-        let of_curve = run
-            .points
-            .iter()
-            .filter(|point| same_but_rate(&point.factors, &factors));
-        let mut known: Vec<slo::RateEvidence> = of_curve.filter_map(|point| slo::evidence(point, &plan.slo)).collect();
+        let of_curve = |point: &&Point| same_but_rate(&point.factors, &factors);
+        let points = run.points.iter().filter(of_curve);
+        let mut known: Vec<slo::RateEvidence> = points.filter_map(|point| slo::evidence(point, &plan.slo)).collect();
         known.sort_by(|a, b| a.rps.total_cmp(&b.rps));
         known
     }

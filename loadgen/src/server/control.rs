@@ -89,20 +89,15 @@ impl Control {
     }
 
     /// Combines several servers that take turns. Their metrics are read together; other requests go to the first one.
-    pub fn fleet(first: Self, others: Vec<Self>) -> Self {
-        let mut fleet = first;
-        for other in &others {
-            fleet.metrics.extend(other.metrics.iter().cloned());
-        }
-        let spec = TargetSpec {
-            others: others.iter().map(|other| other.spec.as_ref().clone()).collect(),
-            ..fleet.spec.as_ref().clone()
-        };
-        Self {
-            spec: Arc::new(spec),
-            others,
-            ..fleet
-        }
+    pub fn fleet(mut first: Self, others: Vec<Self>) -> Self {
+        let mut spec = first.spec.as_ref().clone();
+        spec.others = others.iter().map(|other| other.spec.as_ref().clone()).collect();
+        first.spec = Arc::new(spec);
+        first
+            .metrics
+            .extend(others.iter().flat_map(|other| other.metrics.clone()));
+        first.others = others;
+        first
     }
 
     /// Servers that take turns.
