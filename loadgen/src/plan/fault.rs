@@ -147,10 +147,8 @@ pub(super) fn plain(key: &str, name: &str) -> Result<(), Fault> {
 /// Refuses entries that occur twice.
 pub(super) fn distinct<T: PartialEq + Display>(key: &str, entries: &[T]) -> Result<(), Fault> {
     let mut all = entries.iter().enumerate();
-    match all.find(|(index, entry)| entries[..*index].contains(entry)) {
-        None => Ok(()),
-        Some((index, entry)) => duplicate(format!("{key}[{index}]"), entry),
-    }
+    let twice = all.find(|(index, entry)| entries[..*index].contains(entry));
+    twice.map_or(Ok(()), |(index, entry)| duplicate(format!("{key}[{index}]"), entry))
 }
 
 /// Refuses lists with too few or too many entries.

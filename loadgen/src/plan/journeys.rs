@@ -7,7 +7,7 @@ use super::fault::{
 };
 use super::raw::{RawJourney, RawPlan, RawStep};
 use reqwest::Method;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{Driven, Mode};
@@ -224,11 +224,8 @@ fn of_model(raw: &RawStep, model: &str, at: &str, names: &[String], protocol: Pr
         ("headers", !raw.headers.is_empty()),
         ("status", raw.status.is_some()),
     ];
-    only_with(
-        at,
-        "`path`; a model is requested by the Open Inference Protocol",
-        &given,
-    )?;
+    let owner = "`path`; a model is requested by the Open Inference Protocol";
+    only_with(at, owner, &given)?;
     let content = match (&raw.inputs, &raw.body) {
         (Some(_), Some(_)) => refuse!(format!("{at}.body"), "a model takes `inputs` or a `body`, not both"),
         (None, None) => Content::Entity,
@@ -279,13 +276,12 @@ fn of_path(raw: &RawStep, path: &str, at: &str, names: &[String]) -> Result<Ask,
             "`{path}` is not a path of the server; it begins with one `/` and has neither blanks nor `#`"
         );
     }
+    let wrong = |key: &'static str| move |what: String| Fault::new(format!("{at}.{key}"), what);
     let body = raw.body.as_ref().map(|body| Template::parse(body, Place::Body, names));
-    let body = body
-        .transpose()
-        .map_err(|what| Fault::new(format!("{at}.body"), what))?;
+    let body = body.transpose().map_err(wrong("body"))?;
     Ok(Ask::Http {
         method: method(raw.method.as_deref(), body.is_some(), at)?,
-        path: Template::parse(path, Place::Path, names).map_err(|what| Fault::new(format!("{at}.path"), what))?,
+        path: Template::parse(path, Place::Path, names).map_err(wrong("path"))?,
         path_text: path.to_owned(),
         headers: headers(&raw.headers, body.is_some(), at)?,
         body,
@@ -358,10 +354,7 @@ fn method(given: Option<&str>, has_body: bool, at: &str) -> Result<Method, Fault
 fn headers(given: &BTreeMap<String, String>, has_body: bool, at: &str) -> Result<HeaderMap, Fault> {
     let mut headers = HeaderMap::new();
     if has_body {
-        headers.insert(
-            reqwest::header::CONTENT_TYPE,
-            HeaderValue::from_static("application/json"),
-        );
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
     for (name, value) in given {
         let key = format!("{at}.headers.{name}");

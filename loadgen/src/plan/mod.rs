@@ -205,10 +205,9 @@ impl Plan {
         }
         self.sending.keep_requests |= keeps;
         let senders = several.map_or(Ok(()), |option| self.check_several(option));
-        match self.check_sending().and(senders) {
-            Ok(()) => Ok(self),
-            Err(fault) => Err(refusal(&self.file, &self.text, fault)),
-        }
+        let checked = self.check_sending().and(senders);
+        let checked = checked.map_err(|fault| refusal(&self.file, &self.text, fault));
+        checked.map(|()| self)
     }
 
     /// Fixed number of connections, with one request at a time on each.
@@ -288,10 +287,9 @@ impl Plan {
     /// An objective on streams of replies that do not stream.
     pub fn held_to(mut self, objectives: &[Objective]) -> Result<Self, PlanError> {
         self.held_to.extend_from_slice(objectives);
-        match self.check_streams() {
-            Ok(()) => Ok(self),
-            Err(fault) => Err(refusal(&self.file, &self.text, fault)),
-        }
+        let checked = self.check_streams();
+        let checked = checked.map_err(|fault| refusal(&self.file, &self.text, fault));
+        checked.map(|()| self)
     }
 
     /// Checks that replies stream where objectives limit streams, and that an open loop sends their requests.
@@ -568,12 +566,9 @@ fn refuse_search(plan: &RawPlan) -> Result<(), Fault> {
 }
 
 fn encoding(raw: &RawPlan) -> Result<Encoding, Fault> {
+    let advice = "tensors over gRPC are binary; leave `encoding` out";
     match (raw.protocol, raw.encoding) {
-        (Protocol::Grpc, Some(Encoding::Json)) => conflict(
-            "encoding",
-            "protocol",
-            "tensors over gRPC are binary; leave `encoding` out",
-        ),
+        (Protocol::Grpc, Some(Encoding::Json)) => conflict("encoding", "protocol", advice),
         (_, encoding) => Ok(encoding.unwrap_or_default()),
     }
 }

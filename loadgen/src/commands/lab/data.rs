@@ -46,7 +46,7 @@ pub(super) fn prepare(context: &LabContext<'_>) -> Result<Prepared, RunError> {
 pub(super) fn publish(context: &mut LabContext<'_>, locations: &Locations) -> Result<(), RunError> {
     let lab = context.lab;
     for tier in lab.tiers.iter().filter(|tier| tier.publish) {
-        let location = locations.of(&tier.name);
+        let location = &locations.by_tier[&tier.name];
         let stamp = format!("{}\n{}\n", context.prepared.stamp, location.identity);
         let stamp_file = lab.work.join(format!("published-{}", tier.name));
         if fs::read_to_string(&stamp_file).is_ok_and(|found| found == stamp) {
@@ -75,7 +75,7 @@ fn lay_out(context: &mut LabContext<'_>, locations: &Locations) -> Result<(), Ru
         .filter_map(|variant| Some((variant.tier.name.as_str(), variant.laid_out()?)))
         .collect();
     for (tier, layout) in wanted {
-        let location = locations.of(tier);
+        let location = &locations.by_tier[tier];
         let stamp = format!("{}\n{}\n", context.prepared.stamp, location.identity);
         let stamp_file = lab.work.join(format!("laid-out-{tier}-{layout}"));
         let stamped = fs::read_to_string(&stamp_file).unwrap_or_default();

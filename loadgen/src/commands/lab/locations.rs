@@ -23,7 +23,8 @@ const S3_ENVIRONMENT: [(&str, &str); 3] = [
 #[derive(Debug)]
 pub(super) struct Locations {
     pub(super) origin: Option<Child>,
-    by_tier: BTreeMap<String, Location>,
+    /// Location of each tier of the plan.
+    pub(super) by_tier: BTreeMap<String, Location>,
     /// Folders on this machine whose data are read.
     pub(super) folders: Vec<PathBuf>,
 }
@@ -53,13 +54,6 @@ impl Location {
 pub(super) fn set(command: &mut Command, pairs: impl IntoIterator<Item = String>) {
     for pair in pairs {
         command.arg("--set").arg(pair);
-    }
-}
-
-impl Locations {
-    /// Returns the location of a tier of the plan.
-    pub(super) fn of(&self, tier: &str) -> &Location {
-        &self.by_tier[tier]
     }
 }
 

@@ -214,7 +214,7 @@ impl Servers {
         keys.extend(pairs(&lab.server_set));
         keys.extend(pairs(&cache.set).iter().map(|pair| format!("cache.{pair}")));
         keys.extend(pairs(&variant.set));
-        let location = self.locations.of(&tier.name);
+        let location = &self.locations.by_tier[&tier.name];
         location.add_to(&mut command, &format!("tiers.{}.", tier.name));
         set(&mut command, keys);
         let what = format!("tierlab-server for {} {}", variant.label(), cache.name);
@@ -230,7 +230,7 @@ impl Servers {
     /// Returns the folder of a tier's files.
     pub(super) fn folder(&self, tier: &TierPlan) -> Result<PathBuf, RunError> {
         let what = "its files are not on this machine, so their page cache cannot be dropped";
-        let folder = self.locations.of(&tier.name).folder.clone();
+        let folder = self.locations.by_tier[&tier.name].folder.clone();
         folder.ok_or_else(|| RunError::Usage(format!("tier {}: {what}", tier.name)))
     }
 

@@ -220,10 +220,8 @@ pub(in crate::plan) fn carries(spec: &CustomSpec, batch_sizes: &[u32], at: &str)
     if open(spec, at)?.wants_ids() {
         return Ok(());
     }
-    match batch_sizes.iter().find(|rows| **rows != spec.rows_per_request) {
-        None => Ok(()),
-        Some(rows) => Err(other_rows(at, *rows, spec)),
-    }
+    let other = batch_sizes.iter().find(|rows| **rows != spec.rows_per_request);
+    other.map_or(Ok(()), |rows| Err(other_rows(at, *rows, spec)))
 }
 
 fn other_rows(at: &str, rows: u32, spec: &CustomSpec) -> Fault {
