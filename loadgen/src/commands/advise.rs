@@ -136,13 +136,16 @@ fn together(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
         let what = "this run has no question; `report` shows its results";
         kind.ok_or_else(|| RunError::about(Path::new(name), what))
     };
+    let model = |run: &Run| run.points.first().map(|point| point.factors.model.clone());
     let kind = asked(&first, &all)?;
     for (name, run) in runs {
         if asked(&name, &run)? != kind {
             let what = format!("{name} and {first} ask about different kinds of requests");
             return Err(RunError::Usage(what));
         }
-        if let Some((of, other)) = models(&run, &all) {
+        if let (Some(of), Some(other)) = (model(&run), model(&all))
+            && of != other
+        {
             let what = format!("{name} and {first} ask about different models, `{of}` and `{other}`");
             return Err(RunError::Usage(what));
         }
@@ -172,12 +175,6 @@ fn together(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
         all.variants.extend(more);
     }
     Ok(all)
-}
-
-/// Returns the models of two runs, if they differ.
-fn models<'a>(a: &'a Run, b: &'a Run) -> Option<(&'a str, &'a str)> {
-    let (of_a, of_b) = (&a.points.first()?.factors.model, &b.points.first()?.factors.model);
-    (of_a != of_b).then_some((of_a, of_b))
 }
 
 /// Describes in words how a run's requests were generated.

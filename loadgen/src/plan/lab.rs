@@ -259,12 +259,10 @@ fn tier_file(server_config: &Path, tier: &str) -> PathBuf {
 
 /// Kind in a tier's file; its name without such a file, which is an error later.
 fn kind(file: &Path, name: &str) -> String {
-    #[derive(serde::Deserialize)]
-    struct OfKind {
-        kind: String,
-    }
     let text = std::fs::read_to_string(file).unwrap_or_default();
-    toml::from_str::<OfKind>(&text).map_or_else(|_| name.to_owned(), |tier| tier.kind)
+    let table: toml::Table = text.parse().unwrap_or_default();
+    let kind = table.get("kind").and_then(toml::Value::as_str);
+    kind.unwrap_or(name).to_owned()
 }
 
 /// Each tier in each cache state, named for the answer of a question.

@@ -21,10 +21,9 @@ pub fn factors(plan: &Plan, target: &Target, load: Load, model: &str) -> Factors
         offered_rps: load.rate,
         arrivals: plan.arrivals.to_string(),
         keys: match target.content_of(model) {
-            Content::Joined(_) => plan.keys.to_string(),
+            Content::Joined(_) | Content::Custom { ids: Some(_), .. } => plan.keys.to_string(),
             Content::Mixed(..) => format!("{} and inline", plan.keys),
             Content::Inline(_) => "inline".into(),
-            Content::Custom { ids: Some(_), .. } => plan.keys.to_string(),
             Content::Custom { ids: None, .. } => "recorded".into(),
         },
         mix: None,

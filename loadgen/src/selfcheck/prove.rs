@@ -85,7 +85,12 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
         return Err(plan.refuse("noise_floor", what).into());
     };
     let endpoint = NullEndpoint::start(None, interrupt)?;
-    let entities = Population::new(0, null_endpoint::ROWS, floor_keys(plan), plan.seed);
+    let keys = match &plan.keys {
+        // The null endpoint has its own entities instead of those of a file.
+        KeyDistribution::File { .. } => KeyDistribution::Uniform,
+        keys => keys.clone(),
+    };
+    let entities = Population::new(0, null_endpoint::ROWS, keys, plan.seed);
     let outputs = BTreeMap::from([(plan.model.clone(), null_endpoint::outputs())]);
     let target = Target {
         tier: "null".into(),
@@ -118,14 +123,6 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
     }
     tierlab_analysis::summarise(std::slice::from_mut(&mut point), &plan.limits, None);
     Ok(point)
-}
-
-/// Returns the keys for the null endpoint, which has its own entities instead of those of a file.
-fn floor_keys(plan: &Plan) -> KeyDistribution {
-    match &plan.keys {
-        KeyDistribution::File { .. } => KeyDistribution::Uniform,
-        keys => keys.clone(),
-    }
 }
 
 /// Number of repeats that collect the samples of a p99, at most the plan's.

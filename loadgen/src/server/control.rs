@@ -254,14 +254,10 @@ impl Control {
     /// Returns the maximum rows of a run, if the server reports them in its model's configuration as Triton does;
     /// `None` without such a document.
     async fn max_batch_size(&self, model_path: &str) -> Option<u32> {
-        #[derive(serde::Deserialize)]
-        struct Config {
-            max_batch_size: u32,
-        }
         let path = format!("{model_path}/config");
         let asked = self.fetch(Ask::get(&path), &Limit::of(METADATA_BYTES)).await;
-        let config: Config = serde_json::from_slice(&asked.ok()?.body).ok()?;
-        Some(config.max_batch_size)
+        let config: serde_json::Value = serde_json::from_slice(&asked.ok()?.body).ok()?;
+        config["max_batch_size"].as_u64()?.try_into().ok()
     }
 
     /// Loads a model, and returns the times of its stages.
