@@ -20,13 +20,13 @@ const STOP_LIMIT: Duration = Duration::from_secs(10);
 /// Lines of a child's log that an error repeats.
 const LOG_TAIL_LINES: usize = 8;
 const POLL: Duration = Duration::from_millis(10);
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const CHECK_EVERY: Duration = Duration::from_millis(100);
 
 /// Running child process, ended on drop.
 #[derive(Debug)]
 pub struct Child {
-    what: String,
-    log: PathBuf,
+    pub(crate) what: String,
+    pub(crate) log: PathBuf,
     process: Process,
 }
 
@@ -82,7 +82,7 @@ impl Child {
         });
         let deadline = Instant::now() + limit;
         loop {
-            match receiver.recv_timeout(LOOK_EVERY) {
+            match receiver.recv_timeout(CHECK_EVERY) {
                 Ok(line) if !line.is_empty() => return Ok(line),
                 Err(RecvTimeoutError::Timeout) if interrupt.is_raised() => return Err(RunError::InterruptedEarly),
                 Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
@@ -109,20 +109,13 @@ impl Child {
         }
     }
 
-    /// Process id of the child.
-    #[must_use]
-    pub fn id(&self) -> u32 {
-        self.process.id()
-    }
-
     fn failure(&self, how: &str) -> RunError {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         let tail = lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n  ");
-        let end = if tail.is_empty() {
-            String::new()
-        } else {
-            format!(":\n  {tail}")
+        let end = match tail.as_str() {
+            "" => String::new(),
+            tail => format!(":\n  {tail}"),
         };
         RunError::Child(format!("{} {how} (log: {}){end}", self.what, self.log.display()))
     }
@@ -186,7 +179,7 @@ fn run(what: &str, mut command: Command, stdout: Stdio, interrupt: &Interrupt) -
     command.stdin(Stdio::null()).stdout(stdout);
     let mut child = Child::begin(what, command, Path::new(""))?;
     loop {
-        match child.wait_until(Instant::now() + LOOK_EVERY) {
+        match child.wait_until(Instant::now() + CHECK_EVERY) {
             Some(status) if status.success() => return Ok(()),
             ended @ Some(_) => return Err(RunError::Child(format!("{what} failed{}", said(ended)))),
             None if interrupt.is_raised() => return Err(RunError::InterruptedEarly),
@@ -216,10 +209,9 @@ fn said(ended: Option<ExitStatus>) -> String {
 /// # Errors
 /// The program does not exist; the message says how to build it.
 pub fn program(folder: Option<&Path>, name: &str) -> Result<PathBuf, RunError> {
-    let own = std::env::current_exe().unwrap_or_default();
     let path = match folder {
         Some(folder) => folder.join(name),
-        None => own.with_file_name(name),
+        None => std::env::current_exe().unwrap_or_default().with_file_name(name),
     };
     if path.is_file() {
         return Ok(path);
@@ -253,7 +245,7 @@ mod tests {
         let (mut child, ready) = start("echo '{\"listen\":\"here\"}'; exec sleep 600", LONG).unwrap();
         assert_eq!(ready["listen"], "here");
         child.check().unwrap();
-        let id = Pid::from_raw(child.id() as i32);
+        let id = Pid::from_raw(child.process.id() as i32);
         drop(child);
         assert!(nix::sys::signal::kill(id, None).is_err());
     }

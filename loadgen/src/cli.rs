@@ -1,17 +1,18 @@
 //! Command line. In: arguments. Out: an exit code, after the command has run. Parses arguments, calls the command and
 //! prints its errors.
 
-use crate::commands::{advise, agent, answer, init, lab, report, sweep};
+use crate::commands::{advise, init, judge, lab, report, sweep};
 use crate::environment::build_commit;
 use crate::error::RunError;
 use crate::plan;
-use crate::runner::load_process;
+use crate::runner::load_process::{self, Allowed};
 use crate::selfcheck::certificate::CertificateStore;
 use crate::selfcheck::{self, null_endpoint};
 use anyhow::Context as _;
 use clap::{Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use tierlab_agents::options::AgentOptions;
 use tierlab_analysis::record::Run;
 use tierlab_load::interrupt::Interrupt;
 
@@ -73,7 +74,7 @@ enum Command {
         #[command(flatten)]
         options: lab::Options,
         #[command(flatten)]
-        judged: answer::JudgedAnswer,
+        judged: judge::JudgedAnswer,
     },
     /// Rewrites summary and report of finished runs, and prints their answers
     #[command(
@@ -122,7 +123,12 @@ enum Command {
         after_help = "Examples:\n  tierlab-loadgen agent --listen 0.0.0.0:7070 --token-env AGENTS_TOKEN\n  \
             tierlab-loadgen agent --listen 0.0.0.0:7070 --cert agent.pem --key agent.key --client-ca ca.pem"
     )]
-    Agent(agent::Options),
+    Agent {
+        #[command(flatten)]
+        agent: AgentOptions,
+        #[command(flatten)]
+        allowed: Allowed,
+    },
     /// One of several load processes; started by `--workers`
     #[command(hide = true)]
     LoadProcess,
@@ -180,7 +186,10 @@ impl Command {
                 judged.exit_code(&run)
             }
             Self::LoadProcess => Box::pin(load_process::serve_here()).await.map(|()| 0),
-            Self::Agent(options) => Box::pin(agent::run(&options, interrupt()?)).await.map(|()| 0),
+            Self::Agent { agent, allowed } => {
+                let serving = load_process::serve_others(&agent, &allowed, interrupt()?);
+                Box::pin(serving).await.map(|()| 0)
+            }
             Self::Report(options) => report::rewrite(&options).map(|()| 0),
             Self::Compare(options) => report::compare(&options),
             Self::Advise(options) => advise::run(&options),

@@ -10,7 +10,6 @@ use tierlab_load::redact;
 use tierlab_protocol::metrics;
 
 /// Returns the environment before any server is asked. `data` are the folders whose data are read.
-#[must_use]
 pub fn inspect(data: &[PathBuf]) -> Environment {
     let host = Host::here();
     let filesystem = |path: &PathBuf| (path.display().to_string(), filesystem(path));

@@ -2,6 +2,7 @@
 
 use crate::plan::PlanError;
 use crate::server::control::ControlError;
+use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 use tierlab_agents::link::LinkError;
@@ -34,6 +35,9 @@ pub enum RunError {
     /// Link of a load process to its run.
     #[error(transparent)]
     Link(#[from] LinkError),
+    /// Agent that cannot start.
+    #[error(transparent)]
+    Agent(#[from] AgentError),
     /// Agent that was lost and did not come back; finished steps are written.
     #[error("{0}")]
     AgentLost(String),
@@ -65,18 +69,6 @@ pub enum RunError {
     InterruptedEarly,
 }
 
-impl From<AgentError> for RunError {
-    fn from(error: AgentError) -> Self {
-        match error {
-            AgentError::Usage(why) => Self::Usage(why),
-            AgentError::Listen { at, source } => Self::Io {
-                path: format!("--listen {at}").into(),
-                source,
-            },
-        }
-    }
-}
-
 impl RunError {
     /// Creates an error about a file or folder.
     pub fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
@@ -84,11 +76,15 @@ impl RunError {
         move |source| Self::Io { path, source }
     }
 
+    /// Creates an error of usage about a file or folder.
+    pub(crate) fn about(path: &Path, what: impl Display) -> Self {
+        Self::Usage(format!("{}: {what}", path.display()))
+    }
+
     /// Returns 2 for bad usage or configuration, 5 for a lost agent, 130 for an interruption, else 1.
-    #[must_use]
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::Plan(_) | Self::Pricing(_) | Self::Usage(_) | Self::Link(_) => 2,
+            Self::Plan(_) | Self::Pricing(_) | Self::Usage(_) | Self::Link(_) | Self::Agent(AgentError::Usage(_)) => 2,
             Self::AgentLost(_) => 5,
             Self::Interrupted(_) | Self::InterruptedEarly => tierlab_load::interrupt::EXIT_CODE,
             _ => 1,
@@ -107,13 +103,13 @@ pub enum StoreError {
         /// System error.
         source: io::Error,
     },
-    /// Invalid `run.json`, or one that could not be created.
+    /// JSON or CSV that is invalid, or could not be created.
     #[error("{}: {source}", path.display())]
-    Json {
+    Format {
         /// File or folder.
         path: PathBuf,
         /// Error with its position.
-        source: serde_json::Error,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// `run.json` of another version of this program.
     #[error("{}: schema_version is {found}, this program reads {}; use the version that wrote it (environment.version)",
@@ -140,14 +136,6 @@ pub enum StoreError {
     /// Invalid path of histograms: missing, duplicate, or outside the run's folder.
     #[error("hdr_file `{0}` must be a plain path below the run's folder, and of one repeat only")]
     HdrFile(String),
-    /// CSV that could not be created.
-    #[error("{}: {source}", path.display())]
-    Csv {
-        /// File or folder.
-        path: PathBuf,
-        /// Cause of the error.
-        source: csv::Error,
-    },
 }
 
 impl StoreError {
@@ -155,6 +143,15 @@ impl StoreError {
     pub(crate) fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { path, source }
+    }
+
+    /// Creates an error about the format of a file.
+    pub(crate) fn format<E: Into<Box<dyn std::error::Error + Send + Sync>>>(path: &Path) -> impl Fn(E) -> Self {
+        let path = path.to_owned();
+        move |error| Self::Format {
+            path: path.clone(),
+            source: error.into(),
+        }
     }
 }
 

@@ -56,7 +56,6 @@ impl Limit {
 impl Progress {
     /// Starts the display of `steps` planned steps, each expected to take `expected_step`, and of a search of at most
     /// `search_limit` after them.
-    #[must_use]
     pub fn new(steps: u32, expected_step: Duration, search_limit: Option<Duration>, verbose: bool) -> Self {
         let bar = bar(steps);
         if bar.is_none() && steps > 0 {
@@ -125,12 +124,12 @@ impl Progress {
         let Some(bar) = self.bar.clone() else {
             return Watch::default();
         };
-        let (outlook, what, began) = (self.outlook(), what.to_owned(), Instant::now());
+        let (outlook, limit, what, began) = (self.outlook(), self.limit, what.to_owned(), Instant::now());
         let draw = move |seen: Seen| {
             let width = usize::from(Term::stderr().size().1);
-            let mut lines = lay_out(&[outlook.text(began.elapsed()), what.clone()], width);
+            let mut lines = lay_out(&[outlook(began.elapsed()), what.clone()], width);
             lines.extend(lay_out(&words(&seen), width));
-            if let Some(limit) = outlook.limit {
+            if let Some(limit) = limit {
                 bar.set_position(limit.began.elapsed().as_secs());
             }
             bar.set_message(lines.join("\n"));
@@ -158,7 +157,7 @@ impl Progress {
             self.say(&format!("[{at}] {line}"));
         }
         if let Some(bar) = &self.bar {
-            bar.set_message(self.outlook().text(Duration::ZERO));
+            bar.set_message(self.outlook()(Duration::ZERO));
         }
     }
 
@@ -176,16 +175,23 @@ impl Progress {
         true
     }
 
-    fn outlook(&self) -> Outlook {
+    /// Returns the time that the run still takes and its likeliest answer, as a text for a time since the current step's start.
+    fn outlook(&self) -> impl Fn(Duration) -> String + use<> {
         let left = self.steps.saturating_sub(self.done);
         let measured = self.measured;
         let (step, left) = pace(measured, measured + left, self.started.elapsed(), self.expected_step);
-        Outlook {
-            step,
-            left,
-            search_limit: self.search_limit,
-            limit: self.limit,
-            leader: self.leader.clone(),
+        let (limit, search_limit) = (self.limit, self.search_limit);
+        let leads = self
+            .leader
+            .as_ref()
+            .map_or_else(String::new, |leader| format!(", {leader} leads"));
+        move |in_step| {
+            let eta = wait(remaining(step, left, in_step));
+            match (limit, search_limit) {
+                (Some(limit), _) => format!("at most {} to go{leads}", wait(limit.left())),
+                (None, None) => format!("ETA {eta}{leads}"),
+                (None, Some(search)) => format!("ETA {eta}, then a search of at most {}{leads}", wait(search)),
+            }
         }
     }
 
@@ -209,33 +215,6 @@ impl Progress {
 fn restyle(bar: &ProgressBar, template: &str) {
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
-    }
-}
-
-/// Time that a run still takes, and its likeliest answer.
-struct Outlook {
-    /// Length of a step.
-    step: Duration,
-    /// Planned steps to come.
-    left: u32,
-    search_limit: Option<Duration>,
-    limit: Option<Limit>,
-    leader: Option<String>,
-}
-
-impl Outlook {
-    /// Returns the text `in_step` after the start of the current step.
-    fn text(&self, in_step: Duration) -> String {
-        let eta = wait(remaining(self.step, self.left, in_step));
-        let mut text = match (self.limit, self.search_limit) {
-            (Some(limit), _) => format!("at most {} to go", wait(limit.left())),
-            (None, None) => format!("ETA {eta}"),
-            (None, Some(search)) => format!("ETA {eta}, then a search of at most {}", wait(search)),
-        };
-        if let Some(leader) = &self.leader {
-            text += &format!(", {leader} leads");
-        }
-        text
     }
 }
 
@@ -308,7 +287,7 @@ mod tests {
     fn the_end_is_told_and_does_not_move_away() {
         let seconds = Duration::from_secs;
         let mut progress = Progress::new(10, seconds(3), Some(seconds(300)), false);
-        let told = |progress: &Progress| progress.outlook().text(Duration::ZERO);
+        let told = |progress: &Progress| progress.outlook()(Duration::ZERO);
         assert_eq!(told(&progress), "ETA 30s, then a search of at most 5m00s");
         progress.more(40);
         assert_eq!(progress.steps, 10);

@@ -15,7 +15,7 @@ use tierlab_load::arrivals::Arrivals;
 use tierlab_load::driver::Finished;
 use tierlab_load::pacer::Observed;
 use tierlab_load::schedule::{Schedule, split_mix};
-use tierlab_loadgen::runner::recorder::{Label, record};
+use tierlab_loadgen::runner::recorder::record;
 
 /// Text above the table.
 pub(super) const ABOUT: &str = "# Verdicts near capacity
@@ -123,12 +123,11 @@ fn repeat(setting: VerdictSetting, index: u32, seed: u64) -> Repeat {
         samples,
         window_began: SystemTime::UNIX_EPOCH,
     };
-    let label = Label {
+    Repeat {
         index,
         seed,
-        hdr_file: String::new(),
-    };
-    record(label, &finished, &schedule, None)
+        ..record(&finished, &schedule, None)
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The `advise` command: another question to finished runs. In: folders of runs with variants, and the changed parts of
 //! the question. Out: the answer from the measured steps. Starts and measures nothing.
 
-use super::answer::{FailOn, exit_code};
+use super::judge::{AnswerFailure, answer_exit_code};
 use super::lab::resize;
 use crate::error::RunError;
 use crate::plan::Reasked;
@@ -41,10 +41,8 @@ pub struct Options {
 /// # Errors
 /// A run that cannot be read or has no question, runs that cannot be combined, or a question that contradicts itself.
 pub fn run(asked: &Options) -> Result<u8, RunError> {
-    let mut runs = Vec::with_capacity(asked.runs.len());
-    for folder in &asked.runs {
-        runs.push((folder.display().to_string(), folder::load(folder)?));
-    }
+    let load = |folder: &PathBuf| Ok((folder.display().to_string(), folder::load(folder)?));
+    let runs = asked.runs.iter().map(load).collect::<Result<_, RunError>>()?;
     let mut run = together(runs)?;
     let Some(before) = &run.question else {
         return Err(RunError::Usage(format!("{}: the run has no question", run.name)));
@@ -56,18 +54,15 @@ pub fn run(asked: &Options) -> Result<u8, RunError> {
     if let Some(file) = prices {
         run.pricing = Some(priced_by(&run, &file, asked)?);
     }
-    let question = asked
-        .question
-        .of(before, &run.limits, run.pricing.is_some())
-        .map_err(|fault| RunError::Usage(fault.to_string()))?;
-    run.question = Some(question);
+    let question = asked.question.of(before, &run.limits, run.pricing.is_some());
+    run.question = Some(question.map_err(|fault| RunError::Usage(fault.to_string()))?);
     tierlab_analysis::conclude(&mut run);
-    if asked.json {
-        println!("{}", tierlab_report::answer_json(&run).unwrap_or_default());
-    } else {
-        print!("{}", tierlab_report::answer_text(&run).unwrap_or_default());
+    match asked.json {
+        true => println!("{}", tierlab_report::answer_json(&run).unwrap_or_default()),
+        false => print!("{}", tierlab_report::answer_text(&run).unwrap_or_default()),
     }
-    Ok(exit_code(&run, &[FailOn::Unmet, FailOn::Undecided]))
+    let fail_on = [AnswerFailure::Unmet, AnswerFailure::Undecided];
+    Ok(answer_exit_code(&run, &fail_on))
 }
 
 /// Adds the pricing inputs of another run's variants to those of the first run.
@@ -108,18 +103,16 @@ fn priced_by(run: &Run, file: &Path, asked: &Options) -> Result<Pricing, RunErro
     let before = run.pricing.as_ref();
     let instance = asked.instance.as_deref();
     let Some(instance) = instance.or_else(|| before.map(|pricing| pricing.instance.as_str())) else {
-        return Err(RunError::Usage(format!(
-            "{}: the run names no instance: pass one of {} by `--instance`",
-            run.name,
+        let what = format!(
+            "the run names no instance: pass one of {} by `--instance`",
             file.display()
-        )));
+        );
+        return Err(RunError::about(Path::new(&run.name), what));
     };
     let Some(priced) = before.and_then(|pricing| pricing.priced.as_ref()) else {
-        return Err(RunError::Usage(format!(
-            "{}: the run has no pricing inputs of its variants: it was measured without prices or by an earlier version; \
-             measure it again for `--prices`",
-            run.name
-        )));
+        let what = "the run has no pricing inputs of its variants: it was measured without prices or by an earlier version; \
+                    measure it again for `--prices`";
+        return Err(RunError::about(Path::new(&run.name), what));
     };
     let mut pricing = prices::load(file, instance, &[])?;
     match asked.table_gib {
@@ -135,30 +128,32 @@ fn together(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
     let Some((first, mut all)) = runs.next() else {
         return Err(RunError::Usage("no run given".into()));
     };
-    let asked = |name: &str, run: &Run| match &run.question {
-        Some(question) => Ok((question.mode, question.batch_size)),
-        None => Err(RunError::Usage(format!(
-            "{name}: this run has no question; `report` shows its results"
-        ))),
+    let asked = |name: &str, run: &Run| {
+        let kind = run
+            .question
+            .as_ref()
+            .map(|question| (question.mode, question.batch_size));
+        let what = "this run has no question; `report` shows its results";
+        kind.ok_or_else(|| RunError::about(Path::new(name), what))
     };
+    let model = |run: &Run| run.points.first().map(|point| point.factors.model.clone());
     let kind = asked(&first, &all)?;
     for (name, run) in runs {
         if asked(&name, &run)? != kind {
-            return Err(RunError::Usage(format!(
-                "{name} and {first} ask about different kinds of requests"
-            )));
+            let what = format!("{name} and {first} ask about different kinds of requests");
+            return Err(RunError::Usage(what));
         }
-        if let Some((of, other)) = models(&run, &all) {
-            return Err(RunError::Usage(format!(
-                "{name} and {first} ask about different models, `{of}` and `{other}`"
-            )));
+        if let (Some(of), Some(other)) = (model(&run), model(&all))
+            && of != other
+        {
+            let what = format!("{name} and {first} ask about different models, `{of}` and `{other}`");
+            return Err(RunError::Usage(what));
         }
         let [of_run, of_all] = [&run, &all].map(asked_as);
         let pairs = of_run.into_iter().zip(of_all).filter(|(of, other)| of != other);
         for ((what, of), (_, other)) in pairs {
-            eprintln!(
-                "{name} and {first} were measured with different {what}, {of} and {other}: differences may come from that"
-            );
+            let both = format!("{name} and {first} were measured with different {what}, {of} and {other}");
+            eprintln!("{both}: differences may come from that");
         }
         if run.environment.cpu != all.environment.cpu || run.environment.cores != all.environment.cores {
             eprintln!("{name} and {first} were measured on different machines: differences may come from the machine");
@@ -180,12 +175,6 @@ fn together(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
         all.variants.extend(more);
     }
     Ok(all)
-}
-
-/// Returns the models of two runs, if they differ.
-fn models<'a>(a: &'a Run, b: &'a Run) -> Option<(&'a str, &'a str)> {
-    let (of_a, of_b) = (&a.points.first()?.factors.model, &b.points.first()?.factors.model);
-    (of_a != of_b).then_some((of_a, of_b))
 }
 
 /// Describes in words how a run's requests were generated.

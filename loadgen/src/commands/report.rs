@@ -105,14 +105,14 @@ fn view_folder(dir: &Path, out: Option<&Path>, is_one_of_many: bool) -> Option<P
 /// Returns a distinct folder below --out for each of several runs of one name: `run`, `run-2`, …
 fn apart(folder: &Path, written: &mut BTreeSet<PathBuf>, is_moved: bool) -> PathBuf {
     let name = folder.file_name().unwrap_or_default().to_owned();
-    let numbered = (2_u32..).map(|number| {
+    let (mut free, mut number) = (folder.to_owned(), 1);
+    while is_moved && !written.insert(free.clone()) {
+        number += 1;
         let mut name = name.clone();
         name.push(format!("-{number}"));
-        folder.with_file_name(name)
-    });
-    let mut places = std::iter::once(folder.to_owned()).chain(numbered);
-    let place = places.find(|place| !is_moved || written.insert(place.clone()));
-    place.unwrap_or_else(|| folder.to_owned())
+        free.set_file_name(name);
+    }
+    free
 }
 
 /// `compare A B`: prints the differences of B from A, under the names of their folders. Returns 1 for a regression, and 3 if
@@ -158,10 +158,9 @@ pub(super) fn exit_code(comparison: &Comparison) -> u8 {
 /// Parses a share above 0 and below 1.
 fn share(text: &str) -> Result<f64, String> {
     let share: f64 = text.parse().map_err(|error| format!("{error}"))?;
-    if share > 0.0 && share < 1.0 {
-        Ok(share)
-    } else {
-        Err("give a share above 0 and below 1, such as 0.05".to_owned())
+    match share > 0.0 && share < 1.0 {
+        true => Ok(share),
+        false => Err("give a share above 0 and below 1, such as 0.05".to_owned()),
     }
 }
 

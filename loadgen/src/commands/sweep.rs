@@ -3,9 +3,7 @@
 //! In: a plan and an address. Out: a run in its folder. The server itself reports its tier and cache.
 
 use crate::commands::judge::Judge;
-use crate::commands::run_options::RunOptions;
-use crate::commands::target_options;
-use crate::commands::target_options::TargetOptions;
+use crate::commands::options::{self, RunOptions, TargetOptions};
 use crate::environment;
 use crate::error::RunError;
 use crate::plan::{NO_TIER, Plan, TargetPlan};
@@ -50,7 +48,7 @@ pub struct Options {
 pub async fn run(options: &Options, interrupt: Interrupt) -> Result<u8, RunError> {
     let plan = match &options.plan {
         Some(file) => Plan::load(file)?,
-        None => options.planless.plan(options.target.speaks_grpc())?,
+        None => options.planless.plan(options.target.grpc_url.is_some())?,
     };
     let plan = options.run.over(plan)?.held_to(&options.judge.slo)?;
     if plan.lab.is_some() {
@@ -63,14 +61,12 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<u8, RunError
     let agents = options.run.open_agents()?;
     let resumed = options.run.resumed(&plan)?;
     let server = options.target.over(plan.target.clone())?;
-    let found = target_options::open(&plan, &server).await?;
-    target_options::say(&found.notes);
-    let (table_bytes, scrape) = (found.table_bytes, found.scrape);
-    let target = named(found.target, &server, &scrape, table_bytes);
+    let (target, scrape, table_bytes) = options::open(&plan, &server).await?;
+    let target = named(target, &server, &scrape, table_bytes);
     let target = with_others(&plan, target).await?;
-    target_options::say(&check_reply(&plan, &target, &plan.model).await?);
+    options::say(&check_reply(&plan, &target, &plan.model).await?);
     for other in plan.other_models() {
-        target_options::say(&check_reply(&plan, &target, other).await?);
+        options::say(&check_reply(&plan, &target, other).await?);
     }
     let pricing = match &plan.prices {
         Some((file, instance)) => {

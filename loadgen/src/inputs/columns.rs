@@ -10,7 +10,7 @@ use arrow_array::types::{
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_buffer::ToByteSlice;
 use arrow_ipc::reader::{FileReader, StreamReader};
-use arrow_schema::{DataType as Arrow, Schema};
+use arrow_schema::{ArrowError, DataType as Arrow, Schema};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::fs::File;
@@ -39,8 +39,7 @@ pub fn parquet(path: &Path, column: &str) -> Result<Records, InputError> {
         };
         let mask = ProjectionMask::roots(builder.parquet_schema(), [index]);
         let reader = builder.with_projection(mask).build().map_err(of(path))?;
-        let batches = reader.map(|batch| batch.map_err(|error| error.to_string()));
-        collected(path, column, batches)
+        collected(path, column, reader)
     })
 }
 
@@ -56,13 +55,9 @@ pub fn arrow(path: &Path, column: &str) -> Result<Records, InputError> {
         let mut magic = [0; MAGIC.len()];
         let is_file = file.read_exact(&mut magic).is_ok() && magic == *MAGIC;
         file.rewind().map_err(of(path))?;
-        let text = |batch: Result<RecordBatch, arrow_schema::ArrowError>| batch.map_err(|error| error.to_string());
-        if is_file {
-            let reader = FileReader::try_new(file, None).map_err(of(path))?;
-            collected(path, column, reader.map(text))
-        } else {
-            let reader = StreamReader::try_new(file, None).map_err(of(path))?;
-            collected(path, column, reader.map(text))
+        match is_file {
+            true => collected(path, column, FileReader::try_new(file, None).map_err(of(path))?),
+            false => collected(path, column, StreamReader::try_new(file, None).map_err(of(path))?),
         }
     })
 }
@@ -91,12 +86,12 @@ struct Column {
 fn collected(
     path: &Path,
     column: &str,
-    batches: impl Iterator<Item = Result<RecordBatch, String>>,
+    batches: impl Iterator<Item = Result<RecordBatch, ArrowError>>,
 ) -> Result<Records, InputError> {
     let says = |what: String| of(path)(format!("column `{column}`: {what}"));
     let mut all = Column::default();
     for batch in batches {
-        let batch = batch.map_err(says)?;
+        let batch = batch.map_err(|error| says(error.to_string()))?;
         let Some(array) = batch.column_by_name(column) else {
             return Err(of(path)(missing(column, &batch.schema())));
         };

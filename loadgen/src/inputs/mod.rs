@@ -29,13 +29,11 @@ fn read(path: &Path) -> Result<Vec<u8>, InputError> {
     let mut bytes = Vec::new();
     let limit = FILE_BYTES as u64 + 1;
     file.take(limit).read_to_end(&mut bytes).map_err(of(path))?;
-    match bytes.len() > FILE_BYTES {
-        true => Err(of(path)(format!(
-            "more than {} MiB; shorten the file",
-            FILE_BYTES >> 20
-        ))),
-        false => Ok(bytes),
+    if bytes.len() > FILE_BYTES {
+        let mebibytes = FILE_BYTES >> 20;
+        return Err(of(path)(format!("more than {mebibytes} MiB; shorten the file")));
     }
+    Ok(bytes)
 }
 
 /// Unusable file of inputs.
@@ -57,7 +55,6 @@ fn of<E: Display>(file: &Path) -> impl Fn(E) -> InputError {
 }
 
 /// Returns a file's name for results.
-#[must_use]
 pub fn short(path: &Path) -> String {
     path.file_name()
         .unwrap_or(path.as_os_str())

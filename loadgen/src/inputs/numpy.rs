@@ -98,9 +98,7 @@ fn chosen(mut arrays: BTreeMap<String, Records>, name: Option<&str>) -> Result<R
 fn entries(bytes: &[u8]) -> Result<Vec<Entry>, String> {
     let tail = bytes.len().saturating_sub(END_BYTES);
     let end = bytes[tail..].windows(END.len()).rposition(|window| window == END);
-    let end = end
-        .map(|at| tail + at)
-        .ok_or("not an .npz file: not a ZIP archive, or cut off")?;
+    let end = tail + end.ok_or("not an .npz file: not a ZIP archive, or cut off")?;
     let comment = usize::from(u16_at(bytes, end + 20)?);
     if bytes.len() - end < 22 + comment {
         return Err("it is cut off".into());
@@ -141,10 +139,8 @@ fn unpacked<'a>(bytes: &'a [u8], entry: &Entry) -> Result<Cow<'a, [u8]>, String>
         return Err("it is not at its position in the directory".into());
     }
     let begin = at + 30 + usize::from(u16_at(bytes, at + 26)?) + usize::from(u16_at(bytes, at + 28)?);
-    let packed = begin
-        .checked_add(entry.compressed)
-        .and_then(|end| bytes.get(begin..end));
-    let packed = packed.ok_or("it is cut off")?;
+    let end = begin.checked_add(entry.compressed);
+    let packed = end.and_then(|end| bytes.get(begin..end)).ok_or("it is cut off")?;
     let plain: Cow<'a, [u8]> = match entry.method {
         0 => packed.into(),
         8 => {
@@ -156,9 +152,8 @@ fn unpacked<'a>(bytes: &'a [u8], entry: &Entry) -> Result<Cow<'a, [u8]>, String>
             plain.into()
         }
         other => {
-            return Err(format!(
-                "unsupported compression method {other}; save it by np.savez or np.savez_compressed"
-            ));
+            let advice = "save it by np.savez or np.savez_compressed";
+            return Err(format!("unsupported compression method {other}; {advice}"));
         }
     };
     let mut crc = Crc::new();

@@ -24,7 +24,6 @@ const FILES: usize = 1_000;
 struct Document {
     #[serde(default)]
     data: Vec<Box<RawValue>>,
-    #[serde(default)]
     validation_data: Option<Vec<Box<RawValue>>>,
 }
 
@@ -32,18 +31,9 @@ struct Document {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Described {
-    #[serde(default)]
     content: Option<Box<RawValue>>,
-    #[serde(default)]
     shape: Option<Vec<u64>>,
-    #[serde(default)]
     b64: Option<String>,
-}
-
-/// Step with its tensors and its position.
-struct Step {
-    place: String,
-    tensors: Vec<RecordedTensor>,
 }
 
 /// Reads requests from a file or a folder.
@@ -69,9 +59,9 @@ pub fn expectations(path: &Path) -> Result<Recorded, InputError> {
     if steps.is_empty() {
         return Err(says("no validation data".into()));
     }
-    let request = |step: Step| RecordedRequest {
+    let request = |step: RecordedRequest| RecordedRequest {
         place: step.place,
-        expected: step.tensors,
+        expected: step.inputs,
         ..RecordedRequest::default()
     };
     Ok(Recorded {
@@ -86,40 +76,29 @@ fn document(bytes: &[u8]) -> Result<Document, String> {
 
 fn recorded(source: String, bytes: &[u8]) -> Result<Recorded, String> {
     let document = document(bytes)?;
-    let data = steps(&document.data)?;
-    if data.is_empty() {
+    let mut requests = steps(&document.data)?;
+    if requests.is_empty() {
         return Err("`data` is missing or empty".into());
     }
-    let mut expected = Vec::new();
     if let Some(entries) = document.validation_data {
-        expected = steps(&entries)?;
-        let (own, given) = (
-            expected.iter().map(|step| &step.place),
-            data.iter().map(|step| &step.place),
-        );
-        if !own.eq(given) {
+        let expected = steps(&entries)?;
+        let given = requests.iter().map(|step| &step.place);
+        if !expected.iter().map(|step| &step.place).eq(given) {
             return Err(format!(
                 "`validation_data` has {} steps, `data` has {}, or their streams differ",
                 expected.len(),
-                data.len()
+                requests.len()
             ));
         }
+        for (request, step) in requests.iter_mut().zip(expected) {
+            request.expected = step.inputs;
+        }
     }
-    let mut expected = expected.into_iter();
-    let requests = data.into_iter().map(|step| RecordedRequest {
-        place: step.place,
-        inputs: step.tensors,
-        expected: expected.next().map_or_else(Vec::new, |step| step.tensors),
-        whole: None,
-    });
-    Ok(Recorded {
-        source,
-        requests: requests.collect(),
-    })
+    Ok(Recorded { source, requests })
 }
 
 /// Returns the steps of one stream or of several.
-fn steps(entries: &[Box<RawValue>]) -> Result<Vec<Step>, String> {
+fn steps(entries: &[Box<RawValue>]) -> Result<Vec<RecordedRequest>, String> {
     let mut steps = Vec::new();
     for (index, entry) in entries.iter().enumerate() {
         if entry.get().trim_start().starts_with('[') {
@@ -138,14 +117,17 @@ fn steps(entries: &[Box<RawValue>]) -> Result<Vec<Step>, String> {
     Ok(steps)
 }
 
-fn step(place: String, text: &RawValue) -> Result<Step, String> {
+fn step(place: String, text: &RawValue) -> Result<RecordedRequest, String> {
     let tensors: BTreeMap<String, Box<RawValue>> =
         serde_json::from_str(text.get()).map_err(|error| format!("{place}: {error}"))?;
     let named = tensors
         .into_iter()
         .map(|(name, text)| tensor(name.clone(), text).map_err(|what| format!("{place}: `{name}`: {what}")));
-    let tensors = named.collect::<Result<_, _>>()?;
-    Ok(Step { place, tensors })
+    Ok(RecordedRequest {
+        inputs: named.collect::<Result<_, _>>()?,
+        place,
+        ..RecordedRequest::default()
+    })
 }
 
 fn tensor(name: String, text: Box<RawValue>) -> Result<RecordedTensor, String> {

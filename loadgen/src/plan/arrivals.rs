@@ -56,10 +56,8 @@ pub(super) fn recording(
         return Ok(None);
     }
     let Some(file) = &arrival.file else {
-        return missing(
-            "arrival.file",
-            "recorded requests: JSON lines, a HAR file, an access log or CSV",
-        );
+        let advice = "recorded requests: JSON lines, a HAR file, an access log or CSV";
+        return missing("arrival.file", advice);
     };
     Ok(Some(RecordingSpec {
         file: base.request_file(file),
@@ -85,11 +83,8 @@ pub(super) fn validate(
         only_with("arrival", "`arrivals = \"gamma\"`", &[("cv", arrival.cv.is_some())])?;
     }
     if process != RawProcess::Replay {
-        only_with(
-            "arrival",
-            "`arrivals = \"replay\"`",
-            &[("speed", arrival.speed.is_some())],
-        )?;
+        let given = [("speed", arrival.speed.is_some())];
+        only_with("arrival", "`arrivals = \"replay\"`", &given)?;
     }
     let (mut calls, mut of_others) = (Vec::new(), 0);
     if let Some(recording) = recording {

@@ -17,11 +17,11 @@ const MAX_RATE: f64 = 100_000.0;
 /// Folder that a plan's paths are relative to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Base<'a> {
-    folder: &'a Path,
+    pub(super) folder: &'a Path,
     /// Folder that holds copies of another host's files: every path of the plan leads into it.
-    root: Option<&'a Path>,
+    pub(super) root: Option<&'a Path>,
     /// Files and folders that decide what is sent, as far as they were named.
-    named: Option<&'a RefCell<BTreeSet<PathBuf>>>,
+    pub(super) named: Option<&'a RefCell<BTreeSet<PathBuf>>>,
 }
 
 impl<'a> Base<'a> {
@@ -36,18 +36,10 @@ impl<'a> Base<'a> {
 
     /// Folder of a plan that another host sent, below `root`.
     pub(super) const fn sent(folder: &'a Path, root: &'a Path) -> Self {
+        let root = Some(root);
         Self {
-            folder,
-            root: Some(root),
-            named: None,
-        }
-    }
-
-    /// The same folder, with a list for the files that decide what is sent.
-    pub(super) const fn naming(self, named: &'a RefCell<BTreeSet<PathBuf>>) -> Self {
-        Self {
-            named: Some(named),
-            ..self
+            root,
+            ..Self::here(folder)
         }
     }
 
@@ -65,11 +57,6 @@ impl<'a> Base<'a> {
         let names = below(&on_its_host, path);
         let names = names.components().filter(|part| matches!(part, Component::Normal(_)));
         root.join(names.collect::<PathBuf>())
-    }
-
-    /// Takes the files and folders that were named.
-    pub(super) fn take_named(self) -> BTreeSet<PathBuf> {
-        self.named.map(RefCell::take).unwrap_or_default()
     }
 
     /// Path of a file or folder that decides what is sent: agents get it, and a resumed run needs the same.

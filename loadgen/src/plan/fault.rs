@@ -2,7 +2,7 @@
 //! key in the plan's text.
 
 use serde::de::DeserializeOwned;
-use std::fmt;
+use std::fmt::Display;
 use std::ops::Range;
 use std::path::PathBuf;
 use tierlab_formats::model::is_plain_name;
@@ -29,119 +29,78 @@ pub struct PlanError {
 }
 
 /// Problem with one key of a plan.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{text}")]
 pub struct Fault {
     /// Path of the key; empty for a problem of the whole plan.
     pub key: String,
-    /// Problem with its value.
-    pub problem: Problem,
-}
-
-/// Problem with the value of a key.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum Problem {
-    /// The key is required.
-    #[error("is missing: {0}")]
-    Missing(String),
-    /// The list has no elements.
-    #[error("is an empty list: give at least one value")]
-    Empty,
-    /// An entry or name occurs twice.
-    #[error("has a duplicate entry: {0}")]
-    Duplicate(String),
-    /// The key has no meaning without the named setting.
-    #[error("is only allowed with {0}")]
-    Misplaced(String),
-    /// Two keys exclude each other.
-    #[error("and `{other}` exclude each other: {advice}")]
-    Conflict {
-        /// Second key.
-        other: String,
-        /// Reason, and what to do.
-        advice: String,
-    },
-    /// Any other problem.
-    #[error("{0}")]
-    Other(String),
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.key.as_str(), &self.problem) {
-            ("", problem) => problem.fmt(f),
-            (key, Problem::Other(what)) => write!(f, "`{key}`: {what}"),
-            (key, problem) => write!(f, "`{key}` {problem}"),
-        }
-    }
+    /// Key, and problem with its value.
+    text: String,
 }
 
 impl Fault {
     /// Problem in words, without the key.
     pub(super) fn new(key: impl Into<String>, what: impl Into<String>) -> Self {
-        Self {
-            key: key.into(),
-            problem: Problem::Other(what.into()),
-        }
+        let (key, what) = (key.into(), what.into());
+        let text = match key.as_str() {
+            "" => what,
+            key => format!("`{key}`: {what}"),
+        };
+        Self { key, text }
     }
 }
 
-fn refused<T>(key: impl Into<String>, problem: Problem) -> Result<T, Fault> {
+fn refused<T>(key: impl Into<String>, problem: &str) -> Result<T, Fault> {
     let key = key.into();
-    Err(Fault { key, problem })
+    let text = format!("`{key}` {problem}");
+    Err(Fault { key, text })
 }
 
 /// Refuses a plan without the key.
-pub(super) fn missing<T>(key: impl Into<String>, advice: impl Into<String>) -> Result<T, Fault> {
-    refused(key, Problem::Missing(advice.into()))
+pub(super) fn missing<T>(key: impl Into<String>, advice: impl Display) -> Result<T, Fault> {
+    refused(key, &format!("is missing: {advice}"))
 }
 
 /// Refuses a list without elements.
 pub(super) fn empty<T>(key: impl Into<String>) -> Result<T, Fault> {
-    refused(key, Problem::Empty)
+    refused(key, "is an empty list: give at least one value")
 }
 
 /// Refuses an entry that occurs twice.
-pub(super) fn duplicate<T>(key: impl Into<String>, entry: impl fmt::Display) -> Result<T, Fault> {
-    refused(key, Problem::Duplicate(entry.to_string()))
+pub(super) fn duplicate<T>(key: impl Into<String>, entry: impl Display) -> Result<T, Fault> {
+    refused(key, &format!("has a duplicate entry: {entry}"))
 }
 
 /// Refuses a key without its `owner`, such as `mode = "batch"` in backticks.
-pub(super) fn misplaced<T>(key: impl Into<String>, owner: impl Into<String>) -> Result<T, Fault> {
-    refused(key, Problem::Misplaced(owner.into()))
+pub(super) fn misplaced<T>(key: impl Into<String>, owner: impl Display) -> Result<T, Fault> {
+    refused(key, &format!("is only allowed with {owner}"))
 }
 
 /// Refuses two keys that exclude each other.
-pub(super) fn conflict<T>(
-    key: impl Into<String>,
-    other: impl Into<String>,
-    advice: impl Into<String>,
-) -> Result<T, Fault> {
-    let (other, advice) = (other.into(), advice.into());
-    refused(key, Problem::Conflict { other, advice })
+pub(super) fn conflict<T>(key: impl Into<String>, other: impl Display, advice: impl Display) -> Result<T, Fault> {
+    refused(key, &format!("and `{other}` exclude each other: {advice}"))
 }
 
 /// Refuses the given ones of `keys` beside another key.
 pub(super) fn alone(other: &str, advice: &str, keys: &[(&str, bool)]) -> Result<(), Fault> {
-    match keys.iter().find(|(_, is_given)| *is_given) {
-        None => Ok(()),
-        Some((key, _)) => conflict(*key, other, advice),
-    }
+    first_given(keys).map_or(Ok(()), |key| conflict(key, other, advice))
 }
 
 /// Refuses the given ones of keys that need an `owner`.
 pub(super) fn only_with(at: &str, owner: &str, keys: &[(&str, bool)]) -> Result<(), Fault> {
-    match keys.iter().find(|(_, is_given)| *is_given) {
-        None => Ok(()),
-        Some((key, _)) => misplaced(format!("{at}.{key}"), owner),
-    }
+    first_given(keys).map_or(Ok(()), |key| misplaced(format!("{at}.{key}"), owner))
+}
+
+fn first_given<'a>(keys: &[(&'a str, bool)]) -> Option<&'a str> {
+    keys.iter().find_map(|&(key, is_given)| is_given.then_some(key))
 }
 
 /// Refuses a key of loads that goose sends, in a build without it.
 pub(super) fn by_goose(key: &str) -> Result<(), Fault> {
-    match cfg!(feature = "goose") {
-        true => Ok(()),
-        false => Err(without_goose(key)),
+    if !cfg!(feature = "goose") {
+        return Err(without_goose(key));
     }
+    Ok(())
 }
 
 fn without_goose(key: &str) -> Fault {
@@ -165,47 +124,39 @@ macro_rules! refuse {
 pub(super) use {fault, refuse};
 
 /// Problem with a number out of range.
-pub(super) fn outside<T: fmt::Display>(value: T, least: T, most: T) -> String {
+pub(super) fn outside<T: Display>(value: T, least: T, most: T) -> String {
     format!("{value} is not between {least} and {most}")
 }
 
 /// Refuses numbers out of range, NaN and infinities.
 pub(super) fn within(key: &str, value: f64, least: f64, most: f64) -> Result<(), Fault> {
-    match (least..=most).contains(&value) {
-        true => Ok(()),
-        false => Err(Fault::new(key, outside(value, least, most))),
+    if !(least..=most).contains(&value) {
+        return Err(Fault::new(key, outside(value, least, most)));
     }
+    Ok(())
 }
 
 /// Refuses names that are not one plain path segment.
 pub(super) fn plain(key: &str, name: &str) -> Result<(), Fault> {
-    match is_plain_name(name) {
-        true => Ok(()),
-        false => Err(fault!(
-            key,
-            "invalid name `{name}`; use letters, digits, `.`, `_` and `-`"
-        )),
+    if !is_plain_name(name) {
+        refuse!(key, "invalid name `{name}`; use letters, digits, `.`, `_` and `-`");
     }
+    Ok(())
 }
 
 /// Refuses entries that occur twice.
-pub(super) fn distinct<T: PartialEq + fmt::Display>(key: &str, entries: &[T]) -> Result<(), Fault> {
+pub(super) fn distinct<T: PartialEq + Display>(key: &str, entries: &[T]) -> Result<(), Fault> {
     let mut all = entries.iter().enumerate();
-    match all.find(|(index, entry)| entries[..*index].contains(entry)) {
-        None => Ok(()),
-        Some((index, entry)) => duplicate(format!("{key}[{index}]"), entry),
-    }
+    let twice = all.find(|(index, entry)| entries[..*index].contains(entry));
+    twice.map_or(Ok(()), |(index, entry)| duplicate(format!("{key}[{index}]"), entry))
 }
 
 /// Refuses lists with too few or too many entries.
 pub(super) fn counted(key: &str, entries: usize, least: usize, most: usize) -> Result<(), Fault> {
-    match (least..=most).contains(&entries) {
-        true => Ok(()),
-        false => Err(Fault::new(
-            key,
-            format!("has {entries} entries; give {least} to {most}"),
-        )),
+    if !(least..=most).contains(&entries) {
+        refuse!(key, "has {entries} entries; give {least} to {most}");
     }
+    Ok(())
 }
 
 /// Reads a TOML text. Errors come with the key's path and line.

@@ -125,10 +125,10 @@ struct RawLognormal {
 
 /// Elements that are a table of one key.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum RawValues {
     Uniform([f64; 2]),
-    Normal(RawNormal),
+    Normal { mean: f64, sd: f64 },
     Integers([i64; 2]),
     Text(RawText),
     Npy(PathBuf),
@@ -144,13 +144,6 @@ struct RawColumn {
     parquet: Option<PathBuf>,
     arrow: Option<PathBuf>,
     column: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawNormal {
-    mean: f64,
-    sd: f64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -205,11 +198,8 @@ pub(super) fn replay(inputs: &mut InputsPlan, calls: &[Call]) -> Result<(), Faul
         );
     }
     if inputs.rules.recorded.is_some() || inputs.rules.order != Order::Sequential {
-        return conflict(
-            "inputs",
-            "arrivals",
-            "a replay sends its own bodies, in their order; leave it out",
-        );
+        let advice = "a replay sends its own bodies, in their order; leave it out";
+        return conflict("inputs", "arrivals", advice);
     }
     let whole = |call: &Call| RecordedRequest {
         place: call.place(),
@@ -241,26 +231,19 @@ fn rules(raw: RawInputs, at: &str, base: Base<'_>) -> Result<InputRules, Fault> 
     let key = |name: &str| format!("{at}.{name}");
     let recorded = match (raw.data, raw.requests) {
         (Some(_), Some(_)) => return conflict(key("data"), key("requests"), "leave one of them out"),
-        (Some(data), None) => {
-            let read = perf_data::requests(&base.request_file(&data));
-            Some(Arc::new(read.map_err(|error| of_file(key("data"), &error))?))
-        }
+        (Some(data), None) => Some(("data", perf_data::requests(&base.request_file(&data)))),
         (None, Some(requests)) => {
             if !raw.tensor.is_empty() {
-                return conflict(
-                    key("requests"),
-                    key("tensor"),
-                    format!(
-                        "requests are whole; leave one of them out, or record single inputs in `{}`",
-                        key("data")
-                    ),
-                );
+                let data = key("data");
+                let advice = format!("requests are whole; leave one of them out, or record single inputs in `{data}`");
+                return conflict(key("requests"), key("tensor"), advice);
             }
-            let read = lines::requests(&base.request_file(&requests));
-            Some(Arc::new(read.map_err(|error| of_file(key("requests"), &error))?))
+            Some(("requests", lines::requests(&base.request_file(&requests))))
         }
         (None, None) => None,
     };
+    let recorded = recorded.map(|(name, read)| read.map_err(|error| of_file(key(name), &error)));
+    let recorded = recorded.transpose()?.map(Arc::new);
     let mut tensors = BTreeMap::new();
     for (name, tensor) in raw.tensor {
         let rule = tensor_rule(&format!("{at}.tensor.{name}"), tensor, base)?;
@@ -277,17 +260,14 @@ fn rules(raw: RawInputs, at: &str, base: Base<'_>) -> Result<InputRules, Fault> 
 }
 
 fn tensor_rule(at: &str, raw: RawTensor, base: Base<'_>) -> Result<TensorRule, Fault> {
-    let shape = raw.shape.map(|dims| {
-        let dims = dims.into_iter().enumerate();
-        dims.map(|(axis, dim)| dimension(&format!("{at}.shape[{axis}]"), dim, base))
-            .collect::<Result<Vec<_>, _>>()
-    });
+    let dim = |(axis, dim): (usize, toml::Value)| dimension(&format!("{at}.shape[{axis}]"), dim, base);
+    let shape = raw
+        .shape
+        .map(|dims| dims.into_iter().enumerate().map(dim).collect::<Result<Vec<_>, _>>());
+    let values = raw.values.map(|raw| values(&format!("{at}.values"), raw, base));
     Ok(TensorRule {
         shape: shape.transpose()?,
-        values: raw
-            .values
-            .map(|raw| values(&format!("{at}.values"), raw, base))
-            .transpose()?,
+        values: values.transpose()?,
     })
 }
 
@@ -355,26 +335,20 @@ fn dimension(at: &str, value: toml::Value, base: Base<'_>) -> Result<Dim, Fault>
 }
 
 fn same_as(at: &str, other: &toml::Value) -> Result<Dim, Fault> {
-    let refuse = || {
-        fault!(
+    let dim = match other {
+        toml::Value::Integer(axis) => usize::try_from(*axis).ok().map(|axis| (None, axis)),
+        toml::Value::String(text) => text
+            .rsplit_once('.')
+            .and_then(|(input, axis)| Some((Some(input.to_owned()), axis.parse().ok()?))),
+        _ => None,
+    };
+    let Some((input, axis)) = dim else {
+        refuse!(
             at,
             "`same_as` = {other} is neither a dimension of this input, such as 2, nor of another, such as \"input.1\""
-        )
+        );
     };
-    match other {
-        toml::Value::Integer(axis) => Ok(Dim::SameAs {
-            input: None,
-            axis: usize::try_from(*axis).map_err(|_| refuse())?,
-        }),
-        toml::Value::String(text) => {
-            let (input, axis) = text.rsplit_once('.').ok_or_else(refuse)?;
-            Ok(Dim::SameAs {
-                input: Some(input.to_owned()),
-                axis: axis.parse().map_err(|_| refuse())?,
-            })
-        }
-        _ => Err(refuse()),
-    }
+    Ok(Dim::SameAs { input, axis })
 }
 
 fn lengths(at: &str, law: Law, least: u64, most: u64) -> Result<Lengths, Fault> {
@@ -401,7 +375,7 @@ fn values(at: &str, value: toml::Value, base: Base<'_>) -> Result<Values, Fault>
                 return Ok(Values::Uniform { from, to });
             }
             RawValues::Uniform([from, to]) => refuse!(at, "{from} to {to} is not a range"),
-            RawValues::Normal(RawNormal { mean, sd }) => {
+            RawValues::Normal { mean, sd } => {
                 within(&format!("{at}.mean"), mean, -1e300, 1e300)?;
                 within(&format!("{at}.sd"), sd, 0.0, 1e300)?;
                 return Ok(Values::Normal { mean, sd });
@@ -448,27 +422,23 @@ fn of_file(key: impl Into<String>, error: &InputError) -> Fault {
 }
 
 fn check_rule(raw: RawCheck, at: &str, base: Base<'_>) -> Result<CheckRule, Fault> {
-    let expected = match raw.expected {
-        None => None,
-        Some(path) => {
-            let path = base.request_file(&path);
-            let is_npz = path.extension().is_some_and(|extension| extension == "npz");
-            let expected = if is_npz {
-                numpy::npz(&path).map(|arrays| {
-                    let shared = arrays.into_iter().map(|(name, records)| (name, Arc::new(records)));
-                    Expectations::Arrays(shared.collect())
-                })
-            } else {
-                perf_data::expectations(&path).map(Expectations::Recorded)
-            };
-            let expected = expected.map_err(|error| of_file(format!("{at}.check.expected"), &error))?;
-            Some(Arc::new(expected))
+    let expected = raw.expected.map(|path| {
+        let path = base.request_file(&path);
+        if path.extension().is_none_or(|extension| extension != "npz") {
+            return perf_data::expectations(&path).map(Expectations::Recorded);
         }
-    };
+        let shared = numpy::npz(&path)?
+            .into_iter()
+            .map(|(name, records)| (name, Arc::new(records)));
+        Ok(Expectations::Arrays(shared.collect()))
+    });
+    let expected = expected
+        .transpose()
+        .map_err(|error| of_file(format!("{at}.check.expected"), &error))?;
     Ok(CheckRule {
         share: raw.share,
         tolerance: raw.tolerance,
-        expected,
+        expected: expected.map(Arc::new),
     })
 }
 

@@ -7,7 +7,7 @@ use super::fault::{
 };
 use super::raw::{RawJourney, RawPlan, RawStep};
 use reqwest::Method;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{Driven, Mode};
@@ -25,6 +25,8 @@ const MAX_NAME: usize = 40;
 /// Headers that carry credentials, which a result would keep.
 const SECRET: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "x-api-key"];
 
+/// Methods of requests to a path.
+const METHODS: [&str; 6] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"];
 /// Value of every journey: an entity, drawn from `[keys]`.
 const ENTITY: &str = "entity_id";
 
@@ -96,7 +98,6 @@ pub enum Content {
 
 impl JourneyPlan {
     /// Load of journeys begun at a rate.
-    #[must_use]
     pub const fn load(rate: f64) -> Load {
         Load {
             mode: Mode::Realtime,
@@ -106,7 +107,6 @@ impl JourneyPlan {
     }
 
     /// Factor of the points of the whole journey or of one step.
-    #[must_use]
     pub fn driven(&self, step: Option<&StepPlan>) -> Driven {
         Driven::Journey {
             name: self.name.clone(),
@@ -115,27 +115,20 @@ impl JourneyPlan {
     }
 
     /// True if any step requests an entity.
-    #[must_use]
     pub fn takes_entity(&self) -> bool {
+        let names_entity = |value: &Json| value.as_str().is_some_and(|text| text.contains("{entity_id}"));
+        let uses_entity = |template: &Template| template.slots().any(|slot| slot == 0);
         self.steps.iter().any(|step| match &step.ask {
             Ask::Model { content, .. } => match content {
                 Content::Entity => true,
-                Content::Body(body) => body.slots().any(|slot| slot == 0),
-                Content::Inputs(inputs) => inputs.values().any(|value| {
-                    value
-                        .as_str()
-                        .is_some_and(|text| text.contains(&format!("{{{ENTITY}}}")))
-                }),
+                Content::Body(body) => uses_entity(body),
+                Content::Inputs(inputs) => inputs.values().any(names_entity),
             },
-            Ask::Http { path, body, .. } => path
-                .slots()
-                .chain(body.iter().flat_map(Template::slots))
-                .any(|slot| slot == 0),
+            Ask::Http { path, body, .. } => uses_entity(path) || body.iter().any(uses_entity),
         })
     }
 
     /// True if any step goes over gRPC.
-    #[must_use]
     pub fn speaks_grpc(&self) -> bool {
         let is_grpc = |ask: &Ask| matches!(ask, Ask::Model { protocol, .. } if *protocol == Protocol::Grpc);
         self.steps.iter().any(|step| is_grpc(&step.ask))
@@ -215,10 +208,8 @@ fn step(raw: &RawStep, at: &str, values: &mut Vec<String>, protocol: Protocol) -
     let ask = match (&raw.model, &raw.path) {
         (Some(_), Some(_)) => refuse!(format!("{at}.path"), "a step requests a `model` or a `path`, not both"),
         (None, None) => {
-            return missing(
-                format!("{at}.model"),
-                "a step requests a `model`, or a `path` of the server",
-            );
+            let advice = "a step requests a `model`, or a `path` of the server";
+            return missing(format!("{at}.model"), advice);
         }
         (Some(model), None) => of_model(raw, model, at, names, raw.protocol.unwrap_or(protocol))?,
         (None, Some(path)) => of_path(raw, path, at, names)?,
@@ -233,11 +224,8 @@ fn of_model(raw: &RawStep, model: &str, at: &str, names: &[String], protocol: Pr
         ("headers", !raw.headers.is_empty()),
         ("status", raw.status.is_some()),
     ];
-    only_with(
-        at,
-        "`path`; a model is requested by the Open Inference Protocol",
-        &given,
-    )?;
+    let owner = "`path`; a model is requested by the Open Inference Protocol";
+    only_with(at, owner, &given)?;
     let content = match (&raw.inputs, &raw.body) {
         (Some(_), Some(_)) => refuse!(format!("{at}.body"), "a model takes `inputs` or a `body`, not both"),
         (None, None) => Content::Entity,
@@ -288,13 +276,12 @@ fn of_path(raw: &RawStep, path: &str, at: &str, names: &[String]) -> Result<Ask,
             "`{path}` is not a path of the server; it begins with one `/` and has neither blanks nor `#`"
         );
     }
+    let wrong = |key: &'static str| move |what: String| Fault::new(format!("{at}.{key}"), what);
     let body = raw.body.as_ref().map(|body| Template::parse(body, Place::Body, names));
-    let body = body
-        .transpose()
-        .map_err(|what| Fault::new(format!("{at}.body"), what))?;
+    let body = body.transpose().map_err(wrong("body"))?;
     Ok(Ask::Http {
         method: method(raw.method.as_deref(), body.is_some(), at)?,
-        path: Template::parse(path, Place::Path, names).map_err(|what| Fault::new(format!("{at}.path"), what))?,
+        path: Template::parse(path, Place::Path, names).map_err(wrong("path"))?,
         path_text: path.to_owned(),
         headers: headers(&raw.headers, body.is_some(), at)?,
         body,
@@ -349,18 +336,13 @@ fn json(value: &toml::Value, key: &str) -> Result<Json, Fault> {
 
 /// Method of a step (default: POST with a body, else GET).
 fn method(given: Option<&str>, has_body: bool, at: &str) -> Result<Method, Fault> {
-    let method = match given {
-        None if has_body => Method::POST,
-        None | Some("GET") => Method::GET,
-        Some("POST") => Method::POST,
-        Some("PUT") => Method::PUT,
-        Some("PATCH") => Method::PATCH,
-        Some("DELETE") => Method::DELETE,
-        Some("HEAD") => Method::HEAD,
-        Some(other) => refuse!(
+    let name = given.unwrap_or(if has_body { "POST" } else { "GET" });
+    let method = name.parse().ok().filter(|_: &Method| METHODS.contains(&name));
+    let Some(method) = method else {
+        refuse!(
             format!("{at}.method"),
-            "unsupported method `{other}`; use GET, POST, PUT, PATCH, DELETE or HEAD"
-        ),
+            "unsupported method `{name}`; use GET, POST, PUT, PATCH, DELETE or HEAD"
+        );
     };
     if has_body && matches!(method, Method::GET | Method::HEAD) {
         refuse!(format!("{at}.body"), "a {method} request has no body");
@@ -372,10 +354,7 @@ fn method(given: Option<&str>, has_body: bool, at: &str) -> Result<Method, Fault
 fn headers(given: &BTreeMap<String, String>, has_body: bool, at: &str) -> Result<HeaderMap, Fault> {
     let mut headers = HeaderMap::new();
     if has_body {
-        headers.insert(
-            reqwest::header::CONTENT_TYPE,
-            HeaderValue::from_static("application/json"),
-        );
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
     for (name, value) in given {
         let key = format!("{at}.headers.{name}");

@@ -1,12 +1,19 @@
-//! `[keys]`: distribution of the requested entities. In: TOML, and the file of keys. Out: a validated distribution.
-//! Knows nothing of how keys are drawn; [`tierlab_load::keys`] does.
+//! `[keys]`: distribution of the requested entities. In: TOML, and the file of keys. Out: a validated distribution, or the row that
+//! cannot be read. Knows nothing of how keys are drawn; [`tierlab_load::keys`] does.
 
 use super::arrivals::RawArrival;
 use super::check::Base;
 use super::fault::{Fault, fault, missing, only_with, refuse};
-use super::{columns, raw};
+use super::raw;
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::path::Path;
+use std::str::FromStr;
 use tierlab_load::keys::KeyDistribution;
 use tierlab_load::recording::Call;
+
+/// Maximum values read.
+const MAX_ROWS: usize = 4_000_000;
 
 pub(super) fn validate(raw: &raw::RawKeys, base: Base<'_>) -> Result<KeyDistribution, Fault> {
     use raw::RawDistribution as Raw;
@@ -35,9 +42,9 @@ pub(super) fn validate(raw: &raw::RawKeys, base: Base<'_>) -> Result<KeyDistribu
             let column = raw.column.as_deref().unwrap_or("entity_id");
             let path = base.request_file(file);
             let (ids, texts) = if raw.text {
-                columns::texts(&path, column)?
+                texts(&path, column)?
             } else {
-                (columns::ids(&path, column)?, Vec::new())
+                (ids(&path, column)?, Vec::new())
             };
             if ids.is_empty() {
                 refuse!("keys.file", "{} has no ids", path.display());
@@ -71,4 +78,103 @@ pub(super) fn replay(keys: &mut KeyDistribution, raw: &RawArrival, calls: &[Call
         texts: [].into(),
     };
     Ok(())
+}
+
+/// Entity ids, in the order of the file; a cell may hold several, separated by spaces or semicolons.
+pub(super) fn ids(path: &Path, column: &str) -> Result<Vec<i64>, Fault> {
+    parsed(path, column, |text| {
+        text.split([' ', ';']).filter(|part| !part.is_empty()).collect()
+    })
+}
+
+/// Text keys in the order of the file, as indices into its distinct texts; a cell may hold several, separated by semicolons.
+pub(super) fn texts(path: &Path, column: &str) -> Result<(Vec<i64>, Vec<Box<str>>), Fault> {
+    let cells: Vec<String> = parsed(path, column, |text| text.split(';').collect())?;
+    let mut places: BTreeMap<String, i64> = BTreeMap::new();
+    let mut texts: Vec<Box<str>> = Vec::new();
+    let ids = cells.into_iter().map(|cell| {
+        let next = texts.len() as i64;
+        *places.entry(cell).or_insert_with_key(|text| {
+            texts.push(text.as_str().into());
+            next
+        })
+    });
+    Ok((ids.collect(), texts))
+}
+
+fn parsed<T>(path: &Path, column: &str, cells: fn(&str) -> Vec<&str>) -> Result<Vec<T>, Fault>
+where
+    T: FromStr,
+    T::Err: Display,
+{
+    let refuse = |what: String| fault!("keys.file", "{}: {what}", path.display());
+    let unread = |error: csv::Error| refuse(error.to_string());
+    let mut reader = csv::ReaderBuilder::new()
+        .trim(csv::Trim::All)
+        .from_path(path)
+        .map_err(unread)?;
+    let headers = reader.headers().map_err(unread)?;
+    let Some(index) = headers.iter().position(|header| header == column) else {
+        let there: Vec<&str> = headers.iter().collect();
+        return Err(refuse(format!(
+            "no column `{column}` (set `keys.column`; found {})",
+            there.join(", ")
+        )));
+    };
+    let mut values = Vec::new();
+    for (row, record) in reader.records().enumerate() {
+        let record = record.map_err(unread)?;
+        for cell in cells(record.get(index).unwrap_or_default()) {
+            let value = cell
+                .parse()
+                .map_err(|error| refuse(format!("row {}: `{cell}`: {error}", row + 1)))?;
+            values.push(value);
+        }
+        if values.len() > MAX_ROWS {
+            return Err(refuse(format!("more than {MAX_ROWS} values; shorten the file")));
+        }
+    }
+    Ok(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn file(text: &[u8]) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        file
+    }
+
+    #[test]
+    fn values_come_in_order_and_bad_ones_are_named() {
+        let log = file(b"ts, user_id\n1.5, 7\n2.0, 8 9;10\n");
+        assert_eq!(ids(log.path(), "user_id").unwrap(), [7, 8, 9, 10]);
+        let named = file(b"k\nb;a\nb\n");
+        let (places, names) = texts(named.path(), "k").unwrap();
+        assert_eq!((places, names), (vec![0, 1, 0], vec!["b".into(), "a".into()]));
+        let missing = ids(log.path(), "id").unwrap_err().to_string();
+        assert!(
+            missing.contains("`keys.column`") && missing.contains("ts, user_id"),
+            "{missing}"
+        );
+        let bad = ids(file(b"id\n1\nx\n").path(), "id").unwrap_err().to_string();
+        assert!(bad.contains("row 2") && bad.contains("`x`"), "{bad}");
+        assert!(
+            ids(Path::new("/no/such"), "id")
+                .unwrap_err()
+                .to_string()
+                .contains("/no/such")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_file_is_read_or_refused(text in prop::collection::vec(any::<u8>(), 0..200)) {
+            let file = file(&text);
+            let _ = ids(file.path(), "id");
+        }
+    }
 }

@@ -55,7 +55,6 @@ pub enum Data {
 
 impl LabPlan {
     /// Config file of a tier: `tiers/NAME.toml` beside the server's config.
-    #[must_use]
     pub fn tier_file(&self, tier: &str) -> PathBuf {
         tier_file(&self.server_config, tier)
     }
@@ -139,11 +138,8 @@ fn check_fleet(plan: &RawPlan, traffic: &Traffic) -> Result<(), Fault> {
         );
     }
     if plan.question.is_some() {
-        return conflict(
-            "fleet",
-            "question",
-            "a question finds the number of instances by itself; leave one of them out",
-        );
+        let advice = "a question finds the number of instances by itself; leave one of them out";
+        return conflict("fleet", "question", advice);
     }
     Ok(())
 }
@@ -171,21 +167,21 @@ fn check_cold_start(
     }
     distinct(JITTER, &cold_start.jitter_s)?;
     if !starts_servers {
-        return misplaced(
-            "lab.cold_start",
-            "servers that the lab starts, and every variant is an existing one",
-        );
+        let owner = "servers that the lab starts, and every variant is an existing one";
+        return misplaced("lab.cold_start", owner);
     }
     let stages_empty = |variant: &&VariantPlan| variant.staged.is_some_and(|stage| stage.fill == StageFill::Empty);
-    match variants.iter().find(stages_empty) {
-        Some(variant) if cold_start.ways.contains(&ColdWay::Load) => Err(fault!(
+    if let Some(variant) = variants.iter().find(stages_empty)
+        && cold_start.ways.contains(&ColdWay::Load)
+    {
+        refuse!(
             "lab.cold_start.ways",
             "a running server has staged its model already, so variant `{}` has no `load` from an empty stage; measure it by \
                  `restart`",
             variant.name
-        )),
-        _ => Ok(()),
+        );
     }
+    Ok(())
 }
 
 /// Tiers of the plan. In a plan of this host, each needs its file.
@@ -244,15 +240,14 @@ fn has_siblings(key: &str, name: &str, file: &Path) -> Result<(), Fault> {
     };
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
     let tiers = paths.filter(|path| path.extension().is_some_and(|kind| kind == "toml"));
-    let mut there: Vec<String> = tiers
-        .filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
-        .collect();
-    there.sort();
+    let names = tiers.filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()));
+    let mut names: Vec<String> = names.collect();
+    names.sort();
     Err(fault!(
         key,
         "unknown tier `{name}`: {} does not exist; use one of {}",
         file.display(),
-        there.join(", ")
+        names.join(", ")
     ))
 }
 
@@ -264,56 +259,51 @@ fn tier_file(server_config: &Path, tier: &str) -> PathBuf {
 
 /// Kind in a tier's file; its name without such a file, which is an error later.
 fn kind(file: &Path, name: &str) -> String {
-    #[derive(serde::Deserialize)]
-    struct OfKind {
-        kind: String,
-    }
     let text = std::fs::read_to_string(file).unwrap_or_default();
-    toml::from_str::<OfKind>(&text).map_or_else(|_| name.to_owned(), |tier| tier.kind)
+    let table: toml::Table = text.parse().unwrap_or_default();
+    let kind = table.get("kind").and_then(toml::Value::as_str);
+    kind.unwrap_or(name).to_owned()
 }
 
 /// Each tier in each cache state, named for the answer of a question.
 fn every_pair(tiers: &[TierPlan], caches: &[CacheState], are_named: bool) -> Vec<VariantPlan> {
-    let pair = |tier: &TierPlan, cache: &CacheState| {
-        let name = match are_named {
-            true => format!("{}-{}", tier.name, cache.name),
-            false => String::new(),
-        };
-        VariantPlan::on(tier.clone(), cache.clone(), name)
-    };
-    tiers
-        .iter()
-        .flat_map(|tier| caches.iter().map(move |cache| pair(tier, cache)))
-        .collect()
+    let mut variants = Vec::new();
+    for tier in tiers {
+        for cache in caches {
+            let name = match are_named {
+                true => format!("{}-{}", tier.name, cache.name),
+                false => String::new(),
+            };
+            variants.push(VariantPlan::on(tier.clone(), cache.clone(), name));
+        }
+    }
+    variants
 }
 
 /// Refuses to drop the page cache of tiers whose files are on another machine.
 fn check_pages(raw: &RawLab, tiers: &[TierPlan]) -> Result<(), Fault> {
-    let of_caches = raw.cache.iter().enumerate();
-    let of_caches = of_caches.map(|(i, cache)| (format!("lab.cache[{i}].page_cache"), cache.page_cache));
-    let of_starts = raw.cold_start.iter();
-    let of_starts = of_starts.map(|plan| ("lab.cold_start.page_cache".to_owned(), plan.page_cache));
-    let mut all = of_caches.chain(of_starts);
-    let Some((key, _)) = all.find(|(_, pages)| *pages == PageCache::Dropped) else {
-        return Ok(());
+    let drops = |pages: PageCache| pages == PageCache::Dropped;
+    let key = match raw.cache.iter().position(|cache| drops(cache.page_cache)) {
+        Some(i) => format!("lab.cache[{i}].page_cache"),
+        None if raw.cold_start.iter().any(|plan| drops(plan.page_cache)) => "lab.cold_start.page_cache".into(),
+        None => return Ok(()),
     };
     let here = |tier: &&TierPlan| tier.origin == Origin::Embedded || matches!(tier.kind.as_str(), "nvme" | "gds");
-    match tiers.iter().find(|tier| !here(tier)) {
-        None => Ok(()),
-        Some(tier) => Err(fault!(
+    if let Some(tier) = tiers.iter().find(|tier| !here(tier)) {
+        refuse!(
             key,
             "\"dropped\" is for files on this machine, and those of tier `{}` are not; leave it out, or measure an \
                  embedded origin",
             tier.name
-        )),
+        );
     }
+    Ok(())
 }
 
 fn tier(name: &str, kind: String, raw: Option<&RawTier>, base: Base<'_>) -> Result<TierPlan, Fault> {
     let served = matches!(kind.as_str(), "s3" | "nfs");
-    let origin = raw
-        .and_then(|tier| tier.origin)
-        .unwrap_or(if served { Origin::Embedded } else { Origin::Real });
+    let default = if served { Origin::Embedded } else { Origin::Real };
+    let origin = raw.and_then(|tier| tier.origin).unwrap_or(default);
     // Agents have no tiers' files, and so do not know their kinds.
     if origin == Origin::Embedded && !served && base.is_here() {
         refuse!(

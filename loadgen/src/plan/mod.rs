@@ -5,7 +5,6 @@
 
 mod arrivals;
 mod check;
-mod columns;
 mod fault;
 mod files;
 mod inputs;
@@ -13,11 +12,8 @@ mod journeys;
 mod keys;
 mod lab;
 mod loads;
-mod mix;
 mod question;
 mod raw;
-mod redacted;
-mod schema;
 mod search;
 mod storage;
 mod target;
@@ -27,22 +23,22 @@ mod variant;
 pub use fault::{Fault, PlanError};
 pub use journeys::{Ask, Content, JourneyPlan, StepPlan};
 pub use lab::{Data, LabPlan};
-pub use loads::ClosedLoopPlan;
-pub use mix::{Mix, Part};
+pub use loads::{ClosedLoopPlan, Mix, Part};
 pub use question::{Reasked, Until};
-pub use schema::schema;
+pub use raw::schema;
 pub use search::{SearchPlan, objective};
 pub use storage::{CacheState, ColdStartPlan, Origin, TierPlan};
 pub use target::TargetPlan;
 pub use variant::{NO_TIER, Stage, VariantPlan};
 
 pub(crate) use check::pairs;
-pub(crate) use redacted::redacted;
+pub(crate) use files::redacted;
 
 use check::{Base, Source, Step};
 use fault::{alone, conflict, fault, misplaced, missing, plain, refuse, within};
 use inputs::InputsPlan;
-use raw::{RawLoad, RawPlan};
+use loads::RawLoad;
+use raw::RawPlan;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -173,7 +169,8 @@ impl Plan {
             fault,
         })?;
         let named = RefCell::default();
-        validate(&raw, base.naming(&named), file, text).map_err(|fault| refusal(file, text, fault))
+        let named = Some(&named);
+        validate(&raw, Base { named, ..base }, file, text).map_err(|fault| refusal(file, text, fault))
     }
 
     /// Checks a load that another process orders by the rules of the plan's loads.
@@ -208,14 +205,12 @@ impl Plan {
         }
         self.sending.keep_requests |= keeps;
         let senders = several.map_or(Ok(()), |option| self.check_several(option));
-        match self.check_sending().and(senders) {
-            Ok(()) => Ok(self),
-            Err(fault) => Err(refusal(&self.file, &self.text, fault)),
-        }
+        let checked = self.check_sending().and(senders);
+        let checked = checked.map_err(|fault| refusal(&self.file, &self.text, fault));
+        checked.map(|()| self)
     }
 
     /// Fixed number of connections, with one request at a time on each.
-    #[must_use]
     pub fn pool(&self) -> Option<usize> {
         let shares = self.sending.http2 || self.speaks_grpc();
         let count = self.sending.connections.fixed().filter(|_| !shares)?;
@@ -223,7 +218,6 @@ impl Plan {
     }
 
     /// Encoding of requests to a model.
-    #[must_use]
     pub const fn form<'a>(&self, model: &'a str) -> Form<'a> {
         match self.protocol {
             Protocol::Http => Form::Http(self.encoding),
@@ -232,19 +226,16 @@ impl Plan {
     }
 
     /// True if any request goes over gRPC.
-    #[must_use]
     pub fn speaks_grpc(&self) -> bool {
         self.protocol == Protocol::Grpc || self.journeys.iter().any(JourneyPlan::speaks_grpc)
     }
 
     /// Models of its mixes other than its own.
-    #[must_use]
     pub fn other_models(&self) -> BTreeSet<&str> {
-        mix::other_models(&self.mixes, &self.model).collect()
+        loads::other_models(&self.mixes, &self.model).collect()
     }
 
     /// Inputs of requests to a model.
-    #[must_use]
     pub fn inputs_of(&self, model: &str) -> InputRules {
         match model == self.model {
             true => self.inputs.clone(),
@@ -253,7 +244,6 @@ impl Plan {
     }
 
     /// Error in the inputs of a model, with the keys of the plan.
-    #[must_use]
     pub fn wrong_inputs(&self, model: &str, what: &str) -> String {
         let what = match model == self.model {
             true => what.to_owned(),
@@ -263,13 +253,11 @@ impl Plan {
     }
 
     /// Error in a key of this plan, found after it was read.
-    #[must_use]
     pub fn refuse(&self, key: &str, what: impl Into<String>) -> PlanError {
         refusal(&self.file, &self.text, Fault::new(key, what))
     }
 
     /// Objectives of its search or question, and of `sweep --slo`.
-    #[must_use]
     pub fn objectives(&self) -> Vec<Objective> {
         let searched = self.search.iter().map(|search| search.slo.objective);
         let asked = self.question.iter().flat_map(|question| question.objectives.clone());
@@ -289,7 +277,6 @@ impl Plan {
     }
 
     /// True if the replies of any server stream.
-    #[must_use]
     pub fn has_streams(&self) -> bool {
         self.streams().contains(&true)
     }
@@ -300,10 +287,9 @@ impl Plan {
     /// An objective on streams of replies that do not stream.
     pub fn held_to(mut self, objectives: &[Objective]) -> Result<Self, PlanError> {
         self.held_to.extend_from_slice(objectives);
-        match self.check_streams() {
-            Ok(()) => Ok(self),
-            Err(fault) => Err(refusal(&self.file, &self.text, fault)),
-        }
+        let checked = self.check_streams();
+        let checked = checked.map_err(|fault| refusal(&self.file, &self.text, fault));
+        checked.map(|()| self)
     }
 
     /// Checks that replies stream where objectives limit streams, and that an open loop sends their requests.
@@ -363,56 +349,37 @@ impl Plan {
             }
         }
         let shared = [("http2", http2 && is_new)];
-        alone(
-            "connections",
-            "requests over HTTP/2 share connections; leave one of them out",
-            &shared,
-        )?;
+        let advice = "requests over HTTP/2 share connections; leave one of them out";
+        alone("connections", advice, &shared)?;
         let replies = compress.is_some_and(Compress::replies);
         let changed =
             [("http2", http2), ("compress", replies)].map(|(key, is_set)| (key, is_set && self.has_streams()));
-        alone(
-            "target.reply",
-            "events are timed over HTTP/1.1 without compression",
-            &changed,
-        )
+        let advice = "events are timed over HTTP/1.1 without compression";
+        alone("target.reply", advice, &changed)
     }
 
     /// Refuses several processes for requests that only one process can send.
     fn check_several(&self, option: &str) -> Result<(), Fault> {
         let (closed, has_ramp) = (!self.closed_loops.is_empty(), self.arrivals.ramp().is_some());
         let fixed = self.sending.connections.fixed().is_some();
+        let (streams, keeps) = (self.has_streams(), self.sending.keep_requests);
+        let closed_loop = "a closed loop is run by one process, which has all users";
+        let kept = "requests are kept by the process that sends them";
         let reasons = [
             ("mix", !self.mixes.is_empty(), "a mix is sent by one process"),
-            (
-                "load",
-                closed,
-                "a closed loop is run by one process, which has all users",
-            ),
-            (
-                "target.reply",
-                self.has_streams(),
-                "replies that stream are timed by one process",
-            ),
-            (
-                "keep_requests",
-                self.sending.keep_requests,
-                "requests are kept by the process that sends them",
-            ),
+            ("load", closed, closed_loop),
+            ("target.reply", streams, "replies that stream are timed by one process"),
+            ("keep_requests", keeps, kept),
             ("load", has_ramp, "a ramp is stopped by the process that sends it"),
             ("connections", fixed, "one process opens all of them"),
         ];
-        match reasons.iter().find(|(_, is_set, _)| *is_set) {
-            None => Ok(()),
-            Some((key, _, why)) => Err(fault!(
-                *key,
-                "{why}; leave out {option}, or put it into a plan of its own"
-            )),
+        if let Some((key, _, why)) = reasons.into_iter().find(|(_, is_set, _)| *is_set) {
+            refuse!(key, "{why}; leave out {option}, or put it into a plan of its own");
         }
+        Ok(())
     }
 
     /// Longest duration of one step.
-    #[must_use]
     pub fn step_limit(&self) -> Duration {
         self.warmup + self.window + self.drain
     }
@@ -451,20 +418,10 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
     let encoding = encoding(raw)?;
     let (arrivals, keys, inputs) = requests(raw, source, recording.as_ref(), &mut traffic)?;
     let prices = prices(raw, base)?;
-    let target = match &raw.target {
-        Some(given) => Some(sweep_target(given, (raw, source), &mut traffic, &keys)?),
-        None => None,
-    };
-    let search = match &raw.search {
-        Some(given) => Some(search::validate(given, source, &traffic.loads)?),
-        None => None,
-    };
-    let limits = Limits {
-        objective_us: objective_us(search.as_ref(), question.as_ref()),
-        ..raw.limits.clone()
-    };
+    let target = sweep_target(raw, source, &mut traffic, &keys)?;
+    let search = search::validate(raw.search.as_ref(), source, &traffic.loads)?;
     let lab = lab::validate((raw, source), &traffic, question.as_ref(), &keys)?;
-    let plan = Plan {
+    let mut plan = Plan {
         search,
         held_to: Vec::new(),
         question,
@@ -486,7 +443,12 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
         window: Duration::from_secs_f64(raw.step_s),
         drain: Duration::from_secs_f64(raw.drain_s),
         max_in_flight: raw.max_in_flight as usize,
-        sending: raw.sending(),
+        sending: Sending {
+            connections: raw.connections,
+            compress: raw.compress,
+            http2: raw.http2,
+            keep_requests: raw.keep_requests,
+        },
         timeout: Duration::from_millis(raw.timeout_ms.into()),
         reply_limit_bytes: raw.reply_limit_bytes.map(|bytes| bytes as usize),
         protocol: raw.protocol,
@@ -496,12 +458,15 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
         keys,
         inputs: inputs.rules,
         inputs_of_others: inputs.of_others,
-        files: base.take_named(),
+        files: base.named.map(RefCell::take).unwrap_or_default(),
         noise_floor: raw.noise_floor,
         selfcheck: raw.selfcheck,
         prices,
-        limits,
+        limits: raw.limits.clone(),
     };
+    let objectives = plan.objectives();
+    let limits_us = objectives.iter().filter_map(|objective| objective.limit_since_due_us());
+    plan.limits.objective_us = limits_us.min_by(f64::total_cmp);
     plan.check_streams()?;
     plan.check_sending()?;
     Ok(plan)
@@ -519,7 +484,7 @@ fn requests(
     if let Some(rates) = traffic.ramp {
         arrivals.shape = Shape::Climb(rates);
     }
-    let others: Vec<&str> = mix::other_models(&traffic.mixes, &raw.model).collect();
+    let others: Vec<&str> = loads::other_models(&traffic.mixes, &raw.model).collect();
     let mut keys = keys::validate(&raw.keys, base)?;
     let mut inputs = inputs::validate(raw.inputs.clone(), &others, base)?;
     if arrivals.is_replay() {
@@ -560,14 +525,12 @@ fn traffic(raw: &RawPlan, step: Step) -> Result<Traffic, Fault> {
     let mut traffic = Traffic::default();
     loads::validate(&raw.load, step, &mut traffic)?;
     traffic.journeys = journeys::validate(raw, step)?;
-    mix::validate(&raw.mix, step)?;
+    loads::validate_mixes(&raw.mix, step)?;
     traffic.mixes.clone_from(&raw.mix);
     let has_none = raw.load.is_empty() && raw.mix.is_empty() && raw.journey.is_empty() && raw.question.is_none();
     if has_none && raw.arrivals != arrivals::RawProcess::Replay {
-        return missing(
-            "[[load]]",
-            "a plan needs at least one load, or a `[[mix]]`, a `[[journey]]` or a `[question]`",
-        );
+        let advice = "a plan needs at least one load, or a `[[mix]]`, a `[[journey]]` or a `[question]`";
+        return missing("[[load]]", advice);
     }
     if traffic.ramp.is_some() {
         check_lone(raw, "load[0].rates", "a ramp is measured in a plan of its own")?;
@@ -603,12 +566,9 @@ fn refuse_search(plan: &RawPlan) -> Result<(), Fault> {
 }
 
 fn encoding(raw: &RawPlan) -> Result<Encoding, Fault> {
+    let advice = "tensors over gRPC are binary; leave `encoding` out";
     match (raw.protocol, raw.encoding) {
-        (Protocol::Grpc, Some(Encoding::Json)) => conflict(
-            "encoding",
-            "protocol",
-            "tensors over gRPC are binary; leave `encoding` out",
-        ),
+        (Protocol::Grpc, Some(Encoding::Json)) => conflict("encoding", "protocol", advice),
         (_, encoding) => Ok(encoding.unwrap_or_default()),
     }
 }
@@ -625,38 +585,31 @@ fn prices(raw: &RawPlan, base: Base<'_>) -> Result<Option<(PathBuf, String)>, Fa
 
 /// `[target]` of a sweep, whose requests may set the rows of the loads.
 fn sweep_target(
-    given: &RawTarget,
-    (raw, source): (&RawPlan, Source<'_>),
+    raw: &RawPlan,
+    source: Source<'_>,
     traffic: &mut Traffic,
     keys: &KeyDistribution,
-) -> Result<TargetPlan, Fault> {
+) -> Result<Option<TargetPlan>, Fault> {
+    let Some(given) = &raw.target else { return Ok(None) };
     if raw.lab.is_some() {
-        return misplaced(
-            "target",
-            "sweeps; a lab measures an existing server as a variant: `[[variant]] url = ...`",
-        );
+        let owner = "sweeps; a lab measures an existing server as a variant: `[[variant]] url = ...`";
+        return misplaced("target", owner);
     }
     let target = target::validate(given, &target::Place::new("target", source, keys))?;
     let Some(custom) = &target.custom else {
-        return Ok(target);
+        return Ok(Some(target));
     };
     target::loads_of(custom, &mut traffic.loads)?;
     loads::carry(custom, &mut traffic.closed_loops)?;
     if !traffic.mixes.is_empty() {
-        return conflict(
-            "mix",
-            "target.kind",
-            "a mix sends requests of the Open Inference Protocol, not of \"http\"",
-        );
+        let advice = "a mix sends requests of the Open Inference Protocol, not of \"http\"";
+        return conflict("mix", "target.kind", advice);
     }
     if raw.encoding.is_some() {
-        return conflict(
-            "encoding",
-            "target.kind",
-            "bodies of \"http\" are the plan's own; leave `encoding` out",
-        );
+        let advice = "bodies of \"http\" are the plan's own; leave `encoding` out";
+        return conflict("encoding", "target.kind", advice);
     }
-    Ok(target)
+    Ok(Some(target))
 }
 
 /// Returns the plan's question, which requires a lab and excludes other requests and a search.
@@ -674,21 +627,9 @@ fn question(plan: &RawPlan, source: Source<'_>) -> Result<Option<Question>, Faul
         ("journey", !plan.journey.is_empty()),
         ("load", plan.load.iter().any(RawLoad::is_closed)),
     ];
-    if let Some((key, _)) = others.iter().find(|(_, is_given)| *is_given) {
-        let advice = "a question chooses the rates of open loops of one kind of request; put them into two plans";
-        return conflict(*key, "question", advice);
-    }
+    let advice = "a question chooses the rates of open loops of one kind of request; put them into two plans";
+    alone("question", advice, &others)?;
     question::validate(asked, source).map(Some)
-}
-
-/// Strictest latency limit of the run.
-fn objective_us(search: Option<&SearchPlan>, question: Option<&Question>) -> Option<f64> {
-    let searched = search.iter().map(|search| &search.slo.objective);
-    let asked = question.iter().flat_map(|question| &question.objectives);
-    searched
-        .chain(asked)
-        .filter_map(|objective| objective.limit_since_due_us())
-        .min_by(f64::total_cmp)
 }
 
 /// Refuses limits out of range, and an objective that another key sets.
@@ -707,13 +648,13 @@ fn check_limits(limits: &Limits) -> Result<(), Fault> {
     let (disk, network) = (limits.foreign_disk_bytes_per_s, limits.foreign_network_bytes_per_s);
     within("limits.foreign_disk_bytes_per_s", disk, 0.0, 1e12)?;
     within("limits.foreign_network_bytes_per_s", network, 0.0, 1e12)?;
-    match limits.objective_us {
-        None => Ok(()),
-        Some(_) => Err(fault!(
+    if limits.objective_us.is_some() {
+        refuse!(
             "limits.objective_us",
             "`search.slo` or `question.slo` sets it; leave it out"
-        )),
+        );
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::check::{Base, Source};
 use super::fault::{Fault, duplicate, fault, misplaced, missing, refuse, within};
+use super::search::objective;
 use super::value::{self, Period, Share, Within, not_a_share};
 use clap::{Args, ValueEnum};
 use schemars::JsonSchema;
@@ -99,11 +100,8 @@ struct RawTrace {
 
 pub(super) fn validate(raw: &RawQuestion, source: Source<'_>) -> Result<Question, Fault> {
     let (objectives, error_share) = objectives(&raw.slo, source.limits)?;
-    let demand = raw
-        .demand_rps
-        .as_ref()
-        .map(|demand| self::demand(demand, source.base))
-        .transpose()?;
+    let demand = raw.demand_rps.as_ref().map(|demand| self::demand(demand, source.base));
+    let demand = demand.transpose()?;
     let budget_s = raw.budget.0.as_secs_f64();
     within("question.budget", budget_s, 1.0, MOST_BUDGET_S)?;
     let mode = raw.mode.unwrap_or(Mode::Realtime);
@@ -212,8 +210,8 @@ impl Reasked {
             error_share,
             minimise: minimise(Some(asked), demand.as_ref(), has_prices)?,
             demand,
-            tie: share("question.tie", self.tie.as_ref(), before.tie)?,
-            utilisation: share("question.utilisation", self.utilisation.as_ref(), before.utilisation)?,
+            tie: share("question.tie", self.tie.as_deref(), before.tie)?,
+            utilisation: share("question.utilisation", self.utilisation.as_deref(), before.utilisation)?,
             confidence: self.confidence.unwrap_or(before.confidence),
             least_instances: self.least_instances.unwrap_or(before.least_instances),
             ..before.clone()
@@ -221,13 +219,10 @@ impl Reasked {
     }
 }
 
-fn share(key: &str, text: Option<&String>, default: f64) -> Result<f64, Fault> {
-    match text {
-        None => Ok(default),
-        Some(text) => Share::parse(text)
-            .map(|share| share.0)
-            .ok_or_else(|| Fault::new(key, not_a_share(text))),
-    }
+fn share(key: &str, text: Option<&str>, default: f64) -> Result<f64, Fault> {
+    let Some(text) = text else { return Ok(default) };
+    let share = Share::parse(text).ok_or_else(|| Fault::new(key, not_a_share(text)))?;
+    Ok(share.0)
 }
 
 /// Latency objectives, and the share of requests that may fail.
@@ -238,18 +233,19 @@ fn objectives(slo: &[String], limits: &Limits) -> Result<(Vec<Objective>, f64), 
             if error_share.replace(share).is_some() {
                 return duplicate("question.slo", "`errors`");
             }
-        } else if let Some(objective) = value::objective(text) {
-            if objectives.iter().any(|other| other.figure() == objective.figure()) {
-                return duplicate("question.slo", format!("`{}`", objective.figure()));
-            }
-            objectives.push(objective);
-        } else {
-            refuse!(
-                format!("question.slo[{i}]"),
-                "`{text}` is not an objective; write it as `p99 < 50 ms` (p50, p90, p95, p99, p99.9 or mean; us, ms or s), \
-                 `99.5 % within 50 ms`, `ttft p99 < 300 ms` (first_byte, ttft or gap of replies that stream) or `errors < 0.1 %`"
-            );
+            continue;
         }
+        let wrong = |what: String| {
+            fault!(
+                format!("question.slo[{i}]"),
+                "{what}; of failed requests, as `errors < 0.1 %`"
+            )
+        };
+        let objective = objective(text).map_err(wrong)?;
+        if objectives.iter().any(|other| other.figure() == objective.figure()) {
+            return duplicate("question.slo", format!("`{}`", objective.figure()));
+        }
+        objectives.push(objective);
     }
     if objectives.is_empty() {
         refuse!("question.slo", "no latency objective, such as `p99 < 50 ms`");

@@ -3,13 +3,17 @@
 
 use super::check::{Base, Source, Step};
 use super::value::{self, Within};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tierlab_analysis::record::Limits;
-use tierlab_load::by_goose::closed_loop::Think;
-use tierlab_load::driver::{Compress, ConnectionUse, Sending};
+use tierlab_load::driver::{Compress, ConnectionUse};
+
+/// JSON Schema of plans.
+pub fn schema() -> Schema {
+    tierlab_program::schema::of_toml::<RawPlan>()
+}
 
 /// Plan of a sweep, or with `[lab]` of a lab.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -97,9 +101,9 @@ pub(super) struct RawPlan {
     #[serde(default)]
     pub(super) stop_at_saturation: bool,
     #[serde(default)]
-    pub(super) load: Vec<RawLoad>,
+    pub(super) load: Vec<super::loads::RawLoad>,
     #[serde(default)]
-    pub(super) mix: Vec<super::mix::Mix>,
+    pub(super) mix: Vec<super::loads::Mix>,
     #[serde(default)]
     pub(super) journey: Vec<RawJourney>,
     pub(super) question: Option<super::question::RawQuestion>,
@@ -112,16 +116,6 @@ pub(super) struct RawPlan {
 }
 
 impl RawPlan {
-    /// Connections, coding and record of its requests.
-    pub(super) const fn sending(&self) -> Sending {
-        Sending {
-            connections: self.connections,
-            compress: self.compress,
-            http2: self.http2,
-            keep_requests: self.keep_requests,
-        }
-    }
-
     /// Facts that its parts are checked against; its paths are relative to `base`.
     pub(super) const fn source<'a>(&'a self, base: Base<'a>) -> Source<'a> {
         Source {
@@ -169,84 +163,6 @@ pub(super) enum RawDistribution {
     Zipf,
     Sequential,
     File,
-}
-
-/// Requests at fixed rates, or of a fixed number of users. A p99 is printed from 1,000 requests over all repeats (rate × step_s
-/// × repeats), and has an upper bound from 1,500 if requests do not queue.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RawLoad {
-    /// "realtime" sends one entity per request, "batch" many. "concurrency" replaces rates by users who wait for their replies.
-    pub(super) mode: RawMode,
-    /// Entities per request, with "batch"; each is measured at every rate.
-    #[serde(default)]
-    pub(super) batch_sizes: Vec<u32>,
-    /// Requests per second, each a point of its own. Or a ramp, the plan's only load: `{ from = 10, to = 500, over = 60 }` raises
-    /// the rate for `over` seconds, or else all of `step_s`, and then keeps it; its result has ten blocks, and it stops once every
-    /// user has been busy for a second.
-    #[serde(default)]
-    pub(super) rates: Rates,
-    /// Numbers of users, with `mode = "concurrency"`. A user sends again after its reply and its think time. Each
-    /// number is a point of its own, measured beside an open loop at the same throughput.
-    #[serde(default)]
-    pub(super) users: Vec<u32>,
-    /// Pause between a reply and the user's next request in milliseconds, with `mode = "concurrency"`: a number,
-    /// `[least, most]` for a uniform one, `{ exponential = 50 }` for an exponential one of that mean (default: none).
-    #[serde(default, deserialize_with = "value::think_time_ms")]
-    #[schemars(with = "value::ThinkTime")]
-    pub(super) think_time_ms: Option<Think>,
-}
-
-/// `load.rates`.
-#[derive(Debug, JsonSchema)]
-#[schemars(untagged, inline)]
-pub(super) enum Rates {
-    Each(Vec<f64>),
-    Ramp(RawRamp),
-}
-
-/// Rates of a ramp.
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(inline)]
-pub(super) struct RawRamp {
-    pub(super) from: f64,
-    pub(super) to: f64,
-    pub(super) over: Option<f64>,
-}
-
-impl Default for Rates {
-    fn default() -> Self {
-        Self::Each(Vec::new())
-    }
-}
-
-impl<'de> Deserialize<'de> for Rates {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match toml::Value::deserialize(deserializer)? {
-            ramp @ toml::Value::Table(_) => value::part(ramp).map(Self::Ramp),
-            rates => value::part(rates).map(Self::Each),
-        }
-    }
-}
-
-/// `load.mode`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum RawMode {
-    /// One entity per request, at rates.
-    Realtime,
-    /// Many entities per request, at rates.
-    Batch,
-    /// A closed loop of users.
-    Concurrency,
-}
-
-impl RawLoad {
-    /// True for a closed loop.
-    pub(super) fn is_closed(&self) -> bool {
-        self.mode == RawMode::Concurrency
-    }
 }
 
 /// Sequence of requests that depend on each other.
@@ -349,4 +265,171 @@ pub(super) struct RawTier {
     #[serde(default)]
     #[schemars(with = "value::AnyTable")]
     pub(super) set: toml::Table,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+    use std::path::Path;
+
+    /// Keywords that only describe.
+    const NOTES: [&str; 7] = ["$schema", "$defs", "title", "description", "default", "format", "$ref"];
+
+    fn list(said: &Value) -> &Vec<Value> {
+        said.as_array().expect("a list")
+    }
+
+    /// Returns the path of the first value that a schema refuses; panics at a keyword that it does not know.
+    fn refused(root: &Value, schema: &Value, value: &Value, at: &str) -> Option<String> {
+        let Some(keywords) = schema.as_object() else {
+            return (schema == &Value::Bool(false)).then(|| at.to_owned());
+        };
+        if let Some(name) = schema["$ref"].as_str() {
+            let held = root.pointer(&name[1..]).expect("a definition");
+            if let Some(fault) = refused(root, held, value, at) {
+                return Some(fault);
+            }
+        }
+        let fits = |schema: &&Value| refused(root, schema, value, at).is_none();
+        let is_type = |name: &Value| match name.as_str().expect("a name") {
+            "integer" => value.is_i64() || value.is_u64(),
+            "number" => value.is_number(),
+            "string" => value.is_string(),
+            "boolean" => value.is_boolean(),
+            "array" => value.is_array(),
+            "object" => value.is_object(),
+            other => panic!("type {other}"),
+        };
+        let number = |limit: &Value| Some((value.as_f64()?, limit.as_f64()?));
+        let count = |limit: &Value| Some((value.as_array()?.len() as u64, limit.as_u64()?));
+        for (keyword, said) in keywords {
+            let holds = match keyword.as_str() {
+                note if NOTES.contains(&note) => true,
+                "type" => match said {
+                    Value::Array(any) => any.iter().any(is_type),
+                    one => is_type(one),
+                },
+                "const" => said == value,
+                "enum" => list(said).contains(value),
+                "anyOf" => list(said).iter().any(|one| fits(&one)),
+                "oneOf" => list(said).iter().filter(fits).count() == 1,
+                "minimum" => number(said).is_none_or(|(value, least)| value >= least),
+                "maximum" => number(said).is_none_or(|(value, most)| value <= most),
+                "minItems" => count(said).is_none_or(|(items, least)| items >= least),
+                "maxItems" => count(said).is_none_or(|(items, most)| items <= most),
+                "required" => {
+                    let there = |name: &Value| value.get(name.as_str().expect("a name")).is_some();
+                    !value.is_object() || list(said).iter().all(there)
+                }
+                "items" => {
+                    let items = value.as_array().into_iter().flatten().enumerate();
+                    let mut faults = items.filter_map(|(i, item)| refused(root, said, item, &format!("{at}[{i}]")));
+                    match faults.next() {
+                        Some(fault) => return Some(fault),
+                        None => true,
+                    }
+                }
+                "properties" | "additionalProperties" => {
+                    let named = &schema["properties"];
+                    for (name, held) in value.as_object().into_iter().flatten() {
+                        let rule = match keyword.as_str() {
+                            "properties" => said.get(name),
+                            _ => named.get(name).is_none().then_some(said),
+                        };
+                        if let Some(fault) = rule.and_then(|rule| refused(root, rule, held, &format!("{at}.{name}"))) {
+                            return Some(fault);
+                        }
+                    }
+                    true
+                }
+                other => panic!("unknown keyword {other} at {at}"),
+            };
+            if !holds {
+                return Some(at.to_owned());
+            }
+        }
+        None
+    }
+
+    fn refused_in(plan: &str) -> Option<String> {
+        let plan: toml::Table = toml::from_str(plan).unwrap();
+        let schema = schema().to_value();
+        refused(&schema, &schema, &serde_json::to_value(plan).unwrap(), "plan")
+    }
+
+    #[test]
+    fn every_shipped_plan_fits_its_schema() {
+        let mut plans = 0;
+        for folder in ["../configs/labs", "../configs/sweeps", "src/commands/init"] {
+            let entries = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).read_dir().unwrap();
+            let files = entries.map(|entry| entry.unwrap().path());
+            for file in files.filter(|file| file.extension().is_some_and(|kind| kind == "toml")) {
+                let text = std::fs::read_to_string(&file).unwrap();
+                assert_eq!(refused_in(&text), None, "{}", file.display());
+                plans += 1;
+            }
+        }
+        assert!(plans >= 14, "{plans}");
+    }
+
+    #[test]
+    fn schemas_refuse_unknown_keys_wrong_types_and_values_out_of_range() {
+        const HEAD: &str = "name = \"t\"\nmodel = \"m\"\nseed = 1\nwarmup_s = 0\nstep_s = 1\ndrain_s = 1\n";
+        for (more, at) in [
+            ("", None),
+            ("shape = { kind = \"steps\", shares = [1, 4] }", None),
+            ("shape = { kind = \"steps\", share = [1, 4] }", Some("plan.shape")),
+            ("[[load]]\nmode = \"concurrency\"\nthink_time_ms = [0, 5]", None),
+            (
+                "[[load]]\nmode = \"concurrency\"\nthink_time_ms = [0, 5, 9]",
+                Some("plan.load[0].think_time_ms"),
+            ),
+            ("[[load]]\nmode = \"fast\"", Some("plan.load[0].mode")),
+            ("[[load]]\nrates = [1]", Some("plan.load[0]")),
+            ("lod = 1", Some("plan.lod")),
+            ("repeats = \"ten\"", Some("plan.repeats")),
+            ("repeats = 101", Some("plan.repeats")),
+            ("[keys]\nexponent = 0", Some("plan.keys.exponent")),
+            (
+                "[[variant]]\nname = \"v\"\nstaged = [\"none\", \"full\"]",
+                Some("plan.variant[0].staged"),
+            ),
+            (
+                "[[variant]]\nname = \"v\"\nset = { a.b = 1 }\nstaged = [\"none\", \"filled\"]",
+                None,
+            ),
+            (
+                "[question]\nslo = []\nbudget = \"1m\"\ntie = 2",
+                Some("plan.question.tie"),
+            ),
+            (
+                "[question]\nslo = []\nbudget = \"1m\"\ntie = \"2 %\"\ndemand_rps = { trace = \"t.csv\" }",
+                None,
+            ),
+        ] {
+            assert_eq!(refused_in(&format!("{HEAD}{more}")).as_deref(), at, "{more}");
+        }
+    }
+
+    #[test]
+    fn every_key_has_a_description() {
+        fn undescribed(schema: &Value, found: &mut Vec<String>) {
+            for (name, key) in schema["properties"].as_object().into_iter().flatten() {
+                // A table has the description of its type.
+                let is_table = key.to_string().contains("$ref");
+                if key["description"].is_null() && key["const"].is_null() && !is_table {
+                    found.push(name.clone());
+                }
+                undescribed(key, found);
+            }
+        }
+        let schema = schema().to_value();
+        let mut found = Vec::new();
+        undescribed(&schema, &mut found);
+        for held in schema["$defs"].as_object().unwrap().values() {
+            undescribed(held, &mut found);
+        }
+        assert_eq!(found, Vec::<String>::new());
+    }
 }

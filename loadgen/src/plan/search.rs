@@ -60,7 +60,12 @@ pub(super) struct RawSearch {
     limit_s: Option<f64>,
 }
 
-pub(super) fn validate(raw: &RawSearch, source: Source<'_>, loads: &[Load]) -> Result<SearchPlan, Fault> {
+pub(super) fn validate(
+    raw: Option<&RawSearch>,
+    source: Source<'_>,
+    loads: &[Load],
+) -> Result<Option<SearchPlan>, Fault> {
+    let Some(raw) = raw else { return Ok(None) };
     let limits = source.limits;
     let objective = objective(&raw.slo).map_err(|what| Fault::new("search.slo", what))?;
     let error_share = raw.error_share.unwrap_or(limits.error_share);
@@ -72,7 +77,7 @@ pub(super) fn validate(raw: &RawSearch, source: Source<'_>, loads: &[Load]) -> R
         );
     }
     let (lowest_rps, highest_rps) = range(raw, objective, source)?;
-    Ok(SearchPlan {
+    Ok(Some(SearchPlan {
         slo: Slo {
             objective,
             error_share,
@@ -83,7 +88,7 @@ pub(super) fn validate(raw: &RawSearch, source: Source<'_>, loads: &[Load]) -> R
         only: raw.only,
         limit: Duration::from_secs_f64(raw.limit_s.unwrap_or(LIMIT_S)),
         modes: modes(raw.modes.as_deref(), loads)?,
-    })
+    }))
 }
 
 /// Range of rates. A step needs the percentile's samples and has a maximum of requests.

@@ -11,7 +11,7 @@ use tierlab_analysis::record::{ColdWay, PageCache};
 const MOST_SERVERS: f64 = 64.0;
 
 /// Tier of a lab.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct TierPlan {
     /// Name: a file of the server's `tiers/` folder.
     pub name: String,
@@ -26,7 +26,7 @@ pub struct TierPlan {
 }
 
 /// Service behind a tier.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
     /// Server that the lab starts on this machine.
@@ -34,6 +34,7 @@ pub enum Origin {
     /// Imitation of the real service, at the address in the tier's own config.
     Emulated,
     /// Real service, at the address in the tier's own config.
+    #[default]
     Real,
 }
 
@@ -48,7 +49,7 @@ impl fmt::Display for Origin {
 }
 
 /// State of the server's feature cache: `[[lab.cache]]`.
-#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CacheState {
     /// Name for variants: `cold`, `warm`, …
@@ -71,14 +72,10 @@ pub struct CacheState {
 
 impl CacheState {
     /// No cache: every row comes from the tier.
-    #[must_use]
     pub fn none() -> Self {
         Self {
             name: "cold".into(),
-            share: 0.0,
-            prefill: false,
-            page_cache: PageCache::default(),
-            set: toml::Table::new(),
+            ..Self::default()
         }
     }
 }

@@ -34,9 +34,8 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for Factor<T> {
 
 /// Number of a TOML value, which may be written as an integer.
 pub(super) fn number(value: &toml::Value) -> Option<f64> {
-    value
-        .as_float()
-        .or_else(|| value.as_integer().map(|number| number as f64))
+    let integer = || value.as_integer().map(|number| number as f64);
+    value.as_float().or_else(integer)
 }
 
 /// Part of a value that is a table or list. Its error omits TOML's position in the part.
@@ -260,21 +259,20 @@ const LEAST_GOODPUT: f64 = 0.5;
 pub(super) fn objective(text: &str) -> Option<Objective> {
     if let Some((share, limit)) = text.split_once("within") {
         let within_us = latency_us(limit)?;
-        let Share(goodput_share) =
-            Share::parse(share.trim()).filter(|share| share.0 >= LEAST_GOODPUT && share.0 < 1.0)?;
-        return Some(Objective::Goodput {
+        let Share(goodput_share) = Share::parse(share)?;
+        let goodput = Objective::Goodput {
             goodput_share,
             within_us,
-        });
+        };
+        return (LEAST_GOODPUT..1.0).contains(&goodput_share).then_some(goodput);
     }
     let (name, limit) = text.split_once('<')?;
-    let limit_us = latency_us(limit)?;
-    if name.trim() == "mean" {
-        return Some(Objective::Mean {
-            mean_limit_us: limit_us,
-        });
+    let (name, limit_us) = (name.trim(), latency_us(limit)?);
+    if name == "mean" {
+        let mean_limit_us = limit_us;
+        return Some(Objective::Mean { mean_limit_us });
     }
-    if let Some((figure, percentile)) = name.trim().split_once(' ') {
+    if let Some((figure, percentile)) = name.split_once(' ') {
         let figure = StreamFigure::named(figure).filter(|figure| figure.is_time())?;
         let percentile = Percentile::named(percentile.trim())?;
         return Some(Objective::Stream {
@@ -283,7 +281,7 @@ pub(super) fn objective(text: &str) -> Option<Objective> {
             limit_us,
         });
     }
-    let percentile = Percentile::named(name.trim())?;
+    let percentile = Percentile::named(name)?;
     Some(Objective::Percentile { percentile, limit_us })
 }
 
@@ -304,11 +302,8 @@ fn latency_us(text: &str) -> Option<f64> {
 /// Parses the largest share of failed requests, such as `errors < 0.1 %`.
 pub(super) fn errors(text: &str) -> Option<f64> {
     let (name, limit) = text.split_once('<')?;
-    (name.trim() == "errors")
-        .then(|| Share::parse(limit))
-        .flatten()
-        .map(|share| share.0)
-        .filter(|share| *share < 1.0)
+    let Share(share) = Share::parse(limit).filter(|_| name.trim() == "errors")?;
+    (share < 1.0).then_some(share)
 }
 
 #[cfg(test)]

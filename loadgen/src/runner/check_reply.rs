@@ -82,33 +82,30 @@ impl Check<'_> {
 
     fn known_ids(&self, population: &Population) -> Result<(), RunError> {
         let Self { plan, model, .. } = self;
-        if let Some(what) = population.unsuited() {
-            return Err(RunError::Usage(format!(
-                "{}: the table of `{model}`: {what}",
-                plan.file.display()
-            )));
-        }
-        let Some(id) = population.unknown_id() else {
-            return Ok(());
+        let what = match (population.unsuited(), population.unknown_id()) {
+            (None, None) => return Ok(()),
+            (Some(what), _) => format!("the table of `{model}`: {what}"),
+            (None, Some(id)) => {
+                format!(
+                    "`keys.file` has entity {id}, which is missing in the table of `{}`",
+                    plan.model
+                )
+            }
         };
-        Err(RunError::Usage(format!(
-            "{}: `keys.file` has entity {id}, which is missing in the table of `{}`",
-            plan.file.display(),
-            plan.model
-        )))
+        Err(RunError::about(&plan.file, what))
     }
 
     async fn inline(&self, inputs: &Inputs, population: Option<&Population>) -> Result<Vec<String>, RunError> {
         let plan = self.plan;
-        let is_told = inputs.rows_by == RowsBy::Server;
-        let requests = if is_told { 1 } else { PROBED_REQUESTS };
+        let is_declared = inputs.rows_by == RowsBy::Server;
+        let requests = if is_declared { 1 } else { PROBED_REQUESTS };
         let mut probes = self.bodies(inputs, population, (1, requests))?;
         // Otherwise the first step of such a load would end the run.
         let most = plan.loads.iter().map(|load| load.batch_size).max().unwrap_or(1);
         if self.model == plan.model && most > 1 {
             self.bodies(inputs, population, (most, 1))?;
         }
-        if !is_told && inputs.takes_rows() {
+        if !is_declared && inputs.takes_rows() {
             // Requests that cannot be combined are measured one by one.
             probes.extend(self.bodies(inputs, population, (PROBED_ROWS, 1)).unwrap_or_default());
         }
@@ -121,9 +118,10 @@ impl Check<'_> {
                 // Some models take one row at a time. The steps find and count any other fault.
                 Err(_) => continue,
             };
-            if is_told && inputs.takes_rows() {
+            if is_declared && inputs.takes_rows() {
                 self.one_row(&reply)?;
-            } else if is_told && let Some((name, _)) = unfit.iter().find(|(_, (fit, _))| *fit == ShapeFit::Declared) {
+            } else if is_declared && let Some((name, _)) = unfit.iter().find(|(_, (fit, _))| *fit == ShapeFit::Declared)
+            {
                 let what = format!("output `{name}` has another number of rows than the request");
                 return Err(self.refusal(what));
             }
@@ -146,23 +144,18 @@ impl Check<'_> {
                 loose.remove(&output.name);
             }
         }
-        let notes = self.notes(&loose);
-        inputs.loosen(loose.into_iter().map(|(name, (fit, _))| (name, fit)).collect());
-        Ok(notes)
-    }
-
-    /// Describes outputs whose shape differs from the declared one.
-    fn notes(&self, loose: &Unfit) -> Vec<String> {
-        let (model, declared) = (self.model, self.declared());
         let others = loose.iter().filter(|(_, (fit, _))| *fit == ShapeFit::Other);
         let notes = others.map(|(name, (_, shape))| {
-            let declared = declared.iter().find(|spec| spec.name == *name);
+            let declared = self.declared().iter().find(|spec| spec.name == *name);
             format!(
-                "output `{name}` of model `{model}` has shape {shape:?}, but the model declares {:?}: replies are not checked against it",
+                "output `{name}` of model `{}` has shape {shape:?}, but the model declares {:?}: replies are not checked against it",
+                self.model,
                 declared.map_or(&[][..], |spec| &spec.shape)
             )
         });
-        notes.collect()
+        let notes = notes.collect();
+        inputs.loosen(loose.into_iter().map(|(name, (fit, _))| (name, fit)).collect());
+        Ok(notes)
     }
 
     /// Sends one request until each output has had the expected shape, up to the maximum. Returns the last reply.
@@ -215,7 +208,7 @@ impl Check<'_> {
     async fn ask(&self, body: &Body, expected: &Expected) -> Result<InferReply, RunError> {
         let Self { plan, target, model } = *self;
         let limit = Limit::of_replies(plan.reply_limit_bytes, expected.elements());
-        let reply = match route(plan, target, model)? {
+        let reply = match route(plan, &target.control, model)? {
             Route::Http(_) => target.control.infer(model, body, expected, &limit).await?,
             Route::Grpc(connections) => {
                 let message = match target.control.model_version() {
@@ -232,13 +225,11 @@ impl Check<'_> {
     }
 
     fn one_row(&self, reply: &InferReply) -> Result<(), RunError> {
-        match reply.outputs.iter().find(|output| output.shape.first() != Some(&1)) {
-            None => Ok(()),
-            Some(output) => Err(self.refusal(format!(
-                "in the reply to one row, output `{}` has shape {:?}",
-                output.name, output.shape
-            ))),
+        if let Some(output) = reply.outputs.iter().find(|output| output.shape.first() != Some(&1)) {
+            let (name, shape) = (&output.name, &output.shape);
+            return Err(self.refusal(format!("in the reply to one row, output `{name}` has shape {shape:?}")));
         }
+        Ok(())
     }
 
     fn refusal(&self, what: String) -> RunError {

@@ -9,7 +9,6 @@ use super::naming::factors;
 use super::step::Runner;
 use crate::error::RunError;
 use crate::plan::Until;
-use crate::store::journal::Position;
 use std::time::{Duration, Instant};
 use tierlab_analysis::decision::{self, Candidate, Next, Phase, Probe, StopReason, Time};
 use tierlab_analysis::record::{Answer, AnswerOutcome, Question, Run};
@@ -27,8 +26,15 @@ impl Runner<'_> {
         let Some(question) = self.plan.question.clone() else {
             return Ok(());
         };
-        let clock = Clock::new(self, ledger);
-        let loads_s = self.loads_s();
+        let plan = self.plan;
+        let clock = Clock {
+            began: Instant::now(),
+            step_s: (plan.warmup + plan.window).as_secs_f64(),
+            earlier_steps: steps(ledger),
+        };
+        // The plan's own loads take a part of the budget.
+        let load_steps = self.targets.len() * plan.loads.len() * plan.repeats as usize;
+        let loads_s = load_steps as f64 * plan.step_limit().as_secs_f64();
         let question = Question {
             budget_s: (question.budget_s - loads_s).max(0.0),
             ..question
@@ -60,7 +66,7 @@ impl Runner<'_> {
                 }
             }
             if phase.replace(now) != Some(now) {
-                ledger.progress.say(&format!("  {}", told(now)));
+                ledger.progress.say(&format!("  {}", described(now)));
             }
             ledger.progress.more(probes.len() as u32);
             self.block(&question, &probes, block, ledger, &mut candidates).await?;
@@ -75,12 +81,6 @@ impl Runner<'_> {
         self.write(run, &ledger.points)
     }
 
-    /// Returns the seconds of the budget that the plan's own loads will take.
-    fn loads_s(&self) -> f64 {
-        let steps = self.targets.len() * self.plan.loads.len() * self.plan.repeats as usize;
-        steps as f64 * self.plan.step_limit().as_secs_f64()
-    }
-
     async fn block(
         &mut self,
         question: &Question,
@@ -92,17 +92,10 @@ impl Runner<'_> {
         for probe in probes {
             let load = asked(question).at(probe.rps);
             let factors = factors(self.plan, &self.targets[probe.candidate], load, &self.plan.model);
-            let there = ledger
-                .points
-                .find(&factors)
-                .into_iter()
-                .flat_map(|point| &point.repeats);
-            let index = there.map(|repeat| repeat.index + 1).max().unwrap_or(0);
+            let measured = ledger.points.find(&factors).map_or(&[][..], |point| &point.repeats);
+            let index = measured.iter().map(|repeat| repeat.index + 1).max().unwrap_or(0);
             let of_rate = (split_mix(probe.rps.to_bits()) >> 44) as usize;
-            let position = Position {
-                target: probe.candidate,
-                load: self.plan.loads.len(),
-            };
+            let position = (probe.candidate, self.plan.loads.len());
             let attempt = Attempt {
                 purpose: probe.purpose,
                 index,
@@ -122,13 +115,11 @@ impl Runner<'_> {
 
 /// Returns a question's kind of request, at any rate.
 pub(crate) fn asked(question: &Question) -> Load {
-    let share = question
-        .demand
-        .map(|demand| demand.peak_rps / f64::from(question.least_instances));
+    let peak_rps = question.demand.map_or(f64::INFINITY, |demand| demand.peak_rps);
     Load {
         mode: question.mode,
         batch_size: question.batch_size,
-        rate: share.unwrap_or(question.highest_rps).min(question.highest_rps),
+        rate: (peak_rps / f64::from(question.least_instances)).min(question.highest_rps),
     }
 }
 
@@ -140,14 +131,6 @@ struct Clock {
 }
 
 impl Clock {
-    fn new(runner: &Runner<'_>, ledger: &Ledger) -> Self {
-        Self {
-            began: Instant::now(),
-            step_s: (runner.plan.warmup + runner.plan.window).as_secs_f64(),
-            earlier_steps: steps(ledger),
-        }
-    }
-
     /// Returns the time at which a budget is used up.
     fn ends(&self, budget_s: f64) -> Instant {
         let left = budget_s - f64::from(self.earlier_steps) * self.step_s;
@@ -158,10 +141,9 @@ impl Clock {
         let took = self.began.elapsed().as_secs_f64();
         let own = steps(ledger).saturating_sub(self.earlier_steps);
         let measuring = (took - ledger.patience.waited.as_secs_f64()).max(0.0);
-        let step_s = if own > 0 {
-            measuring / f64::from(own)
-        } else {
-            self.step_s
+        let step_s = match own {
+            0 => self.step_s,
+            own => measuring / f64::from(own),
         };
         Time {
             spent_s: took + f64::from(self.earlier_steps) * self.step_s,
@@ -175,7 +157,7 @@ fn steps(ledger: &Ledger) -> u32 {
     ledger.points.all().iter().map(|point| point.repeats.len() as u32).sum()
 }
 
-const fn told(phase: Phase) -> &'static str {
+const fn described(phase: Phase) -> &'static str {
     match phase {
         Phase::Scout => "scouting: one short step of each variant",
         Phase::Decide => "deciding: the likeliest answer and its strongest rival in turn",

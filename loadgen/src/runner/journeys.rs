@@ -1,27 +1,40 @@
-//! Journeys at their rates, with one point for the whole and one for each of their steps.
+//! Journeys at their rates, with one point for the whole and one for each of their steps; and a journey prepared for one target: its
+//! templates completed and checked by the models' metadata.
 //!
 //! A step's requests count at their journey's due time, so that all points of a journey have the same population.
 
-use super::journey_requests::Prepared;
 use super::ledger::{PlannedStep, Round, Work};
 use super::naming::driven_factors;
 use super::recorder::{NamedFailures, goose_figures};
-use super::send::{Around, Part, Sent};
-use super::target::Target;
+use super::requests::grpc_connections;
+use super::send::{Part, Sent, StepContext};
+use super::target::{Content as Asked, Target};
 use crate::error::RunError;
-use crate::plan::{Ask, JourneyPlan, Plan, StepPlan};
+use crate::plan::{Ask, Content, JourneyPlan, Plan, StepPlan};
+use crate::server::control::Control;
 use crate::server::delta;
+use reqwest::Method;
+use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tierlab_analysis::record::{DriverFigures, Factors, JourneyFigures, Outcome, Sample};
-use tierlab_load::by_goose::journey::{self, StepSample, Travelled};
+use tierlab_analysis::record::{AgentStart, DriverFigures, Factors, JourneyFigures, Outcome, Sample};
+use tierlab_load::by_goose::journey::template::{Place, Template};
+use tierlab_load::by_goose::journey::{
+    self, Check, GrpcCall, Journey, JourneyStep, StepCarrier, StepSample, Travelled, Whole, inputs,
+};
 use tierlab_load::driver::Finished;
+use tierlab_load::grpc::Connections;
 use tierlab_load::interrupt::Interrupt;
+use tierlab_load::keys::{KeyDistribution, Population};
 use tierlab_load::live::Watch;
 use tierlab_load::pacer::Observed;
+use tierlab_load::payload::Protocol;
+use tierlab_load::reply::{Expected, Limit};
 use tierlab_load::schedule::Schedule;
 use tierlab_load::workers::Workers;
+use tierlab_load::workers::message::{JourneyOrder, StepOrder};
+use tierlab_protocol::metadata::{ENTITY_ID, ModelMetadata};
 
 /// First position of journeys, after all closed loops.
 const PLACE: usize = 1 << 17;
@@ -36,18 +49,13 @@ pub(super) fn steps<'p>(round: &Round<'p, '_>) -> Vec<PlannedStep<'p>> {
     for (number, journey) in round.plan.journeys.iter().enumerate() {
         for (of_rate, &rate) in journey.rates.iter().enumerate() {
             let attempt = round.attempt(OF_LOAD + number * 4_096 + of_rate);
-            let positions = PLACE + number * PLACES..;
+            let first = PLACE + number * PLACES;
             let of_targets = round.targets.iter().enumerate();
-            steps.extend(of_targets.map(|(index, target)| {
-                PlannedStep {
-                    target: index,
-                    attempt,
-                    work: Work::Journeys(journey, rate),
-                    points: positions
-                        .clone()
-                        .zip(points(round.plan, target, journey, rate))
-                        .collect(),
-                }
+            steps.extend(of_targets.map(|(index, target)| PlannedStep {
+                target: index,
+                attempt,
+                work: Work::Journeys(journey, rate),
+                points: (first..).zip(points(round.plan, target, journey, rate)).collect(),
             }));
         }
     }
@@ -62,28 +70,15 @@ fn points(plan: &Plan, target: &Target, journey: &JourneyPlan, rate: f64) -> imp
             Ask::Http { path_text, .. } => path_text.as_str(),
         });
         let load = JourneyPlan::load(rate);
-        let keys = if journey.takes_entity() {
-            plan.keys.to_string()
-        } else {
-            "inline".into()
-        };
         Factors {
-            keys,
+            keys: match journey.takes_entity() {
+                true => plan.keys.to_string(),
+                false => "inline".into(),
+            },
             ..driven_factors(plan, target, load, model, journey.driven(step))
         }
     };
     std::iter::once(None).chain(journey.steps.iter().map(Some)).map(of)
-}
-
-/// Distinct models of a journey; the plan's own if it uses none.
-pub(super) fn models<'a>(plan: &'a Plan, journey: &'a JourneyPlan) -> Vec<&'a str> {
-    let mut models: Vec<&str> = journey.models().collect();
-    models.sort_unstable();
-    models.dedup();
-    if models.is_empty() {
-        models.push(&plan.model);
-    }
-    models
 }
 
 /// Sends one journey of each kind to each target, and checks every step, before anything is measured.
@@ -127,14 +122,14 @@ pub(super) async fn check(plan: &Plan, targets: &[Target], interrupt: &Interrupt
 pub(super) async fn send(
     (journey, rate): (&JourneyPlan, f64),
     seed: u64,
-    around: &mut Around<'_>,
+    context: &mut StepContext<'_>,
     workers: Option<&mut Workers>,
 ) -> Result<Option<Sent>, RunError> {
-    let plan = around.plan;
-    let prepared = Prepared::of(plan, around.target, journey).await?;
+    let plan = context.plan;
+    let prepared = Prepared::of(plan, context.target, journey).await?;
     let schedule = Arc::new(Schedule::new(&plan.arrivals, rate, plan.warmup, plan.window, seed));
-    around.begin().await;
-    let begun = prepared.begin(rate, (&schedule, seed), around.watch, workers, around.interrupt);
+    context.begin().await;
+    let begun = prepared.begin(rate, (&schedule, seed), context.watch, workers, context.interrupt);
     let Some((travelled, agents)) = begun.await? else {
         return Ok(None);
     };
@@ -169,10 +164,10 @@ fn whole(journey: &JourneyPlan, all: &Travelled, schedule: &Arc<Schedule>, seed:
     let mut failures = NamedFailures::default();
     // A journey fails with the one step that ends it.
     for (step, samples) in journey.steps.iter().zip(&all.steps) {
-        for sample in samples
+        let due = samples
             .iter()
-            .filter(|sample| schedule.in_window(sample.journey_due_us))
-        {
+            .filter(|sample| schedule.in_window(sample.journey_due_us));
+        for sample in due {
             if let Outcome::Failed(failure) = sample.sample.outcome {
                 let named = format!("{failure} at {}", step.name);
                 *failures.errors.entry(named).or_insert(0) += 1;
@@ -180,12 +175,12 @@ fn whole(journey: &JourneyPlan, all: &Travelled, schedule: &Arc<Schedule>, seed:
         }
     }
     for (step, says) in journey.steps.iter().zip(&all.examples) {
-        let says = says
-            .iter()
-            .map(|(failure, says)| (format!("{failure} at {}", step.name), says.clone()));
-        failures
-            .examples
-            .extend(says.filter(|(key, _)| failures.errors.contains_key(key)));
+        for (failure, says) in says {
+            let named = format!("{failure} at {}", step.name);
+            if failures.errors.contains_key(&named) {
+                failures.examples.insert(named, says.clone());
+            }
+        }
     }
     let good = || all.journeys.iter().filter(|whole| whole.sample.is_ok());
     let goose_us = good()
@@ -209,5 +204,266 @@ fn whole(journey: &JourneyPlan, all: &Travelled, schedule: &Arc<Schedule>, seed:
         },
         failures: Some(failures),
         ..Part::of(finished, Arc::clone(schedule), seed)
+    }
+}
+
+/// Journey prepared for one target.
+pub(super) struct Prepared<'a> {
+    plan: &'a Plan,
+    target: &'a Target,
+    journey: &'a JourneyPlan,
+    steps: Arc<Vec<JourneyStep>>,
+    entities: Entities,
+}
+
+/// Source of a journey's entities.
+#[derive(Debug)]
+enum Entities {
+    Table(Box<Population>),
+    File(Arc<[i64]>),
+}
+
+impl<'a> Prepared<'a> {
+    pub(super) async fn of(plan: &'a Plan, target: &'a Target, journey: &'a JourneyPlan) -> Result<Self, RunError> {
+        let mut known: BTreeMap<&str, ModelMetadata> = BTreeMap::new();
+        for model in journey.models() {
+            if !known.contains_key(model) {
+                known.insert(model, target.control.model(model).await?);
+            }
+        }
+        let refuse = |step: &StepPlan, what: String| {
+            let what = format!("`{}`, step `{}`: {what}", journey.name, step.name);
+            RunError::from(plan.refuse("journey", what))
+        };
+        let connections = match journey.speaks_grpc() {
+            true => Some(grpc_connections(plan, &target.control)?),
+            false => None,
+        };
+        let mut steps = Vec::new();
+        for step in &journey.steps {
+            let names = &journey.values[..step.known];
+            let made = made(plan, &target.control, step, names, &known, connections.as_ref());
+            steps.push(made.map_err(|what| refuse(step, what))?);
+        }
+        Ok(Self {
+            plan,
+            target,
+            journey,
+            steps: Arc::new(steps),
+            entities: entities(plan, target, journey, &known)?,
+        })
+    }
+
+    /// Starts journeys over a schedule, by `workers` if there are any; with the start uncertainty of their agents.
+    /// `None` if interrupted.
+    pub(super) async fn begin(
+        &self,
+        rate: f64,
+        (schedule, seed): (&Arc<Schedule>, u64),
+        watch: &Watch,
+        workers: Option<&mut Workers>,
+        interrupt: &Interrupt,
+    ) -> Result<Option<(Travelled, Vec<AgentStart>)>, RunError> {
+        let Some(workers) = workers else {
+            let step = self.journey(schedule, seed, watch);
+            let travelled = Box::pin(journey::run(step, interrupt)).await?;
+            return Ok(travelled.map(|travelled| (travelled, Vec::new())));
+        };
+        watch.sent_by(workers.size());
+        let order = StepOrder {
+            target: self.target.control.spec.as_ref().clone(),
+            load: JourneyPlan::load(rate),
+            seed,
+            journey: Some(JourneyOrder {
+                name: self.journey.name.clone(),
+                steps: self.journey.steps.len(),
+            }),
+        };
+        let sent = tokio::select! {
+            sent = workers.run(&order, schedule) => sent?,
+            () = interrupt.raised() => return Ok(None),
+        };
+        let whole = |sample| Whole {
+            sample,
+            failed_at: None,
+            goose_us: None,
+        };
+        let of_step = |sample: Sample| StepSample {
+            sample,
+            journey_due_us: sample.due_us,
+        };
+        let (steps, examples) = sent
+            .steps
+            .into_iter()
+            .map(|step| (step.samples.into_iter().map(of_step).collect::<Vec<_>>(), step.examples))
+            .unzip();
+        let travelled = Travelled {
+            journeys: sent.finished.samples.into_iter().map(whole).collect(),
+            steps,
+            observed: sent.finished.observed,
+            window_began: sent.finished.window_began,
+            examples,
+        };
+        Ok(Some((travelled, sent.starts)))
+    }
+
+    /// Returns the journey to run over a schedule.
+    pub(super) fn journey(&self, schedule: &Arc<Schedule>, seed: u64, watch: &Watch) -> Journey {
+        let entities = match &self.entities {
+            Entities::Table(population) => population.draw(schedule.due_us.len(), seed),
+            Entities::File(ids) => ids.to_vec(),
+        };
+        Journey {
+            endpoint: Arc::clone(&self.target.control.endpoint),
+            schedule: Arc::clone(schedule),
+            entities: Arc::new(entities),
+            steps: Arc::clone(&self.steps),
+            values: self.journey.values.len(),
+            users: self.plan.max_in_flight,
+            timeout: self.plan.timeout,
+            drain: self.plan.drain,
+            watch: watch.clone(),
+        }
+    }
+}
+
+fn made(
+    plan: &Plan,
+    control: &Control,
+    step: &StepPlan,
+    names: &[String],
+    known: &BTreeMap<&str, ModelMetadata>,
+    connections: Option<&Arc<Connections>>,
+) -> Result<JourneyStep, String> {
+    match &step.ask {
+        Ask::Http {
+            method,
+            path,
+            headers,
+            body,
+            status,
+            ..
+        } => {
+            // A step's own headers replace those of every request.
+            let mut all = control.endpoint.request_headers();
+            all.extend(headers.clone());
+            Ok(JourneyStep {
+                name: step.name.clone(),
+                carrier: StepCarrier::Http {
+                    method: method.clone(),
+                    path: path.clone(),
+                    headers: all,
+                },
+                body: body.clone(),
+                check: Check::Status(*status),
+                limit: Limit::of_replies(plan.reply_limit_bytes, None),
+                take: step.take.clone(),
+            })
+        }
+        Ask::Model {
+            model,
+            protocol,
+            content,
+        } => {
+            // Every model of the journey was asked for.
+            let metadata = &known[model.as_str()];
+            let (body, rows) = body(content, metadata, model, names)?;
+            let expected = Expected::new(model, &metadata.outputs, rows);
+            Ok(JourneyStep {
+                name: step.name.clone(),
+                carrier: carrier(control, connections, model, *protocol)?,
+                body: Some(body),
+                limit: Limit::of_replies(plan.reply_limit_bytes, expected.elements()),
+                check: Check::Model(Arc::new(expected)),
+                take: step.take.clone(),
+            })
+        }
+    }
+}
+
+/// Returns the transport for a step's requests to a model.
+fn carrier(
+    control: &Control,
+    connections: Option<&Arc<Connections>>,
+    model: &str,
+    protocol: Protocol,
+) -> Result<StepCarrier, String> {
+    if let (Protocol::Grpc, Some(connections)) = (protocol, connections) {
+        return Ok(StepCarrier::Grpc(GrpcCall {
+            connections: Arc::clone(connections),
+            model: model.to_owned(),
+            version: control.model_version().map(str::to_owned),
+        }));
+    }
+    let mut headers = control.endpoint.request_headers();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(StepCarrier::Http {
+        method: Method::POST,
+        path: Template::parse(&control.infer_path(model), Place::Path, &[])?,
+        headers,
+    })
+}
+
+/// Returns the body of a request to a model, with the rows of its reply if known.
+fn body(
+    content: &Content,
+    metadata: &ModelMetadata,
+    model: &str,
+    names: &[String],
+) -> Result<(Template, Option<u32>), String> {
+    match content {
+        Content::Body(body) => Ok((body.clone(), None)),
+        Content::Inputs(given) => Ok((inputs::body(given, &metadata.inputs, names)?, None)),
+        Content::Entity if metadata.joined.is_none() => {
+            let wanted: Vec<&str> = metadata.inputs.iter().map(|spec| spec.name.as_str()).collect();
+            Err(format!(
+                "`{model}` joins no rows, so an entity alone is not a request; give `inputs` ({}) or a `body`",
+                wanted.join(", ")
+            ))
+        }
+        Content::Entity => {
+            let entity = BTreeMap::from([(ENTITY_ID.to_owned(), format!("{{{ENTITY_ID}}}").into())]);
+            Ok((inputs::body(&entity, &metadata.inputs, names)?, Some(1)))
+        }
+    }
+}
+
+/// Returns the entities of the first table that any of its models joins, or those of the plan's file.
+fn entities(
+    plan: &Plan,
+    target: &Target,
+    journey: &JourneyPlan,
+    known: &BTreeMap<&str, ModelMetadata>,
+) -> Result<Entities, RunError> {
+    if !journey.takes_entity() {
+        return Ok(Entities::File([].into()));
+    }
+    let refuse = |key: &str, what: String| Err(RunError::from(plan.refuse(key, what)));
+    let name = &journey.name;
+    if let KeyDistribution::File { texts, .. } = &plan.keys
+        && !texts.is_empty()
+    {
+        let what = "the keys of `keys.file` are texts; journeys need integers";
+        return refuse("journey", format!("`{name}` uses {{entity_id}}, but {what}"));
+    }
+    let of_steps = journey.models().filter_map(|model| known.get(model));
+    // Other inputs of a model belong to its step.
+    let joined = of_steps.filter_map(|metadata| Asked::of(plan, metadata).ok());
+    let table = joined
+        .chain([target.content.clone()])
+        .find_map(|content| match content {
+            Asked::Joined(population) | Asked::Mixed(population, _) => Some(population),
+            Asked::Inline(_) | Asked::Custom { .. } => None,
+        });
+    match (table, &plan.keys) {
+        (Some(population), _) => match population.unknown_id() {
+            None => Ok(Entities::Table(Box::new(population))),
+            Some(id) => refuse("keys.file", format!("the table of journey `{name}` has no entity {id}")),
+        },
+        (None, KeyDistribution::File { ids, .. }) => Ok(Entities::File(ids.clone())),
+        (None, _) => {
+            let what = "none of its models joins a table that lists the ids; give them by `[keys]` with `distribution = \"file\"`";
+            refuse("journey", format!("`{name}` uses {{entity_id}}, but {what}"))
+        }
     }
 }

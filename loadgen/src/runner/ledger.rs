@@ -51,9 +51,8 @@ impl Ledger {
             .into_iter()
             .map(|factors| self.points.step(factors, attempt.index));
         if attempt.attempt > 0 {
-            let is_due = steps
-                .flatten()
-                .any(|there| there.disturbed.is_some() && there.attempt < attempt.attempt);
+            let wants = |there: &Repeat| there.disturbed.is_some() && there.attempt < attempt.attempt;
+            let is_due = steps.flatten().any(wants);
             self.progress.more(u32::from(is_due));
             return is_due;
         }

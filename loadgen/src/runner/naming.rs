@@ -9,7 +9,6 @@ use tierlab_analysis::record::{Driven, Factors, Repeat};
 use tierlab_load::schedule::Load;
 
 /// Returns the factors of a point.
-#[must_use]
 pub fn factors(plan: &Plan, target: &Target, load: Load, model: &str) -> Factors {
     Factors {
         variant: target.variant.clone(),
@@ -22,10 +21,9 @@ pub fn factors(plan: &Plan, target: &Target, load: Load, model: &str) -> Factors
         offered_rps: load.rate,
         arrivals: plan.arrivals.to_string(),
         keys: match target.content_of(model) {
-            Content::Joined(_) => plan.keys.to_string(),
+            Content::Joined(_) | Content::Custom { ids: Some(_), .. } => plan.keys.to_string(),
             Content::Mixed(..) => format!("{} and inline", plan.keys),
             Content::Inline(_) => "inline".into(),
-            Content::Custom { ids: Some(_), .. } => plan.keys.to_string(),
             Content::Custom { ids: None, .. } => "recorded".into(),
         },
         mix: None,
@@ -78,17 +76,12 @@ pub(super) fn line(factors: &Factors, repeat: &Repeat) -> String {
     }
     let millis = |quantile| latency.value_at_quantile(quantile) as f64 / 1_000.0;
     let errors: u64 = repeat.errors.values().sum();
-    let percentiles = if latency.is_empty() {
-        "no good reply".to_owned()
-    } else {
-        format!("p50 {:.2} ms, p99 {:.2} ms", millis(0.5), millis(0.99))
+    let percentiles = match latency.is_empty() {
+        true => "no good reply".to_owned(),
+        false => format!("p50 {:.2} ms, p99 {:.2} ms", millis(0.5), millis(0.99)),
     };
-    let mut line = format!(
-        "{}, repeat {}: {percentiles}, {:.0}/s, {errors} errors",
-        name(factors),
-        repeat.index + 1,
-        repeat.achieved_rps,
-    );
+    let (name, number, rps) = (name(factors), repeat.index + 1, repeat.achieved_rps);
+    let mut line = format!("{name}, repeat {number}: {percentiles}, {rps:.0}/s, {errors} errors");
     if let Some(server) = &repeat.server {
         let lookups = server.cache_hits + server.cache_misses;
         if lookups > 0.0 {

@@ -10,6 +10,7 @@ use tierlab_analysis::record::{
 };
 use tierlab_analysis::statistics::dependence::Dependence;
 use tierlab_analysis::statistics::percentile::histogram;
+use tierlab_analysis::validity::laws::by_stays;
 use tierlab_load::driver::Finished;
 use tierlab_load::schedule::Schedule;
 
@@ -18,17 +19,6 @@ const BLOCK_REQUESTS: f64 = 20.0;
 /// Number of blocks in a window, from which latency over time is drawn.
 const BLOCKS: std::ops::RangeInclusive<usize> = 5..=60;
 
-/// Identity of a repeat.
-#[derive(Debug, Clone)]
-pub struct Label {
-    /// Index of the repeat, from 0.
-    pub index: u32,
-    /// Seed of the step.
-    pub seed: u64,
-    /// Path of its histograms, relative to the run's folder.
-    pub hdr_file: String,
-}
-
 /// Failures in a repeat's window, and examples of them, by their names in the result.
 #[derive(Debug, Default)]
 pub(super) struct NamedFailures {
@@ -36,19 +26,14 @@ pub(super) struct NamedFailures {
     pub(super) examples: BTreeMap<String, String>,
 }
 
-/// Converts a finished step to a repeat.
-#[must_use]
-pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Option<ServerDelta>) -> Repeat {
-    let window: Vec<Sample> = {
-        let mut window: Vec<Sample> = finished
-            .samples
-            .iter()
-            .filter(|sample| schedule.in_window(sample.due_us))
-            .copied()
-            .collect();
-        window.sort_unstable_by_key(|sample| sample.due_us);
-        window
-    };
+/// Converts a finished step to a repeat, whose index, seed and file of histograms are the caller's.
+pub fn record(finished: &Finished, schedule: &Schedule, server: Option<ServerDelta>) -> Repeat {
+    let due = finished
+        .samples
+        .iter()
+        .filter(|sample| schedule.in_window(sample.due_us));
+    let mut window: Vec<Sample> = due.copied().collect();
+    window.sort_unstable_by_key(|sample| sample.due_us);
     let good: Vec<Sample> = window.iter().filter(|sample| sample.is_ok()).copied().collect();
     let latencies: Vec<u64> = good.iter().map(Sample::latency_us).collect();
     let dependence = Dependence::of(&latencies);
@@ -61,40 +46,31 @@ pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Op
     let examples = finished.examples.iter();
     let examples = examples.map(|(failure, says)| (failure.to_string(), says.clone()));
     let examples = examples.filter(|(reason, _)| errors.contains_key(reason)).collect();
-    let answered_in_window = finished
-        .samples
-        .iter()
-        .filter(|sample| sample.is_ok() && schedule.in_window(sample.done_us))
-        .count();
+    let is_answered = |sample: &&Sample| sample.is_ok() && schedule.in_window(sample.done_us);
+    let answered = finished.samples.iter().filter(is_answered).count();
+    let window_us = schedule.window_start_us..schedule.window_end_us;
     Repeat {
-        index: label.index,
-        seed: label.seed,
         started_at: crate::store::time::rfc3339_ms(finished.window_began),
         window_s: schedule.window_s(),
         scheduled: window.len() as u64,
         completed: good.len() as u64,
         errors,
         examples,
-        achieved_rps: answered_in_window as f64 / schedule.window_s(),
+        achieved_rps: answered as f64 / schedule.window_s(),
         in_flight_limit_hit: finished.observed.limit_hit,
         mean_in_flight: finished.observed.mean_in_flight,
-        in_flight_by_stays: Some(tierlab_analysis::validity::laws::by_stays(
-            &finished.samples,
-            &(schedule.window_start_us..schedule.window_end_us),
-        )),
+        in_flight_by_stays: Some(by_stays(&finished.samples, &window_us)),
         autocorrelation_time: dependence.body,
         tail_autocorrelation_time: Some(dependence.tail),
         backlog_slope: tierlab_analysis::backlog_slope(&good),
         bands: tierlab_analysis::bands(&good),
         server,
-        hdr_file: label.hdr_file,
         histograms: histograms(&window, &finished.streams, schedule),
         ..Repeat::empty()
     }
 }
 
 /// Computes the figures of goose's own clock, from its times in microseconds; `None` without any.
-#[must_use]
 pub fn goose_figures(mut times_us: Vec<u64>, counted: Option<u64>) -> Option<GooseFigures> {
     times_us.sort_unstable();
     let at = |quantile: f64| {
@@ -125,13 +101,10 @@ pub(super) fn ramp_figures(finished: &Finished, schedule: &Schedule, rates: Ramp
             *answered += 1;
         }
     }
-    let stopped = finished
-        .observed
-        .stopped_us
-        .map(|us| us.saturating_sub(schedule.window_start_us));
+    let rate = |us: u64| rates.rate(us.saturating_sub(schedule.window_start_us) as f64 / window_us as f64);
     RampFigures {
         answered,
-        stopped_rps: stopped.map(|us| rates.rate(us as f64 / window_us as f64)),
+        stopped_rps: finished.observed.stopped_us.map(rate),
     }
 }
 
@@ -178,10 +151,9 @@ fn histograms(window: &[Sample], streams: &[StreamSample], schedule: &Schedule) 
         (figure, blocks)
     };
     let is_failed = |sample: &Sample| !sample.is_ok();
-    let failed = if window.iter().any(is_failed) {
-        by_block(Sample::latency_us, is_failed)
-    } else {
-        Vec::new()
+    let failed = match window.iter().any(is_failed) {
+        true => by_block(Sample::latency_us, is_failed),
+        false => Vec::new(),
     };
     Histograms {
         block_s: block_us as f64 / 1e6,
@@ -255,13 +227,7 @@ mod tests {
     }
 
     fn record_all(samples: Vec<Sample>) -> Repeat {
-        let finished = finished(samples);
-        let label = Label {
-            index: 0,
-            seed: 1,
-            hdr_file: "hdr/x.hdr".into(),
-        };
-        record(label, &finished, &one_second_after_one(), None)
+        record(&finished(samples), &one_second_after_one(), None)
     }
 
     #[test]

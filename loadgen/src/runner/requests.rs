@@ -14,6 +14,7 @@ use tierlab_load::by_goose::closed_loop::{ClosedLoop, Think};
 use tierlab_load::driver::{Compress, Route, Step};
 use tierlab_load::grpc::{self, Connections};
 use tierlab_load::inputs::{Entities, Prepared, Wish, joined_requests, other_requests};
+use tierlab_load::keys::Population;
 use tierlab_load::live::Watch;
 use tierlab_load::payload::{self, Body, Protocol};
 use tierlab_load::reply::{Expected, Limit};
@@ -42,31 +43,19 @@ pub struct Requests<'a> {
 
 impl Requests<'_> {
     /// Scheduled send times.
-    #[must_use]
     pub fn schedule(&self) -> Arc<Schedule> {
-        let plan = self.plan;
-        Arc::new(Schedule::new(
-            &plan.arrivals,
-            self.load.rate,
-            plan.warmup,
-            plan.window,
-            self.seed,
-        ))
+        let (plan, rate) = (self.plan, self.load.rate);
+        let schedule = Schedule::new(&plan.arrivals, rate, plan.warmup, plan.window, self.seed);
+        Arc::new(schedule)
     }
 
-    /// Prepares the step that sends them.
+    /// Prepares the step that sends them, with their statistics.
     ///
     /// # Errors
     /// Tensors that cannot be built, or no route to the server.
-    pub fn step(&self, schedule: &Arc<Schedule>, watch: &Watch) -> Result<PreparedStep, RunError> {
-        let Self {
-            plan,
-            target,
-            load,
-            model,
-            ..
-        } = *self;
-        let expected = target.expected(model, load.batch_size);
+    pub fn step(&self, schedule: &Arc<Schedule>, watch: &Watch) -> Result<(Step, SentRequests), RunError> {
+        let (plan, target, model) = (self.plan, self.target, self.model);
+        let expected = target.expected(model, self.load.batch_size);
         let requests = schedule.due_us.len();
         let prepared = self.prepare(requests)?;
         if plan.arrivals.is_replay() && plan.inputs.recorded.is_some() && prepared.bodies.len() < requests {
@@ -78,10 +67,11 @@ impl Requests<'_> {
         if plan.sending.compress.is_some_and(Compress::requests) {
             payload::compress(&mut bodies);
         }
+        let routes = target.control.servers().map(|server| route(plan, server, model));
         let step = Step {
             limit,
             expected: Arc::new(expected),
-            routes: routes(plan, target, model)?,
+            routes: routes.collect::<Result<_, _>>()?,
             bodies: Arc::new(bodies),
             schedule: Arc::clone(schedule),
             users: plan.pool().unwrap_or(plan.max_in_flight),
@@ -90,10 +80,7 @@ impl Requests<'_> {
             drain: plan.drain,
             watch: watch.clone(),
         };
-        Ok(PreparedStep {
-            step,
-            sent: prepared.sent,
-        })
+        Ok((step, prepared.sent))
     }
 
     /// Prepares a closed loop of the same requests, with their statistics.
@@ -106,25 +93,18 @@ impl Requests<'_> {
         think: Think,
         watch: &Watch,
     ) -> Result<(ClosedLoop, SentRequests), RunError> {
-        let Self {
-            plan,
-            target,
-            load,
-            model,
-            seed,
-            ..
-        } = *self;
-        let expected = target.expected(model, load.batch_size);
-        let bodies = (CLOSED_LOOP_ENTITIES / load.batch_size as usize).clamp(64, CLOSED_LOOP_BODIES);
+        let (plan, target, model, batch_size) = (self.plan, self.target, self.model, self.load.batch_size);
+        let expected = target.expected(model, batch_size);
+        let bodies = (CLOSED_LOOP_ENTITIES / batch_size as usize).clamp(64, CLOSED_LOOP_BODIES);
         let prepared = self.prepare(bodies)?;
         let step = ClosedLoop {
-            route: route(plan, target, model)?,
+            route: route(plan, &target.control, model)?,
             limit: limit(plan, &expected, &prepared.bodies),
             bodies: Arc::new(self.versioned(prepared.bodies)),
             expected: Arc::new(expected),
             users: users as usize,
             think,
-            seed,
+            seed: self.seed,
             warmup: plan.warmup,
             window: plan.window,
             timeout: plan.timeout,
@@ -133,18 +113,23 @@ impl Requests<'_> {
         Ok((step, prepared.sent))
     }
 
-    /// Describes the requests of a step that keeps them; `None` if it keeps none.
-    pub(super) fn described(&self, step: &Step) -> Option<RequestFacts> {
-        let Self { plan, load, seed, .. } = *self;
-        if !step.sending.keep_requests {
-            return None;
-        }
-        let rows = load.batch_size as usize;
-        let (population, per_request) = match self.target.content_of(self.model) {
+    /// Returns the population of its entities, and their number in each request.
+    fn entities(&self) -> (Option<&Population>, usize) {
+        let rows = self.load.batch_size as usize;
+        match self.target.content_of(self.model) {
             Content::Joined(population) | Content::Mixed(population, _) => (Some(population), rows),
             Content::Custom { custom, ids } => (ids.as_ref(), if custom.wants_ids() { rows } else { 1 }),
             Content::Inline(_) => (None, 1),
-        };
+        }
+    }
+
+    /// Describes the requests of a step that keeps them; `None` if it keeps none.
+    pub(super) fn described(&self, step: &Step) -> Option<RequestFacts> {
+        let Self { plan, seed, .. } = *self;
+        if !step.sending.keep_requests {
+            return None;
+        }
+        let (population, per_request) = self.entities();
         let ids = population.map(|population| population.draw(step.schedule.due_us.len() * per_request, seed));
         Some(RequestFacts {
             protocol: plan.protocol,
@@ -169,54 +154,36 @@ impl Requests<'_> {
 
     /// Builds the bodies of `requests` requests, with their statistics.
     pub(super) fn prepare(&self, requests: usize) -> Result<Prepared, RunError> {
-        let (plan, rows) = (self.plan, self.load.batch_size);
-        let form = plan.form(self.model);
-        let per_request = rows as usize;
-        let wish = Wish {
-            form,
-            rows,
-            requests,
-            seed: self.seed,
-            entities: None,
-        };
-        let prepared = match self.target.content_of(self.model) {
+        let (plan, rows, form) = (self.plan, self.load.batch_size, self.plan.form(self.model));
+        let (population, per_request) = self.entities();
+        let ids = population.map_or_else(Vec::new, |population| {
+            population.draw(requests * per_request, self.seed)
+        });
+        let inputs = match self.target.content_of(self.model) {
             Content::Joined(population) => {
-                let ids = population.draw(requests * per_request, self.seed);
                 let bodies: Vec<Body> = ids.chunks(per_request).map(|ids| population.body(ids, form)).collect();
                 let sent = joined_requests(&bodies, rows, &plan.keys.to_string());
                 return Ok(Prepared { bodies, sent });
             }
-            Content::Custom { custom, ids } => {
-                let per_request = if custom.wants_ids() { per_request } else { 1 };
-                let drawn = ids.iter().flat_map(|ids| {
-                    let drawn = ids.draw(requests * per_request, self.seed);
-                    drawn.into_iter().map(move |id| ids.shown(id))
-                });
-                let bodies = custom.bodies(requests, &drawn.collect::<Vec<_>>(), per_request, self.seed);
+            Content::Custom { custom, .. } => {
+                let shown = population.map(|population| ids.iter().map(|id| population.shown(*id)).collect());
+                let shown: Vec<String> = shown.unwrap_or_default();
+                let bodies = custom.bodies(requests, &shown, per_request, self.seed);
                 let bodies = bodies.map_err(RunError::Usage)?;
                 let sent = other_requests(&bodies, plan.inputs.rows_per_request.unwrap_or(rows));
                 return Ok(Prepared { bodies, sent });
             }
-            Content::Inline(inputs) => inputs.prepare(&wish),
-            Content::Mixed(population, inputs) => {
-                let ids = population.draw(requests * per_request, self.seed);
-                inputs.prepare(&Wish {
-                    entities: Some(Entities { population, ids: &ids }),
-                    ..wish
-                })
-            }
+            Content::Inline(inputs) | Content::Mixed(_, inputs) => inputs,
         };
+        let prepared = inputs.prepare(&Wish {
+            form,
+            rows,
+            requests,
+            seed: self.seed,
+            entities: population.map(|population| Entities { population, ids: &ids }),
+        });
         prepared.map_err(|what| RunError::Usage(plan.wrong_inputs(self.model, &what)))
     }
-}
-
-/// Step prepared for the driver.
-#[derive(Debug)]
-pub struct PreparedStep {
-    /// Step to run.
-    pub step: Step,
-    /// Statistics of its requests.
-    pub sent: SentRequests,
 }
 
 /// Returns the limit for the largest reply that any of the requests expects.
@@ -227,30 +194,17 @@ fn limit(plan: &Plan, expected: &Expected, bodies: &[Body]) -> Limit {
     Limit::of_replies(plan.reply_limit_bytes, largest.unwrap_or(expected).elements())
 }
 
-/// Returns the routes to a target's servers.
+/// Returns the route to a server.
 ///
 /// # Errors
-/// Those of [`route`].
-fn routes(plan: &Plan, target: &Target, model: &str) -> Result<Vec<Route>, RunError> {
-    let servers = target.control.servers();
-    servers.map(|server| route_to(plan, server, model)).collect()
-}
-
-/// Returns the route to a target's server, the first of several.
-///
-/// # Errors
-/// A plan over gRPC and a target whose gRPC address is unknown or missing.
-pub(super) fn route(plan: &Plan, target: &Target, model: &str) -> Result<Route, RunError> {
-    route_to(plan, &target.control, model)
-}
-
-fn route_to(plan: &Plan, server: &Control, model: &str) -> Result<Route, RunError> {
+/// A plan over gRPC and a server whose gRPC address is unknown or missing.
+pub(super) fn route(plan: &Plan, server: &Control, model: &str) -> Result<Route, RunError> {
     match plan.protocol {
         Protocol::Http if plan.sending.http2 => {
             let (users, fixed) = (plan.max_in_flight, plan.sending.connections.fixed());
-            let connections =
-                Connections::http2(Arc::clone(&server.endpoint), users, fixed).map_err(RunError::Usage)?;
-            Ok(Route::Http(server.route(model)?.over(Arc::new(connections))))
+            let connections = Connections::http2(Arc::clone(&server.endpoint), users, fixed);
+            let connections = Arc::new(connections.map_err(RunError::Usage)?);
+            Ok(Route::Http(server.route(model)?.over(connections)))
         }
         Protocol::Http => Ok(Route::Http(server.route(model)?)),
         Protocol::Grpc => Ok(Route::Grpc(grpc_connections(plan, server)?)),
@@ -263,17 +217,11 @@ fn route_to(plan: &Plan, server: &Control, model: &str) -> Result<Route, RunErro
 /// A server whose gRPC address is unknown or missing.
 pub(super) fn grpc_connections(plan: &Plan, server: &Control) -> Result<Arc<Connections>, RunError> {
     let Some(endpoint) = &server.grpc else {
-        return Err(RunError::Usage(format!(
-            "{}: `protocol` = \"grpc\": gRPC address is missing: pass --grpc-url http://HOST:PORT or set `target.grpc_url` \
-             (tierlab-server reports `grpc_listen` if started with --grpc-listen)",
-            plan.file.display()
-        )));
+        let what = "`protocol` = \"grpc\": gRPC address is missing: pass --grpc-url http://HOST:PORT or set `target.grpc_url` \
+                    (tierlab-server reports `grpc_listen` if started with --grpc-listen)";
+        return Err(RunError::about(&plan.file, what));
     };
-    let connections = Connections::new(
-        Arc::clone(endpoint),
-        plan.max_in_flight,
-        plan.sending.connections.fixed(),
-    );
-    let connections = connections.map_err(RunError::Usage)?;
-    Ok(Arc::new(connections))
+    let (users, fixed) = (plan.max_in_flight, plan.sending.connections.fixed());
+    let connections = Connections::new(Arc::clone(endpoint), users, fixed);
+    connections.map(Arc::new).map_err(RunError::Usage)
 }

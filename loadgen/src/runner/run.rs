@@ -7,7 +7,7 @@
 use super::ledger::{AGAIN, Ledger, PlannedStep, Round, Work};
 use super::naming::{factors, name};
 use super::step::Runner;
-use super::{closed_loops, decide, journeys, mixed};
+use super::{decide, journeys, together};
 use crate::error::RunError;
 use crate::plan::{Plan, redacted};
 use crate::progress::Progress;
@@ -38,21 +38,17 @@ impl<'a> Runner<'a> {
         let points = Points::of(finished);
         self.check_earlier(&points)?;
         folder::begin(&run, &self.folder)?;
-        let grid = if self.measures_loads() {
-            self.planned(0, 0).len()
-        } else {
-            0
+        let grid = match self.measures_loads() {
+            true => self.planned(0, 0).len(),
+            false => 0,
         };
         let steps = grid * self.plan.repeats as usize;
+        let step = self.plan.warmup + self.plan.window;
+        let search_limit = self.plan.search.as_ref().map(|search| search.limit);
         let mut ledger = Ledger {
             journal,
             points,
-            progress: Progress::new(
-                steps as u32,
-                self.plan.warmup + self.plan.window,
-                self.plan.search.as_ref().map(|search| search.limit),
-                self.verbose,
-            ),
+            progress: Progress::new(steps as u32, step, search_limit, self.verbose),
             unanswered: 0,
             patience: Patience::default(),
             left_out: self.plan.arrivals.left_out().into_iter().collect(),
@@ -97,11 +93,11 @@ impl<'a> Runner<'a> {
     /// Refuses steps of another server, which cannot share a result with further steps.
     fn check_earlier(&self, points: &Points) -> Result<(), RunError> {
         let planned = self.planned(0, 0).into_iter().flat_map(|step| step.points);
-        let asked = self.plan.question.iter().map(decide::asked).flat_map(|load| {
+        let mut expected: Vec<Factors> = planned.map(|(_, factors)| factors).collect();
+        for load in self.plan.question.iter().map(decide::asked) {
             let targets = self.targets.iter();
-            targets.map(move |target| factors(self.plan, target, load, &self.plan.model))
-        });
-        let expected: Vec<Factors> = planned.map(|(_, factors)| factors).chain(asked).collect();
+            expected.extend(targets.map(|target| factors(self.plan, target, load, &self.plan.model)));
+        }
         // Searches, questions and closed loops choose their own rates.
         let is_chosen = |point: &Point| {
             self.plan.search.is_some()
@@ -113,16 +109,14 @@ impl<'a> Runner<'a> {
                 *factors == point.factors || (is_chosen(point) && same_but_rate(factors, &point.factors))
             })
         };
-        match points.all().iter().find(|point| !is_expected(point)) {
-            None => Ok(()),
-            Some(point) => Err(RunError::Usage(format!(
-                "{}: finished steps were measured as {} (cache share {}), which no server matches now; start it as before, or \
-                 remove --resume",
-                self.folder.display(),
-                name(&point.factors),
-                point.factors.cache_share
-            ))),
-        }
+        let Some(point) = points.all().iter().find(|point| !is_expected(point)) else {
+            return Ok(());
+        };
+        let (named, share) = (name(&point.factors), point.factors.cache_share);
+        let what =
+            format!("finished steps were measured as {named} (cache share {share}), which no server matches now");
+        let advice = "start it as before, or remove --resume";
+        Err(RunError::about(&self.folder, format!("{what}; {advice}")))
     }
 
     async fn steps(&mut self, run: &mut Run, ledger: &mut Ledger) -> Result<(), RunError> {
@@ -166,8 +160,8 @@ impl<'a> Runner<'a> {
             })
         });
         loads
-            .chain(mixed::steps(&round))
-            .chain(closed_loops::steps(&round))
+            .chain(together::mixes(&round))
+            .chain(together::closed_loops(&round))
             .chain(journeys::steps(&round))
             .collect()
     }
@@ -177,7 +171,7 @@ impl<'a> Runner<'a> {
         if let Work::Beside(closed) = step.work {
             let beside = &mut step.points[0].1;
             let target = &self.targets[step.target];
-            let rate = closed_loops::rate_beside(self.plan, target, closed, (&ledger.points, beside))?;
+            let rate = together::rate_beside(self.plan, target, closed, (&ledger.points, beside))?;
             let Some(rate) = rate else {
                 // The table shows the missing point.
                 if step.attempt.attempt == 0 {
@@ -212,10 +206,8 @@ impl<'a> Runner<'a> {
             matches!(verdict, Verdict::Saturated(_))
         };
         let below = ledger.points.all().iter().filter(is_below).find(is_saturated)?;
-        Some(format!(
-            "{}: saturated, so that higher rates were left out",
-            name(&below.factors)
-        ))
+        let below = name(&below.factors);
+        Some(format!("{below}: saturated, so that higher rates were left out"))
     }
 }
 
@@ -231,7 +223,6 @@ pub struct Instrument {
 }
 
 /// Run without any step.
-#[must_use]
 pub fn new_run(plan: &Plan, environment: Environment, instrument: Instrument) -> Run {
     Run {
         schema_version: SCHEMA_VERSION,

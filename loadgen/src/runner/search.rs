@@ -34,27 +34,27 @@ impl Runner<'_> {
         let ends = Instant::now() + plan.limit;
         ledger.progress.begin_limit(ends);
         for round in 0..=MAX_PROBES {
-            let known: Vec<Vec<slo::RateEvidence>> = curves.iter().map(|curve| self.known(curve, plan, run)).collect();
-            let probes: Vec<(&CurveSearch, RateProbe)> = curves
-                .iter()
-                .zip(&known)
-                .filter_map(|(curve, known)| Some((curve, curve.search.next(known)?)))
-                .collect();
-            if probes.is_empty() {
+            let mut takes: Vec<(&CurveSearch, RateProbe, u32)> = Vec::new();
+            for curve in &curves {
+                let known = self.known(curve, plan, run);
+                if let Some(probe) = curve.search.next(&known) {
+                    // Further attempts follow those without an answer; a new rate has no attempts.
+                    let is_open =
+                        |one: &&slo::RateEvidence| one.rps == probe.rps && one.answer == MeetsObjective::Unknown;
+                    takes.push((curve, probe, known.iter().find(is_open).map_or(0, |one| one.tries)));
+                }
+            }
+            if takes.is_empty() {
                 break;
             }
             if round == MAX_PROBES {
                 run.search_stopped = Some(format!("it had measured {MAX_PROBES} rates"));
                 break;
             }
-            let takes: Vec<(&CurveSearch, RateProbe, u32)> = probes
-                .iter()
-                .map(|&(curve, probe)| (curve, probe, self.attempt(curve, probe.rps, plan, run)))
-                .collect();
             let in_time = self.probe(&takes, ends, ledger).await?;
             self.write(run, &ledger.points)?;
-            for (curve, probe) in &probes {
-                ledger.progress.say(&self.told(curve, probe.rps, plan, run));
+            for (curve, probe, _) in &takes {
+                ledger.progress.say(&self.describe(curve, probe.rps, plan, run));
             }
             if !in_time {
                 let limit = wait(plan.limit);
@@ -64,22 +64,11 @@ impl Runner<'_> {
         }
         ledger.progress.end_limit();
         if let Some(why) = &run.search_stopped {
-            ledger
-                .progress
-                .say(&format!("the search stopped: {why}; rates not measured stay unknown"));
+            let line = format!("the search stopped: {why}; rates not measured stay unknown");
+            ledger.progress.say(&line);
             self.write(run, &ledger.points)?;
         }
         Ok(())
-    }
-
-    /// Returns the next attempt at a rate: the first, or a further one if the earlier ones had no answer.
-    fn attempt(&self, curve: &CurveSearch, rps: f64, plan: &SearchPlan, run: &Run) -> u32 {
-        let known = self.known(curve, plan, run);
-        let before = known
-            .iter()
-            .find(|one| one.rps == rps && one.answer == MeetsObjective::Unknown);
-        // A new rate has no attempts.
-        before.map_or(0, |one| one.tries)
     }
 
     /// Fails if the plan searched for a highest rate and found none.
@@ -89,14 +78,10 @@ impl Runner<'_> {
         for finding in &run.findings {
             match &finding.slo {
                 Some(found) if matches!(found.outcome, SloOutcome::NeverMet | SloOutcome::Unknown) => {
-                    let why = found
-                        .not_met
-                        .iter()
-                        .chain(&found.unknown)
-                        .next()
-                        .map(|next| format!(" at {}/s {}", next.rps, next.why));
+                    let next = found.not_met.iter().chain(&found.unknown).next();
+                    let why = next.map_or_else(String::new, |next| format!(" at {}/s {}", next.rps, next.why));
                     let Factors { tier, cache, mode, .. } = &finding.factors;
-                    reasons.push(format!("{tier} {cache} {mode}{}", why.unwrap_or_default()));
+                    reasons.push(format!("{tier} {cache} {mode}{why}"));
                 }
                 _ => return Ok(()),
             }
@@ -121,7 +106,7 @@ impl Runner<'_> {
                 }
                 let lowest = self.plan.loads.iter().filter(|other| same_curve(other, &load));
                 curves.push(CurveSearch {
-                    position: Position { target, load: last },
+                    position: (target, last),
                     load,
                     search: Search {
                         start_rps: lowest.map(|load| load.rate).fold(f64::INFINITY, f64::min),
@@ -145,10 +130,9 @@ impl Runner<'_> {
         ends: Instant,
         ledger: &mut Ledger,
     ) -> Result<bool, RunError> {
-        ledger
-            .progress
-            .more(takes.iter().map(|(_, probe, _)| probe.repeats).sum());
-        let most = takes.iter().map(|(_, probe, _)| probe.repeats).max().unwrap_or(0);
+        let repeats = || takes.iter().map(|(_, probe, _)| probe.repeats);
+        ledger.progress.more(repeats().sum());
+        let most = repeats().max().unwrap_or(0);
         let step = self.plan.warmup + self.plan.window;
         for index in 0..most {
             for &(curve, probe, attempt) in takes.iter().filter(|(_, probe, _)| index < probe.repeats) {
@@ -168,26 +152,19 @@ impl Runner<'_> {
     /// Evidence about a curve, by rising rate.
     fn known(&self, curve: &CurveSearch, plan: &SearchPlan, run: &Run) -> Vec<slo::RateEvidence> {
         let factors = self.factors(curve);
-        let of_curve = run
-            .points
-            .iter()
-            .filter(|point| same_but_rate(&point.factors, &factors));
-        let mut known: Vec<slo::RateEvidence> = of_curve.filter_map(|point| slo::evidence(point, &plan.slo)).collect();
+        let of_curve = |point: &&Point| same_but_rate(&point.factors, &factors);
+        let points = run.points.iter().filter(of_curve);
+        let mut known: Vec<slo::RateEvidence> = points.filter_map(|point| slo::evidence(point, &plan.slo)).collect();
         known.sort_by(|a, b| a.rps.total_cmp(&b.rps));
         known
     }
 
     fn factors(&self, curve: &CurveSearch) -> Factors {
-        factors(
-            self.plan,
-            &self.targets[curve.position.target],
-            curve.load,
-            &self.plan.model,
-        )
+        factors(self.plan, &self.targets[curve.position.0], curve.load, &self.plan.model)
     }
 
     /// Describes an answer in a line.
-    fn told(&self, curve: &CurveSearch, rps: f64, plan: &SearchPlan, run: &Run) -> String {
+    fn describe(&self, curve: &CurveSearch, rps: f64, plan: &SearchPlan, run: &Run) -> String {
         let factors = Factors {
             offered_rps: rps,
             ..self.factors(curve)
@@ -210,12 +187,8 @@ impl Runner<'_> {
 /// Returns the last load of each mode and batch size, with its position in the plan.
 fn last_of_each_curve(loads: &[Load]) -> Vec<(usize, Load)> {
     let is_last = |&(index, load): &(usize, &Load)| !loads[index + 1..].iter().any(|later| same_curve(later, load));
-    loads
-        .iter()
-        .enumerate()
-        .filter(is_last)
-        .map(|(index, load)| (index, *load))
-        .collect()
+    let last = loads.iter().enumerate().filter(is_last);
+    last.map(|(index, load)| (index, *load)).collect()
 }
 
 fn same_curve(a: &Load, b: &Load) -> bool {

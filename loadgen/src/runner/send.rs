@@ -7,11 +7,11 @@ use super::requests::Requests;
 use super::target::Target;
 use crate::error::RunError;
 use crate::plan::Plan;
-use crate::server::delta::{self, Between, Reading};
+use crate::server::delta::{self, Reading};
 use crate::store::requests::RequestFacts;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 use tierlab_agents::remote::Agents;
 use tierlab_agents::worker::WorkerError;
 use tierlab_analysis::record::{AgentStart, DriverFigures, Sample, SentRequests, ServerDelta, SlowRequest};
@@ -19,7 +19,7 @@ use tierlab_instrument::machine::watch::{MachineWatch, Watched};
 use tierlab_load::driver::{self, Finished};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::live::Watch;
-use tierlab_load::schedule::Schedule;
+use tierlab_load::schedule::{Load, Schedule};
 use tierlab_load::workers::Workers;
 use tierlab_load::workers::message::StepOrder;
 
@@ -51,7 +51,6 @@ impl Senders {
     }
 
     /// Describes the senders for the result.
-    #[must_use]
     pub fn note(workers: u32, agents: usize) -> String {
         match workers {
             _ if agents > 0 => format!("load generator (it conducts; {agents} agents send)"),
@@ -122,16 +121,6 @@ impl Sent {
             agents: Vec::new(),
         }
     }
-
-    fn is_unanswered(&self) -> bool {
-        let mut samples = self.parts.iter().flat_map(|part| &part.finished.samples);
-        !samples.any(Sample::is_ok)
-    }
-
-    fn window_began(&self) -> SystemTime {
-        // All parts begin together.
-        self.parts[0].finished.window_began
-    }
 }
 
 /// Reports of the server and of the machine around a step.
@@ -148,7 +137,7 @@ pub struct Beside {
 }
 
 /// One step on its way: its target, and the observation of the server and of the machine around it.
-pub(super) struct Around<'a> {
+pub(super) struct StepContext<'a> {
     pub(super) plan: &'a Plan,
     pub(super) target: &'a Target,
     pub(super) watch: &'a Watch,
@@ -159,7 +148,7 @@ pub(super) struct Around<'a> {
     before: Option<(Instant, Reading)>,
 }
 
-impl<'a> Around<'a> {
+impl<'a> StepContext<'a> {
     /// Watches the machine, from before the step's requests are prepared on.
     pub(super) fn watch(
         plan: &'a Plan,
@@ -178,6 +167,17 @@ impl<'a> Around<'a> {
         }
     }
 
+    /// Requests of a load of a model against its target.
+    pub(super) fn requests(&self, load: Load, model: &'a str, seed: u64) -> Requests<'a> {
+        Requests {
+            plan: self.plan,
+            target: self.target,
+            load,
+            model,
+            seed,
+        }
+    }
+
     /// Reads the server's reports just before the step.
     pub(super) async fn begin(&mut self) {
         let before = self.target.control.read(&self.models).await.ok();
@@ -190,27 +190,22 @@ impl<'a> Around<'a> {
         let after = control.read(&self.models).await.ok();
         let (server, is_unread) = match (&self.before, &after) {
             (Some((read_at, before)), Some(after)) => {
-                let between = Between {
-                    before,
-                    after,
-                    models: &self.models,
-                    requests: sent.counted,
-                };
                 let timed = |delta| ServerDelta {
                     between_s: Some(read_at.elapsed().as_secs_f64()),
                     ..delta
                 };
-                (between.delta().map(timed), false)
+                (after.since(before, &self.models, sent.counted).map(timed), false)
             }
             _ => (None, control.tells()),
         };
+        let mut samples = sent.parts.iter().flat_map(|part| &part.finished.samples);
+        // All parts begin together.
+        let began = sent.parts[0].finished.window_began;
         Beside {
             server,
             is_unread,
-            is_unanswered: sent.is_unanswered(),
-            watched: self
-                .machine
-                .and_then(|machine| machine.end(sent.window_began(), self.plan.window)),
+            is_unanswered: !samples.any(Sample::is_ok),
+            watched: self.machine.and_then(|machine| machine.end(began, self.plan.window)),
         }
     }
 }
@@ -222,18 +217,18 @@ impl<'a> Around<'a> {
 pub async fn measure(requests: &Requests<'_>, interrupt: &Interrupt) -> Result<Option<(Part, Beside)>, RunError> {
     let watch = Watch::default();
     let models = vec![requests.model];
-    let mut around = Around::watch(requests.plan, requests.target, models, (&watch, interrupt));
-    let Some(mut sent) = send(requests, &mut around, None).await? else {
+    let mut context = StepContext::watch(requests.plan, requests.target, models, (&watch, interrupt));
+    let Some(mut sent) = send(requests, &mut context, None).await? else {
         return Ok(None);
     };
-    let beside = around.end(&sent).await;
+    let beside = context.end(&sent).await;
     Ok(Some((sent.parts.swap_remove(0), beside)))
 }
 
 /// Sends the requests of a load, by `workers` if there are any; `None` if interrupted.
 pub(super) async fn send(
     requests: &Requests<'_>,
-    around: &mut Around<'_>,
+    context: &mut StepContext<'_>,
     workers: Option<&mut Workers>,
 ) -> Result<Option<Sent>, RunError> {
     let schedule = requests.schedule();
@@ -242,21 +237,21 @@ pub(super) async fn send(
         ..Part::of(finished, Arc::clone(&schedule), requests.seed)
     };
     let Some(workers) = workers else {
-        let prepared = requests.step(&schedule, around.watch)?;
-        let facts = requests.described(&prepared.step);
-        around.begin().await;
-        let finished = driver::run(prepared.step, around.interrupt).await?;
+        let (step, sent) = requests.step(&schedule, context.watch)?;
+        let facts = requests.described(&step);
+        context.begin().await;
+        let finished = driver::run(step, context.interrupt).await?;
         return Ok(finished.map(|finished| {
             Sent::of(vec![Part {
                 facts,
-                ..part(finished, prepared.sent)
+                ..part(finished, sent)
             }])
         }));
     };
     // Each process builds its own requests; their statistics are the same.
     let described = requests.prepare(schedule.due_us.len().min(DESCRIBED_REQUESTS))?;
-    around.begin().await;
-    around.watch.sent_by(workers.size());
+    context.begin().await;
+    context.watch.sent_by(workers.size());
     let order = StepOrder {
         target: requests.target.control.spec.as_ref().clone(),
         load: requests.load,
@@ -265,7 +260,7 @@ pub(super) async fn send(
     };
     let sent = tokio::select! {
         sent = workers.run(&order, &schedule) => sent?,
-        () = around.interrupt.raised() => return Ok(None),
+        () = context.interrupt.raised() => return Ok(None),
     };
     Ok(Some(Sent {
         agents: sent.starts,
@@ -278,39 +273,23 @@ const BEGUN_ANEW: usize = 3;
 
 impl Senders {
     /// Returns the result of a step; `None` if an agent was lost during it and is back, so that the step must be
-    /// restarted.
+    /// restarted. `lost_before` records the losses.
     ///
     /// # Errors
     /// The step's own, an interrupt, and the loss of an agent that does not come back or is lost repeatedly.
-    pub(super) async fn kept<T>(
+    pub(super) async fn result<T>(
         &mut self,
         sent: Result<Option<T>, RunError>,
         lost_before: &mut Vec<String>,
         interrupt: &Interrupt,
         folder: &Path,
     ) -> Result<Option<T>, RunError> {
-        match sent {
-            Ok(Some(measured)) => Ok(Some(measured)),
-            Ok(None) => Err(RunError::Interrupted(folder.to_owned())),
-            Err(RunError::Workers(WorkerError::Lost(what))) => {
-                self.regain(what, lost_before, interrupt, folder).await?;
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Reconnects to all agents after one was lost, and records the loss.
-    ///
-    /// # Errors
-    /// An agent that does not come back, or is lost repeatedly.
-    async fn regain(
-        &mut self,
-        lost: String,
-        lost_before: &mut Vec<String>,
-        interrupt: &Interrupt,
-        folder: &Path,
-    ) -> Result<(), RunError> {
+        let interrupted = || RunError::Interrupted(folder.to_owned());
+        let lost = match sent {
+            Err(RunError::Workers(WorkerError::Lost(what))) => what,
+            Ok(None) => return Err(interrupted()),
+            sent => return sent,
+        };
         let end = |why: String| {
             RunError::AgentLost(format!(
                 "{why}\nThat step is dropped; finished steps are in {}; start the agent again and resume with --resume {0}",
@@ -326,8 +305,9 @@ impl Senders {
         }
         eprintln!("{lost}; the current step is dropped, and restarted once the agent is back");
         tokio::select! {
-            back = workers.reconnect() => back.map_err(|error| end(format!("{lost}, and did not come back: {error}"))),
-            () = interrupt.raised() => Err(RunError::Interrupted(folder.to_owned())),
+            back = workers.reconnect() => back.map_err(|error| end(format!("{lost}, and did not come back: {error}")))?,
+            () = interrupt.raised() => return Err(interrupted()),
         }
+        Ok(None)
     }
 }

@@ -5,11 +5,10 @@
 
 use super::ledger::{Attempt, Ledger, PlannedStep, Work, beside};
 use super::naming::{factors, line, name};
-use super::recorder::{self, Label};
-use super::requests::Requests;
-use super::send::{self, Around, Beside, Part, Senders, Sent};
+use super::recorder;
+use super::send::{self, Beside, Part, Senders, Sent, StepContext};
 use super::target::Target;
-use super::{closed_loops, journeys, mixed};
+use super::{journeys, together};
 use crate::error::RunError;
 use crate::plan::Plan;
 use crate::store::folder;
@@ -18,12 +17,12 @@ use crate::store::journal::{FinishedStep, Points, Position};
 use crate::store::requests;
 use crate::store::resume::StoppedRun;
 use crate::store::time::rfc3339;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_analysis::mix_shares;
 use tierlab_analysis::record::{Driven, DriverFigures, Factors, Repeat, Run, ServerDelta};
 use tierlab_instrument::machine::quiet;
-use tierlab_instrument::machine::watch::Watched;
 use tierlab_instrument::units::wait;
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::schedule::{Load, split_mix};
@@ -32,9 +31,6 @@ use tierlab_load::workers::Workers;
 /// Maximum retries of a server that did not answer.
 const ASKED_AGAIN: u32 = 3;
 const ASKED_AFTER: Duration = Duration::from_millis(300);
-
-/// Preparation of a target before each of its steps.
-pub type Prepare<'a> = Box<dyn FnMut(&Target) -> Result<(), RunError> + Send + 'a>;
 
 /// Run in progress.
 pub struct Runner<'a> {
@@ -55,21 +51,20 @@ pub struct Runner<'a> {
     /// Check before each step that everything started by the lab still runs.
     pub alive: Box<dyn FnMut() -> Result<(), RunError> + Send + 'a>,
     /// Preparation of a target before each of its steps.
-    pub prepare: Prepare<'a>,
+    pub prepare: Box<dyn FnMut(&Target) -> Result<(), RunError> + Send + 'a>,
 }
 
 impl Work<'_> {
-    /// Distinct models of its requests.
+    /// Distinct models of its requests; the plan's own if it names none.
     fn models<'a>(&'a self, plan: &'a Plan) -> Vec<&'a str> {
-        match self {
-            Self::Open(_) | Self::Closed(_) | Self::Beside(_) => vec![&plan.model],
-            Self::Mix(shares) => {
-                let mut models: Vec<&str> = shares.iter().map(|share| share.model).collect();
-                models.sort_unstable();
-                models.dedup();
-                models
-            }
-            Self::Journeys(journey, _) => journeys::models(plan, journey),
+        let models: BTreeSet<&str> = match self {
+            Self::Open(_) | Self::Closed(_) | Self::Beside(_) => BTreeSet::new(),
+            Self::Mix(shares) => shares.iter().map(|share| share.model).collect(),
+            Self::Journeys(journey, _) => journey.models().collect(),
+        };
+        match models.is_empty() {
+            true => vec![&plan.model],
+            false => models.into_iter().collect(),
         }
     }
 
@@ -77,23 +72,17 @@ impl Work<'_> {
     async fn send(
         &self,
         seed: u64,
-        around: &mut Around<'_>,
+        context: &mut StepContext<'_>,
         workers: Option<&mut Workers>,
     ) -> Result<Option<Sent>, RunError> {
         match self {
             Self::Open(load) => {
-                let requests = Requests {
-                    plan: around.plan,
-                    target: around.target,
-                    load: *load,
-                    model: &around.plan.model,
-                    seed,
-                };
-                send::send(&requests, around, workers).await
+                let requests = context.requests(*load, &context.plan.model, seed);
+                send::send(&requests, context, workers).await
             }
-            Self::Closed(closed) | Self::Beside(closed) => closed_loops::send(*closed, seed, around).await,
-            Self::Mix(shares) => mixed::send(shares, around).await,
-            &Self::Journeys(journey, rate) => journeys::send((journey, rate), seed, around, workers).await,
+            Self::Closed(closed) | Self::Beside(closed) => together::send_closed(*closed, seed, context).await,
+            Self::Mix(shares) => together::send_mix(shares, context).await,
+            &Self::Journeys(journey, rate) => journeys::send((journey, rate), seed, context, workers).await,
         }
     }
 }
@@ -103,21 +92,21 @@ impl Runner<'_> {
     pub(super) async fn step(
         &mut self,
         ledger: &mut Ledger,
-        position: Position,
+        (target, of_load): Position,
         load: Load,
         attempt: Attempt,
     ) -> Result<(), RunError> {
-        let factors = factors(self.plan, &self.targets[position.target], load, &self.plan.model);
+        let factors = factors(self.plan, &self.targets[target], load, &self.plan.model);
         let there = ledger.points.step(&factors, attempt.index);
         if there.is_some_and(|repeat| repeat.attempt >= attempt.attempt) {
             ledger.progress.skip();
             return Ok(());
         }
         let step = PlannedStep {
-            target: position.target,
+            target,
             attempt,
             work: Work::Open(load),
-            points: vec![(position.load, factors)],
+            points: vec![(of_load, factors)],
         };
         self.measure(ledger, step).await
     }
@@ -132,37 +121,43 @@ impl Runner<'_> {
             _ => first.clone(),
         };
         let (mut seed, mut lost_before) = (step.attempt.seed, Vec::new());
-        let (mut sent, beside) = loop {
+        let (mut sent, reports) = loop {
             let target = &self.targets[target];
             (self.alive)()?;
             (self.prepare)(target)?;
             let watch = ledger.progress.begin(&shown);
             let models = step.work.models(self.plan);
-            let mut around = Around::watch(self.plan, target, models, (&watch, &self.interrupt));
-            let sending = step.work.send(seed, &mut around, self.senders.workers.as_mut());
+            let mut context = StepContext::watch(self.plan, target, models, (&watch, &self.interrupt));
+            let sending = step.work.send(seed, &mut context, self.senders.workers.as_mut());
             let sent = Box::pin(sending).await;
-            let kept = self
-                .senders
-                .kept(sent, &mut lost_before, &self.interrupt, &self.folder)
-                .await?;
-            if let Some(sent) = kept {
-                let beside = around.end(&sent).await;
-                break (sent, beside);
+            let senders = &mut self.senders;
+            let sent = senders.result(sent, &mut lost_before, &self.interrupt, &self.folder);
+            if let Some(sent) = sent.await? {
+                let reports = context.end(&sent).await;
+                break (sent, reports);
             }
             // A cache holds the entities of the lost attempt.
             seed = split_mix(seed);
         };
         let at = (first.as_str(), step.attempt.index);
-        self.still_there(ledger, target, at, &beside).await?;
+        self.still_there(ledger, target, at, &reports).await?;
         self.keep_requests(&step, &mut sent).await?;
-        let repeats = repeats(&step, sent, &lost_before, beside.server.as_ref(), self.plan);
+        let repeats = repeats(&step, sent, &lost_before, reports.server.as_ref(), self.plan);
         let mut lines = Vec::new();
         for ((load, factors), repeat) in step.points.into_iter().zip(repeats) {
-            let position = Position { target, load };
-            lines.push(self.keep(ledger, position, factors, repeat, beside.watched.as_ref())?);
+            let earlier = ledger.points.step(&factors, repeat.index);
+            let repeat = beside(repeat, reports.watched.as_ref(), earlier, &self.plan.limits);
+            lines.push(line(&factors, &repeat));
+            let step = FinishedStep {
+                position: (target, load),
+                factors,
+                repeat,
+            };
+            ledger.journal.keep(&step)?;
+            ledger.add(step);
         }
         let mut line = lines.join("\n    ");
-        if beside.is_unread {
+        if reports.is_unread {
             line += ", the server's metrics are missing";
         }
         // Printed once it is stored: a printed line is a stored step.
@@ -185,39 +180,15 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Stores a repeat with the activity of the machine; returns its line.
-    fn keep(
-        &self,
-        ledger: &mut Ledger,
-        position: Position,
-        factors: Factors,
-        repeat: Repeat,
-        watched: Option<&Watched>,
-    ) -> Result<String, RunError> {
-        let earlier = ledger.points.step(&factors, repeat.index);
-        let repeat = beside(repeat, watched, earlier, &self.plan.limits);
-        let line = line(&factors, &repeat);
-        let step = FinishedStep {
-            position,
-            factors,
-            repeat,
-        };
-        ledger.journal.keep(&step)?;
-        ledger.add(step);
-        Ok(line)
-    }
-
     /// Waits until the machine is quiet, if the last step was disturbed.
     async fn until_quiet(&self, ledger: &mut Ledger, target: usize) {
         let step = self.plan.warmup + self.plan.window;
-        let Some((longest, by)) = ledger.patience.wants(step, Instant::now()) else {
+        let wanted = ledger.patience.wants(step, Instant::now());
+        let Some((longest, by)) = wanted.filter(|(longest, _)| !longest.is_zero()) else {
             return;
         };
-        if longest.is_zero() {
-            return;
-        }
-        let told = format!("  waiting for a quiet machine, at most {}: {by}", wait(longest));
-        ledger.progress.say(&told);
+        let text = format!("  waiting for a quiet machine, at most {}: {by}", wait(longest));
+        ledger.progress.say(&text);
         let began = Instant::now();
         let servers = self.targets[target].control.addresses();
         let waiting = quiet::wait(longest, || quiet::is_disturbed(servers.clone(), &self.plan.limits));
@@ -284,12 +255,11 @@ fn repeats(
     let objectives = plan.objectives();
     let attempt = step.attempt;
     let of_part = |(part, (_, factors)): (Part, &(usize, Factors))| {
-        let label = Label {
+        let pool = |connections| recorder::pool(&part.finished, &part.schedule, connections);
+        let mut repeat = Repeat {
             index: attempt.index,
             seed: part.seed,
             hdr_file: hdr_file_of(factors, attempt.index, attempt.attempt),
-        };
-        let repeat = Repeat {
             attempt: attempt.attempt,
             purpose: attempt.purpose,
             sent: part.sent,
@@ -304,19 +274,13 @@ fn repeats(
                 _ => part.driver,
             },
             in_time: recorder::in_time(&part.finished, &part.schedule, &objectives),
-            pool: plan
-                .pool()
-                .map(|connections| recorder::pool(&part.finished, &part.schedule, connections)),
-            ..recorder::record(label, &part.finished, &part.schedule, server.cloned())
+            pool: plan.pool().map(pool),
+            ..recorder::record(&part.finished, &part.schedule, server.cloned())
         };
-        match part.failures {
-            Some(failures) => Repeat {
-                errors: failures.errors,
-                examples: failures.examples,
-                ..repeat
-            },
-            None => repeat,
+        if let Some(failures) = part.failures {
+            (repeat.errors, repeat.examples) = (failures.errors, failures.examples);
         }
+        repeat
     };
     let mut repeats: Vec<Repeat> = sent.parts.into_iter().zip(&step.points).map(of_part).collect();
     if let Work::Mix(_) = step.work {

@@ -33,7 +33,6 @@ pub enum Content {
 
 impl Content {
     /// Creates the requests to an endpoint of another protocol than the Open Inference Protocol.
-    #[must_use]
     pub fn custom(plan: &Plan, spec: &CustomSpec, custom: &Arc<Custom>) -> Self {
         let has_ids = custom.wants_an_id() || custom.wants_ids();
         let ids = spec.entities.filter(|_| has_ids).map(|entities| {
@@ -124,7 +123,6 @@ pub struct Target {
 
 impl Target {
     /// Creates a target identified by its tier and cache state, with one model.
-    #[must_use]
     pub fn of(control: Control, content: Content, outputs: BTreeMap<String, Vec<TensorSpec>>) -> Self {
         Self {
             variant: String::new(),
@@ -157,7 +155,6 @@ impl Target {
     }
 
     /// Combines the servers of one variant that take turns; `None` without servers.
-    #[must_use]
     pub fn fleet(servers: Vec<Self>) -> Option<Self> {
         let mut servers = servers.into_iter();
         let first = servers.next()?;
@@ -166,23 +163,19 @@ impl Target {
     }
 
     /// Key of prices, origins and labels: the variant, or the tier without variants.
-    #[must_use]
     pub fn label(&self) -> &str {
-        if self.variant.is_empty() {
-            &self.tier
-        } else {
-            &self.variant
+        match self.variant.as_str() {
+            "" => &self.tier,
+            variant => variant,
         }
     }
 
     /// Returns the content of requests to a model.
-    #[must_use]
     pub fn content_of(&self, model: &str) -> &Content {
         self.others.get(model).unwrap_or(&self.content)
     }
 
     /// Returns the expected reply of a model to `rows` rows.
-    #[must_use]
     pub fn expected(&self, model: &str, rows: u32) -> Expected {
         if let Content::Inline(inputs) | Content::Mixed(_, inputs) = self.content_of(model) {
             return inputs.expected(rows);

@@ -46,11 +46,9 @@ impl CertificateStore {
 
     fn file_by(&self, variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, RunError> {
         let default = || Some(state_folder(variable)?.join(FILE));
-        self.file.clone().or_else(default).ok_or_else(|| {
-            RunError::Usage(
-                "no folder for certificates: neither XDG_STATE_HOME nor HOME is set; pass --certificate FILE".into(),
-            )
-        })
+        let what = "no folder for certificates: neither XDG_STATE_HOME nor HOME is set; pass --certificate FILE";
+        let file = self.file.clone().or_else(default);
+        file.ok_or_else(|| RunError::Usage(what.into()))
     }
 
     /// Replaces the certificate: a reader sees the old one or the new one.
@@ -69,7 +67,6 @@ impl CertificateStore {
     }
 
     /// Returns the stored certificate, compared with this machine, this program and the time.
-    #[must_use]
     pub fn carried(&self) -> CarriedCertificate {
         match self.read() {
             Ok(certificate) => judged(certificate),
@@ -82,13 +79,10 @@ impl CertificateStore {
 
     fn read(&self) -> Result<Certificate, String> {
         let file = self.file().map_err(|error| error.to_string())?;
-        let text = match fs::read(&file) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(format!("{} does not exist", file.display()));
-            }
-            Err(error) => return Err(format!("{}: {error}", file.display())),
-        };
+        let text = fs::read(&file).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => format!("{} does not exist", file.display()),
+            _ => format!("{}: {error}", file.display()),
+        })?;
         serde_json::from_slice(&text).map_err(|error| format!("{} is not a certificate: {error}", file.display()))
     }
 }
@@ -107,7 +101,6 @@ pub fn made(checks: Vec<Check>) -> Result<Certificate, RunError> {
 }
 
 /// Judges the validity of a certificate for a run that starts now.
-#[must_use]
 pub fn judged(certificate: Certificate) -> CarriedCertificate {
     match this_program() {
         Ok(program) => judge(certificate, &this_machine(), &program, SystemTime::now()),
@@ -126,15 +119,13 @@ fn judge(certificate: Certificate, machine: &Machine, program: &Program, now: Sy
         doubts.push(format!("made on another machine ({})", other.join(", ")));
     }
     let made_by = &certificate.program;
-    if made_by.version != program.version {
-        doubts.push(format!(
-            "made by version {}, this is {}",
-            made_by.version, program.version
-        ));
+    let [made_version, version] = [&made_by.version, &program.version];
+    if made_version != version {
+        doubts.push(format!("made by version {made_version}, this is {version}"));
     } else if made_by.sha256 != program.sha256 {
         doubts.push(format!(
-            "made by another build of version {} (of {} in commit {}; this one is of {} in commit {})",
-            program.version, made_by.written_at, made_by.git_commit, program.written_at, program.git_commit
+            "made by another build of version {version} (of {} in commit {}; this one is of {} in commit {})",
+            made_by.written_at, made_by.git_commit, program.written_at, program.git_commit
         ));
     }
     let age = parse_rfc3339(&certificate.made_at).and_then(|made| now.duration_since(made).ok());
@@ -183,16 +174,14 @@ fn this_machine() -> Machine {
     let text = |file: &str| fs::read_to_string(file).ok().map(|text| text.trim().to_owned());
     let unknown = || "unknown".to_owned();
     let Host { cpu, cores, kernel, .. } = Host::here();
+    let id = text("/etc/machine-id").filter(|id| !id.is_empty());
+    let hash = |id: String| hex::encode(Sha256::digest(format!("tierlab {id}")))[..16].to_owned();
     Machine {
         cpu,
         cores,
         kernel,
         clock_source: text("/sys/devices/system/clocksource/clocksource0/current_clocksource").unwrap_or_else(unknown),
-        id: text("/etc/machine-id")
-            .filter(|id| !id.is_empty())
-            .map_or_else(unknown, |id| {
-                hex::encode(Sha256::digest(format!("tierlab {id}")))[..16].to_owned()
-            }),
+        id: id.map_or_else(unknown, hash),
     }
 }
 

@@ -6,6 +6,7 @@ use crate::server::control::Control;
 use clap::Args;
 use serde::Deserialize;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -40,22 +41,16 @@ pub struct Options {
 /// # Errors
 /// The address cannot be bound, or stdout is closed.
 pub async fn run(options: &Options) -> Result<(), RunError> {
-    let stalls = options
-        .stall_ms
-        .zip(options.stall_every_ms)
-        .map(|(length, every)| Stalls {
-            length: Duration::from_millis(length),
-            every: Duration::from_millis(every),
-        });
+    let stalls = options.stall_ms.zip(options.stall_every_ms);
+    let stalls = stalls.map(|(length, every)| Stalls {
+        length: Duration::from_millis(length),
+        every: Duration::from_millis(every),
+    });
     let service = options.service_us.map(Duration::from_micros);
     let one_by_one = service.map(|service| OneByOne::new(service, options.exponential));
-    serve(
-        options.listen,
-        Script { stalls, one_by_one },
-        options.until_stdin_closes,
-    )
-    .await
-    .map_err(RunError::io(std::path::Path::new(&options.listen.to_string())))
+    let script = Script { stalls, one_by_one };
+    let served = serve(options.listen, script, options.until_stdin_closes).await;
+    served.map_err(RunError::io(Path::new(&options.listen.to_string())))
 }
 
 const READY_LIMIT: Duration = Duration::from_secs(20);
@@ -80,7 +75,7 @@ impl NullEndpoint {
     /// # Errors
     /// The endpoint does not start.
     pub fn start(stalls: Option<Stalls>, interrupt: &Interrupt) -> Result<Self, RunError> {
-        let executable = std::env::current_exe().map_err(RunError::io(std::path::Path::new("/proc/self/exe")))?;
+        let executable = std::env::current_exe().map_err(RunError::io(Path::new("/proc/self/exe")))?;
         let mut command = Command::new(executable);
         command.args(["null-endpoint", "--until-stdin-closes"]);
         if let Some(stalls) = stalls {
@@ -89,8 +84,8 @@ impl NullEndpoint {
         }
         let folder = tempfile::tempdir().map_err(RunError::io(&std::env::temp_dir()))?;
         let log = folder.path().join("null-endpoint.log");
-        let (child, ready) =
-            Child::spawn("the null endpoint", command, &log)?.ready::<Ready>(READY_LIMIT, interrupt)?;
+        let child = Child::spawn("the null endpoint", command, &log)?;
+        let (child, ready) = child.ready::<Ready>(READY_LIMIT, interrupt)?;
         Ok(Self {
             _child: child,
             _folder: folder,

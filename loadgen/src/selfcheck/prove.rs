@@ -7,13 +7,13 @@ use super::checks;
 use super::null_endpoint::NullEndpoint;
 use crate::error::RunError;
 use crate::plan::{JourneyPlan, Plan};
-use crate::runner::recorder::{self, Label};
+use crate::runner::recorder::record;
 use crate::runner::target::{Content, Target};
 use crate::runner::{Instrument, Requests, asked, factors, measure};
 use crate::store::histograms::hdr_file;
 use crate::store::resume::StoppedRun;
 use std::collections::BTreeMap;
-use tierlab_analysis::record::{Mode, Percentile, Point};
+use tierlab_analysis::record::{Mode, Percentile, Point, Repeat};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::keys::{KeyDistribution, Population};
 use tierlab_load::null_endpoint;
@@ -37,8 +37,8 @@ pub async fn prove(
             noise_floor: run.noise_floor.clone(),
         });
     }
-    let mut checks = Vec::new();
-    let fresh = if plan.selfcheck {
+    let (mut checks, mut fresh) = (Vec::new(), None);
+    if plan.selfcheck {
         eprintln!("self-check: about {} s on a null endpoint", checks::SECONDS);
         checks = checks::checks(interrupt).await?;
         for check in checks.iter().filter(|check| !check.passed) {
@@ -51,49 +51,46 @@ pub async fn prove(
         if let Err(error) = certificates.keep(&made) {
             eprintln!("self-check: its certificate is not stored for later runs: {error}");
         }
-        Some(certificate::judged(made))
-    } else {
-        None
-    };
-    let noise_floor = if plan.noise_floor {
+        fresh = Some(certificate::judged(made));
+    }
+    let mut floor = None;
+    if plan.noise_floor {
         eprintln!("noise floor: the plan's highest real-time load on a null endpoint");
-        Some(noise_floor(plan, interrupt).await?)
-    } else {
-        None
-    };
+        floor = Some(noise_floor(plan, interrupt).await?);
+    }
     Ok(Instrument {
         selfcheck: checks,
         certificate: fresh.unwrap_or_else(|| certificates.carried()),
-        noise_floor,
+        noise_floor: floor,
     })
 }
 
 /// Measures the plan's highest load on a null endpoint, in real-time mode if the plan has it.
 async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunError> {
-    let shares = plan.mixes.iter().flat_map(|mix| {
-        let all = mix
-            .rates
-            .iter()
-            .flat_map(move |&rate| mix.parts.iter().map(move |part| mix.load(part, rate)));
-        all.collect::<Vec<_>>()
-    });
-    let asked = plan.question.iter().map(asked);
+    let mut loads = plan.loads.clone();
+    for mix in &plan.mixes {
+        for &rate in &mix.rates {
+            loads.extend(mix.parts.iter().map(|part| mix.load(part, rate)));
+        }
+    }
+    loads.extend(plan.question.iter().map(asked));
     let journeys = plan.journeys.iter().flat_map(|journey| &journey.rates);
-    let journeys = journeys.map(|&rate| JourneyPlan::load(rate));
-    let loads = plan.loads.iter().copied().chain(shares).chain(asked);
-    let loads: Vec<Load> = loads.chain(journeys).collect();
+    loads.extend(journeys.map(|&rate| JourneyPlan::load(rate)));
     let highest = |mode| {
-        loads
-            .iter()
-            .filter(|load| load.mode == mode)
-            .max_by(|a, b| a.rate.total_cmp(&b.rate))
+        let of_mode = loads.iter().filter(|load| load.mode == mode);
+        of_mode.max_by(|a, b| a.rate.total_cmp(&b.rate))
     };
     let Some(&load) = highest(Mode::Realtime).or_else(|| highest(Mode::Batch)) else {
         let what = "it needs a rate: add a `[[load]]` with `rates`, or remove it";
         return Err(plan.refuse("noise_floor", what).into());
     };
     let endpoint = NullEndpoint::start(None, interrupt)?;
-    let entities = Population::new(0, null_endpoint::ROWS, floor_keys(plan), plan.seed);
+    let keys = match &plan.keys {
+        // The null endpoint has its own entities instead of those of a file.
+        KeyDistribution::File { .. } => KeyDistribution::Uniform,
+        keys => keys.clone(),
+    };
+    let entities = Population::new(0, null_endpoint::ROWS, keys, plan.seed);
     let outputs = BTreeMap::from([(plan.model.clone(), null_endpoint::outputs())]);
     let target = Target {
         tier: "null".into(),
@@ -117,25 +114,15 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
         let Some((part, beside)) = Box::pin(measure(&requests, interrupt)).await? else {
             return Err(RunError::InterruptedEarly);
         };
-        let label = Label {
+        point.repeats.push(Repeat {
             index,
             seed,
             hdr_file: hdr_file(&point.factors, index),
-        };
-        point
-            .repeats
-            .push(recorder::record(label, &part.finished, &part.schedule, beside.server));
+            ..record(&part.finished, &part.schedule, beside.server)
+        });
     }
     tierlab_analysis::summarise(std::slice::from_mut(&mut point), &plan.limits, None);
     Ok(point)
-}
-
-/// Returns the keys for the null endpoint, which has its own entities instead of those of a file.
-fn floor_keys(plan: &Plan) -> KeyDistribution {
-    match &plan.keys {
-        KeyDistribution::File { .. } => KeyDistribution::Uniform,
-        keys => keys.clone(),
-    }
 }
 
 /// Number of repeats that collect the samples of a p99, at most the plan's.

@@ -3,8 +3,6 @@
 //! In: a server with its access settings. Out: typed answers, or an error that names the address and gives advice.
 //! Never used while the clock runs.
 
-pub use super::asked::ControlError;
-use super::asked::{TIMEOUT, answered, fetched, probe, refusal, scrape, several};
 use super::delta::{Reading, Statistics};
 use super::metadata;
 use super::scrape::Scrape;
@@ -18,9 +16,24 @@ use tierlab_load::driver::HttpRoute;
 use tierlab_load::endpoint::{Access, Alpn, Answer, Ask, Endpoint, TargetSpec};
 use tierlab_load::grpc::Connections;
 use tierlab_load::payload::Body;
-use tierlab_load::reply::{Expected, Limit, METADATA_BYTES, NoReply};
+use tierlab_load::reply::{Expected, Limit, METADATA_BYTES, METRICS_BYTES, NoReply};
 use tierlab_protocol::infer::{HEADER_LENGTH, InferReply};
 use tierlab_protocol::metadata::{LoadDocument, ModelMetadata};
+
+/// Time limit for one request, its connection included.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Number of readings that check whether one address of metrics always reaches the same process.
+const SAME_ASKED: u32 = 4;
+
+/// Failed request to a server.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{url}: {what}")]
+pub struct ControlError {
+    /// Requested URL.
+    pub url: String,
+    /// Error with advice.
+    pub what: String,
+}
 
 /// One server, several behind one address, or a fleet of them.
 #[derive(Debug, Clone)]
@@ -76,21 +89,15 @@ impl Control {
     }
 
     /// Combines several servers that take turns. Their metrics are read together; other requests go to the first one.
-    #[must_use]
-    pub fn fleet(first: Self, others: Vec<Self>) -> Self {
-        let mut fleet = first;
-        for other in &others {
-            fleet.metrics.extend(other.metrics.iter().cloned());
-        }
-        let spec = TargetSpec {
-            others: others.iter().map(|other| other.spec.as_ref().clone()).collect(),
-            ..fleet.spec.as_ref().clone()
-        };
-        Self {
-            spec: Arc::new(spec),
-            others,
-            ..fleet
-        }
+    pub fn fleet(mut first: Self, others: Vec<Self>) -> Self {
+        let mut spec = first.spec.as_ref().clone();
+        spec.others = others.iter().map(|other| other.spec.as_ref().clone()).collect();
+        first.spec = Arc::new(spec);
+        first
+            .metrics
+            .extend(others.iter().flat_map(|other| other.metrics.clone()));
+        first.others = others;
+        first
     }
 
     /// Servers that take turns.
@@ -116,8 +123,8 @@ impl Control {
                 let access = control.access()?;
                 for url in urls {
                     let endpoint = control.metrics_at(url, &access)?;
-                    if let Some(several) = several(&endpoint).await? {
-                        return Err(refusal(&endpoint.address.url(), &several));
+                    if are_several(&endpoint).await? {
+                        return Err(refusal(&endpoint.address.url(), SEVERAL));
                     }
                     control.metrics.push(Arc::new(endpoint));
                 }
@@ -127,9 +134,9 @@ impl Control {
             None => {
                 let endpoint = control.metrics_below()?;
                 match probe(&endpoint).await? {
-                    Ok(()) => match several(&endpoint).await? {
-                        None => control.metrics.push(endpoint),
-                        Some(several) => notes.push(format!("{}: {several}", endpoint.address.url())),
+                    Ok(()) => match are_several(&endpoint).await? {
+                        false => control.metrics.push(endpoint),
+                        true => notes.push(format!("{}: {SEVERAL}", endpoint.address.url())),
                     },
                     Err(error) => notes.push(format!(
                         "no metrics: {error}; give their addresses by --metrics-url (one for each replica), or \
@@ -156,9 +163,11 @@ impl Control {
         let Ok(reading) = self.read(&[]).await else {
             return false;
         };
-        reading.replicas.iter().any(|scrape| {
-            scrape.has(tierlab_protocol::metrics::BUILD_INFO) || scrape.has("nv_inference_request_success")
-        })
+        let names = [tierlab_protocol::metrics::BUILD_INFO, "nv_inference_request_success"];
+        reading
+            .replicas
+            .iter()
+            .any(|scrape| names.iter().any(|name| scrape.has(name)))
     }
 
     fn access(&self) -> Result<Access, ControlError> {
@@ -181,7 +190,6 @@ impl Control {
     }
 
     /// Returns every address of it, replicas included.
-    #[must_use]
     pub fn addresses(&self) -> Vec<String> {
         let more = self.grpc.iter().chain(&self.metrics);
         let more = more.map(|endpoint| endpoint.address.url());
@@ -190,13 +198,11 @@ impl Control {
     }
 
     /// Requested version of the model.
-    #[must_use]
     pub fn model_version(&self) -> Option<&str> {
         self.spec.model_version.as_deref()
     }
 
     /// True if the server reports anything.
-    #[must_use]
     pub fn tells(&self) -> bool {
         !self.metrics.is_empty() || self.has_statistics
     }
@@ -215,7 +221,6 @@ impl Control {
     }
 
     /// Returns the path of requests to a model, after the prefix.
-    #[must_use]
     pub fn infer_path(&self, model: &str) -> String {
         format!("{}/infer", self.model_path(model))
     }
@@ -249,14 +254,10 @@ impl Control {
     /// Returns the maximum rows of a run, if the server reports them in its model's configuration as Triton does;
     /// `None` without such a document.
     async fn max_batch_size(&self, model_path: &str) -> Option<u32> {
-        #[derive(serde::Deserialize)]
-        struct Config {
-            max_batch_size: u32,
-        }
         let path = format!("{model_path}/config");
         let asked = self.fetch(Ask::get(&path), &Limit::of(METADATA_BYTES)).await;
-        let config: Config = serde_json::from_slice(&asked.ok()?.body).ok()?;
-        Some(config.max_batch_size)
+        let config: serde_json::Value = serde_json::from_slice(&asked.ok()?.body).ok()?;
+        config["max_batch_size"].as_u64()?.try_into().ok()
     }
 
     /// Loads a model, and returns the times of its stages.
@@ -276,9 +277,8 @@ impl Control {
     /// Those of [`Control::load`].
     pub async fn unload(&self, model: &str) -> Result<(), ControlError> {
         let path = format!("/v2/repository/models/{model}/unload");
-        self.fetch(Ask::post(&path), &Limit::of(METADATA_BYTES))
-            .await
-            .map(|_| ())
+        let unloaded = self.fetch(Ask::post(&path), &Limit::of(METADATA_BYTES)).await;
+        unloaded.map(drop)
     }
 
     /// Reads the metrics of the first replica; empty if none are read.
@@ -350,13 +350,10 @@ impl Control {
             ..Ask::post(&path)
         };
         let Answer { headers, body, .. } = self.fetch(ask, limit).await?;
-        let json_len = headers
-            .get(HEADER_LENGTH)
-            .and_then(|value| value.to_str().ok()?.parse().ok());
-        let refuse = |what: String| refusal(&self.shown(&path), &what);
-        expected
-            .check_http(&body, json_len)
-            .map_err(|wrong| refuse(format!("invalid infer reply: {wrong}")))
+        let json_len = headers.get(HEADER_LENGTH);
+        let json_len = json_len.and_then(|value| value.to_str().ok()?.parse().ok());
+        let checked = expected.check_http(&body, json_len);
+        checked.map_err(|wrong| refusal(&self.shown(&path), &format!("invalid infer reply: {wrong}")))
     }
 
     /// Sends one request of any kind, and checks the reply by the plan's rule. `timeout` is that of the plan's requests.
@@ -382,11 +379,8 @@ impl Control {
             body: body.bytes.clone(),
         };
         let refuse = |what: String| refusal(&route.shown(), &what);
-        let answer = self
-            .endpoint
-            .ask(ask, limit, TIMEOUT.max(timeout))
-            .await
-            .map_err(|error| refuse(error.to_string()))?;
+        let asked = self.endpoint.ask(ask, limit, TIMEOUT.max(timeout)).await;
+        let answer = asked.map_err(|error| refuse(error.to_string()))?;
         if !custom.success.has_status(answer.status.as_u16()) {
             return Err(refuse(format!(
                 "{}; `target.success.status` is {:?}",
@@ -394,9 +388,8 @@ impl Control {
                 custom.success.status
             )));
         }
-        custom
-            .check_body(&answer.headers, &answer.body)
-            .map_err(|wrong| refuse(format!("the reply does not meet `target.success`: {wrong}")))
+        let checked = custom.check_body(&answer.headers, &answer.body);
+        checked.map_err(|wrong| refuse(format!("the reply does not meet `target.success`: {wrong}")))
     }
 
     async fn fetch(&self, ask: Ask<'_>, limit: &Limit) -> Result<Answer, ControlError> {
@@ -423,18 +416,13 @@ pub async fn infer_over_grpc(
     let calling = tokio::time::timeout(TIMEOUT, connections.call(body, limit));
     let reply = match calling.await {
         Ok(Ok(reply)) => reply,
-        Ok(Err(NoReply {
-            failure: Failure::Connect,
-            says,
-        })) => {
-            let why = says.unwrap_or_else(|| "no connection".into());
-            return Err(refuse(format!("{why}; check that the server speaks gRPC there")));
-        }
-        Ok(Err(NoReply { says: Some(says), .. })) => return Err(refuse(says)),
-        Ok(Err(NoReply { failure, .. })) => {
-            return Err(refuse(format!(
-                "no answer over gRPC ({failure}); check that the server speaks gRPC there"
-            )));
+        Ok(Err(NoReply { failure, says })) => {
+            let hint = match says.is_none() || failure == Failure::Connect {
+                true => "; check that the server speaks gRPC there",
+                false => "",
+            };
+            let why = says.unwrap_or_else(|| format!("no answer over gRPC ({failure})"));
+            return Err(refuse(format!("{why}{hint}")));
         }
         Err(_) => return Err(refuse(format!("no answer over gRPC in {} s", TIMEOUT.as_secs()))),
     };
@@ -442,6 +430,80 @@ pub async fn infer_over_grpc(
         let says = failed.says.unwrap_or_else(|| reply.said());
         refuse(format!("answered {}: {says}", failed.failure))
     })
+}
+
+async fn scrape(endpoint: &Endpoint) -> Result<Scrape, ControlError> {
+    let url = endpoint.address.url();
+    let answer = fetched(endpoint, &url, Ask::get(""), &Limit::of(METRICS_BYTES)).await?;
+    Scrape::parse(&String::from_utf8_lossy(&answer.body)).map_err(|error| refusal(&url, &error.to_string()))
+}
+
+const SEVERAL: &str = "several servers, started at different times, take turns at this address of metrics, as behind a balancer, so their \
+                       counters are useless; give each replica's by --metrics-url (`target.metrics`), or pass --no-metrics";
+
+/// True if several servers take turns at one address of metrics.
+async fn are_several(endpoint: &Endpoint) -> Result<bool, ControlError> {
+    let first = scrape(endpoint).await?.started_s();
+    for _ in 1..SAME_ASKED {
+        if scrape(endpoint).await?.started_s() != first {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Checks for metrics at an address that was only guessed; returns the error if there are none. An endless page is refused.
+async fn probe(endpoint: &Endpoint) -> Result<Result<(), ControlError>, ControlError> {
+    let url = endpoint.address.url();
+    match endpoint.ask(Ask::get(""), &Limit::of(METRICS_BYTES), TIMEOUT).await {
+        Err(error) if error.is_too_large => Err(refusal(&url, &error.says)),
+        _ => Ok(scrape(endpoint).await.map(|_| ())),
+    }
+}
+
+async fn fetched(endpoint: &Endpoint, url: &str, ask: Ask<'_>, limit: &Limit) -> Result<Answer, ControlError> {
+    let asked = endpoint.ask(ask, limit, TIMEOUT).await;
+    let answer = asked.map_err(|error| {
+        let hint = match ["no connection", "no answer in"]
+            .iter()
+            .any(|text| error.says.starts_with(text))
+        {
+            true => "; check that the server runs there",
+            false => "",
+        };
+        refusal(url, &format!("no answer: {error}{hint}"))
+    })?;
+    if answer.status.is_success() {
+        return Ok(answer);
+    }
+    Err(refusal(url, &answered(url, &answer)))
+}
+
+/// Describes an unsuccessful reply, with advice if there is any.
+fn answered(url: &str, answer: &Answer) -> String {
+    let said: String = String::from_utf8_lossy(&answer.body).chars().take(500).collect();
+    let said: String = said.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let todo = match answer.status.as_u16() {
+        301 | 302 | 303 | 307 | 308 => {
+            let to = answer.headers.get("location").and_then(|to| to.to_str().ok()).unwrap_or("elsewhere");
+            let to = tierlab_load::redact::urls(to);
+            format!("; it redirects to {to}, and redirects are not followed: give that address")
+        }
+        401 | 403 => "; give a token by --token-env NAME or --token-file FILE (`target.token_env`, `target.token_file`)".to_owned(),
+        // Metrics and the like involve no model.
+        404 if url.contains("/v2/models/") => "; check the model's name, and that the address has the prefix of its routes (--url http://HOST:PORT/PREFIX)".to_owned(),
+        _ => String::new(),
+    };
+    format!("answered {}: {}{todo}", answer.status, said.trim())
+}
+
+fn refusal(url: &str, what: &str) -> ControlError {
+    // A refusal of an address names it already.
+    let what = what
+        .strip_prefix(url)
+        .map_or(what, |rest| rest.trim_start_matches(": "));
+    let (url, what) = (url.to_owned(), what.to_owned());
+    ControlError { url, what }
 }
 
 #[cfg(test)]

@@ -49,31 +49,6 @@ pub struct Reading {
     pub statistics: BTreeMap<String, Statistics>,
 }
 
-impl Reading {
-    /// Creates a reading of one server's metrics.
-    #[must_use]
-    pub fn of(scrape: Scrape) -> Self {
-        Self {
-            at: SystemTime::now(),
-            replicas: vec![scrape],
-            statistics: BTreeMap::new(),
-        }
-    }
-}
-
-/// Counters of a server between two readings.
-#[derive(Debug, Clone, Copy)]
-pub struct Between<'a> {
-    /// First reading.
-    pub before: &'a Reading,
-    /// Second reading.
-    pub after: &'a Reading,
-    /// Distinct models of the requests.
-    pub models: &'a [&'a str],
-    /// Requests in between.
-    pub requests: Requests,
-}
-
 /// Requests of a step, as the load generator counts them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Requests {
@@ -115,13 +90,11 @@ impl Requests {
     }
 }
 
-impl Between<'_> {
-    /// Returns their difference; `None` if the server reports nothing.
-    #[must_use]
-    pub fn delta(&self) -> Option<ServerDelta> {
-        let Self {
-            before, after, models, ..
-        } = *self;
+impl Reading {
+    /// Returns the server's counters since an earlier reading, for the distinct `models` of the `requests` in between; `None` if the
+    /// server reports nothing.
+    pub fn since(&self, before: &Self, models: &[&str], requests: Requests) -> Option<ServerDelta> {
+        let after = self;
         if after.replicas.is_empty() && after.statistics.is_empty() {
             return None;
         }
@@ -129,83 +102,79 @@ impl Between<'_> {
         let pairs = before.replicas.iter().zip(&after.replicas);
         for (before_one, after_one) in pairs {
             let is_alone = after.replicas.len() == 1;
-            match continuity(before_one, after_one, before.at, is_alone, models) {
-                Continuity::Same => sum.add(before_one, after_one, models),
-                Continuity::Restarted => {
+            match has_restarted(before_one, after_one, before.at, is_alone, models) {
+                Ok(false) => sum.add(before_one, after_one, models),
+                Ok(true) => {
                     sum.delta.restarts += 1;
                     sum.add(&Scrape::default(), after_one, models);
                 }
-                Continuity::Unknown(why) => return Some(doubtful(why)),
+                Err(why) => return Some(doubtful(why)),
             }
         }
         for model in models {
             let (Some(then), Some(now)) = (before.statistics.get(*model), after.statistics.get(*model)) else {
                 continue;
             };
-            match now.since(then) {
-                Some(grown) => {
-                    sum.told.add(&grown);
-                    sum.counts_requests = true;
-                }
-                None => return Some(doubtful(FELL.to_owned())),
-            }
+            let Some(grown) = now.since(then) else {
+                return Some(doubtful(FELL));
+            };
+            sum.statistics.add(&grown);
+            sum.counts_requests = true;
         }
         if !sum.is_sound() {
-            return Some(doubtful(FELL.to_owned()));
+            return Some(doubtful(FELL));
         }
-        Some(sum.whole(self.requests))
+        Some(sum.whole(requests))
     }
 }
 
 const FELL: &str = "its counters fell: it was restarted, or several servers answer at one address; give each replica's metrics by \
                     --metrics-url (`target.metrics`)";
 
-fn doubtful(why: String) -> ServerDelta {
+fn doubtful(why: impl Into<String>) -> ServerDelta {
     ServerDelta {
-        doubt: Some(why),
+        doubt: Some(why.into()),
         ..ServerDelta::default()
     }
 }
 
-/// Relation of two readings: of one process or not.
-enum Continuity {
-    Same,
-    Restarted,
-    Unknown(String),
-}
-
-fn continuity(before: &Scrape, after: &Scrape, before_at: SystemTime, is_alone: bool, models: &[&str]) -> Continuity {
+/// True if the process was restarted between two readings.
+///
+/// # Errors
+/// Readings that may be of different processes, with the reason.
+fn has_restarted(
+    before: &Scrape,
+    after: &Scrape,
+    before_at: SystemTime,
+    is_alone: bool,
+    models: &[&str],
+) -> Result<bool, &'static str> {
     let fell = has_fallen(before, after, models);
     let before_at_s = before_at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     match (before.started_s(), after.started_s()) {
-        (Some(then), Some(now)) if (now - then).abs() < SAME_START_S => {
-            if fell {
-                Continuity::Unknown("its counters fell although its process is the same".to_owned())
-            } else {
-                Continuity::Same
-            }
-        }
-        (Some(_), Some(now)) if now + CLOCKS_APART_S >= before_at_s => Continuity::Restarted,
-        (Some(_), Some(_)) => Continuity::Unknown(
+        (Some(then), Some(now)) if (now - then).abs() < SAME_START_S => match fell {
+            true => Err("its counters fell although its process is the same"),
+            false => Ok(false),
+        },
+        (Some(_), Some(now)) if now + CLOCKS_APART_S >= before_at_s => Ok(true),
+        (Some(_), Some(_)) => Err(
             "several servers, started at different times, answer at one address of metrics; give each replica's by --metrics-url \
-             (`target.metrics`)"
-                .to_owned(),
+             (`target.metrics`)",
         ),
-        _ if !fell => Continuity::Same,
+        _ if !fell => Ok(false),
         // Several named addresses are the replicas themselves.
-        _ if !is_alone => Continuity::Restarted,
-        _ => Continuity::Unknown(FELL.to_owned()),
+        _ if !is_alone => Ok(true),
+        _ => Err(FELL),
     }
 }
 
 /// True if a monotonic counter has decreased.
 fn has_fallen(before: &Scrape, after: &Scrape, models: &[&str]) -> bool {
     let less = |name: &str, labels: &[(&str, &str)]| after.sum(name, labels) < before.sum(name, labels);
-    let of_models = models.iter().any(|model| {
-        [metrics::INFERENCES, TRITON_REQUESTS, TRITON_INFERENCES]
-            .iter()
-            .any(|name| less(name, &[("model", model)]))
-    });
+    let counts = [metrics::INFERENCES, TRITON_REQUESTS, TRITON_INFERENCES];
+    let of_models = models
+        .iter()
+        .any(|model| counts.iter().any(|name| less(name, &[("model", model)])));
     let of_server = [
         metrics::TIER_REQUESTS,
         metrics::TIER_WIRE_BYTES,
@@ -221,7 +190,7 @@ struct Sum {
     delta: ServerDelta,
     runs: f64,
     rows: f64,
-    told: Statistics,
+    statistics: Statistics,
     /// Good replies by the project's own counters.
     own_requests: f64,
     /// If true, some counter is of requests.
@@ -231,16 +200,10 @@ struct Sum {
 impl Sum {
     fn add(&mut self, before: &Scrape, after: &Scrape, models: &[&str]) {
         let between = |name: &str, labels: &[(&str, &str)]| after.sum(name, labels) - before.sum(name, labels);
-        let of_models = |name: &str| {
-            models
-                .iter()
-                .map(|model| between(name, &[("model", model)]))
-                .sum::<f64>()
-        };
-        let answered = models
-            .iter()
-            .map(|model| between(metrics::REQUESTS, &[("model", model), ("code", ANSWERED)]));
-        self.own_requests += answered.sum::<f64>();
+        let of_models = |name: &str| -> f64 { models.iter().map(|model| between(name, &[("model", model)])).sum() };
+        for model in models {
+            self.own_requests += between(metrics::REQUESTS, &[("model", model), ("code", ANSWERED)]);
+        }
         self.counts_requests |= after.has(metrics::REQUESTS) || after.has(TRITON_REQUESTS);
         let of_features: &[(&str, &str)] = &[("role", "feature")];
         let delta = &mut self.delta;
@@ -264,7 +227,7 @@ impl Sum {
         delta.cache_capacity_bytes += after.sum(metrics::CACHE_CAPACITY_BYTES, &[]);
         delta.device_reads = delta.device_reads.take().or_else(|| device_reads(before, after));
         delta.gpus.extend(gpus(before, after));
-        self.told.add(&Statistics {
+        self.statistics.add(&Statistics {
             requests: of_models(TRITON_REQUESTS),
             parts_ns: TRITON_PARTS.map(|part| of_models(part) * 1e3),
         });
@@ -283,35 +246,29 @@ impl Sum {
             delta.cache_capacity_bytes,
             self.runs,
             self.rows,
-            self.told.requests,
+            self.statistics.requests,
             self.own_requests,
         ];
-        let told = self.told.parts_ns.iter().chain(delta.session_seconds.values());
-        counted.iter().chain(told).all(|grown| *grown >= 0.0)
+        let statistics = self.statistics.parts_ns.iter().chain(delta.session_seconds.values());
+        counted.iter().chain(statistics).all(|grown| *grown >= 0.0)
     }
 
     fn whole(self, requests: Requests) -> ServerDelta {
-        let counted = self.told.requests + self.own_requests;
+        let counted = self.statistics.requests + self.own_requests;
         let miscounted = requests.miscounted(counted, self.delta.restarts > 0);
         if let Some(why) = miscounted.filter(|_| self.counts_requests) {
             return doubtful(why);
         }
-        let Self {
-            mut delta,
-            runs,
-            rows,
-            told,
-            ..
-        } = self;
-        if runs > 0.0 {
-            delta.mean_batch_rows = rows / runs;
+        let (mut delta, statistics) = (self.delta, self.statistics);
+        if self.runs > 0.0 {
+            delta.mean_batch_rows = self.rows / self.runs;
         }
-        if told.requests <= 0.0 {
+        if statistics.requests <= 0.0 {
             return delta;
         }
-        let mean_us = |at: usize| told.parts_ns[at] / 1e3 / told.requests;
+        let mean_us = |at: usize| statistics.parts_ns[at] / 1e3 / statistics.requests;
         delta.stages = Some(ServerStages {
-            requests: told.requests,
+            requests: statistics.requests,
             queue_us: mean_us(0),
             input_us: mean_us(1),
             infer_us: mean_us(2),
@@ -378,7 +335,6 @@ const PARTS: [&str; 4] = ["queue", "compute_input", "compute_infer", "compute_ou
 
 impl Statistics {
     /// Parses a document; `None` if it is invalid, or lacks the model.
-    #[must_use]
     pub fn parse(model: &str, body: &[u8]) -> Option<Self> {
         let document: Value = serde_json::from_slice(body).ok()?;
         let versions = document.get("model_stats")?.as_array()?;
@@ -407,7 +363,6 @@ impl Statistics {
     }
 
     /// Returns the difference to an earlier reading; `None` if a counter fell.
-    #[must_use]
     pub fn since(&self, before: &Self) -> Option<Self> {
         let parts = std::array::from_fn(|at| self.parts_ns[at] - before.parts_ns[at]);
         let grown = Self {
@@ -442,16 +397,11 @@ mod tests {
     }
 
     fn delta(before: &[&str], after: &[&str], answered: u64) -> ServerDelta {
-        let between = Between {
-            before: &reading(before),
-            after: &reading(after),
-            models: &["ctr"],
-            requests: Requests {
-                sent: answered,
-                answered,
-            },
+        let requests = Requests {
+            sent: answered,
+            answered,
         };
-        between.delta().unwrap()
+        reading(after).since(&reading(before), &["ctr"], requests).unwrap()
     }
 
     fn inferred(count: u32, started_s: u32) -> String {

@@ -7,29 +7,21 @@ use tierlab_protocol::tensor::TensorSpec;
 
 /// Metadata as received: servers leave fields out, send null, or add their own.
 #[derive(Deserialize)]
-struct Told {
+struct RawMetadata {
     name: String,
-    #[serde(default)]
     versions: Option<Vec<String>>,
-    #[serde(default)]
     platform: Option<String>,
-    #[serde(default)]
-    inputs: Option<Vec<ToldTensor>>,
-    #[serde(default)]
-    outputs: Option<Vec<ToldTensor>>,
-    #[serde(default)]
+    inputs: Option<Vec<RawTensor>>,
+    outputs: Option<Vec<RawTensor>>,
     batched: Option<bool>,
-    #[serde(default)]
     max_batch_size: Option<u32>,
-    #[serde(default)]
     joined: Option<JoinedMetadata>,
 }
 
 #[derive(Deserialize)]
-struct ToldTensor {
+struct RawTensor {
     name: String,
     datatype: String,
-    #[serde(default)]
     shape: Option<Vec<i64>>,
 }
 
@@ -38,28 +30,28 @@ struct ToldTensor {
 /// # Errors
 /// Bytes that are not metadata, or of another model; an invalid tensor.
 pub fn read(model: &str, body: &[u8]) -> Result<ModelMetadata, String> {
-    let told: Told = serde_json::from_slice(body).map_err(|error| format!("invalid model metadata: {error}"))?;
-    if told.name != model {
+    let raw: RawMetadata = serde_json::from_slice(body).map_err(|error| format!("invalid model metadata: {error}"))?;
+    if raw.name != model {
         return Err(format!(
             "metadata of model `{}` instead of `{model}`",
-            told.name.chars().take(120).collect::<String>()
+            raw.name.chars().take(120).collect::<String>()
         ));
     }
     Ok(ModelMetadata {
-        name: told.name,
-        versions: told.versions.unwrap_or_default(),
-        platform: told.platform.unwrap_or_default(),
-        inputs: tensors("input", told.inputs)?,
-        outputs: tensors("output", told.outputs)?,
-        batched: told.batched,
-        max_batch_size: told.max_batch_size,
-        joined: told.joined,
+        name: raw.name,
+        versions: raw.versions.unwrap_or_default(),
+        platform: raw.platform.unwrap_or_default(),
+        inputs: tensors("input", raw.inputs)?,
+        outputs: tensors("output", raw.outputs)?,
+        batched: raw.batched,
+        max_batch_size: raw.max_batch_size,
+        joined: raw.joined,
     })
 }
 
-fn tensors(what: &str, told: Option<Vec<ToldTensor>>) -> Result<Vec<TensorSpec>, String> {
-    let tensor = |told: ToldTensor| {
-        let ToldTensor { name, datatype, shape } = told;
+fn tensors(what: &str, raw: Option<Vec<RawTensor>>) -> Result<Vec<TensorSpec>, String> {
+    let tensor = |raw: RawTensor| {
+        let RawTensor { name, datatype, shape } = raw;
         // Some servers pass on Triton's configurations, which write TYPE_FP32.
         let plain = datatype.strip_prefix("TYPE_").unwrap_or(&datatype);
         let plain = if plain == "STRING" { "BYTES" } else { plain };
@@ -69,7 +61,7 @@ fn tensors(what: &str, told: Option<Vec<ToldTensor>>) -> Result<Vec<TensorSpec>,
         let shape = shape.ok_or_else(|| format!("{what} `{name}`: shape is missing"))?;
         Ok(TensorSpec { name, dtype, shape })
     };
-    told.unwrap_or_default().into_iter().map(tensor).collect()
+    raw.unwrap_or_default().into_iter().map(tensor).collect()
 }
 
 #[cfg(test)]

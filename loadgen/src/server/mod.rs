@@ -1,8 +1,7 @@
 //! Server as the commands use it: queried over its API ([`control`], [`metadata`]), and read before and after a step
 //! over `/metrics` of each replica ([`scrape`]) or its statistics ([`delta::Statistics`]). These give a [`delta::Reading`], and two
-//! readings the counters of the step ([`delta`](mod@delta)).
+//! readings the counters of the step.
 
-mod asked;
 pub mod control;
 pub mod delta;
 pub mod metadata;

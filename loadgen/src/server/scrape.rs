@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tierlab_protocol::metrics::PROCESS_START_SECONDS;
 
 /// Prefixes of the metrics that are read; all others are skipped.
-const LOOKED_AT: [&str; 3] = ["tierlab_", "nv_inference_", PROCESS_START_SECONDS];
+const RELEVANT_PREFIXES: [&str; 3] = ["tierlab_", "nv_inference_", PROCESS_START_SECONDS];
 /// Maximum series of one reading: each takes some hundred bytes.
 const MOST_SERIES: usize = 100_000;
 /// Maximum value, so that sums stay finite; no counter comes near it.
@@ -49,7 +49,9 @@ impl Scrape {
     /// The first line that is neither a comment nor a sample, or too many series.
     pub fn parse(text: &str) -> Result<Self, BadMetrics> {
         let lines = text.lines().enumerate();
-        let mut kept = Vec::new();
+        let mut relevant = Vec::new();
+        // A result could hold neither the value nor sums of it.
+        let is_useless = |value: f64| value.is_nan() || value.abs() > MOST_VALUE;
         // Names in quotes, which OpenMetrics uses for names with dots, are never relevant.
         let is_passed_over = |line: &str| line.is_empty() || line.starts_with('#') || line.starts_with("{\"");
         for (i, line) in lines.filter(|(_, line)| !is_passed_over(line.trim_start())) {
@@ -57,48 +59,40 @@ impl Scrape {
                 line: i + 1,
                 text: line.chars().take(QUOTED).collect(),
             })?;
-            // Other values mean nothing, and a result could not hold them.
-            if !LOOKED_AT.iter().any(|start| series.name.starts_with(start)) || !is_number(series.value) {
+            if !RELEVANT_PREFIXES.iter().any(|start| series.name.starts_with(start)) || is_useless(series.value) {
                 continue;
             }
-            if kept.len() == MOST_SERIES {
+            if relevant.len() == MOST_SERIES {
                 return Err(BadMetrics::Series);
             }
-            kept.push(series);
+            relevant.push(series);
         }
-        Ok(Self(kept))
+        Ok(Self(relevant))
     }
 
     /// Returns the sum over the series of a name that carry all of `labels`; 0 without any.
-    #[must_use]
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
-        self.told(name, labels).unwrap_or(0.0)
+        self.try_sum(name, labels).unwrap_or(0.0)
     }
 
     /// Returns the same sum; `None` without any.
-    #[must_use]
-    pub fn told(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
-        self.matching(name, labels)
-            .map(|series| series.value)
-            .reduce(|sum, value| sum + value)
+    pub fn try_sum(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        let values = self.matching(name, labels).map(|series| series.value);
+        values.reduce(|sum, value| sum + value)
     }
 
     /// True if there is a series of that name.
-    #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.matching(name, &[]).next().is_some()
     }
 
     /// Returns the start of the process, in seconds since 1970; `None` if it is not reported.
-    #[must_use]
     pub fn started_s(&self) -> Option<f64> {
-        self.matching(PROCESS_START_SECONDS, &[])
-            .next()
-            .map(|series| series.value)
+        let mut starts = self.matching(PROCESS_START_SECONDS, &[]);
+        Some(starts.next()?.value)
     }
 
     /// Returns a label of the first series of a name.
-    #[must_use]
     pub fn label(&self, name: &str, label: &str) -> Option<&str> {
         let mut series = self.0.iter().filter(|series| series.name == name);
         series.find_map(|series| series.labels.get(label)).map(String::as_str)
@@ -114,21 +108,12 @@ impl Scrape {
     }
 
     fn matching<'a>(&'a self, name: &'a str, labels: &'a [(&str, &str)]) -> impl Iterator<Item = &'a Series> {
-        self.0.iter().filter(move |series| series.is(name, labels))
+        let is_carried = |series: &Series, (label, value): &(&str, &str)| {
+            series.labels.get(*label).is_some_and(|found| found == value)
+        };
+        let of_name = self.0.iter().filter(move |series| series.name == name);
+        of_name.filter(move |series| labels.iter().all(|label| is_carried(series, label)))
     }
-}
-
-impl Series {
-    /// True if the series has that name and carries all of `labels`.
-    fn is(&self, name: &str, labels: &[(&str, &str)]) -> bool {
-        let carries = |(label, value): &(&str, &str)| self.labels.get(*label).is_some_and(|found| found == value);
-        self.name == name && labels.iter().all(carries)
-    }
-}
-
-/// True if a result can hold the value and sums of it.
-fn is_number(value: f64) -> bool {
-    value.abs() <= MOST_VALUE
 }
 
 /// Parses `name{label="value",…} value [timestamp]`.
@@ -210,7 +195,10 @@ mod tests {
                     tierlab_y -Inf\ntierlab_y 1.7e308\n";
         let scrape = Scrape::parse(text).unwrap();
         assert_eq!((scrape.sum("tierlab_x", &[]), scrape.started_s()), (4.0, None));
-        assert_eq!((scrape.told("tierlab_y", &[]), scrape.has("tierlab_y")), (None, false));
+        assert_eq!(
+            (scrape.try_sum("tierlab_y", &[]), scrape.has("tierlab_y")),
+            (None, false)
+        );
         assert!(scrape.sum("tierlab_y", &[]).is_sign_positive());
     }
 

@@ -16,7 +16,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-use tierlab_analysis::record::{Point, Run, SCHEMA_VERSION};
+use tierlab_analysis::record::{Run, SCHEMA_VERSION};
 
 /// The whole run except its histograms.
 const RUN: &str = "run.json";
@@ -33,7 +33,8 @@ const MARKDOWN: &str = "report.md";
 pub fn write(run: &Run, dir: &Path) -> Result<(), StoreError> {
     fs::create_dir_all(dir).map_err(StoreError::io(dir))?;
     let mut names = BTreeSet::new();
-    for repeat in points(run).flat_map(|point| &point.repeats) {
+    let points = run.points.iter().chain(&run.noise_floor);
+    for repeat in points.flat_map(|point| &point.repeats) {
         if !names.insert(&repeat.hdr_file) {
             return Err(StoreError::HdrFile(repeat.hdr_file.clone()));
         }
@@ -87,45 +88,29 @@ pub fn write_views(run: &Run, dir: &Path) -> Result<(), StoreError> {
 /// A file is missing, damaged or of another schema.
 pub fn load(dir: &Path) -> Result<Run, StoreError> {
     let mut run = read_run(dir)?;
-    let steps = if run.interrupted {
-        journal::read(dir)?
-    } else {
-        Vec::new()
+    let steps = match run.interrupted {
+        true => journal::read(dir)?,
+        false => Vec::new(),
     };
-    let journaled = !steps.is_empty();
-    if journaled {
-        run.points.clear();
-    }
-    let points = run.points.iter_mut().chain(&mut run.noise_floor);
-    for repeat in points.flat_map(|point| &mut point.repeats) {
+    let points = run.points.iter_mut().filter(|_| steps.is_empty());
+    for repeat in points.chain(&mut run.noise_floor).flat_map(|point| &mut point.repeats) {
         repeat.histograms = read_histograms(&hdr_path(dir, repeat)?)?;
     }
-    if journaled {
+    if !steps.is_empty() {
         run.points = Points::of(steps).all().to_vec();
         tierlab_analysis::conclude(&mut run);
     }
     Ok(run)
 }
 
-fn points(run: &Run) -> impl Iterator<Item = &Point> {
-    run.points.iter().chain(&run.noise_floor)
-}
-
 fn write_csv(path: &Path, text: Result<Vec<u8>, csv::Error>) -> Result<(), StoreError> {
-    let text = text.map_err(|source| StoreError::Csv {
-        path: path.to_owned(),
-        source,
-    })?;
-    write_atomically(path, &text)
+    write_atomically(path, &text.map_err(StoreError::format(path))?)
 }
 
 /// Writes `run.json`.
 fn write_run(run: &Run, dir: &Path) -> Result<(), StoreError> {
     let path = dir.join(RUN);
-    let mut text = serde_json::to_vec_pretty(run).map_err(|source| StoreError::Json {
-        path: path.clone(),
-        source,
-    })?;
+    let mut text = serde_json::to_vec_pretty(run).map_err(StoreError::format(&path))?;
     text.push(b'\n');
     write_atomically(&path, &text)
 }
@@ -139,18 +124,14 @@ fn read_run(dir: &Path) -> Result<Run, StoreError> {
     }
     let path = dir.join(RUN);
     let text = fs::read(&path).map_err(StoreError::io(&path))?;
-    let json = |source| StoreError::Json {
-        path: path.clone(),
-        source,
-    };
-    let Version { schema_version } = serde_json::from_slice(&text).map_err(json)?;
+    let Version { schema_version } = serde_json::from_slice(&text).map_err(StoreError::format(&path))?;
     if schema_version != SCHEMA_VERSION {
         return Err(StoreError::Schema {
             path,
             found: schema_version,
         });
     }
-    serde_json::from_slice(&text).map_err(json)
+    serde_json::from_slice(&text).map_err(StoreError::format(&path))
 }
 
 /// Returns the folder of a new run: `OUT/NAME`, or `OUT/PLAN-TIME` without a name.
@@ -161,10 +142,8 @@ pub fn new_folder(out: &Path, name: Option<&str>, plan: &Plan) -> Result<(PathBu
     let stamp = rfc3339(SystemTime::now()).replace([':', '-'], "");
     let folder = out.join(name.map_or_else(|| format!("{}-{stamp}", plan.name), ToOwned::to_owned));
     std::fs::create_dir_all(&folder).map_err(|error| {
-        RunError::Usage(format!(
-            "{}: cannot create the result's folder: {error}; pass another parent folder by --out",
-            folder.display()
-        ))
+        let what = format!("cannot create the result's folder: {error}; pass another parent folder by --out");
+        RunError::about(&folder, what)
     })?;
     let claim = claim(&folder, "--name")?;
     // Checked once nobody else can claim it: a run begins to write seconds after it has its folder.
@@ -196,10 +175,10 @@ pub fn claim(folder: &Path, option: &str) -> Result<Claim, RunError> {
     match file.try_lock() {
         Ok(()) => Ok(Claim(Some(file))),
         Err(TryLockError::Error(_)) => Ok(Claim(None)),
-        Err(TryLockError::WouldBlock) => Err(RunError::Usage(format!(
-            "{}: another run is being written there; choose another {option}, or wait for its end",
-            folder.display()
-        ))),
+        Err(TryLockError::WouldBlock) => {
+            let what = format!("another run is being written there; choose another {option}, or wait for its end");
+            Err(RunError::about(folder, what))
+        }
     }
 }
 
@@ -208,10 +187,8 @@ pub fn claim(folder: &Path, option: &str) -> Result<Claim, RunError> {
 /// # Errors
 /// A file that cannot be read.
 pub fn sha256(files: &[PathBuf]) -> Result<BTreeMap<String, String>, RunError> {
-    files
-        .iter()
-        .map(|file| Ok((file.display().to_string(), sha256_of(file)?)))
-        .collect()
+    let hash = |file: &PathBuf| Ok((file.display().to_string(), sha256_of(file)?));
+    files.iter().map(hash).collect()
 }
 
 /// Returns the SHA-256 of a file, read in pieces.

@@ -23,7 +23,6 @@ const MOST_STEM: usize = 200;
 
 /// Returns the name of the file of a repeat's histograms, relative to the run's folder, for [`Repeat::hdr_file`]; it contains every
 /// factor.
-#[must_use]
 pub fn hdr_file(factors: &Factors, repeat: u32) -> String {
     let Factors {
         variant,
@@ -39,24 +38,17 @@ pub fn hdr_file(factors: &Factors, repeat: u32) -> String {
         mix,
         driven,
     } = factors;
-    let variant = if variant.is_empty() {
-        String::new()
-    } else {
-        format!("{variant}_")
+    let variant = match variant.as_str() {
+        "" => String::new(),
+        variant => format!("{variant}_"),
     };
     let mix = mix.as_ref().map_or_else(String::new, |mix| format!("_of-{mix}"));
     let driven = driven.as_ref().map_or_else(String::new, |driven| format!("_{driven}"));
     let name = format!(
         "{variant}{tier}_{cache}-{cache_share}_{model}_{mode}-b{batch_size}_{arrivals}_{keys}{mix}{driven}_{offered_rps}rps_r{repeat}"
     );
-    let plain = |c: char| {
-        if c.is_ascii_alphanumeric() || "._-".contains(c) {
-            c
-        } else {
-            '-'
-        }
-    };
-    let mut stem: String = name.chars().map(plain).collect();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let mut stem = name.replace(|c| !is_plain(c), "-");
     if stem.len() > MOST_STEM {
         // The end distinguishes points; a checksum replaces the rest.
         let sum = hex::encode(&Sha256::digest(name.as_bytes())[..8]);
@@ -68,7 +60,6 @@ pub fn hdr_file(factors: &Factors, repeat: u32) -> String {
 }
 
 /// Returns the name for a repeat after earlier unanswered attempts; each attempt has a file of its own.
-#[must_use]
 pub fn hdr_file_of(factors: &Factors, repeat: u32, attempt: u32) -> String {
     let name = hdr_file(factors, repeat);
     match (attempt, name.strip_suffix(".hdr")) {
@@ -103,8 +94,7 @@ pub(super) fn write_histograms(dir: &Path, repeat: &Repeat) -> Result<(), StoreE
 
 /// Reads the histograms of a repeat back.
 pub(super) fn read_histograms(path: &Path) -> Result<Histograms, StoreError> {
-    let text = fs::read(path).map_err(StoreError::io(path))?;
-    read(path, &text)
+    read(path, &fs::read(path).map_err(StoreError::io(path))?)
 }
 
 /// Returns the log's text. `started_at` is the start of the window, as in [`Repeat::started_at`].
@@ -126,9 +116,8 @@ fn write(histograms: &Histograms, started_at: &str) -> Result<Vec<u8>, String> {
     if let Some(start) = parse_rfc3339(started_at) {
         log.with_start_time(start).with_base_time(start);
     }
-    let mut writer = log
-        .begin_log_with(&mut text, &mut serializer)
-        .map_err(|error| error.to_string())?;
+    let begun = log.begin_log_with(&mut text, &mut serializer);
+    let mut writer = begun.map_err(|error| error.to_string())?;
     let block = Duration::try_from_secs_f64(histograms.block_s).map_err(|error| error.to_string())?;
     let mut clocks = vec![
         ("latency", &histograms.latency),
@@ -136,12 +125,8 @@ fn write(histograms: &Histograms, started_at: &str) -> Result<Vec<u8>, String> {
         ("lag", &histograms.lag),
         ("failed", &histograms.failed),
     ];
-    clocks.extend(
-        histograms
-            .streams
-            .iter()
-            .map(|(figure, blocks)| (figure.name(), blocks)),
-    );
+    let streams = histograms.streams.iter();
+    clocks.extend(streams.map(|(figure, blocks)| (figure.name(), blocks)));
     let blocks = clocks.iter().map(|(_, clock)| clock.len()).max().unwrap_or(0);
     let mut start = Duration::ZERO;
     for index in 0..blocks {

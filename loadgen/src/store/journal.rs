@@ -10,27 +10,9 @@ use std::path::{Path, PathBuf};
 use tierlab_analysis::record::{Factors, Point, Repeat};
 use tierlab_instrument::journal::{self as lines, FILE};
 
-/// Position of a point among those of a run. Rates that a search chose follow their curve's last load, by rate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(from = "(usize, usize)", into = "(usize, usize)")]
-pub struct Position {
-    /// First by target, in the order of the run.
-    pub target: usize,
-    /// Then by load, in the order of the plan.
-    pub load: usize,
-}
-
-impl From<(usize, usize)> for Position {
-    fn from((target, load): (usize, usize)) -> Self {
-        Self { target, load }
-    }
-}
-
-impl From<Position> for (usize, usize) {
-    fn from(Position { target, load }: Position) -> Self {
-        (target, load)
-    }
-}
+/// Position of a point among those of a run: first by target, in the order of the run, then by load, in the order of the plan. Rates
+/// that a search chose follow their curve's last load, by rate.
+pub type Position = (usize, usize);
 
 /// One finished step.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -83,7 +65,6 @@ impl Journal {
 }
 
 /// True if a folder has a journal.
-#[must_use]
 pub fn is_there(folder: &Path) -> bool {
     folder.join(FILE).is_file()
 }
@@ -112,7 +93,6 @@ pub struct Points {
 
 impl Points {
     /// Creates the points of some steps.
-    #[must_use]
     pub fn of(steps: Vec<FinishedStep>) -> Self {
         let mut points = Self::default();
         for step in steps {
@@ -126,11 +106,8 @@ impl Points {
     pub fn add(&mut self, step: FinishedStep) {
         let known = self.points.iter_mut().find(|point| point.factors == step.factors);
         if let Some(point) = known {
-            match point
-                .repeats
-                .iter_mut()
-                .find(|repeat| repeat.index == step.repeat.index)
-            {
+            let mut repeats = point.repeats.iter_mut();
+            match repeats.find(|repeat| repeat.index == step.repeat.index) {
                 None => point.repeats.push(step.repeat),
                 Some(earlier) if earlier.attempt < step.repeat.attempt => *earlier = step.repeat,
                 Some(_) => {}
@@ -143,31 +120,26 @@ impl Points {
         };
         let at = self.positions.iter().zip(&self.points).take_while(is_before).count();
         self.positions.insert(at, step.position);
-        self.points.insert(
-            at,
-            Point {
-                factors: step.factors,
-                repeats: vec![step.repeat],
-                summary: None,
-            },
-        );
+        let point = Point {
+            factors: step.factors,
+            repeats: vec![step.repeat],
+            summary: None,
+        };
+        self.points.insert(at, point);
     }
 
     /// Returns the point of these factors.
-    #[must_use]
     pub fn find(&self, factors: &Factors) -> Option<&Point> {
         self.points.iter().find(|point| point.factors == *factors)
     }
 
     /// Returns the step of a repeat of these factors.
-    #[must_use]
     pub fn step(&self, factors: &Factors, index: u32) -> Option<&Repeat> {
         let point = self.find(factors)?;
         point.repeats.iter().find(|repeat| repeat.index == index)
     }
 
     /// Returns every point, in the order of positions.
-    #[must_use]
     pub fn all(&self) -> &[Point] {
         &self.points
     }
@@ -180,17 +152,16 @@ mod tests {
     use tierlab_analysis::record::{Histograms, Mode};
     use tierlab_analysis::statistics::percentile::histogram;
 
-    fn step(position: (usize, usize), index: u32) -> FinishedStep {
-        let position = Position::from(position);
+    fn step(position: Position, index: u32) -> FinishedStep {
         let factors = Factors {
             variant: String::new(),
-            tier: format!("tier{}", position.target),
+            tier: format!("tier{}", position.0),
             cache: "cold".into(),
             cache_share: 0.0,
             model: "m".into(),
             mode: Mode::Realtime,
             batch_size: 1,
-            offered_rps: 10.0 * (position.load + 1) as f64,
+            offered_rps: 10.0 * (position.1 + 1) as f64,
             arrivals: "poisson".into(),
             keys: "uniform".into(),
             mix: None,

@@ -41,7 +41,6 @@ pub struct RequestFacts {
 }
 
 /// Returns the name of a repeat's file, relative to the run's folder; a later attempt replaces it.
-#[must_use]
 pub fn file(factors: &Factors, repeat: u32) -> String {
     let name = hdr_file(factors, repeat);
     let stem = name.trim_start_matches("hdr/").trim_end_matches(".hdr");
@@ -81,17 +80,15 @@ fn slowest(window_us: &Range<u64>, kept: &[KeptRequest]) -> Vec<SlowRequest> {
     let slow = slowest.into_iter().take(SLOWEST).map(|request| {
         let timings = request.sample.timings.as_ref();
         let stage = timings.and_then(|timings| {
-            Stage::ALL
-                .into_iter()
-                .max_by_key(|stage| timings.get(*stage))
-                .zip(Some(timings))
+            let stages = Stage::ALL.into_iter().map(|stage| (stage, timings.get(stage)));
+            stages.max_by_key(|(_, time)| *time)
         });
         SlowRequest {
             request: request.index as u64,
             due_us: request.sample.due_us,
             latency_us: request.sample.latency_us(),
             lag_us: request.sample.lag_us(),
-            stage: stage.map(|(stage, timings)| (stage.as_str().to_owned(), timings.get(stage).as_micros() as u64)),
+            stage: stage.map(|(stage, time)| (stage.as_str().to_owned(), time.as_micros() as u64)),
         }
     });
     slow.collect()

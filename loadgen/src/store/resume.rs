@@ -27,18 +27,18 @@ impl StoppedRun {
     /// No run in the folder, a finished one, or one of another plan.
     pub fn open(folder: &Path, plan: &Plan) -> Result<Self, RunError> {
         let run = folder::load(folder)?;
-        let refuse = |what: String| Err(RunError::Usage(format!("{}: {what}", folder.display())));
         if !run.interrupted {
-            return refuse("this run is finished; remove --resume to measure again".into());
+            let what = "this run is finished; remove --resume to measure again";
+            return Err(RunError::about(folder, what));
         }
         if !journal::is_there(folder) {
-            return refuse("the journal of its steps is missing; measure again without --resume".into());
+            let what = "the journal of its steps is missing; measure again without --resume";
+            return Err(RunError::about(folder, what));
         }
         if let Some(difference) = first_difference(&redacted(&run.plan_toml), &redacted(&plan.text)) {
-            return refuse(format!(
-                "{} is not the plan of this run: {difference}; give that plan, or remove --resume",
-                plan.file.display()
-            ));
+            let file = plan.file.display();
+            let what = format!("{file} is not the plan of this run: {difference}; give that plan, or remove --resume");
+            return Err(RunError::about(folder, what));
         }
         Ok(Self {
             folder: folder.to_owned(),
@@ -53,10 +53,8 @@ impl StoppedRun {
     pub fn resume(self, now: &Run) -> Result<Run, RunError> {
         let mut run = self.run;
         if let Some(file) = changed_file(&run.config_sha256, &now.config_sha256) {
-            return Err(RunError::Usage(format!(
-                "{}: {file} has changed since the start of this run; restore it, or remove --resume",
-                self.folder.display()
-            )));
+            let what = format!("{file} has changed since the start of this run; restore it, or remove --resume");
+            return Err(RunError::about(&self.folder, what));
         }
         let at = rfc3339(SystemTime::now());
         let known = |carried: &CarriedCertificate| (carried.certificate.clone(), carried.doubts.clone());
@@ -103,29 +101,27 @@ fn changed_file<'a>(then: &BTreeMap<String, String>, now: &'a BTreeMap<String, S
 
 /// Differences between two environments, in words. Ports of origins change from run to run and are left out.
 fn differences(then: &Environment, now: &Environment) -> Vec<String> {
-    let cores = |environment: &Environment| environment.cores.to_string();
-    let mounts = |environment: &Environment| {
-        let all: Vec<_> = environment.filesystems.values().map(String::as_str).collect();
-        all.join(", ")
-    };
-    let mut facts = vec![
-        ("CPU".to_owned(), then.cpu.clone(), now.cpu.clone()),
-        ("cores".into(), cores(then), cores(now)),
-        ("kernel".into(), then.kernel.clone(), now.kernel.clone()),
-        ("file systems".into(), mounts(then), mounts(now)),
-        ("GPUs".into(), then.gpus.join(", "), now.gpus.join(", ")),
-        ("ONNX Runtime".into(), then.onnxruntime.clone(), now.onnxruntime.clone()),
-        ("commit".into(), then.git_commit.clone(), now.git_commit.clone()),
-        ("version".into(), then.version.clone(), now.version.clone()),
+    type Fact = fn(&Environment) -> String;
+    let facts: [(&str, Fact); 8] = [
+        ("CPU", |of| of.cpu.clone()),
+        ("cores", |of| of.cores.to_string()),
+        ("kernel", |of| of.kernel.clone()),
+        ("file systems", |of| {
+            Vec::from_iter(of.filesystems.values().cloned()).join(", ")
+        }),
+        ("GPUs", |of| of.gpus.join(", ")),
+        ("ONNX Runtime", |of| of.onnxruntime.clone()),
+        ("commit", |of| of.git_commit.clone()),
+        ("version", |of| of.version.clone()),
     ];
+    let mut facts = Vec::from(facts.map(|(what, of)| (what.to_owned(), of(then), of(now))));
     let origins: BTreeSet<&String> = then.origins.keys().chain(now.origins.keys()).collect();
     for tier in origins {
         let of = |environment: &Environment| without_ports(environment.origins.get(tier).map_or("", String::as_str));
         facts.push((format!("tier {tier}"), of(then), of(now)));
     }
-    facts
-        .into_iter()
-        .filter(|(_, then, now)| then != now)
+    let changed = facts.into_iter().filter(|(_, then, now)| then != now);
+    changed
         .map(|(what, then, now)| format!("{what} was `{then}` and is `{now}`"))
         .collect()
 }

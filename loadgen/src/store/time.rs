@@ -6,19 +6,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const LAST: Duration = Duration::from_secs(253_402_300_799);
 
 /// Formats a time in UTC as RFC 3339 with seconds.
-#[must_use]
 pub fn rfc3339(time: SystemTime) -> String {
     humantime::format_rfc3339_seconds(within(time)).to_string()
 }
 
 /// Formats a time with milliseconds: `YYYY-MM-DDTHH:MM:SS.fffZ`.
-#[must_use]
 pub fn rfc3339_ms(time: SystemTime) -> String {
     humantime::format_rfc3339_millis(within(time)).to_string()
 }
 
 /// Parses `YYYY-MM-DDTHH:MM:SS[.fff]` with `Z` or `+00:00`; `None` for anything else.
-#[must_use]
 pub fn parse_rfc3339(text: &str) -> Option<SystemTime> {
     humantime::parse_rfc3339(text).ok()
 }

@@ -96,10 +96,8 @@ fn lab(folder: &Path) -> Result<PathBuf, RunError> {
         Err(error) => return Err(RunError::io(folder)(error)),
     };
     if is_taken {
-        return Err(RunError::Usage(format!(
-            "folder is not empty: {}; name a new one",
-            folder.display()
-        )));
+        let what = format!("folder is not empty: {}; name a new one", folder.display());
+        return Err(RunError::Usage(what));
     }
     for (name, text) in FILES {
         let file = folder.join(name);

@@ -2,9 +2,8 @@
 //! turns, so that a slow minute falls on all of them.
 
 use super::context::{LabContext, Place, Purpose};
-use super::servers::Launched;
+use super::servers::{Launched, Targets};
 use super::stage;
-use super::targets::Targets;
 use crate::error::RunError;
 use crate::plan::{ColdStartPlan, LabPlan, VariantPlan};
 use crate::runner::check_reply::check_reply;
@@ -39,7 +38,12 @@ pub(super) async fn measure(
     for index in 0..plan.repeats {
         for &variant in &variants {
             for &way in &plan.ways {
-                for &jitter_s in jitters(plan, variant) {
+                // A single server starts without jitter.
+                let jitters: &[f64] = match variant.servers {
+                    1 => &[0.0],
+                    _ => &plan.jitter_s,
+                };
+                for &jitter_s in jitters {
                     if context.interrupt.is_raised() {
                         return Err(RunError::InterruptedEarly);
                     }
@@ -73,14 +77,6 @@ fn started(lab: &LabPlan) -> Vec<&VariantPlan> {
         }
     }
     started
-}
-
-/// Returns the jitters of a variant; a single server starts without one.
-fn jitters<'a>(plan: &'a ColdStartPlan, variant: &VariantPlan) -> &'a [f64] {
-    match variant.servers {
-        1 => &[0.0],
-        _ => &plan.jitter_s,
-    }
 }
 
 /// Times of one server, from the due time of the fleet's start.
@@ -198,12 +194,12 @@ impl Lab<'_> {
         let model = &self.context.plan.model;
         let scrape = target.control.scrape().await?;
         // Stages that a server does not report are left out: their times are unknown.
-        let told = |stage: &str| {
-            let seconds = scrape.told(MODEL_LOAD_SECONDS, &[("model", model), ("stage", stage)])?;
+        let reported = |stage: &str| {
+            let seconds = scrape.try_sum(MODEL_LOAD_SECONDS, &[("model", model), ("stage", stage)])?;
             Some((stage.to_owned(), seconds))
         };
         let served = Served {
-            stages_s: STAGES.into_iter().filter_map(told).collect(),
+            stages_s: STAGES.into_iter().filter_map(reported).collect(),
             ready,
             replied,
             tier_bytes: scrape.sum(TIER_WIRE_BYTES, &[]) as u64,

@@ -62,12 +62,11 @@ pub(super) fn programs(lab: &LabPlan, folder: Option<&Path>) -> Result<Programs,
         return Ok(Programs::default());
     }
     let embedded = lab.tiers.iter().any(|tier| tier.origin == Origin::Embedded);
+    let program = |name| children::program(folder, name);
     Ok(Programs {
-        server: children::program(folder, "tierlab-server")?,
-        models: children::program(folder, "tierlab-models")?,
-        origin: embedded
-            .then(|| children::program(folder, "tierlab-origin"))
-            .transpose()?,
+        server: program("tierlab-server")?,
+        models: program("tierlab-models")?,
+        origin: embedded.then(|| program("tierlab-origin")).transpose()?,
     })
 }
 
@@ -113,14 +112,11 @@ pub(super) fn folder(
     variable: impl Fn(&str) -> Option<OsString>,
 ) -> Result<PathBuf, RunError> {
     let wanted = chosen.unwrap_or(of_plan);
-    let error = match std::fs::create_dir_all(wanted).and_then(|()| tempfile::tempfile_in(wanted)) {
-        Ok(_) => return Ok(wanted.to_owned()),
-        Err(error) => error,
+    let Err(error) = std::fs::create_dir_all(wanted).and_then(|()| tempfile::tempfile_in(wanted)) else {
+        return Ok(wanted.to_owned());
     };
-    let is_refused = matches!(
-        error.kind(),
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem
-    );
+    let kinds = [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem];
+    let is_refused = kinds.contains(&error.kind());
     let (None, true, Some(state)) = (chosen, is_refused, state_folder(variable)) else {
         return Err(RunError::Usage(format!(
             "cannot write to the lab's work folder: {error}: {}; pass a writable folder by --work FOLDER",

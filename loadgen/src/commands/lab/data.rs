@@ -24,17 +24,7 @@ pub(super) fn prepare(context: &LabContext<'_>) -> Result<Prepared, RunError> {
             let stamp = format!("given {} {}", repository.display(), features.display());
             (repository.clone(), features.clone(), stamp)
         }
-        Data::Generated { rows, model_size } => {
-            let made = Generated {
-                folder: lab.work.join("generated"),
-                model: &plan.model,
-                size: model_size,
-                rows: *rows,
-                seed: plan.seed,
-            };
-            made.make(context)?;
-            (made.repository(), made.features(), made.stamp())
-        }
+        Data::Generated { rows, model_size } => generate(context, *rows, model_size)?,
     };
     let table_bytes = match joined_table(&repository, &plan.model)? {
         None => 0,
@@ -56,7 +46,7 @@ pub(super) fn prepare(context: &LabContext<'_>) -> Result<Prepared, RunError> {
 pub(super) fn publish(context: &mut LabContext<'_>, locations: &Locations) -> Result<(), RunError> {
     let lab = context.lab;
     for tier in lab.tiers.iter().filter(|tier| tier.publish) {
-        let location = locations.of(&tier.name);
+        let location = &locations.by_tier[&tier.name];
         let stamp = format!("{}\n{}\n", context.prepared.stamp, location.identity);
         let stamp_file = lab.work.join(format!("published-{}", tier.name));
         if fs::read_to_string(&stamp_file).is_ok_and(|found| found == stamp) {
@@ -85,7 +75,7 @@ fn lay_out(context: &mut LabContext<'_>, locations: &Locations) -> Result<(), Ru
         .filter_map(|variant| Some((variant.tier.name.as_str(), variant.laid_out()?)))
         .collect();
     for (tier, layout) in wanted {
-        let location = locations.of(tier);
+        let location = &locations.by_tier[tier];
         let stamp = format!("{}\n{}\n", context.prepared.stamp, location.identity);
         let stamp_file = lab.work.join(format!("laid-out-{tier}-{layout}"));
         let stamped = fs::read_to_string(&stamp_file).unwrap_or_default();
@@ -129,71 +119,55 @@ fn to_tier(context: &LabContext<'_>, location: &Location, (tier, arguments): (&s
     command
 }
 
-struct Generated<'a> {
-    folder: PathBuf,
-    model: &'a str,
-    size: &'a str,
-    rows: u64,
-    seed: u64,
-}
-
-impl Generated<'_> {
-    fn repository(&self) -> PathBuf {
-        self.folder.join("repository")
+/// Generates the model and its table, unless they are there; returns the repository, the folder of tables, and their source.
+fn generate(context: &LabContext<'_>, rows: u64, size: &str) -> Result<(PathBuf, PathBuf, String), RunError> {
+    let (model, seed) = (&context.plan.model, context.plan.seed.to_string());
+    let version = env!("CARGO_PKG_VERSION");
+    let stamp = format!("model {model} {size}, {rows} rows, seed {seed}, version {version}");
+    let folder = context.lab.work.join("generated");
+    let (repository, features, stamp_file) = (folder.join("repository"), folder.join("features"), folder.join("stamp"));
+    if fs::read_to_string(&stamp_file).is_ok_and(|found| found == stamp) {
+        return Ok((repository, features, stamp));
     }
-
-    fn features(&self) -> PathBuf {
-        self.folder.join("features")
+    // This folder is the lab's own: its data belong to another plan or are incomplete.
+    if folder.exists() {
+        fs::remove_dir_all(&folder).map_err(RunError::io(&folder))?;
     }
-
-    fn stamp(&self) -> String {
-        format!(
-            "model {} {}, {} rows, seed {}, version {}",
-            self.model,
-            self.size,
-            self.rows,
-            self.seed,
-            env!("CARGO_PKG_VERSION")
-        )
+    for folder in [&repository, &features] {
+        fs::create_dir_all(folder).map_err(RunError::io(folder))?;
     }
-
-    fn make(&self, context: &LabContext<'_>) -> Result<(), RunError> {
-        let stamp_file = self.folder.join("stamp");
-        if fs::read_to_string(&stamp_file).is_ok_and(|found| found == self.stamp()) {
-            return Ok(());
-        }
-        // This folder is the lab's own: its data belong to another plan or are incomplete.
-        if self.folder.exists() {
-            fs::remove_dir_all(&self.folder).map_err(RunError::io(&self.folder))?;
-        }
-        for folder in [self.repository(), self.features()] {
-            fs::create_dir_all(&folder).map_err(RunError::io(&folder))?;
-        }
-        eprintln!("generating {}", self.stamp());
-        let mut generate = Command::new(&context.programs.models);
-        generate.args(["generate", "--model", self.model, "--size", self.size]);
-        generate.args(["--seed", &self.seed.to_string()]);
-        generate.arg("--repository").arg(self.repository());
-        children::run_to_end("generating the model", generate, context.interrupt)?;
-        if let Some(table) = joined_table(&self.repository(), self.model)? {
-            let mut features = Command::new(&context.programs.models);
-            features.args(["features", "--table", &table, "--rows", &self.rows.to_string()]);
-            features.args(["--seed", &self.seed.to_string()]);
-            features.arg("--out").arg(self.features());
-            children::run_to_end("generating the feature table", features, context.interrupt)?;
-        }
-        fs::write(&stamp_file, self.stamp()).map_err(RunError::io(&stamp_file))
+    eprintln!("generating {stamp}");
+    let mut command = Command::new(&context.programs.models);
+    command.args(["generate", "--model", model, "--size", size, "--seed", &seed]);
+    command.arg("--repository").arg(&repository);
+    children::run_to_end("generating the model", command, context.interrupt)?;
+    if let Some(table) = joined_table(&repository, model)? {
+        let mut command = Command::new(&context.programs.models);
+        command.args([
+            "features",
+            "--table",
+            &table,
+            "--rows",
+            &rows.to_string(),
+            "--seed",
+            &seed,
+        ]);
+        command.arg("--out").arg(&features);
+        children::run_to_end("generating the feature table", command, context.interrupt)?;
     }
+    fs::write(&stamp_file, &stamp).map_err(RunError::io(&stamp_file))?;
+    Ok((repository, features, stamp))
 }
 
 /// Returns the table that a model's config joins; `None` without a config or without joined inputs.
 fn joined_table(repository: &Path, model: &str) -> Result<Option<String>, RunError> {
     let folder = repository.join(model);
     if !folder.is_dir() {
-        return Err(RunError::Usage(format!(
+        let what = format!(
             "{} does not exist: no model `{model}` in the repository",
             folder.display()
-        )));
+        );
+        return Err(RunError::Usage(what));
     }
     let file = folder.join(CONFIG_FILE);
     let text = match fs::read_to_string(&file) {
@@ -201,7 +175,7 @@ fn joined_table(repository: &Path, model: &str) -> Result<Option<String>, RunErr
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(RunError::io(&file)(error)),
     };
-    let config = ModelConfig::parse(&text).map_err(|error| RunError::Usage(format!("{}: {error}", file.display())))?;
+    let config = ModelConfig::parse(&text).map_err(|error| RunError::about(&file, error))?;
     Ok(config.joined.into_values().next().map(|joined| joined.table))
 }
 

@@ -24,9 +24,7 @@ struct Finding {
     level: String,
     about: String,
     found: String,
-    #[serde(default)]
     effect: Option<String>,
-    #[serde(default)]
     change: Option<String>,
 }
 

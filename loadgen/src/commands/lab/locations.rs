@@ -23,7 +23,8 @@ const S3_ENVIRONMENT: [(&str, &str); 3] = [
 #[derive(Debug)]
 pub(super) struct Locations {
     pub(super) origin: Option<Child>,
-    by_tier: BTreeMap<String, Location>,
+    /// Location of each tier of the plan.
+    pub(super) by_tier: BTreeMap<String, Location>,
     /// Folders on this machine whose data are read.
     pub(super) folders: Vec<PathBuf>,
 }
@@ -56,18 +57,9 @@ pub(super) fn set(command: &mut Command, pairs: impl IntoIterator<Item = String>
     }
 }
 
-impl Locations {
-    /// Returns the location of a tier of the plan.
-    pub(super) fn of(&self, tier: &str) -> &Location {
-        &self.by_tier[tier]
-    }
-}
-
 #[derive(Debug, Default, Deserialize)]
 struct OriginReady {
-    #[serde(default)]
     s3: Option<String>,
-    #[serde(default)]
     nfs: Option<String>,
 }
 
@@ -125,11 +117,7 @@ fn location(
     ready: &OriginReady,
     folder: &dyn Fn(&str) -> Result<PathBuf, RunError>,
 ) -> Result<Location, RunError> {
-    let said = |address: &Option<String>| {
-        address
-            .clone()
-            .ok_or_else(|| RunError::Child(format!("tierlab-origin reported no address for {}", tier.name)))
-    };
+    let unsaid = || RunError::Child(format!("tierlab-origin reported no address for {}", tier.name));
     let own_root = tier.set.get("root").and_then(toml::Value::as_str);
     let mut location = Location {
         folder: match (tier.origin, own_root) {
@@ -149,9 +137,9 @@ fn location(
                 "allow_http=true".into(),
             ];
             location.environment = S3_ENVIRONMENT.to_vec();
-            ports.push(format!("endpoint={}", said(&ready.s3)?));
+            ports.push(format!("endpoint={}", ready.s3.as_ref().ok_or_else(unsaid)?));
         }
-        ("nfs", Origin::Embedded) => ports.push(format!("url={}", said(&ready.nfs)?)),
+        ("nfs", Origin::Embedded) => ports.push(format!("url={}", ready.nfs.as_ref().ok_or_else(unsaid)?)),
         ("nvme" | "gds", _) if !tier.set.contains_key("root") => {
             location.set.push(format!("root={}", folder(&tier.name)?.display()));
         }

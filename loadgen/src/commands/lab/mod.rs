@@ -9,15 +9,13 @@ mod context;
 mod data;
 mod doctor;
 mod locations;
-mod prefill;
 mod prices;
 mod servers;
 mod stage;
-mod targets;
 
 pub(super) use prices::resize;
 
-use crate::commands::run_options::RunOptions;
+use crate::commands::options::RunOptions;
 use crate::environment;
 use crate::error::RunError;
 use crate::plan::{LabPlan, Origin, Plan, Until, VariantPlan};
@@ -27,11 +25,11 @@ use crate::store::folder::{claim, sha256};
 use crate::store::resume::StoppedRun;
 use clap::Args;
 use context::{LabContext, Prepared, programs};
+use servers::Targets;
 use std::collections::BTreeMap;
 use std::mem::take;
 use std::path::PathBuf;
 use std::time::Duration;
-use targets::Targets;
 use tierlab_analysis::curves::distinct;
 use tierlab_analysis::latency::objective::{limited, measured_us};
 use tierlab_analysis::record::{Environment, Objective, PageCache, Point, Question, Run};
@@ -106,8 +104,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
         (None, Some(plan)) => Box::pin(cold_start::measure(&context, plan, &targets)).await?,
         (None, None) => Vec::new(),
     };
-    let dropped = pages_to_drop(&lab, &targets.servers)?;
-    note_drops(&lab, &mut environment);
+    let dropped = pages_to_drop(&lab, &targets.servers, &mut environment)?;
     // The claim is held to the end of the run.
     let (folder, _claim, earlier) = options.run.folder(&plan, resumed)?;
     let run = Run {
@@ -163,12 +160,10 @@ async fn measure(
             senders,
             verbose: context.verbose,
             alive: Box::new(|| servers.check()),
-            prepare: Box::new(
-                |target| match dropped.get(&(target.label().to_owned(), target.cache.clone())) {
-                    Some(folder) => drop_cached_below(folder).map_err(RunError::io(folder)),
-                    None => Ok(()),
-                },
-            ),
+            prepare: Box::new(|target| {
+                let dropped = dropped.get(&(target.label().to_owned(), target.cache.clone()));
+                dropped.map_or(Ok(()), |folder| drop_cached_below(folder).map_err(RunError::io(folder)))
+            }),
         };
         Box::pin(runner.run(run)).await
     };
@@ -176,30 +171,24 @@ async fn measure(
     ended
 }
 
-/// Folders whose page cache is dropped before a step, by label and cache state.
-fn pages_to_drop(lab: &LabPlan, running: &servers::Servers) -> Result<BTreeMap<(String, String), PathBuf>, RunError> {
+/// Folders whose page cache is dropped before a step, by label and cache state. The result notes these states.
+fn pages_to_drop(
+    lab: &LabPlan,
+    running: &servers::Servers,
+    environment: &mut Environment,
+) -> Result<BTreeMap<(String, String), PathBuf>, RunError> {
     let mut folders = BTreeMap::new();
-    for variant in lab.variants.iter().filter(|variant| drops(variant)) {
+    let drops = |variant: &&VariantPlan| variant.cache.page_cache == PageCache::Dropped;
+    for variant in lab.variants.iter().filter(drops) {
         let key = (variant.label().to_owned(), variant.cache.name.clone());
         folders.insert(key, running.folder(&variant.tier)?);
     }
-    Ok(folders)
-}
-
-fn drops(variant: &VariantPlan) -> bool {
-    variant.cache.page_cache == PageCache::Dropped
-}
-
-/// Notes in the result the states that were measured with the page cache dropped.
-fn note_drops(lab: &LabPlan, environment: &mut Environment) {
-    let dropping = lab.variants.iter().filter(|variant| drops(variant));
+    let dropping = lab.variants.iter().filter(drops);
     let states = distinct(dropping.map(|variant| variant.cache.name.as_str()));
-    if states.is_empty() {
-        return;
-    }
-    for origin in environment.origins.values_mut() {
+    for origin in environment.origins.values_mut().filter(|_| !states.is_empty()) {
         *origin += &format!("; page cache dropped before each step of: {}", states.join(", "));
     }
+    Ok(folders)
 }
 
 /// Files that decide what is measured, each of which must exist.
@@ -215,16 +204,14 @@ pub(super) fn config_files(plan: &Plan, lab: &LabPlan) -> Result<Vec<PathBuf>, R
     let Some(missing) = files.iter().find(|file| !file.is_file()) else {
         return Ok(files);
     };
-    let (file, missing) = (plan.file.display(), missing.display());
-    Err(RunError::Usage(format!("{file}: {missing} does not exist")))
+    let what = format!("{} does not exist", missing.display());
+    Err(RunError::about(&plan.file, what))
 }
 
 fn shared_cores(lab: &LabPlan, options: &Options) -> Vec<String> {
     let started = lab.variants.iter().filter(|variant| variant.target.is_none());
-    let (variants, servers) = (
-        started.clone().count(),
-        started.map(|variant| variant.servers).sum::<u32>(),
-    );
+    let variants = started.clone().count();
+    let servers: u32 = started.map(|variant| variant.servers).sum();
     let mut shared = vec![Senders::note(options.run.workers, options.run.agents.len())];
     if servers > 0 {
         let measured = match variants == servers as usize {

@@ -1,18 +1,153 @@
-//! Servers of a lab. In: variants. Out: running processes, each with its address.
+//! Servers of a lab. In: variants. Out: running processes, each with its address, and targets that have answered correctly, with their
+//! stages and caches prepared.
 
 use super::context::{LabContext, Place, Purpose};
 use super::locations::{Locations, set};
 use super::stage;
 use crate::children::{self, Child};
+use crate::commands::options;
+use crate::environment;
 use crate::error::RunError;
-use crate::plan::{CacheState, LabPlan, TierPlan, VariantPlan, pairs};
+use crate::plan::{CacheState, LabPlan, Origin, Plan, TargetPlan, TierPlan, VariantPlan, pairs};
+use crate::runner::check_reply::check_reply;
 use crate::runner::target::{Content, Target};
 use crate::server::control::Control;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use tierlab_analysis::record::{Environment, StageState, Variant};
 use tierlab_protocol::metrics;
+
+/// Servers of all variants.
+pub(super) struct Targets {
+    /// Processes that the lab has started.
+    pub(super) servers: Servers,
+    /// One target a variant.
+    pub(super) all: Vec<Target>,
+    /// Servers of all fleets, one by one.
+    pub(super) each: Vec<Target>,
+    /// Named variants as the result has them.
+    pub(super) variants: Vec<Variant>,
+}
+
+impl Targets {
+    /// Starts or contacts the server of each variant.
+    pub(super) async fn open(
+        context: &LabContext<'_>,
+        locations: Locations,
+        environment: &mut Environment,
+    ) -> Result<Self, RunError> {
+        let servers = Vec::new();
+        let mut targets = Self {
+            servers: Servers { servers, locations },
+            all: Vec::new(),
+            each: Vec::new(),
+            variants: Vec::new(),
+        };
+        for variant in &context.lab.variants {
+            match &variant.target {
+                Some(server) => targets.find(context.plan, variant, server, environment).await?,
+                None => targets.start(context, variant, environment).await?,
+            }
+        }
+        Ok(targets)
+    }
+
+    /// Contacts an existing server, which is neither changed nor ended.
+    async fn find(
+        &mut self,
+        plan: &Plan,
+        variant: &VariantPlan,
+        server: &TargetPlan,
+        environment: &mut Environment,
+    ) -> Result<(), RunError> {
+        eprintln!("contacting the existing {} server", variant.label());
+        let (found, scrape, _) = options::open(plan, server).await?;
+        let target = Target {
+            variant: variant.name.clone(),
+            tier: variant.tier.name.clone(),
+            cache: "as-is".into(),
+            cache_share: 0.0,
+            ..found
+        };
+        options::say(&check_reply(plan, &target, &plan.model).await?);
+        let origin = format!("real; served at {}", target.control.base);
+        environment::add_server(environment, variant.label(), &origin, &scrape);
+        self.variants.push(recorded(variant, None));
+        self.all.push(target);
+        Ok(())
+    }
+
+    /// Starts the servers of a variant and prepares their stages and caches.
+    async fn start(
+        &mut self,
+        context: &LabContext<'_>,
+        variant: &VariantPlan,
+        environment: &mut Environment,
+    ) -> Result<(), RunError> {
+        let plan = context.plan;
+        let what = match variant.servers {
+            1 => "server".to_owned(),
+            servers => format!("{servers} servers"),
+        };
+        eprintln!("starting the {} {what}, {} cache", variant.label(), variant.cache.name);
+        stage::empty(context, variant, Purpose::Loads)?;
+        let mut staged = None;
+        let servers = self.servers.start(context, variant).await?;
+        for target in &servers {
+            options::say(&check_reply(plan, target, &plan.model).await?);
+            staged = stage::prepare(context, variant, target).await?;
+            if variant.cache.prefill {
+                stage::fill_cache(plan, target, context.interrupt).await?;
+            }
+        }
+        self.each.extend(servers.iter().cloned());
+        let Some(target) = Target::fleet(servers) else {
+            return Ok(());
+        };
+        let scrape = target.control.scrape().await?;
+        let origin = match variant.tier.origin {
+            // Its reads are neither direct nor cold: the data were written just before.
+            Origin::Embedded => "embedded; origin reads through the page cache".into(),
+            other => other.to_string(),
+        };
+        environment::add_server(environment, variant.label(), &origin, &scrape);
+        if !variant.name.is_empty() {
+            self.variants.push(recorded(variant, staged));
+        }
+        self.all.push(target);
+        Ok(())
+    }
+}
+
+/// Variant in the form of the result.
+fn recorded(variant: &VariantPlan, staged: Option<StageState>) -> Variant {
+    Variant {
+        name: variant.name.clone(),
+        tier: variant.tier.kind.clone(),
+        origin: match &variant.emulated {
+            _ if variant.target.is_some() => "real, an existing server".to_owned(),
+            Some(profile) => format!("emulated, {}, over {}", shown(profile), variant.tier.origin),
+            None => variant.tier.origin.to_string(),
+        },
+        emulated: variant.emulated.as_deref().map(shown),
+        staged,
+        layout: variant.laid_out().map(str::to_owned),
+        cache: variant.cache.name.clone(),
+        cache_share: variant.cache.share,
+        price: variant.price.clone(),
+        instance: variant.instance.clone(),
+        servers: variant.servers,
+        set: pairs(&variant.set),
+    }
+}
+
+/// Returns a profile as results name it: for a file, its name; the tier's notes describe its origin.
+fn shown(profile: &str) -> String {
+    let file = Path::new(profile).file_name();
+    file.map_or_else(|| profile.to_owned(), |name| name.to_string_lossy().into_owned())
+}
 
 /// Running servers and origins.
 #[derive(Debug)]
@@ -24,19 +159,10 @@ pub(super) struct Servers {
 #[derive(Debug, Deserialize)]
 struct ServerReady {
     listen: String,
-    #[serde(default)]
     grpc_listen: Option<String>,
 }
 
 impl Servers {
-    /// Creates the set with its origins; servers are added later.
-    pub(super) fn new(locations: Locations) -> Self {
-        Self {
-            servers: Vec::new(),
-            locations,
-        }
-    }
-
     /// Starts the servers of a variant, one after another, and waits until their models are loaded and warm.
     pub(super) async fn start(
         &mut self,
@@ -77,8 +203,8 @@ impl Servers {
             "runtime.instances.cores=1".to_owned(),
         ];
         keys.extend(variant.laid_out().map(|layout| format!("features.layout={layout}")));
-        let around = around_the_tier(context, place)?;
-        keys.extend(around.into_iter().map(|pair| format!("tiers.{}.{pair}", tier.name)));
+        let wrappers = tier_wrappers(context, place)?;
+        keys.extend(wrappers.into_iter().map(|pair| format!("tiers.{}.{pair}", tier.name)));
         if !variant.name.is_empty() {
             keys.push(format!("telemetry.variant={}", variant.name));
         }
@@ -88,7 +214,7 @@ impl Servers {
         keys.extend(pairs(&lab.server_set));
         keys.extend(pairs(&cache.set).iter().map(|pair| format!("cache.{pair}")));
         keys.extend(pairs(&variant.set));
-        let location = self.locations.of(&tier.name);
+        let location = &self.locations.by_tier[&tier.name];
         location.add_to(&mut command, &format!("tiers.{}.", tier.name));
         set(&mut command, keys);
         let what = format!("tierlab-server for {} {}", variant.label(), cache.name);
@@ -98,22 +224,14 @@ impl Servers {
         let (limit, interrupt) = (lab.ready_timeout, context.interrupt.clone());
         let ready = tokio::task::spawn_blocking(move || child.ready(limit, &interrupt)).await;
         let (child, ready) = ready.map_err(|error| RunError::Child(format!("{what}: {error}")))??;
-        Ok(Launched {
-            what,
-            log,
-            child,
-            ready,
-        })
+        Ok(Launched { child, ready })
     }
 
     /// Returns the folder of a tier's files.
     pub(super) fn folder(&self, tier: &TierPlan) -> Result<PathBuf, RunError> {
-        self.locations.of(&tier.name).folder.clone().ok_or_else(|| {
-            RunError::Usage(format!(
-                "tier {}: its files are not on this machine, so their page cache cannot be dropped",
-                tier.name
-            ))
-        })
+        let what = "its files are not on this machine, so their page cache cannot be dropped";
+        let folder = self.locations.by_tier[&tier.name].folder.clone();
+        folder.ok_or_else(|| RunError::Usage(format!("tier {}: {what}", tier.name)))
     }
 
     /// Fails if a process has ended.
@@ -132,8 +250,6 @@ impl Servers {
 /// Server that has reported to be ready.
 #[derive(Debug)]
 pub(super) struct Launched {
-    what: String,
-    log: PathBuf,
     child: Child,
     ready: ServerReady,
 }
@@ -143,24 +259,22 @@ impl Launched {
     pub(super) async fn target(&self, context: &LabContext<'_>, variant: &VariantPlan) -> Result<Target, RunError> {
         let plan = context.plan;
         let cache = &variant.cache;
-        let Self { what, log, ready, .. } = self;
+        let (Child { what, log, .. }, ready) = (&self.child, &self.ready);
+        let refuse = |why: &str| RunError::Child(format!("{what} {why} (log: {})", log.display()));
         let capacity = capacity(context, cache);
         let grpc_url = ready.grpc_listen.as_ref().map(|address| format!("http://{address}"));
         let control = Control::own(&format!("http://{}", ready.listen), grpc_url)?;
         let has = control.scrape().await?.sum(metrics::CACHE_CAPACITY_BYTES, &[]) as u64;
         if has != capacity {
-            return Err(RunError::Child(format!(
-                "{what} has a cache of {has} bytes, not the {capacity} of `lab.cache` `{}` (log: {})",
-                cache.name,
-                log.display()
-            )));
+            let state = &cache.name;
+            let why = format!("has a cache of {has} bytes, not the {capacity} of `lab.cache` `{state}`");
+            return Err(refuse(&why));
         }
         let model = control.model(&plan.model).await?;
         if context.prepared.table_bytes > 0 && model.joined.is_none() {
-            return Err(RunError::Child(format!(
-                "{what} does not join features, although the model's config requires it (log: {})",
-                log.display()
-            )));
+            return Err(refuse(
+                "does not join features, although the model's config requires it",
+            ));
         }
         let content = Content::of(plan, &model)?;
         let outputs = BTreeMap::from([(plan.model.clone(), model.outputs)]);
@@ -180,7 +294,7 @@ fn shared_service(lab: &LabPlan, variant: &VariantPlan) -> PathBuf {
 }
 
 /// Wrappers of the tier in a server of a variant, as keys of the tier's config.
-fn around_the_tier(context: &LabContext<'_>, place: &Place<'_>) -> Result<Vec<String>, RunError> {
+fn tier_wrappers(context: &LabContext<'_>, place: &Place<'_>) -> Result<Vec<String>, RunError> {
     let &Place { variant, number, .. } = place;
     let mut set = Vec::new();
     if let Some(profile) = &variant.emulated {

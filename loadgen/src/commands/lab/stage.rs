@@ -1,16 +1,18 @@
-//! Stage of a variant: its folder, emptied before the server starts, and filled if the plan requires it. In: a variant
-//! with its server. Out: the content of the stage at the start of measuring.
+//! Stage and cache of a variant: the folder of the stage, emptied before the server starts; stage and cache, filled if the plan
+//! requires it. In: a variant with its server. Out: their content at the start of measuring.
 
 use super::context::{LabContext, Place, Purpose};
-use super::prefill::{self, TOGETHER};
 use crate::error::RunError;
-use crate::plan::{LabPlan, VariantPlan};
+use crate::plan::{LabPlan, Plan, VariantPlan};
 use crate::runner::target::{Content, Target};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tierlab_analysis::record::{StageFill, StageState};
+use tierlab_load::interrupt::Interrupt;
+use tierlab_load::payload::Encoding;
+use tierlab_load::reply::Limit;
 use tierlab_protocol::metrics;
 
 /// Distance between requested entities in the table, well below a stage's smallest block.
@@ -20,6 +22,14 @@ const A_FILE_EACH: &str = "files";
 /// Interval without growth after which a stage counts as settled: blocks are written to it after their reply.
 const SETTLED_AFTER: Duration = Duration::from_millis(500);
 const SETTLED_WITHIN: Duration = Duration::from_secs(30);
+/// Entities of one request: below any model's largest batch.
+const BATCH: u64 = 32;
+/// Entities requested at the same time.
+const TOGETHER: u64 = 4 * BATCH;
+/// Rounds between two readings of the cache's fill level.
+const READ_EVERY: u64 = 2;
+/// Share of the capacity that counts as full: the last block that does not fit keeps it below 1.
+const FULL_SHARE: f64 = 0.97;
 
 /// Folder of the stages of a variant's servers.
 fn folder(lab: &LabPlan, variant: &VariantPlan, purpose: Purpose) -> PathBuf {
@@ -71,29 +81,27 @@ pub(super) async fn prepare(
     target: &Target,
 ) -> Result<Option<StageState>, RunError> {
     let Some(stage) = variant.staged else { return Ok(None) };
-    if stage.fill == StageFill::Filled {
-        let prepared = &context.prepared;
-        let stored_bytes = prepared.laid_out_bytes_of(variant).unwrap_or(prepared.table_bytes);
-        if let Content::Joined(population) = &target.content {
-            // An entity of every part of the table, so that each of its blocks is read once.
-            let stride = rows_apart(variant.laid_out(), stored_bytes, population.count());
-            let ids: Vec<i64> = population.ids().step_by(stride as usize).collect();
-            for together in ids.chunks(TOGETHER as usize) {
-                prefill::ask_for(context.plan, target, together, context.interrupt).await?;
-            }
-        }
-        let held = settle(target).await?;
-        let want = stored_bytes.min(stage.capacity_bytes);
-        if (held as f64) < 0.9 * want as f64 {
-            return Err(RunError::Child(format!(
-                "the stage of variant {} holds only {held} of {want} bytes after every part of the table was requested; check \
-                 `tierlab_staged_*` in its server's metrics, and the free space on the disk of {}",
-                variant.label(),
-                folder(context.lab, variant, Purpose::Loads).display()
-            )));
+    let is_filled = stage.fill == StageFill::Filled;
+    let prepared = &context.prepared;
+    let stored_bytes = prepared.laid_out_bytes_of(variant).unwrap_or(prepared.table_bytes);
+    if let (true, Content::Joined(population)) = (is_filled, &target.content) {
+        // An entity of every part of the table, so that each of its blocks is read once.
+        let stride = rows_apart(variant.laid_out(), stored_bytes, population.count());
+        let ids: Vec<i64> = population.ids().step_by(stride as usize).collect();
+        for together in ids.chunks(TOGETHER as usize) {
+            ask_for(context.plan, target, together, context.interrupt).await?;
         }
     }
     let held_bytes = settle(target).await?;
+    let want = stored_bytes.min(stage.capacity_bytes);
+    if is_filled && (held_bytes as f64) < 0.9 * want as f64 {
+        return Err(RunError::Child(format!(
+            "the stage of variant {} holds only {held_bytes} of {want} bytes after every part of the table was requested; check \
+             `tierlab_staged_*` in its server's metrics, and the free space on the disk of {}",
+            variant.label(),
+            folder(context.lab, variant, Purpose::Loads).display()
+        )));
+    }
     eprintln!("  stage holds {:.1} MiB", held_bytes as f64 / f64::from(1 << 20));
     Ok(Some(StageState {
         prepared: stage.fill,
@@ -125,6 +133,74 @@ pub(super) async fn settle(target: &Target) -> Result<u64, RunError> {
         }
         before = now;
     }
+}
+
+/// Requests entities from the most popular one on until the cache is full or all were requested, and then the same ones
+/// again: a cache that weighs the frequency of requests (TinyLFU) treats all entries of a first pass as equally
+/// worthless, and evicts the popular ones, which came first.
+pub(super) async fn fill_cache(plan: &Plan, target: &Target, interrupt: &Interrupt) -> Result<(), RunError> {
+    let Content::Joined(population) = &target.content else {
+        return Err(RunError::Usage(format!(
+            "`lab.cache.prefill`: model `{}` joins no features, so there is nothing to cache",
+            plan.model
+        )));
+    };
+    let count = population.count();
+    let ids_from = |rank: u64| -> Vec<i64> {
+        let ranks = rank..(rank + TOGETHER).min(count);
+        ranks.map(|rank| population.by_rank(rank)).collect()
+    };
+    let (mut held, mut capacity) = (0.0, f64::INFINITY);
+    let (mut asked, mut round) = (0, 0);
+    while asked < count && held < capacity * FULL_SHARE {
+        ask_for(plan, target, &ids_from(asked), interrupt).await?;
+        asked = (asked + TOGETHER).min(count);
+        round += 1;
+        if round % READ_EVERY == 0 || asked == count {
+            (held, capacity) = held_of(target).await?;
+        }
+    }
+    for again in (0..asked).step_by(TOGETHER as usize) {
+        ask_for(plan, target, &ids_from(again), interrupt).await?;
+    }
+    (held, capacity) = held_of(target).await?;
+    let [held, capacity] = [held, capacity].map(|bytes| bytes / f64::from(1 << 20));
+    eprintln!("  cache holds {held:.1} of {capacity:.1} MiB after its {asked} most popular entities");
+    Ok(())
+}
+
+/// Returns the bytes in the cache, and its capacity.
+async fn held_of(target: &Target) -> Result<(f64, f64), RunError> {
+    let scrape = target.control.scrape().await?;
+    let sum = |name| scrape.sum(name, &[]);
+    Ok((sum(metrics::CACHE_BYTES), sum(metrics::CACHE_CAPACITY_BYTES)))
+}
+
+/// Requests entities, many at a time, or one after another if the model is too slow for that.
+async fn ask_for(plan: &Plan, target: &Target, ids: &[i64], interrupt: &Interrupt) -> Result<(), RunError> {
+    let Content::Joined(population) = &target.content else {
+        return Ok(());
+    };
+    let check = || match interrupt.is_raised() {
+        true => Err(RunError::InterruptedEarly),
+        false => Ok(()),
+    };
+    check()?;
+    let ask = |ids: &[i64]| {
+        let body = population.body(ids, Encoding::Binary);
+        let expected = target.expected(&plan.model, ids.len() as u32);
+        let limit = Limit::of_replies(plan.reply_limit_bytes, expected.elements());
+        async move { target.control.infer(&plan.model, &body, &expected, &limit).await }
+    };
+    let together = futures::future::try_join_all(ids.chunks(BATCH as usize).map(ask)).await;
+    if together.is_ok() {
+        return Ok(());
+    }
+    for one in ids.chunks(1) {
+        check()?;
+        ask(one).await?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -96,11 +96,8 @@ fn body(raw: &RawTarget, place: &Place<'_>) -> Result<BodySource, Fault> {
             (Some(_), Some(_)) => return conflict(at("body"), at("body_file"), "leave one of them out"),
         };
         let given = [("bodies", raw.bodies.is_some()), ("rows_file", raw.rows_file.is_some())];
-        only_with(
-            place.at,
-            "other arrivals than \"replay\", whose recording has them",
-            &given,
-        )?;
+        let owner = "other arrivals than \"replay\", whose recording has them";
+        only_with(place.at, owner, &given)?;
         return Ok(BodySource::Replay {
             recording: recorded.clone(),
             template,
@@ -138,10 +135,8 @@ fn entities(raw: &RawTarget, place: &Place<'_>) -> Result<Option<Entities>, Faul
         return Ok(None);
     };
     if first_id.checked_add_unsigned(count).is_none() {
-        refuse!(
-            format!("{}.first_id", place.at),
-            "the last id would need more than 64 bits"
-        );
+        let key = format!("{}.first_id", place.at);
+        refuse!(key, "the last id would need more than 64 bits");
     }
     Ok(Some(Entities { first_id, count }))
 }
@@ -176,13 +171,13 @@ fn stream(raw: &RawTarget, place: &Place<'_>) -> Result<Option<StreamSpec>, Faul
 }
 
 fn json_pointer(at: String, pointer: &str, example: &str) -> Result<(), Fault> {
-    if pointer.is_empty() || pointer.starts_with('/') {
-        return Ok(());
+    if !pointer.is_empty() && !pointer.starts_with('/') {
+        refuse!(
+            at,
+            "invalid JSON pointer `{pointer}`; it begins with `/`, such as \"{example}\""
+        );
     }
-    refuse!(
-        at,
-        "invalid JSON pointer `{pointer}`; it begins with `/`, such as \"{example}\""
-    );
+    Ok(())
 }
 
 fn success(given: Option<&Success>, place: &Place<'_>) -> Result<Success, Fault> {
@@ -214,9 +209,7 @@ pub(in crate::plan) fn loads_of(spec: &CustomSpec, loads: &mut [Load]) -> Result
         match load.mode {
             Mode::Realtime => load.batch_size = spec.rows_per_request,
             Mode::Batch if load.batch_size == spec.rows_per_request => {}
-            Mode::Batch => {
-                return Err(other_rows("target", load.batch_size, spec));
-            }
+            Mode::Batch => return Err(other_rows("target", load.batch_size, spec)),
         }
     }
     Ok(())
@@ -227,10 +220,8 @@ pub(in crate::plan) fn carries(spec: &CustomSpec, batch_sizes: &[u32], at: &str)
     if open(spec, at)?.wants_ids() {
         return Ok(());
     }
-    match batch_sizes.iter().find(|rows| **rows != spec.rows_per_request) {
-        None => Ok(()),
-        Some(rows) => Err(other_rows(at, *rows, spec)),
-    }
+    let other = batch_sizes.iter().find(|rows| **rows != spec.rows_per_request);
+    other.map_or(Ok(()), |rows| Err(other_rows(at, *rows, spec)))
 }
 
 fn other_rows(at: &str, rows: u32, spec: &CustomSpec) -> Fault {

@@ -46,31 +46,24 @@ pub struct TargetPlan {
 
 impl TargetPlan {
     /// The same target with the settings of `over`, such as flags of the command line, in place of its own.
-    #[must_use]
     pub fn with(self, over: Self) -> Self {
-        let AccessSpec {
-            host,
-            mut headers,
-            token,
-            ca,
-            identity,
-        } = self.access;
+        let mut own = self.access;
         let is_said = |header: &Header| {
             let mut said = over.access.headers.iter();
             said.any(|other| other.name.eq_ignore_ascii_case(&header.name))
         };
-        headers.retain(|header| !is_said(header));
-        headers.extend(over.access.headers);
+        own.headers.retain(|header| !is_said(header));
+        own.headers.extend(over.access.headers);
         Self {
             url: over.url.or(self.url),
             grpc_url: over.grpc_url.or(self.grpc_url),
             model_version: over.model_version.or(self.model_version),
             access: AccessSpec {
-                host: over.access.host.or(host),
-                headers,
-                token: over.access.token.or(token),
-                ca: over.access.ca.or(ca),
-                identity: over.access.identity.or(identity),
+                host: over.access.host.or(own.host),
+                headers: own.headers,
+                token: over.access.token.or(own.token),
+                ca: over.access.ca.or(own.ca),
+                identity: over.access.identity.or(own.identity),
             },
             metrics: over.metrics.or(self.metrics),
             tier: over.tier.or(self.tier),

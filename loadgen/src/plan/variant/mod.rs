@@ -44,7 +44,7 @@ const OWN_VOLUMES: [&str; 1] = ["gp3"];
 pub const NO_TIER: &str = "none";
 
 /// Variant of a lab: a server to measure.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct VariantPlan {
     /// Name; empty without `[[variant]]`, where tier and cache state tell pairs apart.
     pub name: String,
@@ -79,54 +79,40 @@ impl VariantPlan {
             name,
             tier,
             cache,
-            emulated: None,
-            staged: None,
-            layout: None,
-            price: None,
-            instance: None,
             servers: 1,
-            shared: Vec::new(),
-            set: toml::Table::new(),
-            target: None,
+            ..Self::default()
         }
     }
 
     /// True if the servers of a fleet are clients of one emulated service.
-    #[must_use]
     pub fn shares_service(&self) -> bool {
         self.servers > 1 && self.emulated.is_some() && !self.has_own_volumes()
     }
 
     /// True if each server of a fleet has an emulated volume of its own.
     fn has_own_volumes(&self) -> bool {
-        self.emulated
-            .as_deref()
-            .is_some_and(|profile| OWN_VOLUMES.contains(&profile))
+        let profile = self.emulated.as_deref();
+        profile.is_some_and(|profile| OWN_VOLUMES.contains(&profile))
     }
 
     /// Key used for prices, origins and labels.
-    #[must_use]
     pub fn label(&self) -> &str {
-        if self.name.is_empty() {
-            &self.tier.name
-        } else {
-            &self.name
+        match self.name.as_str() {
+            "" => &self.tier.name,
+            name => name,
         }
     }
 
     /// Layout to write its tables in; `None` for row files.
-    #[must_use]
     pub fn laid_out(&self) -> Option<&str> {
         self.layout.as_deref().filter(|&layout| layout != ROWS)
     }
 
     /// Name of the variant or pair in files and messages.
-    #[must_use]
     pub fn file_name(&self) -> String {
-        if self.name.is_empty() {
-            format!("{}-{}", self.tier.name, self.cache.name)
-        } else {
-            self.name.clone()
+        match self.name.as_str() {
+            "" => format!("{}-{}", self.tier.name, self.cache.name),
+            name => name.to_owned(),
         }
     }
 }
@@ -149,10 +135,8 @@ struct Level<'a> {
 impl Display for Level<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let last = self.key.rsplit('.').next().unwrap_or(self.key);
-        let value = self
-            .value
-            .as_str()
-            .map_or_else(|| self.value.to_string(), str::to_owned);
+        let text = self.value.as_str();
+        let value = text.map_or_else(|| self.value.to_string(), str::to_owned);
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         write!(f, "{last}-{}", value.replace(|c| !is_plain(c), "-"))
     }
@@ -176,8 +160,8 @@ pub(super) fn validate(raw: &[RawVariant], known: &Known<'_>) -> Result<Vec<Vari
     for (index, raw) in raw.iter().enumerate() {
         let at = format!("variant[{index}]");
         for variant in crossed(raw, &at, known)? {
-            if let Some(same) = all.iter().find(|other| other.name == variant.name) {
-                refuse!(format!("{at}.name"), "two variants are named `{}`", same.name);
+            if all.iter().any(|other| other.name == variant.name) {
+                refuse!(format!("{at}.name"), "two variants are named `{}`", variant.name);
             }
             let unnamed = |variant: &VariantPlan| VariantPlan {
                 name: String::new(),
@@ -268,11 +252,7 @@ fn crossed(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<Vec<VariantP
     })?;
     variants.by(&key("layout"), raw.layout.as_ref(), |variant, layout, at| {
         if !LAYOUTS.contains(&layout.as_str()) {
-            return Err(fault!(
-                at,
-                "no such layout: `{layout}`; use one of {}",
-                LAYOUTS.join(", ")
-            ));
+            refuse!(at, "no such layout: `{layout}`; use one of {}", LAYOUTS.join(", "));
         }
         variant.layout = Some(layout.clone());
         Ok(())
@@ -317,12 +297,8 @@ fn matrix<'a>(at: &str, table: &'a toml::Table) -> Result<Vec<(String, &'a Vec<t
         match value {
             toml::Value::Array(values) => keys.push((key.clone(), values)),
             toml::Value::Table(inner) => {
-                let below = matrix(&format!("{at}.{key}"), inner)?;
-                keys.extend(
-                    below
-                        .into_iter()
-                        .map(|(name, values)| (format!("{key}.{name}"), values)),
-                );
+                let below = matrix(&format!("{at}.{key}"), inner)?.into_iter();
+                keys.extend(below.map(|(name, values)| (format!("{key}.{name}"), values)));
             }
             other => refuse!(
                 format!("{at}.{key}"),
@@ -338,23 +314,23 @@ fn profile(at: &str, name: &str, base: Base<'_>) -> Result<String, Fault> {
     if name.ends_with(".toml") {
         let path = base.path(Path::new(name));
         // Agents start no servers and get no profiles.
-        return match !base.is_here() || path.is_file() {
-            true => Ok(path.display().to_string()),
-            false => Err(fault!(
+        if base.is_here() && !path.is_file() {
+            refuse!(
                 at,
                 "recorded profile {} does not exist; record it by `tierlab-storage-bench calibrate`",
                 path.display()
-            )),
-        };
+            );
+        }
+        return Ok(path.display().to_string());
     }
-    match PROFILES.contains(&name) {
-        true => Ok(name.to_owned()),
-        false => Err(fault!(
+    if !PROFILES.contains(&name) {
+        refuse!(
             at,
             "unknown profile `{name}`; use one of {}, or the path of a recorded profile, ending in `.toml`",
             PROFILES.join(", ")
-        )),
+        );
     }
+    Ok(name.to_owned())
 }
 
 fn known_tier(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<TierPlan, Fault> {
@@ -372,9 +348,7 @@ fn tier_of(target: &TargetPlan) -> TierPlan {
     TierPlan {
         kind: name.clone(),
         name,
-        origin: Origin::Real,
-        publish: false,
-        set: toml::Table::new(),
+        ..TierPlan::default()
     }
 }
 
@@ -420,10 +394,8 @@ fn target(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<Option<Target
         return missing(key("url"), "the address of the server");
     }
     if place.protocol == Protocol::Grpc && given.grpc_url.is_none() {
-        return missing(
-            key("target.grpc_url"),
-            "the address of the server's gRPC service, since the plan's `protocol` is \"grpc\"",
-        );
+        let advice = "the address of the server's gRPC service, since the plan's `protocol` is \"grpc\"";
+        return missing(key("target.grpc_url"), advice);
     }
     if let Some(custom) = &given.custom {
         target::carries(custom, known.batch_sizes, place.at)?;

@@ -1,18 +1,18 @@
 //! Load process: receives orders over a link, sends its share, and returns its samples. Ends with the link, and so with
-//! the run at the other end. `sent_files`: the plan's files, for a run on another host; [`allowed`]: secrets that such
-//! a run may use here.
+//! the run at the other end. `sent`: the plan's files, for a run on another host, and secrets that such a run may use here.
 
-pub mod allowed;
-mod sent_files;
+mod sent;
+
+pub use sent::Allowed;
 
 use super::check_reply::check_reply;
-use super::journey_requests::Prepared;
+use super::journeys::Prepared;
 use super::requests::Requests;
 use super::target::{Content, Target};
 use crate::error::RunError;
 use crate::plan::Plan;
 use crate::server::control::Control;
-use allowed::Allowed;
+use std::convert::Infallible;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::path::Path;
@@ -22,7 +22,8 @@ use tempfile::TempDir;
 use tierlab_agents::clock::WallClock;
 use tierlab_agents::link::{Link, LinkError, Orders, Output};
 use tierlab_agents::message::MOST_TO_WORKER;
-use tierlab_agents::session::ready;
+use tierlab_agents::options::AgentOptions;
+use tierlab_agents::session::{self, ready};
 use tierlab_analysis::record::Sample;
 use tierlab_load::by_goose::journey::{self, Journey, StepSample, Travelled};
 use tierlab_load::driver::{self, Finished};
@@ -35,6 +36,8 @@ use tierlab_load::workers::message::{
 };
 use tokio::net::unix::pipe::{Receiver, Sender};
 
+/// Name that identifies this program's runs and agents to each other.
+pub(crate) const PROGRAM: &str = "tierlab-loadgen";
 /// Maximum wait of prepared users for the start of their step: the run's own limit for preparing, and a minute.
 const START_LIMIT: Duration = Duration::from_secs(180);
 
@@ -63,6 +66,17 @@ pub async fn serve_here() -> Result<(), RunError> {
     serve(link.admitted(MOST_TO_WORKER), &WallClock::off_by(0), Files::Here).await
 }
 
+/// Serves runs of other hosts, one at a time, until interrupted.
+///
+/// # Errors
+/// An address that is taken or must not be open, a token or a certificate that cannot be read.
+pub async fn serve_others(agent: &AgentOptions, allowed: &Allowed, interrupt: Interrupt) -> Result<(), RunError> {
+    let (listener, door) = agent.listen(PROGRAM).await?;
+    let work = async |link, clock: &_| serve(link, clock, Files::Sent(allowed)).await;
+    session::serve(listener, door, &agent.clock(), interrupt.raised(), work).await;
+    Ok(())
+}
+
 /// Serves a run until its link ends. Errors are reported to the run.
 ///
 /// # Errors
@@ -87,14 +101,12 @@ pub async fn serve(link: Link, clock: &WallClock, files: Files<'_>) -> Result<()
     }
 }
 
-enum Never {}
-
 async fn work(
     orders: &mut Orders<Job>,
     output: &mut Output,
     clock: &WallClock,
     files: Files<'_>,
-) -> Result<Never, RunError> {
+) -> Result<Infallible, RunError> {
     let ToWorker::Job(Job::Setup(setup)) = orders.next().await? else {
         return Err(LinkError::Unexpected("Setup").into());
     };
@@ -115,7 +127,7 @@ async fn work(
             _ => {
                 let mut spec = order.target.clone();
                 if let (Files::Sent(allowed), Some(folder)) = (files, &folder) {
-                    sent_files::relocate(&mut spec, folder.path()).map_err(RunError::Usage)?;
+                    sent::relocate(&mut spec, folder.path()).map_err(RunError::Usage)?;
                     allowed.check(&spec).map_err(RunError::Usage)?;
                 }
                 ask(&plan, &spec).await?
@@ -139,9 +151,9 @@ async fn work(
                     model: &plan.model,
                     seed: order.seed,
                 };
-                let prepared = requests.step(&requests.schedule(), &Watch::default())?;
+                let (step, _) = requests.step(&requests.schedule(), &Watch::default())?;
                 let up = up(orders, output, clock, &mut late);
-                let finished = Box::pin(driver::run_from(prepared.step.share(share, of), up, &interrupt)).await?;
+                let finished = Box::pin(driver::run_from(step.share(share, of), up, &interrupt)).await?;
                 finished.map(of_requests)
             }
         };
@@ -190,8 +202,8 @@ async fn plan_of(
     if let Files::Here = files {
         return Ok((Plan::parse(&setup.file, &setup.plan)?, None));
     }
-    let folder = sent_files::receive(orders, setup).await?;
-    let file = sent_files::place(folder.path(), &setup.file).map_err(RunError::Usage)?;
+    let folder = sent::receive(orders, setup).await?;
+    let file = sent::place(folder.path(), &setup.file).map_err(RunError::Usage)?;
     let plan = Plan::parse_sent(folder.path(), &file, &setup.plan)?;
     Ok((plan, Some(folder)))
 }

@@ -34,9 +34,8 @@ pub(super) fn write(path: &Path, step: &RequestsOf, kept: &[KeptRequest], facts:
     written(path, |file| {
         let mut writer = ArrowWriter::try_new(file, schema, Some(properties)).map_err(io::Error::other)?;
         for some in kept.chunks(BATCH) {
-            writer
-                .write(&batch(step, some, facts, &shapes)?)
-                .map_err(io::Error::other)?;
+            let rows = batch(step, some, facts, &shapes)?;
+            writer.write(&rows).map_err(io::Error::other)?;
         }
         writer.close().map(drop).map_err(io::Error::other)
     })
@@ -63,16 +62,13 @@ fn batch(step: &RequestsOf, kept: &[KeptRequest], facts: &RequestFacts, shapes: 
         Outcome::Ok => Some("ok".to_owned()),
         Outcome::Failed(failure) => Some(failure.to_string()),
     };
-    let in_window = kept
-        .iter()
-        .map(|request| facts.window_us.contains(&request.sample.due_us));
-    let in_window = BooleanArray::from(in_window.collect::<Vec<bool>>());
+    let is_in = |request: &KeptRequest| facts.window_us.contains(&request.sample.due_us);
+    let in_window = BooleanArray::from(kept.iter().map(is_in).collect::<Vec<bool>>());
+    let offered_rps = Float64Array::from(vec![*offered_rps; kept.len()]);
+    let bytes = |request: &KeptRequest| Some(body(request)?.bytes.len() as u64);
     let columns = [
         ("point", texts(&|_| Some(point.clone()))),
-        (
-            "offered_rps",
-            Arc::new(Float64Array::from(vec![*offered_rps; kept.len()])),
-        ),
+        ("offered_rps", Arc::new(offered_rps)),
         ("repeat", counts(&|_| Some(u64::from(*repeat)))),
         ("request", counts(&|request| Some(request.index as u64))),
         ("in_window", Arc::new(in_window)),
@@ -82,14 +78,8 @@ fn batch(step: &RequestsOf, kept: &[KeptRequest], facts: &RequestFacts, shapes: 
         ("done_us", counts(&|request| Some(request.sample.done_us))),
         ("outcome", texts(&outcome)),
         ("status", counts(&|request| request.status.map(u64::from))),
-        (
-            "request_bytes",
-            counts(&|request| Some(body(request)?.bytes.len() as u64)),
-        ),
-        (
-            "reply_bytes",
-            counts(&|request| request.reply_bytes.map(|bytes| bytes as u64)),
-        ),
+        ("request_bytes", counts(&bytes)),
+        ("reply_bytes", counts(&|request| Some(request.reply_bytes? as u64))),
         ("line", texts(&line)),
         ("shapes", texts(&shape)),
         ("key", texts(&key)),

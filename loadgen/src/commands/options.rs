@@ -1,0 +1,223 @@
+//! Flags of every run: the folder of its result, and its agents with their credentials. And an existing server of any make: flags of the
+//! command line, which override a plan's `[target]`, and the measured target, with as much as the server reports of itself.
+
+use crate::error::RunError;
+use crate::plan::{Plan, PlanError, TargetPlan};
+use crate::runner::load_process::PROGRAM;
+use crate::runner::target::Target;
+use crate::selfcheck::certificate::CertificateStore;
+use crate::server::control::{Control, ControlError};
+use crate::server::scrape::Scrape;
+use crate::store::folder::{Claim, claim, new_folder};
+use crate::store::resume::StoppedRun;
+use clap::Args;
+use std::path::PathBuf;
+use std::time::Duration;
+use tierlab_agents::MOST;
+use tierlab_agents::options::AgentsOptions;
+use tierlab_agents::remote::Agents;
+use tierlab_agents::tls::Identity;
+use tierlab_agents::token::TokenSource;
+use tierlab_formats::model::is_plain_name;
+use tierlab_load::endpoint::{AccessSpec, Header};
+
+/// Options of `lab` and `sweep`.
+#[derive(Debug, Clone, Args)]
+pub struct RunOptions {
+    /// Parent folder of the results
+    #[arg(long, default_value = "results")]
+    out: PathBuf,
+    /// Name of the result's folder [default: the plan's name and the time]
+    #[arg(long)]
+    name: Option<String>,
+    /// Folder of a stopped run to continue, with the same plan and files; excludes --out and --name
+    #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = ["out", "name"])]
+    resume: Option<PathBuf>,
+    /// Maximum seconds for searches, overriding the plan's `search.limit_s`
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=604_800))]
+    search_limit_s: Option<u32>,
+    /// Load processes on this host; each sends an interleaved share of every step
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "agents", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST)))]
+    pub workers: u32,
+    /// Keeps every request as a row of a Parquet file below `requests` in the run's folder (`keep_requests` in the plan)
+    #[arg(long)]
+    keep_requests: bool,
+    /// Prints every table and remark before the answer
+    #[arg(long, short)]
+    pub verbose: bool,
+    /// Agents that send instead of this host.
+    #[command(flatten)]
+    pub agents: AgentsOptions,
+    /// Seconds to wait for a lost agent before the run ends with its finished steps
+    #[arg(long, value_name = "SECONDS", help_heading = "Agents", default_value_t = 60, value_parser = clap::value_parser!(u32).range(0..=86_400))]
+    agents_wait_s: u32,
+    /// Store of the self-check's certificate.
+    #[command(flatten)]
+    pub certificates: CertificateStore,
+}
+
+/// Stopped run to continue, if any, with the exclusive use of its folder.
+pub(super) type Resumed = Option<(StoppedRun, Claim)>;
+
+impl RunOptions {
+    /// Returns the agents with their credentials; `None` without agents.
+    pub(super) fn open_agents(&self) -> Result<Option<Agents>, RunError> {
+        let wait = Duration::from_secs(self.agents_wait_s.into());
+        let agents = self.agents.open(PROGRAM).map_err(RunError::Usage)?;
+        Ok(agents.map(|agents| Agents { wait, ..agents }))
+    }
+
+    /// Returns a plan with these options.
+    ///
+    /// # Errors
+    /// Requests that cannot be sent with them.
+    pub(super) fn over(&self, plan: Plan) -> Result<Plan, PlanError> {
+        let several = match (self.agents.is_empty(), self.workers) {
+            (false, _) => Some("--agents"),
+            (true, 0 | 1) => None,
+            (true, _) => Some("--workers"),
+        };
+        plan.with_options(self.search_limit_s, self.keep_requests, several)
+    }
+
+    /// Claims and reads the run of `--resume`.
+    pub(super) fn resumed(&self, plan: &Plan) -> Result<Resumed, RunError> {
+        let Some(folder) = self.resume.as_deref() else {
+            return Ok(None);
+        };
+        let claim = claim(folder, "--name")?;
+        Ok(Some((StoppedRun::open(folder, plan)?, claim)))
+    }
+
+    /// Returns the folder of the result, which no other run uses while the claim is held, and the run to resume.
+    pub(super) fn folder(
+        &self,
+        plan: &Plan,
+        resumed: Resumed,
+    ) -> Result<(PathBuf, Claim, Option<StoppedRun>), RunError> {
+        if let Some((earlier, claim)) = resumed {
+            return Ok((earlier.folder.clone(), claim, Some(earlier)));
+        }
+        let (folder, claim) = new_folder(&self.out, self.name.as_deref(), plan)?;
+        Ok((folder, claim, None))
+    }
+}
+
+/// Address of a server, and settings of its requests. Each overrides the same key of the plan's `[target]`.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "The server")]
+pub struct TargetOptions {
+    /// Address of the server, http://HOST:PORT or https://HOST:PORT/PREFIX [default: `target.url` of the plan]
+    #[arg(long)]
+    url: Option<String>,
+    /// Address of its gRPC service, http://HOST:PORT or https://HOST:PORT; for plans with `protocol = "grpc"`
+    #[arg(long, value_name = "URL")]
+    pub(super) grpc_url: Option<String>,
+    /// Version of the model to request
+    #[arg(long, value_name = "VERSION")]
+    model_version: Option<String>,
+    /// Server name in requests, instead of the address's host: Host and :authority, and the name in its certificate
+    #[arg(long, value_name = "HOST")]
+    host_header: Option<String>,
+    /// Header of every request, as 'NAME: VALUE'; may be repeated
+    #[arg(long = "header", value_name = "HEADER", value_parser = header)]
+    headers: Vec<Header>,
+    /// Environment variable with the bearer token, which is never written anywhere
+    #[arg(long, value_name = "NAME", conflicts_with = "token_file")]
+    token_env: Option<String>,
+    /// File with the bearer token in its first line
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Certificates to trust, a PEM file [default: the system's]
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Certificate of the client, a PEM file
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// Key of the certificate, a PEM file
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// Address of the metrics, one for each replica, whose counters are summed; may be repeated [default: /metrics
+    /// behind --url, if it exists]
+    #[arg(long, value_name = "URL", conflicts_with = "no_metrics")]
+    metrics_url: Vec<String>,
+    /// Reads no metrics
+    #[arg(long)]
+    no_metrics: bool,
+}
+
+impl TargetOptions {
+    /// Returns a plan's target with these options as overrides.
+    ///
+    /// # Errors
+    /// An invalid address.
+    pub fn over(&self, plan: Option<TargetPlan>) -> Result<TargetPlan, RunError> {
+        // With `--no-metrics` there are no addresses.
+        let has_metrics = self.no_metrics || !self.metrics_url.is_empty();
+        let metrics = has_metrics.then(|| self.metrics_url.clone());
+        let token = self.token_env.clone().map(TokenSource::Env);
+        let identity = self.cert.clone().zip(self.key.clone());
+        let said = TargetPlan {
+            url: self.url.clone(),
+            grpc_url: self.grpc_url.clone(),
+            model_version: self.model_version.clone(),
+            access: AccessSpec {
+                host: self.host_header.clone(),
+                headers: self.headers.clone(),
+                token: token.or_else(|| self.token_file.clone().map(TokenSource::File)),
+                ca: self.ca.clone(),
+                identity: identity.map(|(cert, key)| Identity { cert, key }),
+            },
+            metrics,
+            ..TargetPlan::default()
+        };
+        if let Some(version) = said.model_version.as_ref().filter(|version| !is_plain_name(version)) {
+            let what = format!("invalid --model-version {version}: use letters, digits, `.`, `_` and `-`");
+            return Err(RunError::Usage(what));
+        }
+        let target = plan.unwrap_or_default().with(said);
+        if target.custom.is_some() && (target.grpc_url.is_some() || target.model_version.is_some()) {
+            let what = "--grpc-url and --model-version belong to the Open Inference Protocol, and the plan's `target.kind` is \"http\"";
+            return Err(RunError::Usage(what.to_owned()));
+        }
+        Ok(target)
+    }
+}
+
+/// Parses `NAME: VALUE`.
+fn header(text: &str) -> Result<Header, String> {
+    // The value may be secret, so the message does not repeat it.
+    let (name, value) = text.split_once(':').ok_or("invalid header; give 'NAME: VALUE'")?;
+    Ok(Header {
+        name: name.trim().to_owned(),
+        value: value.trim().to_owned(),
+    })
+}
+
+/// Asks a server for its model. Returns the target to measure, whose tier and cache the caller sets; its metrics, empty if none are read;
+/// and the bytes of the table that its model joins, 0 without one, or if the server does not report it. Prints the properties that
+/// the server does not report.
+///
+/// # Errors
+/// No address, no server, no such model, or files of the target that cannot be read.
+pub async fn open(plan: &Plan, server: &TargetPlan) -> Result<(Target, Scrape, u64), RunError> {
+    let Some(spec) = server.spec() else {
+        let what = "server address is missing: pass --url http://HOST:PORT, or set `[target] url = ...` in the plan";
+        return Err(RunError::about(&plan.file, what));
+    };
+    // Wrong arguments have another exit code than a server that does not answer.
+    let usage = |error: ControlError| RunError::Usage(error.to_string());
+    Control::of(&spec).map_err(usage)?;
+    let (control, notes) = Control::open(&spec, server.metrics.as_deref(), &plan.model).await?;
+    let scrape = control.scrape().await?;
+    let (target, table_bytes) = Target::ask(plan, &spec, control).await?;
+    say(&notes);
+    Ok((target, scrape, table_bytes))
+}
+
+/// Prints on stderr the properties that a server does not report.
+pub fn say(notes: &[String]) {
+    for note in notes {
+        eprintln!("note: {note}");
+    }
+}
