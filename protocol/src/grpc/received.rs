@@ -91,8 +91,13 @@ fn malformed(what: impl std::fmt::Display) -> BadRequest {
     BadRequest(format!("malformed request: {what}"))
 }
 
-fn too_many(what: &str, most: usize) -> BadRequest {
-    BadRequest(format!("`{what}`: more than {most}"))
+/// Counts an entry of `what`.
+fn count(entries: &mut usize, what: &str, most: usize) -> Result<(), BadRequest> {
+    *entries += 1;
+    match *entries > most {
+        true => Err(BadRequest(format!("`{what}`: more than {most}"))),
+        false => Ok(()),
+    }
 }
 
 /// Result of the scan.
@@ -148,27 +153,19 @@ impl<'a> Prescan<'a> {
         match field.number {
             request::PARAMETERS => self.count_parameter()?,
             request::INPUTS => {
-                self.inputs += 1;
-                if self.inputs > MAX_TENSORS {
-                    return Err(too_many("inputs", MAX_TENSORS));
-                }
+                count(&mut self.inputs, "inputs", MAX_TENSORS)?;
                 let mut rank = 0;
                 fields(reader, len, |reader, field| self.input_field(reader, &field, &mut rank))?;
             }
             request::OUTPUTS => {
-                self.outputs += 1;
-                if self.outputs > MAX_TENSORS {
-                    return Err(too_many("outputs", MAX_TENSORS));
-                }
+                count(&mut self.outputs, "outputs", MAX_TENSORS)?;
                 fields(reader, len, |_, field| match field.number {
                     OUTPUT_PARAMETERS => self.count_parameter(),
                     _ => Ok(()),
                 })?;
             }
             request::RAW_INPUT_CONTENTS => {
-                if self.raw.len() == MAX_TENSORS {
-                    return Err(too_many("raw_input_contents", MAX_TENSORS));
-                }
+                count(&mut self.raw.len(), "raw_input_contents", MAX_TENSORS)?;
                 let before = self.behind.remaining() - field.left;
                 self.behind.share_into(before, &mut self.rest);
                 self.behind.advance(field.left - reader.remaining());
@@ -215,11 +212,7 @@ impl<'a> Prescan<'a> {
     }
 
     fn count_parameter(&mut self) -> Result<(), BadRequest> {
-        self.parameters += 1;
-        if self.parameters > MAX_PARAMETERS {
-            return Err(too_many("parameters", MAX_PARAMETERS));
-        }
-        Ok(())
+        count(&mut self.parameters, "parameters", MAX_PARAMETERS)
     }
 }
 

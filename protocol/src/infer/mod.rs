@@ -6,7 +6,6 @@
 //! Sources: KServe's Open Inference Protocol (`required_api.md`) and Triton's `extension_binary_data.md`. A request may
 //! mix JSON and binary inputs; binary ones follow the JSON part in the order of the `inputs` array.
 
-mod body;
 mod data;
 mod element;
 mod json;

@@ -1,6 +1,5 @@
 //! Infer reply: read from a body, or written as one.
 
-use super::body::{split, tensors};
 use super::data::Data;
 use super::json::{self, WireTensor};
 use super::tensor::Tensor;
@@ -56,11 +55,11 @@ impl InferReply {
     /// Same as [`InferRequest::decode`](super::InferRequest::decode).
     pub fn decode(body: &Bytes, json_len: Option<usize>) -> Result<Self, BadRequest> {
         let body = &Data::from(body.clone());
-        let (json, binary) = split(body, json_len, &Unlimited)?;
+        let (json, binary) = json::split(body, json_len, &Unlimited)?;
         let mut reader = Reader::new(&json, &Unlimited);
         let parsed = read(&mut reader).and_then(|reply| reader.end().map(|()| reply));
         let (reply, wire) = parsed.map_err(|e| BadRequest(format!("malformed reply: {e}")))?;
-        let outputs = tensors(wire, binary, "output", &Unlimited)?;
+        let outputs = json::with_data(wire, binary, "output", &Unlimited)?;
         Ok(Self { outputs, ..reply })
     }
 }

@@ -1,6 +1,5 @@
 //! Infer request: read from a body, or written as one.
 
-use super::body::{split, tensors};
 use super::data::Data;
 use super::json::{self, Parameters, WireTensor};
 use super::tensor::{INPUT, Tensor};
@@ -53,11 +52,11 @@ impl InferRequest {
     /// # Errors
     /// Same as [`InferRequest::decode`], and a refusal by `budget`.
     pub fn decode_within(body: &Data, json_len: Option<usize>, budget: &dyn MemoryBudget) -> Result<Self, BadRequest> {
-        let (json, binary) = split(body, json_len, budget)?;
+        let (json, binary) = json::split(body, json_len, budget)?;
         let mut reader = Reader::new(&json, budget);
         let parsed = read(&mut reader).and_then(|request| reader.end().map(|()| request));
         let (request, wire) = parsed.map_err(|e| BadRequest(format!("malformed request: {e}")))?;
-        let inputs = tensors(wire, binary, INPUT, budget)?;
+        let inputs = json::with_data(wire, binary, INPUT, budget)?;
         Ok(Self { inputs, ..request })
     }
 
