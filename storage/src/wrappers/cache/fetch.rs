@@ -3,6 +3,7 @@
 use super::{CacheConfig, ENTRY_BYTES, Policy};
 use crate::metrics::CacheMetrics;
 use crate::ranges;
+use crate::wrappers::Fetched;
 use crate::wrappers::single_flight::{Boarded, ExtentKey, Lead, SingleFlight};
 use crate::{Object, ReadCost, StorageError, Tier};
 use bytes::Bytes;
@@ -10,19 +11,10 @@ use futures::FutureExt as _;
 use moka::future::CacheBuilder;
 use moka::notification::RemovalCause;
 use moka::policy::EvictionPolicy;
-use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tierlab_protocol::via::Via;
-
-/// Extents of a fetch or of a call, and their cost.
-#[derive(Debug, Default)]
-pub(super) struct FetchedExtents {
-    pub(super) extents: HashMap<Range<u64>, Bytes>,
-    pub(super) cost: ReadCost,
-}
 
 /// Divisor of the capacity that gives the window of newest extents in a `tiny-lfu` cache (Einziger, Friedman and Manes,
 /// *TinyLFU*, ACM Transactions on Storage 13(4), 2017, use 1 %). In simulations, a fifth costs less than one point of
@@ -47,7 +39,7 @@ pub(super) struct CachedExtents {
     /// first element, so that its policy counts all of them.
     extents: Vec<Extents>,
     ttl: Option<Duration>,
-    flights: Arc<SingleFlight<FetchedExtents>>,
+    flights: Arc<SingleFlight<Fetched>>,
     capacity_bytes: u64,
     metrics: CacheMetrics,
     /// Contribution of this cache to the gauge of held bytes, which several caches may share.
@@ -130,7 +122,7 @@ impl CachedExtents {
     }
 
     /// Joins fetches in flight for `missing` extents (ascending), and starts a fetch of the others.
-    pub(super) fn board(self: &Arc<Self>, object: &Object, missing: Vec<ExtentKey>) -> Boarded<FetchedExtents> {
+    pub(super) fn board(self: &Arc<Self>, object: &Object, missing: Vec<ExtentKey>) -> Boarded<Fetched> {
         let mut boarded = self.flights.board(missing);
         if let Some(lead) = boarded.lead.take() {
             let (kept, object) = (self.clone(), object.clone());
@@ -140,16 +132,16 @@ impl CachedExtents {
     }
 
     /// Runs a fetch on its own task.
-    async fn fetch(&self, object: &Object, mut lead: Lead<FetchedExtents>) {
+    async fn fetch(&self, object: &Object, mut lead: Lead<Fetched>) {
         let landed = self.fetch_extents(object, lead.keys()).await;
         // The extents are cached now, so later callers find them in the cache.
         lead.leave();
-        lead.answer().land(landed.map(Arc::new));
+        lead.answer()(landed.map(Arc::new));
         self.report_bytes().await;
     }
 
-    async fn fetch_extents(&self, object: &Object, keys: &[ExtentKey]) -> Result<FetchedExtents, StorageError> {
-        let mut landed = FetchedExtents::default();
+    async fn fetch_extents(&self, object: &Object, keys: &[ExtentKey]) -> Result<Fetched, StorageError> {
+        let mut landed = Fetched::default();
         let mut fetched = Vec::with_capacity(keys.len());
         for key in keys {
             // Another fetch may have ended between the look-up and the joining. Only then is it looked up again,
@@ -157,7 +149,7 @@ impl CachedExtents {
             let is_held = self.extents.iter().any(|extents| extents.contains_key(key));
             let held = if is_held { self.get(key).await } else { None };
             if let Some(bytes) = held {
-                landed.extents.insert(key.extent(), bytes);
+                landed.parts.push((key.extent(), bytes));
                 landed.cost.via.insert(Via::Memory);
             } else {
                 fetched.push(key);
@@ -190,7 +182,7 @@ impl CachedExtents {
                 let bytes = bytes.clone();
                 extents.insert(key.clone(), CachedExtent { bytes, fetched }).await;
             }
-            landed.extents.insert(extent, bytes);
+            landed.parts.push((extent, bytes));
         }
         Ok(landed)
     }

@@ -8,13 +8,13 @@
 //! - A range of more than [`BYPASS_BLOCKS`] blocks bypasses the cache: a model file would only displace rows.
 
 use super::single_flight::{ExtentKey, Version, share_of};
-use crate::limits::{buffer_for, check_ranges};
+use crate::limits::check_ranges;
 use crate::metrics::CacheMetrics;
 use crate::ranges;
+use crate::wrappers::Fetched;
 use crate::{ErrorKind, Object, ObjectPath, Read, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
-use bytes::Bytes;
-use fetch::{CachedExtents, FetchedExtents};
+use fetch::CachedExtents;
 use futures::future::try_join;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -50,19 +50,14 @@ impl Cache {
     /// Extents that cover a range, in order.
     fn extents_of(&self, object: &Object, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
         let (range, size) = (range.clone(), object.size);
-        let unit = match self.config.granularity {
-            Granularity::Block => self.config.block_bytes,
-            // The extent equals the range.
-            Granularity::Range => 0,
+        let block = (self.config.granularity == Granularity::Block).then_some(self.config.block_bytes);
+        let numbers = match block {
+            Some(block) => ranges::blocks(&range, block),
+            None => 0..u64::from(!range.is_empty()),
         };
-        let units = match range.is_empty() {
-            true => 0..0,
-            false if unit == 0 => 0..1,
-            false => ranges::blocks(&range, unit),
-        };
-        units.map(move |at| match unit {
-            0 => range.clone(),
-            unit => ranges::block(at, unit, size),
+        numbers.map(move |at| match block {
+            Some(block) => ranges::block(at, block, size),
+            None => range.clone(),
         })
     }
 
@@ -72,20 +67,18 @@ impl Cache {
             Granularity::Block => range.end.div_ceil(block) - range.start / block,
             Granularity::Range => (range.end - range.start).div_ceil(block),
         };
-        !range.is_empty() && blocks > BYPASS_BLOCKS
+        blocks > BYPASS_BLOCKS
     }
 
     /// Gets the needed extents from the cache and the tier. Also returns the time spent waiting for the tier.
-    async fn gather(&self, object: &Object, needed: &[Range<u64>]) -> Result<(FetchedExtents, Duration), StorageError> {
+    async fn gather(&self, object: &Object, needed: &[Range<u64>]) -> Result<(Fetched, Duration), StorageError> {
         let version = Version::of(object);
-        let mut gathered = FetchedExtents::default();
+        let mut gathered = Fetched::default();
         let mut missing: Vec<ExtentKey> = Vec::new();
         for extent in needed {
             let key = version.extent(extent);
             match self.extents.get(&key).await {
-                Some(bytes) => {
-                    gathered.extents.insert(extent.clone(), bytes);
-                }
+                Some(bytes) => gathered.parts.push((extent.clone(), bytes)),
                 None => missing.push(key),
             }
         }
@@ -105,40 +98,10 @@ impl Cache {
             let landed = ticket.landed(object).await?;
             let share = share_of(&landed.cost, ticket.is_led(), waiting.elapsed());
             gathered.cost.merge(&share);
-            for extent in needed {
-                if let Some(bytes) = landed.extents.get(extent) {
-                    gathered.extents.insert(extent.clone(), bytes.clone());
-                }
-            }
+            gathered.parts.extend(landed.parts.iter().cloned());
         }
+        gathered.sort();
         Ok((gathered, waiting.elapsed()))
-    }
-
-    /// Cuts a range out of its extents: a slice if a single extent holds it, else a copy.
-    fn cut(&self, object: &Object, range: &Range<u64>, gathered: &FetchedExtents) -> Result<Bytes, StorageError> {
-        let lost = || ErrorKind::Corrupt.error(&object.path, "block is too short");
-        let piece = |extent: Range<u64>| {
-            let from = range.start.max(extent.start) - extent.start;
-            let to = range.end.min(extent.end) - extent.start;
-            let bytes = gathered.extents.get(&extent).ok_or_else(lost)?;
-            if to > bytes.len() as u64 {
-                Err(lost())
-            } else {
-                Ok(bytes.slice(from as usize..to as usize))
-            }
-        };
-        let mut extents = self.extents_of(object, range);
-        match (extents.next(), extents.next()) {
-            (None, _) => Ok(Bytes::new()),
-            (Some(only), None) => piece(only),
-            (Some(first), Some(second)) => {
-                let mut whole = buffer_for(object.path.as_str(), range.end - range.start)?;
-                for extent in [first, second].into_iter().chain(extents) {
-                    whole.extend_from_slice(&piece(extent)?);
-                }
-                Ok(whole.freeze())
-            }
-        }
     }
 }
 
@@ -205,7 +168,7 @@ impl Tier for Cache {
         let mut around = around.parts.into_iter();
         let parts = ranges.iter().map(|range| match self.bypasses(range) {
             true => Ok(around.next().unwrap_or_default()),
-            false => self.cut(object, range, &gathered),
+            false => gathered.cut(object, range),
         });
         let parts = parts.collect::<Result<_, _>>()?;
         cost.cache = started.elapsed().saturating_sub(waited.max(waited_around));

@@ -3,7 +3,7 @@
 
 // Same source as the shipped code, with other primitives.
 #[allow(clippy::duplicate_mod, dead_code, unreachable_pub)]
-#[path = "flight.rs"]
+#[path = "../single_flight.rs"]
 mod flight;
 
 use crate::{ErrorKind, Object, ObjectPath};
@@ -79,7 +79,7 @@ fn caller(
             if answers {
                 let answer = lead.answer();
                 lead.leave();
-                answer.land(Ok(Arc::new(blocks)));
+                answer(Ok(Arc::new(blocks)));
             }
         }
         let mut brought = HashSet::new();

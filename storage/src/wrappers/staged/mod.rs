@@ -10,7 +10,7 @@
 //! - Processes may share the folder's root: each writes a part of it and reads the parts of the others.
 //! - When the folder is full, broken or gone, reads go to the tier and the failure is counted ([`StagedMetrics`]).
 
-use crate::limits::{buffer_for, check_ranges};
+use crate::limits::check_ranges;
 use crate::metrics::StagedMetrics;
 use crate::tasks::blocking;
 use crate::tiers::nvme::{LocalOptions, NvmeTier};
@@ -18,7 +18,6 @@ use crate::tiers::{number, yes};
 use crate::unreported::UnreportedCost;
 use crate::{ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
-use bytes::Bytes;
 use folder::{Folder, Found};
 use futures::future::try_join;
 use ledger::Ledger;
@@ -156,32 +155,6 @@ impl Drop for Staged {
     }
 }
 
-/// Cuts a range out of the bytes that cover it: a slice if a single piece holds it, else a copy.
-fn cut(object: &Object, range: &Range<u64>, sources: &[(Range<u64>, Bytes)]) -> Result<Bytes, StorageError> {
-    let mut pieces: Vec<Bytes> = Vec::new();
-    let mut at = range.start;
-    while at < range.end {
-        // Sorted by start; sources that begin before the range may also end before it.
-        let before = sources.partition_point(|(extent, _)| extent.start <= at);
-        let found = sources[..before].iter().rev().find(|(extent, _)| extent.end > at);
-        let Some((extent, bytes)) = found else {
-            return Err(ErrorKind::Corrupt.error(&object.path, format!("missing bytes from {at}")));
-        };
-        let to = extent.end.min(range.end);
-        pieces.push(bytes.slice((at - extent.start) as usize..(to - extent.start) as usize));
-        at = to;
-    }
-    match pieces.len() {
-        0 => Ok(Bytes::new()),
-        1 => Ok(pieces.swap_remove(0)),
-        _ => {
-            let mut whole = buffer_for(object.path.as_str(), range.end - range.start)?;
-            pieces.iter().for_each(|piece| whole.extend_from_slice(piece));
-            Ok(whole.freeze())
-        }
-    }
-}
-
 #[async_trait]
 impl Tier for Staged {
     fn info(&self) -> TierInfo {
@@ -222,24 +195,23 @@ impl Tier for Staged {
             stage.fetch(object, missing),
         )
         .await?;
-        let mut cost = staged.landed.cost;
-        cost.merge(&landed.cost);
+        let mut read = staged.landed;
+        read.cost.merge(&landed.cost);
+        read.parts.extend(landed.parts);
         let (metrics, broken) = (&stage.tally.metrics, staged.broken.len());
         metrics.misses.inc_by((missing.len() + broken) as u64);
         metrics.hits.inc_by((lookup.held.len() - broken) as u64);
-        let mut sources = staged.landed.parts;
-        sources.extend(landed.parts);
         if !staged.broken.is_empty() {
             let again = stage.fetch(object, &staged.broken).await?;
-            cost.then(&again.cost);
-            sources.extend(again.parts);
+            read.cost.then(&again.cost);
+            read.parts.extend(again.parts);
         }
-        sources.sort_unstable_by_key(|(extent, _)| (extent.start, extent.end));
+        read.sort();
         let copying = Instant::now();
-        let parts = ranges.iter().map(|range| cut(object, range, &sources));
+        let parts = ranges.iter().map(|range| read.cut(object, range));
         let parts = parts.collect::<Result<_, _>>()?;
-        cost.copy += copying.elapsed();
-        Ok(ReadMany { parts, cost })
+        read.cost.copy += copying.elapsed();
+        Ok(ReadMany { parts, cost: read.cost })
     }
 
     fn inner(&self) -> Option<&dyn Tier> {

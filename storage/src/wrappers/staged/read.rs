@@ -6,7 +6,8 @@ use super::folder::data_name;
 use super::journal::PAGE_BYTES;
 use super::ledger::{Lookup, StagedBlock};
 use super::neighbours::Claim;
-use super::stage::{Fetched, PENDING_BYTES, Stage, WriterTask};
+use super::stage::{PENDING_BYTES, Stage, WriterTask};
+use crate::wrappers::Fetched;
 use crate::wrappers::single_flight::{Lead, Version, share_of};
 use crate::{ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, ranges};
 use bytes::Bytes;
@@ -275,7 +276,7 @@ impl Stage {
             // The next caller starts a new fetch.
             _ => drop(lead),
         }
-        answer.land(landed);
+        answer(landed);
     }
 
     /// Fetches the blocks of `lead`. Another fetch of the same blocks may have ended between this call's look-up and

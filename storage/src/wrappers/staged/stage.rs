@@ -7,8 +7,9 @@ use crate::metrics::StagedMetrics;
 use crate::ranges;
 use crate::tiers::nvme::NvmeTier;
 use crate::unreported::UnreportedCost;
+use crate::wrappers::Fetched;
 use crate::wrappers::single_flight::{Lead, SingleFlight};
-use crate::{Object, ReadCost, Tier};
+use crate::{Object, Tier};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::io;
@@ -61,12 +62,6 @@ impl Stage {
 
 /// Maximum bytes waiting to be written; a single read may exceed it.
 pub(super) const PENDING_BYTES: u64 = 64 << 20;
-/// Result of a fetch: the bytes of joined blocks, in order.
-#[derive(Debug, Default)]
-pub(super) struct Fetched {
-    pub(super) parts: Vec<(Range<u64>, Bytes)>,
-    pub(super) cost: ReadCost,
-}
 
 /// Task of the writing thread. Tasks run in order.
 pub(super) enum WriterTask {
