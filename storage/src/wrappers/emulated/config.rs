@@ -1,8 +1,7 @@
 //! The `[emulated]` table. In: TOML, which may name a built-in profile or the file of a recorded profile. Out: a
 //! validated [`Emulation`]. Knows nothing of time.
 
-use super::faults::{ErrorRule, InjectedError, faults, invalid};
-use super::latency::{Distribution, LatencyConfig};
+use super::latency::{Distribution, ErrorRule, InjectedError, LatencyConfig, faults, invalid};
 use super::recorded::{Law, Recorded};
 use crate::StorageError;
 use schemars::JsonSchema;
@@ -12,45 +11,27 @@ use std::time::Duration;
 
 /// File name extension of a recorded profile.
 const FILE_ENDING: &str = ".toml";
-/// Built-in profiles with their tables.
+/// Name of a built-in profile, with its table.
+macro_rules! profile {
+    ($name:literal) => {
+        (
+            $name,
+            include_str!(concat!("../../../../configs/tiers/emulated/", $name, ".toml")),
+        )
+    };
+}
+/// Built-in profiles.
 const PROFILES: [(&str, &str); 10] = [
-    (
-        "s3-standard",
-        include_str!("../../../../configs/tiers/emulated/s3-standard.toml"),
-    ),
-    (
-        "s3-express",
-        include_str!("../../../../configs/tiers/emulated/s3-express.toml"),
-    ),
-    (
-        "efs-nfs",
-        include_str!("../../../../configs/tiers/emulated/efs-nfs.toml"),
-    ),
-    (
-        "efs-elastic",
-        include_str!("../../../../configs/tiers/emulated/efs-elastic.toml"),
-    ),
-    (
-        "efs-one-zone",
-        include_str!("../../../../configs/tiers/emulated/efs-one-zone.toml"),
-    ),
-    (
-        "efs-max-io",
-        include_str!("../../../../configs/tiers/emulated/efs-max-io.toml"),
-    ),
-    (
-        "fsx-lustre-125",
-        include_str!("../../../../configs/tiers/emulated/fsx-lustre-125.toml"),
-    ),
-    (
-        "fsx-lustre-1000",
-        include_str!("../../../../configs/tiers/emulated/fsx-lustre-1000.toml"),
-    ),
-    ("gp3", include_str!("../../../../configs/tiers/emulated/gp3.toml")),
-    (
-        "elasticache",
-        include_str!("../../../../configs/tiers/emulated/elasticache.toml"),
-    ),
+    profile!("s3-standard"),
+    profile!("s3-express"),
+    profile!("efs-nfs"),
+    profile!("efs-elastic"),
+    profile!("efs-one-zone"),
+    profile!("efs-max-io"),
+    profile!("fsx-lustre-125"),
+    profile!("fsx-lustre-1000"),
+    profile!("gp3"),
+    profile!("elasticache"),
 ];
 /// Largest accepted number of retries.
 const MAX_RETRIES: u32 = 10;

@@ -9,7 +9,6 @@
 //! its recorded latency, counted from its start. The time of the tier below is part of that latency.
 
 mod config;
-mod faults;
 mod latency;
 mod model;
 mod recorded;
@@ -18,8 +17,7 @@ mod shared;
 mod timer;
 
 pub use config::{EmulatedConfig, Stall};
-pub use faults::InjectedError;
-pub use latency::LatencyConfig;
+pub use latency::{InjectedError, LatencyConfig};
 pub use recorded::{
     Recorded, RecordedEnvironment, RecordedLimits, RecordedOrigin, RecordedPoint, RecordedRound, SCHEMA,
 };
@@ -29,7 +27,7 @@ use crate::metrics::EmulatedMetrics;
 use crate::{Body, ErrorKind, Object, ObjectPath, Read, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
 use config::Emulation;
-use faults::ErrorRule;
+use latency::ErrorRule;
 use model::{Model, Request, Schedule};
 use parking_lot::Mutex;
 use rand_chacha::ChaCha8Rng;
