@@ -5,6 +5,7 @@
 //!
 //! - [`tier`]: the trait, and the types of its calls
 //! - [`path`]: validated object paths
+//! - [`ranges`]: joining of byte ranges
 //! - [`error`]: errors of reads
 //! - [`deadline`]: the time at which a caller stops waiting
 //! - [`config`]: a tier's TOML, and [`open()`], which builds a tier from it
@@ -23,7 +24,7 @@ pub mod limits;
 mod metrics;
 mod open;
 pub mod path;
-mod ranges;
+pub mod ranges;
 mod retry;
 mod segments;
 mod tasks;

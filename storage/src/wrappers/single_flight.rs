@@ -33,8 +33,7 @@ impl Version {
     pub(super) fn extent(self: &Arc<Self>, extent: &Range<u64>) -> ExtentKey {
         ExtentKey {
             of: self.clone(),
-            start: extent.start,
-            end: extent.end,
+            extent: extent.clone(),
         }
     }
 }
@@ -43,20 +42,13 @@ impl Version {
 #[derive(Debug, Clone)]
 pub(super) struct ExtentKey {
     of: Arc<Version>,
-    start: u64,
-    end: u64,
-}
-
-impl ExtentKey {
-    pub(super) const fn extent(&self) -> Range<u64> {
-        self.start..self.end
-    }
+    pub(super) extent: Range<u64>,
 }
 
 impl PartialEq for ExtentKey {
     fn eq(&self, other: &Self) -> bool {
         let same = |a: &Version, b: &Version| a.hash == b.hash && a.version == b.version && a.path == b.path;
-        self.extent() == other.extent() && (Arc::ptr_eq(&self.of, &other.of) || same(&self.of, &other.of))
+        self.extent == other.extent && (Arc::ptr_eq(&self.of, &other.of) || same(&self.of, &other.of))
     }
 }
 
@@ -65,8 +57,7 @@ impl Eq for ExtentKey {}
 impl Hash for ExtentKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.of.hash);
-        state.write_u64(self.start);
-        state.write_u64(self.end);
+        self.extent.hash(state);
     }
 }
 
@@ -88,15 +79,11 @@ type Outcome<V> = Option<Result<Arc<V>, StorageError>>;
 #[derive(Debug)]
 pub(super) struct FetchTicket<V> {
     outcome: watch::Receiver<Outcome<V>>,
-    led: bool,
+    /// True if this call started the fetch.
+    pub(super) led: bool,
 }
 
 impl<V> FetchTicket<V> {
-    /// True if this call started the fetch.
-    pub(super) const fn is_led(&self) -> bool {
-        self.led
-    }
-
     /// True if the fetch has already ended.
     pub(super) fn has_landed(&self) -> bool {
         self.outcome.borrow().is_some()
@@ -123,17 +110,9 @@ pub(super) struct Boarded<V> {
 }
 
 /// All fetches in flight.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct SingleFlight<V> {
     in_flight: Mutex<HashMap<ExtentKey, watch::Receiver<Outcome<V>>>>,
-}
-
-impl<V> Default for SingleFlight<V> {
-    fn default() -> Self {
-        Self {
-            in_flight: Mutex::default(),
-        }
-    }
 }
 
 impl<V> SingleFlight<V> {
@@ -188,15 +167,11 @@ impl<V> SingleFlight<V> {
 pub(super) struct Lead<V> {
     flight: Arc<SingleFlight<V>>,
     /// Keys in the order of registration.
-    keys: Vec<ExtentKey>,
+    pub(super) keys: Vec<ExtentKey>,
     sender: watch::Sender<Outcome<V>>,
 }
 
 impl<V> Lead<V> {
-    pub(super) fn keys(&self) -> &[ExtentKey] {
-        &self.keys
-    }
-
     /// Function that answers all waiting callers, and all callers that join before [`Lead::leave`].
     pub(super) fn answer(&self) -> impl FnOnce(Result<Arc<V>, StorageError>) + use<V> {
         let sender = self.sender.clone();

@@ -133,7 +133,7 @@ impl CachedExtents {
 
     /// Runs a fetch on its own task.
     async fn fetch(&self, object: &Object, mut lead: Lead<Fetched>) {
-        let landed = self.fetch_extents(object, lead.keys()).await;
+        let landed = self.fetch_extents(object, &lead.keys).await;
         // The extents are cached now, so later callers find them in the cache.
         lead.leave();
         lead.answer()(landed.map(Arc::new));
@@ -149,7 +149,7 @@ impl CachedExtents {
             let is_held = self.extents.iter().any(|extents| extents.contains_key(key));
             let held = if is_held { self.get(key).await } else { None };
             if let Some(bytes) = held {
-                landed.parts.push((key.extent(), bytes));
+                landed.parts.push((key.extent.clone(), bytes));
                 landed.cost.via.insert(Via::Memory);
             } else {
                 fetched.push(key);
@@ -158,12 +158,13 @@ impl CachedExtents {
         if fetched.is_empty() {
             return Ok(landed);
         }
-        let runs = ranges::adjacent(fetched.iter().map(|key| key.extent()));
+        let extents: Vec<_> = fetched.iter().map(|key| key.extent.clone()).collect();
+        let runs = ranges::adjacent(&extents);
         let read = self.inner.read_many(object, &runs).await?;
         landed.cost.merge(&read.cost);
         let mut pieces = runs.iter().zip(&read.parts).peekable();
         for key in fetched {
-            let extent = key.extent();
+            let extent = key.extent.clone();
             // Runs and keys are in the same order: the next run that extends to the key's end holds it.
             while pieces.next_if(|(run, _)| run.end < extent.end).is_some() {}
             let Some((run, bytes)) = pieces.peek() else {

@@ -96,7 +96,7 @@ impl Cache {
         let waiting = Instant::now();
         for ticket in &boarded.tickets {
             let landed = ticket.landed(object).await?;
-            let share = share_of(&landed.cost, ticket.is_led(), waiting.elapsed());
+            let share = share_of(&landed.cost, ticket.led, waiting.elapsed());
             gathered.cost.merge(&share);
             gathered.parts.extend(landed.parts.iter().cloned());
         }

@@ -74,7 +74,7 @@ fn caller(
         let keys = asked.iter().map(|&block| version.extent(&extent(block))).collect();
         let Boarded { tickets, lead, .. } = flight.board(keys);
         if let Some(mut lead) = lead {
-            let blocks: Vec<u64> = lead.keys().iter().map(|key| key.extent().start / 10).collect();
+            let blocks: Vec<u64> = lead.keys.iter().map(|key| key.extent.start / 10).collect();
             origin.fetch(&blocks);
             if answers {
                 let answer = lead.answer();

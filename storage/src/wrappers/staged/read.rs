@@ -40,7 +40,7 @@ fn pages_of(ranges: &[Range<u64>], held: &BTreeMap<u64, &StagedBlock>, block_byt
             pages.push(from * PAGE_BYTES..to * PAGE_BYTES);
         }
     }
-    ranges::merged(pages)
+    ranges::merged(&pages)
 }
 
 impl Stage {
@@ -233,10 +233,7 @@ impl Stage {
         });
         let waiting = Instant::now();
         // Blocks already fetched but still being written are in memory.
-        let in_memory = boarded
-            .tickets
-            .iter()
-            .map(|ticket| !ticket.is_led() && ticket.has_landed());
+        let in_memory = boarded.tickets.iter().map(|ticket| !ticket.led && ticket.has_landed());
         let in_memory: Vec<bool> = in_memory.collect();
         for (ticket, in_memory) in boarded.tickets.iter().zip(in_memory) {
             let other = ticket.landed(object).await?;
@@ -246,7 +243,7 @@ impl Stage {
                     cache_hits: 1,
                     ..ReadCost::default()
                 },
-                false => share_of(&other.cost, ticket.is_led(), waiting.elapsed()),
+                false => share_of(&other.cost, ticket.led, waiting.elapsed()),
             };
             landed.cost.merge(&cost);
             landed.parts.extend(other.parts.iter().cloned());
@@ -286,11 +283,8 @@ impl Stage {
         object: &Object,
         lead: &Lead<Fetched>,
     ) -> Result<(Fetched, ToStage), StorageError> {
-        let blocks: Vec<u64> = lead
-            .keys()
-            .iter()
-            .map(|key| key.extent().start / self.block_bytes)
-            .collect();
+        let blocks = lead.keys.iter().map(|key| key.extent.start / self.block_bytes);
+        let blocks: Vec<u64> = blocks.collect();
         let header = self.header(object);
         let lookup = self.ledger.lock().find(&header, &blocks);
         let held: Vec<Range<u64>> = lookup.held.iter().map(|held| self.extent(object, held.block)).collect();
@@ -335,7 +329,8 @@ impl Stage {
     }
 
     async fn fetch_from_tier(&self, object: &Object, blocks: &[u64]) -> Result<Fetched, StorageError> {
-        let runs = ranges::adjacent(blocks.iter().map(|block| self.extent(object, *block)));
+        let extents: Vec<_> = blocks.iter().map(|block| self.extent(object, *block)).collect();
+        let runs = ranges::adjacent(&extents);
         let (parts, cost) = if let [run] = &runs[..] {
             // The tier's own method of reading a large range.
             let read = self.inner.read(object, run.clone()).await?;
