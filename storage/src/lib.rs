@@ -22,11 +22,9 @@ pub mod deadline;
 pub mod error;
 pub mod limits;
 mod metrics;
-mod open;
 pub mod path;
 pub mod ranges;
 mod retry;
-mod segments;
 mod tasks;
 pub mod tier;
 pub mod tiers;
@@ -40,9 +38,8 @@ mod conformance;
 #[cfg(test)]
 extern crate self as tierlab_storage;
 
-pub use config::TierConfig;
+pub use config::{TierConfig, open, open_counted};
 pub use error::{ErrorKind, StorageError};
-pub use open::{open, open_counted};
 pub use path::ObjectPath;
 pub use tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo};
 

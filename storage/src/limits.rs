@@ -72,7 +72,7 @@ pub fn check_ranges(object: &Object, ranges: &[Range<u64>]) -> Result<(), Storag
     }
     if sum > MAX_READ_BYTES {
         let what = format!("call for {sum} bytes exceeds the limit of {MAX_READ_BYTES}");
-        return Err(ErrorKind::Invalid.error(&object.path, what).told_to_clients());
+        return Err(ErrorKind::Invalid.error(&object.path, what).with_public_detail());
     }
     Ok(())
 }

@@ -116,7 +116,7 @@ impl Tier for Limited {
         if object.size > self.max_bytes {
             let (size, max, key) = (object.size, self.max_bytes, self.key);
             let detail = format!("object of {size} bytes exceeds the limit of {max}; raise `{key}`");
-            return Err(ErrorKind::Invalid.error(path, detail).told_to_clients());
+            return Err(ErrorKind::Invalid.error(path, detail).with_public_detail());
         }
         Ok(object)
     }

@@ -31,7 +31,7 @@ pub(super) struct Replay {
     /// Number of waits whose due time had already passed.
     missed: AtomicU64,
     /// Number of calls that poll the clock.
-    looking: AtomicU32,
+    polling: AtomicU32,
 }
 
 /// Call in progress. Its reads are in flight until it is dropped.
@@ -51,17 +51,10 @@ impl Drop for Arrival<'_> {
     }
 }
 
-/// Call that polls the clock, until this is dropped.
-struct Looking<'a>(&'a AtomicU32);
+/// Call that polls the clock. It is counted until this is dropped.
+struct Polling<'a>(&'a AtomicU32);
 
-impl<'a> Looking<'a> {
-    fn begin(count: &'a AtomicU32) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(count)
-    }
-}
-
-impl Drop for Looking<'_> {
+impl Drop for Polling<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -94,14 +87,15 @@ impl Replay {
         // If other calls poll the clock already, one more takes no more CPU, and a timer thread would have to wait for
         // their CPU.
         let is_short = at - now < Duration::from_nanos(SHORT_NS);
-        let is_watched = is_short && self.looking.load(Ordering::Relaxed) > 0;
+        let is_watched = is_short && self.polling.load(Ordering::Relaxed) > 0;
         if let Some(asked) = asked.filter(|asked| *asked > now && !is_watched) {
             timer.until(asked).await;
             let is_late = Instant::now() > at + (at - now) / LATE_PART;
             self.lead_ns.store(learned(lead_ns, is_late), Ordering::Relaxed);
         }
         let near = at - (at - now) / EARLY_PART;
-        let _looking = Looking::begin(&self.looking);
+        self.polling.fetch_add(1, Ordering::Relaxed);
+        let _polling = Polling(&self.polling);
         while Instant::now() < near {
             tokio::task::yield_now().await;
         }
