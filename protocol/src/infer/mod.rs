@@ -9,15 +9,13 @@
 mod data;
 mod element;
 mod json;
-mod reply;
 mod request;
 mod tensor;
 mod text;
 mod writer;
 
 pub use data::{Data, DataReader};
-pub use reply::InferReply;
-pub use request::{InferRequest, RequestedOutput};
+pub use request::{InferReply, InferRequest, RequestedOutput};
 pub(crate) use tensor::INPUT;
 pub use tensor::{Tensor, bytes_elements};
 pub use writer::{Encoded, Piece};

@@ -12,26 +12,31 @@
 
 use crate::limits::check_ranges;
 use crate::metrics::StagedMetrics;
+use crate::ranges;
 use crate::tasks::blocking;
 use crate::tiers::nvme::{LocalOptions, NvmeTier};
 use crate::tiers::{number, yes};
 use crate::unreported::UnreportedCost;
+use crate::wrappers::Fetched;
+use crate::wrappers::single_flight::{Lead, SingleFlight};
 use crate::{ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
+use bytes::Bytes;
 use folder::{Folder, Found};
 use futures::future::try_join;
+use journal::Header;
 use ledger::Ledger;
 pub use ledger::capacity_for;
-use neighbours::Neighbours;
+use neighbours::{Claim, Neighbours};
 use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use stage::{Stage, Tally, WriterTask};
+use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime};
 use tokio::sync::oneshot;
@@ -42,7 +47,6 @@ mod journal;
 mod ledger;
 mod neighbours;
 mod read;
-mod stage;
 mod writer;
 
 /// Tier whose reads are copied to a local folder. Dropping it stops and joins its writing thread; blocks not yet
@@ -51,6 +55,125 @@ pub struct Staged {
     stage: Arc<Stage>,
     config: StagedConfig,
     thread: Option<JoinHandle<()>>,
+}
+
+/// State shared by the tier's calls and its fetches.
+struct Stage {
+    inner: Arc<dyn Tier>,
+    local: NvmeTier,
+    /// Other processes that stage in the same root; `None` if the root is not shared.
+    neighbours: Option<Arc<Neighbours>>,
+    ledger: Arc<Mutex<Ledger>>,
+    tally: Arc<Tally>,
+    flights: Arc<SingleFlight<Fetched>>,
+    /// Cost of fetches whose caller went away.
+    unreported: UnreportedCost,
+    jobs: Sender<WriterTask>,
+    origin: String,
+    block_bytes: u64,
+}
+
+impl Stage {
+    /// Blocks that cover the ranges, in order, without duplicates.
+    fn blocks_of(&self, ranges: &[Range<u64>]) -> Vec<u64> {
+        let blocks = ranges.iter().flat_map(|range| ranges::blocks(range, self.block_bytes));
+        let mut blocks: Vec<u64> = blocks.collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        blocks
+    }
+
+    fn header(&self, object: &Object) -> Header {
+        Header {
+            origin: self.origin.clone(),
+            path: object.path.as_str().to_owned(),
+            version: object.version.clone(),
+            size: object.size,
+            block_bytes: self.block_bytes,
+        }
+    }
+
+    fn extent(&self, object: &Object, block: u64) -> Range<u64> {
+        ranges::block(block, self.block_bytes, object.size)
+    }
+}
+
+/// Maximum bytes waiting to be written; a single read may exceed it.
+const PENDING_BYTES: u64 = 64 << 20;
+
+/// Task of the writing thread. Tasks run in order.
+enum WriterTask {
+    /// Stage blocks of a version. Until that is done or given up, the fetch serves readers of these blocks.
+    Store {
+        header: Header,
+        blocks: Vec<(u64, Bytes)>,
+        lead: Lead<Fetched>,
+        /// Released once the blocks are staged or given up.
+        claim: Option<Claim>,
+    },
+    /// Record that a block is gone from the ledger.
+    Drop { id: u64, block: u64 },
+    /// Remove damaged blocks, after the blocks queued before are staged.
+    Forget { header: Header, blocks: Vec<u64> },
+    /// Report when all earlier tasks are done.
+    Settle(oneshot::Sender<()>),
+    /// Ends the thread.
+    Stop,
+}
+
+/// Counts of a stage, and the state of its queue.
+#[derive(Debug)]
+struct Tally {
+    /// Shared by stages of the same kind of tier.
+    metrics: StagedMetrics,
+    /// Number of failed writes, and the last error.
+    failures: Mutex<(u64, String)>,
+    /// Bytes of the blocks in the queue.
+    pending: AtomicU64,
+    stopped: AtomicBool,
+    capacity_bytes: i64,
+    /// Contribution of this stage to the gauge of bytes.
+    reported_bytes: AtomicU64,
+}
+
+impl Tally {
+    fn new(metrics: StagedMetrics, capacity_bytes: u64) -> Self {
+        let capacity_bytes = capacity_bytes.cast_signed();
+        metrics.capacity_bytes.add(capacity_bytes);
+        Self {
+            metrics,
+            failures: Mutex::default(),
+            pending: AtomicU64::new(0),
+            stopped: AtomicBool::new(false),
+            capacity_bytes,
+            reported_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts and logs a failed write.
+    fn failed(&self, what: &str, error: &io::Error) {
+        self.metrics.failures.inc();
+        let mut failures = self.failures.lock();
+        *failures = (failures.0 + 1, format!("{what}: {error}"));
+        let (count, text) = &*failures;
+        // Logged at powers of two, because a full disk fails thousands of times.
+        if count.is_power_of_two() {
+            tracing::warn!(failures = count, "staging failed; reads go to the tier: {text}");
+        }
+    }
+
+    /// Updates the gauge.
+    fn report_bytes(&self, bytes: u64) {
+        let before = self.reported_bytes.swap(bytes, Ordering::Relaxed);
+        self.metrics.bytes.add(bytes.cast_signed() - before.cast_signed());
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        self.report_bytes(0);
+        self.metrics.capacity_bytes.sub(self.capacity_bytes);
+    }
 }
 
 /// Identity of this tier, which separates its objects from those of other tiers.
@@ -109,7 +232,7 @@ impl Staged {
         let local = NvmeTier::open_with(options).await?;
         let ledger = Arc::new(Mutex::new(Ledger::load(found)));
         let tally = Arc::new(Tally::new(metrics, config.capacity_bytes));
-        tally.tell_bytes(ledger.lock().bytes);
+        tally.report_bytes(ledger.lock().bytes);
         let writer = Writer::new(folder, ledger.clone(), tally.clone(), config.capacity_bytes);
         let (jobs, to_do) = channel();
         let thread = std::thread::Builder::new()

@@ -6,7 +6,7 @@ use super::folder::data_name;
 use super::journal::PAGE_BYTES;
 use super::ledger::{Lookup, StagedBlock};
 use super::neighbours::Claim;
-use super::stage::{PENDING_BYTES, Stage, WriterTask};
+use super::{PENDING_BYTES, Stage, WriterTask};
 use crate::wrappers::Fetched;
 use crate::wrappers::single_flight::{Lead, Version, share_of};
 use crate::{ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, ranges};

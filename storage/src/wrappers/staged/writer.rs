@@ -8,7 +8,7 @@
 use super::folder::{Files, Folder};
 use super::journal::{Header, Record, checks_of};
 use super::ledger::{Ledger, disk_bytes};
-use super::stage::{Tally, WriterTask};
+use super::{Tally, WriterTask};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -289,7 +289,7 @@ impl Writer {
             }
             self.remove_if_empty(id);
         }
-        self.tally.tell_bytes(self.ledger.lock().bytes);
+        self.tally.report_bytes(self.ledger.lock().bytes);
     }
 
     /// Rewrites a journal that is much longer than its state needs.
