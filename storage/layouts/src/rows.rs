@@ -2,9 +2,34 @@
 
 use bytes::Bytes;
 use std::ops::Range;
+use std::time::{Duration, Instant};
 use tierlab_formats::table::{PRELUDE_BYTES, TableHeader, header_len};
 use tierlab_storage::ranges::runs;
 use tierlab_storage::{ErrorKind, Object, ObjectPath, ReadCost, StorageError, Tier};
+
+/// Cost of rows.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cost {
+    /// Cost of reads, including those of indexes. A file per entity costs one more request for its look-up, except on
+    /// tiers whose reply includes the size.
+    pub read: ReadCost,
+    /// Total time of decoding the tier's bytes to rows, including checksums.
+    pub decode: Duration,
+}
+
+impl Cost {
+    /// Cost of a read whose decoding began at `began` and ends now.
+    pub(crate) fn since(read: ReadCost, began: Instant) -> Self {
+        let decode = began.elapsed();
+        Self { read, decode }
+    }
+
+    /// Adds concurrent work: waits overlap, all else adds.
+    pub fn merge(&mut self, other: &Self) {
+        self.read.merge(&other.read);
+        self.decode += other.decode;
+    }
+}
 
 /// A table to be laid out.
 pub(crate) struct Source<'a> {
