@@ -145,10 +145,9 @@ impl StorageError {
     /// and text of the tier are only for the operator's log.
     pub fn for_clients(&self) -> String {
         let kind = self.0.kind;
-        let words = if self.0.is_public {
-            self.0.detail.as_str()
-        } else {
-            kind.words()
+        let words = match self.0.is_public {
+            true => self.0.detail.as_str(),
+            false => kind.words(),
         };
         // Many errors name the object by its path.
         let object = self.object();

@@ -60,13 +60,8 @@ pub fn check_ranges(object: &Object, ranges: &[Range<u64>]) -> Result<(), Storag
     let mut sum = 0_u64;
     for range in ranges {
         if range.start > range.end || range.end > object.size {
-            return Err(ErrorKind::OutOfRange.error(
-                &object.path,
-                format!(
-                    "range {}..{} is past the end of {} bytes",
-                    range.start, range.end, object.size
-                ),
-            ));
+            let what = format!("range {range:?} is past the end of {} bytes", object.size);
+            return Err(ErrorKind::OutOfRange.error(&object.path, what));
         }
         sum = sum.saturating_add(range.end - range.start);
     }

@@ -20,13 +20,10 @@ impl ObjectPath {
     /// [`ErrorKind::Invalid`]; names the path.
     pub fn new(path: &str) -> Result<Self, StorageError> {
         if error::is_plain_path(path) {
-            Ok(Self(path.into()))
-        } else {
-            Err(ErrorKind::Invalid.error(
-                format!("{path:?}"),
-                "invalid path: use relative segments without `..`, backslashes or control characters",
-            ))
+            return Ok(Self(path.into()));
         }
+        let detail = "invalid path: use relative segments without `..`, backslashes or control characters";
+        Err(ErrorKind::Invalid.error(format!("{path:?}"), detail))
     }
 
     /// Returns the path with `below` appended.

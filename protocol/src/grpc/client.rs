@@ -100,11 +100,9 @@ impl TryFrom<ModelInferResponse> for InferReply {
         let (outputs, raw) = (message.outputs, message.raw_output_contents);
         // Either all are raw, or each holds its own elements.
         if !raw.is_empty() && outputs.len() != raw.len() {
-            return Err(BadRequest(format!(
-                "`raw_output_contents` has {} entries for {} outputs",
-                raw.len(),
-                outputs.len()
-            )));
+            let (entries, outputs) = (raw.len(), outputs.len());
+            let what = format!("`raw_output_contents` has {entries} entries for {outputs} outputs");
+            return Err(BadRequest(what));
         }
         let mut raw = raw.into_iter();
         let tensor = |output: InferTensor| {

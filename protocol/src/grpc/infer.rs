@@ -114,10 +114,9 @@ fn requested(mut output: InferRequestedOutputTensor) -> Result<RequestedOutput, 
 
 fn inputs(wire: Vec<InferTensor>, raw: Vec<Data>) -> Result<Vec<Tensor>, BadRequest> {
     if !raw.is_empty() && raw.len() != wire.len() {
+        let (entries, inputs) = (raw.len(), wire.len());
         return bad(format!(
-            "`raw_input_contents` has {} entries for {} inputs",
-            raw.len(),
-            wire.len()
+            "`raw_input_contents` has {entries} entries for {inputs} inputs"
         ));
     }
     let mut raw = raw.into_iter();

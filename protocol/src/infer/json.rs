@@ -254,10 +254,8 @@ pub(super) fn with_data(
         tensors.push(tensor);
     }
     if !tail.is_empty() {
-        return Err(BadRequest(format!(
-            "{} bytes follow the last binary {role}",
-            tail.len()
-        )));
+        let left = tail.len();
+        return Err(BadRequest(format!("{left} bytes follow the last binary {role}")));
     }
     Ok(tensors)
 }

@@ -284,21 +284,18 @@ impl Tier for Staged {
         let mut info = self.stage.inner.info();
         let config = &self.config;
         let (root, blocks) = (config.root.display(), config.block_bytes);
-        let whose = if config.shared {
-            ", shared with other processes"
-        } else {
-            ""
+        let whose = match config.shared {
+            true => ", shared with other processes",
+            false => "",
         };
         let limits = format!("{} bytes, blocks of {blocks}{whose}", config.capacity_bytes);
         info.wrappers.insert(0, format!("staged({root}, {limits})"));
-        let notes = self.stage.local.info().notes;
-        info.notes
-            .extend(notes.into_iter().map(|note| format!("staged: {note}")));
+        let mut notes = self.stage.local.info().notes;
         let (failures, last) = &*self.stage.tally.failures.lock();
         if *failures > 0 {
-            info.notes
-                .push(format!("staged: {failures} writes failed, last error: {last}"));
+            notes.push(format!("{failures} writes failed, last error: {last}"));
         }
+        info.notes.extend(notes.iter().map(|note| format!("staged: {note}")));
         info
     }
 
@@ -344,13 +341,10 @@ impl Tier for Staged {
     fn take_unreported(&self) -> Option<ReadCost> {
         let own = self.stage.unreported.take();
         let below = self.stage.inner.take_unreported();
-        match (own, below) {
-            (Some(mut own), Some(below)) => {
-                own.merge(&below);
-                Some(own)
-            }
-            (own, below) => own.or(below),
-        }
+        own.into_iter().chain(below).reduce(|mut all, cost| {
+            all.merge(&cost);
+            all
+        })
     }
 
     async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {

@@ -275,12 +275,9 @@ impl Writer {
             });
             self.ledger.lock().touch(id);
             if let Err(e) = done {
-                let path = self
-                    .ledger
-                    .lock()
-                    .header(id)
-                    .map_or_else(String::new, |header| header.path.clone());
-                self.tally.failed(&path, &e);
+                let header = self.ledger.lock().header(id);
+                self.tally
+                    .failed(header.as_ref().map_or("", |header| header.path.as_str()), &e);
                 self.paused_until = Some(Instant::now() + PAUSE);
             } else {
                 self.ledger.lock().publish(id, &records);
