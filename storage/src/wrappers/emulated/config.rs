@@ -126,7 +126,7 @@ impl EmulatedConfig {
         Recorded::read(Path::new(file)).map(Some)
     }
 
-    /// Overlays this table on its profile.
+    /// Overlays this table on its profile, and removes limits of 0.
     fn over_profile(&self, recorded: Option<&Recorded>) -> Result<Self, StorageError> {
         let base = match (&self.profile, recorded) {
             (_, Some(recorded)) => Self {
@@ -139,6 +139,8 @@ impl EmulatedConfig {
         let table = |config: &Self| toml::Table::try_from(config).map_err(|e| invalid("profile", e.to_string()));
         let mut whole = table(&base)?;
         whole.extend(table(self)?);
+        // A limit of 0 is none; other keys that may be 0 default to it.
+        whole.retain(|key, value| key == "seed" || value.as_integer() != Some(0));
         whole
             .try_into()
             .map_err(|e: toml::de::Error| invalid("profile", e.to_string()))
@@ -169,8 +171,7 @@ impl EmulatedConfig {
     /// [`ErrorKind::Invalid`]; names the key.
     pub(crate) fn resolve(&self) -> Result<Emulation, StorageError> {
         let recorded = self.recorded()?;
-        let mut table = self.over_profile(recorded.as_ref())?;
-        table.without_zeros();
+        let table = self.over_profile(recorded.as_ref())?;
         let latency = match &table.latency {
             Some(latency) => latency.resolve()?,
             None => Distribution::NONE,
@@ -200,19 +201,6 @@ impl EmulatedConfig {
             retry_delay: Duration::from_millis(table.retry_delay_ms.unwrap_or_default()),
             table,
         })
-    }
-
-    /// Removes limits of 0.
-    fn without_zeros(&mut self) {
-        let counts = [&mut self.connections, &mut self.requests_per_s];
-        counts.into_iter().for_each(|count| *count = count.filter(|n| *n != 0));
-        let bytes = [
-            &mut self.connection_bytes_per_s,
-            &mut self.total_bytes_per_s,
-            &mut self.service_bytes_per_s,
-            &mut self.request_bytes,
-        ];
-        bytes.into_iter().for_each(|bytes| *bytes = bytes.filter(|n| *n != 0));
     }
 }
 
