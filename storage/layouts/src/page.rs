@@ -35,9 +35,8 @@ pub(crate) fn check(page: &[u8], most: u64, level_bits: u8) -> Result<(), String
     let mut rest = page;
     let [kind, unpacked, packed] = [field(&mut rest)?, field(&mut rest)?, field(&mut rest)?];
     if u64::try_from(unpacked).is_ok_and(|bytes| bytes > most) || unpacked < 0 {
-        return Err(format!(
-            "it claims {unpacked} bytes, but its rows take at most {most}: it is damaged"
-        ));
+        let what = format!("it claims {unpacked} bytes, but its rows take at most {most}: it is damaged");
+        return Err(what);
     }
     let other = || "its header is not one that this program writes: it is damaged".to_owned();
     rest = rest

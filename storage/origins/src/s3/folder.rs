@@ -141,9 +141,8 @@ impl Folder {
     fn target(&self, bucket: &str, key: &str) -> Result<PathBuf, FolderError> {
         let bucket = self.bucket(bucket)?;
         let key = ObjectPath::new(key).map_err(|_| {
-            FolderError::BadKey(format!(
-                "this origin stores objects as files: `{key}` is not a relative path of plain segments"
-            ))
+            let what = format!("this origin stores objects as files: `{key}` is not a relative path of plain segments");
+            FolderError::BadKey(what)
         })?;
         Ok(bucket.join(key.as_str()))
     }

@@ -231,9 +231,8 @@ impl Recorded {
         match table.get("schema").and_then(toml::Value::as_integer) {
             Some(schema) if schema == i64::from(SCHEMA) => {}
             Some(schema) => {
-                return Err(refuse(format!(
-                    "schema: unsupported version {schema}; this build reads version {SCHEMA}"
-                )));
+                let what = format!("schema: unsupported version {schema}; this build reads version {SCHEMA}");
+                return Err(refuse(what));
             }
             None => return Err(refuse("schema: missing; not a recorded profile".to_owned())),
         }
@@ -312,9 +311,8 @@ impl Recorded {
         for (key, text) in named.into_iter().chain(notes) {
             // The texts are shown in terminals, logs and pages.
             if text.chars().count() > MAX_TEXT || text.chars().any(char::is_control) {
-                return Err(format!(
-                    "origin.{key}: use at most {MAX_TEXT} characters and no control characters"
-                ));
+                let what = format!("origin.{key}: use at most {MAX_TEXT} characters and no control characters");
+                return Err(what);
             }
         }
         for (key, text) in [("date", &origin.date), ("place", &origin.place), ("tier", &origin.tier)] {
@@ -357,9 +355,8 @@ impl Recorded {
         for (index, point) in self.points.iter().enumerate() {
             if !seen.insert((point.bytes, point.depth)) {
                 let RecordedPoint { bytes, depth, .. } = point;
-                return Err(format!(
-                    "points[{index}]: duplicate entry for {bytes} bytes at depth {depth}"
-                ));
+                let what = format!("points[{index}]: duplicate entry for {bytes} bytes at depth {depth}");
+                return Err(what);
             }
         }
         let missing = sizes
