@@ -126,19 +126,16 @@ struct Inner {
 impl StorageError {
     /// Marks the detail as safe for clients: it holds nothing of the tier.
     #[must_use]
-    pub fn with_public_detail(self) -> Self {
-        self.with(|inner| inner.is_public = true)
-    }
-
-    fn with(mut self, change: impl FnOnce(&mut Inner)) -> Self {
-        change(Arc::make_mut(&mut self.0));
+    pub fn with_public_detail(mut self) -> Self {
+        Arc::make_mut(&mut self.0).is_public = true;
         self
     }
 
     /// Sets the path of the object, regardless of the tier's own name for it.
     #[must_use]
-    pub fn about(self, path: &impl fmt::Display) -> Self {
-        self.with(|inner| inner.path = Some(path.to_string()))
+    pub fn about(mut self, path: &impl fmt::Display) -> Self {
+        Arc::make_mut(&mut self.0).path = Some(path.to_string());
+        self
     }
 
     /// Text for clients of a server: the kind, and the object's path below the tier's root if known. Addresses, folders

@@ -76,11 +76,10 @@ impl WrapperConfig {
     /// Fails if a table is invalid, or if a folder cannot be used for staging; names the key.
     pub(crate) async fn wrap(
         &self,
-        tier: Arc<dyn Tier>,
+        mut tier: Arc<dyn Tier>,
         metrics: &StorageMetrics,
     ) -> Result<Arc<dyn Tier>, StorageError> {
         let kind = tier.info().kind;
-        let mut tier = tier;
         if let Some(config) = &self.emulated {
             tier = Arc::new(Emulated::new(tier, config, metrics.emulated(kind))?);
         }

@@ -12,7 +12,6 @@ mod config;
 mod latency;
 mod model;
 mod recorded;
-mod replay;
 mod shared;
 mod timer;
 
@@ -32,13 +31,12 @@ use model::{Model, Request, Schedule};
 use parking_lot::Mutex;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
-use replay::{Arrival, Replay};
 use shared::SharedService;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use timer::Timer;
+use timer::{Arrival, Replay, Timer};
 
 /// Maximum pause between two attempts of a request.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
