@@ -10,6 +10,7 @@ use super::messages::{
     InferParameter, InferRequestedOutputTensor, InferTensor, ModelInferRequest, ModelInferResponse, ParameterChoice,
     Parameters,
 };
+use super::status::Code;
 use crate::infer::{BadRequest, Data, InferReply, InferRequest};
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
@@ -24,26 +25,8 @@ pub fn infer_path() -> String {
 
 /// Returns the name of a status code; `None` for codes that gRPC does not define.
 pub fn code_name(code: u16) -> Option<&'static str> {
-    const NAMES: [&str; 17] = [
-        "OK",
-        "CANCELLED",
-        "UNKNOWN",
-        "INVALID_ARGUMENT",
-        "DEADLINE_EXCEEDED",
-        "NOT_FOUND",
-        "ALREADY_EXISTS",
-        "PERMISSION_DENIED",
-        "RESOURCE_EXHAUSTED",
-        "FAILED_PRECONDITION",
-        "ABORTED",
-        "OUT_OF_RANGE",
-        "UNIMPLEMENTED",
-        "INTERNAL",
-        "UNAVAILABLE",
-        "DATA_LOSS",
-        "UNAUTHENTICATED",
-    ];
-    NAMES.get(usize::from(code)).copied()
+    let code = Code::try_from(i32::from(code)).ok()?;
+    Some(code.as_str_name())
 }
 
 /// Returns a message in its frame, uncompressed.

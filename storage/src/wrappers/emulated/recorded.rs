@@ -314,9 +314,7 @@ impl Recorded {
                 let what = format!("origin.{key}: use at most {MAX_TEXT} characters and no control characters");
                 return Err(what);
             }
-        }
-        for (key, text) in [("date", &origin.date), ("place", &origin.place), ("tier", &origin.tier)] {
-            if text.trim().is_empty() {
+            if ["date", "place", "tier"].contains(&key) && text.trim().is_empty() {
                 return Err(format!("origin.{key}: empty; state where the profile was recorded"));
             }
         }
