@@ -106,24 +106,20 @@ impl Table {
     /// [`ErrorKind::NotFound`] if the table does not have an entity; [`ErrorKind::Corrupt`] with object and offset for
     /// damage; or the tier's error.
     pub async fn look_up(&self, ids: &[i64]) -> Result<Rows, StorageError> {
-        let mut groups: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+        // By shard; with a file for each entity, also by entity.
+        let mut groups: BTreeMap<(u64, usize), Vec<usize>> = BTreeMap::new();
         for (i, &id) in ids.iter().enumerate() {
             let shard = self.manifest.shard_of(id).ok_or_else(|| self.missing(id))?;
-            groups.entry(shard).or_default().push(i);
+            let file = if self.manifest.layout == Layout::Files { i } else { 0 };
+            groups.entry((shard, file)).or_default().push(i);
         }
-        let jobs: Vec<(u64, Vec<usize>)> = match self.manifest.layout {
-            Layout::Files => {
-                let single = |(shard, members): (u64, Vec<usize>)| members.into_iter().map(move |i| (shard, vec![i]));
-                groups.into_iter().flat_map(single).collect()
-            }
-            _ => groups.into_iter().collect(),
-        };
+        let jobs: Vec<_> = groups.into_iter().collect();
         let mut out = Rows {
             rows: vec![Bytes::new(); ids.len()],
             cost: Cost::default(),
         };
         for jobs in jobs.chunks(AT_ONCE) {
-            let reads = jobs.iter().map(|(shard, members)| self.job(*shard, members, ids));
+            let reads = jobs.iter().map(|((shard, _), members)| self.job(*shard, members, ids));
             for ((_, members), done) in jobs.iter().zip(try_join_all(reads).await?) {
                 out.cost.merge(&done.cost);
                 for (&i, row) in members.iter().zip(done.rows) {

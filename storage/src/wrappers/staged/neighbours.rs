@@ -9,9 +9,7 @@
 
 use super::folder::{data_name, journal_id, part_folders};
 use super::journal::{Header, Replayed, checks_of};
-use crate::StorageError;
 use crate::ranges;
-use crate::tasks::blocking;
 use bytes::Bytes;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -87,9 +85,7 @@ impl Neighbours {
     /// Reads the blocks that neighbours have staged.
     pub(super) async fn read(self: &Arc<Self>, header: &Header, blocks: &[u64]) -> Vec<(u64, Bytes)> {
         let (neighbours, wanted, version) = (self.clone(), blocks.to_vec(), header.clone());
-        let read = blocking(&header.path, move || {
-            Ok::<_, StorageError>(neighbours.read_now(&version, wanted))
-        });
+        let read = tokio::task::spawn_blocking(move || neighbours.read_now(&version, wanted));
         read.await.unwrap_or_default()
     }
 
