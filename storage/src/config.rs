@@ -1,17 +1,27 @@
-//! TOML of a tier, one file per tier in `configs/tiers/`. In: text, and settings that override it. Out: a
-//! [`TierConfig`]. The keys of each kind are defined in the folder of its tier. Reads no file and opens nothing.
+//! TOML of a tier, one file per tier in `configs/tiers/`, and the tier opened from it. In: text, and settings that
+//! override it. Out: a [`TierConfig`], and the tier with its wrappers. The keys of each kind are defined in the folder of
+//! its tier. Reads no files or environment variables except certificates and credentials: `object_store` reads S3's from
+//! the usual AWS variables and profile.
 
 use crate::tiers::flight::FlightConfig;
+#[cfg(feature = "flight")]
+use crate::tiers::flight::FlightTier;
 use crate::tiers::gds::GdsConfig;
-use crate::tiers::nfs::NfsConfig;
-use crate::tiers::nvme::NvmeConfig;
-use crate::tiers::object::BucketConfig;
+#[cfg(feature = "gds")]
+use crate::tiers::gds::GdsTier;
+use crate::tiers::memory::MemoryTier;
+use crate::tiers::nfs::{self, NfsConfig};
+use crate::tiers::nvme::{self, NvmeConfig};
+use crate::tiers::object::{BucketConfig, BucketTier};
 use crate::tiers::redis::RedisConfig;
-use crate::wrappers::{CacheConfig, WrapperConfig};
-use crate::{ErrorKind, StorageError};
+#[cfg(feature = "redis")]
+use crate::tiers::redis::RedisTier;
+use crate::wrappers::{CacheConfig, StorageMetrics, WrapperConfig};
+use crate::{ErrorKind, StorageError, Tier};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// A tier and its wrappers. Its TOML has the keys of its kind, and optional tables `[emulated]`, `[staged]` and
 /// `[cache]`.
@@ -205,6 +215,51 @@ fn not_there(setting: &str, part: &str) -> StorageError {
     ErrorKind::Invalid.error(setting, detail)
 }
 
+/// Builds a tier with its inner wrappers: `[emulated]`, then `[staged]`. The caller adds metrics and cache
+/// ([`compose`](crate::wrappers::compose)). Connects to the tier: a root must exist, a server must answer.
+///
+/// # Errors
+/// Names the missing part, its place, and the remedy.
+pub async fn open(config: &TierConfig) -> Result<Arc<dyn Tier>, StorageError> {
+    open_counted(config, &StorageMetrics::unscraped()?).await
+}
+
+/// Same as [`open`], and counts on `metrics`.
+///
+/// # Errors
+/// Same as [`open`].
+pub async fn open_counted(config: &TierConfig, metrics: &StorageMetrics) -> Result<Arc<dyn Tier>, StorageError> {
+    let tier = open_bare(config, metrics).await?;
+    match config {
+        TierConfig::Wrapped(wrapped) => wrapped.wrappers.wrap(tier, metrics).await,
+        _ => Ok(tier),
+    }
+}
+
+/// Builds the tier itself, without its wrappers.
+async fn open_bare(config: &TierConfig, metrics: &StorageMetrics) -> Result<Arc<dyn Tier>, StorageError> {
+    Ok(match config {
+        TierConfig::Memory { root: None } => Arc::new(MemoryTier::new()),
+        TierConfig::Memory { root: Some(root) } => Arc::new(MemoryTier::load(root).await?),
+        TierConfig::Nvme(config) => nvme::open(config).await?,
+        TierConfig::Nfs(config) => nfs::open(config).await?,
+        TierConfig::Object(config) => Arc::new(BucketTier::connect(config).await?),
+        #[cfg(feature = "redis")]
+        TierConfig::Redis(config) => Arc::new(RedisTier::connect(config).await?),
+        #[cfg(feature = "flight")]
+        TierConfig::Flight(config) => Arc::new(FlightTier::connect(config).await?),
+        #[cfg(feature = "gds")]
+        TierConfig::Gds(config) => Arc::new(GdsTier::open_counted(config, metrics).await?),
+        TierConfig::Wrapped(wrapped) => Box::pin(open_bare(&wrapped.tier, metrics)).await?,
+        #[cfg(not(all(feature = "flight", feature = "gds", feature = "redis")))]
+        left_out => {
+            let kind = left_out.kind();
+            let detail = format!("tier kind {kind} is not compiled in; run `make build`");
+            return Err(ErrorKind::Unsupported.error(kind, detail));
+        }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -344,5 +399,22 @@ mod tests {
             assert_eq!((error.kind(), error.object()), (ErrorKind::Invalid, "tiers/x.toml"));
             assert!(error.detail().contains(key), "{error}");
         }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_tier_opens_with_what_lies_around_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!(
+            "kind = \"memory\"\n[emulated]\nprofile = \"gp3\"\n[staged]\nroot = \"{}\"",
+            folder.path().display()
+        );
+        let tier = open(&TierConfig::parse("t", &text).unwrap()).await.unwrap();
+        let info = tier.info();
+        assert_eq!(info.kind, "memory");
+        assert!(info.wrappers[0].starts_with("staged(") && info.wrappers[1].starts_with("emulated("));
+        assert_eq!(info.notes[0], "emulated: gp3");
+        let bad = TierConfig::parse("t", "kind = \"memory\"\n[emulated]\nprofile = \"floppy\"");
+        let error = open(&bad.unwrap()).await.err().unwrap();
+        assert_eq!((error.kind(), error.object()), (ErrorKind::Invalid, "emulated.profile"));
     }
 }

@@ -1,9 +1,24 @@
 //! Errors of tiers: a kind for callers to act on, the object, and a description.
 
-use crate::segments;
 use std::sync::Arc;
 use std::{fmt, io};
 use tierlab_gds::{DeviceError, DeviceErrorKind};
+
+/// Maximum length of an object's path in bytes.
+pub(crate) const MAX_PATH_BYTES: usize = 1024;
+/// Maximum length of a path's segment in bytes: the limit of file systems.
+pub(crate) const MAX_SEGMENT_BYTES: usize = 255;
+
+/// True if a path consists of plain segments joined by `/`: not empty, `.` or `..`, without backslash, NUL or control
+/// character.
+pub(crate) fn is_plain_path(path: &str) -> bool {
+    let plain = |segment: &str| {
+        !matches!(segment, "" | "." | "..")
+            && segment.len() <= MAX_SEGMENT_BYTES
+            && !segment.chars().any(|c| c == '\\' || c.is_control())
+    };
+    path.len() <= MAX_PATH_BYTES && path.split('/').all(plain)
+}
 
 /// Kind of an error, for callers to act on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -77,7 +92,7 @@ impl ErrorKind {
             object: object.to_string(),
             detail: detail.into(),
             path: None,
-            told: false,
+            is_public: false,
         }))
     }
 
@@ -105,39 +120,35 @@ struct Inner {
     /// Path of the object below the tier's root, once set.
     path: Option<String>,
     /// True if the detail holds no text or addresses of the tier, so that clients may read it.
-    told: bool,
+    is_public: bool,
 }
 
 impl StorageError {
     /// Marks the detail as safe for clients: it holds nothing of the tier.
     #[must_use]
-    pub fn told_to_clients(self) -> Self {
-        self.with(|inner| inner.told = true)
-    }
-
-    fn with(mut self, change: impl FnOnce(&mut Inner)) -> Self {
-        change(Arc::make_mut(&mut self.0));
+    pub fn with_public_detail(mut self) -> Self {
+        Arc::make_mut(&mut self.0).is_public = true;
         self
     }
 
     /// Sets the path of the object, regardless of the tier's own name for it.
     #[must_use]
-    pub fn about(self, path: &impl fmt::Display) -> Self {
-        self.with(|inner| inner.path = Some(path.to_string()))
+    pub fn about(mut self, path: &impl fmt::Display) -> Self {
+        Arc::make_mut(&mut self.0).path = Some(path.to_string());
+        self
     }
 
     /// Text for clients of a server: the kind, and the object's path below the tier's root if known. Addresses, folders
     /// and text of the tier are only for the operator's log.
     pub fn for_clients(&self) -> String {
         let kind = self.0.kind;
-        let words = if self.0.told {
-            self.0.detail.as_str()
-        } else {
-            kind.words()
+        let words = match self.0.is_public {
+            true => self.0.detail.as_str(),
+            false => kind.words(),
         };
         // Many errors name the object by its path.
         let object = self.object();
-        let own = (segments::are_plain(object) && !object.contains(':')).then_some(object);
+        let own = (is_plain_path(object) && !object.contains(':')).then_some(object);
         match self.0.path.as_deref().or(own) {
             Some(path) => format!("{path}: {words} ({kind})"),
             None => format!("{words} ({kind})"),

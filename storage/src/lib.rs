@@ -5,6 +5,7 @@
 //!
 //! - [`tier`]: the trait, and the types of its calls
 //! - [`path`]: validated object paths
+//! - [`ranges`]: joining of byte ranges
 //! - [`error`]: errors of reads
 //! - [`deadline`]: the time at which a caller stops waiting
 //! - [`config`]: a tier's TOML, and [`open()`], which builds a tier from it
@@ -21,11 +22,9 @@ pub mod deadline;
 pub mod error;
 pub mod limits;
 mod metrics;
-mod open;
 pub mod path;
-mod ranges;
+pub mod ranges;
 mod retry;
-mod segments;
 mod tasks;
 pub mod tier;
 pub mod tiers;
@@ -39,9 +38,8 @@ mod conformance;
 #[cfg(test)]
 extern crate self as tierlab_storage;
 
-pub use config::TierConfig;
+pub use config::{TierConfig, open, open_counted};
 pub use error::{ErrorKind, StorageError};
-pub use open::{open, open_counted};
 pub use path::ObjectPath;
 pub use tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo};
 

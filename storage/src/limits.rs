@@ -17,22 +17,20 @@ pub const LISTING_LIMIT: Duration = Duration::from_secs(60);
 /// Size up to which memory is allocated without a check; larger allocations may fail.
 const SMALL_BYTES: usize = 16 << 20;
 
-/// Allocates an empty buffer for `len` bytes; `None` if memory is short.
-pub(crate) fn buffer(len: usize) -> Option<BytesMut> {
-    if len <= SMALL_BYTES {
-        return Some(BytesMut::with_capacity(len));
-    }
-    let mut memory = Vec::new();
-    memory.try_reserve_exact(len).ok()?;
-    // Takes over the allocation, including its capacity: nothing else refers to it.
-    Some(BytesMut::from(Bytes::from(memory)))
-}
-
 /// Allocates an empty buffer for a range of an object. The error names the object.
 pub(crate) fn buffer_for(object: &str, len: u64) -> Result<BytesMut, StorageError> {
-    usize::try_from(len).ok().and_then(buffer).ok_or_else(|| {
-        ErrorKind::Unavailable.error(object, format!("no memory for {len} bytes; read it in smaller ranges"))
-    })
+    let short = || {
+        let what = format!("no memory for {len} bytes; read it in smaller ranges");
+        ErrorKind::Unavailable.error(object, what)
+    };
+    let len = usize::try_from(len).map_err(|_| short())?;
+    if len <= SMALL_BYTES {
+        return Ok(BytesMut::with_capacity(len));
+    }
+    let mut memory = Vec::new();
+    memory.try_reserve_exact(len).map_err(|_| short())?;
+    // Takes over the allocation, including its capacity: nothing else refers to it.
+    Ok(BytesMut::from(Bytes::from(memory)))
 }
 
 /// Splits memory for `len` bytes off the front of an empty buffer. Splits by capacity, so that filled pieces of one
@@ -60,19 +58,14 @@ pub fn check_ranges(object: &Object, ranges: &[Range<u64>]) -> Result<(), Storag
     let mut sum = 0_u64;
     for range in ranges {
         if range.start > range.end || range.end > object.size {
-            return Err(ErrorKind::OutOfRange.error(
-                &object.path,
-                format!(
-                    "range {}..{} is past the end of {} bytes",
-                    range.start, range.end, object.size
-                ),
-            ));
+            let what = format!("range {range:?} is past the end of {} bytes", object.size);
+            return Err(ErrorKind::OutOfRange.error(&object.path, what));
         }
         sum = sum.saturating_add(range.end - range.start);
     }
     if sum > MAX_READ_BYTES {
         let what = format!("call for {sum} bytes exceeds the limit of {MAX_READ_BYTES}");
-        return Err(ErrorKind::Invalid.error(&object.path, what).told_to_clients());
+        return Err(ErrorKind::Invalid.error(&object.path, what).with_public_detail());
     }
     Ok(())
 }
@@ -148,7 +141,7 @@ mod tests {
     #[test]
     fn memory_that_is_not_there_is_refused() {
         for len in [0, 1, SMALL_BYTES, SMALL_BYTES + 1] {
-            let mut memory = buffer(len).unwrap();
+            let mut memory = buffer_for("x", len as u64).unwrap();
             assert!(memory.is_empty() && memory.capacity() >= len);
             // Split into pieces, filled and joined again in place, as reads do it.
             let (at, mut tail) = (memory.as_ptr(), memory.split_off(len / 2));

@@ -252,7 +252,7 @@ impl TierMetrics {
     }
 
     pub(super) fn record_error(&self, error: &StorageError) {
-        of_kind(&self.errors, error.kind()).inc();
+        self.errors[error.kind() as usize].inc();
     }
 }
 
@@ -291,7 +291,7 @@ pub struct EmulatedMetrics {
 
 impl EmulatedMetrics {
     pub(super) fn count(&self, fault: ErrorKind) {
-        of_kind(&self.faults, fault).inc();
+        self.faults[fault as usize].inc();
     }
 }
 
@@ -320,11 +320,6 @@ pub struct DamagedRows {
     pub mended: IntCounter,
     /// Rows that failed again and were refused.
     pub refused: IntCounter,
-}
-
-fn of_kind(counters: &[IntCounter; KINDS.len()], kind: ErrorKind) -> &IntCounter {
-    // Indexed by discriminant.
-    &counters[kind as usize]
 }
 
 #[cfg(test)]

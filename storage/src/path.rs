@@ -1,7 +1,6 @@
 //! Validated object paths: a name from a client or a config can never leave a tier's root.
 
-use crate::error::{ErrorKind, StorageError};
-use crate::segments;
+use crate::error::{self, ErrorKind, StorageError};
 use std::fmt;
 use std::sync::Arc;
 
@@ -11,23 +10,20 @@ pub struct ObjectPath(Arc<str>);
 
 impl ObjectPath {
     /// Maximum length of a path in bytes.
-    pub const MAX_BYTES: usize = segments::MAX_BYTES;
+    pub const MAX_BYTES: usize = error::MAX_PATH_BYTES;
     /// Maximum length of a segment in bytes: the limit of file systems.
-    pub const MAX_SEGMENT_BYTES: usize = segments::MAX_SEGMENT_BYTES;
+    pub const MAX_SEGMENT_BYTES: usize = error::MAX_SEGMENT_BYTES;
 
     /// Checks a path. Segments must not be empty, `.` or `..`, nor contain a backslash, NUL or control character.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`]; names the path.
     pub fn new(path: &str) -> Result<Self, StorageError> {
-        if segments::are_plain(path) {
-            Ok(Self(path.into()))
-        } else {
-            Err(ErrorKind::Invalid.error(
-                format!("{path:?}"),
-                "invalid path: use relative segments without `..`, backslashes or control characters",
-            ))
+        if error::is_plain_path(path) {
+            return Ok(Self(path.into()));
         }
+        let detail = "invalid path: use relative segments without `..`, backslashes or control characters";
+        Err(ErrorKind::Invalid.error(format!("{path:?}"), detail))
     }
 
     /// Returns the path with `below` appended.

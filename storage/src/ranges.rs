@@ -58,14 +58,15 @@ pub(crate) fn spans(ranges: &[Range<u64>], gap: u64) -> Vec<Span> {
 
 /// Consecutive ranges read as one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Run {
-    pub(crate) range: Range<u64>,
+pub struct Run {
+    /// All bytes of the joined ranges.
+    pub range: Range<u64>,
     /// Number of requested ranges joined.
-    pub(crate) members: usize,
+    pub members: usize,
 }
 
 /// Joins consecutive ranges at most `gap` bytes apart, up to `most` bytes, in request order.
-pub(crate) fn runs(ranges: &[Range<u64>], gap: u64, most: u64) -> Vec<Run> {
+pub fn runs(ranges: &[Range<u64>], gap: u64, most: u64) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::with_capacity(ranges.len());
     for range in ranges {
         let fits = |last: &&mut Run| {
@@ -90,28 +91,13 @@ pub(crate) fn runs(ranges: &[Range<u64>], gap: u64, most: u64) -> Vec<Run> {
 }
 
 /// Joins ranges that overlap or touch, given in any order. Returns them in ascending order.
-pub(crate) fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
-    ranges.sort_unstable_by_key(|range| (range.start, range.end));
-    let mut merged: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
-    for range in ranges {
-        match merged.last_mut() {
-            Some(last) if last.end >= range.start => last.end = last.end.max(range.end),
-            _ => merged.push(range),
-        }
-    }
-    merged
+pub(crate) fn merged(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
+    spans(ranges, 0).into_iter().map(|span| span.bytes).collect()
 }
 
 /// Joins extents if one ends where the next begins. Keeps the given ascending order.
-pub(crate) fn adjacent(extents: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
-    let mut runs: Vec<Range<u64>> = Vec::new();
-    for extent in extents {
-        match runs.last_mut() {
-            Some(run) if run.end == extent.start => run.end = extent.end,
-            _ => runs.push(extent),
-        }
-    }
-    runs
+pub(crate) fn adjacent(extents: &[Range<u64>]) -> Vec<Range<u64>> {
+    runs(extents, 0, u64::MAX).into_iter().map(|run| run.range).collect()
 }
 
 #[cfg(test)]
@@ -131,7 +117,7 @@ mod tests {
 
     #[test]
     fn ranges_in_any_order_are_merged() {
-        assert_eq!(merged(vec![8..9, 0..4, 4..6, 2..3, 20..21]), [0..6, 8..9, 20..21]);
+        assert_eq!(merged(&[8..9, 0..4, 4..6, 2..3, 20..21]), [0..6, 8..9, 20..21]);
         assert_eq!((blocks(&(5..5), 4), blocks(&(3..9), 4)), (0..0, 0..3));
         assert_eq!(block(2, 4, 9), 8..9);
     }

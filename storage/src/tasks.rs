@@ -1,6 +1,7 @@
 //! Work on other threads and tasks: blocking calls, and concurrent pieces of work.
 
 use crate::{ErrorKind, StorageError};
+use futures::future::try_join_all;
 use tokio::task::JoinSet;
 
 /// Runs `work` on a thread that may block. Dropping the future does not undo it.
@@ -22,24 +23,21 @@ pub(crate) async fn at_once<T: Send + 'static>(
     mut on_done: impl FnMut(&T),
 ) -> Result<Vec<T>, StorageError> {
     if work.len() <= 1 {
-        let mut only = Vec::new();
-        for one in work {
-            only.push(one.await?);
-        }
-        only.iter().for_each(on_done);
-        return Ok(only);
+        let results = try_join_all(work).await?;
+        results.iter().for_each(on_done);
+        return Ok(results);
     }
     let mut results = Vec::with_capacity(work.len());
     let mut tasks = JoinSet::new();
-    for (place, one) in work.into_iter().enumerate() {
-        tasks.spawn(async move { one.await.map(|done| (place, done)) });
+    for (number, one) in work.into_iter().enumerate() {
+        tasks.spawn(async move { one.await.map(|done| (number, done)) });
     }
     while let Some(ended) = tasks.join_next().await {
         let broken = |e: tokio::task::JoinError| ErrorKind::Unavailable.error(object, e.to_string());
-        let (place, done) = ended.map_err(broken)??;
+        let (number, done) = ended.map_err(broken)??;
         on_done(&done);
-        results.push((place, done));
+        results.push((number, done));
     }
-    results.sort_unstable_by_key(|(place, _)| *place);
+    results.sort_unstable_by_key(|(number, _)| *number);
     Ok(results.into_iter().map(|(_, done)| done).collect())
 }

@@ -114,9 +114,8 @@ fn completions(mut command: Command, shell: Option<OsString>) -> io::Result<()> 
     let shell = shell.unwrap_or_default();
     let known: Shell = shell.to_string_lossy().parse().map_err(|_| {
         let shell = shell.display();
-        usage(format!(
-            "invalid shell for --completions: `{shell}`; use bash, elvish, fish, powershell or zsh"
-        ))
+        let what = format!("invalid shell for --completions: `{shell}`; use bash, elvish, fish, powershell or zsh");
+        usage(what)
     })?;
     let name = command.get_name().to_owned();
     let mut text = Vec::new();

@@ -10,6 +10,7 @@ use super::messages::{
     InferParameter, InferRequestedOutputTensor, InferTensor, ModelInferRequest, ModelInferResponse, ParameterChoice,
     Parameters,
 };
+use super::status::Code;
 use crate::infer::{BadRequest, Data, InferReply, InferRequest};
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
@@ -24,26 +25,8 @@ pub fn infer_path() -> String {
 
 /// Returns the name of a status code; `None` for codes that gRPC does not define.
 pub fn code_name(code: u16) -> Option<&'static str> {
-    const NAMES: [&str; 17] = [
-        "OK",
-        "CANCELLED",
-        "UNKNOWN",
-        "INVALID_ARGUMENT",
-        "DEADLINE_EXCEEDED",
-        "NOT_FOUND",
-        "ALREADY_EXISTS",
-        "PERMISSION_DENIED",
-        "RESOURCE_EXHAUSTED",
-        "FAILED_PRECONDITION",
-        "ABORTED",
-        "OUT_OF_RANGE",
-        "UNIMPLEMENTED",
-        "INTERNAL",
-        "UNAVAILABLE",
-        "DATA_LOSS",
-        "UNAUTHENTICATED",
-    ];
-    NAMES.get(usize::from(code)).copied()
+    let code = Code::try_from(i32::from(code)).ok()?;
+    Some(code.as_str_name())
 }
 
 /// Returns a message in its frame, uncompressed.
@@ -100,11 +83,9 @@ impl TryFrom<ModelInferResponse> for InferReply {
         let (outputs, raw) = (message.outputs, message.raw_output_contents);
         // Either all are raw, or each holds its own elements.
         if !raw.is_empty() && outputs.len() != raw.len() {
-            return Err(BadRequest(format!(
-                "`raw_output_contents` has {} entries for {} outputs",
-                raw.len(),
-                outputs.len()
-            )));
+            let (entries, outputs) = (raw.len(), outputs.len());
+            let what = format!("`raw_output_contents` has {entries} entries for {outputs} outputs");
+            return Err(BadRequest(what));
         }
         let mut raw = raw.into_iter();
         let tensor = |output: InferTensor| {

@@ -114,19 +114,16 @@ fn requested(mut output: InferRequestedOutputTensor) -> Result<RequestedOutput, 
 
 fn inputs(wire: Vec<InferTensor>, raw: Vec<Data>) -> Result<Vec<Tensor>, BadRequest> {
     if !raw.is_empty() && raw.len() != wire.len() {
-        return bad(format!(
-            "`raw_input_contents` has {} entries for {} inputs",
-            raw.len(),
-            wire.len()
-        ));
+        let (entries, inputs) = (raw.len(), wire.len());
+        let what = format!("`raw_input_contents` has {entries} entries for {inputs} inputs");
+        return bad(what);
     }
     let mut raw = raw.into_iter();
     let mut tensors: Vec<Tensor> = Vec::with_capacity(wire.len());
     for (index, input) in wire.into_iter().enumerate() {
         if input.name.is_empty() || input.name.len() > MAX_NAME_BYTES {
-            return bad(format!(
-                "input {index}: `name` is empty or longer than {MAX_NAME_BYTES} bytes"
-            ));
+            let what = format!("input {index}: `name` is empty or longer than {MAX_NAME_BYTES} bytes");
+            return bad(what);
         }
         let label = format!("input `{}`", input.name);
         refuse_unsupported(&input.parameters, &label)?;
@@ -135,9 +132,8 @@ fn inputs(wire: Vec<InferTensor>, raw: Vec<Data>) -> Result<Vec<Tensor>, BadRequ
         }
         let raw = raw.next();
         if raw.is_some() && input.contents.is_some() {
-            return bad(format!(
-                "{label}: set either `contents` or `raw_input_contents`, not both"
-            ));
+            let what = format!("{label}: set either `contents` or `raw_input_contents`, not both");
+            return bad(what);
         }
         if tensors.iter().any(|other| other.name == input.name) {
             return bad(format!("{label}: duplicate name"));
@@ -191,9 +187,8 @@ fn typed(dtype: DataType, contents: &InferTensorContents) -> Result<Bytes, Strin
         DataType::Fp64 => "fp64_contents",
         DataType::Bytes => "bytes_contents",
         DataType::Fp16 | DataType::Bf16 => {
-            return Err(format!(
-                "{dtype} has no typed contents: send it in `raw_input_contents`"
-            ));
+            let what = format!("{dtype} has no typed contents: send it in `raw_input_contents`");
+            return Err(what);
         }
     };
     let data = match dtype {

@@ -6,19 +6,16 @@
 //! Sources: KServe's Open Inference Protocol (`required_api.md`) and Triton's `extension_binary_data.md`. A request may
 //! mix JSON and binary inputs; binary ones follow the JSON part in the order of the `inputs` array.
 
-mod body;
 mod data;
 mod element;
 mod json;
-mod reply;
 mod request;
 mod tensor;
 mod text;
 mod writer;
 
 pub use data::{Data, DataReader};
-pub use reply::InferReply;
-pub use request::{InferRequest, RequestedOutput};
+pub use request::{InferReply, InferRequest, RequestedOutput};
 pub(crate) use tensor::INPUT;
 pub use tensor::{Tensor, bytes_elements};
 pub use writer::{Encoded, Piece};

@@ -36,19 +36,16 @@ impl Tensor {
     /// Checks that the data fits type and shape; `role` (`input`, `output`) goes into the message.
     pub(crate) fn check(&self, role: &str) -> Result<(), BadRequest> {
         let bad = |what: String| Err(BadRequest(format!("{role} `{}`: {what}", self.name)));
-        let Some(count) = element_count(&self.shape) else {
-            return bad(format!(
-                "`shape` {:?} has a negative dimension or is too large",
-                self.shape
-            ));
+        let (shape, dtype) = (&self.shape, self.dtype);
+        let Some(count) = element_count(shape) else {
+            return bad(format!("`shape` {shape:?} has a negative dimension or is too large"));
         };
         if role == INPUT && count == 0 && !self.is_small_beside_zeros() {
             return bad(format!(
-                "`shape` {:?} has a 0, and its other dimensions exceed {MAX_EMPTY_ELEMENTS} elements",
-                self.shape
+                "`shape` {shape:?} has a 0, and its other dimensions exceed {MAX_EMPTY_ELEMENTS} elements"
             ));
         }
-        let Some(size) = self.dtype.size() else {
+        let Some(size) = dtype.size() else {
             let mut found = 0_usize;
             for element in bytes_elements(&self.data.whole()) {
                 if element.is_err() {
@@ -56,23 +53,20 @@ impl Tensor {
                 }
                 found += 1;
             }
-            if found == count {
-                return Ok(());
-            }
-            return bad(format!(
-                "{found} BYTES elements, but `shape` {:?} requires {count}",
-                self.shape
-            ));
+            return match found == count {
+                true => Ok(()),
+                false => bad(format!(
+                    "{found} BYTES elements, but `shape` {shape:?} requires {count}"
+                )),
+            };
         };
-        if count.checked_mul(size) != Some(self.data.len()) {
+        let len = self.data.len();
+        if count.checked_mul(size) != Some(len) {
             return bad(format!(
-                "{} bytes of data, but `shape` {:?} of {} requires {count} elements of {size} bytes",
-                self.data.len(),
-                self.shape,
-                self.dtype
+                "{len} bytes of data, but `shape` {shape:?} of {dtype} requires {count} elements of {size} bytes"
             ));
         }
-        if self.dtype == DataType::Bool && self.data.pieces().any(|piece| piece.iter().any(|&b| b > 1)) {
+        if dtype == DataType::Bool && self.data.pieces().any(|piece| piece.iter().any(|&b| b > 1)) {
             return bad("invalid BOOL element: use 0 or 1".into());
         }
         Ok(())

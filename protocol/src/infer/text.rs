@@ -130,33 +130,29 @@ impl<'a> Reader<'a> {
 
     /// Calls `value` for every key, with the reader at the key's value. `what` describes the object in errors.
     pub(super) fn object(&mut self, what: &str, mut value: impl FnMut(&mut Self, &str) -> Read<()>) -> Read<()> {
-        if !self.take(b'{') {
-            return Err(self.expected(what));
-        }
-        if self.take(b'}') {
-            return Ok(());
-        }
-        loop {
-            self.peek();
-            let key = self.string()?;
-            if !self.take(b':') {
-                return Err(self.expected("`:`"));
+        self.items([b'{', b'}'], what, |reader| {
+            reader.peek();
+            let key = reader.string()?;
+            if !reader.take(b':') {
+                return Err(reader.expected("`:`"));
             }
-            value(self, &key)?;
-            if !self.take(b',') {
-                break;
-            }
-        }
-        self.close(b'}')
+            value(reader, &key)
+        })
     }
 
     /// Calls `item` for every item of an array. `what` describes the array in errors.
     #[inline]
-    pub(super) fn array(&mut self, what: &str, mut item: impl FnMut(&mut Self) -> Read<()>) -> Read<()> {
-        if !self.take(b'[') {
+    pub(super) fn array(&mut self, what: &str, item: impl FnMut(&mut Self) -> Read<()>) -> Read<()> {
+        self.items([b'[', b']'], what, item)
+    }
+
+    /// Calls `item` for everything that commas separate between two brackets.
+    #[inline]
+    fn items(&mut self, [open, close]: [u8; 2], what: &str, mut item: impl FnMut(&mut Self) -> Read<()>) -> Read<()> {
+        if !self.take(open) {
             return Err(self.expected(what));
         }
-        if self.take(b']') {
+        if self.take(close) {
             return Ok(());
         }
         loop {
@@ -165,14 +161,10 @@ impl<'a> Reader<'a> {
                 break;
             }
         }
-        self.close(b']')
-    }
-
-    fn close(&mut self, bracket: u8) -> Read<()> {
-        if self.take(bracket) {
-            return Ok(());
+        match self.take(close) {
+            true => Ok(()),
+            false => Err(self.expected(&format!("`,` or `{}`", char::from(close)))),
         }
-        Err(self.expected(&format!("`,` or `{}`", char::from(bracket))))
     }
 
     /// Reads the value of a key that must be unique; errors name the key.

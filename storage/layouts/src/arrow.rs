@@ -6,7 +6,7 @@
 use crate::columns::{self, Columns, sealed};
 use crate::decoding;
 use crate::layout::Codec;
-use crate::rows::{self, corrupt};
+use crate::rows::{self, Cost, corrupt};
 use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use arrow_ipc::convert::try_fb_to_schema;
@@ -18,10 +18,10 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tierlab_formats::arrow::{bare, check_message};
 use tierlab_formats::table::TableHeader;
-use tierlab_storage::{Object, ReadCost, StorageError, Tier};
+use tierlab_storage::{Object, StorageError, Tier};
 
 /// Rows per batch: a look-up reads and decodes a whole batch for one row.
 const BATCH_ROWS: usize = 64;
@@ -85,7 +85,7 @@ pub(crate) fn write(header: &TableHeader, rows: &[(i64, Bytes)], codec: Codec) -
 pub(crate) async fn footer(
     (tier, object): (&dyn Tier, &Object),
     header: &TableHeader,
-) -> Result<(ArrowFooter, ReadCost, Duration), StorageError> {
+) -> Result<(ArrowFooter, Cost), StorageError> {
     let bad = |what: &str| corrupt(&object.path, format!("not an Arrow IPC file of this table: {what}"));
     let tail = object.size.saturating_sub(TAIL_BYTES);
     let mut read = tier.read(object, tail..object.size).await?;
@@ -109,7 +109,7 @@ pub(crate) async fn footer(
     let began = Instant::now();
     let footer = columns::guarded(|| decode_footer(&bytes, header, object.size), |what| what);
     let footer = footer.map_err(|what| bad(&format!("footer, offset {start}: {what}")))?;
-    Ok((footer, read.cost, began.elapsed()))
+    Ok((footer, Cost::since(read.cost, began)))
 }
 
 fn decode_footer(bytes: &[u8], header: &TableHeader, size: u64) -> Result<ArrowFooter, String> {
@@ -157,7 +157,7 @@ pub(crate) async fn read(
     (footer, header): (&ArrowFooter, &TableHeader),
     numbers: &[usize],
     ids: &[i64],
-) -> Result<(Vec<u8>, ReadCost, Duration), StorageError> {
+) -> Result<(Vec<u8>, Cost), StorageError> {
     let mut wanted: BTreeMap<usize, Vec<(usize, i64)>> = BTreeMap::new();
     for (&number, &id) in numbers.iter().zip(ids) {
         let rows = wanted.entry(number / BATCH_ROWS).or_default();
@@ -168,19 +168,17 @@ pub(crate) async fn read(
         .map(|&at| footer.batches.get(at))
         .collect::<Option<Vec<&Batch>>>();
     let batches = batches.ok_or_else(|| {
-        let what = format!(
-            "{} batches, fewer than in the manifest: lay the table out again",
-            footer.batches.len()
-        );
+        let count = footer.batches.len();
+        let what = format!("{count} batches, fewer than in the manifest: lay the table out again");
         corrupt(&object.path, what)
     })?;
     let ranges: Vec<Range<u64>> = batches.iter().map(|batch| batch.range.clone()).collect();
-    let (parts, cost) = rows::read(tier, object, &ranges).await?;
+    let (parts, read) = rows::read(tier, object, &ranges).await?;
     let began = Instant::now();
     let size = parts.iter().map(Bytes::len).sum();
     let wanted = batches.into_iter().zip(parts).zip(wanted.values());
     let rows = decoding::decode(size, || rows_of(object, (footer, header), wanted))?;
-    Ok((rows, cost, began.elapsed()))
+    Ok((rows, Cost::since(read, began)))
 }
 
 /// Returns the wanted rows of batches.

@@ -89,16 +89,14 @@ impl Decodes {
         let refuse = |what: String| ErrorKind::Timeout.error(object, what);
         let stuck = self.stuck.load(Relaxed);
         if stuck >= MAX_STUCK_PER_SHARD {
-            return Err(refuse(format!(
-                "{stuck} threads are stuck decoding it: it is damaged; lay the table out again"
-            )));
+            let what = format!("{stuck} threads are stuck decoding it: it is damaged; lay the table out again");
+            return Err(refuse(what));
         }
         let Pool { threads, places, .. } = &*POOL;
         let no_place = || {
             let stuck = stuck_decodes();
-            refuse(format!(
-                "{stuck} of {threads} decoding threads are stuck in damaged files: restart the server"
-            ))
+            let what = format!("{stuck} of {threads} decoding threads are stuck in damaged files: restart the server");
+            refuse(what)
         };
         if stuck_decodes() >= *threads {
             return Err(no_place());
@@ -122,9 +120,8 @@ impl Decodes {
         let _ = POOL.jobs.lock().send(Box::new(job));
         let done = timeout(LIMIT, result).await.map_err(|_| {
             let ms = LIMIT.as_millis();
-            refuse(format!(
-                "not decoded within {ms} ms: it is damaged; lay the table out again"
-            ))
+            let what = format!("not decoded within {ms} ms: it is damaged; lay the table out again");
+            refuse(what)
         })?;
         watch.ended = None;
         let gave_up = |_| ErrorKind::Corrupt.error(object, "the reader panicked: it is damaged");

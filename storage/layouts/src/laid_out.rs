@@ -119,10 +119,8 @@ impl LaidOut {
     }
 
     fn refuse(&self, file: &ObjectPath) -> StorageError {
-        let what = format!(
-            "tables have the layout {} here and cannot be written as files",
-            self.layout
-        );
+        let layout = self.layout;
+        let what = format!("tables have the layout {layout} here and cannot be written as files");
         ErrorKind::Unsupported.error(file, what)
     }
 }

@@ -36,6 +36,7 @@ pub use decoding::stuck_decodes;
 pub use laid_out::LaidOut;
 pub use layout::Layout;
 pub use manifest::Manifest;
-pub use table::{Cost, Rows, Scan, Table};
+pub use rows::Cost;
+pub use table::{Rows, Scan, Table};
 pub use write::prune;
 pub use write::{Options, lay_out};

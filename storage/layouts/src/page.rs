@@ -35,9 +35,8 @@ pub(crate) fn check(page: &[u8], most: u64, level_bits: u8) -> Result<(), String
     let mut rest = page;
     let [kind, unpacked, packed] = [field(&mut rest)?, field(&mut rest)?, field(&mut rest)?];
     if u64::try_from(unpacked).is_ok_and(|bytes| bytes > most) || unpacked < 0 {
-        return Err(format!(
-            "it claims {unpacked} bytes, but its rows take at most {most}: it is damaged"
-        ));
+        let what = format!("it claims {unpacked} bytes, but its rows take at most {most}: it is damaged");
+        return Err(what);
     }
     let other = || "its header is not one that this program writes: it is damaged".to_owned();
     rest = rest
@@ -55,10 +54,8 @@ pub(crate) fn check(page: &[u8], most: u64, level_bits: u8) -> Result<(), String
         return Err(other());
     }
     if usize::try_from(packed).map_or(true, |bytes| bytes > rest.len()) {
-        return Err(format!(
-            "it claims {packed} packed bytes, but has {}: it is damaged",
-            rest.len()
-        ));
+        let has = rest.len();
+        return Err(format!("it claims {packed} packed bytes, but has {has}: it is damaged"));
     }
     let has_levels = level_bits == 0 || has_levels(rest, u64::try_from(values).unwrap_or(u64::MAX), level_bits);
     let few = || format!("it has fewer levels than its {values} values: it is damaged");

@@ -7,7 +7,7 @@ use crate::columns::{self, Columns, sealed};
 use crate::decoding::{self, Decodes};
 use crate::layout::Codec;
 use crate::page;
-use crate::rows::{self, corrupt};
+use crate::rows::{self, Cost, corrupt};
 use arrow_array::RecordBatch;
 use bytes::Bytes;
 use parquet::DecodeResult;
@@ -20,9 +20,9 @@ use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataP
 use parquet::file::properties::WriterProperties;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tierlab_formats::table::TableHeader;
-use tierlab_storage::{Object, ReadCost, StorageError, Tier};
+use tierlab_storage::{Object, StorageError, Tier};
 
 /// Rows per page: a look-up decodes a whole page for one row.
 const PAGE_ROWS: usize = 64;
@@ -74,23 +74,19 @@ pub(crate) fn write(header: &TableHeader, rows: &[(i64, Bytes)], codec: Codec) -
 }
 
 /// Reads the positions of a file's rows: the footer, then the locations of its pages.
-pub(crate) async fn footer(
-    tier: &dyn Tier,
-    object: &Object,
-) -> Result<(ParquetFooter, ReadCost, Duration), StorageError> {
+pub(crate) async fn footer(tier: &dyn Tier, object: &Object) -> Result<(ParquetFooter, Cost), StorageError> {
     let bad = |e: ParquetError| corrupt(&object.path, e);
     let mut reading = Reading {
         tier,
         object,
         decodes: Decodes::default(),
-        cost: ReadCost::default(),
-        decoding: Duration::ZERO,
+        cost: Cost::default(),
     };
     let decoder = ParquetMetaDataPushDecoder::try_new(object.size).map_err(bad)?;
     let decoder = decoder.with_page_index_policy(PageIndexPolicy::Skip);
     let tail = object.size.saturating_sub(TAIL_BYTES)..object.size;
     let last = tier.read(object, tail.clone()).await?;
-    reading.cost.merge(&last.cost);
+    reading.cost.read.merge(&last.cost);
     let metadata = reading
         .run(decoder, Vec::from_iter([tail.clone()]), vec![last.bytes.clone()])
         .await?;
@@ -116,7 +112,7 @@ pub(crate) async fn footer(
         .with_column_index_policy(PageIndexPolicy::Skip)
         .with_offset_index_policy(PageIndexPolicy::Required);
     let metadata = reading.run(decoder, indexes, parts).await?;
-    let (decodes, mut decoding) = (reading.decodes, reading.decoding);
+    let (decodes, mut cost) = (reading.decodes, reading.cost);
     let began = Instant::now();
     let footer = guarded(|| {
         let pages = pages_of(&metadata)?;
@@ -130,8 +126,8 @@ pub(crate) async fn footer(
             decodes,
         })
     });
-    decoding += began.elapsed();
-    Ok((footer.map_err(bad)?, reading.cost, decoding))
+    cost.decode += began.elapsed();
+    Ok((footer.map_err(bad)?, cost))
 }
 
 /// Footer being read.
@@ -139,8 +135,7 @@ struct Reading<'a> {
     tier: &'a dyn Tier,
     object: &'a Object,
     decodes: Decodes,
-    cost: ReadCost,
-    decoding: Duration,
+    cost: Cost,
 }
 
 impl Reading<'_> {
@@ -152,7 +147,7 @@ impl Reading<'_> {
             return Err(corrupt(&self.object.path, what));
         }
         let (parts, cost) = rows::read(self.tier, self.object, ranges).await?;
-        self.cost.merge(&cost);
+        self.cost.read.merge(&cost);
         Ok(parts)
     }
 
@@ -173,7 +168,7 @@ impl Reading<'_> {
                 (decoder, step)
             };
             let (back, step) = self.decodes.run(&self.object.path, step).await?;
-            self.decoding += began.elapsed();
+            self.cost.decode += began.elapsed();
             match step.map_err(|e| corrupt(&self.object.path, e))? {
                 DecodeResult::NeedsData(wanted) => ranges = wanted,
                 DecodeResult::Finished => return Err(corrupt(&self.object.path, "missing footer")),
@@ -254,14 +249,14 @@ pub(crate) async fn read(
     (footer, header): (&ParquetFooter, &TableHeader),
     numbers: &[usize],
     ids: &[i64],
-) -> Result<(Vec<u8>, ReadCost, Duration), StorageError> {
+) -> Result<(Vec<u8>, Cost), StorageError> {
     let bad = |e: ParquetError| corrupt(&object.path, e);
     let rows = usize::try_from(footer.metadata.metadata().file_metadata().num_rows()).unwrap_or(0);
     if numbers.last().is_some_and(|&last| last >= rows) {
         let what = format!("{rows} rows, fewer than in the manifest: lay the table out again");
         return Err(corrupt(&object.path, what));
     }
-    let (mut cost, mut decoding) = (ReadCost::default(), Duration::ZERO);
+    let mut cost = Cost::default();
     let mut out = Vec::with_capacity(ids.len() * header.stride as usize);
     let mut began = Instant::now();
     let mut decoder = guarded(|| {
@@ -283,9 +278,9 @@ pub(crate) async fn read(
             done += batch.num_rows();
         }
         let Some(ranges) = wanted else { break };
-        decoding += began.elapsed();
+        cost.decode += began.elapsed();
         let (parts, took) = rows::read(tier, object, &ranges).await?;
-        cost.merge(&took);
+        cost.read.merge(&took);
         began = Instant::now();
         let size = parts.iter().map(Bytes::len).sum();
         for (range, part) in ranges.iter().zip(&parts) {
@@ -306,12 +301,12 @@ pub(crate) async fn read(
         decoder = back;
         (batches, wanted) = step.map_err(bad)?;
     }
-    decoding += began.elapsed();
+    cost.decode += began.elapsed();
     if done != ids.len() {
         let what = format!("{done} rows, {} requested", ids.len());
         return Err(corrupt(&object.path, what));
     }
-    Ok((out, cost, decoding))
+    Ok((out, cost))
 }
 
 /// Batches, and the ranges that are needed next; `None` at the end.

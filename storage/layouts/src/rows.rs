@@ -2,8 +2,34 @@
 
 use bytes::Bytes;
 use std::ops::Range;
+use std::time::{Duration, Instant};
 use tierlab_formats::table::{PRELUDE_BYTES, TableHeader, header_len};
+use tierlab_storage::ranges::runs;
 use tierlab_storage::{ErrorKind, Object, ObjectPath, ReadCost, StorageError, Tier};
+
+/// Cost of rows.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cost {
+    /// Cost of reads, including those of indexes. A file per entity costs one more request for its look-up, except on
+    /// tiers whose reply includes the size.
+    pub read: ReadCost,
+    /// Total time of decoding the tier's bytes to rows, including checksums.
+    pub decode: Duration,
+}
+
+impl Cost {
+    /// Cost of a read whose decoding began at `began` and ends now.
+    pub(crate) fn since(read: ReadCost, began: Instant) -> Self {
+        let decode = began.elapsed();
+        Self { read, decode }
+    }
+
+    /// Adds concurrent work: waits overlap, all else adds.
+    pub fn merge(&mut self, other: &Self) {
+        self.read.merge(&other.read);
+        self.decode += other.decode;
+    }
+}
 
 /// A table to be laid out.
 pub(crate) struct Source<'a> {
@@ -40,7 +66,7 @@ impl<'a> Source<'a> {
     }
 
     /// Returns the rows of consecutive ids, each checked.
-    pub(crate) async fn rows(&self, ids: std::ops::Range<i64>) -> Result<Vec<(i64, Bytes)>, StorageError> {
+    pub(crate) async fn rows(&self, ids: Range<i64>) -> Result<Vec<(i64, Bytes)>, StorageError> {
         let at = |id| self.header.row_range(id);
         let (Some(first), Some(last)) = (at(ids.start), at(ids.end - 1)) else {
             return Ok(Vec::new());
@@ -77,41 +103,15 @@ pub(crate) async fn read(
     object: &Object,
     ranges: &[Range<u64>],
 ) -> Result<(Vec<Bytes>, ReadCost), StorageError> {
-    let joined = joined(ranges);
-    let wholes: Vec<Range<u64>> = joined.iter().map(|(whole, _)| whole.clone()).collect();
+    let runs = runs(ranges, 0, MOST);
+    let wholes: Vec<Range<u64>> = runs.iter().map(|run| run.range.clone()).collect();
     let read = tier.read_many(object, &wholes).await?;
     let mut parts = Vec::with_capacity(ranges.len());
-    for ((whole, of), bytes) in joined.iter().zip(&read.parts) {
-        for range in &ranges[of.clone()] {
-            let at = |offset: u64| (offset - whole.start) as usize;
+    for (run, bytes) in runs.iter().zip(&read.parts) {
+        for range in &ranges[parts.len()..parts.len() + run.members] {
+            let at = |offset: u64| (offset - run.range.start) as usize;
             parts.push(bytes.slice(at(range.start)..at(range.end)));
         }
     }
     Ok((parts, read.cost))
-}
-
-/// Joined reads, and the ranges that each of them holds.
-fn joined(ranges: &[Range<u64>]) -> Vec<(Range<u64>, Range<usize>)> {
-    let mut out: Vec<(Range<u64>, Range<usize>)> = Vec::new();
-    for (at, range) in ranges.iter().enumerate() {
-        match out.last_mut() {
-            Some((whole, of)) if whole.end == range.start && range.end - whole.start <= MOST => {
-                whole.end = range.end;
-                of.end = at + 1;
-            }
-            _ => out.push((range.clone(), at..at + 1)),
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_touches_is_joined_and_nothing_else() {
-        let found = joined(&[0..4, 4..8, 9..10, 10..10, 8..9, 9..9 + MOST]);
-        assert_eq!(found, [(0..8, 0..2), (9..10, 2..4), (8..9, 4..5), (9..9 + MOST, 5..6)]);
-    }
 }

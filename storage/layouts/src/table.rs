@@ -3,14 +3,14 @@
 
 use crate::layout::{Coding, Framing, Layout};
 use crate::manifest::{Manifest, key};
-use crate::rows::{self, corrupt};
+use crate::rows::{self, Cost, corrupt};
 use crate::{arrow, parquet, sample};
 use bytes::Bytes;
 use futures::future::try_join_all;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tierlab_formats::shards::index::{self, MAX_INDEX_BYTES, ShardIndex};
 use tierlab_formats::table::TableHeader;
 use tierlab_storage::{ErrorKind, Object, ObjectPath, ReadCost, StorageError, Tier};
@@ -19,24 +19,6 @@ use tierlab_storage::{ErrorKind, Object, ObjectPath, ReadCost, StorageError, Tie
 const AT_ONCE: usize = 16;
 /// Maximum bytes of samples per read of a scan.
 const SCAN_BYTES: u64 = 8 << 20;
-
-/// Cost of rows.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Cost {
-    /// Cost of reads, including those of indexes. A file per entity costs one more request for its look-up, except on
-    /// tiers whose reply includes the size.
-    pub read: ReadCost,
-    /// Total time of decoding the tier's bytes to rows, including checksums.
-    pub decode: Duration,
-}
-
-impl Cost {
-    /// Adds concurrent work: waits overlap, all else adds.
-    pub fn merge(&mut self, other: &Self) {
-        self.read.merge(&other.read);
-        self.decode += other.decode;
-    }
-}
 
 /// Rows in the rows format.
 #[derive(Debug, Clone, Default)]
@@ -49,8 +31,7 @@ pub struct Rows {
 
 impl Rows {
     fn decoded(rows: Vec<Bytes>, read: ReadCost, began: Instant) -> Self {
-        let decode = began.elapsed();
-        let cost = Cost { read, decode };
+        let cost = Cost::since(read, began);
         Self { rows, cost }
     }
 }
@@ -125,24 +106,20 @@ impl Table {
     /// [`ErrorKind::NotFound`] if the table does not have an entity; [`ErrorKind::Corrupt`] with object and offset for
     /// damage; or the tier's error.
     pub async fn look_up(&self, ids: &[i64]) -> Result<Rows, StorageError> {
-        let mut groups: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+        // By shard; with a file for each entity, also by entity.
+        let mut groups: BTreeMap<(u64, usize), Vec<usize>> = BTreeMap::new();
         for (i, &id) in ids.iter().enumerate() {
             let shard = self.manifest.shard_of(id).ok_or_else(|| self.missing(id))?;
-            groups.entry(shard).or_default().push(i);
+            let file = if self.manifest.layout == Layout::Files { i } else { 0 };
+            groups.entry((shard, file)).or_default().push(i);
         }
-        let jobs: Vec<(u64, Vec<usize>)> = match self.manifest.layout {
-            Layout::Files => {
-                let single = |(shard, members): (u64, Vec<usize>)| members.into_iter().map(move |i| (shard, vec![i]));
-                groups.into_iter().flat_map(single).collect()
-            }
-            _ => groups.into_iter().collect(),
-        };
+        let jobs: Vec<_> = groups.into_iter().collect();
         let mut out = Rows {
             rows: vec![Bytes::new(); ids.len()],
             cost: Cost::default(),
         };
         for jobs in jobs.chunks(AT_ONCE) {
-            let reads = jobs.iter().map(|(shard, members)| self.job(*shard, members, ids));
+            let reads = jobs.iter().map(|((shard, _), members)| self.job(*shard, members, ids));
             for ((_, members), done) in jobs.iter().zip(try_join_all(reads).await?) {
                 out.cost.merge(&done.cost);
                 for (&i, row) in members.iter().zip(done.rows) {
@@ -185,10 +162,10 @@ impl Table {
 
     async fn of_shard(&self, number: u64, ids: Vec<i64>) -> Result<Rows, StorageError> {
         let (shard, cost) = self.shard(number).await?;
-        let mut rows = match &shard.places {
-            Places::Stride => self.strides(&shard.object, number, &ids).await?,
-            Places::Index(framing, index) => self.samples(&shard.object, (*framing, index), &ids).await?,
-            Places::Pages(_) | Places::Batches(_) => self.columnar(&shard, number, &ids).await?,
+        let mut rows = match &shard.positions {
+            Positions::Stride => self.strides(&shard.object, number, &ids).await?,
+            Positions::Index(framing, index) => self.samples(&shard.object, (*framing, index), &ids).await?,
+            Positions::Pages(_) | Positions::Batches(_) => self.columnar(&shard, number, &ids).await?,
         };
         rows.cost.merge(&cost);
         Ok(rows)
@@ -224,10 +201,10 @@ impl Table {
         once.dedup();
         let numbers: Vec<usize> = once.iter().map(|&id| self.number_in(number, id) as usize).collect();
         let (from, header) = ((&*self.tier, &shard.object), &self.header);
-        let (bytes, read, decode) = match &shard.places {
-            Places::Batches(footer) => arrow::read(from, (footer, header), &numbers, &once).await?,
-            Places::Pages(footer) => parquet::read(from, (footer, header), &numbers, &once).await?,
-            Places::Stride | Places::Index(..) => Default::default(),
+        let (bytes, cost) = match &shard.positions {
+            Positions::Batches(footer) => arrow::read(from, (footer, header), &numbers, &once).await?,
+            Positions::Pages(footer) => parquet::read(from, (footer, header), &numbers, &once).await?,
+            Positions::Stride | Positions::Index(..) => Default::default(),
         };
         let (bytes, stride) = (Bytes::from(bytes), self.header.stride as usize);
         let row = |at: usize| bytes.slice(at * stride..(at + 1) * stride);
@@ -238,10 +215,7 @@ impl Table {
                 .map(|id| once.binary_search(id).map_or(Bytes::new(), row))
                 .collect(),
         };
-        Ok(Rows {
-            rows,
-            cost: Cost { read, decode },
-        })
+        Ok(Rows { rows, cost })
     }
 
     async fn file(&self, folder: u64, id: i64) -> Result<Rows, StorageError> {
@@ -299,24 +273,24 @@ impl Table {
         }
         let path = self.manifest.shard(&self.folder, number)?;
         let object = self.tier.stat(&path).await?;
-        let (places, mut cost) = match self.manifest.layout.coding() {
+        let (positions, mut cost) = match self.manifest.layout.coding() {
             Coding::Samples(framing) => {
                 let (index, cost) = self.index(number, &object).await?;
-                (Places::Index(framing, index), cost)
+                (Positions::Index(framing, index), cost)
             }
             Coding::Parquet(_) => {
-                let (footer, read, decode) = parquet::footer(&*self.tier, &object).await?;
-                (Places::Pages(footer), Cost { read, decode })
+                let (footer, cost) = parquet::footer(&*self.tier, &object).await?;
+                (Positions::Pages(footer), cost)
             }
             Coding::Arrow(_) => {
-                let (footer, read, decode) = arrow::footer((&*self.tier, &object), &self.header).await?;
-                (Places::Batches(footer), Cost { read, decode })
+                let (footer, cost) = arrow::footer((&*self.tier, &object), &self.header).await?;
+                (Positions::Batches(footer), cost)
             }
-            Coding::Rows | Coding::Files => (Places::Stride, Cost::default()),
+            Coding::Rows | Coding::Files => (Positions::Stride, Cost::default()),
         };
         // Look-up of the shard.
         cost.read.requests += 1;
-        let shard = Arc::new(Shard { object, places });
+        let shard = Arc::new(Shard { object, positions });
         self.shards.lock().hold(number, &shard);
         Ok((shard, cost))
     }
@@ -341,18 +315,13 @@ impl Table {
             return Err(corrupt(&beside, what));
         }
         if index.shard_bytes() != object.size {
+            let (size, meant) = (object.size, index.shard_bytes());
             let what = format!(
-                "{} bytes instead of the {} in its index: truncated or replaced; lay the table out again",
-                object.size,
-                index.shard_bytes()
+                "{size} bytes instead of the {meant} in its index: truncated or replaced; lay the table out again"
             );
             return Err(corrupt(path, what));
         }
-        let cost = Cost {
-            read: read.cost,
-            decode: began.elapsed(),
-        };
-        Ok((index, cost))
+        Ok((index, Cost::since(read.cost, began)))
     }
 }
 
@@ -398,11 +367,11 @@ const KEY_BYTES: usize = 16;
 /// Shard as looked up.
 pub(crate) struct Shard {
     pub(crate) object: Object,
-    pub(crate) places: Places,
+    pub(crate) positions: Positions,
 }
 
 /// Source of the positions of a shard's rows.
-pub(crate) enum Places {
+pub(crate) enum Positions {
     /// Computed from the row's index.
     Stride,
     Index(Framing, ShardIndex),
@@ -412,7 +381,7 @@ pub(crate) enum Places {
     Batches(arrow::ArrowFooter),
 }
 
-impl Places {
+impl Positions {
     fn memory_bytes(&self) -> usize {
         match self {
             Self::Stride => 0,
@@ -466,7 +435,7 @@ impl Held {
 }
 
 fn cost(shard: &Shard) -> usize {
-    size_of::<Shard>() + shard.object.path.as_str().len() + shard.object.version.len() + shard.places.memory_bytes()
+    size_of::<Shard>() + shard.object.path.as_str().len() + shard.object.version.len() + shard.positions.memory_bytes()
 }
 
 #[cfg(test)]
@@ -488,7 +457,7 @@ mod tests {
                 size: 1,
                 version: String::new(),
             },
-            places: Places::Index(Framing::Tar, index),
+            positions: Positions::Index(Framing::Tar, index),
         })
     }
 

@@ -53,12 +53,12 @@ pub async fn lay_out(
         key_index_bytes: header.index_bytes,
         index_crcs: Vec::new(),
     };
-    let to = Target { tier: to_tier, folder };
+    let to = (to_tier, folder);
     for number in 0..header.rows.div_ceil(manifest.rows_per_shard) {
         match options.layout.coding() {
-            Coding::Files => manifest.bytes += files(&source, &to, &manifest, number).await?,
+            Coding::Files => manifest.bytes += files(&source, to, &manifest, number).await?,
             Coding::Samples(framing) => {
-                let (bytes, crc) = shard(&source, &to, (&manifest, framing), number).await?;
+                let (bytes, crc) = shard(&source, to, (&manifest, framing), number).await?;
                 manifest.bytes += bytes;
                 manifest.index_crcs.push(crc);
             }
@@ -87,11 +87,6 @@ pub async fn lay_out(
     }
     manifest.store(to_tier, folder).await?;
     Ok(manifest)
-}
-
-struct Target<'a> {
-    tier: &'a dyn Tier,
-    folder: &'a ObjectPath,
 }
 
 /// Returns a name for the rows: the header holds the checksums of all blocks.
@@ -143,8 +138,13 @@ async fn rows_of(source: &Source<'_>, manifest: &Manifest, number: u64) -> Resul
     Ok(rows)
 }
 
-async fn files(source: &Source<'_>, to: &Target<'_>, manifest: &Manifest, number: u64) -> Result<u64, StorageError> {
-    let folder = manifest.shard(to.folder, number)?;
+async fn files(
+    source: &Source<'_>,
+    (tier, folder): (&dyn Tier, &ObjectPath),
+    manifest: &Manifest,
+    number: u64,
+) -> Result<u64, StorageError> {
+    let folder = manifest.shard(folder, number)?;
     let mut bytes = 0;
     for ids in pieces(source, manifest, number) {
         let rows = source.rows(ids).await?;
@@ -152,7 +152,7 @@ async fn files(source: &Source<'_>, to: &Target<'_>, manifest: &Manifest, number
             let put = |(id, row): &(i64, Bytes)| {
                 let path = folder.join(&format!("{}.row", key(*id)));
                 let row = row.clone();
-                async move { to.tier.put(&path?, Body::Bytes(row)).await }
+                async move { tier.put(&path?, Body::Bytes(row)).await }
             };
             try_join_all(rows.iter().map(put)).await?;
             bytes += rows.iter().map(|(_, row)| row.len() as u64).sum::<u64>();
@@ -164,11 +164,11 @@ async fn files(source: &Source<'_>, to: &Target<'_>, manifest: &Manifest, number
 /// Writes a shard and its index, and returns the bytes of both with the index's checksum.
 async fn shard(
     source: &Source<'_>,
-    to: &Target<'_>,
+    (tier, folder): (&dyn Tier, &ObjectPath),
     (manifest, framing): (&Manifest, Framing),
     number: u64,
 ) -> Result<(u64, u32), StorageError> {
-    let path = manifest.shard(to.folder, number)?;
+    let path = manifest.shard(folder, number)?;
     let (mut bytes, mut samples) = (Vec::new(), Vec::new());
     for ids in pieces(source, manifest, number) {
         for (id, row) in source.rows(ids).await? {
@@ -183,9 +183,9 @@ async fn shard(
         .encode();
     let crc = crc32c::crc32c(&index);
     let written = (bytes.len() + index.len()) as u64;
-    to.tier.put(&path, Body::Bytes(bytes.into())).await?;
+    tier.put(&path, Body::Bytes(bytes.into())).await?;
     let beside = ObjectPath::new(&format!("{path}.{}", index::EXTENSION))?;
-    to.tier.put(&beside, Body::Bytes(Bytes::from(index))).await?;
+    tier.put(&beside, Body::Bytes(Bytes::from(index))).await?;
     Ok((written, crc))
 }
 

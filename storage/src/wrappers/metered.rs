@@ -24,22 +24,33 @@ impl Metered {
     pub fn new(inner: Arc<dyn Tier>, metrics: TierMetrics) -> Self {
         Self { inner, metrics }
     }
-}
 
-impl Metered {
-    fn record(&self, started: Instant, ranges: &[Range<u64>], read: Result<&ReadCost, &StorageError>) {
+    /// Times and counts a read of `asked` bytes. Its error names `path`.
+    async fn counted<T>(
+        &self,
+        path: &ObjectPath,
+        asked: u64,
+        read: impl Future<Output = Result<T, StorageError>>,
+        cost: impl Fn(&T) -> &ReadCost,
+    ) -> Result<T, StorageError> {
+        let started = Instant::now();
+        let read = read.await.map_err(|e| e.about(path));
         self.metrics.time(started.elapsed());
         if let Some(cost) = self.inner.take_unreported() {
             self.metrics.record(0, &cost);
         }
-        match read {
-            Ok(cost) => {
-                let asked = ranges.iter().map(|range| range.end - range.start).sum();
-                self.metrics.record(asked, cost);
-            }
+        match &read {
+            Ok(read) => self.metrics.record(asked, cost(read)),
             Err(error) => self.metrics.record_error(error),
         }
+        read
     }
+}
+
+/// Bytes of ranges, which may be invalid.
+fn bytes_of(ranges: &[Range<u64>]) -> u64 {
+    let bytes = ranges.iter().map(|range| range.end.saturating_sub(range.start));
+    bytes.fold(0, u64::saturating_add)
 }
 
 /// Used only if the tier below reads into device memory.
@@ -54,13 +65,9 @@ impl DeviceReads for Metered {
         let below = self.inner.device().ok_or_else(|| {
             ErrorKind::Unsupported.error(&object.path, "the tier does not support reads into device memory")
         })?;
-        let started = Instant::now();
-        let read = below
-            .read_to_device(object, ranges)
+        let read = below.read_to_device(object, ranges);
+        self.counted(&object.path, bytes_of(ranges), read, |landed| &landed.cost)
             .await
-            .map_err(|e| e.about(&object.path));
-        self.record(started, ranges, read.as_ref().map(|landed| &landed.cost));
-        read
     }
 }
 
@@ -77,26 +84,14 @@ impl Tier for Metered {
     }
 
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
-        let started = Instant::now();
-        let read = self
-            .inner
-            .read_many(object, ranges)
+        let read = self.inner.read_many(object, ranges);
+        self.counted(&object.path, bytes_of(ranges), read, |many| &many.cost)
             .await
-            .map_err(|e| e.about(&object.path));
-        self.record(started, ranges, read.as_ref().map(|many| &many.cost));
-        read
     }
 
     async fn read_whole(&self, path: &ObjectPath, bytes: u64) -> Result<Read, StorageError> {
-        let started = Instant::now();
-        let read = self.inner.read_whole(path, bytes).await.map_err(|e| e.about(path));
-        let whole = 0..bytes;
-        self.record(
-            started,
-            std::slice::from_ref(&whole),
-            read.as_ref().map(|read| &read.cost),
-        );
-        read
+        let read = self.inner.read_whole(path, bytes);
+        self.counted(path, bytes, read, |read| &read.cost).await
     }
 
     fn shortfall(&self, took: ViaSet) -> Option<String> {

@@ -3,27 +3,38 @@
 //!
 //! The order is `cache(metered(staged(emulated(tier))))`. [`open`](crate::open()) adds the inner wrappers of a tier's
 //! TOML, `emulated` and `staged`. [`compose`] adds the rest. The tier's metrics count reads that reach the opened tier;
-//! the cache's metrics count its own hits and misses.
+//! the cache's metrics count its own hits and misses. [`Limited`] is a wrapper without a configuration of its own.
 
+use crate::device::DeviceReads;
+use crate::limits::buffer_for;
 pub use crate::metrics::{
     CacheMetrics, DamagedRows, DeviceMetrics, EmulatedMetrics, Role, StagedMetrics, StorageMetrics, TierMetrics,
 };
-use crate::{StorageError, Tier};
+use crate::{ErrorKind, Object, ObjectPath, Read, ReadCost, ReadMany, StorageError, Tier, TierInfo};
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
 pub use cache::{Cache, CacheConfig};
 pub use emulated::{Emulated, EmulatedConfig};
-pub use limited::Limited;
 pub use metered::Metered;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 pub use staged::{Staged, StagedConfig};
+use std::ops::Range;
 use std::sync::Arc;
 
 pub mod cache;
 pub mod emulated;
-pub mod limited;
 pub mod metered;
 mod single_flight;
+#[cfg(test)]
+#[path = "single_flight/tests.rs"]
+mod single_flight_tests;
 pub mod staged;
+
+/// Synchronisation types of `single_flight`; its tests replace them with those of a scheduler that tries thread orders.
+mod sync {
+    pub(super) use std::sync::{Mutex, MutexGuard};
+}
 
 /// Wraps a tier: always metered, and cached if `cache` has a capacity.
 ///
@@ -65,11 +76,10 @@ impl WrapperConfig {
     /// Fails if a table is invalid, or if a folder cannot be used for staging; names the key.
     pub(crate) async fn wrap(
         &self,
-        tier: Arc<dyn Tier>,
+        mut tier: Arc<dyn Tier>,
         metrics: &StorageMetrics,
     ) -> Result<Arc<dyn Tier>, StorageError> {
         let kind = tier.info().kind;
-        let mut tier = tier;
         if let Some(config) = &self.emulated {
             tier = Arc::new(Emulated::new(tier, config, metrics.emulated(kind))?);
         }
@@ -80,14 +90,98 @@ impl WrapperConfig {
     }
 }
 
+/// Tier that rejects look-ups of objects above a size.
+pub struct Limited {
+    inner: Arc<dyn Tier>,
+    max_bytes: u64,
+    key: &'static str,
+}
+
+impl Limited {
+    /// Wraps a tier; `key` is the configuration's name of the limit, for the error.
+    pub fn new(inner: Arc<dyn Tier>, max_bytes: u64, key: &'static str) -> Self {
+        Self { inner, max_bytes, key }
+    }
+}
+
+#[async_trait]
+impl Tier for Limited {
+    fn info(&self) -> TierInfo {
+        self.inner.info()
+    }
+
+    async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
+        let object = self.inner.stat(path).await?;
+        if object.size > self.max_bytes {
+            let (size, max, key) = (object.size, self.max_bytes, self.key);
+            let detail = format!("object of {size} bytes exceeds the limit of {max}; raise `{key}`");
+            return Err(ErrorKind::Invalid.error(path, detail).with_public_detail());
+        }
+        Ok(object)
+    }
+
+    async fn read(&self, object: &Object, range: Range<u64>) -> Result<Read, StorageError> {
+        self.inner.read(object, range).await
+    }
+
+    async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+        self.inner.read_many(object, ranges).await
+    }
+
+    fn inner(&self) -> Option<&dyn Tier> {
+        Some(&*self.inner)
+    }
+
+    fn device(&self) -> Option<&dyn DeviceReads> {
+        self.inner.device()
+    }
+}
+
+/// Bytes of extents of an object, and the cost of reading them.
+#[derive(Debug, Default)]
+struct Fetched {
+    parts: Vec<(Range<u64>, Bytes)>,
+    cost: ReadCost,
+}
+
+impl Fetched {
+    /// Sorts the parts, for [`Fetched::cut`].
+    fn sort(&mut self) {
+        self.parts
+            .sort_unstable_by_key(|(extent, _)| (extent.start, extent.end));
+    }
+
+    /// Cuts a range out of the sorted parts that cover it: a slice if a single part holds it, else a copy.
+    fn cut(&self, object: &Object, range: &Range<u64>) -> Result<Bytes, StorageError> {
+        let (mut whole, mut at) = (BytesMut::new(), range.start);
+        while at < range.end {
+            // Parts that begin before the range may also end before it.
+            let before = self.parts.partition_point(|(extent, _)| extent.start <= at);
+            let found = self.parts[..before].iter().rev().find(|(extent, _)| extent.end > at);
+            let Some((extent, bytes)) = found else {
+                return Err(ErrorKind::Corrupt.error(&object.path, format!("missing bytes from {at}")));
+            };
+            let to = extent.end.min(range.end);
+            let piece = bytes.slice((at - extent.start) as usize..(to - extent.start) as usize);
+            if at == range.start {
+                if to == range.end {
+                    return Ok(piece);
+                }
+                whole = buffer_for(object.path.as_str(), range.end - range.start)?;
+            }
+            whole.extend_from_slice(&piece);
+            at = to;
+        }
+        Ok(whole.freeze())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ObjectPath;
     use crate::conformance::Suite;
     use crate::content::content;
     use crate::tiers::memory::MemoryTier;
-    use bytes::Bytes;
     use prometheus::{Encoder, Registry, TextEncoder};
     use tierlab_protocol::metrics;
 
@@ -181,5 +275,17 @@ mod tests {
             };
             suite.run().await.unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn larger_objects_are_not_looked_up() {
+        let tier = Limited::new(Arc::new(MemoryTier::new()), 5, "x.max_bytes");
+        let path = ObjectPath::new("a").unwrap();
+        tier.put(&path, Bytes::from_static(b"12345").into()).await.unwrap();
+        assert_eq!(tier.stat(&path).await.unwrap().size, 5);
+        tier.put(&path, Bytes::from_static(b"123456").into()).await.unwrap();
+        let error = tier.stat(&path).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.for_clients().contains("x.max_bytes"), "{}", error.for_clients());
     }
 }

@@ -6,21 +6,27 @@
 //! without a version reads the newest. Made for tests on loopback: every client is served with the rights of this
 //! process.
 //!
-//! `folder` has the tables, and `service` speaks Flight.
+//! The nvme tier reads, through the page cache; this module adds the tables, and `service` speaks Flight.
 
-mod folder;
 mod service;
 
 use crate::connection::accept;
 use arrow_flight::flight_service_server::FlightServiceServer;
-use folder::TableFolder;
+use arrow_schema::SchemaRef;
 use futures::stream;
+use parking_lot::Mutex;
 use service::Service;
+use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tierlab_storage::StorageError;
+use tierlab_formats::model::FEATURES_PREFIX;
+use tierlab_formats::table::{ALIGN, EXTENSION, TableHeader, header_len};
+use tierlab_storage::tiers::flight::schema;
+use tierlab_storage::tiers::flight::message::{TableTicket, table_path};
+use tierlab_storage::tiers::nvme::{LocalOptions, NvmeTier};
+use tierlab_storage::{ErrorKind, Object, ObjectPath, StorageError, Tier};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tonic::transport::Server;
@@ -55,7 +61,7 @@ impl FlightOrigin {
     /// # Errors
     /// Fails if the listener fails permanently.
     pub async fn serve(self, listener: TcpListener, shutdown: impl Future<Output = ()>) -> io::Result<()> {
-        let service = FlightServiceServer::new(Service::new(self.folder))
+        let service = FlightServiceServer::new(Service { folder: self.folder })
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(usize::MAX);
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -82,5 +88,104 @@ impl FlightOrigin {
                 Ok(())
             }
         }
+    }
+}
+
+/// Maximum reads in flight.
+const QUEUE_DEPTH: u32 = 128;
+/// Maximum tables whose headers are cached.
+const MAX_OPEN: usize = 64;
+
+/// A version of a feature table.
+#[derive(Debug)]
+struct Table {
+    object: Object,
+    header: TableHeader,
+    /// [`TableHeader::header_len`], stored because it serialises the schema.
+    first_row: u64,
+    /// Schema of the rows as typed columns.
+    schema: SchemaRef,
+}
+
+/// A root folder.
+#[derive(Debug)]
+struct TableFolder {
+    tier: Arc<NvmeTier>,
+    open: Mutex<HashMap<ObjectPath, Arc<Table>>>,
+}
+
+fn corrupt(object: &Object, what: &impl ToString) -> StorageError {
+    ErrorKind::Corrupt.error(&object.path, what.to_string())
+}
+
+impl TableFolder {
+    async fn open(root: &Path) -> Result<Self, StorageError> {
+        let failed = |e: &std::io::Error| StorageError::from_io(root.display(), e);
+        tokio::fs::create_dir_all(root).await.map_err(|e| failed(&e))?;
+        let options = LocalOptions::on_thread(root, QUEUE_DEPTH, false);
+        Ok(Self {
+            tier: Arc::new(NvmeTier::open_with(options).await?),
+            open: Mutex::default(),
+        })
+    }
+
+    /// Opens a ticket's table, which must be of the ticket's version.
+    async fn table(&self, ticket: &TableTicket) -> Result<Arc<Table>, StorageError> {
+        let path = table_path(&ticket.table).map_err(|what| ErrorKind::Invalid.error("ticket", what))?;
+        let object = self.tier.stat(&path).await?;
+        match &ticket.version {
+            Some(version) if *version != object.version => {
+                let detail = format!("the current version is {}, not {version}", object.version);
+                Err(ErrorKind::Changed.error(path, detail))
+            }
+            _ => self.table_of(object).await,
+        }
+    }
+
+    /// Returns the table of an object.
+    async fn table_of(&self, object: Object) -> Result<Arc<Table>, StorageError> {
+        let cached = self.open.lock().get(&object.path).cloned();
+        if let Some(table) = cached.filter(|table| table.object == object) {
+            return Ok(table);
+        }
+        let first = self.tier.read(&object, 0..object.size.min(ALIGN)).await?;
+        let len = header_len(&first.bytes).map_err(|e| corrupt(&object, &e))?;
+        let head = if len > first.bytes.len() as u64 && len <= object.size {
+            self.tier.read(&object, 0..len).await?
+        } else {
+            first
+        };
+        let header = TableHeader::decode(&head.bytes, object.size).map_err(|e| corrupt(&object, &e))?;
+        let schema = schema::of_table(&header, &object.version).map_err(|e| corrupt(&object, &e))?;
+        let table = Arc::new(Table {
+            first_row: header.header_len(),
+            schema: Arc::new(schema),
+            header,
+            object,
+        });
+        let mut open = self.open.lock();
+        if open.len() >= MAX_OPEN {
+            open.clear();
+        }
+        open.insert(table.object.path.clone(), Arc::clone(&table));
+        Ok(table)
+    }
+
+    /// Lists every feature table; damaged tables and other names are left out with a warning.
+    async fn tables(&self) -> Result<Vec<Arc<Table>>, StorageError> {
+        let features = ObjectPath::new(FEATURES_PREFIX)?;
+        let mut tables = Vec::new();
+        for object in self.tier.list(Some(&features)).await? {
+            let path = object.path.clone();
+            match self.table_of(object).await {
+                Ok(table) if table_path(&table.header.schema.name).as_ref() == Ok(&path) => tables.push(table),
+                Ok(table) => {
+                    let name = &table.header.schema.name;
+                    tracing::warn!(%path, "not listed: its name must be {name}.{EXTENSION}");
+                }
+                Err(e) => tracing::warn!("not listed: {e}"),
+            }
+        }
+        Ok(tables)
     }
 }

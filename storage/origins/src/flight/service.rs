@@ -1,7 +1,7 @@
 //! Calls of Flight. In: requests. Out: replies, or a status that names the table. The reply of DoGet is a stream of
 //! messages with checksums, each of at most [`MESSAGE_BYTES`] or one row, read at the client's pace.
 
-use super::folder::{Table, TableFolder};
+use super::{Table, TableFolder};
 use arrow_array::RecordBatch;
 use arrow_flight::encode::FlightDataEncoderBuilder;
 use arrow_flight::error::FlightError;
@@ -10,8 +10,6 @@ use arrow_flight::{
     Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo, HandshakeRequest,
     HandshakeResponse, PollInfo, PutResult, SchemaResult, Ticket,
 };
-use arrow_schema::Schema;
-use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use std::sync::Arc;
 use tierlab_storage::tiers::flight::message::{self, MESSAGE_BYTES, TableTicket, refusal, to_status};
@@ -23,7 +21,7 @@ use tonic::{Request, Response, Status, Streaming};
 /// Flight service of a folder.
 #[derive(Debug)]
 pub(super) struct Service {
-    folder: Arc<TableFolder>,
+    pub(super) folder: Arc<TableFolder>,
 }
 
 type Reply<T> = Result<Response<T>, Status>;
@@ -34,10 +32,6 @@ fn invalid(what: String) -> Status {
 }
 
 impl Service {
-    pub(super) const fn new(folder: Arc<TableFolder>) -> Self {
-        Self { folder }
-    }
-
     /// Describes a descriptor's table, with a ticket for its current version.
     async fn describe(&self, descriptor: &FlightDescriptor) -> Result<FlightInfo, Status> {
         let ticket = TableTicket::of_descriptor(descriptor).map_err(invalid)?;
@@ -55,14 +49,14 @@ fn info(table: &Table, ids: Option<Vec<i64>>, descriptor: FlightDescriptor) -> R
         ids,
         version: Some(table.object.version.clone()),
     };
-    let mut info = FlightInfo::new()
+    let info = FlightInfo::new()
         .with_endpoint(FlightEndpoint::new().with_ticket(Ticket::new(ticket.encode())))
         .with_ordered(true)
         .with_descriptor(descriptor)
         .with_total_records(i64::try_from(records).unwrap_or(-1))
         .with_total_bytes(i64::try_from(bytes).unwrap_or(-1));
-    info.schema = encoded(&table.schema).map_err(|e| to_status(&e))?;
-    Ok(info)
+    info.try_with_schema(&table.schema)
+        .map_err(|e| to_status(&ErrorKind::Corrupt.error("schema", e.to_string())))
 }
 
 fn unsupported<T>(call: &str) -> Result<T, Status> {
@@ -157,7 +151,7 @@ fn rows(folder: &TableFolder, table: &Arc<Table>, ids: Option<Vec<i64>>) -> Resu
         None => Box::new(have),
     };
     let (tier, of_batches) = (Arc::clone(&folder.tier), Arc::clone(table));
-    let batches = stream::iter(chunks(ids, per_message)).map(move |chunk| {
+    let batches = stream::iter(ids).chunks(per_message).map(move |chunk| {
         let (tier, table) = (Arc::clone(&tier), Arc::clone(&of_batches));
         async move { batch(&tier, &table, chunk).await }
     });
@@ -168,14 +162,6 @@ fn rows(folder: &TableFolder, table: &Arc<Table>, ids: Option<Vec<i64>>) -> Resu
     Ok(messages
         .map(|message| message.map(message::seal).map_err(Status::from))
         .boxed())
-}
-
-/// The ids of each message.
-fn chunks(mut ids: impl Iterator<Item = i64>, count: usize) -> impl Iterator<Item = Vec<i64>> {
-    std::iter::from_fn(move || {
-        let chunk: Vec<i64> = ids.by_ref().take(count).collect();
-        (!chunk.is_empty()).then_some(chunk)
-    })
 }
 
 async fn batch(tier: &NvmeTier, table: &Table, ids: Vec<i64>) -> Result<RecordBatch, FlightError> {
@@ -193,13 +179,4 @@ async fn batch(tier: &NvmeTier, table: &Table, ids: Vec<i64>) -> Result<RecordBa
 
 fn failed(error: &StorageError) -> FlightError {
     FlightError::from(to_status(error))
-}
-
-/// Encodes a schema as in the replies of GetSchema and GetFlightInfo.
-fn encoded(schema: &Schema) -> Result<Bytes, StorageError> {
-    use arrow_flight::{IpcMessage, SchemaAsIpc};
-    let options = arrow_ipc::writer::IpcWriteOptions::default();
-    let message: Result<IpcMessage, _> = SchemaAsIpc::new(schema, &options).try_into();
-    let message = message.map_err(|e| ErrorKind::Corrupt.error("schema", e.to_string()))?;
-    Ok(message.0)
 }

@@ -12,7 +12,7 @@ use std::ffi::OsStr;
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
@@ -92,11 +92,7 @@ impl Nodes {
     /// The folder of a handle; other files are refused.
     pub(super) fn folder(&self, id: &NodeId) -> Result<PathBuf, nfsstat3> {
         let (path, meta) = self.resolve(id)?;
-        if meta.is_dir() {
-            Ok(path)
-        } else {
-            Err(nfsstat3::NFS3ERR_NOTDIR)
-        }
+        meta.is_dir().then_some(path).ok_or(nfsstat3::NFS3ERR_NOTDIR)
     }
 
     fn forget(&self, id: &NodeId) -> nfsstat3 {
@@ -117,8 +113,7 @@ impl Nodes {
     }
 
     /// Creates a handle for the file at `path`, in a folder below the root.
-    pub(super) fn adopt(&self, path: PathBuf) -> Result<(NodeId, Metadata), nfsstat3> {
-        let mut path = path;
+    pub(super) fn adopt(&self, mut path: PathBuf) -> Result<(NodeId, Metadata), nfsstat3> {
         let mut meta = fs::symlink_metadata(&path).map_err(|e| status_of(&e))?;
         if meta.is_symlink() {
             path = fs::canonicalize(&path).map_err(|e| status_of(&e))?;
@@ -140,10 +135,9 @@ impl Nodes {
     pub(super) fn moved(&self, from: &Path, to: &Path) {
         for path in self.paths.lock().values_mut() {
             if let Ok(below) = path.strip_prefix(from) {
-                *path = if below.as_os_str().is_empty() {
-                    to.to_owned()
-                } else {
-                    to.join(below)
+                *path = match below.as_os_str().is_empty() {
+                    true => to.to_owned(),
+                    false => to.join(below),
                 };
             }
         }
@@ -163,21 +157,14 @@ pub(super) fn plain(name: &[u8]) -> Result<&OsStr, nfsstat3> {
 
 /// Returns attributes in the protocol's form.
 pub(super) fn attributes(meta: &Metadata) -> fattr3 {
-    let kind = meta.file_type();
-    let type_ = if kind.is_dir() {
-        ftype3::NF3DIR
-    } else if kind.is_symlink() {
-        ftype3::NF3LNK
-    } else if kind.is_block_device() {
-        ftype3::NF3BLK
-    } else if kind.is_char_device() {
-        ftype3::NF3CHR
-    } else if kind.is_fifo() {
-        ftype3::NF3FIFO
-    } else if kind.is_socket() {
-        ftype3::NF3SOCK
-    } else {
-        ftype3::NF3REG
+    let type_ = match meta.mode() & libc::S_IFMT {
+        libc::S_IFDIR => ftype3::NF3DIR,
+        libc::S_IFLNK => ftype3::NF3LNK,
+        libc::S_IFBLK => ftype3::NF3BLK,
+        libc::S_IFCHR => ftype3::NF3CHR,
+        libc::S_IFIFO => ftype3::NF3FIFO,
+        libc::S_IFSOCK => ftype3::NF3SOCK,
+        _ => ftype3::NF3REG,
     };
     fattr3 {
         type_,

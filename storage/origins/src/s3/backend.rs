@@ -1,6 +1,6 @@
 //! S3's calls on a [`Folder`]. In: decoded requests. Out: decoded replies. Independent of sockets and signatures.
 
-use super::body::{self, CHUNK_BYTES, FileStream, ReceiveError};
+use super::body::{self, CHUNK_BYTES, FileStream};
 use super::folder::{Condition, Folder, FolderError, Stored};
 use super::listing::Query;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -18,7 +18,7 @@ const OPENINGS: u32 = 4;
 
 /// Receiver of the calls.
 pub(super) struct Backend {
-    folder: Arc<Folder>,
+    pub(super) folder: Arc<Folder>,
 }
 
 impl From<FolderError> for S3Error {
@@ -38,17 +38,6 @@ impl From<FolderError> for S3Error {
                 tracing::error!("S3 origin: {e}");
                 S3ErrorCode::InternalError
             }
-        };
-        Self::with_message(code, error.to_string())
-    }
-}
-
-impl From<ReceiveError> for S3Error {
-    fn from(error: ReceiveError) -> Self {
-        let code = match error {
-            ReceiveError::Folder(e) => return e.into(),
-            ReceiveError::Broken(_) | ReceiveError::Length { .. } => S3ErrorCode::IncompleteBody,
-            ReceiveError::Digest => S3ErrorCode::BadDigest,
         };
         Self::with_message(code, error.to_string())
     }
@@ -89,10 +78,6 @@ fn url_encode(key: &str) -> String {
 }
 
 impl Backend {
-    pub(super) fn new(folder: Arc<Folder>) -> Self {
-        Self { folder }
-    }
-
     /// Runs a call on the folder off the async threads.
     async fn run<T: Send + 'static>(&self, call: impl FnOnce(&Folder) -> S3Result<T> + Send + 'static) -> S3Result<T> {
         let folder = Arc::clone(&self.folder);
@@ -278,36 +263,6 @@ impl S3 for Backend {
             common_prefixes: Some(prefixes),
             ..ListObjectsV2Output::default()
         }))
-    }
-
-    async fn list_buckets(&self, _: S3Request<ListBucketsInput>) -> S3Result<S3Response<ListBucketsOutput>> {
-        let buckets = self.run(|folder| Ok(folder.buckets()?)).await?;
-        let buckets = buckets
-            .into_iter()
-            .map(|(name, made)| Bucket {
-                name: Some(name),
-                creation_date: Some(made.into()),
-                ..Bucket::default()
-            })
-            .collect();
-        Ok(S3Response::new(ListBucketsOutput {
-            buckets: Some(buckets),
-            ..ListBucketsOutput::default()
-        }))
-    }
-
-    async fn create_bucket(&self, req: S3Request<CreateBucketInput>) -> S3Result<S3Response<CreateBucketOutput>> {
-        let location = format!("/{}", req.input.bucket);
-        self.run(move |folder| Ok(folder.create_bucket(&req.input.bucket)?))
-            .await?;
-        Ok(S3Response::new(CreateBucketOutput {
-            location: Some(location),
-        }))
-    }
-
-    async fn head_bucket(&self, req: S3Request<HeadBucketInput>) -> S3Result<S3Response<HeadBucketOutput>> {
-        self.run(move |folder| Ok(folder.bucket(&req.input.bucket)?)).await?;
-        Ok(S3Response::new(HeadBucketOutput::default()))
     }
 
     async fn create_multipart_upload(

@@ -9,6 +9,7 @@ use futures::{Stream, StreamExt};
 use md5::{Digest, Md5};
 use s3s::dto::StreamingBlob;
 use s3s::stream::{ByteStream, RemainingLength};
+use s3s::{S3Result, s3_error};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -102,26 +103,13 @@ impl ByteStream for FileStream {
     }
 }
 
-/// Failure to receive a body.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ReceiveError {
-    #[error("the body ended early: {0}")]
-    Broken(s3s::StdError),
-    #[error("received {got} bytes, but {announced} were announced")]
-    Length { got: u64, announced: u64 },
-    #[error("the body does not match its Content-MD5")]
-    Digest,
-    #[error(transparent)]
-    Folder(#[from] FolderError),
-}
-
 /// Receives a body as a staged file. Checks `content_md5`, in base64, if given.
 pub(super) async fn receive(
     folder: &Arc<Folder>,
     body: Option<StreamingBlob>,
     announced: Option<u64>,
     content_md5: Option<&str>,
-) -> Result<Staged, ReceiveError> {
+) -> S3Result<Staged> {
     let mut sink = Sink {
         staged: folder.stage()?,
         buffer: BytesMut::new(),
@@ -130,7 +118,8 @@ pub(super) async fn receive(
     };
     if let Some(mut body) = body {
         while let Some(bytes) = body.next().await {
-            sink.buffer.extend_from_slice(&bytes.map_err(ReceiveError::Broken)?);
+            let bytes = bytes.map_err(|e| s3_error!(IncompleteBody, "the body ended early: {e}"))?;
+            sink.buffer.extend_from_slice(&bytes);
             if sink.buffer.len() as u64 >= CHUNK_BYTES {
                 sink = sink.flush().await?;
             }
@@ -138,14 +127,15 @@ pub(super) async fn receive(
     }
     sink = sink.flush().await?;
     if let Some(announced) = announced.filter(|announced| *announced != sink.written) {
-        return Err(ReceiveError::Length {
-            got: sink.written,
-            announced,
-        });
+        let got = sink.written;
+        return Err(s3_error!(
+            IncompleteBody,
+            "received {got} bytes, but {announced} were announced"
+        ));
     }
     let digest = sink.md5.map(|md5| BASE64_STANDARD.encode(md5.finalize()));
     if digest.as_deref() != content_md5 {
-        return Err(ReceiveError::Digest);
+        return Err(s3_error!(BadDigest, "the body does not match its Content-MD5"));
     }
     Ok(sink.staged)
 }

@@ -106,9 +106,8 @@ impl FaultPlan {
         let rates = self.rates().map(|(_, rate)| rate);
         let sum: f64 = rates.iter().sum();
         if rates.iter().any(|rate| !(0.0..=1.0).contains(rate)) || sum > 1.0 + 1e-9 {
-            return Err(format!(
-                "invalid rates: use 0 to 1 with a sum of at most 1; the sum is {sum}"
-            ));
+            let what = format!("invalid rates: use 0 to 1 with a sum of at most 1; the sum is {sum}");
+            return Err(what);
         }
         if self.slow_ms.max(self.first_byte_ms) > MAX_WAIT_MS {
             return Err(format!("wait too long: the limit is {MAX_WAIT_MS} milliseconds"));
@@ -139,19 +138,16 @@ impl FaultPlan {
             (mix(state) >> 11) as f64 / (1_u64 << 53) as f64
         };
         let (mut left, at, coin) = (draw(), draw(), draw());
-        let mut fault = None;
-        for (one, rate) in self.rates() {
-            if left < rate {
-                fault = Some(one);
-                break;
-            }
+        let drawn = self.rates().into_iter().find_map(|(fault, rate)| {
+            let is_drawn = left < rate;
             left -= rate;
-        }
-        if fault == Some(Fault::Status(500)) && coin < 0.5 {
-            fault = Some(Fault::Status(503));
-        } else if fault == Some(Fault::Status(500)) && self.retry_after_s.is_some() {
-            fault = Some(Fault::Status(429));
-        }
+            is_drawn.then_some(fault)
+        });
+        let fault = match drawn {
+            Some(Fault::Status(_)) if coin < 0.5 => Some(Fault::Status(503)),
+            Some(Fault::Status(_)) if self.retry_after_s.is_some() => Some(Fault::Status(429)),
+            other => other,
+        };
         Fate { fault, at }
     }
 }

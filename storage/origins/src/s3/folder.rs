@@ -69,10 +69,9 @@ impl Stored {
 }
 
 /// Condition on the object that a write replaces.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) enum Condition {
     /// No condition.
-    #[default]
     Always,
     /// No object exists.
     Absent,
@@ -123,21 +122,6 @@ impl Folder {
         })
     }
 
-    pub(super) fn buckets(&self) -> Result<Vec<(String, SystemTime)>, FolderError> {
-        let mut buckets = Vec::new();
-        for entry in fs::read_dir(&self.root)? {
-            let entry = entry?;
-            if let Ok(name) = entry.file_name().into_string()
-                && !name.starts_with('.')
-                && entry.file_type()?.is_dir()
-            {
-                buckets.push((name, entry.metadata()?.modified()?));
-            }
-        }
-        buckets.sort();
-        Ok(buckets)
-    }
-
     pub(super) fn create_bucket(&self, bucket: &str) -> Result<(), FolderError> {
         match fs::create_dir(self.root.join(bucket_name(bucket)?)) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Err(FolderError::BucketExists),
@@ -157,9 +141,8 @@ impl Folder {
     fn target(&self, bucket: &str, key: &str) -> Result<PathBuf, FolderError> {
         let bucket = self.bucket(bucket)?;
         let key = ObjectPath::new(key).map_err(|_| {
-            FolderError::BadKey(format!(
-                "this origin stores objects as files: `{key}` is not a relative path of plain segments"
-            ))
+            let what = format!("this origin stores objects as files: `{key}` is not a relative path of plain segments");
+            FolderError::BadKey(what)
         })?;
         Ok(bucket.join(key.as_str()))
     }
@@ -187,6 +170,15 @@ impl Folder {
         Ok((file, Stored::of(&meta)))
     }
 
+    /// Returns the version mark of an object; `None` if it does not exist.
+    fn version(&self, bucket: &str, key: &str) -> Result<Option<String>, FolderError> {
+        match self.get(bucket, key) {
+            Ok((_, stored)) => Ok(Some(stored.version)),
+            Err(FolderError::NoSuchKey) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
     /// Creates a new, empty file to write an object into.
     pub(super) fn stage(&self) -> Result<Staged, FolderError> {
         let path = self.staging.join(format!("{}.part", self.unique()));
@@ -205,11 +197,7 @@ impl Folder {
         let target = self.target(bucket, key)?;
         self.seal(&staged.file)?;
         let _names = self.names.lock();
-        let current = match self.get(bucket, key) {
-            Ok((_, stored)) => Some(stored.version),
-            Err(FolderError::NoSuchKey) => None,
-            Err(e) => return Err(e),
-        };
+        let current = self.version(bucket, key)?;
         let holds = match condition {
             Condition::Always => true,
             Condition::Absent => current.is_none(),
@@ -247,10 +235,8 @@ impl Folder {
     pub(super) fn delete(&self, bucket: &str, key: &str) -> Result<(), FolderError> {
         let bucket_folder = self.bucket(bucket)?;
         let _names = self.names.lock();
-        match self.get(bucket, key) {
-            Ok(_) => {}
-            Err(FolderError::NoSuchKey) => return Ok(()),
-            Err(e) => return Err(e),
+        if self.version(bucket, key)?.is_none() {
+            return Ok(());
         }
         let path = self.target(bucket, key)?;
         fs::remove_file(&path)?;
@@ -260,10 +246,6 @@ impl Folder {
             }
         }
         Ok(())
-    }
-
-    pub(super) fn staging(&self) -> &Path {
-        &self.staging
     }
 
     /// Returns a name that is unique over calls and processes.
@@ -313,10 +295,9 @@ fn clear_leftovers(staging: &Path) -> io::Result<()> {
         if meta.modified()?.elapsed().unwrap_or_default() < LEFTOVER_AGE {
             continue;
         }
-        if meta.is_dir() {
-            fs::remove_dir_all(entry.path())?;
-        } else {
-            fs::remove_file(entry.path())?;
+        match meta.is_dir() {
+            true => fs::remove_dir_all(entry.path())?,
+            false => fs::remove_file(entry.path())?,
         }
     }
     Ok(())
@@ -332,12 +313,9 @@ const DESTINATION: &str = "destination";
 impl Folder {
     /// Starts an upload and returns its id.
     pub(super) fn begin_upload(&self, bucket: &str, key: &str) -> Result<String, FolderError> {
-        match self.get(bucket, key) {
-            Ok(_) | Err(FolderError::NoSuchKey) => {}
-            Err(e) => return Err(e),
-        }
+        self.version(bucket, key)?;
         let id = self.unique();
-        let folder = self.staging().join(format!("{id}.upload"));
+        let folder = self.staging.join(format!("{id}.upload"));
         fs::create_dir(&folder)?;
         fs::write(folder.join(DESTINATION), format!("{bucket}/{key}"))?;
         Ok(id)
@@ -401,7 +379,7 @@ impl Folder {
 
     /// Returns the folder of an existing upload of this key.
     fn upload(&self, bucket: &str, key: &str, id: &str) -> Result<PathBuf, FolderError> {
-        let folder = self.staging().join(format!("{id}.upload"));
+        let folder = self.staging.join(format!("{id}.upload"));
         let plain = !id.is_empty() && id.bytes().all(|b| b.is_ascii_hexdigit());
         match plain.then(|| fs::read_to_string(folder.join(DESTINATION))) {
             Some(Ok(destination)) if destination == format!("{bucket}/{key}") => Ok(folder),
@@ -444,7 +422,7 @@ mod tests {
             assert!(seen.insert(put(&folder, "a", b"same", &Condition::Always).unwrap().version));
         }
         assert_eq!(
-            fs::read_dir(folder.staging()).unwrap().count(),
+            fs::read_dir(&folder.staging).unwrap().count(),
             0,
             "nothing is left behind"
         );
@@ -559,6 +537,6 @@ mod uploads_tests {
             folder.abort_upload("tierlab", "k", "../tierlab"),
             Err(FolderError::NoSuchUpload)
         ));
-        assert_eq!(fs::read_dir(folder.staging()).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(&folder.staging).unwrap().count(), 0);
     }
 }

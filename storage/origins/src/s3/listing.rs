@@ -3,6 +3,7 @@
 use super::folder::{Folder, FolderError, Stored};
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 use tierlab_storage::ObjectPath;
 
@@ -101,14 +102,7 @@ fn keys_below(bucket: &Path, prefix: &str) -> Result<Vec<String>, FolderError> {
     while let Some(folder) = folders.pop() {
         let entries = match fs::read_dir(bucket.join(&folder)) {
             Ok(entries) => entries,
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory
-                ) =>
-            {
-                continue;
-            }
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => continue,
             Err(e) => return Err(e.into()),
         };
         for entry in entries {
@@ -116,10 +110,9 @@ fn keys_below(bucket: &Path, prefix: &str) -> Result<Vec<String>, FolderError> {
             let Ok(name) = entry.file_name().into_string() else {
                 continue;
             };
-            let key = if folder.is_empty() {
-                name
-            } else {
-                format!("{folder}/{name}")
+            let key = match folder.is_empty() {
+                true => name,
+                false => format!("{folder}/{name}"),
             };
             let kind = entry.file_type()?;
             let related = key.starts_with(prefix) || prefix.starts_with(&key);

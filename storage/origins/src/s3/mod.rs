@@ -24,7 +24,7 @@ use s3s::S3Result;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::SimpleAuth;
 use s3s::host::{S3Host, VirtualHost};
-use s3s::service::{S3Service, S3ServiceBuilder};
+use s3s::service::S3ServiceBuilder;
 use shaped::Shaped;
 use std::io;
 use std::path::Path;
@@ -89,7 +89,11 @@ impl S3Origin {
     /// # Errors
     /// Fails if the listener fails permanently.
     pub async fn serve(self, listener: TcpListener, shutdown: impl Future<Output = ()>) -> io::Result<()> {
-        let service = self.service();
+        let mut builder = S3ServiceBuilder::new(Backend { folder: self.folder });
+        builder.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
+        builder.set_access(Unsigned);
+        builder.set_host(BelowLocalhost);
+        let service = builder.build();
         let graceful = GracefulShutdown::new();
         let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let mut shutdown = std::pin::pin!(shutdown);
@@ -100,7 +104,11 @@ impl S3Origin {
             };
             let mut builder = auto::Builder::new(TokioExecutor::new());
             builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT);
-            let shaped = Shaped::new(service.clone(), self.faults.clone(), Arc::clone(&stream.reset));
+            let shaped = Shaped {
+                inner: service.clone(),
+                faults: self.faults.clone(),
+                reset: Arc::clone(&stream.reset),
+            };
             let connection = builder.serve_connection(TokioIo::new(stream), shaped).into_owned();
             let connection = graceful.watch(connection);
             tokio::spawn(async move {
@@ -114,14 +122,6 @@ impl S3Origin {
             tracing::warn!("S3 origin: requests still in flight after {DRAIN_LIMIT:?} are cut off");
         }
         Ok(())
-    }
-
-    fn service(&self) -> S3Service {
-        let mut builder = S3ServiceBuilder::new(Backend::new(Arc::clone(&self.folder)));
-        builder.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
-        builder.set_access(Unsigned);
-        builder.set_host(BelowLocalhost);
-        builder.build()
     }
 }
 

@@ -23,16 +23,10 @@ const FLUSH_PAUSE: Duration = Duration::from_millis(2);
 
 /// S3 service of one connection, with the faults of a plan.
 pub(super) struct Shaped {
-    inner: S3Service,
-    faults: Faults,
-    reset: Arc<AtomicBool>,
-}
-
-impl Shaped {
-    /// `reset` is the flag of the requests' connection.
-    pub(super) fn new(inner: S3Service, faults: Faults, reset: Arc<AtomicBool>) -> Self {
-        Self { inner, faults, reset }
-    }
+    pub(super) inner: S3Service,
+    pub(super) faults: Faults,
+    /// Flag of the requests' connection.
+    pub(super) reset: Arc<AtomicBool>,
 }
 
 impl Service<Request<Incoming>> for Shaped {
@@ -48,14 +42,12 @@ impl Service<Request<Incoming>> for Shaped {
         let inner = self.inner.clone();
         let reset = Arc::clone(&self.reset);
         Box::pin(async move {
-            let slow_ms = if fate.fault == Some(Fault::Slow) {
-                plan.slow_ms
-            } else {
-                0
-            };
-            let wait = Duration::from_millis(plan.first_byte_ms + slow_ms);
-            if !wait.is_zero() {
-                tokio::time::sleep(wait).await;
+            let mut wait_ms = plan.first_byte_ms;
+            if fate.fault == Some(Fault::Slow) {
+                wait_ms += plan.slow_ms;
+            }
+            if wait_ms > 0 {
+                tokio::time::sleep(Duration::from_millis(wait_ms)).await;
             }
             if let Some(Fault::Status(status)) = fate.fault {
                 return Ok(refusal(status, plan.retry_after_s).map(|body| ShapedBody::plain(body, reset)));
@@ -67,11 +59,11 @@ impl Service<Request<Incoming>> for Shaped {
                     .headers_mut()
                     .insert(ETAG, HeaderValue::from_static("\"another-version\""));
             }
-            let breaks = is_get && reply.status().is_success();
+            let shaped = is_get && reply.status().is_success();
             Ok(reply.map(|body| {
                 let mut body = ShapedBody::plain(body, reset);
                 body.inverted = changed;
-                if breaks {
+                if shaped {
                     body.shape(&plan, fate);
                 }
                 body
@@ -81,10 +73,9 @@ impl Service<Request<Incoming>> for Shaped {
 }
 
 fn refusal(status: u16, retry_after_s: Option<u32>) -> Response<Body> {
-    let code = if matches!(status, 503 | 429) {
-        "SlowDown"
-    } else {
-        "InternalError"
+    let code = match status {
+        503 | 429 => "SlowDown",
+        _ => "InternalError",
     };
     let text = format!("<Error><Code>{code}</Code><Message>injected fault</Message></Error>");
     let mut reply = Response::new(Body::from(text));

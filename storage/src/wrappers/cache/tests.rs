@@ -2,6 +2,7 @@ use super::{ENTRY_BYTES, *};
 use crate::content::content;
 use crate::tiers::memory::MemoryTier;
 use crate::wrappers::StorageMetrics;
+use bytes::Bytes;
 use futures::future::join_all;
 use prometheus::Registry;
 use std::future::Future;

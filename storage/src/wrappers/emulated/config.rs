@@ -1,8 +1,7 @@
 //! The `[emulated]` table. In: TOML, which may name a built-in profile or the file of a recorded profile. Out: a
 //! validated [`Emulation`]. Knows nothing of time.
 
-use super::faults::{ErrorRule, InjectedError, faults, invalid};
-use super::latency::{Distribution, LatencyConfig};
+use super::latency::{Distribution, ErrorRule, InjectedError, LatencyConfig, faults, invalid};
 use super::recorded::{Law, Recorded};
 use crate::StorageError;
 use schemars::JsonSchema;
@@ -12,45 +11,27 @@ use std::time::Duration;
 
 /// File name extension of a recorded profile.
 const FILE_ENDING: &str = ".toml";
-/// Built-in profiles with their tables.
+/// Name of a built-in profile, with its table.
+macro_rules! profile {
+    ($name:literal) => {
+        (
+            $name,
+            include_str!(concat!("../../../../configs/tiers/emulated/", $name, ".toml")),
+        )
+    };
+}
+/// Built-in profiles.
 const PROFILES: [(&str, &str); 10] = [
-    (
-        "s3-standard",
-        include_str!("../../../../configs/tiers/emulated/s3-standard.toml"),
-    ),
-    (
-        "s3-express",
-        include_str!("../../../../configs/tiers/emulated/s3-express.toml"),
-    ),
-    (
-        "efs-nfs",
-        include_str!("../../../../configs/tiers/emulated/efs-nfs.toml"),
-    ),
-    (
-        "efs-elastic",
-        include_str!("../../../../configs/tiers/emulated/efs-elastic.toml"),
-    ),
-    (
-        "efs-one-zone",
-        include_str!("../../../../configs/tiers/emulated/efs-one-zone.toml"),
-    ),
-    (
-        "efs-max-io",
-        include_str!("../../../../configs/tiers/emulated/efs-max-io.toml"),
-    ),
-    (
-        "fsx-lustre-125",
-        include_str!("../../../../configs/tiers/emulated/fsx-lustre-125.toml"),
-    ),
-    (
-        "fsx-lustre-1000",
-        include_str!("../../../../configs/tiers/emulated/fsx-lustre-1000.toml"),
-    ),
-    ("gp3", include_str!("../../../../configs/tiers/emulated/gp3.toml")),
-    (
-        "elasticache",
-        include_str!("../../../../configs/tiers/emulated/elasticache.toml"),
-    ),
+    profile!("s3-standard"),
+    profile!("s3-express"),
+    profile!("efs-nfs"),
+    profile!("efs-elastic"),
+    profile!("efs-one-zone"),
+    profile!("efs-max-io"),
+    profile!("fsx-lustre-125"),
+    profile!("fsx-lustre-1000"),
+    profile!("gp3"),
+    profile!("elasticache"),
 ];
 /// Largest accepted number of retries.
 const MAX_RETRIES: u32 = 10;
@@ -145,7 +126,7 @@ impl EmulatedConfig {
         Recorded::read(Path::new(file)).map(Some)
     }
 
-    /// Overlays this table on its profile.
+    /// Overlays this table on its profile, and removes limits of 0.
     fn over_profile(&self, recorded: Option<&Recorded>) -> Result<Self, StorageError> {
         let base = match (&self.profile, recorded) {
             (_, Some(recorded)) => Self {
@@ -158,6 +139,8 @@ impl EmulatedConfig {
         let table = |config: &Self| toml::Table::try_from(config).map_err(|e| invalid("profile", e.to_string()));
         let mut whole = table(&base)?;
         whole.extend(table(self)?);
+        // A limit of 0 is none; other keys that may be 0 default to it.
+        whole.retain(|key, value| key == "seed" || value.as_integer() != Some(0));
         whole
             .try_into()
             .map_err(|e: toml::de::Error| invalid("profile", e.to_string()))
@@ -188,8 +171,7 @@ impl EmulatedConfig {
     /// [`ErrorKind::Invalid`]; names the key.
     pub(crate) fn resolve(&self) -> Result<Emulation, StorageError> {
         let recorded = self.recorded()?;
-        let mut table = self.over_profile(recorded.as_ref())?;
-        table.without_zeros();
+        let table = self.over_profile(recorded.as_ref())?;
         let latency = match &table.latency {
             Some(latency) => latency.resolve()?,
             None => Distribution::NONE,
@@ -219,19 +201,6 @@ impl EmulatedConfig {
             retry_delay: Duration::from_millis(table.retry_delay_ms.unwrap_or_default()),
             table,
         })
-    }
-
-    /// Removes limits of 0.
-    fn without_zeros(&mut self) {
-        let counts = [&mut self.connections, &mut self.requests_per_s];
-        counts.into_iter().for_each(|count| *count = count.filter(|n| *n != 0));
-        let bytes = [
-            &mut self.connection_bytes_per_s,
-            &mut self.total_bytes_per_s,
-            &mut self.service_bytes_per_s,
-            &mut self.request_bytes,
-        ];
-        bytes.into_iter().for_each(|bytes| *bytes = bytes.filter(|n| *n != 0));
     }
 }
 

@@ -1,5 +1,5 @@
-//! Latency distributions. In: parameters, and random bits. Out: durations. The same bits give the same duration on
-//! every machine: logarithms and exponentials come from `libm`.
+//! Latency distributions, and injected errors. In: parameters, and random bits. Out: durations, and validated rules of
+//! errors. The same bits give the same duration on every machine: logarithms and exponentials come from `libm`.
 
 use crate::{ErrorKind, StorageError};
 use rand_chacha::ChaCha8Rng;
@@ -10,8 +10,8 @@ use std::time::Duration;
 
 /// 99th percentile of the standard normal distribution.
 const Z_99: f64 = 2.326_347_874_040_841;
-/// Maximum drawn latency in microseconds: ten minutes.
-const LONGEST_US: f64 = 600e6;
+/// Maximum latency in microseconds: ten minutes.
+pub(super) const LONGEST_US: f64 = 600e6;
 
 /// Latency distribution. All times in microseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -43,10 +43,6 @@ pub(crate) enum Distribution {
     Quantiles(Vec<(f64, f64)>),
 }
 
-fn invalid(detail: impl Into<String>) -> StorageError {
-    ErrorKind::Invalid.error("emulated.latency", detail)
-}
-
 fn is_time(us: f64) -> bool {
     (0.0..=LONGEST_US).contains(&us)
 }
@@ -61,6 +57,7 @@ impl LatencyConfig {
             } => lognormal(*median_us, *p99_us, *sigma),
             Self::Empirical { quantiles } if is_curve(quantiles) => Ok(Distribution::Quantiles(quantiles.clone())),
             Self::Empirical { .. } => Err(invalid(
+                "latency",
                 "`quantiles` must be pairs of a share (0 to 1) and microseconds, both ascending",
             )),
         }
@@ -69,14 +66,22 @@ impl LatencyConfig {
 
 fn lognormal(median_us: f64, p99_us: Option<f64>, sigma: Option<f64>) -> Result<Distribution, StorageError> {
     if !is_time(median_us) || median_us <= 0.0 {
-        return Err(invalid(format!("`median_us` must be more than 0: {median_us}")));
+        return Err(invalid(
+            "latency",
+            format!("`median_us` must be more than 0: {median_us}"),
+        ));
     }
     let sigma = match (p99_us, sigma) {
         (Some(p99_us), None) if is_time(p99_us) && p99_us >= median_us => libm::log(p99_us / median_us) / Z_99,
         (None, Some(sigma)) if (0.0..=10.0).contains(&sigma) => sigma,
-        (Some(_), None) => return Err(invalid("`p99_us` must not be less than `median_us`")),
-        (None, Some(_)) => return Err(invalid("`sigma` must be between 0 and 10")),
-        _ => return Err(invalid("set exactly one of `p99_us` and `sigma` besides `median_us`")),
+        (Some(_), None) => return Err(invalid("latency", "`p99_us` must not be less than `median_us`")),
+        (None, Some(_)) => return Err(invalid("latency", "`sigma` must be between 0 and 10")),
+        _ => {
+            return Err(invalid(
+                "latency",
+                "set exactly one of `p99_us` and `sigma` besides `median_us`",
+            ));
+        }
     };
     Ok(Distribution::Lognormal { median_us, sigma })
 }
@@ -120,6 +125,78 @@ fn interpolate(points: &[(f64, f64)], share: f64) -> f64 {
         (None, Some((_, us))) | (Some((_, us)), None) => *us,
         (None, None) => 0.0,
     }
+}
+
+/// Kinds of errors that can be injected.
+const KINDS: [ErrorKind; 6] = [
+    ErrorKind::Unavailable,
+    ErrorKind::Timeout,
+    ErrorKind::Denied,
+    ErrorKind::NotFound,
+    ErrorKind::Changed,
+    ErrorKind::Corrupt,
+];
+
+/// Maximum time to an error, in milliseconds: ten minutes, as for latencies.
+const LONGEST_MS: u64 = 600_000;
+
+/// Injected error of a share of requests.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct InjectedError {
+    /// `unavailable`, `timeout`, `denied`, `not-found`, `changed` or `corrupt`.
+    pub kind: String,
+    /// Share of requests, from 0 to 1.
+    pub rate: f64,
+    /// Milliseconds from the start of the request to its error (default: its latency).
+    pub after_ms: Option<u64>,
+}
+
+/// Validated error.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ErrorRule {
+    pub(crate) kind: ErrorKind,
+    pub(crate) rate: f64,
+    pub(crate) after: Option<Duration>,
+}
+
+/// Checks a list of errors.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`]; names the key.
+pub(super) fn faults(errors: &[InjectedError]) -> Result<Vec<ErrorRule>, StorageError> {
+    let fault = |error: &InjectedError| {
+        let Some(kind) = KINDS.into_iter().find(|kind| kind.as_str() == error.kind) else {
+            let known = KINDS.map(ErrorKind::as_str).join(", ");
+            let detail = format!("unknown kind `{}`: use {known}", error.kind);
+            return Err(invalid("errors.kind", detail));
+        };
+        if !(0.0..=1.0).contains(&error.rate) {
+            let detail = format!("must be from 0 to 1: {}", error.rate);
+            return Err(invalid("errors.rate", detail));
+        }
+        if let Some(after) = error.after_ms.filter(|after| *after > LONGEST_MS) {
+            let detail = format!("must be at most {LONGEST_MS}: {after}");
+            return Err(invalid("errors.after_ms", detail));
+        }
+        Ok(ErrorRule {
+            kind,
+            rate: error.rate,
+            after: error.after_ms.map(Duration::from_millis),
+        })
+    };
+    let faults: Vec<ErrorRule> = errors.iter().map(fault).collect::<Result<_, _>>()?;
+    let all: f64 = faults.iter().map(|fault| fault.rate).sum();
+    if all > 1.0 {
+        let detail = format!("sum of the rates exceeds 1: {all}");
+        return Err(invalid("errors.rate", detail));
+    }
+    Ok(faults)
+}
+
+/// Error about a key of the table.
+pub(super) fn invalid(key: &str, detail: impl Into<String>) -> StorageError {
+    ErrorKind::Invalid.error(format!("emulated.{key}"), detail)
 }
 
 #[cfg(test)]

@@ -9,17 +9,14 @@
 //! its recorded latency, counted from its start. The time of the tier below is part of that latency.
 
 mod config;
-mod faults;
 mod latency;
 mod model;
 mod recorded;
-mod replay;
 mod shared;
 mod timer;
 
 pub use config::{EmulatedConfig, Stall};
-pub use faults::InjectedError;
-pub use latency::LatencyConfig;
+pub use latency::{InjectedError, LatencyConfig};
 pub use recorded::{
     Recorded, RecordedEnvironment, RecordedLimits, RecordedOrigin, RecordedPoint, RecordedRound, SCHEMA,
 };
@@ -29,18 +26,17 @@ use crate::metrics::EmulatedMetrics;
 use crate::{Body, ErrorKind, Object, ObjectPath, Read, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
 use config::Emulation;
-use faults::ErrorRule;
+use latency::ErrorRule;
 use model::{Model, Request, Schedule};
 use parking_lot::Mutex;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
-use replay::{Arrival, Replay};
 use shared::SharedService;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use timer::Timer;
+use timer::{Arrival, Replay, Timer};
 
 /// Maximum pause between two attempts of a request.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);

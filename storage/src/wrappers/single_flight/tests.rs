@@ -3,7 +3,7 @@
 
 // Same source as the shipped code, with other primitives.
 #[allow(clippy::duplicate_mod, dead_code, unreachable_pub)]
-#[path = "flight.rs"]
+#[path = "../single_flight.rs"]
 mod flight;
 
 use crate::{ErrorKind, Object, ObjectPath};
@@ -74,12 +74,12 @@ fn caller(
         let keys = asked.iter().map(|&block| version.extent(&extent(block))).collect();
         let Boarded { tickets, lead, .. } = flight.board(keys);
         if let Some(mut lead) = lead {
-            let blocks: Vec<u64> = lead.keys().iter().map(|key| key.extent().start / 10).collect();
+            let blocks: Vec<u64> = lead.keys.iter().map(|key| key.extent.start / 10).collect();
             origin.fetch(&blocks);
             if answers {
                 let answer = lead.answer();
                 lead.leave();
-                answer.land(Ok(Arc::new(blocks)));
+                answer(Ok(Arc::new(blocks)));
             }
         }
         let mut brought = HashSet::new();

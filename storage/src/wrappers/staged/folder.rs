@@ -92,13 +92,10 @@ impl Folder {
     /// Opens the folder, creates it if missing, and cleans up after a crash. Returns the staged versions, least
     /// recently written first.
     pub(super) fn open(root: &Path, block_bytes: u64) -> Result<(Self, Vec<Found>), StorageError> {
-        match Self::open_unless_in_use(root, block_bytes)? {
-            Some(opened) => Ok(opened),
-            None => {
-                let detail = "folder is used by another tier: give each its own `staged.root`, or set `staged.shared`";
-                Err(ErrorKind::Invalid.error(root.display(), detail))
-            }
-        }
+        Self::open_unless_in_use(root, block_bytes)?.ok_or_else(|| {
+            let detail = "folder is used by another tier: give each its own `staged.root`, or set `staged.shared`";
+            ErrorKind::Invalid.error(root.display(), detail)
+        })
     }
 
     /// Opens the first unlocked part of a shared root, and returns its name.
@@ -142,22 +139,19 @@ impl Folder {
 
     /// Recovers all complete versions; removes the rest.
     fn scan(&self, block_bytes: u64) -> io::Result<Vec<Found>> {
-        let (mut ids, mut data) = (HashSet::new(), HashSet::new());
+        let mut ids = HashSet::new();
         for entry in fs::read_dir(&self.root)? {
             let name = entry?.file_name();
             match name.to_str().and_then(numbered) {
-                Some((id, JOURNAL)) => {
+                Some((id, NEW)) => fs::remove_file(self.path(id, NEW))?,
+                Some((id, _)) => {
                     ids.insert(id);
                 }
-                Some((id, DATA)) => {
-                    data.insert(id);
-                }
-                Some((id, _)) => fs::remove_file(self.path(id, NEW))?,
                 None => {}
             }
         }
         let mut found = Vec::new();
-        for id in ids.union(&data).copied() {
+        for id in ids {
             match self.recover(id, block_bytes)? {
                 Some(version) => found.push(version),
                 None => self.remove(id),

@@ -142,22 +142,18 @@ impl Ledger {
 
     /// Looks up blocks, and marks staged blocks as used.
     pub(super) fn find(&mut self, header: &Header, blocks: &[u64]) -> Lookup {
-        let Some(id) = self.ids.get(header).copied() else {
-            return Lookup {
-                missing: blocks.to_vec(),
-                ..Lookup::default()
-            };
-        };
+        let id = self.id(header);
         let mut lookup = Lookup {
-            id,
+            id: id.unwrap_or_default(),
             ..Lookup::default()
         };
         for &block in blocks {
             let tick = self.tick();
-            let staged = self
-                .versions
-                .get_mut(&id)
-                .and_then(|version| version.blocks.get_mut(&block));
+            let version = match id {
+                Some(id) => self.versions.get_mut(&id),
+                None => None,
+            };
+            let staged = version.and_then(|version| version.blocks.get_mut(&block));
             let Some(staged) = staged else {
                 lookup.missing.push(block);
                 continue;
@@ -169,7 +165,7 @@ impl Ledger {
                 serial: staged.serial,
             });
             self.by_use.remove(&before);
-            self.by_use.insert(tick, (id, block));
+            self.by_use.insert(tick, (lookup.id, block));
         }
         lookup
     }
@@ -193,17 +189,15 @@ impl Ledger {
 
     /// Forgets a version.
     pub(super) fn forget(&mut self, id: u64) {
-        let blocks: Vec<u64> = match self.versions.get(&id) {
-            Some(version) => version.blocks.keys().copied().collect(),
-            None => return,
+        let Some(version) = self.versions.remove(&id) else {
+            return;
         };
-        for block in blocks {
-            self.remove(id, block);
+        for (block, staged) in &version.blocks {
+            self.by_use.remove(&staged.tick);
+            self.bytes -= disk_bytes(version.header.len_of(*block));
         }
-        if let Some(version) = self.versions.remove(&id) {
-            self.ids.remove(&version.header);
-            self.bytes -= FILE_BYTES;
-        }
+        self.ids.remove(&version.header);
+        self.bytes -= FILE_BYTES;
     }
 
     pub(super) fn has(&self, id: u64, block: u64) -> bool {

@@ -10,29 +10,33 @@
 //! - Processes may share the folder's root: each writes a part of it and reads the parts of the others.
 //! - When the folder is full, broken or gone, reads go to the tier and the failure is counted ([`StagedMetrics`]).
 
-use crate::limits::{buffer_for, check_ranges};
+use crate::limits::check_ranges;
 use crate::metrics::StagedMetrics;
+use crate::ranges;
 use crate::tasks::blocking;
 use crate::tiers::nvme::{LocalOptions, NvmeTier};
 use crate::tiers::{number, yes};
 use crate::unreported::UnreportedCost;
+use crate::wrappers::Fetched;
+use crate::wrappers::single_flight::{Lead, SingleFlight};
 use crate::{ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 use async_trait::async_trait;
 use bytes::Bytes;
 use folder::{Folder, Found};
 use futures::future::try_join;
+use journal::Header;
 use ledger::Ledger;
 pub use ledger::capacity_for;
-use neighbours::Neighbours;
+use neighbours::{Claim, Neighbours};
 use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use stage::{Stage, Tally, WriterTask};
+use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime};
 use tokio::sync::oneshot;
@@ -43,7 +47,6 @@ mod journal;
 mod ledger;
 mod neighbours;
 mod read;
-mod stage;
 mod writer;
 
 /// Tier whose reads are copied to a local folder. Dropping it stops and joins its writing thread; blocks not yet
@@ -52,6 +55,125 @@ pub struct Staged {
     stage: Arc<Stage>,
     config: StagedConfig,
     thread: Option<JoinHandle<()>>,
+}
+
+/// State shared by the tier's calls and its fetches.
+struct Stage {
+    inner: Arc<dyn Tier>,
+    local: NvmeTier,
+    /// Other processes that stage in the same root; `None` if the root is not shared.
+    neighbours: Option<Arc<Neighbours>>,
+    ledger: Arc<Mutex<Ledger>>,
+    tally: Arc<Tally>,
+    flights: Arc<SingleFlight<Fetched>>,
+    /// Cost of fetches whose caller went away.
+    unreported: UnreportedCost,
+    jobs: Sender<WriterTask>,
+    origin: String,
+    block_bytes: u64,
+}
+
+impl Stage {
+    /// Blocks that cover the ranges, in order, without duplicates.
+    fn blocks_of(&self, ranges: &[Range<u64>]) -> Vec<u64> {
+        let blocks = ranges.iter().flat_map(|range| ranges::blocks(range, self.block_bytes));
+        let mut blocks: Vec<u64> = blocks.collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        blocks
+    }
+
+    fn header(&self, object: &Object) -> Header {
+        Header {
+            origin: self.origin.clone(),
+            path: object.path.as_str().to_owned(),
+            version: object.version.clone(),
+            size: object.size,
+            block_bytes: self.block_bytes,
+        }
+    }
+
+    fn extent(&self, object: &Object, block: u64) -> Range<u64> {
+        ranges::block(block, self.block_bytes, object.size)
+    }
+}
+
+/// Maximum bytes waiting to be written; a single read may exceed it.
+const PENDING_BYTES: u64 = 64 << 20;
+
+/// Task of the writing thread. Tasks run in order.
+enum WriterTask {
+    /// Stage blocks of a version. Until that is done or given up, the fetch serves readers of these blocks.
+    Store {
+        header: Header,
+        blocks: Vec<(u64, Bytes)>,
+        lead: Lead<Fetched>,
+        /// Released once the blocks are staged or given up.
+        claim: Option<Claim>,
+    },
+    /// Record that a block is gone from the ledger.
+    Drop { id: u64, block: u64 },
+    /// Remove damaged blocks, after the blocks queued before are staged.
+    Forget { header: Header, blocks: Vec<u64> },
+    /// Report when all earlier tasks are done.
+    Settle(oneshot::Sender<()>),
+    /// Ends the thread.
+    Stop,
+}
+
+/// Counts of a stage, and the state of its queue.
+#[derive(Debug)]
+struct Tally {
+    /// Shared by stages of the same kind of tier.
+    metrics: StagedMetrics,
+    /// Number of failed writes, and the last error.
+    failures: Mutex<(u64, String)>,
+    /// Bytes of the blocks in the queue.
+    pending: AtomicU64,
+    stopped: AtomicBool,
+    capacity_bytes: i64,
+    /// Contribution of this stage to the gauge of bytes.
+    reported_bytes: AtomicU64,
+}
+
+impl Tally {
+    fn new(metrics: StagedMetrics, capacity_bytes: u64) -> Self {
+        let capacity_bytes = capacity_bytes.cast_signed();
+        metrics.capacity_bytes.add(capacity_bytes);
+        Self {
+            metrics,
+            failures: Mutex::default(),
+            pending: AtomicU64::new(0),
+            stopped: AtomicBool::new(false),
+            capacity_bytes,
+            reported_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts and logs a failed write.
+    fn failed(&self, what: &str, error: &io::Error) {
+        self.metrics.failures.inc();
+        let mut failures = self.failures.lock();
+        *failures = (failures.0 + 1, format!("{what}: {error}"));
+        let (count, text) = &*failures;
+        // Logged at powers of two, because a full disk fails thousands of times.
+        if count.is_power_of_two() {
+            tracing::warn!(failures = count, "staging failed; reads go to the tier: {text}");
+        }
+    }
+
+    /// Updates the gauge.
+    fn report_bytes(&self, bytes: u64) {
+        let before = self.reported_bytes.swap(bytes, Ordering::Relaxed);
+        self.metrics.bytes.add(bytes.cast_signed() - before.cast_signed());
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        self.report_bytes(0);
+        self.metrics.capacity_bytes.sub(self.capacity_bytes);
+    }
 }
 
 /// Identity of this tier, which separates its objects from those of other tiers.
@@ -110,7 +232,7 @@ impl Staged {
         let local = NvmeTier::open_with(options).await?;
         let ledger = Arc::new(Mutex::new(Ledger::load(found)));
         let tally = Arc::new(Tally::new(metrics, config.capacity_bytes));
-        tally.tell_bytes(ledger.lock().bytes);
+        tally.report_bytes(ledger.lock().bytes);
         let writer = Writer::new(folder, ledger.clone(), tally.clone(), config.capacity_bytes);
         let (jobs, to_do) = channel();
         let thread = std::thread::Builder::new()
@@ -156,53 +278,24 @@ impl Drop for Staged {
     }
 }
 
-/// Cuts a range out of the bytes that cover it: a slice if a single piece holds it, else a copy.
-fn cut(object: &Object, range: &Range<u64>, sources: &[(Range<u64>, Bytes)]) -> Result<Bytes, StorageError> {
-    let mut pieces: Vec<Bytes> = Vec::new();
-    let mut at = range.start;
-    while at < range.end {
-        // Sorted by start; sources that begin before the range may also end before it.
-        let before = sources.partition_point(|(extent, _)| extent.start <= at);
-        let found = sources[..before].iter().rev().find(|(extent, _)| extent.end > at);
-        let Some((extent, bytes)) = found else {
-            return Err(ErrorKind::Corrupt.error(&object.path, format!("missing bytes from {at}")));
-        };
-        let to = extent.end.min(range.end);
-        pieces.push(bytes.slice((at - extent.start) as usize..(to - extent.start) as usize));
-        at = to;
-    }
-    match pieces.len() {
-        0 => Ok(Bytes::new()),
-        1 => Ok(pieces.swap_remove(0)),
-        _ => {
-            let mut whole = buffer_for(object.path.as_str(), range.end - range.start)?;
-            pieces.iter().for_each(|piece| whole.extend_from_slice(piece));
-            Ok(whole.freeze())
-        }
-    }
-}
-
 #[async_trait]
 impl Tier for Staged {
     fn info(&self) -> TierInfo {
         let mut info = self.stage.inner.info();
         let config = &self.config;
         let (root, blocks) = (config.root.display(), config.block_bytes);
-        let whose = if config.shared {
-            ", shared with other processes"
-        } else {
-            ""
+        let whose = match config.shared {
+            true => ", shared with other processes",
+            false => "",
         };
         let limits = format!("{} bytes, blocks of {blocks}{whose}", config.capacity_bytes);
         info.wrappers.insert(0, format!("staged({root}, {limits})"));
-        let notes = self.stage.local.info().notes;
-        info.notes
-            .extend(notes.into_iter().map(|note| format!("staged: {note}")));
+        let mut notes = self.stage.local.info().notes;
         let (failures, last) = &*self.stage.tally.failures.lock();
         if *failures > 0 {
-            info.notes
-                .push(format!("staged: {failures} writes failed, last error: {last}"));
+            notes.push(format!("{failures} writes failed, last error: {last}"));
         }
+        info.notes.extend(notes.iter().map(|note| format!("staged: {note}")));
         info
     }
 
@@ -222,24 +315,23 @@ impl Tier for Staged {
             stage.fetch(object, missing),
         )
         .await?;
-        let mut cost = staged.landed.cost;
-        cost.merge(&landed.cost);
+        let mut read = staged.landed;
+        read.cost.merge(&landed.cost);
+        read.parts.extend(landed.parts);
         let (metrics, broken) = (&stage.tally.metrics, staged.broken.len());
         metrics.misses.inc_by((missing.len() + broken) as u64);
         metrics.hits.inc_by((lookup.held.len() - broken) as u64);
-        let mut sources = staged.landed.parts;
-        sources.extend(landed.parts);
         if !staged.broken.is_empty() {
             let again = stage.fetch(object, &staged.broken).await?;
-            cost.then(&again.cost);
-            sources.extend(again.parts);
+            read.cost.then(&again.cost);
+            read.parts.extend(again.parts);
         }
-        sources.sort_unstable_by_key(|(extent, _)| (extent.start, extent.end));
+        read.sort();
         let copying = Instant::now();
-        let parts = ranges.iter().map(|range| cut(object, range, &sources));
+        let parts = ranges.iter().map(|range| read.cut(object, range));
         let parts = parts.collect::<Result<_, _>>()?;
-        cost.copy += copying.elapsed();
-        Ok(ReadMany { parts, cost })
+        read.cost.copy += copying.elapsed();
+        Ok(ReadMany { parts, cost: read.cost })
     }
 
     fn inner(&self) -> Option<&dyn Tier> {
@@ -249,13 +341,10 @@ impl Tier for Staged {
     fn take_unreported(&self) -> Option<ReadCost> {
         let own = self.stage.unreported.take();
         let below = self.stage.inner.take_unreported();
-        match (own, below) {
-            (Some(mut own), Some(below)) => {
-                own.merge(&below);
-                Some(own)
-            }
-            (own, below) => own.or(below),
-        }
+        own.into_iter().chain(below).reduce(|mut all, cost| {
+            all.merge(&cost);
+            all
+        })
     }
 
     async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {

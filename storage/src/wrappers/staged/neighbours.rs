@@ -9,9 +9,7 @@
 
 use super::folder::{data_name, journal_id, part_folders};
 use super::journal::{Header, Replayed, checks_of};
-use crate::StorageError;
 use crate::ranges;
-use crate::tasks::blocking;
 use bytes::Bytes;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -45,7 +43,7 @@ pub(super) struct Neighbours {
     /// Name of this process's part.
     own: String,
     claims: Arc<File>,
-    known: Mutex<HashMap<PathBuf, Journal>>,
+    journals: Mutex<HashMap<PathBuf, Journal>>,
     distrusted: Mutex<HashSet<(Header, u64)>>,
 }
 
@@ -56,11 +54,8 @@ struct Journal {
     data: Arc<File>,
 }
 
-/// Blocks of a neighbour, with the checksums of their pages.
-struct Holding {
-    data: Arc<File>,
-    blocks: Vec<(u64, Vec<u32>)>,
-}
+/// A neighbour's data file, and blocks in it with the checksums of their pages.
+type Holding = (Arc<File>, Vec<(u64, Vec<u32>)>);
 
 /// Blocks that no other process fetches until this is dropped.
 #[derive(Debug)]
@@ -82,7 +77,7 @@ impl Neighbours {
             root: root.to_owned(),
             own: own.to_owned(),
             claims: Arc::new(claims),
-            known: Mutex::default(),
+            journals: Mutex::default(),
             distrusted: Mutex::default(),
         })
     }
@@ -90,9 +85,7 @@ impl Neighbours {
     /// Reads the blocks that neighbours have staged.
     pub(super) async fn read(self: &Arc<Self>, header: &Header, blocks: &[u64]) -> Vec<(u64, Bytes)> {
         let (neighbours, wanted, version) = (self.clone(), blocks.to_vec(), header.clone());
-        let read = blocking(&header.path, move || {
-            Ok::<_, StorageError>(neighbours.read_now(&version, wanted))
-        });
+        let read = tokio::task::spawn_blocking(move || neighbours.read_now(&version, wanted));
         read.await.unwrap_or_default()
     }
 
@@ -104,11 +97,11 @@ impl Neighbours {
             }
             wanted.retain(|block| distrusted.is_empty() || !distrusted.contains(&(header.clone(), *block)));
         }
-        if let Err(error) = self.look() {
+        if let Err(error) = self.read_journals() {
             tracing::warn!(root = %self.root.display(), %error, "cannot read blocks staged by other processes");
         }
         let mut read = Vec::new();
-        for Holding { data, blocks } in self.holdings(header, &wanted) {
+        for (data, blocks) in self.holdings(header, &wanted) {
             for (block, checks) in blocks {
                 if wanted.contains(&block)
                     && let Some(bytes) = whole_block(&data, header, block, &checks)
@@ -123,20 +116,20 @@ impl Neighbours {
 
     /// Blocks of a version that each neighbour has, among the wanted ones.
     fn holdings(&self, header: &Header, wanted: &[u64]) -> Vec<Holding> {
-        let known = self.known.lock();
-        let of_it = known.values().filter(|journal| journal.replayed.header == *header);
-        let holding = |journal: &Journal| Holding {
-            data: Arc::clone(&journal.data),
-            blocks: wanted
+        let journals = self.journals.lock();
+        let of_version = journals.values().filter(|journal| journal.replayed.header == *header);
+        let holding = |journal: &Journal| -> Holding {
+            let staged = &journal.replayed.blocks;
+            let blocks = wanted
                 .iter()
-                .filter_map(|block| Some((*block, journal.replayed.blocks.get(block)?.clone())))
-                .collect(),
+                .filter_map(|block| Some((*block, staged.get(block)?.clone())));
+            (Arc::clone(&journal.data), blocks.collect())
         };
-        of_it.map(holding).collect()
+        of_version.map(holding).collect()
     }
 
     /// Reads the records that neighbours have written since the last call.
-    fn look(&self) -> io::Result<()> {
+    fn read_journals(&self) -> io::Result<()> {
         let mut there = HashSet::new();
         for (part, folder) in part_folders(&self.root)? {
             if part == self.own {
@@ -154,7 +147,7 @@ impl Neighbours {
                 }
             }
         }
-        self.known.lock().retain(|path, _| there.contains(path));
+        self.journals.lock().retain(|path, _| there.contains(path));
         Ok(())
     }
 
@@ -162,8 +155,8 @@ impl Neighbours {
     fn follow(&self, path: &Path, data: &Path) -> io::Result<()> {
         let mut file = File::open(path)?;
         let meta = file.metadata()?;
-        let mut known = self.known.lock();
-        if let Some(journal) = known.get_mut(path).filter(|journal| journal.inode == meta.ino()) {
+        let mut journals = self.journals.lock();
+        if let Some(journal) = journals.get_mut(path).filter(|journal| journal.inode == meta.ino()) {
             let read_bytes = journal.replayed.whole_bytes as u64;
             if meta.len() > read_bytes {
                 file.seek(SeekFrom::Start(read_bytes))?;
@@ -183,7 +176,7 @@ impl Neighbours {
             replayed,
             data: Arc::new(File::open(data)?),
         };
-        known.insert(path.to_owned(), journal);
+        journals.insert(path.to_owned(), journal);
         Ok(())
     }
 
@@ -195,9 +188,10 @@ impl Neighbours {
             held: Vec::new(),
         };
         let bytes = blocks.iter().map(|block| byte_of(header, *block));
+        let bytes: Vec<_> = bytes.map(|at| at..at + 1).collect();
         let mut waited = Duration::ZERO;
         // In the order of the file, so that no two wait for each other.
-        for run in ranges::merged(bytes.map(|at| at..at + 1).collect()) {
+        for run in ranges::merged(&bytes) {
             let mut wait = FIRST_WAIT;
             loop {
                 match lock_bytes(&self.claims, &run, libc::F_WRLCK) {

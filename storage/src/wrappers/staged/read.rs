@@ -6,7 +6,8 @@ use super::folder::data_name;
 use super::journal::PAGE_BYTES;
 use super::ledger::{Lookup, StagedBlock};
 use super::neighbours::Claim;
-use super::stage::{Fetched, PENDING_BYTES, Stage, WriterTask};
+use super::{PENDING_BYTES, Stage, WriterTask};
+use crate::wrappers::Fetched;
 use crate::wrappers::single_flight::{Lead, Version, share_of};
 use crate::{ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, ranges};
 use bytes::Bytes;
@@ -39,7 +40,7 @@ fn pages_of(ranges: &[Range<u64>], held: &BTreeMap<u64, &StagedBlock>, block_byt
             pages.push(from * PAGE_BYTES..to * PAGE_BYTES);
         }
     }
-    ranges::merged(pages)
+    ranges::merged(&pages)
 }
 
 impl Stage {
@@ -176,12 +177,8 @@ impl Stage {
         let count = torn.get();
         if count.is_power_of_two() {
             let file = data_name(id);
-            tracing::warn!(
-                file,
-                held.block,
-                count,
-                "staged block is damaged; reading it from the tier"
-            );
+            let what = "staged block is damaged; reading it from the tier";
+            tracing::warn!(file, held.block, count, "{what}");
         }
         // An error would mean that the thread has ended, so nothing is staged any more.
         let _ = self.jobs.send(WriterTask::Drop { id, block: held.block });
@@ -189,10 +186,7 @@ impl Stage {
 }
 
 /// Blocks read from the tier, with their claim if processes share a root.
-struct ToStage {
-    blocks: Vec<u64>,
-    claim: Option<Claim>,
-}
+type ToStage = (Vec<u64>, Option<Claim>);
 
 /// Call that started a fetch, and the fetch's cost once it has ended. If the call is dropped before it has taken the
 /// cost, or ends before the fetch, the cost is added to the unreported cost.
@@ -232,10 +226,7 @@ impl Stage {
         });
         let waiting = Instant::now();
         // Blocks already fetched but still being written are in memory.
-        let in_memory = boarded
-            .tickets
-            .iter()
-            .map(|ticket| !ticket.is_led() && ticket.has_landed());
+        let in_memory = boarded.tickets.iter().map(|ticket| !ticket.led && ticket.has_landed());
         let in_memory: Vec<bool> = in_memory.collect();
         for (ticket, in_memory) in boarded.tickets.iter().zip(in_memory) {
             let other = ticket.landed(object).await?;
@@ -245,7 +236,7 @@ impl Stage {
                     cache_hits: 1,
                     ..ReadCost::default()
                 },
-                false => share_of(&other.cost, ticket.is_led(), waiting.elapsed()),
+                false => share_of(&other.cost, ticket.led, waiting.elapsed()),
             };
             landed.cost.merge(&cost);
             landed.parts.extend(other.parts.iter().cloned());
@@ -259,23 +250,21 @@ impl Stage {
 
     /// Makes a fetch, queues its blocks for staging, and answers it: the writer has the bytes before a reader has.
     async fn lead(&self, object: &Object, lead: Lead<Fetched>, to_caller: oneshot::Sender<ReadCost>) {
-        let fetched = self.fetch_unless_staged(object, &lead).await;
-        let (landed, to_stage) = match fetched {
-            Ok((landed, to_stage)) => (Ok(Arc::new(landed)), Some(to_stage)),
-            Err(error) => (Err(error), None),
-        };
-        if let Ok(landed) = &landed
-            && let Err(cost) = to_caller.send(landed.cost)
-        {
-            self.unreported.add(&cost);
-        }
         let answer = lead.answer();
-        match (&landed, to_stage) {
-            (Ok(landed), Some(to_stage)) => self.stage(object, landed, lead, to_stage),
-            // The next caller starts a new fetch.
-            _ => drop(lead),
+        match self.fetch_unless_staged(object, &lead).await {
+            Ok((landed, to_stage)) => {
+                if let Err(cost) = to_caller.send(landed.cost) {
+                    self.unreported.add(&cost);
+                }
+                self.stage(object, &landed, lead, to_stage);
+                answer(Ok(Arc::new(landed)));
+            }
+            Err(error) => {
+                // The next caller starts a new fetch.
+                drop(lead);
+                answer(Err(error));
+            }
         }
-        answer.land(landed);
     }
 
     /// Fetches the blocks of `lead`. Another fetch of the same blocks may have ended between this call's look-up and
@@ -285,11 +274,8 @@ impl Stage {
         object: &Object,
         lead: &Lead<Fetched>,
     ) -> Result<(Fetched, ToStage), StorageError> {
-        let blocks: Vec<u64> = lead
-            .keys()
-            .iter()
-            .map(|key| key.extent().start / self.block_bytes)
-            .collect();
+        let blocks = lead.keys.iter().map(|key| key.extent.start / self.block_bytes);
+        let blocks: Vec<u64> = blocks.collect();
         let header = self.header(object);
         let lookup = self.ledger.lock().find(&header, &blocks);
         let held: Vec<Range<u64>> = lookup.held.iter().map(|held| self.extent(object, held.block)).collect();
@@ -303,8 +289,7 @@ impl Stage {
             landed.cost.then(&fetched.cost);
             landed.parts.extend(fetched.parts);
         }
-        let to_stage = ToStage { blocks: missing, claim };
-        Ok((landed, to_stage))
+        Ok((landed, (missing, claim)))
     }
 
     /// Takes the blocks that other processes have staged, or fetched while this process waited, and claims the rest.
@@ -334,7 +319,8 @@ impl Stage {
     }
 
     async fn fetch_from_tier(&self, object: &Object, blocks: &[u64]) -> Result<Fetched, StorageError> {
-        let runs = ranges::adjacent(blocks.iter().map(|block| self.extent(object, *block)));
+        let extents: Vec<_> = blocks.iter().map(|block| self.extent(object, *block)).collect();
+        let runs = ranges::adjacent(&extents);
         let (parts, cost) = if let [run] = &runs[..] {
             // The tier's own method of reading a large range.
             let read = self.inner.read(object, run.clone()).await?;
@@ -353,10 +339,10 @@ impl Stage {
     }
 
     /// Sends blocks to the writer, unless too many are waiting.
-    fn stage(&self, object: &Object, landed: &Fetched, lead: Lead<Fetched>, to_stage: ToStage) {
-        let mut blocks = Vec::with_capacity(to_stage.blocks.len());
+    fn stage(&self, object: &Object, landed: &Fetched, lead: Lead<Fetched>, (fetched, claim): ToStage) {
+        let mut blocks = Vec::with_capacity(fetched.len());
         let mut len = 0;
-        for block in to_stage.blocks {
+        for block in fetched {
             let extent = self.extent(object, block);
             let within = |(run, _): &&(Range<u64>, Bytes)| run.start <= extent.start && extent.end <= run.end;
             if let Some((run, bytes)) = landed.parts.iter().find(within) {
@@ -380,7 +366,7 @@ impl Stage {
             header,
             blocks,
             lead,
-            claim: to_stage.claim,
+            claim,
         });
     }
 }

@@ -8,7 +8,7 @@
 use super::folder::{Files, Folder};
 use super::journal::{Header, Record, checks_of};
 use super::ledger::{Ledger, disk_bytes};
-use super::stage::{Tally, WriterTask};
+use super::{Tally, WriterTask};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -275,12 +275,9 @@ impl Writer {
             });
             self.ledger.lock().touch(id);
             if let Err(e) = done {
-                let path = self
-                    .ledger
-                    .lock()
-                    .header(id)
-                    .map_or_else(String::new, |header| header.path.clone());
-                self.tally.failed(&path, &e);
+                let header = self.ledger.lock().header(id);
+                self.tally
+                    .failed(header.as_ref().map_or("", |header| header.path.as_str()), &e);
                 self.paused_until = Some(Instant::now() + PAUSE);
             } else {
                 self.ledger.lock().publish(id, &records);
@@ -289,7 +286,7 @@ impl Writer {
             }
             self.remove_if_empty(id);
         }
-        self.tally.tell_bytes(self.ledger.lock().bytes);
+        self.tally.report_bytes(self.ledger.lock().bytes);
     }
 
     /// Rewrites a journal that is much longer than its state needs.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::tiers::memory::MemoryTier;
+use bytes::Bytes;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 

@@ -13,14 +13,14 @@ use tokio::sync::watch;
 
 /// Version of an object, with its hash, computed once for all extents of a call.
 #[derive(Debug)]
-pub(in crate::wrappers) struct Version {
+pub(super) struct Version {
     path: ObjectPath,
     version: String,
     hash: u64,
 }
 
 impl Version {
-    pub(in crate::wrappers) fn of(object: &Object) -> Arc<Self> {
+    pub(super) fn of(object: &Object) -> Arc<Self> {
         let mut hasher = DefaultHasher::new();
         (&object.path, &object.version).hash(&mut hasher);
         Arc::new(Self {
@@ -30,33 +30,25 @@ impl Version {
         })
     }
 
-    pub(in crate::wrappers) fn extent(self: &Arc<Self>, extent: &Range<u64>) -> ExtentKey {
+    pub(super) fn extent(self: &Arc<Self>, extent: &Range<u64>) -> ExtentKey {
         ExtentKey {
             of: self.clone(),
-            start: extent.start,
-            end: extent.end,
+            extent: extent.clone(),
         }
     }
 }
 
 /// Key of an extent of a version, for caches and fetches.
 #[derive(Debug, Clone)]
-pub(in crate::wrappers) struct ExtentKey {
+pub(super) struct ExtentKey {
     of: Arc<Version>,
-    start: u64,
-    end: u64,
-}
-
-impl ExtentKey {
-    pub(in crate::wrappers) const fn extent(&self) -> Range<u64> {
-        self.start..self.end
-    }
+    pub(super) extent: Range<u64>,
 }
 
 impl PartialEq for ExtentKey {
     fn eq(&self, other: &Self) -> bool {
         let same = |a: &Version, b: &Version| a.hash == b.hash && a.version == b.version && a.path == b.path;
-        self.extent() == other.extent() && (Arc::ptr_eq(&self.of, &other.of) || same(&self.of, &other.of))
+        self.extent == other.extent && (Arc::ptr_eq(&self.of, &other.of) || same(&self.of, &other.of))
     }
 }
 
@@ -65,13 +57,12 @@ impl Eq for ExtentKey {}
 impl Hash for ExtentKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.of.hash);
-        state.write_u64(self.start);
-        state.write_u64(self.end);
+        self.extent.hash(state);
     }
 }
 
 /// Cost of a caller that waited for `waited`. Requests and bytes count only for the caller that started the fetch.
-pub(in crate::wrappers) fn share_of(cost: &ReadCost, led: bool, waited: Duration) -> ReadCost {
+pub(super) fn share_of(cost: &ReadCost, led: bool, waited: Duration) -> ReadCost {
     if led {
         return *cost;
     }
@@ -86,24 +77,20 @@ type Outcome<V> = Option<Result<Arc<V>, StorageError>>;
 
 /// A caller's view of a fetch in flight.
 #[derive(Debug)]
-pub(in crate::wrappers) struct FetchTicket<V> {
+pub(super) struct FetchTicket<V> {
     outcome: watch::Receiver<Outcome<V>>,
-    led: bool,
+    /// True if this call started the fetch.
+    pub(super) led: bool,
 }
 
 impl<V> FetchTicket<V> {
-    /// True if this call started the fetch.
-    pub(in crate::wrappers) const fn is_led(&self) -> bool {
-        self.led
-    }
-
     /// True if the fetch has already ended.
-    pub(in crate::wrappers) fn has_landed(&self) -> bool {
+    pub(super) fn has_landed(&self) -> bool {
         self.outcome.borrow().is_some()
     }
 
     /// Waits for the fetch.
-    pub(in crate::wrappers) async fn landed(&self, object: &Object) -> Result<Arc<V>, StorageError> {
+    pub(super) async fn landed(&self, object: &Object) -> Result<Arc<V>, StorageError> {
         let mut outcome = self.outcome.clone();
         let arrived = outcome.wait_for(Option::is_some).await.ok();
         arrived.and_then(|outcome| outcome.clone()).unwrap_or_else(|| {
@@ -114,47 +101,39 @@ impl<V> FetchTicket<V> {
 }
 
 /// Fetches that cover all keys of a call.
-pub(in crate::wrappers) struct Boarded<V> {
-    pub(in crate::wrappers) tickets: Vec<FetchTicket<V>>,
+pub(super) struct Boarded<V> {
+    pub(super) tickets: Vec<FetchTicket<V>>,
     /// Number of keys whose fetch was already in flight.
-    pub(in crate::wrappers) joined: u64,
+    pub(super) joined: u64,
     /// Fetch that this call has to start, if any.
-    pub(in crate::wrappers) lead: Option<Lead<V>>,
+    pub(super) lead: Option<Lead<V>>,
 }
 
 /// All fetches in flight.
-#[derive(Debug)]
-pub(in crate::wrappers) struct SingleFlight<V> {
-    under_way: Mutex<HashMap<ExtentKey, watch::Receiver<Outcome<V>>>>,
-}
-
-impl<V> Default for SingleFlight<V> {
-    fn default() -> Self {
-        Self {
-            under_way: Mutex::default(),
-        }
-    }
+#[derive(Debug, Default)]
+pub(super) struct SingleFlight<V> {
+    in_flight: Mutex<HashMap<ExtentKey, watch::Receiver<Outcome<V>>>>,
 }
 
 impl<V> SingleFlight<V> {
-    fn under_way(&self) -> MutexGuard<'_, HashMap<ExtentKey, watch::Receiver<Outcome<V>>>> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    fn in_flight(&self) -> MutexGuard<'_, HashMap<ExtentKey, watch::Receiver<Outcome<V>>>> {
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Removes a key, so that later callers do not join its fetch.
-    pub(in crate::wrappers) fn forget(&self, key: &ExtentKey) {
-        self.under_way().remove(key);
+    pub(super) fn forget(&self, key: &ExtentKey) {
+        self.in_flight().remove(key);
     }
 
     /// Joins the fetches in flight, and registers a single fetch for all other keys.
-    pub(in crate::wrappers) fn board(self: &Arc<Self>, missing: Vec<ExtentKey>) -> Boarded<V> {
+    pub(super) fn board(self: &Arc<Self>, missing: Vec<ExtentKey>) -> Boarded<V> {
         let (sender, receiver) = watch::channel(None);
         let mut tickets: Vec<FetchTicket<V>> = Vec::new();
         let mut keys = Vec::new();
         let mut joined = 0;
-        let mut under_way = self.under_way();
+        let mut in_flight = self.in_flight();
         for key in missing {
-            let Some(outcome) = under_way.get(&key) else {
+            let Some(outcome) = in_flight.get(&key) else {
                 keys.push(key);
                 continue;
             };
@@ -166,8 +145,8 @@ impl<V> SingleFlight<V> {
                 });
             }
         }
-        under_way.extend(keys.iter().map(|key| (key.clone(), receiver.clone())));
-        drop(under_way);
+        in_flight.extend(keys.iter().map(|key| (key.clone(), receiver.clone())));
+        drop(in_flight);
         let lead = (!keys.is_empty()).then(|| {
             tickets.push(FetchTicket {
                 outcome: receiver,
@@ -183,44 +162,33 @@ impl<V> SingleFlight<V> {
     }
 }
 
-/// Answers the callers that wait for a fetch.
-#[derive(Debug)]
-pub(in crate::wrappers) struct Answer<V>(watch::Sender<Outcome<V>>);
-
-impl<V> Answer<V> {
-    pub(in crate::wrappers) fn land(self, outcome: Result<Arc<V>, StorageError>) {
-        self.0.send_replace(Some(outcome));
-    }
-}
-
 /// Duty to make a fetch. If it is dropped without an answer, the waiting callers get an error.
 #[derive(Debug)]
-pub(in crate::wrappers) struct Lead<V> {
+pub(super) struct Lead<V> {
     flight: Arc<SingleFlight<V>>,
     /// Keys in the order of registration.
-    keys: Vec<ExtentKey>,
+    pub(super) keys: Vec<ExtentKey>,
     sender: watch::Sender<Outcome<V>>,
 }
 
 impl<V> Lead<V> {
-    pub(in crate::wrappers) fn keys(&self) -> &[ExtentKey] {
-        &self.keys
-    }
-
-    /// Handle that answers all waiting callers, and all callers that join before [`Lead::leave`].
-    pub(in crate::wrappers) fn answer(&self) -> Answer<V> {
-        Answer(self.sender.clone())
+    /// Function that answers all waiting callers, and all callers that join before [`Lead::leave`].
+    pub(super) fn answer(&self) -> impl FnOnce(Result<Arc<V>, StorageError>) + use<V> {
+        let sender = self.sender.clone();
+        move |outcome| {
+            sender.send_replace(Some(outcome));
+        }
     }
 
     /// Closes the fetch to further callers. Later calls do nothing. Other fetches are unaffected: the same keys may be
     /// in flight again.
-    pub(in crate::wrappers) fn leave(&mut self) {
+    pub(super) fn leave(&mut self) {
         let keys = std::mem::take(&mut self.keys);
         let this = self.sender.subscribe();
-        let mut under_way = self.flight.under_way();
+        let mut in_flight = self.flight.in_flight();
         for key in &keys {
-            if under_way.get(key).is_some_and(|outcome| outcome.same_channel(&this)) {
-                under_way.remove(key);
+            if in_flight.get(key).is_some_and(|outcome| outcome.same_channel(&this)) {
+                in_flight.remove(key);
             }
         }
     }

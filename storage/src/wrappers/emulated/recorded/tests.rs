@@ -145,3 +145,79 @@ proptest! {
         }
     }
 }
+
+/// A tier whose median is `first_us + bytes / rate`, ten times that in the tail, and twice that with 8 in flight.
+fn law() -> Law {
+    let one = |bytes: f64, factor: f64| {
+        let median = (100.0 + bytes / 1000.0) * factor;
+        vec![median / 2.0, median, 10.0 * median]
+    };
+    let sizes = vec![4000.0, 64_000.0, 1_000_000.0];
+    Law {
+        shares: vec![0.0, 0.5, 1.0],
+        us: sizes
+            .iter()
+            .map(|bytes| [1.0, 2.0, 8.0].map(|factor| one(*bytes, factor)).to_vec())
+            .collect(),
+        sizes,
+        depths: vec![1.0, 8.0, 32.0],
+    }
+}
+
+#[test]
+fn what_was_measured_is_what_comes() {
+    let law = law();
+    for (size, bytes) in law.sizes.clone().into_iter().enumerate() {
+        for (depth, in_flight) in law.depths.clone().into_iter().enumerate() {
+            for (at, share) in law.shares.clone().into_iter().enumerate() {
+                let got = law.latency_us(share, bytes as u64, in_flight as u32);
+                let want = law.us[size][depth][at];
+                assert!(
+                    (got - want).abs() < 1e-9 * want,
+                    "{bytes} {in_flight} {share}: {got}, not {want}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn between_and_above_lines_go_on() {
+    let law = law();
+    let close = |got: f64, want: f64| assert!((got - want).abs() < 1e-6 * want, "{got}, not {want}");
+    // Half way from 4,000 to 64,000 bytes, and above the largest.
+    close(law.latency_us(0.5, 34_000, 1), 134.0);
+    close(law.latency_us(0.5, 2_000_000, 1), 2100.0);
+    // Between the quantiles.
+    close(law.latency_us(0.25, 4000, 1), 78.0);
+    // Half way from 8 to 32 in flight: between twice and eight times.
+    close(law.latency_us(0.5, 4000, 20), 104.0 * 5.0);
+    // Beyond the last depth, at the tier's limit, the latency follows the last line.
+    close(law.latency_us(0.5, 4000, 56), 104.0 * 14.0);
+    // Below the smallest the first holds.
+    close(law.latency_us(0.5, 0, 1), 104.0);
+    close(law.latency_us(0.5, 0, 0), 104.0);
+}
+
+#[test]
+fn a_line_that_falls_is_not_drawn_on() {
+    let law = Law {
+        shares: vec![0.0, 1.0],
+        sizes: vec![10.0, 20.0],
+        depths: vec![1.0],
+        us: vec![vec![vec![50.0, 50.0]], vec![vec![30.0, 30.0]]],
+    };
+    assert_eq!(law.latency_us(0.5, 15, 9), 40.0);
+    assert_eq!(law.latency_us(0.5, 4000, 9), 30.0);
+}
+
+proptest! {
+    #[test]
+    fn every_draw_is_a_time_and_more_share_is_no_shorter(
+        a in 0.0f64..=1.0, b in 0.0f64..=1.0, bytes: u64, in_flight: u32
+    ) {
+        let law = law();
+        let (low, high) = (law.latency_us(a.min(b), bytes, in_flight), law.latency_us(a.max(b), bytes, in_flight));
+        prop_assert!((0.0..=LONGEST_US).contains(&low) && low <= high + 1e-9 * high, "{low} {high}");
+    }
+}
