@@ -265,6 +265,36 @@ impl S3 for Backend {
         }))
     }
 
+    async fn list_buckets(&self, _: S3Request<ListBucketsInput>) -> S3Result<S3Response<ListBucketsOutput>> {
+        let buckets = self.run(|folder| Ok(folder.buckets()?)).await?;
+        let buckets = buckets
+            .into_iter()
+            .map(|(name, made)| Bucket {
+                name: Some(name),
+                creation_date: Some(made.into()),
+                ..Bucket::default()
+            })
+            .collect();
+        Ok(S3Response::new(ListBucketsOutput {
+            buckets: Some(buckets),
+            ..ListBucketsOutput::default()
+        }))
+    }
+
+    async fn create_bucket(&self, req: S3Request<CreateBucketInput>) -> S3Result<S3Response<CreateBucketOutput>> {
+        let location = format!("/{}", req.input.bucket);
+        self.run(move |folder| Ok(folder.create_bucket(&req.input.bucket)?))
+            .await?;
+        Ok(S3Response::new(CreateBucketOutput {
+            location: Some(location),
+        }))
+    }
+
+    async fn head_bucket(&self, req: S3Request<HeadBucketInput>) -> S3Result<S3Response<HeadBucketOutput>> {
+        self.run(move |folder| Ok(folder.bucket(&req.input.bucket)?)).await?;
+        Ok(S3Response::new(HeadBucketOutput::default()))
+    }
+
     async fn create_multipart_upload(
         &self,
         req: S3Request<CreateMultipartUploadInput>,

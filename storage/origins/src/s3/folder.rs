@@ -122,6 +122,21 @@ impl Folder {
         })
     }
 
+    pub(super) fn buckets(&self) -> Result<Vec<(String, SystemTime)>, FolderError> {
+        let mut buckets = Vec::new();
+        for entry in fs::read_dir(&self.root)? {
+            let entry = entry?;
+            if let Ok(name) = entry.file_name().into_string()
+                && !name.starts_with('.')
+                && entry.file_type()?.is_dir()
+            {
+                buckets.push((name, entry.metadata()?.modified()?));
+            }
+        }
+        buckets.sort();
+        Ok(buckets)
+    }
+
     pub(super) fn create_bucket(&self, bucket: &str) -> Result<(), FolderError> {
         match fs::create_dir(self.root.join(bucket_name(bucket)?)) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Err(FolderError::BucketExists),
