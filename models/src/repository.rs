@@ -14,8 +14,7 @@ use std::io::{self, BufWriter, Read as _, Write};
 use std::path::{Path, PathBuf};
 use strum::Display;
 use tierlab_formats::model::{
-    BadModelFile, CONFIG_FILE, MANIFEST_FILE, MODEL_FILE, Manifest, ManifestFile, ModelConfig, TRITON_CONFIG_FILE,
-    is_plain_name,
+    CONFIG_FILE, MANIFEST_FILE, MODEL_FILE, Manifest, ManifestFile, ModelConfig, TRITON_CONFIG_FILE, is_plain_name,
 };
 use tierlab_formats::pbtxt::model::model_config;
 use tierlab_storage::ObjectPath;
@@ -171,7 +170,7 @@ pub fn read_manifest(folder: &Path) -> Result<Option<Manifest>, ModelsError> {
 pub fn read_config(folder: &Path) -> Result<Option<ModelConfig>, ModelsError> {
     let (own, triton) = (folder.join(CONFIG_FILE), folder.join(TRITON_CONFIG_FILE));
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let utf8 = |text| String::from_utf8(text).map_err(|e| BadModelFile(format!("not UTF-8: {e}")));
+    let utf8 = |text| String::from_utf8(text).map_err(|e| format!("not UTF-8: {e}"));
     let (path, config) = match (read_if_there(&own)?, read_if_there(&triton)?) {
         (None, None) => return Ok(None),
         (Some(text), None) => (own, utf8(text).and_then(|text| ModelConfig::parse(&text))),

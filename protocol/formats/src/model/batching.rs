@@ -1,11 +1,11 @@
 //! Batching settings and request priorities.
 
-use super::{BadModelFile, check_range};
+use super::check_range;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of preferred row counts.
-const MAX_PREFERRED_ROWS: usize = 64;
+const MAX_PREFERRED: usize = 64;
 
 /// Batching settings, used if `max_batch_size` allows batches, request priorities and the limits of the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -75,17 +75,12 @@ impl Default for BatchingConfig {
 }
 
 impl BatchingConfig {
-    pub(super) fn check(&self, max_batch_size: u32) -> Result<(), BadModelFile> {
+    pub(super) fn check(&self, max_batch_size: u32) -> Result<(), String> {
         if max_batch_size == 0 {
             self.check_unbatched()?;
         }
         let is_row_count = |rows: &u32| (1..=max_batch_size).contains(rows);
-        check_range(
-            "batching.preferred_rows",
-            self.preferred_rows.len(),
-            0,
-            MAX_PREFERRED_ROWS,
-        )?;
+        check_range("batching.preferred_rows", self.preferred_rows.len(), 0, MAX_PREFERRED)?;
         let (limit, rows) = (self.queue_limit, self.max_request_rows);
         let parts = rows.div_ceil(max_batch_size.max(1));
         let (levels, default_level) = (self.priority_levels, self.default_priority_level);
@@ -108,21 +103,21 @@ impl BatchingConfig {
         } else {
             return Ok(());
         };
-        Err(BadModelFile(what))
+        Err(what)
     }
 
     /// Refuses keys that shape batches if batching is disabled, because they would have no effect.
-    fn check_unbatched(&self) -> Result<(), BadModelFile> {
+    fn check_unbatched(&self) -> Result<(), String> {
         let set = [
             ("max_delay_us", ![0, MAX_DELAY_US].contains(&self.max_delay_us)),
             ("preferred_rows", !self.preferred_rows.is_empty()),
             ("max_request_rows", self.max_request_rows > 0),
         ];
         match set.iter().find(|(_, set)| *set) {
-            Some((key, _)) => Err(BadModelFile(format!(
+            Some((key, _)) => Err(format!(
                 "`batching.{key}` has no effect without `max_batch_size`: set `max_batch_size` \
                  to the maximum rows of a run, or remove `batching.{key}`"
-            ))),
+            )),
             None => Ok(()),
         }
     }

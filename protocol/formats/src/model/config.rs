@@ -1,10 +1,7 @@
 //! `config.toml`: how a model is served.
 
 use super::batching::BatchingConfig;
-use super::instances::InstanceConfig;
-use super::reshape::Reshape;
-use super::warmup::{self, WarmupSample};
-use super::{BadModelFile, check_range, is_plain_name};
+use super::{check_range, is_plain_name};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -12,7 +9,7 @@ use tierlab_protocol::metadata::VersionPolicy;
 use tierlab_protocol::tensor::DataType;
 
 /// Maximum versions that a policy may name.
-const MAX_NAMED_VERSIONS: usize = 1024;
+const MAX_VERSIONS: usize = 1024;
 
 /// Model settings: `NAME/config.toml`. Every key has a default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -74,8 +71,8 @@ impl ModelConfig {
     ///
     /// # Errors
     /// Bad TOML, an unknown key, or a value out of range; the message names the key and, for syntax, the line.
-    pub fn parse(text: &str) -> Result<Self, BadModelFile> {
-        let config: Self = toml::from_str(text).map_err(|e| BadModelFile(e.to_string()))?;
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let config: Self = toml::from_str(text).map_err(|e| e.to_string())?;
         config.check()?;
         Ok(config)
     }
@@ -85,15 +82,14 @@ impl ModelConfig {
     ///
     /// # Errors
     /// An unknown key, or a value out of range or in conflict with the rest of the config; the message names the key.
-    pub fn with(&self, keys: &toml::Table) -> Result<Self, BadModelFile> {
-        let bad = |e: &dyn std::fmt::Display| BadModelFile(e.to_string());
-        let mut table = toml::Table::try_from(self).map_err(|e| bad(&e))?;
+    pub fn with(&self, keys: &toml::Table) -> Result<Self, String> {
+        let mut table = toml::Table::try_from(self).map_err(|e| e.to_string())?;
         let is_unbatched = keys.get("max_batch_size").and_then(toml::Value::as_integer) == Some(0);
         if let Some(toml::Value::Table(batching)) = table.get_mut("batching").filter(|_| is_unbatched) {
             batching.retain(|key, _| !KEYS_OF_BATCHES.contains(&key));
         }
         lay_over(&mut table, keys);
-        let config: Self = table.try_into().map_err(|e| bad(&e))?;
+        let config: Self = table.try_into().map_err(|e: toml::de::Error| e.to_string())?;
         config.check()?;
         Ok(config)
     }
@@ -102,30 +98,28 @@ impl ModelConfig {
     ///
     /// # Errors
     /// A value out of range, by key.
-    pub fn check(&self) -> Result<(), BadModelFile> {
-        match self.problems().into_iter().next() {
-            Some((_, problem)) => Err(problem),
-            None => Ok(()),
-        }
+    pub fn check(&self) -> Result<(), String> {
+        let first = self.problems().into_iter().next();
+        first.map_or(Ok(()), |(_, problem)| Err(problem))
     }
 
     /// Returns all invalid values, each with its part of the config.
-    pub(crate) fn problems(&self) -> Vec<(&'static str, BadModelFile)> {
+    pub(crate) fn problems(&self) -> Vec<(&'static str, String)> {
         let instances = self.instances.as_ref().map_or(Ok(()), InstanceConfig::check);
         let mut checks = vec![
             ("instances", instances),
             ("batching", self.batching.check(self.max_batch_size)),
             ("version_policy", check_version_policy(&self.version_policy)),
-            ("warmup", warmup::check(&self.warmup, self.max_batch_size)),
+            ("warmup", check_warmup(&self.warmup, self.max_batch_size)),
         ];
-        checks.extend(self.inputs.iter().map(|tensor| ("inputs", tensor.check_input())));
-        checks.extend(self.outputs.iter().map(|tensor| ("outputs", tensor.check())));
+        checks.extend(self.inputs.iter().map(|tensor| ("inputs", tensor.check(true))));
+        checks.extend(self.outputs.iter().map(|tensor| ("outputs", tensor.check(false))));
         checks.extend(
             self.joined
                 .iter()
                 .map(|(input, joined)| ("joined", joined.check(input))),
         );
-        let bad = |(part, checked): (&'static str, Result<(), BadModelFile>)| Some((part, checked.err()?));
+        let bad = |(part, checked): (&'static str, Result<(), String>)| Some((part, checked.err()?));
         checks.into_iter().filter_map(bad).collect()
     }
 
@@ -151,14 +145,14 @@ impl ModelConfig {
 }
 
 impl JoinedInput {
-    fn check(&self, input: &str) -> Result<(), BadModelFile> {
+    fn check(&self, input: &str) -> Result<(), String> {
         if is_plain_name(&self.table) {
             return Ok(());
         }
-        Err(BadModelFile(format!(
+        Err(format!(
             "invalid name in `joined.{input}.table`: `{}`; use letters, digits, `.`, `_` and `-`",
             self.table
-        )))
+        ))
     }
 }
 
@@ -183,51 +177,299 @@ pub struct DeclaredTensor {
 }
 
 impl DeclaredTensor {
-    fn check_input(&self) -> Result<(), BadModelFile> {
-        match self.labels {
-            Some(_) => Err(BadModelFile(format!(
-                "`labels` of input `{}`: only outputs have classes",
-                self.name
-            ))),
-            None => self.check(),
-        }
-    }
-
     /// Checks what can be checked without the graph.
-    fn check(&self) -> Result<(), BadModelFile> {
-        let Self {
-            name, dims, reshape, ..
-        } = self;
-        for (key, dims) in [("dims", Some(dims)), ("reshape", reshape.as_ref())] {
+    fn check(&self, is_input: bool) -> Result<(), String> {
+        let (name, dims, reshape) = (&self.name, &self.dims, self.reshape.as_ref());
+        if is_input && self.labels.is_some() {
+            return Err(format!("`labels` of input `{name}`: only outputs have classes"));
+        }
+        for (key, dims) in [("dims", Some(dims)), ("reshape", reshape)] {
             if let Some(dim) = dims.into_iter().flatten().find(|&&dim| dim < -1 || dim == 0) {
-                return Err(BadModelFile(format!(
+                return Err(format!(
                     "`{key}` of `{name}` has {dim}: a dimension is at least 1, or -1 if it is free"
-                )));
+                ));
             }
         }
-        match reshape {
-            Some(to) => Reshape::new(dims, to)
-                .map(drop)
-                .map_err(|what| BadModelFile(format!("`reshape` of `{name}`: {what}"))),
-            None => Ok(()),
+        if let Some(to) = reshape {
+            Reshape::new(dims, to).map_err(|what| format!("`reshape` of `{name}`: {what}"))?;
+        }
+        Ok(())
+    }
+}
+
+fn check_version_policy(policy: &VersionPolicy) -> Result<(), String> {
+    match policy {
+        VersionPolicy::Latest { num_versions: 0 } => {
+            Err("`version_policy.latest.num_versions` must be at least 1".into())
+        }
+        VersionPolicy::Specific { versions } if versions.is_empty() || versions.contains(&0) => {
+            Err("`version_policy.specific.versions` must name at least one version, each at least 1".into())
+        }
+        VersionPolicy::Specific { versions } => {
+            check_range("version_policy.specific.versions", versions.len(), 1, MAX_VERSIONS)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Maximum sessions of a model.
+const MAX_INSTANCES: usize = 256;
+/// Maximum threads of a session, inside operators and between them.
+const MAX_SESSION_THREADS: usize = 1024;
+/// Maximum threads of all sessions of a model.
+const MAX_MODEL_THREADS: u32 = 4096;
+/// Maximum CPUs to pin a model's sessions to.
+const MAX_CPUS: usize = 4096;
+
+/// Number and threads of the sessions. Without this table the server sizes them for its cores. With it, absent keys
+/// have the defaults shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct InstanceConfig {
+    /// Number of sessions, each on its own thread; 1 to 256.
+    pub count: u32,
+    /// ONNX Runtime's intra-op threads of each session; at least 1.
+    pub intra_op_threads: u32,
+    /// Graph nodes that a session runs at the same time; at least 1 (sequential).
+    pub inter_op_threads: u32,
+    /// CPUs to pin the sessions' threads to: each session takes the next `intra_op_threads` of them, starting again at
+    /// the end of the list. Empty leaves the threads to the system.
+    pub cpus: Vec<u32>,
+    /// Device of the sessions (default: `"auto"`).
+    #[serde(skip_serializing_if = "InstanceKind::is_auto")]
+    pub kind: InstanceKind,
+}
+
+impl Default for InstanceConfig {
+    fn default() -> Self {
+        Self {
+            count: 1,
+            intra_op_threads: 1,
+            inter_op_threads: 1,
+            cpus: Vec::new(),
+            kind: InstanceKind::Auto,
         }
     }
 }
 
-fn check_version_policy(policy: &VersionPolicy) -> Result<(), BadModelFile> {
-    match policy {
-        VersionPolicy::Latest { num_versions: 0 } => Err(BadModelFile(
-            "`version_policy.latest.num_versions` must be at least 1".into(),
-        )),
-        VersionPolicy::Specific { versions } if versions.is_empty() || versions.contains(&0) => Err(BadModelFile(
-            "`version_policy.specific.versions` must name at least one version, each at least 1".into(),
-        )),
-        VersionPolicy::Specific { versions } => check_range(
-            "version_policy.specific.versions",
-            versions.len(),
-            1,
-            MAX_NAMED_VERSIONS,
-        ),
-        _ => Ok(()),
+impl InstanceConfig {
+    fn check(&self) -> Result<(), String> {
+        let (count, intra, inter) = (self.count, self.intra_op_threads, self.inter_op_threads);
+        check_range("instances.count", count as usize, 1, MAX_INSTANCES)?;
+        check_range("instances.intra_op_threads", intra as usize, 1, MAX_SESSION_THREADS)?;
+        check_range("instances.inter_op_threads", inter as usize, 1, MAX_SESSION_THREADS)?;
+        check_range("instances.cpus", self.cpus.len(), 0, MAX_CPUS)?;
+        let all = count * (intra + inter);
+        if all > MAX_MODEL_THREADS {
+            return Err(format!(
+                "`instances.count` ({count}) times the threads of each session ({intra} and {inter}) is {all}; the limit is {MAX_MODEL_THREADS}"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Device of a model's sessions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum InstanceKind {
+    /// Chosen by the server's `runtime.provider`.
+    #[default]
+    Auto,
+    /// Sessions on the CPU.
+    Cpu,
+    /// Sessions on the GPU; the model is refused without one.
+    Gpu,
+}
+
+impl InstanceKind {
+    /// True if the server decides.
+    pub fn is_auto(&self) -> bool {
+        *self == Self::Auto
+    }
+}
+
+/// Map from the dimensions of one side to those of the other: as many elements, in the same order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reshape {
+    from: Vec<i64>,
+    to: Vec<i64>,
+}
+
+impl Reshape {
+    /// Maps shapes like `from` to shapes like `to`, where -1 is a free dimension: the first free one becomes the first
+    /// free one, and so on.
+    ///
+    /// # Errors
+    /// Shapes that differ in their number of free dimensions, or in their elements before, between or after them.
+    pub fn new(from: &[i64], to: &[i64]) -> Result<Self, String> {
+        if elements(from) != elements(to) {
+            return Err(format!(
+                "{from:?} cannot be reshaped to {to:?}: both need the same number of free dimensions (-1), and of elements before, \
+                 between and after them"
+            ));
+        }
+        Ok(Self {
+            from: from.to_vec(),
+            to: to.to_vec(),
+        })
+    }
+
+    /// Returns the other side's shape of a tensor; `None` if `shape` does not fit this side's.
+    pub fn apply(&self, shape: &[i64]) -> Option<Vec<i64>> {
+        if shape.len() != self.from.len() {
+            return None;
+        }
+        let mut free = Vec::new();
+        for (&have, &want) in shape.iter().zip(&self.from) {
+            match want {
+                ..0 => free.push(have),
+                _ if have == want => {}
+                _ => return None,
+            }
+        }
+        let mut free = free.into_iter();
+        let dims = self.to.iter().map(|&dim| if dim < 0 { free.next() } else { Some(dim) });
+        dims.collect()
+    }
+}
+
+/// Elements of the fixed dimensions before the first free one, between two, and after the last; `None` for a product
+/// that overflows.
+fn elements(shape: &[i64]) -> Vec<Option<i64>> {
+    shape
+        .split(|&dim| dim < 0)
+        .map(|fixed| fixed.iter().try_fold(1_i64, |count, &dim| count.checked_mul(dim)))
+        .collect()
+}
+
+/// Runs before a version takes requests. A version is refused if a run fails.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WarmupSample {
+    /// Name for messages.
+    #[serde(default)]
+    pub name: String,
+    /// Rows of each run.
+    #[serde(default = "one")]
+    pub batch_size: u32,
+    /// Number of runs.
+    #[serde(default = "one")]
+    pub count: u32,
+    /// Values by input. An absent input gets zeros, with its free dimensions as 1.
+    #[serde(default)]
+    pub inputs: BTreeMap<String, WarmupInput>,
+}
+
+/// One input of a [`WarmupSample`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WarmupInput {
+    /// Dimensions of one row (default: those of the graph, free ones as 1).
+    #[serde(default)]
+    pub dims: Option<Vec<i64>>,
+    /// Elements of one row.
+    pub data: WarmupData,
+}
+
+/// The elements of a [`WarmupInput`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum WarmupData {
+    /// Zeros; empty strings.
+    Zero,
+    /// Random elements: floats from 0 to 1, integers of any value.
+    Random,
+    /// Raw little-endian elements of one row, from this file in the model's folder `warmup`.
+    File(String),
+}
+
+/// Maximum warm-up samples of a model.
+const MAX_WARMUP_SAMPLES: usize = 64;
+/// Maximum runs of a warm-up sample.
+const MAX_WARMUP_COUNT: u32 = 10_000;
+
+fn one() -> u32 {
+    1
+}
+
+/// Checks what can be checked without the graph.
+fn check_warmup(samples: &[WarmupSample], max_batch_size: u32) -> Result<(), String> {
+    let fail = |what: String| Err(what);
+    check_range("warmup", samples.len(), 0, MAX_WARMUP_SAMPLES)?;
+    for sample in samples {
+        let name = &sample.name;
+        if sample.batch_size == 0 || sample.batch_size > max_batch_size.max(1) {
+            return fail(format!(
+                "`warmup.batch_size` of `{name}` is {}, which is not between 1 and `max_batch_size` ({max_batch_size})",
+                sample.batch_size
+            ));
+        }
+        if sample.count == 0 || sample.count > MAX_WARMUP_COUNT {
+            return fail(format!(
+                "`warmup.count` of `{name}` is {}, which is not between 1 and {MAX_WARMUP_COUNT}",
+                sample.count
+            ));
+        }
+        for (input, wanted) in &sample.inputs {
+            if wanted.dims.iter().flatten().any(|&dim| dim < 0) {
+                return fail(format!(
+                    "`warmup.inputs.{input}.dims` of `{name}` has a negative dimension"
+                ));
+            }
+            if let WarmupData::File(file) = &wanted.data
+                && !is_plain_name(file)
+            {
+                return fail(format!(
+                    "`warmup.inputs.{input}.data` of `{name}`: invalid name of a file in `warmup/`: `{file}`"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn free_dimensions_go_in_their_order_and_elements_stay_as_many() {
+        for (from, to, shape, reshaped) in [
+            (&[1][..], &[][..], &[1][..], Some(&[][..])),
+            (&[], &[1, 1], &[], Some(&[1, 1])),
+            (&[-1, 1], &[-1], &[5, 1], Some(&[5])),
+            (&[-1, 4, -1], &[-1, 2, 2, -1], &[3, 4, 7], Some(&[3, 2, 2, 7])),
+            (&[-1, 4], &[-1, 2, 2], &[3, 5], None),
+            (&[-1, 4], &[-1, 2, 2], &[3], None),
+        ] {
+            let rule = Reshape::new(from, to).unwrap();
+            assert_eq!(rule.apply(shape).as_deref(), reshaped, "{from:?} {to:?} {shape:?}");
+        }
+        for (from, to) in [
+            (&[2][..], &[][..]),
+            (&[-1], &[]),
+            (&[-1, 4], &[4, -1]),
+            (&[-1, 4], &[-1, -1]),
+        ] {
+            let error = Reshape::new(from, to).unwrap_err();
+            assert!(
+                error.contains(&format!("{from:?} cannot be reshaped to {to:?}")),
+                "{error}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_reshaped_comes_back(from in prop::collection::vec(prop_oneof![Just(-1_i64), 1..5_i64], 0..5), sizes in prop::collection::vec(0..9_i64, 5)) {
+            let mut to = from.clone();
+            to.insert(0, 1);
+            let shape: Vec<i64> = from.iter().zip(&sizes).map(|(&dim, &size)| if dim < 0 { size } else { dim }).collect();
+            let there = Reshape::new(&from, &to).unwrap().apply(&shape).unwrap();
+            prop_assert_eq!(there.iter().product::<i64>(), shape.iter().product::<i64>());
+            prop_assert_eq!(Reshape::new(&to, &from).unwrap().apply(&there).unwrap(), shape);
+        }
     }
 }

@@ -4,8 +4,7 @@
 //! mismatch, by tensor. Server and import use the same check, so that the server can serve what the import accepts.
 
 use super::Manifest;
-use super::config::{DeclaredTensor, ModelConfig};
-use super::reshape::Reshape;
+use super::config::{DeclaredTensor, ModelConfig, Reshape};
 use tierlab_protocol::infer::{MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS};
 use tierlab_protocol::metadata::ENTITY_ID;
 use tierlab_protocol::tensor::{DataType, TensorSpec};

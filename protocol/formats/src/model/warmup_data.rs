@@ -3,8 +3,8 @@
 //! In: a sample, its files, and the graph's signature. Out: shapes with raw little-endian elements, or the input that
 //! does not fit. Random elements are the same every time.
 
+use super::config::{WarmupData, WarmupInput, WarmupSample};
 use super::signature::Signature;
-use super::warmup::{WarmupData, WarmupInput, WarmupSample};
 use bytes::Bytes;
 use half::{bf16, f16};
 use std::collections::BTreeMap;

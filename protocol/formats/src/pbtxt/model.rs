@@ -9,8 +9,8 @@
 use super::fields::{Field, Refusal, Refusals, Value, short};
 use super::parse;
 use crate::model::{
-    BadModelFile, BatchingConfig, DeclaredTensor, InstanceKind, MODEL_FILE, ModelConfig, Reshape, WarmupData,
-    WarmupInput, WarmupSample,
+    BatchingConfig, DeclaredTensor, InstanceKind, MODEL_FILE, ModelConfig, Reshape, WarmupData, WarmupInput,
+    WarmupSample,
 };
 use std::collections::BTreeMap;
 use tierlab_protocol::metadata::VersionPolicy;
@@ -36,8 +36,8 @@ const PARTS: [(&str, &str); 6] = [
 ///
 /// # Errors
 /// The first syntax error, or every field that does not map, each with line, column and key.
-pub fn model_config(text: &str, model: &str) -> Result<ModelConfig, BadModelFile> {
-    let root = parse(text).map_err(|refusal| BadModelFile(refusal.told(text)))?;
+pub fn model_config(text: &str, model: &str) -> Result<ModelConfig, String> {
+    let root = parse(text).map_err(|refusal| refusal.told(text))?;
     let mut refusals = Refusals::default();
     let config = config(&root, model, &mut refusals);
     for (part, what) in config.problems() {
@@ -51,12 +51,9 @@ pub fn model_config(text: &str, model: &str) -> Result<ModelConfig, BadModelFile
         let Some(at) = fields.find(|candidate| candidate.name == field) else {
             return Err(what);
         };
-        refusals.push(at.refuse(what.0));
+        refusals.push(at.refuse(what));
     }
-    match refusals.told(text) {
-        Some(told) => Err(BadModelFile(told)),
-        None => Ok(config),
-    }
+    refusals.told(text).map_or(Ok(config), Err)
 }
 
 fn config(root: &Field, model: &str, refusals: &mut Refusals) -> ModelConfig {
