@@ -2,7 +2,7 @@
 //! convolution as in version 1.5). Batch normalisation is folded into the convolutions, as in deployed graphs.
 
 use super::Size;
-use super::layers::{Conv, Net, axis, window};
+use super::layers::{Net, axis, window};
 use crate::onnx::ModelProto;
 use crate::onnx::messages::ElementType;
 use crate::weights::xavier_bound;
@@ -69,8 +69,8 @@ pub(super) fn build(size: Size, seed: u64) -> ModelProto {
                 value
             } else {
                 // No ReLU follows, so He's bound is too wide by the square root of two.
-                let conv = Conv::new(from, to, 1).stride(stride).gain(FRAC_1_SQRT_2);
-                net.conv(&format!("{name}.shortcut"), &value, conv)
+                let layer = format!("{name}.shortcut");
+                net.conv(&layer, &value, [from, to], (1, stride), FRAC_1_SQRT_2)
             };
             let sum = net
                 .graph
@@ -96,26 +96,24 @@ fn stem(net: &mut Net, image: &str, to: usize) -> String {
     let std = net.graph.floats("std", &[1, 3, 1, 1], &STD);
     let centred = net.graph.node("centred", "Sub", &[&pixels, &mean], &[]);
     let normal = net.graph.node("normal", "Div", &[&centred, &std], &[]);
-    let conv = net.conv("stem", &normal, Conv::new(3, to, 7).stride(2));
+    let conv = net.conv("stem", &normal, [3, to], (7, 2), 1.0);
     let active = net.relu("stem", &conv);
     net.graph.node("stem.pool", "MaxPool", &[&active], &window(3, 2, 1))
 }
 
 fn basic_branch(net: &mut Net, name: &str, input: &str, [from, to]: [usize; 2], stride: usize) -> String {
     let first = format!("{name}.conv0");
-    let value = net.conv(&first, input, Conv::new(from, to, 3).stride(stride));
+    let value = net.conv(&first, input, [from, to], (3, stride), 1.0);
     let value = net.relu(&first, &value);
-    let last = Conv::new(to, to, 3).gain(BRANCH_GAIN);
-    net.conv(&format!("{name}.conv1"), &value, last)
+    net.conv(&format!("{name}.conv1"), &value, [to, to], (3, 1), BRANCH_GAIN)
 }
 
 fn bottleneck_branch(net: &mut Net, name: &str, input: &str, [from, width, to]: [usize; 3], stride: usize) -> String {
     let narrow = format!("{name}.conv0");
-    let value = net.conv(&narrow, input, Conv::new(from, width, 1));
+    let value = net.conv(&narrow, input, [from, width], (1, 1), 1.0);
     let value = net.relu(&narrow, &value);
     let middle = format!("{name}.conv1");
-    let value = net.conv(&middle, &value, Conv::new(width, width, 3).stride(stride));
+    let value = net.conv(&middle, &value, [width, width], (3, stride), 1.0);
     let value = net.relu(&middle, &value);
-    let wide = Conv::new(width, to, 1).gain(BRANCH_GAIN);
-    net.conv(&format!("{name}.conv2"), &value, wide)
+    net.conv(&format!("{name}.conv2"), &value, [width, to], (1, 1), BRANCH_GAIN)
 }

@@ -20,8 +20,14 @@ pub(super) fn builder(environment: &Environment) -> ort::Result<SessionBuilder> 
     Ok(Session::builder(environment)?.with_intra_threads(1)?)
 }
 
+/// Returns the inputs and the outputs of a session.
+pub(super) fn session_tensors(session: &Session) -> (Vec<SessionTensor>, Vec<SessionTensor>) {
+    let tensors = |outlets: &[Outlet]| outlets.iter().map(session_tensor).collect::<Vec<_>>();
+    (tensors(session.inputs()), tensors(session.outputs()))
+}
+
 /// Returns an input or output of a session. ONNX Runtime numbers its element types as ONNX files do.
-pub(super) fn session_tensor(outlet: &Outlet) -> SessionTensor {
+fn session_tensor(outlet: &Outlet) -> SessionTensor {
     let (shape, symbols) = match outlet.dtype() {
         ValueType::Tensor {
             shape,

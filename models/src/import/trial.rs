@@ -5,12 +5,11 @@
 //! the server would refuse it. The checks themselves are those of [`tierlab_formats::model`], which the server uses
 //! too.
 
-use super::runtime::{self, session_tensor, value};
+use super::runtime::{self, session_tensors, value};
 use super::source::GivenConfig;
 use crate::error::ModelsError;
 use ort::environment::Environment;
 use ort::session::{Session, SessionInputValue};
-use ort::value::Outlet;
 use std::borrow::Cow;
 use std::fs;
 use std::path::Path;
@@ -48,8 +47,7 @@ pub(super) fn run(
     })?;
     let refused = ModelsError::Refused;
     let mut session = open(&environment, version, external)?;
-    let tensors = |outlets: &[Outlet]| outlets.iter().map(session_tensor).collect::<Vec<_>>();
-    let (inputs, outputs) = (tensors(session.inputs()), tensors(session.outputs()));
+    let (inputs, outputs) = session_tensors(&session);
     let signature = Signature::of_session(&inputs, &outputs, given.config.max_batch_size).map_err(refused)?;
     let mut served = signature.clone();
     served.declare(&given.config).map_err(refused)?;

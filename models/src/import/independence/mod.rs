@@ -13,7 +13,7 @@ use super::runtime;
 use crate::error::ModelsError;
 use crate::stop::Stop;
 use elements::{Elements, InputKind, Row};
-use model::{Failed, MAX_ELEMENTS, Model, Result};
+use model::{Failed, InputRows, MAX_ELEMENTS, Model, Result};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use std::collections::BTreeMap;
@@ -174,7 +174,7 @@ impl<'a> BatchTest<'a> {
         Ok(())
     }
 
-    fn run_rows(&mut self, inputs: &[Elements], rows: &[usize]) -> Result<Vec<Elements>> {
+    fn run_rows(&mut self, inputs: &[InputRows], rows: &[usize]) -> Result<Vec<Elements>> {
         self.stop.check()?;
         self.model.run(inputs, rows)
     }

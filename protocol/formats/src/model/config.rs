@@ -395,32 +395,29 @@ fn one() -> u32 {
 
 /// Checks what can be checked without the graph.
 fn check_warmup(samples: &[WarmupSample], max_batch_size: u32) -> Result<(), String> {
-    let fail = |what: String| Err(what);
     check_range("warmup", samples.len(), 0, MAX_WARMUP_SAMPLES)?;
     for sample in samples {
-        let name = &sample.name;
-        if sample.batch_size == 0 || sample.batch_size > max_batch_size.max(1) {
-            return fail(format!(
-                "`warmup.batch_size` of `{name}` is {}, which is not between 1 and `max_batch_size` ({max_batch_size})",
-                sample.batch_size
+        let (name, rows, count) = (&sample.name, sample.batch_size, sample.count);
+        if !(1..=max_batch_size.max(1)).contains(&rows) {
+            return Err(format!(
+                "`warmup.batch_size` of `{name}` is {rows}, which is not between 1 and `max_batch_size` ({max_batch_size})"
             ));
         }
-        if sample.count == 0 || sample.count > MAX_WARMUP_COUNT {
-            return fail(format!(
-                "`warmup.count` of `{name}` is {}, which is not between 1 and {MAX_WARMUP_COUNT}",
-                sample.count
+        if !(1..=MAX_WARMUP_COUNT).contains(&count) {
+            return Err(format!(
+                "`warmup.count` of `{name}` is {count}, which is not between 1 and {MAX_WARMUP_COUNT}"
             ));
         }
         for (input, wanted) in &sample.inputs {
             if wanted.dims.iter().flatten().any(|&dim| dim < 0) {
-                return fail(format!(
+                return Err(format!(
                     "`warmup.inputs.{input}.dims` of `{name}` has a negative dimension"
                 ));
             }
             if let WarmupData::File(file) = &wanted.data
                 && !is_plain_name(file)
             {
-                return fail(format!(
+                return Err(format!(
                     "`warmup.inputs.{input}.data` of `{name}`: invalid name of a file in `warmup/`: `{file}`"
                 ));
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 /// Maximum refusals in a message; the rest is counted.
-const MAX_TOLD: usize = 100;
+const MAX_REFUSALS: usize = 100;
 
 /// Field with one value. A list is as many fields as it has elements.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,7 +41,7 @@ pub(super) struct Refusal {
 
 impl Refusal {
     /// Returns the message, with line and column in the text. Columns count characters.
-    pub(super) fn told(&self, text: &str) -> String {
+    pub(super) fn message(&self, text: &str) -> String {
         let before = &text[..self.at];
         let line = before.rsplit('\n').next().unwrap_or_default();
         let (row, column) = (before.split('\n').count(), line.chars().count() + 1);
@@ -89,22 +89,19 @@ impl Refusals {
     }
 
     /// Returns a line for each error, in the order of the text; `None` without errors.
-    pub(super) fn told(mut self, text: &str) -> Option<String> {
+    pub(super) fn message(mut self, text: &str) -> Option<String> {
         self.0.sort_by_key(|refusal| refusal.at);
-        match self.0.as_slice() {
-            [] => None,
-            [one] => Some(one.told(text)),
-            all => {
-                let mut told = format!("{} entries cannot be served as they are:", all.len());
-                for refusal in all.iter().take(MAX_TOLD) {
-                    told.push_str(&format!("\n  {}", refusal.told(text)));
-                }
-                if all.len() > MAX_TOLD {
-                    told.push_str(&format!("\n  and {} more", all.len() - MAX_TOLD));
-                }
-                Some(told)
-            }
+        let count = self.0.len();
+        let first = self.0.iter().take(MAX_REFUSALS);
+        let mut lines: Vec<String> = first.map(|refusal| refusal.message(text)).collect();
+        if count < 2 {
+            return lines.pop();
         }
+        lines.insert(0, format!("{count} entries cannot be served as they are:"));
+        if count > MAX_REFUSALS {
+            lines.push(format!("and {} more", count - MAX_REFUSALS));
+        }
+        Some(lines.join("\n  "))
     }
 }
 

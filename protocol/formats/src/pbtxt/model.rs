@@ -37,7 +37,7 @@ const PARTS: [(&str, &str); 6] = [
 /// # Errors
 /// The first syntax error, or every field that does not map, each with line, column and key.
 pub fn model_config(text: &str, model: &str) -> Result<ModelConfig, String> {
-    let root = parse(text).map_err(|refusal| refusal.told(text))?;
+    let root = parse(text).map_err(|refusal| refusal.message(text))?;
     let mut refusals = Refusals::default();
     let config = config(&root, model, &mut refusals);
     for (part, what) in config.problems() {
@@ -53,7 +53,7 @@ pub fn model_config(text: &str, model: &str) -> Result<ModelConfig, String> {
         };
         refusals.push(at.refuse(what));
     }
-    refusals.told(text).map_or(Ok(config), Err)
+    refusals.message(text).map_or(Ok(config), Err)
 }
 
 fn config(root: &Field, model: &str, refusals: &mut Refusals) -> ModelConfig {
@@ -120,10 +120,7 @@ fn check_fixed(field: &Field, model: &str, refusals: &mut Refusals) -> Result<()
         "platform" => only(PLATFORM),
         "backend" => only(BACKEND),
         "default_model_filename" => only(MODEL_FILE),
-        "optimization" => {
-            optimization(field, refusals);
-            Ok(())
-        }
+        "optimization" => optimization(field, refusals),
         "model_transaction_policy" => all_false("decoupled"),
         "response_cache" => all_false("enable"),
         "sequence_batching" => Err(field.refuse(
@@ -191,19 +188,20 @@ fn queue_policy(field: &Field, batching: &mut BatchingConfig, refusals: &mut Ref
     });
 }
 
-fn optimization(field: &Field, refusals: &mut Refusals) {
-    refusals.each(field, &[], |refusals, inner| match inner.name.as_str() {
-        "graph" => {
-            refusals.each(inner, &[], |_, level| match (level.name.as_str(), &level.value) {
+fn optimization(field: &Field, refusals: &mut Refusals) -> Result<(), Refusal> {
+    refusals.each(field, &[], |refusals, inner| {
+        match inner.name.as_str() {
+            "graph" => refusals.each(inner, &[], |_, level| match (level.name.as_str(), &level.value) {
                 ("level", Value::Integer(0)) => Ok(()),
                 ("level", _) => Err(level.refuse("only level 0 is supported: every optimisation")),
                 _ => Err(level.unknown()),
-            });
-            Ok(())
+            }),
+            "priority" => inner.is_word("PRIORITY_DEFAULT")?,
+            _ => return Err(inner.unknown()),
         }
-        "priority" => inner.is_word("PRIORITY_DEFAULT"),
-        _ => Err(inner.unknown()),
+        Ok(())
     });
+    Ok(())
 }
 
 /// Reads an instance group: its count and its kind.
