@@ -156,7 +156,7 @@ impl Opened {
     pub(super) fn has_rows(&self) -> bool {
         match self {
             Self::Parquet(metadata) => metadata.metadata().file_metadata().num_rows() > 0,
-            Self::Csv(file) => file.has_rows(),
+            Self::Csv(file) => file.has_rows,
             Self::Viewed(opened, _) => opened.has_rows(),
             Self::IpcFile(_) | Self::IpcStream(_) | Self::Shard(_) => true,
         }
@@ -164,17 +164,17 @@ impl Opened {
 
     /// True if it is a text without even a header line: an empty part.
     pub(super) fn is_void(&self) -> bool {
-        matches!(self, Self::Csv(file) if file.schema().fields().is_empty())
+        matches!(self, Self::Csv(file) if file.schema.fields().is_empty())
     }
 
     pub(super) fn schema(&self) -> SchemaRef {
-        match self {
-            Self::Parquet(metadata) => Arc::clone(metadata.schema()),
-            Self::IpcFile(schema) | Self::IpcStream(schema) => Arc::clone(schema),
-            Self::Csv(file) => file.schema(),
-            Self::Shard(file) => file.schema(),
-            Self::Viewed(_, view) => view.schema(),
-        }
+        Arc::clone(match self {
+            Self::Parquet(metadata) => metadata.schema(),
+            Self::IpcFile(schema) | Self::IpcStream(schema) => schema,
+            Self::Csv(file) => &file.schema,
+            Self::Shard(file) => &file.schema,
+            Self::Viewed(_, view) => &view.schema,
+        })
     }
 
     /// Returns the ids of the columns in the schema of a Parquet file.

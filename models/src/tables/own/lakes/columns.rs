@@ -45,7 +45,7 @@ enum From {
 /// Resolved columns of a file.
 #[derive(Debug)]
 pub(in super::super) struct View {
-    schema: SchemaRef,
+    pub(in super::super) schema: SchemaRef,
     from: Vec<From>,
     /// Column to read if no other is.
     first: Option<String>,
@@ -140,10 +140,6 @@ impl TableColumn {
 }
 
 impl View {
-    pub(in super::super) fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
-    }
-
     fn wanted<'a>(&'a self, columns: &'a [&str]) -> impl Iterator<Item = (&'a Field, &'a From)> {
         let all = self.schema.fields().iter().zip(&self.from);
         all.map(|(field, from)| (field.as_ref(), from))

@@ -28,7 +28,7 @@ pub(super) enum ShardFormat {
 #[derive(Debug)]
 pub(super) struct ShardFile {
     format: ShardFormat,
-    schema: SchemaRef,
+    pub(in super::super) schema: SchemaRef,
 }
 
 impl ShardFile {
@@ -58,10 +58,6 @@ impl ShardFile {
             format,
             schema: schema(&samples),
         })
-    }
-
-    pub(super) fn schema(&self) -> SchemaRef {
-        SchemaRef::clone(&self.schema)
     }
 
     /// Passes all rows to `each`.
@@ -103,7 +99,7 @@ const PIECE_BYTES: usize = 1 << 20;
 /// Sequential reader of a file in large pieces: the file, with the piece that was read last.
 pub(super) struct Window {
     file: File,
-    len: u64,
+    pub(super) len: u64,
     start: u64,
     piece: Vec<u8>,
 }
@@ -118,10 +114,6 @@ impl Window {
             start: 0,
             piece: Vec::new(),
         })
-    }
-
-    pub(super) const fn len(&self) -> u64 {
-        self.len
     }
 
     /// Returns the bytes of a range, fewer at the end of the file. The caller limits its length.

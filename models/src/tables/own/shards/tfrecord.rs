@@ -23,7 +23,7 @@ pub(super) fn each_sample<E: From<String>>(
     let wanted = |name: &str| columns.is_none_or(|columns| columns.contains(&name));
     let mut file = Window::open(path)?;
     let mut at = 0;
-    while at < file.len() {
+    while at < file.len {
         let head = file.get(at..at + HEAD_BYTES as u64)?;
         let body = length(head, at).map_err(String::from)?;
         let end = at + HEAD_BYTES as u64 + body + FOOT_BYTES as u64;

@@ -34,7 +34,7 @@ pub(super) fn each_sample<E: From<String>>(
     let wanted =
         |extension: &str| columns.is_none_or(|columns| columns.iter().any(|column| is_part(column, extension)));
     let mut file = Window::open(path)?;
-    let mut walk = Walk::new(file.len());
+    let mut walk = Walk::new(file.len);
     let mut making: Option<Files> = None;
     while let Some(member) = walk.next(|range, out| file.get(range).map(|bytes| out.extend_from_slice(bytes)))? {
         let Some((key, extension)) = key_and_extension(&member.name) else {
@@ -56,12 +56,12 @@ pub(super) fn each_sample<E: From<String>>(
     if !walk.has_ended() {
         let what =
             "it ends without the blocks of zeros that end an archive: it was cut off, or not finished; pack it anew";
-        return Err(format!("tar, offset {}: {what}", file.len()).into());
+        return Err(format!("tar, offset {}: {what}", file.len).into());
     }
     if let Some(whole) = making {
-        each(whole.sample(), file.len())?;
+        each(whole.sample(), file.len)?;
     }
-    Ok(file.len())
+    Ok(file.len)
 }
 
 /// Files of one sample.
