@@ -9,7 +9,7 @@ use crate::tables::check;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tierlab_formats::model::{MANIFEST_FILE, Manifest};
+use tierlab_formats::model::{MANIFEST_FILE, Manifest, ManifestFile};
 use tierlab_formats::onnx::decode;
 use tierlab_formats::table::{EXTENSION, TableHeader};
 use tierlab_protocol::tensor::TensorSpec;
@@ -49,10 +49,9 @@ type Describe = fn(&Path, bool, &Stop) -> Result<String, ModelsError>;
 fn artifacts_at(path: &Path) -> Result<Vec<Artifact>, ModelsError> {
     let is_table = |path: &Path| path.extension().is_some_and(|extension| extension == EXTENSION);
     if path.is_file() {
-        let describe: Describe = if is_table(path) {
-            describe_table
-        } else {
-            |file, _, _| describe_graph(file)
+        let describe: Describe = match is_table(path) {
+            true => describe_table,
+            false => |file, _, _| describe_graph(file),
         };
         return Ok(vec![(path.to_owned(), describe)]);
     }
@@ -83,16 +82,10 @@ fn describe_model(folder: &Path, verify: bool, stop: &Stop) -> Result<String, Mo
     let mut text = format!("model {}\n", folder.display());
     if let Some(manifest) = repository::read_manifest(folder)? {
         text.push_str(&describe_manifest(&manifest));
-        for file in &manifest.files {
-            if verify {
-                repository::check_file(folder, file, stop)?;
-            }
+        if verify {
+            repository::check_files(folder, &manifest, stop)?;
+            text.push_str("  every file matches its SHA-256\n");
         }
-        text.push_str(if verify {
-            "  every file matches its SHA-256\n"
-        } else {
-            ""
-        });
     } else {
         for version in repository::versions(folder)? {
             text.push_str(&describe_graph(&folder.join(format!("{version}/model.onnx")))?);
@@ -109,12 +102,8 @@ fn describe_model(folder: &Path, verify: bool, stop: &Stop) -> Result<String, Mo
     };
     let _ = writeln!(text, "  served {batches}, {sessions}");
     for (input, joined) in &config.joined {
-        let _ = writeln!(
-            text,
-            "  input {input} joined from {}.{}",
-            joined.table,
-            joined.column.as_ref().unwrap_or(input)
-        );
+        let column = joined.column.as_ref().unwrap_or(input);
+        let _ = writeln!(text, "  input {input} joined from {}.{column}", joined.table);
     }
     Ok(text)
 }
@@ -123,14 +112,9 @@ fn describe_model(folder: &Path, verify: bool, stop: &Stop) -> Result<String, Mo
 pub fn describe_manifest(manifest: &Manifest) -> String {
     let mut text = format!("  by {}\n", manifest.generator);
     describe_interface(&mut text, &manifest.inputs, &manifest.outputs);
-    for file in &manifest.files {
-        let _ = writeln!(
-            text,
-            "  file {} {} sha256 {}",
-            file.path,
-            human_bytes(file.bytes),
-            file.sha256
-        );
+    for ManifestFile { path, bytes, sha256 } in &manifest.files {
+        let bytes = human_bytes(*bytes);
+        let _ = writeln!(text, "  file {path} {bytes} sha256 {sha256}");
     }
     text
 }
@@ -189,11 +173,8 @@ pub fn describe_columns(header: &TableHeader) -> String {
         );
     }
     for column in &header.schema.columns {
-        let _ = writeln!(
-            text,
-            "  column {} {} {:?} at {}",
-            column.name, column.dtype, column.shape, column.offset
-        );
+        let (name, dtype, shape) = (&column.name, column.dtype, &column.shape);
+        let _ = writeln!(text, "  column {name} {dtype} {shape:?} at {}", column.offset);
     }
     text
 }

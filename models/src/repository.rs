@@ -9,10 +9,10 @@ use crate::onnx::{Interface, write_model};
 use crate::staged::{StagedFile, write_whole};
 use crate::stop::Stop;
 use sha2::{Digest as _, Sha256};
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read as _, Write};
 use std::path::{Path, PathBuf};
-use strum::Display;
 use tierlab_formats::model::{
     CONFIG_FILE, MANIFEST_FILE, MODEL_FILE, Manifest, ManifestFile, ModelConfig, TRITON_CONFIG_FILE, is_plain_name,
 };
@@ -23,7 +23,7 @@ use tierlab_storage::ObjectPath;
 pub const VERSION: &str = "1";
 
 /// Outcome of a request to write something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
 pub enum Outcome {
     /// New files were written.
     #[strum(to_string = "written")]
@@ -51,7 +51,7 @@ pub struct Generated {
 pub fn write_generated(repository: &Path, request: &Request, stop: &Stop) -> Result<Generated, ModelsError> {
     stop.check()?;
     let folder = repository.join(request.kind.to_string());
-    let generator = generator_line(request);
+    let generator = generator_line(format_args!("{request}, recipe {RECIPE}"));
     if let Some(manifest) = up_to_date(&folder, &generator, stop) {
         let config_kept = write_config(&folder, request)?;
         return Ok(Generated {
@@ -91,13 +91,10 @@ pub fn write_generated(repository: &Path, request: &Request, stop: &Stop) -> Res
     })
 }
 
-/// Returns the manifest's generator line for this request.
-pub fn generator_line(request: &Request) -> String {
-    format!(
-        "{} {} {request}, recipe {RECIPE}",
-        env!("CARGO_PKG_NAME"),
-        env!("CARGO_PKG_VERSION")
-    )
+/// Returns the line of a manifest that names this program and the command that wrote the model.
+pub(crate) fn generator_line(command: impl Display) -> String {
+    let (name, version) = (env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
+    format!("{name} {version} {command}")
 }
 
 /// Returns the existing manifest if it matches the request and its files are undamaged.
@@ -125,15 +122,8 @@ fn is_default_config(request: &Request, found: &str) -> Result<bool, ModelsError
 }
 
 fn config_text(request: &Request) -> Result<String, ModelsError> {
-    render_config(
-        &request.config(),
-        "Written by `tierlab-models generate`. Edit it freely: an edited file is kept.",
-    )
-}
-
-/// Formats a config as TOML under a comment line.
-pub(crate) fn render_config(config: &ModelConfig, comment: &str) -> Result<String, ModelsError> {
-    let body = toml::to_string(config).map_err(|e| ModelsError::bad(&CONFIG_FILE, &e))?;
+    let body = toml::to_string(&request.config()).map_err(|e| ModelsError::bad(&CONFIG_FILE, &e))?;
+    let comment = "Written by `tierlab-models generate`. Edit it freely: an edited file is kept.";
     Ok(format!("# {comment}\n{body}"))
 }
 
@@ -275,10 +265,9 @@ fn folder_names(folder: &Path) -> Result<Vec<String>, ModelsError> {
 
 /// Returns the paths of the entries in a folder, sorted.
 pub(crate) fn entries(folder: &Path) -> Result<Vec<PathBuf>, ModelsError> {
-    let mut paths = Vec::new();
-    for entry in fs::read_dir(folder).map_err(ModelsError::io("list", folder))? {
-        paths.push(entry.map_err(ModelsError::io("list", folder))?.path());
-    }
+    let listed =
+        fs::read_dir(folder).and_then(|entries| entries.map(|entry| entry.map(|entry| entry.path())).collect());
+    let mut paths: Vec<PathBuf> = listed.map_err(ModelsError::io("list", folder))?;
     paths.sort();
     Ok(paths)
 }
@@ -306,10 +295,8 @@ pub(crate) fn all_files(folder: &Path) -> Result<Vec<String>, ModelsError> {
             if whole.is_dir() {
                 let here = fs::canonicalize(&at).map_err(ModelsError::io("look at", &at))?;
                 if here.starts_with(&whole) {
-                    return Err(ModelsError::bad(
-                        &path.display(),
-                        &"a link to a folder that contains it: remove it",
-                    ));
+                    let what = "a link to a folder that contains it: remove it";
+                    return Err(ModelsError::bad(&path.display(), &what));
                 }
                 open.push(path);
             } else if let Some(relative) = path.strip_prefix(folder).ok().and_then(Path::to_str) {
@@ -330,11 +317,8 @@ pub(crate) fn check_inside(folder: &Path, path: &Path) -> Result<PathBuf, Models
     let repository = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
     let (root, found) = (whole(repository.unwrap_or(Path::new(".")))?, whole(path)?);
     if !found.starts_with(&root) {
-        let what = format!(
-            "a link to {}, which is not in {}: copy the file",
-            found.display(),
-            root.display()
-        );
+        let (target, root) = (found.display(), root.display());
+        let what = format!("a link to {target}, which is not in {root}: copy the file");
         return Err(ModelsError::bad(&path.display(), &what));
     }
     if !found.is_file() && !found.is_dir() {

@@ -5,8 +5,8 @@
 //! the server would refuse it. The checks themselves are those of [`tierlab_formats::model`], which the server uses
 //! too.
 
+use super::GivenConfig;
 use super::runtime::{self, session_tensors, value};
-use super::source::GivenConfig;
 use crate::error::ModelsError;
 use ort::environment::Environment;
 use ort::session::{Session, SessionInputValue};
