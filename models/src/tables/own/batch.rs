@@ -124,14 +124,6 @@ impl BatchBuilder {
     }
 }
 
-/// Type of a value, or of an element of a list.
-pub(super) fn item_of(arrow: &DataType) -> &DataType {
-    match arrow {
-        DataType::List(item) => item.data_type(),
-        own => own,
-    }
-}
-
 /// Column being built: the bytes of all values, and the end of each. A boolean takes a byte.
 struct Column {
     arrow: DataType,

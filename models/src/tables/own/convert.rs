@@ -2,13 +2,11 @@
 //! columns' bytes, or the reason for which it is bad. Knows no file.
 
 use super::layout::{Layout, dtype_of, is_text, payload_bytes};
-use super::numbers::{Number, STRICT};
+use super::numbers::{Number, STRICT, is_float};
 use super::request::NullRule;
 use arrow_array::cast::AsArray as _;
-use arrow_array::types::{Int64Type, UInt64Type};
-use arrow_array::{
-    Array, ArrayRef, Decimal128Array, Float64Array, Int64Array, OffsetSizeTrait, RecordBatch, UInt8Array, UInt64Array,
-};
+use arrow_array::types::{ArrowPrimitiveType, Decimal128Type, Float64Type, Int64Type, UInt64Type};
+use arrow_array::{Array, ArrayRef, OffsetSizeTrait, RecordBatch, UInt8Array};
 use arrow_cast::cast_with_options;
 use arrow_schema::DataType as Arrow;
 use std::collections::BTreeMap;
@@ -52,8 +50,8 @@ impl Rows {
         &self.payload[row * self.payload_bytes..(row + 1) * self.payload_bytes]
     }
 
-    fn spoil(&mut self, row: usize, why: impl FnOnce() -> String) {
-        self.bad.entry(row).or_insert_with(why);
+    fn spoil(&mut self, row: usize, why: String) {
+        self.bad.entry(row).or_insert(why);
     }
 }
 
@@ -132,7 +130,7 @@ fn take_keys(rules: Rules<'_>, array: &ArrayRef, rows: &mut Rows) -> Result<(), 
     let mut each = |put: &PutKey| {
         for row in 0..array.len() {
             if let Err(what) = put(row, &mut rows.keys) {
-                rows.spoil(row, || named(&what));
+                rows.spoil(row, named(&what));
             }
             rows.ends.push(rows.keys.len());
         }
@@ -193,30 +191,26 @@ impl RowTarget<'_> {
                 Number::Int(int) => int.to_string(),
                 Number::Float(float) => float.to_string(),
             };
-            rows.spoil(row, || {
-                format!("column `{}`: {value} is no {}", self.column, self.dtype)
-            });
+            rows.spoil(row, format!("column `{}`: {value} is no {}", self.column, self.dtype));
         }
     }
 
     /// Handles a null element, or a null value.
     fn put_null(&self, rows: &mut Rows, row: usize, elements: Range<usize>) -> Result<(), Stopped> {
+        let (column, dtype) = (self.column, self.dtype);
         let number = match self.nulls {
             NullRule::Refuse => {
-                let column = self.column;
                 let why = format!(
                     "column `{column}` is null; say what a null becomes: --nulls zero, nan, a number, or aside"
                 );
                 return Err(Stopped { row, why });
             }
             NullRule::Aside => {
-                rows.spoil(row, || format!("column `{}` is null", self.column));
+                rows.spoil(row, format!("column `{column}` is null"));
                 return Ok(());
             }
-            NullRule::Nan if !self.dtype.as_str().contains("FP") && self.dtype != DataType::Bf16 => {
-                rows.spoil(row, || {
-                    format!("column `{}` is null, and {} has no NaN", self.column, self.dtype)
-                });
+            NullRule::Nan if !is_float(dtype) => {
+                rows.spoil(row, format!("column `{column}` is null, and {dtype} has no NaN"));
                 return Ok(());
             }
             NullRule::Nan => Number::Float(f64::NAN),
@@ -317,7 +311,7 @@ impl RowTarget<'_> {
         let is_same = dtype_of(values.data_type()) == Some(self.dtype) && self.dtype != DataType::Bool;
         let wide = match is_same && values.null_count() == 0 {
             true => None,
-            false => Some(Wide::of(values).map_err(|what| self.stopped(&what))?),
+            false => Some(numbers(values).map_err(|what| self.stopped(&what))?),
         };
         for row in 0..count {
             let Some((start, len)) = span(row) else {
@@ -326,9 +320,10 @@ impl RowTarget<'_> {
             };
             if len != self.width {
                 let (column, width) = (self.column, self.width);
-                rows.spoil(row, || {
-                    format!("column `{column}`: a list of {len}, the first one has {width}")
-                });
+                rows.spoil(
+                    row,
+                    format!("column `{column}`: a list of {len}, the first one has {width}"),
+                );
                 continue;
             }
             match &wide {
@@ -338,7 +333,7 @@ impl RowTarget<'_> {
                 }
                 Some(wide) => {
                     for element in 0..len {
-                        match wide.get(start + element) {
+                        match wide(start + element) {
                             Some(number) => self.put(rows, row, element, number),
                             None => self.put_null(rows, row, element..element + 1)?,
                         }
@@ -350,44 +345,35 @@ impl RowTarget<'_> {
     }
 }
 
-/// Values of any numeric column, without loss.
-enum Wide {
-    Int(Int64Array),
-    Unsigned(UInt64Array),
-    Decimal(Decimal128Array),
-    Float(Float64Array),
+/// Values of any numeric column, without loss, by their positions; `None` for nulls.
+type Numbers = Box<dyn Fn(usize) -> Option<Number>>;
+
+/// Converts decimals without a fraction to integers, and other decimals to floats. Times and dates are their integers.
+fn numbers(values: &ArrayRef) -> Result<Numbers, String> {
+    let cast = |to: Arrow| cast_with_options(values, &to, &STRICT).map_err(|e| e.to_string());
+    Ok(match values.data_type() {
+        Arrow::UInt64 => numbers_of::<UInt64Type>(values, |value| Number::Int(value.into())),
+        Arrow::Decimal32(_, scale)
+        | Arrow::Decimal64(_, scale)
+        | Arrow::Decimal128(_, scale)
+        | Arrow::Decimal256(_, scale)
+            if *scale <= 0 =>
+        {
+            numbers_of::<Decimal128Type>(&cast(Arrow::Decimal128(38, 0))?, Number::Int)
+        }
+        arrow if arrow.is_floating() || arrow.is_decimal() => {
+            numbers_of::<Float64Type>(&cast(Arrow::Float64)?, Number::Float)
+        }
+        arrow if dtype_of(arrow).is_some() => {
+            numbers_of::<Int64Type>(&cast(Arrow::Int64)?, |value| Number::Int(value.into()))
+        }
+        other => return Err(format!("{other} in this file, which has no place in a row")),
+    })
 }
 
-impl Wide {
-    /// Converts decimals without a fraction to integers, and other decimals to floats. Times and dates are their integers.
-    fn of(values: &ArrayRef) -> Result<Self, String> {
-        let cast = |to: Arrow| cast_with_options(values, &to, &STRICT).map_err(|e| e.to_string());
-        Ok(match values.data_type() {
-            Arrow::UInt64 => Self::Unsigned(values.as_primitive::<UInt64Type>().clone()),
-            Arrow::Decimal32(_, scale)
-            | Arrow::Decimal64(_, scale)
-            | Arrow::Decimal128(_, scale)
-            | Arrow::Decimal256(_, scale)
-                if *scale <= 0 =>
-            {
-                Self::Decimal(cast(Arrow::Decimal128(38, 0))?.as_primitive().clone())
-            }
-            arrow if arrow.is_floating() || arrow.is_decimal() => {
-                Self::Float(cast(Arrow::Float64)?.as_primitive().clone())
-            }
-            arrow if dtype_of(arrow).is_some() => Self::Int(cast(Arrow::Int64)?.as_primitive().clone()),
-            other => return Err(format!("{other} in this file, which has no place in a row")),
-        })
-    }
-
-    fn get(&self, at: usize) -> Option<Number> {
-        match self {
-            Self::Int(values) => values.is_valid(at).then(|| Number::Int(values.value(at).into())),
-            Self::Unsigned(values) => values.is_valid(at).then(|| Number::Int(values.value(at).into())),
-            Self::Decimal(values) => values.is_valid(at).then(|| Number::Int(values.value(at))),
-            Self::Float(values) => values.is_valid(at).then(|| Number::Float(values.value(at))),
-        }
-    }
+fn numbers_of<T: ArrowPrimitiveType>(array: &ArrayRef, number: fn(T::Native) -> Number) -> Numbers {
+    let array = array.as_primitive::<T>().clone();
+    Box::new(move |at| array.is_valid(at).then(|| number(array.value(at))))
 }
 
 #[cfg(test)]
@@ -395,7 +381,7 @@ mod tests {
     use super::super::layout::{OutColumn, Source};
     use super::*;
     use arrow_array::types::{Int8Type, UInt8Type};
-    use arrow_array::{DictionaryArray, FixedSizeBinaryArray, Int8Array, ListArray};
+    use arrow_array::{DictionaryArray, FixedSizeBinaryArray, Int8Array, Int64Array, ListArray};
     use arrow_buffer::OffsetBuffer;
     use arrow_schema::Field;
 

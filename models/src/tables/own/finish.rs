@@ -34,7 +34,6 @@ pub(super) struct Finishing<'a> {
 /// Laid out rows of one bucket, without checksums, because their numbers are not known yet.
 struct BucketRows {
     index: BucketIndex,
-    rows: u64,
     bytes: Vec<u8>,
     dropped: u64,
     read_bytes: u64,
@@ -75,7 +74,7 @@ impl Finishing<'_> {
         let mut index = IndexWriter::default();
         let mut dropped = 0;
         self.for_each_bucket(&header, stop, &mut |mut bucket: BucketRows| {
-            index.push(&bucket.index, bucket.rows);
+            index.push(&bucket.index);
             writer.write(&mut bucket.bytes)?;
             dropped += bucket.dropped;
             progress.advance(bucket.read_bytes);
@@ -183,7 +182,6 @@ impl Finishing<'_> {
         }
         Ok(BucketRows {
             index,
-            rows: rows.len() as u64,
             bytes: laid,
             dropped: (before - rows.len()) as u64,
             read_bytes: length,

@@ -82,23 +82,18 @@ impl Gathering<'_> {
         let mut units = Vec::new();
         for (at, input) in self.inputs.iter().enumerate() {
             stop.check()?;
-            let unit = |stretch: Option<Stretch>| Unit {
+            let stretches = match &input.from {
+                Origin::Store { .. } => vec![None],
+                Origin::Disk(path) => {
+                    let opened = open(path, input, &self.plan.csv, Some(self.schema))?;
+                    opened.stretches(input.about.bytes).into_iter().map(Some).collect()
+                }
+            };
+            units.extend(stretches.into_iter().map(|stretch| Unit {
                 input: at,
                 stretch,
                 bytes: stretch.map_or(input.about.bytes, |stretch| stretch.bytes),
-            };
-            match &input.from {
-                Origin::Store { .. } => units.push(unit(None)),
-                Origin::Disk(path) => {
-                    let opened = open(path, input, &self.plan.csv, Some(self.schema))?;
-                    units.extend(
-                        opened
-                            .stretches(input.about.bytes)
-                            .into_iter()
-                            .map(|one| unit(Some(one))),
-                    );
-                }
-            }
+            }));
         }
         Ok(units)
     }
@@ -117,8 +112,8 @@ impl Gathering<'_> {
         let spill = Spill::open(self.folder, &progressed.lengths)?;
         let bad = self.folder.join("bad.jsonl");
         let bad = BadRows::open(&bad, progressed.bad, progressed.bad_bytes, self.max_bad_rows)?;
-        let own = |at: usize| at % part.of as usize == part.number as usize - 1;
-        let units: Vec<Unit> = (0..units.len()).filter(|&at| own(at)).map(|at| units[at]).collect();
+        let (first, step) = (part.number as usize - 1, part.of as usize);
+        let units: Vec<Unit> = units.into_iter().skip(first).step_by(step).collect();
         let total = units.iter().map(|unit| unit.bytes).sum();
         let label = match part.of {
             1 => "reading".to_owned(),

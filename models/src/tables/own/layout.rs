@@ -2,7 +2,8 @@
 //! each value, or a sentence that names the column with advice. Reads no row.
 
 use super::csv_file::ADVICE;
-use super::request::{ColumnRequest, ROW, declared};
+use super::numbers::is_float;
+use super::request::{ColumnRequest, ROW, TypeOf, declared};
 use arrow_schema::{DataType as Arrow, Field, Schema};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -64,12 +65,7 @@ impl Layout {
         for hashed in &request.hashed {
             find(schema, &hashed.column, "--hash")?;
         }
-        let gathered = |name: &str| {
-            request
-                .vectors
-                .iter()
-                .any(|vector| vector.columns.iter().any(|c| c == name))
-        };
+        let gathered: HashSet<&String> = request.vectors.iter().flat_map(|vector| &vector.columns).collect();
         let mut columns = Vec::new();
         for vector in &request.vectors {
             let sources = vector.columns.iter().map(|name| {
@@ -98,7 +94,7 @@ impl Layout {
         for field in schema.fields() {
             let name = field.name();
             let wanted = request.only.is_empty() || request.only.contains(name);
-            if name == &request.key || gathered(name) || !wanted {
+            if name == &request.key || gathered.contains(name) || !wanted {
                 continue;
             }
             let (source, native) = source(field, name, request, measured)
@@ -128,17 +124,12 @@ impl Layout {
             return Err("there is no column beside the key".to_owned());
         }
         if self.columns.len() > MAX_COLUMNS {
-            return Err(format!(
-                "{} columns, a table has {MAX_COLUMNS} at most",
-                self.columns.len()
-            ));
+            let count = self.columns.len();
+            return Err(format!("{count} columns, a table has {MAX_COLUMNS} at most"));
         }
-        for named in &request.types {
-            if named.column != "*" && !self.columns.iter().any(|column| column.name == named.column) {
-                return Err(format!(
-                    "--as {}={}: the table has no such column",
-                    named.column, named.dtype
-                ));
+        for TypeOf { column, dtype } in &request.types {
+            if column != "*" && !self.columns.iter().any(|of| of.name == *column) {
+                return Err(format!("--as {column}={dtype}: the table has no such column"));
             }
         }
         self.schema(&request.name, 1).map(drop)
@@ -220,13 +211,10 @@ impl ColumnRequest {
 }
 
 fn find<'a>(schema: &'a Schema, name: &str, flag: &str) -> Result<&'a Field, String> {
-    match schema.field_with_name(name) {
-        Ok(field) => Ok(field),
-        Err(_) => {
-            let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-            Err(format!("{flag}: no column `{name}`; there is {}", names.join(", ")))
-        }
-    }
+    schema.field_with_name(name).map_err(|_| {
+        let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+        format!("{flag}: no column `{name}`; there is {}", names.join(", "))
+    })
 }
 
 /// Returns the key's type: that of a column, or of row numbers.
@@ -265,15 +253,13 @@ fn key_kind(name: &str, arrow: &Arrow, wanted: Option<KeyKind>) -> Result<KeyKin
             ));
         }
     };
-    match (found, wanted) {
-        (found, None) => Ok(found),
-        (KeyKind::String, Some(wanted)) => Ok(wanted),
-        (found, Some(wanted)) if found == wanted => Ok(wanted),
-        (found, Some(wanted)) => Err(format!(
+    match wanted {
+        Some(wanted) if found != KeyKind::String && found != wanted => Err(format!(
             "--key-type {}: column `{name}` is {arrow}, whose keys are {}",
             wanted.as_str(),
             found.as_str()
         )),
+        _ => Ok(wanted.unwrap_or(found)),
     }
 }
 
@@ -331,7 +317,6 @@ fn source(
 /// True if a type holds all values of another.
 fn holds(wide: DataType, narrow: DataType) -> bool {
     use DataType::{Bf16, Bool, Fp16, Fp32, Fp64};
-    let is_float = |dtype: DataType| dtype.as_str().contains("FP") || dtype == Bf16;
     match (wide, narrow) {
         (Fp64, Fp32 | Fp16 | Bf16) | (Fp32, Fp16 | Bf16) => true,
         (wide, narrow) if is_float(wide) && is_float(narrow) => wide == narrow,
@@ -356,7 +341,7 @@ fn unit_of(arrow: &Arrow) -> Option<String> {
 }
 
 /// Returns the type of a list's elements, or of the value itself.
-fn element_of(arrow: &Arrow) -> &Arrow {
+pub(super) fn element_of(arrow: &Arrow) -> &Arrow {
     match arrow {
         Arrow::FixedSizeList(item, _) | Arrow::List(item) | Arrow::LargeList(item) => item.data_type(),
         Arrow::FixedSizeBinary(_) => &Arrow::UInt8,

@@ -176,7 +176,7 @@ fn all_parts(folder: &Path, parts: u32) -> Result<Vec<(PathBuf, Progressed)>, Mo
     for number in 1..=parts {
         let part = plan::part_folder(folder, Part { number, of: parts });
         match plan::progressed(&part)? {
-            Some(progressed) if progressed.done => all.push((part, progressed)),
+            Some((progressed, _)) if progressed.done => all.push((part, progressed)),
             _ => missing.push(number.to_string()),
         }
     }

@@ -12,6 +12,11 @@ pub(super) const STRICT: CastOptions<'static> = CastOptions {
     format_options: FormatOptions::new(),
 };
 
+/// True for elements that may be NaN.
+pub(super) fn is_float(dtype: DataType) -> bool {
+    matches!(dtype, DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64)
+}
+
 /// Number of any type.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Number {

@@ -186,9 +186,8 @@ impl Walk {
     /// Reads the bytes of an extended header or of a long name.
     fn extended(&mut self, kind: u8, bytes: &[u8]) -> Result<(), ShardError> {
         if kind == b'x' {
-            return self
-                .pax(bytes)
-                .ok_or_else(|| self.fail("an extended header is damaged"));
+            let read = self.pax(bytes);
+            return read.ok_or_else(|| self.fail("an extended header is damaged"));
         }
         let name = std::str::from_utf8(until_zero(bytes)).map_err(|_| self.fail("a long name is not UTF-8"))?;
         self.name = Some(name.to_owned());

@@ -1,7 +1,8 @@
 //! Samples of shards as columns: typed values become batches of one schema. In: named values, sample by sample. Out:
 //! the schema of the first samples, and batches; misfit samples are separated. Knows no format.
 
-use super::super::batch::{BatchBuilder, item_of};
+use super::super::batch::BatchBuilder;
+use super::super::layout::element_of;
 use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -156,7 +157,7 @@ pub(super) fn push(rows: &mut BatchBuilder, sample: ShardSample) {
 /// Appends the bytes of a value in a column of this type.
 fn fit(value: Value, arrow: &Arrow, out: &mut Vec<u8>) -> Result<(), String> {
     let is_list = matches!(arrow, Arrow::List(_));
-    let item = item_of(arrow);
+    let item = element_of(arrow);
     let bytes = match (item, value) {
         (Arrow::Utf8 | Arrow::Binary, Value::Text(text)) => {
             out.extend_from_slice(text.as_bytes());
