@@ -8,8 +8,7 @@ mod trial;
 pub use runtime::{load as load_onnxruntime, value as session_value};
 
 use crate::error::ModelsError;
-use crate::onnx::interface::external_files;
-use crate::onnx::{Interface, ModelProto};
+use crate::onnx::{Interface, ModelProto, external_files};
 use crate::repository::{self, VERSION};
 use crate::staged::{sync_folder, write_whole};
 use crate::stop::Stop;

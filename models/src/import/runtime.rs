@@ -1,7 +1,7 @@
 //! ONNX Runtime: its library, its sessions' tensors, and conversion of raw little-endian elements to its values.
 
 use crate::error::ModelsError;
-use crate::onnx::interface::dtype;
+use crate::onnx::dtype;
 use half::{bf16, f16};
 use ort::environment::Environment;
 use ort::logging::LogLevel;

@@ -53,10 +53,8 @@ impl<R: Read + Seek> Walk<'_, R> {
             return Err(at(end, "too short for an Arrow IPC file"));
         };
         if magic != MAGIC {
-            return Err(at(
-                end,
-                "it does not end with ARROW1: it was cut off, or its writer did not finish it",
-            ));
+            let what = "it does not end with ARROW1: it was cut off, or its writer did not finish it";
+            return Err(at(end, what));
         }
         let len = u64::from(u32::from_le_bytes([*a, *b, *c, *d]));
         let start = end.checked_sub(len);
@@ -93,10 +91,10 @@ impl<R: Read + Seek> Walk<'_, R> {
         let mut offset = 0;
         while offset < self.size {
             let begin = offset;
-            let mut length = self.four(offset)?;
+            let mut length: [u8; 4] = self.array(offset)?;
             offset += 4;
             if length == MARK {
-                length = self.four(offset)?;
+                length = self.array(offset)?;
                 offset += 4;
             }
             let length = i32::from_le_bytes(length);
@@ -110,10 +108,8 @@ impl<R: Read + Seek> Walk<'_, R> {
             let body = u64::try_from(body).map_err(|_| at(begin, &format!("invalid body length: {body}")))?;
             if body > self.size - offset {
                 let left = self.size - offset;
-                return Err(at(
-                    begin,
-                    &format!("a body of {body} bytes, but {left} are left: it was cut off"),
-                ));
+                let what = format!("a body of {body} bytes, but {left} are left: it was cut off");
+                return Err(at(begin, &what));
             }
             self.message(begin, &bytes, offset, body)?;
             offset += body;
@@ -144,25 +140,20 @@ impl<R: Read + Seek> Walk<'_, R> {
         let says = |what: String| at(begin, &what);
         let limit = self.limit;
         let message = parse(metadata).map_err(says)?;
-        let mut prefix = |within: u64| {
-            let bytes = self.bytes(body + within, 8)?;
-            bytes.first_chunk().copied().ok_or_else(|| "it is cut off".to_owned())
-        };
+        let mut prefix = |within: u64| self.array(body + within);
         buffers(&message, body_bytes, limit, &mut prefix).map_err(says)
     }
 
-    fn four(&mut self, offset: u64) -> Result<[u8; 4], String> {
-        let bytes = self.bytes(offset, 4)?;
-        bytes.first_chunk().copied().ok_or_else(|| at(offset, "it was cut off"))
+    fn array<const N: usize>(&mut self, offset: u64) -> Result<[u8; N], String> {
+        let bytes = self.bytes(offset, N as u64)?;
+        bytes.try_into().map_err(|_| at(offset, "it was cut off"))
     }
 
     /// Reads `len` bytes, after checking that the file has them.
     fn bytes(&mut self, offset: u64, len: u64) -> Result<Vec<u8>, String> {
         if offset.checked_add(len).is_none_or(|end| end > self.size) {
-            return Err(at(
-                offset,
-                &format!("{len} bytes are missing: it was cut off, or is damaged"),
-            ));
+            let what = format!("{len} bytes are missing: it was cut off, or is damaged");
+            return Err(at(offset, &what));
         }
         let mut bytes = vec![0; len as usize];
         let found = self.file.seek(SeekFrom::Start(offset));

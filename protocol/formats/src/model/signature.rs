@@ -137,10 +137,8 @@ impl Signature {
                 let name = &tensor.name;
                 let Some(index) = specs.iter().position(|spec| spec.name == *name) else {
                     let have: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
-                    return Err(format!(
-                        "the config declares {role} `{name}`, the graph has {}",
-                        have.join(", ")
-                    ));
+                    let have = have.join(", ");
+                    return Err(format!("the config declares {role} `{name}`, the graph has {have}"));
                 };
                 let reshape = declare_one(tensor, &mut specs[index], batched, role == "output");
                 reshapes[index] = reshape.map_err(|what| format!("{role} `{name}`: {what}"))?;
