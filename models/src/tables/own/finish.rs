@@ -1,6 +1,7 @@
 //! Second half of an import: writes the buckets to the table's file, one after another, on every core, in bounded
 //! memory. In: the folders of all parts. Out: a complete table, or none. Knows nothing of the inputs' formats.
 
+use super::layout::payload_bytes;
 use super::plan::{Plan, Progressed};
 use super::request::DuplicateRule;
 use super::spill::{Record, bucket_file, records};
@@ -27,7 +28,6 @@ pub(super) struct Finishing<'a> {
     /// All parts, with their folders.
     pub(super) parts: &'a [(PathBuf, Progressed)],
     pub(super) memory_bytes: u64,
-    pub(super) payload_bytes: usize,
     pub(super) target: &'a Path,
 }
 
@@ -48,11 +48,8 @@ impl Finishing<'_> {
         let bad = |what: &dyn std::fmt::Display| ModelsError::bad(&self.target.display(), what);
         let parts = || self.parts.iter().map(|(_, part)| part);
         let longest = parts().map(|part| part.longest_key).max().unwrap_or(0).max(1);
-        let schema = self
-            .plan
-            .layout
-            .schema(&self.plan.columns.name, longest)
-            .map_err(|e| bad(&e))?;
+        let name = &self.plan.columns.name;
+        let schema = self.plan.layout.schema(name, longest).map_err(|e| bad(&e))?;
         let at_most: u64 = parts().map(|part| part.rows).sum();
         if at_most == 0 {
             return Err(bad(&"no row is left to write: every one was bad, or there was none"));
@@ -106,21 +103,19 @@ impl Finishing<'_> {
         each: &mut dyn FnMut(BucketRows) -> Result<(), ModelsError>,
     ) -> Result<(), ModelsError> {
         let limit = self.memory_bytes / MEMORY_OF_BUCKETS;
-        let lengths: Vec<u64> = (0..1_usize << self.plan.bucket_bits)
-            .map(|bucket| self.length(bucket))
-            .collect();
+        let buckets = 0..1_usize << self.plan.bucket_bits;
+        let lengths: Vec<u64> = buckets.map(|bucket| self.length(bucket)).collect();
         let groups = groups(&lengths, of_cores().min(MAX_WORKERS), limit / 2);
         thread::scope(|scope| {
             let begin = |bucket| scope.spawn(move || stop.check().and_then(|()| self.lay_out(header, bucket, limit)));
             let (mut begun, mut held) = (Vec::new(), 0_u64);
+            let mut pass_on = |begun: Vec<ScopedJoinHandle<'_, Result<BucketRows, ModelsError>>>| {
+                let joined = begun.into_iter().map(ScopedJoinHandle::join);
+                let mut rows = joined.map(|rows| rows.unwrap_or_else(|e| resume_unwind(e)));
+                rows.try_for_each(|rows| each(rows?))
+            };
             // The empty group at the end passes on the last one.
             for group in groups.into_iter().chain([Range::default()]) {
-                let mut pass_on = |begun: Vec<ScopedJoinHandle<'_, Result<BucketRows, ModelsError>>>| {
-                    let mut rows = begun
-                        .into_iter()
-                        .map(|one| one.join().unwrap_or_else(|e| resume_unwind(e)));
-                    rows.try_for_each(|rows| each(rows?))
-                };
                 let bytes: u64 = lengths[group.clone()].iter().sum();
                 if held + bytes > limit {
                     pass_on(mem::take(&mut begun))?;
@@ -155,14 +150,18 @@ impl Finishing<'_> {
             }
             let path = bucket_file(folder, bucket);
             let found = fs::read(&path).map_err(ModelsError::io("read", &path))?;
-            let whole = found.get(..part.lengths[bucket] as usize);
-            let whole =
-                whole.ok_or_else(|| ModelsError::bad(&path.display(), &"it is shorter than it was: use --restart"))?;
+            let Some(whole) = found.get(..part.lengths[bucket] as usize) else {
+                return Err(ModelsError::bad(
+                    &path.display(),
+                    &"it is shorter than it was: use --restart",
+                ));
+            };
             bytes.extend_from_slice(whole);
         }
         let bad = |what: &dyn std::fmt::Display| ModelsError::bad(&format!("bucket {bucket} of the import"), what);
+        let payload_bytes = payload_bytes(&header.schema);
         let records =
-            records(&bytes, self.payload_bytes).map(|record| record.map(|record| (KeyHash::of(record.key), record)));
+            records(&bytes, payload_bytes).map(|record| record.map(|record| (KeyHash::of(record.key), record)));
         let mut rows: Vec<_> = records.collect::<Result<_, _>>().map_err(|e: String| bad(&e))?;
         rows.sort_unstable_by_key(|(hash, record)| (*hash, record.place));
         let before = rows.len();
@@ -175,7 +174,7 @@ impl Finishing<'_> {
         for (hash, record) in &rows {
             let at = index.row(*hash).ok_or_else(|| bad(&"a key has no row"))? as usize * stride;
             let row = &mut laid[at..at + stride];
-            row[..self.payload_bytes].copy_from_slice(record.payload);
+            row[..payload_bytes].copy_from_slice(record.payload);
             if !key.is_some_and(|key| key.put(row, record.key)) {
                 return Err(bad(&"a key is longer than the journal says: use --restart"));
             }
@@ -210,20 +209,13 @@ impl Finishing<'_> {
             let name = input.map_or("?", |input| input.name.as_str());
             format!("row {} of {name}", record.place.row())
         };
-        let kind = self.plan.layout.kind;
-        let what = if first.key == later.key {
-            format!(
-                "key {} stands twice, in {} and in {}: say which counts, with --duplicates first or last",
-                kind.for_message(first.key),
-                place(first),
-                place(later)
-            )
-        } else {
-            format!(
-                "keys {} and {} have the same hash: rename one",
-                kind.for_message(first.key),
-                kind.for_message(later.key)
-            )
+        let [key, other] = [first, later].map(|record| self.plan.layout.kind.for_message(record.key));
+        let (before, after) = (place(first), place(later));
+        let what = match first.key == later.key {
+            true => format!(
+                "key {key} stands twice, in {before} and in {after}: say which counts, with --duplicates first or last"
+            ),
+            false => format!("keys {key} and {other} have the same hash: rename one"),
         };
         Err(ModelsError::bad(&self.target.display(), &what))
     }

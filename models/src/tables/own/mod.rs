@@ -123,7 +123,6 @@ pub fn import_table(request: &TableRequest, stop: &Stop) -> Result<ImportedTable
         plan: &plan,
         parts: &parts,
         memory_bytes: request.memory_bytes(),
-        payload_bytes: layout::payload_bytes(&table),
         target: &target,
     };
     let (header, dropped) = finishing.run(stop)?;
