@@ -36,10 +36,8 @@ pub fn inspect(paths: &[PathBuf], verify: bool, stop: &Stop, print: &mut dyn FnM
     if damaged.is_empty() {
         return Ok(());
     }
-    Err(ModelsError::bad(
-        &damaged.join(", "),
-        &"damaged or unreadable, see above; generate, import or copy it again",
-    ))
+    let what = "damaged or unreadable, see above; generate, import or copy it again";
+    Err(ModelsError::bad(&damaged.join(", "), &what))
 }
 
 /// Model folder, table or graph, with the description of its kind.

@@ -39,11 +39,10 @@ pub(super) fn run(
     given: &GivenConfig,
     library: Option<&Path>,
 ) -> Result<Trial, ModelsError> {
-    let environment = runtime::load(library).map_err(|error| match error {
-        ModelsError::Usage(what) => ModelsError::Usage(format!(
-            "{what}; or pass --unchecked, and check at the server's start that it serves the model"
-        )),
-        error => error,
+    let environment = runtime::load(library).map_err(|error| {
+        ModelsError::Usage(format!(
+            "{error}; or pass --unchecked, and check at the server's start that it serves the model"
+        ))
     })?;
     let refused = ModelsError::Refused;
     let mut session = open(&environment, version, external)?;

@@ -99,10 +99,10 @@ pub async fn open_tier(path: &Path, set: &[String]) -> Result<Arc<dyn Tier>, Mod
         let what = format!("{file}: cannot open the {} tier: {e}", config.kind());
         match e.kind() {
             ErrorKind::Invalid | ErrorKind::Unsupported => ModelsError::Usage(what),
-            _ => ModelsError::bad(
-                &what,
-                &"check that it runs and is at the config's address; --set overrides a key",
-            ),
+            _ => {
+                let advice = "check that it runs and is at the config's address; --set overrides a key";
+                ModelsError::bad(&what, &advice)
+            }
         }
     })
 }

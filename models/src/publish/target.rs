@@ -49,10 +49,8 @@ impl<'a> Target<'a> {
         if object.size == bytes {
             return Ok(());
         }
-        let what = format!(
-            "{} of {bytes} bytes arrived: the file changed meanwhile; publish again",
-            object.size
-        );
+        let arrived = object.size;
+        let what = format!("{arrived} of {bytes} bytes arrived: the file changed meanwhile; publish again");
         Err(self.error(path, ErrorKind::Changed.error(path.as_str(), what)))
     }
 

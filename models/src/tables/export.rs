@@ -34,15 +34,11 @@ pub fn export(table: &Path, to: &Path, stop: &Stop) -> Result<(u64, u64), Models
     let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
         .build();
-    let out = staged
-        .file()
-        .try_clone()
-        .map_err(ModelsError::io("write", staged.partial()))?;
+    let out = staged.file().try_clone();
+    let out = out.map_err(ModelsError::io("write", staged.partial()))?;
     let mut writer = ArrowWriter::try_new(out, Arc::clone(&schema), Some(properties)).map_err(unwritten)?;
-    let mut progress = Progress::bytes(
-        &format!("exporting {}", table.display()),
-        header.rows_end() - header.header_len(),
-    );
+    let label = format!("exporting {}", table.display());
+    let mut progress = Progress::bytes(&label, header.rows_end() - header.header_len());
     let stride = u64::from(header.stride);
     let at_once = (BATCH_BYTES / stride).clamp(1, 1 << 16);
     let mut row = 0;
@@ -66,11 +62,8 @@ pub fn export(table: &Path, to: &Path, stop: &Stop) -> Result<(u64, u64), Models
         row += count;
     }
     writer.close().map_err(unwritten)?;
-    let bytes = staged
-        .file()
-        .metadata()
-        .map_err(ModelsError::io("look at", staged.partial()))?
-        .len();
+    let written = staged.file().metadata();
+    let written = written.map_err(ModelsError::io("look at", staged.partial()))?;
     staged.commit()?;
-    Ok((header.rows, bytes))
+    Ok((header.rows, written.len()))
 }

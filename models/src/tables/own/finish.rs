@@ -151,10 +151,8 @@ impl Finishing<'_> {
             let path = bucket_file(folder, bucket);
             let found = fs::read(&path).map_err(ModelsError::io("read", &path))?;
             let Some(whole) = found.get(..part.lengths[bucket] as usize) else {
-                return Err(ModelsError::bad(
-                    &path.display(),
-                    &"it is shorter than it was: use --restart",
-                ));
+                let what = "it is shorter than it was: use --restart";
+                return Err(ModelsError::bad(&path.display(), &what));
             };
             bytes.extend_from_slice(whole);
         }

@@ -128,20 +128,15 @@ fn checked(file: File) -> Result<BufReader<File>, String> {
 fn parquet_metadata(file: &File) -> Result<ArrowReaderMetadata, ParquetError> {
     let metadata = ArrowReaderMetadata::load(file, ArrowReaderOptions::new())?;
     let columns = metadata.metadata().file_metadata().schema_descr().columns();
-    if columns
-        .iter()
-        .all(|column| column.physical_type() != PhysicalType::INT96)
-    {
+    let in_96_bits = columns.iter().filter(|one| one.physical_type() == PhysicalType::INT96);
+    let in_96_bits: Vec<String> = in_96_bits
+        .filter_map(|column| column.path().parts().first().cloned())
+        .collect();
+    if in_96_bits.is_empty() {
         return Ok(metadata);
     }
-    let in_96_bits = |name: &str| {
-        let mut of_field = columns
-            .iter()
-            .filter(|column| column.path().parts().first().is_some_and(|part| part == name));
-        of_field.any(|column| column.physical_type() == PhysicalType::INT96)
-    };
     let fields = metadata.schema().fields().iter().map(|field| match field.data_type() {
-        Arrow::Timestamp(_, zone) if in_96_bits(field.name()) => {
+        Arrow::Timestamp(_, zone) if in_96_bits.contains(field.name()) => {
             let micros = Arrow::Timestamp(TimeUnit::Microsecond, zone.clone());
             Arc::new(field.as_ref().clone().with_data_type(micros))
         }
@@ -242,9 +237,9 @@ impl Opened {
             Self::Shard(shard) => shard.read(path, columns, each),
             Self::Viewed(opened, view) => {
                 let mut viewed = |batch: Batch| {
+                    let first = batch.numbers.first().map_or(1, |number| number + 1);
                     let rows = view.batch(&batch.rows, columns);
-                    let rows = rows
-                        .map_err(|what| format!("rows from {} on: {what}", batch.numbers.first().unwrap_or(&0) + 1))?;
+                    let rows = rows.map_err(|what| format!("rows from {first} on: {what}"))?;
                     each(Batch { rows, ..batch })
                 };
                 opened.read(path, (stretch, row_bytes), &view.in_file(columns), &mut viewed)
@@ -265,11 +260,8 @@ impl Opened {
                 let found = numbered(reader, stretch.first_row, bytes, each)?;
                 match stretch.rows {
                     Some(rows) if rows != found => {
-                        let what = format!(
-                            "row {}: {found} rows came, its footer says {rows}",
-                            stretch.first_row + 1
-                        );
-                        Err(format!("{what}: it is damaged").into())
+                        let row = stretch.first_row + 1;
+                        Err(format!("row {row}: {found} rows came, its footer says {rows}: it is damaged").into())
                     }
                     _ => Ok(()),
                 }
@@ -299,13 +291,9 @@ fn list_bytes(metadata: &ArrowReaderMetadata, groups: (usize, usize), columns: &
     for group in &metadata.metadata().row_groups()[groups.0..groups.1] {
         let rows = usize::try_from(group.num_rows()).unwrap_or(0).max(1);
         let mut bytes = 0_usize;
-        for column in group
-            .columns()
-            .iter()
-            .filter(|column| column.column_descr().max_rep_level() > 0)
-        {
+        for column in group.columns() {
             let name = column.column_path().parts().first().map_or("", String::as_str);
-            if !columns.contains(&name) {
+            if column.column_descr().max_rep_level() == 0 || !columns.contains(&name) {
                 continue;
             }
             let size = match column.column_type() {

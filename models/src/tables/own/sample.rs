@@ -11,7 +11,7 @@ use super::request::TableRequest;
 use crate::error::ModelsError;
 use arrow_array::Array as _;
 use arrow_array::cast::AsArray as _;
-use arrow_schema::{DataType as Arrow, Schema};
+use arrow_schema::{DataType as Arrow, FieldRef, Schema};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -94,12 +94,11 @@ impl Sample {
     }
 
     pub(super) fn plan(&self, request: &TableRequest, inputs: &Inputs) -> Plan {
-        let row_bytes: u64 = self
-            .layout
-            .columns
-            .iter()
-            .map(|column| column.shape.iter().product::<i64>().unsigned_abs() * column.dtype.size().unwrap_or(8) as u64)
-            .sum();
+        let columns = self.layout.columns.iter().map(|column| {
+            let count = column.shape.iter().product::<i64>().unsigned_abs();
+            count * column.dtype.size().unwrap_or(8) as u64
+        });
+        let row_bytes: u64 = columns.sum();
         let spilled = self.rows * (row_bytes + KEY_GUESS_BYTES) as f64;
         let buckets = spilled / (request.memory_bytes() / BUCKETS_IN_MEMORY) as f64;
         let bits = (buckets.max(1.0).log2().ceil() as u32).clamp(4, MAX_BUCKET_BITS);
@@ -121,11 +120,9 @@ fn rows(opened: &Opened) -> Option<u64> {
 
 /// Returns the columns of lists without a fixed length.
 fn lists(schema: &Schema) -> Vec<&str> {
-    let fields = schema.fields().iter();
-    fields
-        .filter(|field| matches!(field.data_type(), Arrow::List(_) | Arrow::LargeList(_)))
-        .map(|field| field.name().as_str())
-        .collect()
+    let is_list = |field: &&FieldRef| matches!(field.data_type(), Arrow::List(_) | Arrow::LargeList(_));
+    let lists = schema.fields().iter().filter(is_list);
+    lists.map(|field| field.name().as_str()).collect()
 }
 
 /// Length of the lists of each column.

@@ -77,12 +77,7 @@ impl FileColumns {
     /// # Errors
     /// A file without field ids in a table without column names, or a column whose type does not fit the table's.
     pub(in super::super) fn view(&self, file: &Schema, ids: &[Option<i32>]) -> Result<View, String> {
-        let mut view = View {
-            schema: Arc::new(Schema::empty()),
-            from: Vec::new(),
-            first: file.fields().first().map(|field| field.name().clone()),
-        };
-        let mut fields = Vec::new();
+        let (mut fields, mut sources) = (Vec::new(), Vec::new());
         let has_ids = ids.iter().any(Option::is_some);
         for column in self.table.iter().flat_map(|table| table.iter()) {
             let found = column.find(file, ids, has_ids)?;
@@ -101,22 +96,26 @@ impl FileColumns {
                 (None, Some((_, value))) => (From::Constant(value.clone()), column.arrow.clone()),
                 (None, None) => (From::Constant(column.default.clone()), column.arrow.clone()),
             };
-            view.from.push(from);
+            sources.push(from);
             fields.push(Field::new(&column.name, arrow, true));
         }
         if self.table.is_none() {
-            view.from
-                .extend(file.fields().iter().map(|field| From::File(field.name().clone())));
-            fields.extend(file.fields().iter().map(|field| field.as_ref().clone()));
-            for (name, (arrow, value)) in &self.constants {
-                if file.field_with_name(name).is_err() {
-                    view.from.push(From::Constant(value.clone()));
-                    fields.push(Field::new(name, arrow.clone(), true));
-                }
+            for field in file.fields() {
+                sources.push(From::File(field.name().clone()));
+                fields.push(field.as_ref().clone());
+            }
+            let is_new = |name: &&String| file.field_with_name(name).is_err();
+            for name in self.constants.keys().filter(is_new) {
+                let (arrow, value) = self.constants[name].clone();
+                sources.push(From::Constant(value));
+                fields.push(Field::new(name, arrow, true));
             }
         }
-        view.schema = Arc::new(Schema::new(fields));
-        Ok(view)
+        Ok(View {
+            schema: Arc::new(Schema::new(fields)),
+            from: sources,
+            first: file.fields().first().map(|field| field.name().clone()),
+        })
     }
 }
 
@@ -152,11 +151,11 @@ impl View {
             From::File(name) => Some(name.as_str()),
             From::Constant(_) => None,
         });
-        let names: Vec<&str> = names.collect();
-        match (names.is_empty(), &self.first) {
-            (true, Some(first)) => vec![first],
-            _ => names,
+        let mut names: Vec<&str> = names.collect();
+        if names.is_empty() {
+            names.extend(self.first.as_deref());
         }
+        names
     }
 
     /// Converts a batch of the file to these columns.
@@ -173,10 +172,7 @@ impl View {
             arrays.push(match from {
                 From::File(name) => {
                     let array = rows.column_by_name(name).ok_or_else(|| bad(&"it was not read"))?;
-                    match array.data_type() == field.data_type() {
-                        true => Arc::clone(array),
-                        false => cast(array)?,
-                    }
+                    cast(array)?
                 }
                 From::Constant(None) => new_null_array(field.data_type(), count),
                 From::Constant(Some(value)) => {

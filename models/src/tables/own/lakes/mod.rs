@@ -5,7 +5,6 @@
 pub(super) mod columns;
 pub(super) mod delta;
 pub(super) mod iceberg;
-mod manifests;
 
 use super::request::CsvOptions;
 use super::text_types::Guess;

@@ -51,6 +51,14 @@ impl Value {
         }
     }
 
+    /// Type of numbers; true if they are a list, false if one number, `None` if one element may be either.
+    fn numbers(&self) -> Option<(DataType, Option<bool>)> {
+        match self {
+            Self::Numbers { dtype, is_list, .. } => Some((*dtype, *is_list)),
+            _ => None,
+        }
+    }
+
     fn shown(&self) -> &'static str {
         match self {
             Self::Numbers { dtype, .. } => dtype.as_str(),
@@ -86,11 +94,9 @@ pub(super) fn schema(samples: &[ShardSample]) -> SchemaRef {
             columns.entry(name).or_default().push(value);
         }
     }
-    let fields: Vec<Field> = columns
-        .into_iter()
-        .map(|(name, values)| Field::new(name, type_of(&values), true))
-        .collect();
-    Arc::new(Schema::new(fields))
+    let field = |(name, values): (&str, Vec<&Value>)| Field::new(name, type_of(&values), true);
+    let fields = columns.into_iter().map(field);
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
 fn type_of(values: &[&Value]) -> Arrow {
@@ -99,21 +105,16 @@ fn type_of(values: &[&Value]) -> Arrow {
     if values.iter().all(|value| matches!(value, Value::Text(_))) {
         return Arrow::Utf8;
     }
-    if let Value::Numbers { dtype, .. } = first {
-        let mut dtype = *dtype;
+    if let Some((mut dtype, _)) = first.numbers() {
         let mut is_list = false;
         for value in values {
-            if let Value::Numbers {
-                dtype: other,
-                is_list: told,
-                bytes,
-            } = value
-            {
-                if (dtype, *other) == (DataType::Int64, DataType::Fp64) {
-                    dtype = *other;
-                }
-                is_list |= told.unwrap_or_else(|| bytes.len() != other.size().unwrap_or(1));
+            let Some((other, stated)) = value.numbers() else {
+                continue;
+            };
+            if (dtype, other) == (DataType::Int64, DataType::Fp64) {
+                dtype = other;
             }
+            is_list |= stated.unwrap_or_else(|| value.len() != other.size().unwrap_or(1));
         }
         let item = arrow_of(dtype);
         return if is_list { list(item) } else { item };
@@ -137,11 +138,7 @@ fn arrow_of(dtype: DataType) -> Arrow {
 
 /// Adds a sample as a row.
 pub(super) fn push(rows: &mut BatchBuilder, sample: ShardSample) {
-    let ShardSample {
-        name,
-        mut values,
-        wrong,
-    } = sample;
+    let (name, mut values, wrong) = (sample.name, sample.values, sample.wrong);
     let taken = match wrong {
         Some(wrong) => Err(wrong),
         None => rows.push(|_, field, bytes| match values.remove(field.name()) {

@@ -3,7 +3,6 @@
 use super::Window;
 use super::samples::{ShardSample, Value};
 use prost::Message as _;
-use std::collections::BTreeMap;
 use std::path::Path;
 use tierlab_formats::shards::example::{Example, Kind};
 use tierlab_formats::shards::tfrecord::{FOOT_BYTES, HEAD_BYTES, length, record};
@@ -30,17 +29,14 @@ pub(super) fn each_sample<E: From<String>>(
         let (record, _) = record(file.get(at..end)?, at).map_err(String::from)?;
         let example = Example::decode(record).map_err(|e| format!("offset {at}: no tf.train.Example: {e}"))?;
         let features = example.features.unwrap_or_default().feature;
-        let values = features.into_iter().filter(|(name, _)| wanted(name));
-        let values: BTreeMap<String, Value> = values
-            .filter_map(|(name, feature)| Some((name, value(feature.kind?)?)))
-            .collect();
-        let name = format!("the record at offset {at}");
-        at = end;
+        let features = features.into_iter().filter(|(name, _)| wanted(name));
+        let values = features.filter_map(|(name, feature)| Some((name, value(feature.kind?)?)));
         let sample = ShardSample {
-            name,
-            values,
+            name: format!("the record at offset {at}"),
+            values: values.collect(),
             wrong: None,
         };
+        at = end;
         if !each(sample, at)? {
             break;
         }
@@ -50,24 +46,18 @@ pub(super) fn each_sample<E: From<String>>(
 
 /// Returns a feature's value; `None` if it is empty.
 fn value(kind: Kind) -> Option<Value> {
-    let of_numbers = |dtype, bytes: Vec<u8>| {
-        (!bytes.is_empty()).then_some(Value::Numbers {
-            dtype,
-            is_list: None,
-            bytes,
-        })
-    };
-    match kind {
-        Kind::FloatList(list) => of_numbers(
+    let (dtype, bytes): (_, Vec<u8>) = match kind {
+        Kind::FloatList(list) => (
             DataType::Fp32,
-            list.value.iter().flat_map(|float| float.to_le_bytes()).collect(),
+            list.value.into_iter().flat_map(f32::to_le_bytes).collect(),
         ),
-        Kind::Int64List(list) => of_numbers(
+        Kind::Int64List(list) => (
             DataType::Int64,
-            list.value.iter().flat_map(|int| int.to_le_bytes()).collect(),
+            list.value.into_iter().flat_map(i64::to_le_bytes).collect(),
         ),
-        Kind::BytesList(mut list) if list.value.len() == 1 => list.value.pop().map(Value::bytes),
-        Kind::BytesList(list) if list.value.is_empty() => None,
-        Kind::BytesList(list) => Some(Value::Nested(list.value.concat())),
-    }
+        Kind::BytesList(mut list) if list.value.len() < 2 => return list.value.pop().map(Value::bytes),
+        Kind::BytesList(list) => return Some(Value::Nested(list.value.concat())),
+    };
+    let is_list = None;
+    (!bytes.is_empty()).then_some(Value::Numbers { dtype, is_list, bytes })
 }
