@@ -4,15 +4,13 @@
 //! optional: without them everything is derived from the graph. `config.pbtxt` is Triton's, read by
 //! [`pbtxt::model`](crate::pbtxt::model).
 
-mod batching;
 mod config;
 mod signature;
 mod warmup_data;
 
-pub use batching::BatchingConfig;
 pub use config::{
-    DeclaredTensor, InstanceConfig, InstanceKind, JoinedInput, ModelConfig, Reshape, WarmupData, WarmupInput,
-    WarmupSample,
+    BatchingConfig, DeclaredTensor, InstanceConfig, InstanceKind, JoinedInput, ModelConfig, Reshape, WarmupData,
+    WarmupInput, WarmupSample,
 };
 pub use signature::{JoinedColumn, Reshapes, SessionTensor, Signature, check_batch_axis};
 pub use warmup_data::{MAX_INPUT_BYTES, PROBE_ROWS, WarmupTensor, sample_inputs, zero_bytes, zero_inputs};

@@ -6,8 +6,7 @@
 //! a file that does not list both inputs and outputs if the graph's first dimensions are free, which does not show that
 //! rows are independent. Second, a batch may always be formed of the requests queued at the same moment.
 
-use super::fields::{Field, Refusal, Refusals, Value, short};
-use super::parse;
+use super::{Field, Refusal, Refusals, Value, parse, short};
 use crate::model::{
     BatchingConfig, DeclaredTensor, InstanceKind, MODEL_FILE, ModelConfig, Reshape, WarmupData, WarmupInput,
     WarmupSample,
