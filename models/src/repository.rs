@@ -53,10 +53,9 @@ pub fn write_generated(repository: &Path, request: &Request, stop: &Stop) -> Res
     let folder = repository.join(request.kind.to_string());
     let generator = generator_line(format_args!("{request}, recipe {RECIPE}"));
     if let Some(manifest) = up_to_date(&folder, &generator, stop) {
-        let config_kept = write_config(&folder, request)?;
         return Ok(Generated {
             outcome: Outcome::UpToDate,
-            config_kept,
+            config_kept: write_config(&folder, request)?,
             manifest,
         });
     }
@@ -67,9 +66,8 @@ pub fn write_generated(repository: &Path, request: &Request, stop: &Stop) -> Res
     let target = folder.join(&path);
     let staged = StagedFile::create(&target)?;
     let mut out = HashingWriter::new(BufWriter::with_capacity(1 << 20, staged.file()));
-    write_model(&model, &mut out)
-        .and_then(|()| out.flush())
-        .map_err(ModelsError::io("write", staged.partial()))?;
+    let written = write_model(&model, &mut out).and_then(|()| out.flush());
+    written.map_err(ModelsError::io("write", staged.partial()))?;
     let (bytes, sha256) = out.finish();
     stop.check()?;
     staged.commit()?;
@@ -198,15 +196,15 @@ pub fn check_files(folder: &Path, manifest: &Manifest, stop: &Stop) -> Result<()
 pub fn check_file(folder: &Path, expected: &ManifestFile, stop: &Stop) -> Result<(), ModelsError> {
     let path = folder.join(&expected.path);
     let (bytes, sha256) = copy_hashed(&path, (io::sink(), &path), stop)?;
-    let what = if bytes != expected.bytes {
-        format!("{bytes} bytes, its manifest says {}", expected.bytes)
-    } else if sha256 != expected.sha256 {
-        format!("SHA-256 {sha256}, its manifest says {}", expected.sha256)
-    } else {
-        return Ok(());
+    let what = match (bytes == expected.bytes, sha256 == expected.sha256) {
+        (true, true) => return Ok(()),
+        (false, _) => format!("{bytes} bytes, its manifest says {}", expected.bytes),
+        _ => format!("SHA-256 {sha256}, its manifest says {}", expected.sha256),
     };
-    let what = format!("{what}: generate or import it again");
-    Err(ModelsError::bad(&path.display(), &what))
+    Err(ModelsError::bad(
+        &path.display(),
+        &format!("{what}: generate or import it again"),
+    ))
 }
 
 /// Copies a file into a writer, whose path is for errors; returns the length and the SHA-256.
@@ -224,8 +222,8 @@ pub(crate) fn copy_hashed(
         if got == 0 {
             return Ok(out.finish());
         }
-        out.write_all(&buffer[..got])
-            .map_err(ModelsError::io("write", to_path))?;
+        let written = out.write_all(&buffer[..got]);
+        written.map_err(ModelsError::io("write", to_path))?;
     }
 }
 
@@ -248,11 +246,9 @@ pub fn model_names(repository: &Path) -> Result<Vec<String>, ModelsError> {
 /// # Errors
 /// A folder that cannot be listed.
 pub fn versions(folder: &Path) -> Result<Vec<u64>, ModelsError> {
-    let mut versions: Vec<u64> = folder_names(folder)?
-        .iter()
-        .filter(|name| folder.join(name).join(MODEL_FILE).is_file())
-        .filter_map(|name| name.parse().ok())
-        .collect();
+    let mut names = folder_names(folder)?;
+    names.retain(|name| folder.join(name).join(MODEL_FILE).is_file());
+    let mut versions: Vec<u64> = names.iter().filter_map(|name| name.parse().ok()).collect();
     versions.sort_unstable();
     Ok(versions)
 }
@@ -321,11 +317,13 @@ pub(crate) fn check_inside(folder: &Path, path: &Path) -> Result<PathBuf, Models
         let what = format!("a link to {target}, which is not in {root}: copy the file");
         return Err(ModelsError::bad(&path.display(), &what));
     }
-    if !found.is_file() && !found.is_dir() {
-        let what = "neither a file nor a folder: remove it";
-        return Err(ModelsError::bad(&path.display(), &what));
+    match found.is_file() || found.is_dir() {
+        true => Ok(found),
+        false => Err(ModelsError::bad(
+            &path.display(),
+            &"neither a file nor a folder: remove it",
+        )),
     }
-    Ok(found)
 }
 
 /// Writer that counts bytes and computes their checksum.
@@ -337,11 +335,8 @@ struct HashingWriter<W> {
 
 impl<W> HashingWriter<W> {
     fn new(inner: W) -> Self {
-        Self {
-            inner,
-            sum: Sha256::new(),
-            bytes: 0,
-        }
+        let (sum, bytes) = (Sha256::new(), 0);
+        Self { inner, sum, bytes }
     }
 
     /// Returns the length, and the SHA-256 as 64 lower-case hex digits.

@@ -1,7 +1,7 @@
 //! Files that appear atomically: written under a partial name, synced, renamed into place.
 
 use crate::error::ModelsError;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::{FileExt as _, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -28,13 +28,9 @@ impl StagedFile {
         fs::create_dir_all(folder).map_err(ModelsError::io("make the folder", folder))?;
         let partial = folder.join(format!(".{name}.partial"));
         loop {
-            let file = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(&partial)
-                .map_err(ModelsError::io("create", &partial))?;
+            let mut options = File::options();
+            options.read(true).write(true).create(true).truncate(false);
+            let file = options.open(&partial).map_err(ModelsError::io("create", &partial))?;
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => {
@@ -109,21 +105,18 @@ pub fn write_whole(target: &Path, bytes: &[u8]) -> Result<(), ModelsError> {
 
 /// Makes a rename in this folder durable.
 pub(crate) fn sync_folder(folder: &Path) -> Result<(), ModelsError> {
-    File::open(folder)
-        .and_then(|folder| folder.sync_all())
-        .map_err(ModelsError::io("sync the folder", folder))
+    let synced = File::open(folder).and_then(|folder| folder.sync_all());
+    synced.map_err(ModelsError::io("sync the folder", folder))
 }
 
 fn folder_of(target: &Path) -> &Path {
-    match target.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    }
+    let folder = target.parent().filter(|folder| *folder != Path::new(""));
+    folder.unwrap_or(Path::new("."))
 }
 
 fn is_still(path: &Path, file: &File) -> bool {
     match (fs::metadata(path), file.metadata()) {
-        (Ok(at), Ok(held)) => (at.dev(), at.ino()) == (held.dev(), held.ino()),
+        (Ok(at), Ok(open)) => (at.dev(), at.ino()) == (open.dev(), open.ino()),
         _ => false,
     }
 }

@@ -44,19 +44,15 @@ impl BadRows {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.count += 1;
         if state.count > self.limit {
+            let (row, limit, path) = (row + 1, self.limit, self.path.display());
             let what = format!(
-                "row {}: {why}; that is one bad row more than {} (--max-bad-rows); the others are in {}",
-                row + 1,
-                self.limit,
-                self.path.display()
+                "row {row}: {why}; that is one bad row more than {limit} (--max-bad-rows); the others are in {path}"
             );
             return Err(ModelsError::bad(&file, &what));
         }
         state.bytes += line.len() as u64;
-        state
-            .file
-            .write_all(line.as_bytes())
-            .map_err(ModelsError::io("write", &self.path))
+        let written = state.file.write_all(line.as_bytes());
+        written.map_err(ModelsError::io("write", &self.path))
     }
 
     /// Returns the rows in the file, and its bytes.

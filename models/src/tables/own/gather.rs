@@ -228,10 +228,10 @@ impl Gathering<'_> {
             nulls: self.plan.columns.nulls,
             max_key_bytes: usize::from(self.plan.columns.max_key_bytes),
         };
-        let with_numbers = (self.plan.layout.key == ROW)
-            .then(|| batch.with_numbers(ROW))
-            .transpose()?;
-        let batch_rows = with_numbers.as_ref().unwrap_or(&batch.rows);
+        let batch_rows = match self.plan.layout.key == ROW {
+            true => &batch.with_numbers(ROW)?,
+            false => &batch.rows,
+        };
         let step = (SLICE_BYTES / payload_bytes(self.table).max(1)).max(1);
         for start in (0..batch_rows.num_rows()).step_by(step) {
             let slice = batch_rows.slice(start, step.min(batch_rows.num_rows() - start));

@@ -169,25 +169,20 @@ impl Layout {
             }
             if unit != source.unit && *field.data_type() != Arrow::Null {
                 let shown = |unit: &Option<String>| unit.clone().unwrap_or_else(|| "no time".to_owned());
+                let (column, found, before) = (&source.column, shown(&unit), shown(&source.unit));
                 return Err(format!(
-                    "column `{}` is {} in this file, {} before: a row holds the integers, which would count something else; write \
-                     the files alike",
-                    source.column,
-                    shown(&unit),
-                    shown(&source.unit)
+                    "column `{column}` is {found} in this file, {before} before: a row holds the integers, which would count \
+                     something else; write the files alike"
                 ));
             }
         }
         let taken: HashSet<&str> = self.inputs().collect();
-        let extra = schema
-            .fields()
-            .iter()
-            .find(|field| !taken.contains(field.name().as_str()));
-        match extra {
-            Some(field) if request.only.is_empty() => Err(format!(
-                "column `{}` is not in the first file: --columns names those to take",
-                field.name()
-            )),
+        let mut names = schema.fields().iter().map(|field| field.name().as_str());
+        match names.find(|name| !taken.contains(name)) {
+            Some(name) if request.only.is_empty() => {
+                let what = "is not in the first file: --columns names those to take";
+                Err(format!("column `{name}` {what}"))
+            }
             _ => Ok(()),
         }
     }

@@ -84,10 +84,8 @@ pub fn import_table(request: &TableRequest, stop: &Stop) -> Result<ImportedTable
     let began = Instant::now();
     let sample = Sample::take(request, &inputs, &folder)?;
     let plan = sample.plan(request, &inputs).agree(&folder)?;
-    let table = plan
-        .layout
-        .schema(name, 1)
-        .map_err(|what| ModelsError::bad(&target.display(), &what))?;
+    let table = plan.layout.schema(name, 1);
+    let table = table.map_err(|what| ModelsError::bad(&target.display(), &what))?;
     let mut imported = ImportedTable {
         files: inputs.files.len(),
         left_out: inputs.left_out,
@@ -158,11 +156,10 @@ fn target(request: &TableRequest) -> Result<PathBuf, ModelsError> {
 
 fn find_inputs(request: &TableRequest, stop: &Stop) -> Result<Inputs, ModelsError> {
     let inputs = Inputs::find(&request.inputs, &request.csv.with_types_of(&request.columns), stop)?;
-    if request.columns.key == request::ROW && inputs.files.len() > 1 {
+    let (row, count) = (request::ROW, inputs.files.len());
+    if request.columns.key == row && count > 1 {
         return Err(ModelsError::Usage(format!(
-            "--key {}: rows are numbered within a file, and there are {} files; name a column that tells rows apart",
-            request::ROW,
-            inputs.files.len()
+            "--key {row}: rows are numbered within a file, and there are {count} files; name a column that tells rows apart"
         )));
     }
     Ok(inputs)

@@ -113,11 +113,8 @@ impl ModelConfig {
         ];
         checks.extend(self.inputs.iter().map(|tensor| ("inputs", tensor.check(true))));
         checks.extend(self.outputs.iter().map(|tensor| ("outputs", tensor.check(false))));
-        checks.extend(
-            self.joined
-                .iter()
-                .map(|(input, joined)| ("joined", joined.check(input))),
-        );
+        let joined = self.joined.iter();
+        checks.extend(joined.map(|(input, joined)| ("joined", joined.check(input))));
         let bad = |(part, checked): (&'static str, Result<(), String>)| Some((part, checked.err()?));
         checks.into_iter().filter_map(bad).collect()
     }
@@ -129,10 +126,8 @@ impl ModelConfig {
             let Some(Ok(reshape)) = declared.reshape.as_ref().map(|to| Reshape::new(&declared.dims, to)) else {
                 continue;
             };
-            let inputs = samples
-                .iter_mut()
-                .filter_map(|sample| sample.inputs.get_mut(&declared.name));
-            for dims in inputs.filter_map(|input| input.dims.as_mut()) {
+            let inputs = samples.iter_mut().map(|sample| sample.inputs.get_mut(&declared.name));
+            for dims in inputs.filter_map(|input| input?.dims.as_mut()) {
                 // Other dimensions than the declared ones are unchanged: the run refuses them by name.
                 if let Some(in_graph) = reshape.apply(dims) {
                     *dims = in_graph;
@@ -145,13 +140,13 @@ impl ModelConfig {
 
 impl JoinedInput {
     fn check(&self, input: &str) -> Result<(), String> {
-        if is_plain_name(&self.table) {
-            return Ok(());
+        let table = &self.table;
+        match is_plain_name(table) {
+            true => Ok(()),
+            false => Err(format!(
+                "invalid name in `joined.{input}.table`: `{table}`; use letters, digits, `.`, `_` and `-`"
+            )),
         }
-        Err(format!(
-            "invalid name in `joined.{input}.table`: `{}`; use letters, digits, `.`, `_` and `-`",
-            self.table
-        ))
     }
 }
 
@@ -320,13 +315,12 @@ impl BatchingConfig {
             ("preferred_rows", !self.preferred_rows.is_empty()),
             ("max_request_rows", self.max_request_rows > 0),
         ];
-        match set.iter().find(|(_, set)| *set) {
-            Some((key, _)) => Err(format!(
+        set.iter().find(|(_, set)| *set).map_or(Ok(()), |(key, _)| {
+            Err(format!(
                 "`batching.{key}` has no effect without `max_batch_size`: set `max_batch_size` \
                  to the maximum rows of a run, or remove `batching.{key}`"
-            )),
-            None => Ok(()),
-        }
+            ))
+        })
     }
 }
 
@@ -435,19 +429,13 @@ impl Reshape {
 
     /// Returns the other side's shape of a tensor; `None` if `shape` does not fit this side's.
     pub fn apply(&self, shape: &[i64]) -> Option<Vec<i64>> {
-        if shape.len() != self.from.len() {
+        let mut pairs = shape.iter().zip(&self.from);
+        if shape.len() != self.from.len() || !pairs.clone().all(|(have, &want)| want < 0 || *have == want) {
             return None;
         }
-        let mut free = Vec::new();
-        for (&have, &want) in shape.iter().zip(&self.from) {
-            match want {
-                ..0 => free.push(have),
-                _ if have == want => {}
-                _ => return None,
-            }
-        }
-        let mut free = free.into_iter();
-        let dims = self.to.iter().map(|&dim| if dim < 0 { free.next() } else { Some(dim) });
+        // The sizes of free dimensions, in their order.
+        let mut free = || pairs.find(|(_, want)| **want < 0).map(|(&have, _)| have);
+        let dims = self.to.iter().map(|&dim| if dim < 0 { free() } else { Some(dim) });
         dims.collect()
     }
 }

@@ -77,9 +77,9 @@ impl External {
         let steps: Vec<&str> = location.split('/').filter(|&step| step != ".").collect();
         let path = steps.join("/");
         if !is_path(&path) {
+            let name = &tensor.name;
             return Err(format!(
-                "the weights of `{}` are outside the version's folder: {location:?}",
-                tensor.name
+                "the weights of `{name}` are outside the version's folder: {location:?}"
             ));
         }
         let end = number(tensor, "offset").saturating_add(least_bytes(tensor));
@@ -155,10 +155,7 @@ impl Placeholder {
             return Some(Self::LfsPointer(size.and_then(|size| size.trim().parse().ok())));
         }
         let text = beginning.trim_ascii_start();
-        let is_page = |tag: &[u8]| {
-            text.get(..tag.len())
-                .is_some_and(|begin| begin.eq_ignore_ascii_case(tag))
-        };
+        let is_page = |tag: &[u8]| text.get(..tag.len()).is_some_and(|head| head.eq_ignore_ascii_case(tag));
         (is_page(b"<!doctype html") || is_page(b"<html")).then_some(Self::WebPage)
     }
 }
@@ -166,11 +163,13 @@ impl Placeholder {
 impl fmt::Display for Placeholder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::LfsPointer(Some(bytes)) => write!(
-                f,
-                "a git-lfs pointer to a file of {bytes} bytes, not the file: run `git lfs pull` in the clone"
-            ),
-            Self::LfsPointer(None) => f.write_str("a git-lfs pointer, not the file: run `git lfs pull` in the clone"),
+            Self::LfsPointer(bytes) => {
+                let file = bytes.map_or_else(String::new, |bytes| format!(" to a file of {bytes} bytes"));
+                write!(
+                    f,
+                    "a git-lfs pointer{file}, not the file: run `git lfs pull` in the clone"
+                )
+            }
             Self::WebPage => f.write_str("a web page, not the file: download the file itself"),
         }
     }

@@ -103,16 +103,15 @@ impl ShardIndex {
     /// The index's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
-        out.extend_from_slice(&[0; 4]);
-        out.extend_from_slice(&u32::try_from(self.samples.len()).unwrap_or(u32::MAX).to_le_bytes());
-        out.extend_from_slice(&self.shard_bytes.to_le_bytes());
-        for sample in &self.samples {
-            let bytes = sample.range.end - sample.range.start;
-            out.extend_from_slice(&u16::try_from(sample.key.len()).unwrap_or(u16::MAX).to_le_bytes());
-            out.extend_from_slice(sample.key.as_bytes());
-            out.extend_from_slice(&sample.range.start.to_le_bytes());
-            out.extend_from_slice(&u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes());
-            out.extend_from_slice(&sample.crc.to_le_bytes());
+        out.extend([0; 4]);
+        out.extend(u32::try_from(self.samples.len()).unwrap_or(u32::MAX).to_le_bytes());
+        out.extend(self.shard_bytes.to_le_bytes());
+        for Sample { key, range, crc } in &self.samples {
+            out.extend(u16::try_from(key.len()).unwrap_or(u16::MAX).to_le_bytes());
+            out.extend(key.as_bytes());
+            out.extend(range.start.to_le_bytes());
+            out.extend(u32::try_from(range.end - range.start).unwrap_or(u32::MAX).to_le_bytes());
+            out.extend(crc.to_le_bytes());
         }
         let crc = crc32c::crc32c(&out[12..]);
         out[8..12].copy_from_slice(&crc.to_le_bytes());

@@ -148,19 +148,13 @@ impl TableHeader {
     /// # Errors
     /// A row of another length or with a wrong checksum.
     pub fn check_row(&self, id: i64, row: &[u8]) -> Result<(), TableError> {
-        let sum = row
-            .split_last_chunk::<ROW_CRC_BYTES>()
-            .filter(|_| row.len() == self.stride as usize);
-        let what = match sum {
+        let what = match row.split_last_chunk::<ROW_CRC_BYTES>() {
+            _ if row.len() != self.stride as usize => "not one stride long",
             Some((payload, sum)) if row_crc(id, payload) == u32::from_le_bytes(*sum) => return Ok(()),
-            Some(_) => "checksum does not fit",
-            None => "not one stride long",
+            _ => "checksum does not fit",
         };
         let offset = self.row_range(id).map_or(0, |range| range.start);
-        let row = match self.schema.key {
-            None => "row of entity",
-            Some(_) => "row",
-        };
+        let row = self.schema.key.as_ref().map_or("row of entity", |_| "row");
         Err(TableError(format!("{row} {id}, offset {offset}: {what}")))
     }
 
@@ -255,10 +249,9 @@ impl TableHeader {
     }
 
     fn check_limits(&self) -> Result<(), TableError> {
-        let stride_ok = if u64::from(self.stride) <= ALIGN {
-            self.stride.is_power_of_two()
-        } else {
-            u64::from(self.stride) % ALIGN == 0 && self.stride <= MAX_STRIDE
+        let stride_ok = match u64::from(self.stride) {
+            small @ ..=ALIGN => small.is_power_of_two(),
+            large => large.is_multiple_of(ALIGN) && self.stride <= MAX_STRIDE,
         };
         let keyed = self.schema.key.is_some();
         let (offset, what) = if !stride_ok {

@@ -286,10 +286,8 @@ impl KeyIndex {
             let what = "the last bucket does not end with the index";
             return Err(index_error(PRELUDE, what));
         }
-        Ok(Self {
-            bucket_bits,
-            buckets: index,
-        })
+        let buckets = index;
+        Ok(Self { bucket_bits, buckets })
     }
 
     /// Returns the row that can have a key; `None` if the table does not have it. The caller compares the row's key.
