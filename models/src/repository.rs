@@ -201,10 +201,8 @@ pub fn check_file(folder: &Path, expected: &ManifestFile, stop: &Stop) -> Result
         (false, _) => format!("{bytes} bytes, its manifest says {}", expected.bytes),
         _ => format!("SHA-256 {sha256}, its manifest says {}", expected.sha256),
     };
-    Err(ModelsError::bad(
-        &path.display(),
-        &format!("{what}: generate or import it again"),
-    ))
+    let what = format!("{what}: generate or import it again");
+    Err(ModelsError::bad(&path.display(), &what))
 }
 
 /// Copies a file into a writer, whose path is for errors; returns the length and the SHA-256.
@@ -317,13 +315,13 @@ pub(crate) fn check_inside(folder: &Path, path: &Path) -> Result<PathBuf, Models
         let what = format!("a link to {target}, which is not in {root}: copy the file");
         return Err(ModelsError::bad(&path.display(), &what));
     }
-    match found.is_file() || found.is_dir() {
-        true => Ok(found),
-        false => Err(ModelsError::bad(
-            &path.display(),
-            &"neither a file nor a folder: remove it",
-        )),
+    if found.is_file() || found.is_dir() {
+        return Ok(found);
     }
+    Err(ModelsError::bad(
+        &path.display(),
+        &"neither a file nor a folder: remove it",
+    ))
 }
 
 /// Writer that counts bytes and computes their checksum.

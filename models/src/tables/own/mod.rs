@@ -5,7 +5,6 @@
 //! their keys (`gather`); several processes may share this work, and it can be resumed. Then the buckets become the
 //! table, one by one (`finish`). Memory is bounded, whatever the number of rows.
 
-mod bad_rows;
 mod batch;
 mod convert;
 mod csv_file;
