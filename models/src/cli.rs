@@ -253,16 +253,11 @@ fn run_generate(args: &GenerateArgs, stop: &Stop) -> Result<(), ModelsError> {
 
 fn run_features(args: &FeaturesArgs, stop: &Stop) -> Result<(), ModelsError> {
     let table = tables::generate(args.table, args.rows, args.seed, &args.out, stop)?;
-    let (header, bytes, seconds) = (&table.header, table.header.file_len(), table.seconds);
-    println!(
-        "{}: {}, {} rows of {} bytes, {} in {seconds:.1} s ({:.0} MB/s)",
-        table.path.display(),
-        table.outcome,
-        header.rows,
-        header.stride,
-        human_bytes(bytes),
-        bytes as f64 / 1e6 / seconds.max(1e-9),
-    );
+    let (header, seconds) = (&table.header, table.seconds);
+    let (path, outcome, rows, stride) = (table.path.display(), table.outcome, header.rows, header.stride);
+    let (bytes, rate) = (header.file_len(), header.file_len() as f64 / 1e6 / seconds.max(1e-9));
+    let bytes = human_bytes(bytes);
+    println!("{path}: {outcome}, {rows} rows of {stride} bytes, {bytes} in {seconds:.1} s ({rate:.0} MB/s)");
     Ok(())
 }
 
@@ -307,13 +302,10 @@ async fn run_publish(args: PublishArgs, stop: &Stop) -> Result<(), ModelsError> 
         eprintln!("left out: {what}");
     }
     let summary = publish::publish(&*tier, &selection, stop).await?;
-    let (TierInfo { kind, location, .. }, put) = (tier.info(), summary.put);
-    println!(
-        "{kind} on {location}: {put} objects put ({} in {:.1} s), {} unchanged",
-        human_bytes(summary.put_bytes),
-        summary.seconds,
-        summary.already_there,
-    );
+    let TierInfo { kind, location, .. } = tier.info();
+    let (put, bytes, seconds) = (summary.put, human_bytes(summary.put_bytes), summary.seconds);
+    let unchanged = summary.already_there;
+    println!("{kind} on {location}: {put} objects put ({bytes} in {seconds:.1} s), {unchanged} unchanged");
     if put == 0 && !left_out.is_empty() {
         let what = format!("nothing was put, and {} left out, see above", left_out.len());
         return Err(ModelsError::bad(&location, &what));

@@ -152,22 +152,16 @@ pub fn describe_columns(header: &TableHeader) -> String {
         None => format!("ids {}..{}, seed {}", ids.start, ids.end, header.seed),
         Some(key) => format!("{} keys of `{}`", key.kind.as_str(), key.name),
     };
-    let mut text = format!(
-        "  {} {} rows of {} bytes, {entities}, {} blocks of {} rows\n",
-        human_bytes(header.file_len()),
-        header.rows,
-        header.stride,
-        header.block_crcs.len(),
-        header.rows_per_block,
-    );
+    let (bytes, rows, stride) = (human_bytes(header.file_len()), header.rows, header.stride);
+    let (blocks, each) = (header.block_crcs.len(), header.rows_per_block);
+    let mut text = format!("  {bytes} {rows} rows of {stride} bytes, {entities}, {blocks} blocks of {each} rows\n");
     if let Some(key) = &header.schema.key {
+        // Opening the index adds bit counts beside its words: 4 bytes for each 64.
+        let memory = header.index_bytes as f64 * (1.0 + 4.0 / 64.0) / rows.max(1) as f64;
+        let (index, longest) = (human_bytes(header.index_bytes), key.longest());
         let _ = writeln!(
             text,
-            "  index of keys {}, {:.2} MB in memory for a million keys; keys of at most {} bytes",
-            human_bytes(header.index_bytes),
-            // Opening the index adds bit counts beside its words: 4 bytes for each 64.
-            header.index_bytes as f64 * (1.0 + 4.0 / 64.0) / header.rows.max(1) as f64,
-            key.longest(),
+            "  index of keys {index}, {memory:.2} MB in memory for a million keys; keys of at most {longest} bytes"
         );
     }
     for column in &header.schema.columns {

@@ -169,12 +169,10 @@ fn print(done: &LaidOutTable, layout: Layout, tier: &TierInfo, as_json: bool) {
         Layout::Files => ("folders", "files"),
         _ => ("shards", "rows"),
     };
+    let (kind, location, bytes) = (tier.kind, &tier.location, human_bytes(bytes));
+    let (count, rate) = (rows.div_ceil(per_shard.max(1)), rows as f64 / seconds.max(1e-9));
     println!(
-        "{folder} on {} {}: {rows} rows in {} {many} of {per_shard} {each} at most, {} in {seconds:.1} s ({:.0} rows/s)",
-        tier.kind,
-        tier.location,
-        rows.div_ceil(per_shard.max(1)),
-        human_bytes(bytes),
-        rows as f64 / seconds.max(1e-9),
+        "{folder} on {kind} {location}: {rows} rows in {count} {many} of {per_shard} {each} at most, \
+         {bytes} in {seconds:.1} s ({rate:.0} rows/s)"
     );
 }

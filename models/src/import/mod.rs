@@ -81,15 +81,13 @@ pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<Import
         return Err(ModelsError::Usage(format!("{}: {what}", folder.display())));
     }
     let (model, external) = read_graph(&request.model)?;
-    let given = request
-        .config
-        .as_deref()
-        .map(|path| read_config(path, &name))
-        .transpose()?;
     let library = request.library.as_deref();
     let test = |max| test_rows(&request.model, max, library, stop);
     let batching = request.batching.map(test).transpose()?;
-    let config = given.map_or_else(|| of_verdict(request, batching.as_ref()), Ok)?;
+    let config = match &request.config {
+        Some(path) => read_config(path, &name)?,
+        None => of_verdict(request, batching.as_ref())?,
+    };
 
     let staging = Staging::create(repository, &name)?;
     let version = staging.0.join(VERSION);

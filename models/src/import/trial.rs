@@ -135,10 +135,10 @@ fn run_once(
         let shape = outputs[index].dtype().tensor_shape().map(|shape| shape.to_vec());
         let shape = shape.unwrap_or_default();
         if shape.first() != Some(&i64::from(rows)) {
+            let name = &spec.name;
             return Err(format!(
-                "output `{}` has shape {shape:?} for a batch of {rows} rows; its first dimension is not a batch: set \
-                 `max_batch_size` to 0 in the model's config",
-                spec.name
+                "output `{name}` has shape {shape:?} for a batch of {rows} rows; its first dimension is not a batch: set \
+                 `max_batch_size` to 0 in the model's config"
             ));
         }
     }

@@ -52,12 +52,11 @@ pub struct Evidence {
 impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sizes: Vec<String> = self.sizes.iter().map(ToString::to_string).collect();
+        let (sizes, difference) = (sizes.join(", "), self.largest_difference);
         write!(
             f,
-            "batches of {} rows; floats differed by at most {:.1e} of their output's largest value, {FLOAT_TOLERANCE:.0e} \
-             is allowed ({HALF_TOLERANCE:.0e} for half floats), and all other elements were equal",
-            sizes.join(", "),
-            self.largest_difference
+            "batches of {sizes} rows; floats differed by at most {difference:.1e} of their output's largest value, \
+             {FLOAT_TOLERANCE:.0e} is allowed ({HALF_TOLERANCE:.0e} for half floats), and all other elements were equal"
         )
     }
 }

@@ -249,11 +249,12 @@ fn key_kind(name: &str, arrow: &Arrow, wanted: Option<KeyKind>) -> Result<KeyKin
         }
     };
     match wanted {
-        Some(wanted) if found != KeyKind::String && found != wanted => Err(format!(
-            "--key-type {}: column `{name}` is {arrow}, whose keys are {}",
-            wanted.as_str(),
-            found.as_str()
-        )),
+        Some(wanted) if found != KeyKind::String && found != wanted => {
+            let (wanted, found) = (wanted.as_str(), found.as_str());
+            Err(format!(
+                "--key-type {wanted}: column `{name}` is {arrow}, whose keys are {found}"
+            ))
+        }
         _ => Ok(wanted.unwrap_or(found)),
     }
 }

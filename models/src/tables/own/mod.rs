@@ -178,11 +178,8 @@ fn all_parts(folder: &Path, parts: u32) -> Result<Vec<(PathBuf, Progressed)>, Mo
     if missing.is_empty() {
         return Ok(all);
     }
-    let what = format!(
-        "part {} of {parts} is not read yet: run the same command with --part {}/{parts}",
-        missing.join(", "),
-        missing[0]
-    );
+    let (all, first) = (missing.join(", "), &missing[0]);
+    let what = format!("part {all} of {parts} is not read yet: run the same command with --part {first}/{parts}");
     Err(ModelsError::bad(&folder.display(), &what))
 }
 

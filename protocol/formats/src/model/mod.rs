@@ -97,14 +97,10 @@ impl Manifest {
     /// Invalid JSON, an unknown key or another schema version.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         let manifest: Self = serde_json::from_slice(text).map_err(|e| e.to_string())?;
-        if manifest.schema_version != Self::SCHEMA_VERSION {
-            return Err(format!(
-                "schema_version {} is not {}",
-                manifest.schema_version,
-                Self::SCHEMA_VERSION
-            ));
+        match manifest.schema_version {
+            Self::SCHEMA_VERSION => Ok(manifest),
+            other => Err(format!("schema_version {other} is not {}", Self::SCHEMA_VERSION)),
         }
-        Ok(manifest)
     }
 }
 

@@ -38,13 +38,13 @@ impl ExternalFile {
     /// # Errors
     /// The file is too short: the tensor, both lengths, and advice.
     pub fn check(&self, file: &str, found: u64) -> Result<(), String> {
-        if found >= self.bytes {
+        let Self { bytes, tensor, .. } = self;
+        if found >= *bytes {
             return Ok(());
         }
         Err(format!(
-            "the weights `{file}` have {found} bytes, but tensor `{}` ends at byte {}: the file is truncated, or not of this \
-             graph; copy or download it again",
-            self.tensor, self.bytes
+            "the weights `{file}` have {found} bytes, but tensor `{tensor}` ends at byte {bytes}: the file is truncated, or not \
+             of this graph; copy or download it again"
         ))
     }
 }

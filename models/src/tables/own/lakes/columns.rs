@@ -83,12 +83,10 @@ impl FileColumns {
             let found = column.find(file, ids, has_ids)?;
             let (from, arrow) = match (found, self.constants.get(&column.name)) {
                 (Some(field), _) => {
-                    let arrow = read_as(field.data_type(), &column.arrow).ok_or_else(|| {
+                    let (name, found, wanted) = (&column.name, field.data_type(), &column.arrow);
+                    let arrow = read_as(found, wanted).ok_or_else(|| {
                         format!(
-                            "column `{}` is {} in this file and {} in the table, which does not hold it: write the file anew",
-                            column.name,
-                            field.data_type(),
-                            column.arrow
+                            "column `{name}` is {found} in this file and {wanted} in the table, which does not hold it: write the file anew"
                         )
                     })?;
                     (From::File(field.name().clone()), arrow)
