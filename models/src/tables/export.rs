@@ -41,13 +41,12 @@ pub fn export(table: &Path, to: &Path, stop: &Stop) -> Result<(u64, u64), Models
     let mut progress = Progress::bytes(&label, header.rows_end() - header.header_len());
     let stride = u64::from(header.stride);
     let at_once = (BATCH_BYTES / stride).clamp(1, 1 << 16);
-    let mut row = 0;
-    while row < header.rows {
+    for row in (0..header.rows).step_by(at_once as usize) {
         stop.check()?;
         let count = at_once.min(header.rows - row);
         let mut bytes = vec![0; (count * stride) as usize];
-        file.read_exact_at(&mut bytes, header.header_len() + row * stride)
-            .map_err(ModelsError::io("read", table))?;
+        let read = file.read_exact_at(&mut bytes, header.header_len() + row * stride);
+        read.map_err(ModelsError::io("read", table))?;
         let bytes = Bytes::from(bytes);
         let first = header.first_id + row.cast_signed();
         let ids: Vec<i64> = (first..).take(count as usize).collect();
@@ -59,7 +58,6 @@ pub fn export(table: &Path, to: &Path, stop: &Stop) -> Result<(u64, u64), Models
             writer.flush().map_err(unwritten)?;
         }
         progress.advance(count * stride);
-        row += count;
     }
     writer.close().map_err(unwritten)?;
     let written = staged.file().metadata();

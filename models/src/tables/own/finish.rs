@@ -62,7 +62,6 @@ impl Finishing<'_> {
         let mut writer = RowWriter {
             staged: &staged,
             header: &header,
-            at: header.header_len(),
             row: 0,
             block: 0,
             block_rows: 0,
@@ -77,12 +76,12 @@ impl Finishing<'_> {
             progress.advance(bucket.read_bytes);
             Ok(())
         })?;
-        let (rows, block_crcs, rows_end) = writer.finish();
+        let (rows, block_crcs) = writer.finish();
         let index = index.finish().map_err(|e| bad(&e))?;
-        staged.write_at(&index, rows_end)?;
-        header.index_bytes = index.len() as u64;
         header.rows = rows;
         header.block_crcs = block_crcs;
+        staged.write_at(&index, header.rows_end())?;
+        header.index_bytes = index.len() as u64;
         let reserved = std::mem::take(&mut header.reserved_bytes);
         if header.header_len() < reserved {
             header.reserved_bytes = reserved;
@@ -239,7 +238,6 @@ fn groups(lengths: &[u64], count: usize, limit: u64) -> Vec<Range<usize>> {
 struct RowWriter<'a> {
     staged: &'a StagedFile,
     header: &'a TableHeader,
-    at: u64,
     row: u64,
     block: u32,
     block_rows: u32,
@@ -248,7 +246,9 @@ struct RowWriter<'a> {
 
 impl RowWriter<'_> {
     fn write(&mut self, rows: &mut [u8]) -> Result<(), ModelsError> {
-        for row in rows.chunks_exact_mut(self.header.stride as usize) {
+        let stride = u64::from(self.header.stride);
+        let at = self.header.header_len() + self.row * stride;
+        for row in rows.chunks_exact_mut(stride as usize) {
             self.header.seal_row(self.row.cast_signed(), row);
             self.block = crc32c::crc32c_append(self.block, row);
             self.row += 1;
@@ -257,9 +257,7 @@ impl RowWriter<'_> {
                 self.end_block();
             }
         }
-        self.staged.write_at(rows, self.at)?;
-        self.at += rows.len() as u64;
-        Ok(())
+        self.staged.write_at(rows, at)
     }
 
     fn end_block(&mut self) {
@@ -267,12 +265,12 @@ impl RowWriter<'_> {
         self.block_rows = 0;
     }
 
-    /// Returns the number of rows, the checksums of their blocks, and the end offset.
-    fn finish(mut self) -> (u64, Vec<u32>, u64) {
+    /// Returns the number of rows, and the checksums of their blocks.
+    fn finish(mut self) -> (u64, Vec<u32>) {
         if self.block_rows > 0 {
             self.end_block();
         }
-        (self.row, self.block_crcs, self.at)
+        (self.row, self.block_crcs)
     }
 }
 

@@ -87,16 +87,15 @@ fn by_content(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Result<O
         .map_err(|e| format!("cannot read it: {e}"))?;
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
-    let broken = |e: &dyn std::fmt::Display| format!("it cannot be read: {e}");
     match &head[..] {
-        [b'P', b'A', b'R', b'1', ..] => parquet_metadata(&file).map(Opened::Parquet).map_err(|e| broken(&e)),
+        [b'P', b'A', b'R', b'1', ..] => parquet_metadata(&file).map(Opened::Parquet).map_err(broken),
         [b'P', b'A', b'R', b'E', ..] => Err("it is encrypted Parquet, which is not read".to_owned()),
         [b'A', b'R', b'R', b'O', b'W', b'1', ..] => FileReader::try_new(checked(file)?, None)
             .map(|reader| Opened::IpcFile(reader.schema()))
-            .map_err(|e| broken(&e)),
+            .map_err(broken),
         [0xff, 0xff, 0xff, 0xff, ..] => StreamReader::try_new(checked(file)?, None)
             .map(|reader| Opened::IpcStream(reader.schema()))
-            .map_err(|e| broken(&e)),
+            .map_err(broken),
         [0x1f, 0x8b, ..] => Err("it is gzip: unpack it first".to_owned()),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Err("it is Zstandard: unpack it first".to_owned()),
         _ if ["csv", "tsv", "txt"].contains(&ending) => CsvFile::open(path, csv, known).map(Opened::Csv),
@@ -113,6 +112,10 @@ fn by_content(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Result<O
         _ if ending.is_empty() && csv.is_declared() => CsvFile::open(path, csv, known).map(Opened::Csv),
         _ => Err("it is no Parquet, Arrow IPC, tar, TFRecord, or text named .csv, .tsv or .txt".to_owned()),
     }
+}
+
+fn broken(e: impl std::fmt::Display) -> String {
+    format!("it cannot be read: {e}")
 }
 
 /// Opens an Arrow IPC file after checking all of its messages.
@@ -231,7 +234,6 @@ impl Opened {
     ) -> Result<(), E> {
         let wanted = |schema: &Schema| positions(schema, columns);
         let file = || File::open(path).map_err(|e| format!("cannot open it: {e}"));
-        let broken = |e: &dyn std::fmt::Display| format!("it cannot be read: {e}");
         match self {
             Self::Csv(csv) => csv.read(path, columns, each),
             Self::Shard(shard) => shard.read(path, columns, each),
@@ -254,7 +256,7 @@ impl Opened {
                     .with_projection(mask)
                     .with_batch_size((BATCH_BYTES / row_bytes.max(1)).clamp(1, BATCH_ROWS))
                     .build()
-                    .map_err(|e| broken(&e))?;
+                    .map_err(broken)?;
                 let per_row = stretch.bytes as f64 / stretch.rows.unwrap_or(1).max(1) as f64;
                 let bytes = |rows: usize| (per_row * rows as f64) as u64;
                 let found = numbered(reader, stretch.first_row, bytes, each)?;
@@ -267,14 +269,14 @@ impl Opened {
                 }
             }
             Self::IpcFile(schema) => {
-                let reader =
-                    FileReader::try_new(BufReader::new(file()?), Some(wanted(schema))).map_err(|e| broken(&e))?;
+                let reader = FileReader::try_new(BufReader::new(file()?), Some(wanted(schema)));
+                let reader = reader.map_err(broken)?;
                 let per_batch = stretch.bytes / (reader.num_batches() as u64).max(1);
                 numbered(reader, 0, |_| per_batch, each).map(drop)
             }
             Self::IpcStream(schema) => {
-                let reader =
-                    StreamReader::try_new(BufReader::new(file()?), Some(wanted(schema))).map_err(|e| broken(&e))?;
+                let reader = StreamReader::try_new(BufReader::new(file()?), Some(wanted(schema)));
+                let reader = reader.map_err(broken)?;
                 numbered(reader, 0, |_| 0, each).map(drop)
             }
         }
@@ -324,7 +326,7 @@ fn numbered<E: From<String>>(
 ) -> Result<u64, E> {
     let mut row = first;
     for batch in batches {
-        let rows = batch.map_err(|e| format!("it cannot be read: {e}"))?;
+        let rows = batch.map_err(broken)?;
         let count = rows.num_rows();
         each(Batch {
             rows,

@@ -70,20 +70,17 @@ impl<R: Read + Seek> Walk<'_, R> {
 
     /// Checks a message of a file; messages must end before `end`.
     fn block(&mut self, block: &Block, end: u64) -> Result<(), String> {
-        let number = |number: i64| u64::try_from(number).ok();
-        let (start, metadata, body) = (block.offset(), i64::from(block.metaDataLength()), block.bodyLength());
-        let place = number(start).zip(number(metadata)).zip(number(body));
-        let ends = |((start, metadata), body): ((u64, u64), u64)| start.checked_add(metadata)?.checked_add(body);
-        let ((start, metadata), body) = place
-            .filter(|place| ends(*place).is_some_and(|it| it <= end))
-            .ok_or_else(|| {
-                let what =
-                    format!("the footer names a batch at {start}, of {metadata} and {body} bytes, outside of the file");
-                at(end, &what)
-            })?;
-        let bytes = self.bytes(start, metadata)?;
+        let (offset, metadata, body) = (block.offset(), i64::from(block.metaDataLength()), block.bodyLength());
+        let outside = || {
+            let what =
+                format!("the footer names a batch at {offset}, of {metadata} and {body} bytes, outside of the file");
+            at(end, &what)
+        };
+        let (start, len) = inside(offset, metadata, end).ok_or_else(outside)?;
+        let (body_start, body_len) = inside(offset.saturating_add(metadata), body, end).ok_or_else(outside)?;
+        let bytes = self.bytes(start, len)?;
         let bytes = bare(&bytes).map_err(|what| at(start, &what))?;
-        self.message(start, bytes, start + metadata, body)
+        self.message(start, bytes, body_start, body_len)
     }
 
     /// Checks the messages of a stream, one after another, and returns the end of the last.
@@ -167,6 +164,12 @@ fn at(offset: u64, what: &str) -> String {
     format!("offset {offset}: {what}")
 }
 
+/// Returns the start and the length of a range that ends at `end` or before.
+fn inside(offset: i64, length: i64, end: u64) -> Option<(u64, u64)> {
+    let (start, len) = (u64::try_from(offset).ok()?, u64::try_from(length).ok()?);
+    (start.checked_add(len)? <= end).then_some((start, len))
+}
+
 fn unreadable(offset: u64, error: &Error) -> String {
     at(offset, &format!("cannot be read: {error}"))
 }
@@ -241,14 +244,9 @@ fn grown(
     body_bytes: u64,
     prefix: &mut dyn FnMut(u64) -> Result<[u8; PREFIX_BYTES as usize], String>,
 ) -> Result<u64, String> {
-    let place = u64::try_from(buffer.offset())
-        .ok()
-        .zip(u64::try_from(buffer.length()).ok());
-    let place = place.filter(|(start, len)| start.checked_add(*len).is_some_and(|end| end <= body_bytes));
-    let (start, len) = place.ok_or_else(|| {
-        let (offset, length) = (buffer.offset(), buffer.length());
-        format!("offset {offset}, {length} bytes: outside of a body of {body_bytes}")
-    })?;
+    let (offset, length) = (buffer.offset(), buffer.length());
+    let (start, len) = inside(offset, length, body_bytes)
+        .ok_or_else(|| format!("offset {offset}, {length} bytes: outside of a body of {body_bytes}"))?;
     let Some(codec) = batch.compression().as_ref().map(BodyCompression::codec) else {
         return Ok(len);
     };

@@ -47,10 +47,10 @@ pub fn model_config(text: &str, model: &str) -> Result<ModelConfig, String> {
             continue;
         }
         let mut fields = root.message().unwrap_or_default().iter();
-        let Some(at) = fields.find(|candidate| candidate.name == field) else {
-            return Err(what);
-        };
-        refusals.push(at.refuse(what));
+        match fields.find(|candidate| candidate.name == field) {
+            Some(at) => refusals.push(at.refuse(what)),
+            None => return Err(what),
+        }
     }
     refusals.message(text).map_or(Ok(config), Err)
 }
@@ -281,19 +281,14 @@ fn data_type(field: &Field) -> Result<DataType, Refusal> {
         word => word.strip_prefix("TYPE_").unwrap_or(""),
     };
     let known = name.parse().ok().filter(|_| word != "TYPE_BYTES");
-    known.ok_or_else(|| {
-        field.refuse(format!(
-            "unknown data type: `{}`; use one such as TYPE_FP32",
-            short(word)
-        ))
-    })
+    let what = || format!("unknown data type: `{}`; use one such as TYPE_FP32", short(word));
+    known.ok_or_else(|| field.refuse(what()))
 }
 
 fn dimension(field: &Field) -> Result<i64, Refusal> {
     match field.value {
-        Value::Integer(dim) if dim == -1 || dim > 0 => {
-            i64::try_from(dim).map_err(|_| field.refuse("a dimension is too large"))
-        }
+        Value::Integer(-1) => Ok(-1),
+        Value::Integer(dim @ 1..) => i64::try_from(dim).map_err(|_| field.refuse("a dimension is too large")),
         _ => Err(field.refuse("a dimension is at least 1, or -1 if it is free")),
     }
 }
@@ -316,12 +311,9 @@ fn tensor(field: &Field, refusals: &mut Refusals) -> Option<DeclaredTensor> {
             "is_shape_tensor" | "allow_ragged_batch" | "optional" | "is_non_linear_format_io" => inner.is_false()?,
             "reshape" => {
                 let mut shape = Vec::new();
-                refusals.each(inner, &["shape"], |_, dim| {
-                    match dim.name.as_str() {
-                        "shape" => shape.push(dimension(dim)?),
-                        _ => return Err(dim.unknown()),
-                    }
-                    Ok(())
+                refusals.each(inner, &["shape"], |_, dim| match dim.name.as_str() {
+                    "shape" => dimension(dim).map(|dim| shape.push(dim)),
+                    _ => Err(dim.unknown()),
                 });
                 reshape = Some((inner, shape));
             }
