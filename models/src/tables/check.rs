@@ -15,8 +15,7 @@ use tierlab_formats::table::{KeyIndex, PRELUDE_BYTES, TableHeader, header_len};
 /// # Errors
 /// A file that cannot be read or is not a table, with the offset.
 pub fn read_header(path: &Path) -> Result<TableHeader, ModelsError> {
-    let (_, header) = open(path)?;
-    Ok(header)
+    open(path).map(|(_, header)| header)
 }
 
 pub(super) fn open(path: &Path) -> Result<(File, TableHeader), ModelsError> {

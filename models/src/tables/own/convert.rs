@@ -55,12 +55,8 @@ impl Rows {
     }
 }
 
-/// Reason for which an import stops at a row of a batch.
-#[derive(Debug)]
-pub(super) struct Stopped {
-    pub(super) row: usize,
-    pub(super) why: String,
-}
+/// Row of a batch at which an import stops, and the reason.
+type Stopped = (usize, String);
 
 /// Place of one column's values in rows.
 struct RowTarget<'a> {
@@ -83,13 +79,12 @@ pub(super) fn convert(rules: Rules<'_>, batch: &RecordBatch) -> Result<Rows, Sto
         payload_bytes,
         ..Rows::default()
     };
+    let at_start = |why| (0, why);
     let column = |name: &str| {
-        batch.column_by_name(name).ok_or_else(|| Stopped {
-            row: 0,
-            why: format!("no column `{name}`"),
-        })
+        let column = batch.column_by_name(name);
+        column.ok_or_else(|| at_start(format!("no column `{name}`")))
     };
-    take_keys(rules, column(&rules.layout.key)?, &mut rows).map_err(|why| Stopped { row: 0, why })?;
+    take_keys(rules, column(&rules.layout.key)?, &mut rows).map_err(at_start)?;
     for (out, column_of_table) in rules.layout.columns.iter().zip(&rules.table.columns) {
         let size = out.dtype.size().unwrap_or(1);
         let mut at = column_of_table.offset as usize;
@@ -112,24 +107,20 @@ pub(super) fn convert(rules: Rules<'_>, batch: &RecordBatch) -> Result<Rows, Sto
     Ok(rows)
 }
 
-/// Returns texts as one array of strings, for any encoding.
-fn texts(array: &ArrayRef) -> Result<ArrayRef, String> {
-    if *array.data_type() == Arrow::Utf8 {
-        return Ok(array.clone());
-    }
-    arrow_cast::cast(array, &Arrow::Utf8).map_err(|e| e.to_string())
-}
-
 /// Appends the bytes of a row's key.
 type PutKey<'a> = dyn Fn(usize, &mut Vec<u8>) -> Result<(), String> + 'a;
 
 fn take_keys(rules: Rules<'_>, array: &ArrayRef, rows: &mut Rows) -> Result<(), String> {
-    const NULL: &str = "it is null";
     let kind = rules.layout.kind;
     let named = |what: &str| format!("column `{}`, the key: {what}", rules.layout.key);
+    let nulls = array.logical_nulls();
     let mut each = |put: &PutKey| {
         for row in 0..array.len() {
-            if let Err(what) = put(row, &mut rows.keys) {
+            let taken = match nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
+                true => Err("it is null".to_owned()),
+                false => put(row, &mut rows.keys),
+            };
+            if let Err(what) = taken {
                 rows.spoil(row, named(&what));
             }
             rows.ends.push(rows.keys.len());
@@ -137,27 +128,23 @@ fn take_keys(rules: Rules<'_>, array: &ArrayRef, rows: &mut Rows) -> Result<(), 
     };
     match array.data_type() {
         arrow if is_text(arrow) => {
-            let texts = texts(array).map_err(|what| named(&what))?;
+            let texts = arrow_cast::cast(array, &Arrow::Utf8).map_err(|e| named(&e.to_string()))?;
             let texts = texts.as_string::<i32>();
             each(&|row, keys| {
-                if texts.is_null(row) {
-                    return Err(NULL.to_owned());
-                }
                 let key = kind.of_text(texts.value(row))?;
-                if key.len() > rules.max_key_bytes {
-                    let most = rules.max_key_bytes;
-                    return Err(format!("{} bytes, the most is {most} (--max-key-bytes)", key.len()));
+                let (len, most) = (key.len(), rules.max_key_bytes);
+                if len > most {
+                    return Err(format!("{len} bytes, the most is {most} (--max-key-bytes)"));
                 }
                 keys.extend_from_slice(&key);
                 Ok(())
             });
         }
-        Arrow::Null => each(&|_, _| Err(NULL.to_owned())),
+        Arrow::Null => each(&|_, _| Ok(())),
         Arrow::FixedSizeBinary(16) if kind == KeyKind::Uuid => {
             let uuids = array.as_fixed_size_binary();
             each(&|row, keys| {
-                let uuid = uuids.is_valid(row).then(|| uuids.value(row)).ok_or(NULL)?;
-                keys.extend_from_slice(uuid);
+                keys.extend_from_slice(uuids.value(row));
                 Ok(())
             });
         }
@@ -165,9 +152,6 @@ fn take_keys(rules: Rules<'_>, array: &ArrayRef, rows: &mut Rows) -> Result<(), 
             let ids = arrow_cast::cast(array, &Arrow::Int64).map_err(|e| named(&e.to_string()))?;
             let ids = ids.as_primitive::<Int64Type>();
             each(&|row, keys| {
-                if array.is_null(row) {
-                    return Err(NULL.to_owned());
-                }
                 let id = ids.is_valid(row).then(|| ids.value(row));
                 keys.extend_from_slice(&id.ok_or("it is above the largest INT64")?.to_le_bytes());
                 Ok(())
@@ -203,7 +187,7 @@ impl RowTarget<'_> {
                 let why = format!(
                     "column `{column}` is null; say what a null becomes: --nulls zero, nan, a number, or aside"
                 );
-                return Err(Stopped { row, why });
+                return Err((row, why));
             }
             NullRule::Aside => {
                 rows.spoil(row, format!("column `{column}` is null"));
@@ -230,7 +214,7 @@ impl RowTarget<'_> {
             let what = format!("it is {} in this file, text before", array.data_type());
             return Err(self.stopped(&what));
         }
-        let texts = texts(array).map_err(|e| self.stopped(&e))?;
+        let texts = arrow_cast::cast(array, &Arrow::Utf8).map_err(|e| self.stopped(&e))?;
         let texts = texts.as_string::<i32>();
         for row in 0..texts.len() {
             if texts.is_null(row) {
@@ -290,10 +274,7 @@ impl RowTarget<'_> {
     }
 
     fn stopped(&self, what: &dyn std::fmt::Display) -> Stopped {
-        Stopped {
-            row: 0,
-            why: format!("column `{}`: {what}", self.column),
-        }
+        (0, format!("column `{}`: {what}", self.column))
     }
 
     /// Takes the values of `count` rows; `span` returns the start and the number of a row's values.
@@ -320,10 +301,8 @@ impl RowTarget<'_> {
             };
             if len != self.width {
                 let (column, width) = (self.column, self.width);
-                rows.spoil(
-                    row,
-                    format!("column `{column}`: a list of {len}, the first one has {width}"),
-                );
+                let why = format!("column `{column}`: a list of {len}, the first one has {width}");
+                rows.spoil(row, why);
                 continue;
             }
             match &wide {

@@ -238,8 +238,8 @@ impl Gathering<'_> {
         for start in (0..batch_rows.num_rows()).step_by(step) {
             let slice = batch_rows.slice(start, step.min(batch_rows.num_rows() - start));
             let number = |row: usize| batch.numbers[start + row];
-            let rows = convert(rules, &slice)
-                .map_err(|stopped| Halt::File(format!("row {}: {}", number(stopped.row) + 1, stopped.why)))?;
+            let rows =
+                convert(rules, &slice).map_err(|(row, why)| Halt::File(format!("row {}: {why}", number(row) + 1)))?;
             for (&row, why) in &rows.bad {
                 let values = values_of(&batch.rows, start + row);
                 bad.keep(name, number(row), why, &values)?;

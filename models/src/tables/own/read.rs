@@ -34,7 +34,7 @@ const USTAR: Range<usize> = 257..262;
 const UNIT_ROWS: u64 = 200_000;
 
 /// Section of a file that is read at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Stretch {
     /// Row groups of Parquet; other files have one section.
     pub(super) groups: (usize, usize),
@@ -192,10 +192,8 @@ impl Opened {
         }
         let Self::Parquet(parquet) = self else {
             return vec![Stretch {
-                groups: (0, 0),
-                first_row: 0,
-                rows: None,
                 bytes: file_bytes,
+                ..Stretch::default()
             }];
         };
         let mut stretches: Vec<Stretch> = Vec::new();
