@@ -34,7 +34,6 @@ use finish::Finishing;
 use gather::Gathering;
 use inputs::Inputs;
 use plan::Progressed;
-use sample::Sample;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -56,8 +55,6 @@ pub struct ImportedTable {
     pub bad: u64,
     /// File of the bad rows.
     pub bad_file: PathBuf,
-    /// Files read.
-    pub files: usize,
     /// Omitted inputs with reasons.
     pub left_out: Vec<String>,
     /// Seconds of reading.
@@ -81,12 +78,11 @@ pub fn import_table(request: &TableRequest, stop: &Stop) -> Result<ImportedTable
     }
     let inputs = find_inputs(request, stop)?;
     let began = Instant::now();
-    let sample = Sample::take(request, &inputs, &folder)?;
-    let plan = sample.plan(request, &inputs).agree(&folder)?;
+    let (schema, plan) = sample::plan(request, &inputs, &folder)?;
+    let plan = plan.agree(&folder)?;
     let table = plan.layout.schema(name, 1);
     let table = table.map_err(|what| ModelsError::bad(&target.display(), &what))?;
     let mut imported = ImportedTable {
-        files: inputs.files.len(),
         left_out: inputs.left_out,
         ..ImportedTable::default()
     };
@@ -96,7 +92,7 @@ pub fn import_table(request: &TableRequest, stop: &Stop) -> Result<ImportedTable
         let gathering = Gathering {
             plan: &plan,
             inputs: &inputs.files,
-            schema: &sample.schema,
+            schema: &schema,
             folder: &folder,
             table: &table,
             memory_bytes: request.memory_bytes(),
