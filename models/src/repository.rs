@@ -52,7 +52,10 @@ pub fn write_generated(repository: &Path, request: &Request, stop: &Stop) -> Res
     stop.check()?;
     let folder = repository.join(request.kind.to_string());
     let generator = generator_line(format_args!("{request}, recipe {RECIPE}"));
-    if let Some(manifest) = up_to_date(&folder, &generator, stop) {
+    if let Ok(Some(manifest)) = read_manifest(&folder)
+        && manifest.generator == generator
+        && check_files(&folder, &manifest, stop).is_ok()
+    {
         return Ok(Generated {
             outcome: Outcome::UpToDate,
             config_kept: write_config(&folder, request)?,
@@ -65,9 +68,9 @@ pub fn write_generated(repository: &Path, request: &Request, stop: &Stop) -> Res
     let path = format!("{VERSION}/{MODEL_FILE}");
     let target = folder.join(&path);
     let staged = StagedFile::create(&target)?;
-    let mut out = HashingWriter::new(BufWriter::with_capacity(1 << 20, staged.file()));
+    let mut out = HashingWriter::new(BufWriter::with_capacity(1 << 20, &staged.file));
     let written = write_model(&model, &mut out).and_then(|()| out.flush());
-    written.map_err(ModelsError::io("write", staged.partial()))?;
+    written.map_err(ModelsError::io("write", &staged.partial))?;
     let (bytes, sha256) = out.finish();
     stop.check()?;
     staged.commit()?;
@@ -93,12 +96,6 @@ pub fn write_generated(repository: &Path, request: &Request, stop: &Stop) -> Res
 pub(crate) fn generator_line(command: impl Display) -> String {
     let (name, version) = (env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
     format!("{name} {version} {command}")
-}
-
-/// Returns the existing manifest if it matches the request and its files are undamaged.
-fn up_to_date(folder: &Path, generator: &str, stop: &Stop) -> Option<Manifest> {
-    let manifest = read_manifest(folder).ok().flatten()?;
-    (manifest.generator == generator && check_files(folder, &manifest, stop).is_ok()).then_some(manifest)
 }
 
 /// Writes the default config unless the user has edited it; true if an edited config was kept.

@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 /// killed writer, whose lock the kernel released, is overwritten by the next writer.
 #[derive(Debug)]
 pub struct StagedFile {
-    file: File,
-    partial: PathBuf,
+    pub(crate) file: File,
+    /// Path to name in errors about writing.
+    pub(crate) partial: PathBuf,
     target: PathBuf,
     committed: bool,
 }
@@ -53,11 +54,6 @@ impl StagedFile {
         }
     }
 
-    /// File to write to.
-    pub fn file(&self) -> &File {
-        &self.file
-    }
-
     /// Writes bytes at an offset.
     ///
     /// # Errors
@@ -65,11 +61,6 @@ impl StagedFile {
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), ModelsError> {
         let written = self.file.write_all_at(bytes, offset);
         written.map_err(ModelsError::io("write", &self.partial))
-    }
-
-    /// Path to name in errors about writing.
-    pub fn partial(&self) -> &Path {
-        &self.partial
     }
 
     /// Syncs the bytes to the device and gives the file its final name.
@@ -132,7 +123,7 @@ mod tests {
         let target = folder.path().join("a.rows");
         write_whole(&target, b"old").unwrap();
         let staged = StagedFile::create(&target).unwrap();
-        staged.file().write_all(b"half").unwrap();
+        (&staged.file).write_all(b"half").unwrap();
         drop(staged);
         assert_eq!(fs::read(&target).unwrap(), b"old");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
@@ -154,7 +145,7 @@ mod tests {
                 .to_string()
                 .contains("another process")
         );
-        first.file().write_all(b"new").unwrap();
+        (&first.file).write_all(b"new").unwrap();
         first.commit().unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"new");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);

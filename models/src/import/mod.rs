@@ -100,7 +100,7 @@ pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<Import
     write_config(&staging.0, &config)?;
     let try_it = || trial::run(&version, &external, &config, library).map_err(|e| e.of(&request.model));
     let trial = (!request.unchecked).then(try_it).transpose()?;
-    let inferred = trial.as_ref().map_or(&[][..], |trial| &trial.signature.outputs);
+    let inferred = trial.as_ref().map_or(&[][..], |(signature, _)| &signature.outputs);
     let interface = Interface::with_shapes(&model, inferred);
     let interface = interface.map_err(|e| ModelsError::bad(&request.model.display(), &e))?;
     let source = request.model.file_name().unwrap_or_default().to_string_lossy();
@@ -113,9 +113,9 @@ pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<Import
         outputs: interface.outputs,
         files,
     };
-    if let Some(trial) = &trial {
+    if let Some((signature, _)) = &trial {
         let refused = |what| ModelsError::Refused(what).of(&request.model);
-        trial.signature.check_manifest(&manifest).map_err(refused)?;
+        signature.check_manifest(&manifest).map_err(refused)?;
     }
     repository::write_manifest(&staging.0, &manifest)?;
     stop.check()?;
@@ -123,7 +123,7 @@ pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<Import
     Ok(ImportedModel {
         manifest,
         batching,
-        not_on_zeros: trial.and_then(|trial| trial.not_on_zeros),
+        not_on_zeros: trial.and_then(|(_, not_on_zeros)| not_on_zeros),
     })
 }
 

@@ -20,16 +20,8 @@ use tierlab_formats::onnx::External;
 /// Tensor size from which ONNX Runtime does not read weights from memory; the server maps their files as well.
 const NEVER_FROM_MEMORY_BYTES: u64 = 1 << 31;
 
-/// Result of a trial.
-#[derive(Debug)]
-pub(super) struct Trial {
-    /// Signature of the graph, before the config.
-    pub(super) signature: Signature,
-    /// Reason for which a run on zeros failed; the model is served all the same.
-    pub(super) not_on_zeros: Option<String>,
-}
-
-/// Tries the model in a version's folder; `library` is ONNX Runtime's, or its folder.
+/// Tries the model in a version's folder; `library` is ONNX Runtime's, or its folder. Returns the signature of the graph,
+/// before the config, and the reason for which a run on zeros failed; the model is served all the same.
 ///
 /// # Errors
 /// No ONNX Runtime, or a model that the server would refuse.
@@ -38,7 +30,7 @@ pub(super) fn run(
     external: &External,
     given: &GivenConfig,
     library: Option<&Path>,
-) -> Result<Trial, ModelsError> {
+) -> Result<(Signature, Option<String>), ModelsError> {
     let environment = runtime::load(library).map_err(|error| {
         ModelsError::Usage(format!(
             "{error}; or pass --unchecked, and check at the server's start that it serves the model"
@@ -52,10 +44,7 @@ pub(super) fn run(
     served.declare(&given.config).map_err(refused)?;
     served.joined(&given.config).map_err(refused)?;
     let not_on_zeros = warm_up(&mut session, &signature, given).map_err(refused)?;
-    Ok(Trial {
-        signature,
-        not_on_zeros,
-    })
+    Ok((signature, not_on_zeros))
 }
 
 /// Builds the session as the server does: weights from memory, or mapped if a tensor is too large for that.

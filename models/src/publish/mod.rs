@@ -162,7 +162,7 @@ fn table_hint(path: &Path) -> String {
 /// A selection of nothing or of an unknown name; a local file that is damaged; a tier that refuses, with the object and
 /// the tier named; a stop. Objects already put stay.
 pub async fn publish(tier: &dyn Tier, selection: &Selection, stop: &Stop) -> Result<Summary, ModelsError> {
-    let target = Target::new(tier, stop);
+    let target = Target { tier, stop };
     let (models, tables) = select(selection)?;
     let mut plan = PublishPlan::default();
     for folder in &models {

@@ -8,15 +8,11 @@ use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, StorageError, Tier};
 
 /// Tier with the stop that ends its calls.
 pub(super) struct Target<'a> {
-    tier: &'a dyn Tier,
+    pub(super) tier: &'a dyn Tier,
     pub(super) stop: &'a Stop,
 }
 
-impl<'a> Target<'a> {
-    pub(super) fn new(tier: &'a dyn Tier, stop: &'a Stop) -> Self {
-        Self { tier, stop }
-    }
-
+impl Target<'_> {
     /// Returns the object, or `None` if it does not exist.
     pub(super) async fn stat(&self, path: &ObjectPath) -> Result<Option<Object>, ModelsError> {
         self.call(path, async {

@@ -34,8 +34,8 @@ pub fn export(table: &Path, to: &Path, stop: &Stop) -> Result<(u64, u64), Models
     let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
         .build();
-    let out = staged.file().try_clone();
-    let out = out.map_err(ModelsError::io("write", staged.partial()))?;
+    let out = staged.file.try_clone();
+    let out = out.map_err(ModelsError::io("write", &staged.partial))?;
     let mut writer = ArrowWriter::try_new(out, Arc::clone(&schema), Some(properties)).map_err(unwritten)?;
     let label = format!("exporting {}", table.display());
     let mut progress = Progress::bytes(&label, header.rows_end() - header.header_len());
@@ -60,8 +60,8 @@ pub fn export(table: &Path, to: &Path, stop: &Stop) -> Result<(u64, u64), Models
         progress.advance(count * stride);
     }
     writer.close().map_err(unwritten)?;
-    let written = staged.file().metadata();
-    let written = written.map_err(ModelsError::io("look at", staged.partial()))?;
+    let written = staged.file.metadata();
+    let written = written.map_err(ModelsError::io("look at", &staged.partial))?;
     staged.commit()?;
     Ok((header.rows, written.len()))
 }

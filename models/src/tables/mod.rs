@@ -152,8 +152,8 @@ pub fn write(
 ) -> Result<TableHeader, ModelsError> {
     let staged = StagedFile::create(target)?;
     // Until the header is written, the file begins with zeros and is not a table.
-    let reserved = staged.file().set_len(header.file_len());
-    reserved.map_err(ModelsError::io("reserve", staged.partial()))?;
+    let reserved = staged.file.set_len(header.file_len());
+    reserved.map_err(ModelsError::io("reserve", &staged.partial))?;
     let mut block_crcs = vec![0; header.block_crcs.len()];
     let fill = |chunk: &Chunk, buffer: &mut [u8]| {
         let crcs = fill_chunk(source, &header, chunk, buffer);

@@ -95,7 +95,7 @@ pub fn import_table(request: &TableRequest, stop: &Stop) -> Result<ImportedTable
             schema: &schema,
             folder: &folder,
             table: &table,
-            memory_bytes: request.memory_bytes(),
+            memory_bytes: request.memory_mib << 20,
             max_bad_rows: request.max_bad_rows.max(request.allow_bad_rows),
         };
         let progressed = gathering.run(part, stop)?;
@@ -115,7 +115,7 @@ pub fn import_table(request: &TableRequest, stop: &Stop) -> Result<ImportedTable
     let finishing = Finishing {
         plan: &plan,
         parts: &parts,
-        memory_bytes: request.memory_bytes(),
+        memory_bytes: request.memory_mib << 20,
         target: &target,
     };
     let (header, dropped) = finishing.run(stop)?;

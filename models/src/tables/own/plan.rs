@@ -53,7 +53,7 @@ impl Plan {
         fs::create_dir_all(folder).map_err(ModelsError::io("make the folder", folder))?;
         let path = folder.join("plan.json");
         let text = |plan: &Self| serde_json::to_vec_pretty(plan).map_err(|e| ModelsError::bad(&path.display(), &e));
-        let Some(found) = Self::read(folder)? else {
+        let Some(found) = read_if_there(&path)? else {
             // Another process may do the same: then one of both writes the plan, and the other reads it.
             let own = folder.join(format!("plan.{}", std::process::id()));
             staged::write_whole(&own, &text(&self)?)?;
@@ -65,6 +65,8 @@ impl Plan {
                 Ok(()) => Ok(self),
             };
         };
+        let found: Self = serde_json::from_slice(&found)
+            .map_err(|e| ModelsError::bad(&path.display(), &format!("no plan of an import: {e}; use --restart")))?;
         // Rows read under a rule that refuses are the same under every other rule.
         if let Some(renewed) = found.goes_on_as(&self) {
             if renewed != found {
@@ -96,20 +98,6 @@ impl Plan {
             ..other.clone()
         };
         (renewed == wanted).then_some(renewed)
-    }
-
-    /// Reads the plan in a folder, if there is one.
-    ///
-    /// # Errors
-    /// A file that is not a plan.
-    pub(super) fn read(folder: &Path) -> Result<Option<Self>, ModelsError> {
-        let path = folder.join("plan.json");
-        let Some(text) = read_if_there(&path)? else {
-            return Ok(None);
-        };
-        let plan = serde_json::from_slice(&text);
-        plan.map(Some)
-            .map_err(|e| ModelsError::bad(&path.display(), &format!("no plan of an import: {e}; use --restart")))
     }
 }
 

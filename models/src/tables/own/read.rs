@@ -5,7 +5,7 @@ use super::batch::{Batch, positions};
 use super::csv_file::CsvFile;
 use super::lakes::columns::{FileColumns, View};
 use super::request::CsvOptions;
-use super::shards::{ShardFile, ShardFormat, begins_as_one};
+use super::shards::{ShardFile, ShardFormat};
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::{FileReader, StreamReader};
 use arrow_schema::{ArrowError, DataType as Arrow, Schema, SchemaRef, TimeUnit};
@@ -22,6 +22,7 @@ use std::path::Path;
 use std::sync::{Arc, Once};
 use tierlab_formats::arrow;
 use tierlab_formats::shards::tar::BLOCK;
+use tierlab_formats::shards::tfrecord;
 use tierlab_formats::table::MAX_STRIDE;
 
 /// Maximum rows of a batch of Parquet.
@@ -106,10 +107,12 @@ fn by_content(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Result<O
         _ if ending == "tar" || head.get(USTAR).is_some_and(|magic| magic == b"ustar") => {
             ShardFile::open(path, ShardFormat::Tar, known).map(Opened::Shard)
         }
-        _ if ending.starts_with("tfrec") || begins_as_one(&head) => {
+        _ if ending.starts_with("tfrec") || tfrecord::length(&head, 0).is_ok() => {
             ShardFile::open(path, ShardFormat::Records, known).map(Opened::Shard)
         }
-        _ if ending.is_empty() && csv.is_declared() => CsvFile::open(path, csv, known).map(Opened::Csv),
+        _ if ending.is_empty() && (csv.delimiter.is_some() || !csv.names.is_empty()) => {
+            CsvFile::open(path, csv, known).map(Opened::Csv)
+        }
         _ => Err("it is no Parquet, Arrow IPC, tar, TFRecord, or text named .csv, .tsv or .txt".to_owned()),
     }
 }

@@ -185,11 +185,6 @@ impl CsvOptions {
         options
     }
 
-    /// True if the request describes CSV, so that a file of no known format is CSV.
-    pub(super) const fn is_declared(&self) -> bool {
-        self.delimiter.is_some() || !self.names.is_empty()
-    }
-
     pub(super) fn is_key(&self, column: &str) -> bool {
         self.key.as_deref() == Some(column)
     }
@@ -214,12 +209,6 @@ pub struct Part {
 impl Default for Part {
     fn default() -> Self {
         Self { number: 1, of: 1 }
-    }
-}
-
-impl TableRequest {
-    pub(super) const fn memory_bytes(&self) -> u64 {
-        self.memory_mib << 20
     }
 }
 

@@ -83,7 +83,7 @@ pub(super) fn plan(request: &TableRequest, inputs: &Inputs, folder: &Path) -> Re
         columns: request.columns.clone(),
         csv,
         inputs: inputs.files.iter().map(|input| input.about.clone()).collect(),
-        bucket_bits: bucket_bits(&layout, all_rows, request.memory_bytes()),
+        bucket_bits: bucket_bits(&layout, all_rows, request.memory_mib << 20),
         layout,
         parts: request.part.unwrap_or_default().of,
     };

@@ -59,39 +59,31 @@ pub fn external<'a>(
 ) -> Result<External, String> {
     let mut found = External::default();
     for tensor in tensors {
-        found.add(tensor, &is_path)?;
-    }
-    Ok(found)
-}
-
-impl External {
-    fn add(&mut self, tensor: &TensorProto, is_path: &impl Fn(&str) -> bool) -> Result<(), String> {
+        let name = &tensor.name;
         let Some(location) = entry(tensor, "location") else {
-            let name = &tensor.name;
-            return match tensor.data_location {
-                DATA_EXTERNAL => Err(format!("external tensor `{name}` does not have a location")),
-                _ => Ok(()),
-            };
+            match tensor.data_location {
+                DATA_EXTERNAL => return Err(format!("external tensor `{name}` does not have a location")),
+                _ => continue,
+            }
         };
         // Exporters write `./w.bin` too.
         let steps: Vec<&str> = location.split('/').filter(|&step| step != ".").collect();
         let path = steps.join("/");
         if !is_path(&path) {
-            let name = &tensor.name;
             return Err(format!(
                 "the weights of `{name}` are outside the version's folder: {location:?}"
             ));
         }
         let end = number(tensor, "offset").saturating_add(least_bytes(tensor));
-        let file = self.files.entry(location.to_owned()).or_default();
+        let file = found.files.entry(location.to_owned()).or_default();
         file.path = path;
         if end > file.bytes {
             file.bytes = end;
-            file.tensor.clone_from(&tensor.name);
+            file.tensor.clone_from(name);
         }
-        self.largest_tensor = self.largest_tensor.max(most_bytes(tensor));
-        Ok(())
+        found.largest_tensor = found.largest_tensor.max(most_bytes(tensor));
     }
+    Ok(found)
 }
 
 fn entry<'a>(tensor: &'a TensorProto, key: &str) -> Option<&'a str> {

@@ -65,11 +65,6 @@ impl ShardIndex {
         &self.samples
     }
 
-    /// Returns the position of a key's sample; `None` if the shard does not have it.
-    pub fn find(&self, key: &str) -> Option<&Sample> {
-        self.position(key, 0).map(|at| &self.samples[at])
-    }
-
     /// Returns the number of a key's sample among [`samples`](Self::samples). Tries `expected` first: scans go from one
     /// to the next.
     pub fn position(&self, key: &str, expected: usize) -> Option<usize> {
@@ -191,8 +186,11 @@ mod tests {
         let bytes = index().encode();
         let read = ShardIndex::decode(&bytes).unwrap();
         assert_eq!(read, index());
-        assert_eq!(read.find("b").map(|sample| sample.range.clone()), Some(40..100));
-        assert_eq!(read.find("c"), None);
+        assert_eq!(
+            read.position("b", 0).map(|at| read.samples[at].range.clone()),
+            Some(40..100)
+        );
+        assert_eq!(read.position("c", 0), None);
         for at in 0..bytes.len() {
             assert!(ShardIndex::decode(&bytes[..at]).is_err(), "{at}");
             let mut flipped = bytes.clone();

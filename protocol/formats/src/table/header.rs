@@ -91,7 +91,8 @@ impl TableHeader {
 
     /// Offset of row 0, in bytes.
     pub fn header_len(&self) -> u64 {
-        header_len_of(self.schema_json().len(), self.block_crcs.len()).max(self.reserved_bytes)
+        let len = PRELUDE_BYTES + self.schema_json().len() + 4 * self.block_crcs.len();
+        (len as u64).next_multiple_of(ALIGN).max(self.reserved_bytes)
     }
 
     /// The length of the whole file.
@@ -301,10 +302,6 @@ pub fn header_len(prelude: &[u8]) -> Result<u64, TableError> {
         return Err(header_error(16, what));
     }
     Ok(len)
-}
-
-fn header_len_of(schema_len: usize, blocks: usize) -> u64 {
-    ((PRELUDE_BYTES + schema_len + 4 * blocks) as u64).next_multiple_of(ALIGN)
 }
 
 fn row_crc(id: i64, payload: &[u8]) -> u32 {

@@ -73,8 +73,10 @@ impl KeyKind {
             },
             Self::Uuid => {
                 let what = "is not a UUID such as 6f1c0d3e-2b4a-4c5d-8e6f-708192a3b4c5";
-                let bytes = uuid_bytes(text).ok_or_else(|| format!("{} {what}", shown(text)))?;
-                Ok(Cow::Owned(bytes.to_vec()))
+                // 32 hexadecimal digits, with or without hyphens; braces and URNs are not accepted.
+                let uuid = Uuid::try_parse(text).ok().filter(|_| matches!(len, 32 | 36));
+                let uuid = uuid.ok_or_else(|| format!("{} {what}", shown(text)))?;
+                Ok(Cow::Owned(uuid.into_bytes().to_vec()))
             }
         }
     }
@@ -164,13 +166,6 @@ pub fn shown(text: &str) -> String {
         None => format!("\"{head}\""),
         Some(_) => format!("\"{head}...\""),
     }
-}
-
-/// Parses 32 hexadecimal digits, with or without hyphens.
-fn uuid_bytes(text: &str) -> Option<[u8; 16]> {
-    // Braces and URNs are not accepted.
-    let uuid = matches!(text.len(), 32 | 36).then(|| Uuid::try_parse(text).ok());
-    uuid.flatten().map(Uuid::into_bytes)
 }
 
 #[cfg(test)]

@@ -138,11 +138,6 @@ impl Window {
     }
 }
 
-/// True if a file begins with a record.
-pub(super) fn begins_as_one(head: &[u8]) -> bool {
-    length(head, 0).is_ok()
-}
-
 /// Passes the records of a `TFRecord` file on as samples, each with the offset of its end, until the callback returns
 /// false. Returns the last offset.
 fn each_record<E: From<String>>(
