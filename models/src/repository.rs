@@ -4,7 +4,7 @@
 //! manifest lists the graph's files but not the config, which the user may edit.
 
 use crate::error::ModelsError;
-use crate::generators::{RECIPE, Request, Size};
+use crate::generators::{RECIPE, Request};
 use crate::onnx::{Interface, write_model};
 use crate::staged::{StagedFile, write_whole};
 use crate::stop::Stop;
@@ -101,25 +101,14 @@ pub(crate) fn generator_line(command: impl Display) -> String {
 /// Writes the default config unless the user has edited it; true if an edited config was kept.
 fn write_config(folder: &Path, request: &Request) -> Result<bool, ModelsError> {
     let path = folder.join(CONFIG_FILE);
-    let wanted = config_text(request)?;
-    match fs::read_to_string(&path) {
-        Ok(found) if found == wanted => Ok(false),
-        Ok(found) if !is_default_config(request, &found)? => Ok(true),
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(ModelsError::io("read", &path)(e)),
-        _ => write_whole(&path, wanted.as_bytes()).map(|()| false),
-    }
-}
-
-/// True if a config is the generator's default for this model at some size.
-fn is_default_config(request: &Request, found: &str) -> Result<bool, ModelsError> {
-    let at = |size| config_text(&Request { size, ..*request });
-    Ok(at(Size::Small)? == found || at(Size::Full)? == found)
-}
-
-fn config_text(request: &Request) -> Result<String, ModelsError> {
     let body = toml::to_string(&request.config()).map_err(|e| ModelsError::bad(&CONFIG_FILE, &e))?;
     let comment = "Written by `tierlab-models generate`. Edit it freely: an edited file is kept.";
-    Ok(format!("# {comment}\n{body}"))
+    let wanted = format!("# {comment}\n{body}");
+    match fs::read_to_string(&path) {
+        Ok(found) => Ok(found != wanted),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => write_whole(&path, wanted.as_bytes()).map(|()| false),
+        Err(e) => Err(ModelsError::io("read", &path)(e)),
+    }
 }
 
 /// Writes a model's manifest.

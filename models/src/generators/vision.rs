@@ -60,11 +60,14 @@ pub(super) fn build(size: Size, seed: u64) -> ModelProto {
             let stride = if stage > 0 && block == 0 { 2 } else { 1 };
             let to = if shape.bottleneck { 4 * width } else { width };
             let name = format!("stage{stage}.block{block}");
-            let branch = if shape.bottleneck {
-                bottleneck_branch(&mut net, &name, &value, [from, width, to], stride)
-            } else {
-                basic_branch(&mut net, &name, &value, [from, to], stride)
-            };
+            let plain = [([from, to], (3, stride)), ([to, to], (3, 1))];
+            let bottleneck = [
+                ([from, width], (1, 1)),
+                ([width, width], (3, stride)),
+                ([width, to], (1, 1)),
+            ];
+            let layers = if shape.bottleneck { &bottleneck[..] } else { &plain[..] };
+            let branch = branch(&mut net, &name, &value, layers);
             let shortcut = if from == to && stride == 1 {
                 value
             } else {
@@ -101,19 +104,16 @@ fn stem(net: &mut Net, image: &str, to: usize) -> String {
     net.graph.node("stem.pool", "MaxPool", &[&active], &window(3, 2, 1))
 }
 
-fn basic_branch(net: &mut Net, name: &str, input: &str, [from, to]: [usize; 2], stride: usize) -> String {
-    let first = format!("{name}.conv0");
-    let value = net.conv(&first, input, [from, to], (3, stride), 1.0);
-    let value = net.relu(&first, &value);
-    net.conv(&format!("{name}.conv1"), &value, [to, to], (3, 1), BRANCH_GAIN)
-}
-
-fn bottleneck_branch(net: &mut Net, name: &str, input: &str, [from, width, to]: [usize; 3], stride: usize) -> String {
-    let narrow = format!("{name}.conv0");
-    let value = net.conv(&narrow, input, [from, width], (1, 1), 1.0);
-    let value = net.relu(&narrow, &value);
-    let middle = format!("{name}.conv1");
-    let value = net.conv(&middle, &value, [width, width], (3, stride), 1.0);
-    let value = net.relu(&middle, &value);
-    net.conv(&format!("{name}.conv2"), &value, [width, to], (1, 1), BRANCH_GAIN)
+/// Adds convolutions one after another, each followed by ReLU except the last.
+fn branch(net: &mut Net, name: &str, input: &str, layers: &[([usize; 2], (usize, usize))]) -> String {
+    let mut value = input.to_owned();
+    for (i, &(channels, window)) in layers.iter().enumerate() {
+        let layer = format!("{name}.conv{i}");
+        if i + 1 == layers.len() {
+            return net.conv(&layer, &value, channels, window, BRANCH_GAIN);
+        }
+        value = net.conv(&layer, &value, channels, window, 1.0);
+        value = net.relu(&layer, &value);
+    }
+    value
 }
