@@ -141,8 +141,7 @@ impl Column {
 
     /// Ends a value whose bytes were appended.
     fn end(&mut self, is_valid: bool) {
-        let has_width = !matches!(self.arrow, DataType::List(_) | DataType::Utf8 | DataType::Binary);
-        if !is_valid && has_width {
+        if !is_valid && !matches!(self.arrow, DataType::List(_) | DataType::Utf8 | DataType::Binary) {
             let width = self.arrow.primitive_width().unwrap_or(1);
             self.bytes.resize(self.bytes.len() + width, 0);
         }

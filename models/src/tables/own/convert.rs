@@ -1,14 +1,15 @@
 //! Conversion of Arrow batches to keys and rows' bytes. In: a batch and the layout. Out: for each row its key and its
 //! columns' bytes, or the reason for which it is bad. Knows no file.
 
-use super::layout::{Layout, dtype_of, is_text, payload_bytes};
-use super::numbers::{Number, STRICT, is_float};
+use super::layout::{Layout, dtype_of, is_float, is_text, payload_bytes};
 use super::request::NullRule;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{ArrowPrimitiveType, Decimal128Type, Float64Type, Int64Type, UInt64Type};
 use arrow_array::{Array, ArrayRef, OffsetSizeTrait, RecordBatch, UInt8Array};
-use arrow_cast::cast_with_options;
+use arrow_cast::display::FormatOptions;
+use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::DataType as Arrow;
+use half::{bf16, f16};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -355,6 +356,78 @@ fn numbers_of<T: ArrowPrimitiveType>(array: &ArrayRef, number: fn(T::Native) -> 
     Box::new(move |at| array.is_valid(at).then(|| number(array.value(at))))
 }
 
+/// Options for Arrow casts that fail for a value that does not fit, instead of returning null.
+pub(super) const STRICT: CastOptions<'static> = CastOptions {
+    safe: false,
+    format_options: FormatOptions::new(),
+};
+
+/// Number of any type.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Number {
+    Int(i128),
+    Float(f64),
+}
+
+impl Number {
+    /// Writes the number as an element; returns false if the type cannot hold it.
+    #[inline]
+    pub(super) fn put(self, dtype: DataType, slot: &mut [u8]) -> bool {
+        match dtype {
+            DataType::Fp64 => copy(slot, &self.float().to_le_bytes()),
+            DataType::Fp32 => self.put_rounded(self.float() as f32, f32::to_le_bytes, slot),
+            DataType::Fp16 => self.put_rounded(f16::from_f64(self.float()), f16::to_le_bytes, slot),
+            DataType::Bf16 => self.put_rounded(bf16::from_f64(self.float()), bf16::to_le_bytes, slot),
+            DataType::Bytes => false,
+            _ => self.int().is_some_and(|int| put_int(int, dtype, slot)),
+        }
+    }
+
+    fn float(self) -> f64 {
+        match self {
+            Self::Int(int) => int as f64,
+            Self::Float(float) => float,
+        }
+    }
+
+    /// Writes the number as it was rounded, unless that turned a finite number into infinity.
+    #[inline]
+    fn put_rounded<T: Copy + Into<f64>, const N: usize>(
+        self,
+        rounded: T,
+        bytes: fn(T) -> [u8; N],
+        slot: &mut [u8],
+    ) -> bool {
+        (rounded.into().is_finite() || !self.float().is_finite()) && copy(slot, &bytes(rounded))
+    }
+
+    /// Returns the integer, if it is one.
+    fn int(self) -> Option<i128> {
+        match self {
+            Self::Int(int) => Some(int),
+            Self::Float(float) if float.fract() == 0.0 && float.abs() < 1e19 => Some(float as i128),
+            Self::Float(_) => None,
+        }
+    }
+}
+
+fn put_int(int: i128, dtype: DataType, slot: &mut [u8]) -> bool {
+    let bits = 8 * slot.len();
+    let range = match dtype {
+        DataType::Bool => 0..2,
+        DataType::Uint8 | DataType::Uint16 | DataType::Uint32 | DataType::Uint64 => 0..1 << bits,
+        _ => -(1 << (bits - 1))..1 << (bits - 1),
+    };
+    // Two's complement: the low bytes are those of the narrower integer.
+    range.contains(&int) && copy(slot, &int.to_le_bytes()[..slot.len()])
+}
+
+#[inline]
+fn copy(slot: &mut [u8], bytes: &[u8]) -> bool {
+    slot.copy_from_slice(bytes);
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::layout::{OutColumn, Source};
@@ -363,6 +436,7 @@ mod tests {
     use arrow_array::{DictionaryArray, FixedSizeBinaryArray, Int8Array, Int64Array, ListArray};
     use arrow_buffer::OffsetBuffer;
     use arrow_schema::Field;
+    use proptest::prelude::*;
 
     #[test]
     fn bytes_and_lists_are_those_of_the_slice() {
@@ -418,5 +492,33 @@ mod tests {
             (&[9, 9, 3, 4, 80, 70][..], &[5, 6, 5, 6, 80, 80][..])
         );
         assert!(rows.bad.is_empty());
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let mut slot = [0; 8];
+        assert!(!Number::Int(300).put(DataType::Uint8, &mut slot[..1]));
+        assert!(!Number::Int(-1).put(DataType::Uint64, &mut slot));
+        assert!(!Number::Float(1.5).put(DataType::Int64, &mut slot));
+        assert!(!Number::Float(f64::NAN).put(DataType::Int64, &mut slot));
+        assert!(!Number::Int(2).put(DataType::Bool, &mut slot[..1]));
+        assert!(!Number::Float(1e39).put(DataType::Fp32, &mut slot[..4]));
+        assert!(!Number::Int(70_000).put(DataType::Fp16, &mut slot[..2]));
+        assert!(!Number::Float(-f64::MAX).put(DataType::Bf16, &mut slot[..2]));
+        assert!(Number::Float(f64::INFINITY).put(DataType::Fp16, &mut slot[..2]));
+        assert!(Number::Float(f64::NAN).put(DataType::Fp32, &mut slot[..4]));
+        assert!(Number::Int(65_504).put(DataType::Fp16, &mut slot[..2]));
+        assert!(Number::Float(3.0).put(DataType::Uint8, &mut slot[..1]) && slot[0] == 3);
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_keep_their_value(int: i64, float: f64) {
+            let mut slot = [0; 8];
+            prop_assert!(Number::Int(int.into()).put(DataType::Int64, &mut slot));
+            prop_assert_eq!(i64::from_le_bytes(slot), int);
+            prop_assert!(Number::Float(float).put(DataType::Fp64, &mut slot));
+            prop_assert_eq!(f64::from_le_bytes(slot).to_bits(), float.to_bits());
+        }
     }
 }

@@ -2,7 +2,6 @@
 //! each value, or a sentence that names the column with advice. Reads no row.
 
 use super::csv_file::ADVICE;
-use super::numbers::is_float;
 use super::request::{ColumnRequest, ROW, TypeOf, declared};
 use arrow_schema::{DataType as Arrow, Field, Schema};
 use serde::{Deserialize, Serialize};
@@ -308,6 +307,11 @@ fn source(
         unit: unit_of(arrow),
     };
     Ok((source, native))
+}
+
+/// True for elements that may be NaN.
+pub(super) fn is_float(dtype: DataType) -> bool {
+    matches!(dtype, DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64)
 }
 
 /// True if a type holds all values of another.

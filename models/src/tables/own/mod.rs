@@ -13,7 +13,6 @@ mod gather;
 mod inputs;
 mod lakes;
 mod layout;
-mod numbers;
 mod plan;
 mod read;
 mod remote;

@@ -3,7 +3,7 @@
 //! a file's schema. Out: batches. Source of the types: the Delta Lake protocol, "Schema Serialization Format" and "Type
 //! Widening"; the Iceberg specification, "Schema Evolution".
 
-use super::super::numbers::STRICT;
+use super::super::convert::STRICT;
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, StringArray, new_null_array};
 use arrow_cast::cast_with_options;
 use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef, TimeUnit};

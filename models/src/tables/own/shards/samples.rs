@@ -155,34 +155,21 @@ pub(super) fn push(rows: &mut BatchBuilder, sample: ShardSample) {
 fn fit(value: Value, arrow: &Arrow, out: &mut Vec<u8>) -> Result<(), String> {
     let is_list = matches!(arrow, Arrow::List(_));
     let item = element_of(arrow);
-    let bytes = match (item, value) {
-        (Arrow::Utf8 | Arrow::Binary, Value::Text(text)) => {
-            out.extend_from_slice(text.as_bytes());
-            return Ok(());
-        }
-        (Arrow::Binary, Value::Bytes(bytes) | Value::Nested(bytes)) => {
-            out.extend_from_slice(&bytes);
-            return Ok(());
-        }
+    let bytes: Vec<u8> = match (item, value) {
+        (Arrow::Utf8 | Arrow::Binary, Value::Text(text)) => text.into_bytes(),
+        (Arrow::Binary, Value::Bytes(bytes) | Value::Nested(bytes)) => bytes,
         (Arrow::UInt8, Value::Bytes(bytes)) if is_list => bytes,
         (Arrow::UInt8, Value::Text(text)) if is_list => text.into_bytes(),
-        (
-            Arrow::Float64,
-            Value::Numbers {
-                dtype: DataType::Int64,
-                bytes,
-                ..
-            },
-        ) => {
+        (item, Value::Numbers { dtype, bytes, .. }) if arrow_of(dtype) == *item => bytes,
+        (Arrow::Float64, Value::Numbers { dtype, bytes, .. }) if dtype == DataType::Int64 => {
             let (values, _) = bytes.as_chunks::<8>();
             let float = |le: &[u8; 8]| (i64::from_le_bytes(*le) as f64).to_le_bytes();
             values.iter().flat_map(float).collect()
         }
-        (item, Value::Numbers { dtype, bytes, .. }) if arrow_of(dtype) == *item => bytes,
         (_, value) => return Err(format!("{}, where the first samples have {arrow}", value.shown())),
     };
-    let width = item.primitive_width().unwrap_or(1);
-    if !is_list && bytes.len() != width {
+    // Texts and bytes have no width.
+    if let Some(width) = item.primitive_width().filter(|width| !is_list && bytes.len() != *width) {
         let count = bytes.len() / width;
         return Err(format!("{count} values, where the first samples have one"));
     }
