@@ -11,7 +11,7 @@ use left_out::{self as lay_out, self as own_tables};
 use crate::error::ModelsError;
 use crate::generators::{DEFAULT_SEED, ModelKind, Request, Size};
 use crate::import::independence::Verdict;
-use crate::import::{Import, ImportedModel, import};
+use crate::import::{Import, import};
 use crate::inspect;
 #[cfg(feature = "tables")]
 use crate::lay_out;
@@ -262,24 +262,20 @@ fn run_features(args: &FeaturesArgs, stop: &Stop) -> Result<(), ModelsError> {
 }
 
 fn run_import(args: &ImportArgs, stop: &Stop) -> Result<(), ModelsError> {
-    let ImportedModel {
-        manifest,
-        batching,
-        not_on_zeros,
-    } = import(&args.repository, &args.import, stop)?;
-    let folder = args.repository.join(&manifest.name);
+    let imported = import(&args.repository, &args.import, stop)?;
+    let folder = args.repository.join(&imported.manifest.name);
     println!("{}: imported", folder.display());
-    print!("{}", inspect::describe_manifest(&manifest));
+    print!("{}", inspect::describe_manifest(&imported.manifest));
     if args.import.unchecked {
         println!("  not tried in ONNX Runtime (--unchecked)");
     }
-    if let Some(why) = not_on_zeros {
+    if let Some(why) = imported.not_on_zeros {
         println!(
             "  its first request is not warmed up, because it does not run on zeros with free dimensions as 1; add a [[warmup]] \
              sample that runs to its config: {why}"
         );
     }
-    match batching {
+    match imported.batching {
         None => {}
         Some(Verdict::Independent(evidence)) => println!("  batched: {evidence}"),
         Some(Verdict::Refused(why)) => {

@@ -304,10 +304,8 @@ pub(crate) fn check_inside(folder: &Path, path: &Path) -> Result<PathBuf, Models
     if found.is_file() || found.is_dir() {
         return Ok(found);
     }
-    Err(ModelsError::bad(
-        &path.display(),
-        &"neither a file nor a folder: remove it",
-    ))
+    let what = "neither a file nor a folder: remove it";
+    Err(ModelsError::bad(&path.display(), &what))
 }
 
 /// Writer that counts bytes and computes their checksum.

@@ -135,9 +135,8 @@ fn interaction(net: &mut Net, bottom: &str, vectors: &[String], width: usize) ->
     let flat = net.graph.ints("dots.shape", &[2], &signed(&[0, count * count]));
     let dots = net.graph.node("dots.flat", "Reshape", &[&dots, &flat], &[]);
     // Strictly below the diagonal: each pair once, no vector with itself.
-    let below: Vec<i64> = (0..count)
-        .flat_map(|i| (0..i).map(move |j| (i * count + j) as i64))
-        .collect();
+    let below = (0..count).flat_map(|i| (0..i).map(move |j| (i * count + j) as i64));
+    let below: Vec<i64> = below.collect();
     let below = net.graph.ints("pairs.index", &[below.len() as i64], &below);
     let pairs = net.graph.node("pairs", "Gather", &[&dots, &below], &axis(1));
     net.graph.node("interaction", "Concat", &[bottom, &pairs], &axis(1))

@@ -50,9 +50,8 @@ pub(super) fn build(size: Size, seed: u64) -> ModelProto {
     };
     let mut net = Net::new("vision", seed);
     let [channels, height, width] = IMAGE_SHAPE;
-    let image = net
-        .graph
-        .input("image", ElementType::Uint8, &[-1, channels, height, width]);
+    let dims = [-1, channels, height, width];
+    let image = net.graph.input("image", ElementType::Uint8, &dims);
     let mut value = stem(&mut net, &image, shape.widths[0]);
     let mut from = shape.widths[0];
     for (stage, (&width, &blocks)) in shape.widths.iter().zip(&shape.blocks).enumerate() {
@@ -75,9 +74,8 @@ pub(super) fn build(size: Size, seed: u64) -> ModelProto {
                 let layer = format!("{name}.shortcut");
                 net.conv(&layer, &value, [from, to], (1, stride), FRAC_1_SQRT_2)
             };
-            let sum = net
-                .graph
-                .node(&format!("{name}.sum"), "Add", &[&branch, &shortcut], &[]);
+            let sum = format!("{name}.sum");
+            let sum = net.graph.node(&sum, "Add", &[&branch, &shortcut], &[]);
             value = net.relu(&name, &sum);
             from = to;
         }

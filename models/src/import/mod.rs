@@ -177,9 +177,8 @@ fn check_weights(graph: &Path, path: &Path, wanted: &ExternalFile) -> Result<(),
         );
         return Err(ModelsError::bad(&path.display(), &what));
     }
-    wanted
-        .check(&wanted.path, found)
-        .map_err(|what| ModelsError::bad(&graph.display(), &what))
+    let checked = wanted.check(&wanted.path, found);
+    checked.map_err(|what| ModelsError::bad(&graph.display(), &what))
 }
 
 /// Reads the config of a model: Triton's if the file's name ends in `.pbtxt`.

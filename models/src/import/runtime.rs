@@ -53,7 +53,7 @@ fn session_tensor(outlet: &Outlet) -> SessionTensor {
 pub fn value(dtype: DataType, tensor: &WarmupTensor) -> Result<SessionInputValue<'static>, String> {
     let WarmupTensor { shape, data } = tensor;
     let shape = shape.clone();
-    let told = |e: ort::Error| e.to_string();
+    let text = |e: ort::Error| e.to_string();
     macro_rules! numbers {
         ($element:ty) => {{
             let (elements, rest) = data.as_chunks();
@@ -61,13 +61,13 @@ pub fn value(dtype: DataType, tensor: &WarmupTensor) -> Result<SessionInputValue
                 return Err(format!("{} bytes are not whole elements of {dtype}", data.len()));
             }
             let elements: Vec<$element> = elements.iter().map(|bytes| <$element>::from_le_bytes(*bytes)).collect();
-            Ok(Tensor::from_array((shape, elements)).map_err(told)?.into())
+            Ok(Tensor::from_array((shape, elements)).map_err(text)?.into())
         }};
     }
     match dtype {
         DataType::Bool => {
             let elements: Vec<bool> = data.iter().map(|&byte| byte != 0).collect();
-            Ok(Tensor::from_array((shape, elements)).map_err(told)?.into())
+            Ok(Tensor::from_array((shape, elements)).map_err(text)?.into())
         }
         DataType::Uint8 => numbers!(u8),
         DataType::Uint16 => numbers!(u16),
@@ -82,15 +82,14 @@ pub fn value(dtype: DataType, tensor: &WarmupTensor) -> Result<SessionInputValue
         DataType::Fp32 => numbers!(f32),
         DataType::Fp64 => numbers!(f64),
         DataType::Bytes => {
-            let text = |element: Result<&[u8], BadRequest>| -> Result<String, String> {
+            let decode = |element: Result<&[u8], BadRequest>| -> Result<String, String> {
                 let element = element.map_err(|e| e.to_string())?;
                 let text = std::str::from_utf8(element).map_err(|e| format!("a BYTES element is not UTF-8: {e}"))?;
                 Ok(text.to_owned())
             };
-            let texts = bytes_elements(data).map(text).collect::<Result<Vec<_>, _>>()?;
-            Ok(Tensor::from_string_array((shape, texts.as_slice()))
-                .map_err(told)?
-                .into())
+            let texts = bytes_elements(data).map(decode).collect::<Result<Vec<_>, _>>()?;
+            let tensor = Tensor::from_string_array((shape, texts.as_slice()));
+            Ok(tensor.map_err(text)?.into())
         }
     }
 }

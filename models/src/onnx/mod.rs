@@ -34,13 +34,11 @@ pub fn write_model(model: &ModelProto, out: &mut impl Write) -> io::Result<()> {
     out.write_all(&head.encode_to_vec())?;
     let Some(graph) = graph else { return Ok(()) };
     write_key(out, MODEL_GRAPH, graph.encoded_len())?;
-    out.write_all(
-        &GraphProto {
-            initializer: Vec::new(),
-            ..graph.clone()
-        }
-        .encode_to_vec(),
-    )?;
+    let without_weights = GraphProto {
+        initializer: Vec::new(),
+        ..graph.clone()
+    };
+    out.write_all(&without_weights.encode_to_vec())?;
     for tensor in &graph.initializer {
         write_key(out, GRAPH_INITIALIZER, tensor.encoded_len())?;
         out.write_all(&tensor.encode_to_vec())?;
@@ -87,11 +85,10 @@ impl Interface {
         let weights: BTreeSet<&str> = weights.map(|tensor| tensor.name.as_str()).collect();
         let is_weight = |input: &&ValueInfoProto| weights.contains(input.name.as_str());
         let inputs = graph.input.iter().filter(|input| !is_weight(input));
+        let inputs = inputs.map(|value| spec("input", value, &[]));
         let outputs = graph.output.iter().map(|value| spec("output", value, inferred));
         let interface = Self {
-            inputs: inputs
-                .map(|value| spec("input", value, &[]))
-                .collect::<Result<_, _>>()?,
+            inputs: inputs.collect::<Result<_, _>>()?,
             outputs: outputs.collect::<Result<_, _>>()?,
         };
         if interface.inputs.is_empty() || interface.outputs.is_empty() {
@@ -108,12 +105,9 @@ fn spec(role: &str, value: &ValueInfoProto, inferred: &[TensorSpec]) -> Result<T
             "is not a tensor: sequences, maps and optionals cannot be served; export the model without them (scikit-learn: `to_onnx(model, X, options={'zipmap': False})`)",
         ));
     };
-    let dtype = dtype(tensor.elem_type).ok_or_else(|| {
-        bad(&format!(
-            "has ONNX element type {}, which the Open Inference Protocol has no name for",
-            tensor.elem_type
-        ))
-    })?;
+    let code = tensor.elem_type;
+    let unnamed = || format!("has ONNX element type {code}, which the Open Inference Protocol has no name for");
+    let dtype = dtype(code).ok_or_else(|| bad(&unnamed()))?;
     let size = |dim: &Dimension| match dim.value {
         Some(DimensionValue::DimValue(size)) if size >= 0 => size,
         _ => -1,

@@ -136,11 +136,10 @@ pub(super) fn add_run(folder: &Path, plan: &mut PublishPlan) -> Result<(), Model
     let whole = fs::canonicalize(folder).map_err(ModelsError::io("look at", folder))?;
     let name = whole.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if !whole.join(RUN_FILE).is_file() {
-        let what = format!(
-            "{}: not a run, missing {RUN_FILE}: name the folder that `tierlab-loadgen` wrote, as results/RUN",
-            folder.display()
-        );
-        return Err(ModelsError::Usage(what));
+        let folder = folder.display();
+        return Err(ModelsError::Usage(format!(
+            "{folder}: not a run, missing {RUN_FILE}: name the folder that `tierlab-loadgen` wrote, as results/RUN"
+        )));
     }
     let mut files = Vec::new();
     files_below(&whole, &mut files)?;

@@ -60,9 +60,8 @@ impl Target<'_> {
         path: &ObjectPath,
         call: impl Future<Output = Result<T, StorageError>>,
     ) -> Result<T, ModelsError> {
-        self.stop
-            .or(async { call.await.map_err(|e| self.error(path, e)) })
-            .await
+        let call = async { call.await.map_err(|e| self.error(path, e)) };
+        self.stop.or(call).await
     }
 
     fn error(&self, path: &ObjectPath, source: StorageError) -> ModelsError {

@@ -88,9 +88,9 @@ fn check_chunk(header: &TableHeader, index: Option<&KeyIndex>, chunk: &Chunk, bu
                 return Err(format!("row {id}: the index does not find its key {key}"));
             }
         }
-        let (range, wanted) = header
-            .block(block)
-            .ok_or_else(|| format!("block {block} is not in the header"))?;
+        let Some((range, wanted)) = header.block(block) else {
+            return Err(format!("block {block} is not in the header"));
+        };
         let found = crc32c::crc32c(bytes);
         if found != wanted {
             let at = range.start;

@@ -121,9 +121,8 @@ fn parse(text: &str) -> Result<(&str, bool, Vec<usize>), String> {
         let mut quoted = [format!("'{key}'"), format!("\"{key}\"")].into_iter();
         let found = quoted.find_map(|quoted| text.split_once(&quoted));
         let value = found.and_then(|(_, rest)| rest.trim_start().strip_prefix(':'));
-        value
-            .map(str::trim_start)
-            .ok_or_else(|| format!("the header has no `{key}`"))
+        let value = value.map(str::trim_start);
+        value.ok_or_else(|| format!("the header has no `{key}`"))
     };
     let descr = value("descr")?;
     let quote = descr.chars().next().filter(|c| matches!(c, '\'' | '"'));

@@ -117,9 +117,9 @@ impl Gathering<'_> {
         let (first, step) = (part.number as usize - 1, part.of as usize);
         let units: Vec<Unit> = units.into_iter().skip(first).step_by(step).collect();
         let total = units.iter().map(|unit| unit.bytes).sum();
-        let label = match part.of {
-            1 => "reading".to_owned(),
-            of => format!("reading part {} of {of}", part.number),
+        let label = match (part.number, part.of) {
+            (_, 1) => "reading".to_owned(),
+            (number, of) => format!("reading part {number} of {of}"),
         };
         let mut progress = Progress::bytes(&label, total);
         progress.advance(units.iter().take(progressed.units).map(|unit| unit.bytes).sum());

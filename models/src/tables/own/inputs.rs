@@ -98,10 +98,8 @@ impl Inputs {
     fn add_url(&mut self, url: &str, csv: &CsvOptions, stop: &Stop) -> Result<(), ModelsError> {
         let store = Arc::new(Remote::open(url, stop)?);
         let mut objects = store.list()?;
-        let files = objects
-            .iter()
-            .map(|(name, (bytes, _))| (name.clone(), *bytes))
-            .collect();
+        let files = objects.iter().map(|(name, (bytes, _))| (name.clone(), *bytes));
+        let files = files.collect();
         let name = url.to_owned();
         let mut chosen = Chosen::default();
         if objects.contains_key("") && objects.len() == 1 {

@@ -135,9 +135,8 @@ fn parquet_metadata(file: &File) -> Result<ArrowReaderMetadata, ParquetError> {
     let metadata = ArrowReaderMetadata::load(file, ArrowReaderOptions::new())?;
     let columns = metadata.metadata().file_metadata().schema_descr().columns();
     let in_96_bits = columns.iter().filter(|one| one.physical_type() == PhysicalType::INT96);
-    let in_96_bits: Vec<String> = in_96_bits
-        .filter_map(|column| column.path().parts().first().cloned())
-        .collect();
+    let names = in_96_bits.filter_map(|column| column.path().parts().first().cloned());
+    let in_96_bits: Vec<String> = names.collect();
     if in_96_bits.is_empty() {
         return Ok(metadata);
     }

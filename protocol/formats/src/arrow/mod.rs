@@ -119,9 +119,9 @@ impl<R: Read + Seek> Walk<'_, R> {
     /// batches, or is followed by another one, looks complete to a reader.
     fn check_end(&mut self, offset: u64) -> Result<(), String> {
         if offset < self.size {
+            let left = self.size - offset;
             return Err(format!(
-                "the stream ends at offset {offset}, but {} bytes follow: write each stream to its own file",
-                self.size - offset
+                "the stream ends at offset {offset}, but {left} bytes follow: write each stream to its own file"
             ));
         }
         let tail = self.size.saturating_sub(END.len() as u64);

@@ -20,13 +20,11 @@ use tierlab_protocol::tensor::TensorSpec;
 
 /// Checks a number, or the length of a list.
 fn check_range(key: &str, value: usize, least: usize, most: usize) -> Result<(), String> {
-    if value < least {
-        return Err(format!("`{key}` must be at least {least}"));
+    match value {
+        _ if value < least => Err(format!("`{key}` must be at least {least}")),
+        _ if value > most => Err(format!("`{key}` is {value}; the limit is {most}")),
+        _ => Ok(()),
     }
-    if value > most {
-        return Err(format!("`{key}` is {value}; the limit is {most}"));
-    }
-    Ok(())
 }
 
 /// The name of the graph's file inside a version folder.

@@ -191,10 +191,9 @@ impl Signature {
 fn spec(tensor: &SessionTensor) -> Result<TensorSpec, String> {
     let (name, rank) = (&tensor.name, tensor.shape.len());
     if name.is_empty() || name.len() > MAX_NAME_BYTES {
-        let begin: String = name.chars().take(40).collect();
+        let (head, len): (String, usize) = (name.chars().take(40).collect(), name.len());
         return Err(format!(
-            "the tensor name `{begin}` has {} bytes; a request allows 1 to {MAX_NAME_BYTES}: rename it",
-            name.len()
+            "the tensor name `{head}` has {len} bytes; a request allows 1 to {MAX_NAME_BYTES}: rename it"
         ));
     }
     if rank > MAX_RANK {
@@ -274,10 +273,8 @@ fn declare_one(
     is_output: bool,
 ) -> Result<Option<Reshape>, String> {
     if declared.datatype != spec.dtype {
-        return Err(format!(
-            "the config declares {}, the graph has {}",
-            declared.datatype, spec.dtype
-        ));
+        let (wanted, found) = (declared.datatype, spec.dtype);
+        return Err(format!("the config declares {wanted}, the graph has {found}"));
     }
     let batch = usize::from(batched).min(spec.shape.len());
     let in_graph = declared.reshape.as_ref().unwrap_or(&declared.dims);

@@ -237,10 +237,9 @@ impl TableHeader {
             return Err(header_error(16, what));
         }
         if header.file_len() != file_len {
-            return Err(TableError(format!(
-                "table is {file_len} bytes long, its header says {}: truncated or overwritten",
-                header.file_len()
-            )));
+            let wanted = header.file_len();
+            let what = format!("table is {file_len} bytes long, its header says {wanted}: truncated or overwritten");
+            return Err(TableError(what));
         }
         Ok(header)
     }

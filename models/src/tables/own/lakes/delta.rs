@@ -142,9 +142,8 @@ pub(in super::super) fn choose(
             .map_err(|what| bad(format!("{name}, {what}")))?;
         next += 1;
     }
-    let newest = next
-        .checked_sub(1)
-        .ok_or_else(|| bad("its log has no versions".to_owned()))?;
+    let newest = next.checked_sub(1);
+    let newest = newest.ok_or_else(|| bad("its log has no versions".to_owned()))?;
     at.check(folder).map_err(bad)?;
     let columns = at.columns().map_err(bad)?;
     let version = format!("Delta at version {newest}");

@@ -118,9 +118,7 @@ pub(in super::super) fn is_one(folder: &Listing) -> bool {
 /// Returns the version of a metadata file: `v3.metadata.json`, or `00003-UUID.metadata.json`.
 fn version_of(name: &str) -> Option<u64> {
     let stem = name.strip_prefix(METADATA)?;
-    let stem = stem
-        .strip_suffix(ENDING)
-        .or_else(|| stem.strip_suffix(".metadata.json.gz"))?;
+    let stem = stem.strip_suffix(".gz").unwrap_or(stem).strip_suffix(ENDING)?;
     let stem = stem.strip_suffix(".gz").unwrap_or(stem);
     let digits = stem.strip_prefix('v').unwrap_or(stem);
     let end = digits.find(|char: char| !char.is_ascii_digit());
@@ -224,9 +222,9 @@ impl Metadata {
     /// Returns the columns of the current schema.
     fn columns(&self) -> Result<Arc<Vec<TableColumn>>, String> {
         if self.format_version > FORMAT_VERSION {
+            let version = self.format_version;
             return Err(format!(
-                "its format has version {}, {FORMAT_VERSION} is the newest that is read: write the table anew",
-                self.format_version
+                "its format has version {version}, {FORMAT_VERSION} is the newest that is read: write the table anew"
             ));
         }
         let mut schemas = self.schemas.iter();
@@ -327,9 +325,8 @@ fn records_within(bytes: Vec<u8>, limit: Duration) -> Result<Vec<RecordBatch>, S
     // A reader past the limit cannot be stopped: its thread ends with the process.
     thread::spawn(move || {
         let read = unless_it_panics(|| {
-            let reader = ReaderBuilder::new()
-                .build(Cursor::new(bytes))
-                .map_err(|e| e.to_string())?;
+            let reader = ReaderBuilder::new().build(Cursor::new(bytes));
+            let reader = reader.map_err(|e| e.to_string())?;
             reader.map(|batch| batch.map_err(|e| e.to_string())).collect()
         });
         let _ = sender.send(read);

@@ -126,19 +126,14 @@ fn values(extension: &str, bytes: &[u8], into: &mut BTreeMap<String, Value>) -> 
         "txt" | "text" | "transcript" => Value::Text(text()?.to_owned()),
         last if INTS.contains(&last) => {
             let text = text()?.trim();
-            let int = text
-                .parse()
-                .map_err(|_| format!("`{}` is no integer", shortened(text)))?;
+            let shown: String = text.chars().take(40).collect();
+            let int = text.parse().map_err(|_| format!("`{shown}` is no integer"))?;
             Value::int(int)
         }
         _ => Value::bytes(bytes.to_vec()),
     };
     into.insert(extension.to_owned(), value);
     Ok(())
-}
-
-fn shortened(text: &str) -> String {
-    text.chars().take(40).collect()
 }
 
 /// Converts an object's members to columns `EXTENSION.MEMBER`. Supports numbers, lists of numbers and texts, but no
