@@ -106,7 +106,10 @@ fn split(bytes: &[u8]) -> Result<(&str, &[u8]), String> {
         other => return Err(format!("unsupported format version: {other}")),
     };
     let (len, rest) = rest.split_at_checked(bytes).ok_or_else(cut)?;
-    let len = len.iter().rev().fold(0, |len, &byte| len << 8 | usize::from(byte));
+    let len = len
+        .iter()
+        .rev()
+        .fold(0_usize, |len, &byte| len << 8 | usize::from(byte));
     if len > HEADER_BYTES {
         return Err(format!("header of {len} bytes; the limit is {HEADER_BYTES}"));
     }
@@ -140,7 +143,7 @@ fn parse(text: &str) -> Result<(&str, bool, Vec<usize>), String> {
         return Err("invalid `shape` in the header".into());
     };
     let dims = shape.split(',').map(str::trim).filter(|dim| !dim.is_empty());
-    let parsed = |dim: &str| dim.trim_end_matches('L').parse().ok();
+    let parsed = |dim: &str| dim.trim_end_matches('L').parse::<usize>().ok();
     let dims = dims.map(|dim| parsed(dim).ok_or_else(|| format!("invalid dimension: `{dim}`")));
     let shape: Vec<usize> = dims.take(RANK + 1).collect::<Result<_, _>>()?;
     if shape.len() > RANK {
